@@ -1,0 +1,52 @@
+use super::*;
+use proptest::prelude::*;
+
+#[test]
+fn slots_are_those_of_redis_cluster() {
+    // Values that `CLUSTER KEYSLOT` answers.
+    assert_eq!(slot_of(b"123456789"), 0x31c3);
+    assert_eq!(slot_of(b"foo"), 12182);
+    assert_eq!(slot_of(b"bar"), 5061);
+    assert_eq!(slot_of(b""), 0);
+}
+
+#[test]
+fn the_hash_tag_is_the_first_non_empty_brace_pair() {
+    assert_eq!(hash_tag(b"{user}.a"), b"user");
+    assert_eq!(hash_tag(b"x{}y{z}"), b"x{}y{z}");
+    assert_eq!(hash_tag(b"x{{a}}"), b"{a");
+    assert_eq!(hash_tag(b"x{a"), b"x{a");
+    assert_eq!(slot_of(b"{user}.a"), slot_of(b"b{user}"));
+}
+
+#[test]
+fn the_upper_bits_of_a_position_are_the_slot() {
+    let hasher = KeyHasher::new([1, 2]);
+    assert_eq!(hasher.position(b"foo").slot(), 12182);
+    assert_ne!(hasher.position(b"{foo}1"), hasher.position(b"{foo}2"));
+}
+
+proptest! {
+    #[test]
+    fn shard_ranges_are_contiguous_and_agree_with_their_first_position(raw: u64, count in 1u16..64) {
+        let position = Position(raw);
+        let shard = position.shard(count);
+        prop_assert!(shard < count);
+        prop_assert!(Position::first_of_shard(shard, count) <= position);
+        if shard + 1 < count {
+            prop_assert!(position < Position::first_of_shard(shard + 1, count));
+        }
+    }
+
+    #[test]
+    fn crc_by_words_equals_crc_by_bytes(bytes: Vec<u8>) {
+        let mut crc = 0u16;
+        for &byte in &bytes {
+            crc ^= u16::from(byte) << 8;
+            for _ in 0..8 {
+                crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
+            }
+        }
+        prop_assert_eq!(crc16(&bytes), crc);
+    }
+}
