@@ -1,0 +1,320 @@
+//! The contract itself: requests, answers and the [`Engine`] trait.
+
+use serde::{Deserialize, Serialize};
+use tierstone_base::{Error, KeyspaceId, Now, Position, Result, Seq, Token};
+use tierstone_media::{IoCompletion, IoRequest};
+
+/// A key with everything that the layers above already know about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key<'a> {
+    /// The keyspace it belongs to.
+    pub keyspace: KeyspaceId,
+    /// Its position, computed once with the store's [`tierstone_base::KeyHasher`].
+    pub position: Position,
+    /// Its bytes: 0 to 65,535 of them.
+    pub bytes: &'a [u8],
+}
+
+/// What kind of typed value a record holds. Engines carry it and do not look inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct ValueKind(pub u8);
+
+impl ValueKind {
+    /// A string of bytes, whole in its record.
+    pub const STRING: ValueKind = ValueKind(0);
+    /// A map of the chunks of a large string.
+    pub const CHUNKED: ValueKind = ValueKind(1);
+    /// Something of the store's own, invisible to clients.
+    pub const INTERNAL: ValueKind = ValueKind(2);
+}
+
+/// What a record says about its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RecordMeta {
+    /// The sequence of the write that made it.
+    pub seq: Seq,
+    /// When it expires, in milliseconds since 1970; zero: never.
+    pub expiry_ms: u64,
+    /// The kind of its value.
+    pub kind: ValueKind,
+}
+
+/// A record in memory, borrowed from the engine until its next call.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordView<'a> {
+    /// Sequence, expiry and kind.
+    pub meta: RecordMeta,
+    /// The value's bytes.
+    pub value: &'a [u8],
+}
+
+/// The answer to a lookup.
+#[derive(Clone, Copy, Debug)]
+pub enum Lookup<'a> {
+    /// The key has this record.
+    Found(RecordView<'a>),
+    /// The key has no record (or one that has expired).
+    Missing,
+    /// Only the device knows: [`Engine::fetch`] it and look again.
+    Fetch,
+}
+
+/// One change of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// The key.
+    pub key: Key<'a>,
+    /// What happens to it.
+    pub kind: WriteKind<'a>,
+}
+
+/// What happens to a key.
+#[derive(Clone, Copy, Debug)]
+pub enum WriteKind<'a> {
+    /// It gets this value, whether or not it had one.
+    Put {
+        /// The new value.
+        value: &'a [u8],
+        /// When it expires, in milliseconds since 1970; zero: never.
+        expiry_ms: u64,
+        /// The kind of the value.
+        kind: ValueKind,
+    },
+    /// It loses its value, if it had one.
+    Delete,
+}
+
+/// What the engine promises about a write that it has accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// Acknowledge when the durable sequence has reached it.
+    Durable,
+    /// The same; commits gather for some time first.
+    Grouped,
+    /// May be acknowledged at once; a crash may lose it within the stated bound.
+    Relaxed,
+}
+
+/// The answer to an accepted batch of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteReceipt {
+    /// The sequence of the last write of the batch.
+    pub seq: Seq,
+    /// When it may be acknowledged.
+    pub commit: Commit,
+}
+
+/// When a write may be acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Durability {
+    /// When it is durable. Groups form only from what arrives while a group is being written.
+    #[default]
+    Sync,
+    /// When it is durable; groups gather for up to this long first. Nothing acknowledged is lost.
+    Group {
+        /// The longest time a write waits for company, in milliseconds.
+        interval_ms: u32,
+    },
+    /// At once. A crash loses at most what was written in the last second (or in the last group in
+    /// flight, if writing it takes longer).
+    Relaxed,
+}
+
+/// What an operation or a period cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// Device reads.
+    pub reads: u64,
+    /// Device writes.
+    pub writes: u64,
+    /// Device flushes (durable writes count as writes).
+    pub flushes: u64,
+    /// Bytes read from the device.
+    pub bytes_read: u64,
+    /// Bytes written to the device.
+    pub bytes_written: u64,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Cost) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.flushes += other.flushes;
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+    }
+}
+
+/// One page of a walk through a keyspace.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanRequest {
+    /// Comes back with [`Event::Scanned`].
+    pub token: Token,
+    /// Which keyspace.
+    pub keyspace: KeyspaceId,
+    /// Where to begin; [`Position`] zero for the start.
+    pub cursor: Position,
+    /// About how many entries to give: more only where many keys share one place.
+    pub count: u32,
+}
+
+/// One key of a walk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanEntry {
+    /// The key's bytes.
+    pub key: Vec<u8>,
+    /// Its record's meta data.
+    pub meta: RecordMeta,
+}
+
+/// Something that became known in a step.
+#[derive(Debug)]
+pub enum Event {
+    /// The fetch with this token is done: look again, then [`Engine::release`] the token.
+    Fetched {
+        /// The fetch's token.
+        token: Token,
+        /// Whether the bytes came and were whole. [`tierstone_base::ErrorKind::Corrupt`] when their
+        /// checksum was wrong.
+        result: Result<()>,
+        /// What it cost.
+        cost: Cost,
+    },
+    /// A page of a walk is complete.
+    Scanned {
+        /// The scan's token.
+        token: Token,
+        /// Live entries, in no particular order inside the page. A key that exists during the whole
+        /// walk is given at least once.
+        entries: Vec<ScanEntry>,
+        /// Where to go on; `None` at the end.
+        next: Option<Position>,
+        /// The first record that could not be read, if any; the others are given all the same.
+        error: Option<Error>,
+    },
+}
+
+/// Whether an engine still does its work.
+#[derive(Clone, Debug)]
+pub enum Health {
+    /// All is well.
+    Good,
+    /// The device failed a write or flush: reads go on, nothing is acknowledged any more.
+    Failed(Error),
+}
+
+/// Whether the engine wants more work now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Yes.
+    Open,
+    /// It has enough in hand: the caller should stop taking requests until the next step, so that
+    /// memory stays bounded and cleaning keeps up.
+    Throttled,
+}
+
+/// What an engine tells about itself, all since it was opened unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct EngineStatistics {
+    /// Live keys now.
+    pub keys: u64,
+    /// Bytes of memory that the index takes now.
+    pub index_bytes: u64,
+    /// Bytes of memory that cached records take now.
+    pub cache_bytes: u64,
+    /// Bytes of memory in buffers of reads and writes in flight now.
+    pub buffer_bytes: u64,
+    /// Lookups answered from memory.
+    pub memory_hits: u64,
+    /// Lookups that needed the device.
+    pub device_hits: u64,
+    /// Device reads that found another key (tags that agree by chance).
+    pub false_reads: u64,
+    /// Bytes of keys and values accepted.
+    pub user_bytes_written: u64,
+    /// Bytes of user records (headers and alignment included) appended.
+    pub record_bytes_written: u64,
+    /// Bytes of padding and group headers appended.
+    pub padding_bytes_written: u64,
+    /// Bytes of segment headers, summaries and footers written.
+    pub summary_bytes_written: u64,
+    /// Bytes of index checkpoints written.
+    pub checkpoint_bytes_written: u64,
+    /// Bytes that cleaning moved.
+    pub cleaned_bytes_written: u64,
+    /// Groups committed.
+    pub groups: u64,
+    /// Everything the device was asked to do.
+    pub device: Cost,
+    /// Reads whose checksum was wrong.
+    pub corrupt_reads: u64,
+    /// Bytes of segments that hold data now.
+    pub space_used_bytes: u64,
+    /// Estimated live bytes in them now.
+    pub space_live_bytes: u64,
+    /// Bytes the device may hold at most.
+    pub space_capacity_bytes: u64,
+}
+
+/// One shard's engine.
+pub trait Engine {
+    /// Looks a key up in memory. Cost: no I/O, no allocation.
+    fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_>;
+
+    /// Starts reading the records of `keys` for lookups that gave [`Lookup::Fetch`]; each token comes
+    /// back with [`Event::Fetched`] and holds its record in memory until [`Engine::release`].
+    fn fetch(&mut self, now: Now, keys: &[(Token, Key<'_>)]);
+
+    /// Lets the records that `token` holds go.
+    fn release(&mut self, token: Token);
+
+    /// Applies `writes` in order, all or none, after a crash too. They are visible when this returns.
+    ///
+    /// # Errors
+    /// Nothing was applied. `NoSpace`: the device is full (deletes are still accepted). `NoMemory`:
+    /// the index may not grow (overwrites and deletes are still accepted). `InvalidInput`: a key or
+    /// value is too long. `DeviceFailed`: see [`Engine::health`]. `Retry`: throttled, step first.
+    fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt>;
+
+    /// Starts a page of a walk; answered by [`Event::Scanned`].
+    fn scan(&mut self, now: Now, request: ScanRequest);
+
+    /// Drops every key of `keyspace`. Cost: constant now; space and memory come back step by step.
+    /// The caller makes the drop itself durable (the keyspace's id is never used again).
+    fn drop_keyspace(&mut self, keyspace: KeyspaceId);
+
+    /// Live keys of `keyspace`, those included that have expired and were not met since.
+    fn len(&self, keyspace: KeyspaceId) -> u64;
+
+    /// Takes device completions in, does a bounded amount of background work, closes groups.
+    /// Appends what became known to `events`.
+    fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>);
+
+    /// Appends the device requests that have come up since the last call. To be called after every
+    /// step, and as often as the driver likes.
+    fn take_requests(&mut self, requests: &mut Vec<IoRequest>);
+
+    /// The time at which the engine wants a step even if nothing happens, if any.
+    fn next_step_at_us(&self) -> Option<u64>;
+
+    /// Every write up to this sequence survives a crash.
+    fn durable_seq(&self) -> Seq;
+
+    /// The sequence of the newest write.
+    fn applied_seq(&self) -> Seq;
+
+    /// Closes the open group without waiting for company, as far as the device allows.
+    fn flush(&mut self, now: Now);
+
+    /// Changes when writes may be acknowledged, from the next write on.
+    fn set_durability(&mut self, durability: Durability);
+
+    /// Whether the engine can still make writes durable.
+    fn health(&self) -> Health;
+
+    /// Whether the engine wants more work now.
+    fn admission(&self) -> Admission;
+
+    /// Counters and sizes.
+    fn statistics(&self) -> EngineStatistics;
+}

@@ -1,0 +1,201 @@
+//! Drives one engine over one device from a single thread, for tests, benchmarks and the local
+//! handle's simplest form: every call runs the engine and the device until its answer is there.
+
+use crate::contract::{
+    Engine, Event, Health, Key, Lookup, RecordMeta, ScanEntry, ScanRequest, Write, WriteKind,
+};
+use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result, Seq, Token};
+use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
+
+/// One engine, its device and a clock that only moves when told.
+#[derive(Debug)]
+pub struct Harness<E, D> {
+    /// The engine under test.
+    pub engine: E,
+    /// Its device.
+    pub device: D,
+    /// The time that every step sees; tests move it.
+    pub now: Now,
+    hasher: KeyHasher,
+    requests: Vec<IoRequest>,
+    completions: Vec<IoCompletion>,
+    events: Vec<Event>,
+    next_token: Token,
+}
+
+/// Steps without any progress after which the harness calls the engine stuck.
+const STUCK_STEPS: u32 = 10_000;
+
+impl<E: Engine, D: BlockDevice> Harness<E, D> {
+    /// A harness that computes positions with `hasher`.
+    pub fn new(engine: E, device: D, hasher: KeyHasher) -> Self {
+        Harness {
+            engine,
+            device,
+            now: Now { monotonic_us: 1_000, wall_ms: 1_700_000_000_000 },
+            hasher,
+            requests: Vec::new(),
+            completions: Vec::new(),
+            events: Vec::new(),
+            next_token: 1,
+        }
+    }
+
+    /// The engine's view of `bytes` in `keyspace`.
+    pub fn key<'a>(&self, keyspace: KeyspaceId, bytes: &'a [u8]) -> Key<'a> {
+        Key { keyspace, position: self.hasher.position(bytes), bytes }
+    }
+
+    /// One turn of a driver: completions in, step, requests out. `wait` is how long to wait for the
+    /// device.
+    pub fn turn(&mut self, wait: Wait) {
+        self.engine.take_requests(&mut self.requests);
+        self.device.submit(&mut self.requests);
+        self.device.complete(wait, &mut self.completions);
+        self.now.monotonic_us += 50;
+        self.engine.step(self.now, &mut self.completions, &mut self.events);
+        self.engine.take_requests(&mut self.requests);
+        self.device.submit(&mut self.requests);
+    }
+
+    /// Turns until `done` gives an answer.
+    fn run_until<T>(&mut self, mut done: impl FnMut(&mut Self) -> Option<T>) -> Result<T> {
+        for _ in 0..STUCK_STEPS {
+            if let Some(answer) = done(self) {
+                return Ok(answer);
+            }
+            self.turn(Wait::One);
+            if let Health::Failed(error) = self.engine.health() {
+                return match done(self) {
+                    Some(answer) => Ok(answer),
+                    None => Err(error),
+                };
+            }
+            if let Some(at) = self.engine.next_step_at_us() {
+                self.now.monotonic_us = self.now.monotonic_us.max(at);
+            }
+        }
+        Err(Error::new(ErrorKind::Retry, format!("no progress in {STUCK_STEPS} steps")))
+    }
+
+    fn wait_event(&mut self, wanted: Token) -> Result<Event> {
+        self.run_until(|harness| {
+            let found = harness.events.iter().position(|event| match event {
+                Event::Fetched { token, .. } | Event::Scanned { token, .. } => *token == wanted,
+            })?;
+            Some(harness.events.remove(found))
+        })
+    }
+
+    fn token(&mut self) -> Token {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    /// The key's value and meta data; reads the device if needed.
+    ///
+    /// # Errors
+    /// What the engine says about the read.
+    pub fn get(&mut self, keyspace: KeyspaceId, bytes: &[u8]) -> Result<Option<(RecordMeta, Vec<u8>)>> {
+        let key = self.key(keyspace, bytes);
+        for _ in 0..100 {
+            match self.engine.lookup(self.now, key) {
+                Lookup::Found(view) => return Ok(Some((view.meta, view.value.to_vec()))),
+                Lookup::Missing => return Ok(None),
+                Lookup::Fetch => {}
+            }
+            let token = self.token();
+            self.engine.fetch(self.now, &[(token, key)]);
+            let Event::Fetched { result, .. } = self.wait_event(token)? else {
+                unreachable!("a fetch is answered by Fetched");
+            };
+            // The record is held until the release, so that the lookup after the fetch finds it.
+            let answer = match self.engine.lookup(self.now, key) {
+                Lookup::Found(view) => Some(Some((view.meta, view.value.to_vec()))),
+                Lookup::Missing => Some(None),
+                Lookup::Fetch => None,
+            };
+            self.engine.release(token);
+            match (answer, result) {
+                (Some(answer), _) => return Ok(answer),
+                (None, Err(error)) => return Err(error),
+                (None, Ok(())) => {}
+            }
+        }
+        Err(Error::new(ErrorKind::Retry, "a fetched record was not there a hundred times"))
+    }
+
+    /// Applies `writes`, stepping while the engine is throttled; gives the sequence of the last.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn write(&mut self, writes: &[Write<'_>]) -> Result<Seq> {
+        for _ in 0..STUCK_STEPS {
+            match self.engine.write(self.now, writes) {
+                Ok(receipt) => return Ok(receipt.seq),
+                Err(error) if error.kind() == ErrorKind::Retry => self.turn(Wait::One),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(ErrorKind::Retry, "the engine stayed throttled"))
+    }
+
+    /// Puts one value without expiry.
+    ///
+    /// # Errors
+    /// As [`Harness::write`].
+    pub fn put(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) -> Result<Seq> {
+        let kind = WriteKind::Put { value, expiry_ms: 0, kind: Default::default() };
+        self.write(&[Write { key: self.key(keyspace, key), kind }])
+    }
+
+    /// Deletes one key.
+    ///
+    /// # Errors
+    /// As [`Harness::write`].
+    pub fn delete(&mut self, keyspace: KeyspaceId, key: &[u8]) -> Result<Seq> {
+        self.write(&[Write { key: self.key(keyspace, key), kind: WriteKind::Delete }])
+    }
+
+    /// Waits until everything applied is durable.
+    ///
+    /// # Errors
+    /// When the engine has failed.
+    pub fn sync(&mut self) -> Result<()> {
+        let target = self.engine.applied_seq();
+        self.engine.flush(self.now);
+        self.run_until(|harness| (harness.engine.durable_seq() >= target).then_some(()))
+    }
+
+    /// Walks a whole keyspace, `count` entries a page.
+    ///
+    /// # Errors
+    /// The first unreadable record, or what the engine says.
+    pub fn scan_all(&mut self, keyspace: KeyspaceId, count: u32) -> Result<Vec<ScanEntry>> {
+        let mut all = Vec::new();
+        let mut cursor = Some(Position(0));
+        while let Some(from) = cursor {
+            let token = self.token();
+            self.engine.scan(self.now, ScanRequest { token, keyspace, cursor: from, count });
+            let Event::Scanned { entries, next, error, .. } = self.wait_event(token)? else {
+                unreachable!("a scan is answered by Scanned");
+            };
+            if let Some(error) = error {
+                return Err(error);
+            }
+            all.extend(entries);
+            cursor = next;
+        }
+        Ok(all)
+    }
+
+    /// Turns until neither the device nor the engine has anything left to do, or `turns` are used up.
+    pub fn settle(&mut self, turns: u32) {
+        for _ in 0..turns {
+            self.turn(Wait::One);
+            if self.device.in_flight() == 0 && self.engine.next_step_at_us().is_none() {
+                return;
+            }
+        }
+    }
+}

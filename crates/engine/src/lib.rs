@@ -1,0 +1,27 @@
+//! The engine contract: what every engine of Tierstone offers to the store above it, the
+//! conformance suite that every engine passes, and the reference engines that keep both honest.
+//!
+//! An engine owns one shard's share of the keys. It is a state machine owned by one thread: it does
+//! no input or output itself. Its driver hands it requests and device completions and carries its
+//! device requests out ([`Engine::step`], [`Engine::take_requests`]).
+//!
+//! Invariants:
+//! 1. **Apply at append.** A write is visible to every later call when [`Engine::write`] returns.
+//!    It is durable when [`Engine::durable_seq`] has reached its sequence. Who answers a client
+//!    waits for that, for reads too ([`Lookup::Found`] carries the sequence it observed).
+//! 2. **Order.** Sequences only grow. After a crash the survivors are exactly the writes up to some
+//!    sequence that is at least the durable one, batches whole.
+//! 3. **Lookups do not wait.** A record that is not in memory gives [`Lookup::Fetch`]; the caller
+//!    asks for it with [`Engine::fetch`] and looks again after [`Event::Fetched`].
+//! 4. **Failure stops.** After a failed write or flush of the device nothing above the durable
+//!    sequence ever becomes durable, and [`Engine::health`] says so.
+
+pub mod conformance;
+pub mod contract;
+pub mod harness;
+pub mod map_engine;
+
+pub use contract::{
+    Admission, Commit, Cost, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordMeta,
+    RecordView, ScanEntry, ScanRequest, ValueKind, Write, WriteKind, WriteReceipt,
+};

@@ -1,0 +1,58 @@
+//! The oracle itself passes the conformance suite.
+
+use tierstone_base::{KeyHasher, SeededRandom};
+use tierstone_engine::conformance::{self, ModelSettings};
+use tierstone_engine::harness::Harness;
+use tierstone_engine::map_engine::MapEngine;
+use tierstone_media::{BlockDevice, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
+
+/// A device that nothing is ever asked of.
+struct NoDevice;
+
+impl BlockDevice for NoDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry { meta_bytes: 0, segment_bytes: 0, segment_limit: 0 }
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::Emulated
+    }
+
+    fn durable_write_scope(&self) -> DurableWriteScope {
+        DurableWriteScope::WholeDevice
+    }
+
+    fn submit(&mut self, requests: &mut Vec<IoRequest>) {
+        assert!(requests.is_empty());
+    }
+
+    fn complete(&mut self, _wait: Wait, _completions: &mut Vec<IoCompletion>) -> usize {
+        0
+    }
+
+    fn in_flight(&self) -> usize {
+        0
+    }
+}
+
+fn harness() -> Harness<MapEngine, NoDevice> {
+    Harness::new(MapEngine::new(0), NoDevice, KeyHasher::new([1, 2]))
+}
+
+#[test]
+fn the_map_engine_passes_the_model() {
+    let mut seeds = SeededRandom::new(1);
+    for _ in 0..5 {
+        conformance::model(seeds.next_u64(), ModelSettings::default(), harness(), |harness| harness);
+    }
+}
+
+#[test]
+fn the_map_engine_drops_keyspaces() {
+    conformance::dropping_a_keyspace_empties_only_it(harness());
+}
+
+#[test]
+fn the_map_engine_gates() {
+    conformance::writes_are_visible_before_they_are_durable(harness());
+}
