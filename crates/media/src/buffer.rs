@@ -11,7 +11,9 @@ pub const BLOCK_BYTES: usize = 4096;
 /// Zeroed memory aligned to [`BLOCK_BYTES`], a whole number of blocks long.
 pub struct IoBuffer {
     start: NonNull<u8>,
+    /// Bytes that requests and slices cover; at most `capacity`.
     len: usize,
+    capacity: usize,
 }
 
 // SAFETY: an IoBuffer owns its memory exclusively, like a Box<[u8]>.
@@ -28,7 +30,7 @@ impl IoBuffer {
         // SAFETY: the layout has a non-zero size, because `len` is at least one block.
         let memory = unsafe { alloc_zeroed(layout) };
         match NonNull::new(memory) {
-            Some(start) => IoBuffer { start, len },
+            Some(start) => IoBuffer { start, len, capacity: len },
             None => handle_alloc_error(layout),
         }
     }
@@ -47,6 +49,17 @@ impl IoBuffer {
         }
     }
 
+    /// How many bytes the buffer can hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Makes requests and slices cover the first `bytes` bytes, rounded up to whole blocks and at
+    /// most the capacity. The bytes themselves stay as they are.
+    pub fn set_len(&mut self, bytes: usize) {
+        self.len = bytes.clamp(1, self.capacity).next_multiple_of(BLOCK_BYTES);
+    }
+
     /// The address of the first byte, for back-ends that hand it to the kernel.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start.as_ptr()
@@ -56,7 +69,7 @@ impl IoBuffer {
 impl Drop for IoBuffer {
     fn drop(&mut self) {
         // SAFETY: `start` was allocated with this very layout and is freed once.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
     }
 }
 
@@ -100,5 +113,9 @@ mod tests {
         assert!(buffer.iter().all(|&byte| byte == 0));
         buffer[4999] = 1;
         assert_eq!(buffer.clone()[4999], 1);
+        buffer.set_len(10);
+        assert_eq!((buffer.len(), buffer.capacity()), (4096, 8192));
+        buffer.set_len(100_000);
+        assert_eq!(buffer[4999], 1);
     }
 }

@@ -14,10 +14,16 @@
 //!    when it completed before a [`IoKind::Flush`] was submitted that then completed.
 
 pub mod buffer;
+#[doc(hidden)]
+pub mod conformance;
 pub mod device;
+pub mod file;
+pub mod probe;
+pub mod sim;
 
 pub use buffer::{BLOCK_BYTES, IoBuffer};
 pub use device::{
     BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoKind,
     IoRequest, Wait,
 };
+pub use sim::{SimDevice, SimMedium, SimSettings};

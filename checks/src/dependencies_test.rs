@@ -1,0 +1,42 @@
+use super::*;
+
+const ROOT: &str = "[workspace.dependencies]\ntierstone-base = { path = \"crates/base\" }\nserde = \"1\"\n";
+const PAGE_TEXT: &str =
+    "| crate | used by | why | alternative |\n|---|---|---|---|\n| serde | base | x | y |\n";
+
+fn found(root: &str, page: &str, member: &str) -> Vec<String> {
+    let tree = Tree::of(&[("Cargo.toml", root), (PAGE, page), ("crates/base/Cargo.toml", member)]);
+    findings(&tree).into_iter().map(|finding| finding.to_string()).collect()
+}
+
+#[test]
+fn a_dependency_that_is_argued_and_used_is_fine() {
+    for kind in ["dependencies", "dev-dependencies", "build-dependencies", "target.'cfg(unix)'.dependencies"]
+    {
+        let member = format!("[{kind}]\nserde.workspace = true\n");
+        assert_eq!(found(ROOT, PAGE_TEXT, &member), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_dependency_without_a_row_or_a_use_is_found() {
+    assert_eq!(found(ROOT, "", "[dependencies]\nserde.workspace = true\n").len(), 1);
+    assert_eq!(found(ROOT, PAGE_TEXT, "").len(), 1);
+}
+
+#[test]
+fn a_row_without_a_dependency_is_found() {
+    let page = format!("{PAGE_TEXT}| `syn` | checks | x | y |\n");
+    assert_eq!(found(ROOT, &page, "[dependencies]\nserde.workspace = true\n").len(), 1);
+}
+
+#[test]
+fn a_version_outside_the_root_manifest_is_found() {
+    assert_eq!(found(ROOT, PAGE_TEXT, "[dependencies]\nserde = \"1\"\n").len(), 1);
+}
+
+#[test]
+fn a_manifest_that_does_not_parse_is_found() {
+    assert_eq!(found("[", PAGE_TEXT, "").len(), 1);
+    assert_eq!(found(ROOT, PAGE_TEXT, "[").len(), 2);
+}

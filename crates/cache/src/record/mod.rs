@@ -1,0 +1,560 @@
+//! One shard's cache of recently used records: S3-FIFO over two rings of variable-sized frames.
+//!
+//! The method is that of Yang, Zhang, Qiu, Yue and Vinayak, "FIFO queues are all you need for cache
+//! eviction" (SOSP 2023). New records enter a small ring. At its tail, a record that was hit moves
+//! to the main ring; others are dropped and their fingerprints remembered by the ghost, and a
+//! remembered record that comes back enters the main ring directly. At the main ring's tail, a
+//! record that was hit goes round again with its frequency lowered by one.
+//!
+//! Departures: queues are counted in bytes and are rings of memory, so a move copies the record and
+//! gives it a new id; the two parts are fixed, so while the main ring has clear room, the small
+//! ring's cold records move on as well (the paper lets the small queue fill the cache); an
+//! insertion reinserts only so much, then evicts what it finds, which bounds its time.
+//!
+//! Invariants:
+//! 1. The cache has no table of keys. The owner's index holds, a key, either a location on the
+//!    device or a [`FrameId`]; whenever a frame's id ends (dropped) or changes (moved), the owner is
+//!    told before the call that caused it returns.
+//! 2. A removed frame is never named to the owner again.
+//! 3. A pinned frame is neither dropped nor moved, nor are its bytes reused, until unpinned.
+//! 4. No operation allocates, but for the list of islands (see `ring`), which grows with pins.
+//!
+//! The cache belongs to one shard. A crash loses it; every record in it is also at its location.
+
+mod arena;
+mod frame;
+mod ghost;
+mod ring;
+mod settings;
+
+pub use settings::{RecordCacheSettings, RecordCacheStatistics};
+
+use arena::Arena;
+use frame::{FREQUENCY_MAX, Kind, Label, Tag, UNIT_BYTES, frame_bytes};
+use ghost::{Ghost, Shade};
+use ring::Ring;
+use settings::Layout;
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result};
+
+/// Most frames, and most bytes of frames (to one frame), that one insertion gives another turn of
+/// the main ring: some tens of microseconds.
+const REINSERTED_FRAMES_MAX: usize = 256;
+const REINSERTED_BYTES_MAX: usize = 256 << 10;
+/// While the cache shrinks, an insertion has the tails pass this many times its own bytes.
+const SETTLED_BYTES_AN_INSERTED_BYTE: usize = 4;
+
+/// Names a frame of one cache: its place in units of 16 bytes. Fits in 33 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(u64);
+
+impl FrameId {
+    /// Bits that hold any id.
+    pub const BITS: u32 = 33;
+
+    /// The id as a number below 2^33, for an index that stores it.
+    #[inline]
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The id that [`FrameId::to_bits`] gave.
+    #[inline]
+    pub fn from_bits(bits: u64) -> FrameId {
+        FrameId(bits)
+    }
+
+    #[inline]
+    fn at(offset: usize) -> FrameId {
+        FrameId((offset / UNIT_BYTES) as u64)
+    }
+
+    #[inline]
+    fn offset(self) -> usize {
+        (self.0 as usize).wrapping_mul(UNIT_BYTES)
+    }
+}
+
+/// Whoever holds the frame ids: told of every id that ends or changes without its asking.
+///
+/// Calls arrive while an insertion (or a shrink) makes room, in the middle of it: the owner changes
+/// its own index only. A frame of a keyspace that is gone may be named; there is nothing to repoint
+/// then.
+pub trait FrameOwner {
+    /// The frame is gone; the record is at `location`.
+    fn evicted(&mut self, keyspace: KeyspaceId, position: Position, frame: FrameId, location: u64);
+    /// The frame has another id from now on.
+    fn moved(&mut self, keyspace: KeyspaceId, position: Position, from: FrameId, to: FrameId);
+}
+
+/// A record to take in.
+#[derive(Clone, Copy, Debug)]
+pub struct NewFrame<'bytes> {
+    /// The position of the record's key.
+    pub position: Position,
+    /// The keyspace of the record's key.
+    pub keyspace: KeyspaceId,
+    /// Where the record lies on the device; given back when the frame is evicted.
+    pub location: u64,
+    /// The record's bytes, in pieces that are put together.
+    pub parts: &'bytes [&'bytes [u8]],
+}
+
+/// A record in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameView<'cache> {
+    /// As given when it was taken in.
+    pub position: Position,
+    /// As given when it was taken in.
+    pub keyspace: KeyspaceId,
+    /// As given when it was taken in, or by `set_location` or `replace` since.
+    pub location: u64,
+    /// The record's bytes.
+    pub bytes: &'cache [u8],
+}
+
+/// See the module's words.
+#[derive(Debug)]
+pub struct RecordCache {
+    arena: Arena,
+    small: Ring,
+    main: Ring,
+    ghost: Ghost,
+    settings: RecordCacheSettings,
+    layout: Layout,
+    statistics: RecordCacheStatistics,
+}
+
+/// What is left of the work that one call may spend on giving frames another turn.
+struct ReinsertionBudget {
+    frames: usize,
+    bytes: usize,
+}
+
+impl ReinsertionBudget {
+    fn new() -> Self {
+        ReinsertionBudget { frames: REINSERTED_FRAMES_MAX, bytes: REINSERTED_BYTES_MAX }
+    }
+
+    fn take(&mut self, bytes: usize) -> bool {
+        if self.frames == 0 || self.bytes == 0 {
+            return false;
+        }
+        self.frames -= 1;
+        self.bytes = self.bytes.saturating_sub(bytes);
+        true
+    }
+}
+
+impl RecordCache {
+    /// Bytes that a frame takes besides its record; the sum is rounded up to 16 bytes.
+    pub const FRAME_HEADER_BYTES: usize = frame::HEADER_BYTES;
+
+    /// An empty cache. Cost: two mappings; memory becomes resident as it is used.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a setting out of range, `NoMemory` when the mapping is refused.
+    pub fn new(settings: RecordCacheSettings) -> Result<RecordCache> {
+        settings.check()?;
+        let largest = settings.layout(settings.capacity_bytes.max(settings.capacity_max_bytes));
+        let layout = settings.layout(settings.capacity_bytes);
+        let mut arena = Arena::zeroed(largest.small_bytes + largest.main_bytes, settings.huge_pages)?;
+        let mut small = Ring::new(0, largest.small_bytes);
+        let mut main = Ring::new(largest.small_bytes, largest.main_bytes);
+        small.set_target(&mut arena, layout.small_bytes);
+        main.set_target(&mut arena, layout.main_bytes);
+        Ok(RecordCache {
+            ghost: Ghost::new(largest.ghost_slots, settings.huge_pages)?,
+            arena,
+            small,
+            main,
+            settings,
+            layout,
+            statistics: RecordCacheStatistics::default(),
+        })
+    }
+
+    /// Copies a record in. `None` when it is longer than [`RecordCache::record_max_bytes`], or when
+    /// so much is pinned that there is no room.
+    ///
+    /// An older frame of the same key must have been removed (or is forgotten by the owner, who
+    /// then ignores what it is told of it).
+    ///
+    /// Cost: the copy, and evictions of as many bytes; at most 256 KiB of other copies.
+    pub fn insert<O: FrameOwner>(&mut self, entry: NewFrame<'_>, owner: &mut O) -> Option<FrameId> {
+        let length = entry.parts.iter().map(|part| part.len()).sum();
+        let bytes = frame_bytes(length);
+        if self.small.is_shrinking() || self.main.is_shrinking() {
+            // Faster than insertions move the heads, or a shrink would never end.
+            let settled = bytes.unwrap_or(0).min(REINSERTED_BYTES_MAX) * SETTLED_BYTES_AN_INSERTED_BYTE;
+            self.settle(settled, owner);
+        }
+        let Some(bytes) = bytes.filter(|&bytes| bytes <= self.layout.frame_max_bytes) else {
+            self.statistics.refusals += 1;
+            return None;
+        };
+        let remembered = self.ghost.recall(Shade::of(entry.keyspace, entry.position));
+        let mut budget = ReinsertionBudget::new();
+        let room = if remembered {
+            self.room_in_main(bytes, &mut budget, owner)
+        } else {
+            self.room_in_small(bytes, &mut budget, owner)
+        };
+        let Some(offset) = room else {
+            self.statistics.refusals += 1;
+            return None;
+        };
+        let units = (bytes / UNIT_BYTES) as u32;
+        let (position, keyspace, location) = (entry.position, entry.keyspace, entry.location);
+        self.arena.set_tag(offset, Tag { units, kind: Kind::Live, frequency: 0, pins: 0 });
+        self.arena.set_label(offset, Label { position, location, keyspace, length: length as u32 });
+        self.arena.set_record(offset, length, entry.parts);
+        self.statistics.inserts += 1;
+        self.statistics.ghost_hits += u64::from(remembered);
+        self.statistics.frames += 1;
+        self.statistics.main_frames += u64::from(remembered);
+        self.statistics.live_bytes += bytes as u64;
+        Some(FrameId::at(offset))
+    }
+
+    /// The record in `frame`; the use is counted for its replacement.
+    ///
+    /// Cost: the cache misses of the frame itself.
+    ///
+    /// # Panics
+    /// As all calls with a frame, when `frame` is seen not to be a live or pinned frame: the owner's
+    /// index is wrong then, and what it says cannot be trusted.
+    #[inline]
+    pub fn get(&mut self, frame: FrameId) -> FrameView<'_> {
+        self.touch(frame);
+        self.view(frame)
+    }
+
+    /// Counts a use of `frame`.
+    #[inline]
+    pub fn touch(&mut self, frame: FrameId) {
+        let tag = self.tag(frame);
+        // Written only when it changes, so that hot frames' lines stay clean.
+        if tag.frequency < FREQUENCY_MAX {
+            self.arena.set_frequency(frame.offset(), tag.frequency + 1);
+        }
+    }
+
+    /// The record in `frame`, without counting the use.
+    #[inline]
+    pub fn peek(&self, frame: FrameId) -> FrameView<'_> {
+        let _ = self.tag(frame);
+        self.view(frame)
+    }
+
+    /// Has the processor fetch the start of `frame` while the caller does something else; for
+    /// batches. Harmless for any id.
+    #[inline]
+    pub fn prefetch(&self, frame: FrameId) {
+        self.arena.prefetch(frame.offset());
+    }
+
+    /// The record's bytes, to be changed in place; holders of pins see the change.
+    pub fn bytes_mut(&mut self, frame: FrameId) -> &mut [u8] {
+        let _ = self.tag(frame);
+        let length = self.arena.label(frame.offset()).length as usize;
+        let start = frame.offset() + frame::HEADER_BYTES;
+        &mut self.arena[start..start + length]
+    }
+
+    /// The record lies at `location` from now on.
+    pub fn set_location(&mut self, frame: FrameId, location: u64) {
+        let _ = self.tag(frame);
+        self.arena.set_location(frame.offset(), location);
+    }
+
+    /// Overwrites the record in its place, and says whether it did: false when the new bytes do not
+    /// fit where the frame's first bytes were put, or when the frame is pinned. Counts as a use.
+    pub fn replace(&mut self, frame: FrameId, parts: &[&[u8]], location: u64) -> bool {
+        let tag = self.tag(frame);
+        let length = parts.iter().map(|part| part.len()).sum();
+        if tag.pins > 0 || frame_bytes(length).is_none_or(|bytes| bytes > tag.bytes()) {
+            return false;
+        }
+        let label = Label { location, length: length as u32, ..self.arena.label(frame.offset()) };
+        self.arena.set_label(frame.offset(), label);
+        self.arena.set_record(frame.offset(), length, parts);
+        self.touch(frame);
+        true
+    }
+
+    /// The record is of no use any more. The owner is told nothing; the space is free when the tail
+    /// passes it. Pins stay good.
+    pub fn remove(&mut self, frame: FrameId) {
+        let tag = self.tag(frame);
+        if tag.kind != Kind::Live {
+            return;
+        }
+        self.arena.set_tag(frame.offset(), Tag { kind: Kind::Dead, ..tag });
+        self.statistics.removals += 1;
+        self.forget(frame.offset(), tag);
+    }
+
+    /// Keeps `frame` where it is, with its bytes, until as many calls of [`RecordCache::unpin`].
+    /// Meant for the few frames that a batch is working on.
+    pub fn pin(&mut self, frame: FrameId) {
+        let tag = self.tag(frame);
+        assert!(tag.pins < u16::MAX, "frame {frame:?} is pinned {} times", tag.pins);
+        if tag.pins == 0 {
+            self.ring_of(frame.offset()).pinned_bytes += tag.bytes();
+        }
+        self.arena.set_tag(frame.offset(), Tag { pins: tag.pins + 1, ..tag });
+    }
+
+    /// Takes one pin back.
+    pub fn unpin(&mut self, frame: FrameId) {
+        let tag = self.tag(frame);
+        assert!(tag.pins > 0, "frame {frame:?} is not pinned");
+        if tag.pins == 1 {
+            self.ring_of(frame.offset()).pinned_bytes -= tag.bytes();
+        }
+        self.arena.set_tag(frame.offset(), Tag { pins: tag.pins - 1, ..tag });
+    }
+
+    /// Asks for another capacity, in bytes, up to the largest that the settings name. Takes effect
+    /// as the rings turn: growth within one turn, a shrink as insertions evict what lies too high;
+    /// [`RecordCache::settle`] hurries it. The hottest records survive.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the capacity is larger than what was reserved.
+    pub fn resize(&mut self, capacity_bytes: u64) -> Result<()> {
+        let reserved = self.settings.capacity_bytes.max(self.settings.capacity_max_bytes);
+        if capacity_bytes > reserved {
+            let message = format!("a record cache of {reserved} bytes cannot grow to {capacity_bytes}");
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        self.layout = self.settings.layout(capacity_bytes);
+        self.small.set_target(&mut self.arena, self.layout.small_bytes);
+        self.main.set_target(&mut self.arena, self.layout.main_bytes);
+        Ok(())
+    }
+
+    /// Does up to about `bytes` bytes of the evictions that a shrink still needs; says whether none
+    /// are left. A pinned frame above the new capacity holds the shrink up until it is unpinned.
+    pub fn settle<O: FrameOwner>(&mut self, bytes: usize, owner: &mut O) -> bool {
+        let mut budget = ReinsertionBudget { frames: usize::MAX, bytes };
+        let mut passed = 0;
+        self.small.take_in_islands(&mut self.arena);
+        self.main.take_in_islands(&mut self.arena);
+        while passed < bytes && self.small.is_shrinking() && self.small.used() > 0 {
+            passed += self.evict_from_small(&mut budget, owner);
+        }
+        while passed < bytes && self.main.is_shrinking() && self.main.used() > 0 {
+            passed += self.evict_from_main(&mut budget, owner);
+        }
+        self.small.set_target(&mut self.arena, self.layout.small_bytes);
+        self.main.set_target(&mut self.arena, self.layout.main_bytes);
+        !self.small.is_shrinking() && !self.main.is_shrinking()
+    }
+
+    /// Forgets every frame without telling the owner, whose index must hold none; and the ghost.
+    /// False, and nothing is done, while anything is pinned.
+    pub fn clear(&mut self) -> bool {
+        if self.small.pinned_bytes + self.main.pinned_bytes > 0 {
+            return false;
+        }
+        self.small.clear(&mut self.arena);
+        self.main.clear(&mut self.arena);
+        self.ghost.clear();
+        self.statistics.frames = 0;
+        self.statistics.main_frames = 0;
+        self.statistics.live_bytes = 0;
+        true
+    }
+
+    /// The longest record that is taken in, in bytes; `None` when the cache is too small for any.
+    pub fn record_max_bytes(&self) -> Option<usize> {
+        let longest = self.layout.frame_max_bytes / UNIT_BYTES * UNIT_BYTES;
+        let longest = longest.checked_sub(frame::HEADER_BYTES)?;
+        Some(longest.min(self.settings.record_max_bytes as usize))
+    }
+
+    /// What the cache holds and did. Cost: a copy.
+    pub fn statistics(&self) -> RecordCacheStatistics {
+        let occupied = (self.small.occupied() + self.main.occupied()) as u64;
+        RecordCacheStatistics {
+            capacity_bytes: (self.small.capacity() + self.main.capacity()) as u64,
+            dead_bytes: occupied - self.statistics.live_bytes,
+            pinned_bytes: (self.small.pinned_bytes + self.main.pinned_bytes) as u64,
+            ghost_bytes: self.ghost.memory_bytes() as u64,
+            ..self.statistics
+        }
+    }
+
+    #[inline]
+    fn tag(&self, frame: FrameId) -> Tag {
+        let tag = self.arena.header(frame.offset()).tag();
+        assert!(
+            tag.kind == Kind::Live || (tag.kind == Kind::Dead && tag.pins > 0),
+            "frame {frame:?} is stale: {tag:?}"
+        );
+        tag
+    }
+
+    #[inline]
+    fn view(&self, frame: FrameId) -> FrameView<'_> {
+        let label = self.arena.label(frame.offset());
+        FrameView {
+            position: label.position,
+            keyspace: label.keyspace,
+            location: label.location,
+            bytes: self.arena.record(frame.offset(), label.length),
+        }
+    }
+
+    fn is_in_main(&self, offset: usize) -> bool {
+        offset >= self.main.start()
+    }
+
+    fn ring_of(&mut self, offset: usize) -> &mut Ring {
+        if self.is_in_main(offset) { &mut self.main } else { &mut self.small }
+    }
+
+    /// Takes a live frame out of the counts.
+    fn forget(&mut self, offset: usize, tag: Tag) {
+        self.statistics.frames -= 1;
+        self.statistics.main_frames -= u64::from(self.is_in_main(offset));
+        self.statistics.live_bytes -= tag.bytes() as u64;
+    }
+
+    /// A place for `bytes` bytes at the small ring's head.
+    fn room_in_small<O: FrameOwner>(
+        &mut self,
+        bytes: usize,
+        budget: &mut ReinsertionBudget,
+        owner: &mut O,
+    ) -> Option<usize> {
+        if Self::is_mostly_pinned(&self.small) {
+            return None;
+        }
+        let passed_max = 2 * self.small.capacity();
+        let mut passed = 0;
+        loop {
+            if let Some(offset) = self.small.reserve(&mut self.arena, bytes) {
+                return Some(offset);
+            }
+            if passed > passed_max || self.small.used() == 0 {
+                return None;
+            }
+            passed += self.evict_from_small(budget, owner);
+        }
+    }
+
+    /// A place for `bytes` bytes at the main ring's head.
+    fn room_in_main<O: FrameOwner>(
+        &mut self,
+        bytes: usize,
+        budget: &mut ReinsertionBudget,
+        owner: &mut O,
+    ) -> Option<usize> {
+        if Self::is_mostly_pinned(&self.main) {
+            return None;
+        }
+        let passed_max = 2 * self.main.capacity() + REINSERTED_BYTES_MAX;
+        let mut passed = 0;
+        loop {
+            if let Some(offset) = self.main.reserve(&mut self.arena, bytes) {
+                return Some(offset);
+            }
+            if passed > passed_max || self.main.used() == 0 {
+                return None;
+            }
+            passed += self.evict_from_main(budget, owner);
+        }
+    }
+
+    /// Saves turning a ring in vain; the few frames of a batch never come near it.
+    fn is_mostly_pinned(ring: &Ring) -> bool {
+        ring.pinned_bytes > ring.capacity() / 4 * 3
+    }
+
+    /// Moves the small ring's tail over one frame; gives the bytes passed.
+    fn evict_from_small<O: FrameOwner>(&mut self, budget: &mut ReinsertionBudget, owner: &mut O) -> usize {
+        let offset = self.small.tail();
+        let tag = self.arena.tag(offset);
+        if tag.pins > 0 {
+            self.small.pass_island(&mut self.arena, tag.bytes());
+            return tag.bytes();
+        }
+        if tag.kind == Kind::Live {
+            let label = self.arena.label(offset);
+            let bytes = frame_bytes(label.length as usize).unwrap_or(tag.bytes());
+            let is_hot = tag.frequency >= self.settings.promotion_hits;
+            let destination = if is_hot {
+                self.room_in_main(bytes, budget, owner)
+            } else if self.main.is_roomy(bytes) {
+                self.main.reserve(&mut self.arena, bytes)
+            } else {
+                None
+            };
+            self.forget(offset, tag);
+            if let Some(to) = destination {
+                self.copy_to_main(offset, to, bytes, 0);
+                self.statistics.promotions += 1;
+                owner.moved(label.keyspace, label.position, FrameId::at(offset), FrameId::at(to));
+            } else {
+                self.ghost.follow(self.statistics.main_frames as usize);
+                self.ghost.remember(Shade::of(label.keyspace, label.position));
+                self.statistics.small_evictions += 1;
+                owner.evicted(label.keyspace, label.position, FrameId::at(offset), label.location);
+            }
+        }
+        self.small.pass(&mut self.arena, tag.bytes());
+        tag.bytes()
+    }
+
+    /// Moves the main ring's tail over one frame; gives the bytes passed.
+    fn evict_from_main<O: FrameOwner>(&mut self, budget: &mut ReinsertionBudget, owner: &mut O) -> usize {
+        let offset = self.main.tail();
+        let tag = self.arena.tag(offset);
+        if tag.pins > 0 {
+            self.main.pass_island(&mut self.arena, tag.bytes());
+            return tag.bytes();
+        }
+        if tag.kind != Kind::Live {
+            self.main.pass(&mut self.arena, tag.bytes());
+            return tag.bytes();
+        }
+        self.forget(offset, tag);
+        let label = self.arena.label(offset);
+        // Free from here on, but not overwritten before it is copied: see `copy_to_main`.
+        self.main.pass(&mut self.arena, tag.bytes());
+        let bytes = frame_bytes(label.length as usize).unwrap_or(tag.bytes());
+        let stays = tag.frequency > 0 && self.main.keeps_to_target(bytes) && budget.take(bytes);
+        let destination = if stays { self.main.reserve(&mut self.arena, bytes) } else { None };
+        if let Some(to) = destination {
+            self.copy_to_main(offset, to, bytes, tag.frequency - 1);
+            self.statistics.reinsertions += 1;
+            if to != offset {
+                owner.moved(label.keyspace, label.position, FrameId::at(offset), FrameId::at(to));
+            }
+        } else {
+            self.statistics.main_evictions += 1;
+            owner.evicted(label.keyspace, label.position, FrameId::at(offset), label.location);
+        }
+        tag.bytes()
+    }
+
+    /// Copies a frame of `bytes` bytes to `to` in the main ring, unpinned, and counts it there.
+    ///
+    /// A frame that the main ring's tail has just passed is still whole here but for its tag: the
+    /// free run that ends at the new tail holds the frame's own place, so `reserve` finds room
+    /// there at the latest, and the gaps that it filled before start at or before the frame's
+    /// start (a gap's tag is all that it writes). The two places may overlap.
+    fn copy_to_main(&mut self, from: usize, to: usize, bytes: usize, frequency: u8) {
+        self.arena.copy_within(from..from + bytes, to);
+        let units = (bytes / UNIT_BYTES) as u32;
+        self.arena.set_tag(to, Tag { units, kind: Kind::Live, frequency, pins: 0 });
+        self.statistics.frames += 1;
+        self.statistics.main_frames += 1;
+        self.statistics.live_bytes += bytes as u64;
+    }
+}
+
+#[cfg(test)]
+#[path = "record_test.rs"]
+mod record_test;

@@ -1,0 +1,184 @@
+//! Byte-addressable persistent memory behind volatile CPU caches; see [`crate::lines`] and
+//! [`crate::words`] for the two meanings of its unit.
+
+use crate::choices::Choices;
+use crate::survivors::{SurvivorSettings, Unit, combinations, pick};
+use std::collections::BTreeMap;
+use tierstone_base::checksum::checksum;
+
+/// Bytes that a cache line has: what a write-back covers.
+pub const LINE_BYTES: usize = 64;
+/// Bytes that the memory stores whole, when aligned.
+pub const WORD_BYTES: usize = 8;
+
+/// A region of persistent memory whose stores reach the medium in order within each aligned
+/// `UNIT` of bytes, and in no order between units.
+///
+/// Invariants:
+/// 1. A store within one aligned word of 8 bytes survives whole or not at all; longer stores are
+///    cut into such words.
+/// 2. What was written back (`write_back`, `store_streaming`) before a fence is durable after it;
+///    before the fence it may or may not be; so may any other store at any time (eviction).
+#[derive(Clone, Debug)]
+pub struct ByteMemory<const UNIT: usize> {
+    durable: Vec<u8>,
+    current: Vec<u8>,
+    pending: BTreeMap<usize, Pending>,
+    next_store: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Pending {
+    stores: Vec<Store>,
+    /// How many of the stores the next fence makes durable.
+    written_back: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Store {
+    number: u64,
+    at: usize,
+    len: usize,
+    bytes: [u8; WORD_BYTES],
+}
+
+impl Store {
+    fn apply(&self, memory: &mut [u8], base: usize) {
+        memory[self.at - base..self.at - base + self.len].copy_from_slice(&self.bytes[..self.len]);
+    }
+}
+
+impl<const UNIT: usize> ByteMemory<UNIT> {
+    /// `bytes` bytes of zeros, rounded up to whole lines.
+    pub fn new(bytes: usize) -> Self {
+        const { assert!(UNIT == LINE_BYTES || UNIT == WORD_BYTES, "a unit is a line or a word") };
+        let len = bytes.next_multiple_of(LINE_BYTES);
+        ByteMemory { durable: vec![0; len], current: vec![0; len], pending: BTreeMap::new(), next_store: 1 }
+    }
+
+    /// What the CPU reads now.
+    pub fn bytes(&self) -> &[u8] {
+        &self.current
+    }
+
+    /// What would be there if nothing undurable survived.
+    pub fn durable_bytes(&self) -> &[u8] {
+        &self.durable
+    }
+
+    /// The little-endian word at `offset`.
+    pub fn load_u64(&self, offset: usize) -> u64 {
+        let mut word = [0; 8];
+        word.copy_from_slice(&self.current[offset..offset + 8]);
+        u64::from_le_bytes(word)
+    }
+
+    /// Stores `bytes`, word by word.
+    ///
+    /// # Panics
+    /// When they do not fit the region.
+    pub fn store(&mut self, offset: usize, bytes: &[u8]) {
+        self.current[offset..offset + bytes.len()].copy_from_slice(bytes);
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done;
+            let len = (WORD_BYTES - at % WORD_BYTES).min(bytes.len() - done);
+            let mut word = [0; WORD_BYTES];
+            word[..len].copy_from_slice(&bytes[done..done + len]);
+            let store = Store { number: self.next_store, at, len, bytes: word };
+            self.next_store += 1;
+            self.pending.entry(at / UNIT).or_default().stores.push(store);
+            done += len;
+        }
+    }
+
+    /// Stores one little-endian word; whole if `offset` is aligned.
+    pub fn store_u64(&mut self, offset: usize, value: u64) {
+        self.store(offset, &value.to_le_bytes());
+    }
+
+    /// Stores past the caches: durable after the next fence.
+    pub fn store_streaming(&mut self, offset: usize, bytes: &[u8]) {
+        self.store(offset, bytes);
+        self.write_back(offset, bytes.len());
+    }
+
+    /// Starts to write back the lines that `offset .. offset + len` touches (CLWB, DC CVAP).
+    pub fn write_back(&mut self, offset: usize, len: usize) {
+        let start = offset / LINE_BYTES * LINE_BYTES;
+        let end = (offset + len).next_multiple_of(LINE_BYTES);
+        for pending in self.pending.range_mut(start / UNIT..end / UNIT).map(|(_, pending)| pending) {
+            pending.written_back = pending.stores.len();
+        }
+    }
+
+    /// Waits for what is being written back (SFENCE, DSB): it is durable now.
+    pub fn fence(&mut self) {
+        let durable = &mut self.durable;
+        self.pending.retain(|_, pending| {
+            for store in pending.stores.drain(..pending.written_back) {
+                store.apply(durable, 0);
+            }
+            pending.written_back = 0;
+            !pending.stores.is_empty()
+        });
+    }
+
+    /// Writes back and fences `offset .. offset + len`.
+    pub fn persist(&mut self, offset: usize, len: usize) {
+        self.write_back(offset, len);
+        self.fence();
+    }
+
+    /// How many units the loss of power could leave in more than one state.
+    pub fn undecided(&self) -> usize {
+        self.units().len()
+    }
+
+    /// How many states the loss of power could leave; saturates.
+    pub fn survivor_states(&self) -> u64 {
+        combinations(&self.units().into_iter().map(|(_, unit)| unit).collect::<Vec<_>>())
+    }
+
+    /// Loses power: each unit keeps the stores up to the one that `choices` picks. Tells `choices`
+    /// the digest of what is left.
+    pub fn lose_power(&mut self, choices: &Choices, settings: &SurvivorSettings) {
+        let (places, units): (Vec<usize>, Vec<Unit>) = self.units().into_iter().unzip();
+        let picked = pick(choices, &units, settings);
+        for (place, survivors) in places.into_iter().zip(picked) {
+            let Some(pending) = self.pending.get(&place) else { continue };
+            for store in &pending.stores[..survivors] {
+                store.apply(&mut self.durable, 0);
+            }
+        }
+        self.pending.clear();
+        self.current.copy_from_slice(&self.durable);
+        choices.observe_state(checksum(0, &self.durable));
+    }
+
+    /// Version `n` of a unit is what the durable bytes and its first `n` stores make.
+    fn units(&self) -> Vec<(usize, Unit)> {
+        let mut units = Vec::new();
+        for (&place, pending) in &self.pending {
+            let base = place * UNIT;
+            let mut bytes = self.durable[base..base + UNIT].to_vec();
+            let (mut versions, mut writes, mut distinct) = (vec![bytes.clone()], vec![0], vec![0]);
+            for store in &pending.stores {
+                store.apply(&mut bytes, base);
+                if !versions.contains(&bytes) {
+                    distinct.push(writes.len());
+                }
+                versions.push(bytes.clone());
+                writes.push(store.number);
+            }
+            if distinct.len() > 1 {
+                units.push((place, Unit { writes, distinct }));
+            }
+        }
+        units
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_test.rs"]
+mod memory_test;

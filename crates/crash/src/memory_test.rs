@@ -1,0 +1,106 @@
+use super::*;
+use crate::explore::{ExploreSettings, explore};
+use crate::lines::LineMemory;
+use crate::words::WordMemory;
+use std::collections::BTreeSet;
+
+/// The first byte of each word that `words` names, over all states after a loss of power.
+fn survivors<const UNIT: usize>(words: &[usize], run: impl Fn(&mut ByteMemory<UNIT>)) -> BTreeSet<Vec<u8>> {
+    let mut seen = BTreeSet::new();
+    let report = explore(ExploreSettings::exhaustive(), |choices| {
+        let mut memory = ByteMemory::<UNIT>::new(256);
+        run(&mut memory);
+        memory.lose_power(choices, &SurvivorSettings::default());
+        seen.insert(words.iter().map(|&word| memory.bytes()[word * 8]).collect());
+        assert_eq!((memory.undecided(), memory.bytes()), (0, memory.durable_bytes()));
+        Ok(())
+    });
+    assert_eq!(report.assert_exhausted().distinct_states, seen.len());
+    seen
+}
+
+fn set(states: &[&[u8]]) -> BTreeSet<Vec<u8>> {
+    states.iter().map(|state| state.to_vec()).collect()
+}
+
+fn two_words_and_another_line<const UNIT: usize>(memory: &mut ByteMemory<UNIT>) {
+    memory.store_u64(0, 1);
+    memory.store_u64(8, 2);
+    memory.store_u64(64, 3);
+}
+
+#[test]
+fn stores_to_one_line_survive_as_a_prefix_and_lines_in_any_order() {
+    let seen = survivors::<LINE_BYTES>(&[0, 1, 8], two_words_and_another_line);
+    let expected: [&[u8]; 6] = [&[0, 0, 0], &[1, 0, 0], &[1, 2, 0], &[0, 0, 3], &[1, 0, 3], &[1, 2, 3]];
+    assert_eq!(seen, set(&expected));
+}
+
+#[test]
+fn stores_to_several_words_survive_in_any_order() {
+    let seen = survivors::<WORD_BYTES>(&[0, 1, 8], two_words_and_another_line);
+    assert_eq!(seen.len(), 8);
+    assert!(seen.contains(&vec![0, 2, 0]), "the second without the first");
+}
+
+#[test]
+fn a_write_back_without_a_fence_promises_nothing() {
+    let stores = |memory: &mut LineMemory| {
+        memory.store_u64(0, 1);
+        memory.write_back(0, 8);
+    };
+    assert_eq!(survivors(&[0], stores), set(&[&[0], &[1]]));
+    let fenced = |memory: &mut LineMemory| {
+        stores(memory);
+        memory.fence();
+    };
+    assert_eq!(survivors(&[0], fenced), set(&[&[1]]));
+}
+
+#[test]
+fn a_fence_covers_what_was_stored_before_the_write_back_only() {
+    let seen = survivors(&[0, 1], |memory: &mut WordMemory| {
+        memory.store_u64(0, 1);
+        memory.write_back(0, 1);
+        memory.store_u64(8, 2);
+        memory.store_u64(0, 3);
+        memory.fence();
+    });
+    let expected: [&[u8]; 4] = [&[1, 0], &[3, 0], &[1, 2], &[3, 2]];
+    assert_eq!(seen, set(&expected));
+}
+
+#[test]
+fn a_fence_alone_makes_nothing_durable_except_streaming_stores() {
+    let seen = survivors(&[0, 8], |memory: &mut LineMemory| {
+        memory.store_u64(0, 1);
+        memory.store_streaming(64, &[2; 16]);
+        memory.fence();
+    });
+    let expected: [&[u8]; 2] = [&[0, 2], &[1, 2]];
+    assert_eq!(seen, set(&expected));
+}
+
+#[test]
+fn a_long_store_may_tear_at_words_and_a_word_never_tears() {
+    let mut seen = BTreeSet::new();
+    explore(ExploreSettings::exhaustive(), |choices| {
+        let mut memory = LineMemory::new(64);
+        memory.store(4, &[7; 16]);
+        memory.lose_power(choices, &SurvivorSettings::default());
+        seen.insert(memory.bytes()[..24].iter().filter(|byte| **byte == 7).count());
+        Ok(())
+    })
+    .assert_exhausted();
+    assert_eq!(seen, BTreeSet::from([0, 4, 12, 16]));
+}
+
+#[test]
+fn loads_see_stores_at_once() {
+    let mut memory = WordMemory::new(1);
+    memory.store_u64(56, 0x0102_0304_0506_0708);
+    assert_eq!(memory.load_u64(56), 0x0102_0304_0506_0708);
+    assert_eq!((memory.undecided(), memory.survivor_states()), (1, 2));
+    memory.persist(56, 8);
+    assert_eq!((memory.undecided(), memory.durable_bytes()[56]), (0, 8));
+}

@@ -1,0 +1,71 @@
+//! Rules of order switched off by name, to see that the explorer notices.
+//!
+//! The code under test takes a [`Mutations`] through its settings (or a plain flag that the test
+//! derives from one) and skips a rule when its name is on. A rule whose mutation is not caught is
+//! either not needed or not tested.
+
+use crate::explore::Report;
+use std::collections::BTreeSet;
+
+/// The rules that are switched off. Plain data; empty outside tests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mutations {
+    names: BTreeSet<&'static str>,
+}
+
+impl Mutations {
+    /// All rules hold.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Only the rule `name` is switched off.
+    pub fn one(name: &'static str) -> Self {
+        Self::none().and(name)
+    }
+
+    /// The same with `name` switched off too.
+    #[must_use]
+    pub fn and(mut self, name: &'static str) -> Self {
+        self.names.insert(name);
+        self
+    }
+
+    /// Whether the rule `name` is switched off.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+}
+
+/// Explores with one rule broken and demands that a violation is found. Prints what was tried.
+/// Returns the report.
+///
+/// # Panics
+/// When nothing was found.
+#[track_caller]
+#[expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
+pub fn assert_caught(name: &str, explore: impl FnOnce() -> Report) -> Report {
+    let report = explore();
+    let Some(found) = &report.found else {
+        panic!("mutation '{name}' was not caught: {report}");
+    };
+    println!("mutation '{name}' caught in run {} after {} states", found.run, report.states);
+    println!("  {}: \"{}\"", found.minimal_message, found.minimal_path);
+    report
+}
+
+/// Explores with every rule in place, which must be clean, then with each of `names` broken, which
+/// must be caught. Prints the counts. Returns the report of the clean exploration.
+///
+/// # Panics
+/// When the unbroken code is found wrong or a mutation is not caught.
+#[track_caller]
+#[expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
+pub fn assert_all_caught(names: &[&'static str], mut explore: impl FnMut(&Mutations) -> Report) -> Report {
+    let clean = explore(&Mutations::none()).assert_clean();
+    for &name in names {
+        assert_caught(name, || explore(&Mutations::one(name)));
+    }
+    println!("{} mutations, all caught; unbroken: {clean}", names.len());
+    clean
+}

@@ -1,0 +1,418 @@
+//! Cleaning: live records of emptying segments move to the cold log, and the segments are freed.
+//!
+//! A victim goes through: its summary is read; piece by piece its live records are copied to the
+//! cold log with their old sequences, and the index is repointed; when the copies are durable and
+//! nobody reads the victim any more, its header is overwritten with a free one; when that is durable
+//! the segment may be opened again.
+//!
+//! Rules, each with a mutation that breaks it:
+//! 1. The free header is written only when every copy is durable (`free_before_copies_durable`).
+//! 2. A tombstone is dropped only when every other segment that holds records was opened after the
+//!    deletion: only live records are ever copied, so no younger segment can hold an older version
+//!    of the key (`drop_tombstones_early`). An expired record counts as a tombstone.
+//! 3. A segment is opened again only when its free header is durable: otherwise a crash could bring
+//!    back old records whose tombstones are gone.
+//!
+//! Crash at any point: the victim is whole until its free header is there; copies have the sequence
+//! of their originals, so recovery may take either.
+
+use crate::format::record::{self, Decoded, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_TOMBSTONE, RecordHeader};
+use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
+use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
+use crate::io::IoTag;
+use crate::location::{Location, Target, UNIT_BYTES};
+use crate::segments::{Role, Segment};
+use crate::shard::LogShard;
+use crate::stream::Stream;
+use tierstone_base::Seq;
+use tierstone_base::checksum::checksum;
+use tierstone_cache::FrameId;
+use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
+
+/// What the cleaner is doing.
+#[derive(Debug, Default)]
+pub struct Cleaner {
+    victim: Option<Victim>,
+    /// Emptied segments, with the cold groups that must be durable before they are freed.
+    emptied: Vec<(u32, u64)>,
+    stopped: bool,
+    wants_step: bool,
+    wants_group_closed: bool,
+    can_gain: bool,
+    /// Segments whose summary or records could not be read: left alone until the store is checked.
+    unreadable: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Victim {
+    segment: u32,
+    summary: Option<IoBuffer>,
+    cursor: SummaryCursor,
+    /// Every other segment with records was opened at or after this sequence.
+    oldest_other: Seq,
+    /// Records of the piece that is being read.
+    piece: Vec<SummaryEntry>,
+    reading: bool,
+}
+
+impl Cleaner {
+    /// Ends cleaning for good; the victim stays as it is.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+        self.victim = None;
+    }
+
+    /// Whether a step would do something now.
+    pub fn wants_step(&self) -> bool {
+        self.wants_step && !self.stopped
+    }
+
+    /// Whether emptied segments wait for the cold group that takes records.
+    pub fn wants_group_closed(&self) -> bool {
+        self.wants_group_closed
+    }
+
+    /// Whether cleaning can still make space.
+    pub fn can_gain(&self) -> bool {
+        self.can_gain && !self.stopped
+    }
+}
+
+/// A victim with more live bytes than this part of a segment gains too little to be worth moving.
+const LIVE_FRACTION_MAX: f64 = 0.97;
+
+impl LogShard {
+    pub(crate) fn clean_step(&mut self) {
+        self.free_emptied();
+        if self.cleaner.stopped {
+            return;
+        }
+        if self.cleaner.victim.is_none() {
+            self.choose_victim();
+        }
+        self.advance_victim();
+        let idle_victim = self.cleaner.victim.as_ref().is_some_and(|victim| !victim.reading);
+        self.cleaner.wants_step = idle_victim;
+        self.cleaner.wants_group_closed =
+            self.cleaner.emptied.iter().any(|(_, groups)| *groups > self.cold.durable_groups());
+    }
+
+    fn free_wanted(&self) -> u32 {
+        let fraction = f64::from(self.segments.owned_count()) * self.settings.clean_below_free_fraction;
+        (fraction as u32).max(self.settings.reserved_segments + 2)
+    }
+
+    /// Chooses by free space and age: the benefit over the cost of Rosenblum and Ousterhout (1992).
+    fn choose_victim(&mut self) {
+        let low = self.segments.free_count() + (self.cleaner.emptied.len() as u32) < self.free_wanted();
+        let mut best: Option<(f64, u32)> = None;
+        self.cleaner.can_gain = !self.cleaner.emptied.is_empty();
+        let usable = Stream::segment_room(self.segments.segment_bytes(), 4) as f64;
+        for (number, segment) in self.segments.iter() {
+            if segment.role != Role::Sealed || self.cleaner.unreadable.contains(&number) {
+                continue;
+            }
+            let live = (segment.live_bytes as f64 / usable).min(1.0);
+            if live > LIVE_FRACTION_MAX {
+                continue;
+            }
+            self.cleaner.can_gain = true;
+            let age = self.applied.saturating_sub(segment.opened_seq) as f64 + 1.0;
+            let score = (1.0 - live) * age / (1.0 + live);
+            if (low || segment.live_records == 0) && best.is_none_or(|(so_far, _)| score > so_far) {
+                best = Some((score, number));
+            }
+        }
+        if let Some((_, number)) = best {
+            self.start_victim(number);
+        }
+    }
+
+    fn start_victim(&mut self, number: u32) {
+        self.cleaner.can_gain = true;
+        let oldest_other = self.segments.oldest_opened_seq(number);
+        let segment = self.segments.get_mut(number);
+        segment.role = Role::Cleaning;
+        if segment.live_records == 0 {
+            let groups = self.cold.durable_groups();
+            self.cleaner.emptied.push((number, groups));
+            self.free_emptied();
+            return;
+        }
+        let place = segment.summary;
+        let len = (place.len as usize).max(1).next_multiple_of(BLOCK_BYTES);
+        let offset = self.identity.geometry.segment_offset(number) + u64::from(place.start);
+        self.cleaner.victim = Some(Victim {
+            segment: number,
+            summary: None,
+            cursor: SummaryCursor::new(place.records),
+            oldest_other,
+            piece: Vec::new(),
+            reading: true,
+        });
+        self.requests.push(IoTag::CleanSummary { segment: number }, IoKind::Read, offset, IoBuffer::zeroed(len));
+    }
+
+    pub(crate) fn clean_summary_read(&mut self, number: u32, completion: IoCompletion) {
+        if self.cleaner.victim.as_ref().is_none_or(|victim| victim.segment != number) {
+            return;
+        }
+        let segment = self.segments.get(number);
+        let place = segment.summary;
+        let buffer = completion.buffer.filter(|buffer| {
+            completion.result.is_ok()
+                && buffer.get(..place.len as usize).is_some_and(|bytes| checksum(segment.generation, bytes) == place.checksum)
+        });
+        match buffer {
+            Some(buffer) => {
+                if let Some(victim) = &mut self.cleaner.victim {
+                    victim.summary = Some(buffer);
+                    victim.reading = false;
+                }
+            }
+            None => self.abandon_victim(),
+        }
+    }
+
+    /// The victim cannot be read: it stays as it is, its readable records are served.
+    fn abandon_victim(&mut self) {
+        if let Some(victim) = self.cleaner.victim.take() {
+            self.counts.corrupt_reads += 1;
+            self.cleaner.unreadable.push(victim.segment);
+            self.segments.get_mut(victim.segment).role = Role::Sealed;
+        }
+    }
+
+    /// Goes through the victim's summary up to the next piece that must be read, or to its end.
+    fn advance_victim(&mut self) {
+        let Some(mut victim) = self.cleaner.victim.take() else { return };
+        if victim.reading {
+            self.cleaner.victim = Some(victim);
+            return;
+        }
+        // Copies go where there is room; the reserve keeps a segment for them.
+        let longest = self.segments.get(victim.segment).longest_units as usize;
+        let piece = self.settings.clean_step_bytes + longest * UNIT_BYTES;
+        if self.segments.free_count() == 0 && !self.cold.room_for(piece as u64, longest) {
+            self.cleaner.victim = Some(victim);
+            return;
+        }
+        let Some(summary) = victim.summary.take() else { return };
+        let place = self.segments.get(victim.segment).summary;
+        let bytes = &summary[..place.len as usize];
+        let mut reader = SummaryReader::resume(bytes, victim.cursor);
+        let mut first_unit = None;
+        for entry in reader.by_ref() {
+            if !self.is_needed(&victim, &entry) {
+                continue;
+            }
+            let first = *first_unit.get_or_insert(entry.unit);
+            victim.piece.push(entry);
+            let span = (entry.unit + entry.units - first) as usize * UNIT_BYTES;
+            if span >= self.settings.clean_step_bytes {
+                break;
+            }
+        }
+        let damaged = reader.damaged();
+        victim.cursor = reader.cursor(bytes);
+        victim.summary = Some(summary);
+        if damaged {
+            self.cleaner.victim = Some(victim);
+            self.abandon_victim();
+        } else if victim.piece.is_empty() {
+            self.finish_victim(victim);
+        } else {
+            self.read_piece(victim);
+        }
+    }
+
+    fn read_piece(&mut self, mut victim: Victim) {
+        let (Some(first), Some(last)) = (victim.piece.first(), victim.piece.last()) else { return };
+        let start = first.unit as usize * UNIT_BYTES / BLOCK_BYTES * BLOCK_BYTES;
+        let end = ((last.unit + last.units) as usize * UNIT_BYTES).next_multiple_of(BLOCK_BYTES);
+        let offset = self.identity.geometry.segment_offset(victim.segment) + start as u64;
+        let tag = IoTag::CleanPiece { segment: victim.segment };
+        self.requests.push(tag, IoKind::Read, offset, IoBuffer::zeroed(end - start));
+        victim.reading = true;
+        self.cleaner.victim = Some(victim);
+    }
+
+    pub(crate) fn clean_piece_read(&mut self, number: u32, completion: IoCompletion) {
+        let Some(mut victim) = self.cleaner.victim.take() else { return };
+        if victim.segment != number {
+            self.cleaner.victim = Some(victim);
+            return;
+        }
+        let buffer = completion.buffer.filter(|_| completion.result.is_ok());
+        let segment_offset = self.identity.geometry.segment_offset(number);
+        let start = (completion.offset - segment_offset) as usize;
+        let piece = std::mem::take(&mut victim.piece);
+        let mut whole = buffer.is_some();
+        if let Some(buffer) = &buffer {
+            for entry in &piece {
+                let at = entry.unit as usize * UNIT_BYTES - start;
+                let bytes = buffer.get(at..).unwrap_or_default();
+                whole &= self.move_record(&victim, entry, bytes);
+            }
+        }
+        victim.reading = false;
+        self.cleaner.victim = Some(victim);
+        if !whole {
+            self.abandon_victim();
+        }
+    }
+
+    /// Whether a record of the victim must be kept.
+    fn is_needed(&mut self, victim: &Victim, entry: &SummaryEntry) -> bool {
+        if entry.flags & FLAG_TOMBSTONE != 0 {
+            return self.is_tombstone_needed(victim, entry.seq);
+        }
+        let location = Location::new(victim.segment, entry.unit);
+        if self.target_of(entry, location).is_none() {
+            return false;
+        }
+        if entry.expiry_ms == 0 || entry.expiry_ms > self.now.wall_ms || self.is_tombstone_needed(victim, entry.seq) {
+            return true;
+        }
+        self.forget_expired(entry, location);
+        false
+    }
+
+    fn is_tombstone_needed(&self, victim: &Victim, seq: Seq) -> bool {
+        victim.oldest_other <= seq && !self.identity.mutations.is_on("drop_tombstones_early")
+    }
+
+    /// The index entry that points to the record at `location`, if there is one.
+    fn target_of(&mut self, entry: &SummaryEntry, location: Location) -> Option<Target> {
+        let keyspace = self.keyspaces.get(entry.keyspace)?;
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        keyspace.index.candidates(entry.position, &mut candidates);
+        let found = candidates.iter().map(Target::unpack).find(|target| match target {
+            Target::Device(at) => *at == location,
+            Target::Frame(bits) => self.cache.peek(FrameId::from_bits(*bits)).location == location.raw(),
+        });
+        self.candidates = candidates;
+        found
+    }
+
+    fn forget_expired(&mut self, entry: &SummaryEntry, location: Location) {
+        let Some(target) = self.target_of(entry, location) else { return };
+        if let Target::Frame(bits) = target {
+            self.cache.remove(FrameId::from_bits(bits));
+        }
+        if let Some(keyspace) = self.keyspaces.get_mut(entry.keyspace) {
+            keyspace.index.remove(entry.position, target.pack());
+        }
+        self.segments.kill(location, entry.units as usize, false);
+    }
+
+    /// Copies one record to the cold log if it is still needed. False when it cannot be read.
+    fn move_record(&mut self, victim: &Victim, entry: &SummaryEntry, bytes: &[u8]) -> bool {
+        if !self.is_needed(victim, entry) {
+            return true;
+        }
+        let segment = self.segments.get(victim.segment);
+        let longest = Stream::record_bytes_max(self.identity.geometry);
+        let Decoded::Whole(found) = record::decode(bytes, segment.salt, entry.unit, longest) else {
+            return false;
+        };
+        let location = Location::new(victim.segment, entry.unit);
+        let now_us = self.now.monotonic_us;
+        if found.is_tombstone() {
+            let header = RecordHeader { flags: found.flags & (FLAG_TOMBSTONE | FLAG_COLLIDES), ..found };
+            let moved = self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments);
+            // The victim's account of it, if there is one (recovery counts fewer tombstones as needed
+            // than this rule does), ends with the victim.
+            return moved.is_some();
+        }
+        let Some(target) = self.target_of(entry, location) else { return true };
+        if found.expiry_ms != 0 && found.expiry_ms <= self.now.wall_ms {
+            return self.bury_expired(entry, &found, bytes, location);
+        }
+        let header = RecordHeader { flags: found.flags & !FLAG_BATCH_MORE, ..found };
+        let Some(moved) = self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments) else {
+            return false;
+        };
+        self.segments.kill(location, found.units(), false);
+        match target {
+            Target::Frame(bits) => self.cache.set_location(FrameId::from_bits(bits), moved.raw()),
+            Target::Device(_) => {
+                if let Some(keyspace) = self.keyspaces.get_mut(entry.keyspace) {
+                    keyspace.index.replace(entry.position, target.pack(), Target::Device(moved).pack());
+                }
+            }
+        }
+        true
+    }
+
+    /// An expired record becomes a tombstone where an older version of its key may exist.
+    fn bury_expired(&mut self, entry: &SummaryEntry, found: &RecordHeader, bytes: &[u8], location: Location) -> bool {
+        let Some(key) = bytes.get(found.key_range()) else { return false };
+        let header = RecordHeader {
+            flags: FLAG_TOMBSTONE | (found.flags & FLAG_COLLIDES),
+            expiry_ms: 0,
+            value_len: 0,
+            ..*found
+        };
+        let now_us = self.now.monotonic_us;
+        let buried = self.cold.append(&header, entry.position, key, &[], now_us, &mut self.segments);
+        if buried.is_some() {
+            self.forget_expired(entry, location);
+        }
+        buried.is_some()
+    }
+
+    /// All that the victim's summary lists has been moved or is dead.
+    fn finish_victim(&mut self, victim: Victim) {
+        self.segments.clear_live(victim.segment);
+        self.cold.close_group(&self.segments);
+        self.cleaner.emptied.push((victim.segment, self.cold.group_count()));
+        self.free_emptied();
+    }
+
+    /// Frees emptied segments whose copies are durable and that nobody reads.
+    fn free_emptied(&mut self) {
+        let early = self.identity.mutations.is_on("free_before_copies_durable");
+        let mut waiting = std::mem::take(&mut self.cleaner.emptied);
+        waiting.retain(|&(number, groups)| {
+            let segment = self.segments.get(number);
+            if segment.pins > 0 || (groups > self.cold.durable_groups() && !early) {
+                return true;
+            }
+            if self.segments.let_go(number) {
+                self.write_free_header(number);
+            }
+            false
+        });
+        self.cleaner.emptied = waiting;
+    }
+
+    fn write_free_header(&mut self, number: u32) {
+        let opened_seq = self.applied;
+        let segment: &mut Segment = self.segments.get_mut(number);
+        segment.role = Role::Freeing;
+        if self.identity.mutations.is_on("reuse_before_freed") {
+            self.segments.freed(number);
+            return;
+        }
+        let mut buffer = IoBuffer::zeroed(BLOCK_BYTES);
+        SegmentHeader {
+            store: self.identity.store,
+            segment: number,
+            state: SegmentState::Free,
+            temperature: Temperature::Hot,
+            generation: 0,
+            log_id: 0,
+            opened_seq,
+            first_group: 0,
+            durable_groups: 0,
+            first_position: 0,
+            last_position: 0,
+        }
+        .encode(&mut buffer);
+        self.counts.summary_bytes_written += BLOCK_BYTES as u64;
+        let offset = self.identity.geometry.segment_offset(number);
+        self.requests.push(IoTag::Free { segment: number }, IoKind::WriteDurable, offset, buffer);
+    }
+}

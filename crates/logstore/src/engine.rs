@@ -1,0 +1,128 @@
+//! The log store as an [`Engine`].
+
+use crate::read_path::{Found, Search, meta_of};
+use crate::shard::LogShard;
+use tierstone_base::{KeyspaceId, Now, Result, Seq, Token};
+use tierstone_engine::{
+    Admission, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordView, ScanRequest, Write,
+    WriteReceipt,
+};
+use tierstone_media::{IoCompletion, IoRequest};
+
+impl Engine for LogShard {
+    fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+        let Search { found, header, damaged, .. } = self.search(&key);
+        match found {
+            Found::Absent if damaged => return Lookup::Fetch,
+            Found::Absent => return Lookup::Missing,
+            Found::Unknown => {
+                self.counts.device_hits += 1;
+                return Lookup::Fetch;
+            }
+            Found::Frame(frame) => self.cache.touch(frame),
+            Found::Held(_) | Found::Unsubmitted(_) => {}
+        }
+        if header.expiry_ms != 0 && header.expiry_ms <= now.wall_ms {
+            return Lookup::Missing;
+        }
+        self.counts.memory_hits += 1;
+        match self.found_bytes(found).and_then(|bytes| bytes.get(header.value_range())) {
+            Some(value) => Lookup::Found(RecordView { meta: meta_of(&header), value }),
+            None => unreachable!("the search found the record's bytes in memory"),
+        }
+    }
+
+    fn fetch(&mut self, now: Now, keys: &[(Token, Key<'_>)]) {
+        self.now = self.now.max(now);
+        for (token, key) in keys {
+            self.start_fetch(*token, key);
+        }
+    }
+
+    fn release(&mut self, token: Token) {
+        self.release_token(token);
+    }
+
+    fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+        self.now = self.now.max(now);
+        self.write_inner(writes)
+    }
+
+    fn scan(&mut self, now: Now, request: ScanRequest) {
+        self.now = self.now.max(now);
+        self.start_scan(request);
+    }
+
+    fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
+        self.keyspaces.drop_keyspace(keyspace);
+    }
+
+    fn len(&self, keyspace: KeyspaceId) -> u64 {
+        self.keyspaces.get(keyspace).map_or(0, |keyspace| keyspace.index.len())
+    }
+
+    fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
+        self.step_inner(now, completions, events);
+    }
+
+    fn take_requests(&mut self, requests: &mut Vec<IoRequest>) {
+        self.requests.drain_into(requests);
+    }
+
+    fn next_step_at_us(&self) -> Option<u64> {
+        self.next_step()
+    }
+
+    fn durable_seq(&self) -> Seq {
+        if self.identity.mutations.is_on("ungated_replies") { self.applied } else { self.hot.durable_seq() }
+    }
+
+    fn applied_seq(&self) -> Seq {
+        self.applied
+    }
+
+    fn flush(&mut self, now: Now) {
+        self.now = self.now.max(now);
+        self.hot.close_group(&self.segments);
+        self.pump();
+    }
+
+    fn set_durability(&mut self, durability: Durability) {
+        self.settings.durability = durability;
+    }
+
+    fn health(&self) -> Health {
+        match &self.failed {
+            Some(error) => Health::Failed(error.clone()),
+            None => Health::Good,
+        }
+    }
+
+    fn admission(&self) -> Admission {
+        let busy = self.hot.buffered_bytes() > self.settings.write_buffer_bytes_max
+            || self.reads.reading.len() > self.settings.reads_in_flight_max;
+        if busy { Admission::Throttled } else { Admission::Open }
+    }
+
+    fn statistics(&self) -> EngineStatistics {
+        let cache = self.cache.statistics();
+        let segment_bytes = self.segments.segment_bytes();
+        let used = self.segments.owned_count().saturating_sub(self.segments.free_count());
+        EngineStatistics {
+            keys: self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum(),
+            index_bytes: self.keyspaces.memory_bytes(),
+            cache_bytes: cache.live_bytes,
+            buffer_bytes: (self.hot.buffered_bytes() + self.cold.buffered_bytes()) as u64
+                + self.reads.held.values().map(|held| held.buffer.len() as u64).sum::<u64>(),
+            record_bytes_written: self.hot.record_bytes,
+            padding_bytes_written: self.hot.padding_bytes + self.cold.padding_bytes,
+            summary_bytes_written: self.hot.summary_bytes + self.cold.summary_bytes,
+            cleaned_bytes_written: self.cold.record_bytes,
+            device: self.requests.cost(),
+            space_used_bytes: u64::from(used) * segment_bytes,
+            space_live_bytes: self.segments.live_bytes(),
+            space_capacity_bytes: u64::from(self.segments.owned_count()) * segment_bytes,
+            ..self.counts
+        }
+    }
+}

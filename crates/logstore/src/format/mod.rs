@@ -1,0 +1,11 @@
+//! Every durable byte of the engine: records, groups, segment headers, summaries, superblocks.
+//!
+//! `docs/formats/flash-segment.md` draws them. Each decoder takes untrusted bytes, checks bounds and
+//! checksums, and gives `None` or an error for anything that was not written whole by this store to
+//! this place in this life of the segment.
+
+pub mod group;
+pub mod record;
+pub mod segment;
+pub mod summary;
+pub mod superblock;

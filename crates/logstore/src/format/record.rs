@@ -1,0 +1,191 @@
+//! A record: a 32-byte header, the expiry if there is one, the key, the value, padding to a unit.
+//!
+//! ```text
+//!  0  checksum u64    over all that follows, salted with segment, generation and place
+//!  8  seq u48  14 flags u8  15 kind u8
+//! 16  value length u32  20 key length u16  22 zero u16
+//! 24  keyspace u32  28 zero u32
+//! 32  [expiry u64 when flag EXPIRY] key value
+//! ```
+
+use crate::location::UNIT_BYTES;
+use tierstone_base::checksum::checksum;
+use tierstone_base::codec::Reader;
+use tierstone_base::{KeyspaceId, Seq};
+
+/// Bytes of a record before its expiry or key.
+pub const HEADER_BYTES: usize = 32;
+const CHECKSUM_BYTES: usize = 8;
+/// The longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
+/// Sequences have 48 bits: at a million writes a second they last for nine years.
+pub const SEQ_MAX: Seq = (1 << 48) - 1;
+
+/// The record says that its key has no value.
+pub const FLAG_TOMBSTONE: u8 = 1;
+/// The record has an expiry.
+pub const FLAG_EXPIRY: u8 = 2;
+/// More records of the same batch follow; the batch counts only if its last record is there.
+pub const FLAG_BATCH_MORE: u8 = 4;
+/// When this record was written, another live key had the same position: recovery compares keys.
+pub const FLAG_COLLIDES: u8 = 8;
+const FLAGS_KNOWN: u8 = 15;
+
+/// What a record says, without the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RecordHeader {
+    /// The sequence of its write.
+    pub seq: Seq,
+    /// `FLAG_…` bits.
+    pub flags: u8,
+    /// The kind of value.
+    pub kind: u8,
+    /// The keyspace of its key.
+    pub keyspace: KeyspaceId,
+    /// Milliseconds since 1970, zero for none.
+    pub expiry_ms: u64,
+    /// Bytes of the key.
+    pub key_len: usize,
+    /// Bytes of the value.
+    pub value_len: usize,
+}
+
+impl RecordHeader {
+    /// Whether the record says that its key has no value.
+    pub fn is_tombstone(&self) -> bool {
+        self.flags & FLAG_TOMBSTONE != 0
+    }
+
+    fn prefix_len(&self) -> usize {
+        HEADER_BYTES + if self.flags & FLAG_EXPIRY != 0 { 8 } else { 0 }
+    }
+
+    /// Bytes of the record without padding.
+    pub fn record_len(&self) -> usize {
+        self.prefix_len() + self.key_len + self.value_len
+    }
+
+    /// Units that the record takes.
+    pub fn units(&self) -> usize {
+        self.record_len().div_ceil(UNIT_BYTES)
+    }
+
+    /// Where the key lies in the record.
+    pub fn key_range(&self) -> std::ops::Range<usize> {
+        self.prefix_len()..self.prefix_len() + self.key_len
+    }
+
+    /// Where the value lies in the record.
+    pub fn value_range(&self) -> std::ops::Range<usize> {
+        let start = self.prefix_len() + self.key_len;
+        start..start + self.value_len
+    }
+}
+
+/// The salt of a record's checksum: the life of the segment, and the place in it, so that a record
+/// that was written to the wrong place is not taken for one that belongs there.
+fn place_salt(segment_salt: u64, unit: u32) -> u64 {
+    segment_salt ^ u64::from(unit).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Writes a record at the start of `out`, which has room for its whole units, and returns its
+/// length without padding. The padding is zeroed.
+pub fn encode(
+    out: &mut [u8],
+    header: &RecordHeader,
+    key: &[u8],
+    value: &[u8],
+    segment_salt: u64,
+    unit: u32,
+) -> usize {
+    debug_assert!(header.key_len == key.len() && header.value_len == value.len() && header.seq <= SEQ_MAX);
+    let len = header.record_len();
+    let word = header.seq | (u64::from(header.flags) << 48) | (u64::from(header.kind) << 56);
+    out[8..16].copy_from_slice(&word.to_le_bytes());
+    out[16..20].copy_from_slice(&(value.len() as u32).to_le_bytes());
+    out[20..24].copy_from_slice(&(key.len() as u32).to_le_bytes());
+    out[24..28].copy_from_slice(&header.keyspace.0.to_le_bytes());
+    out[28..32].fill(0);
+    if header.flags & FLAG_EXPIRY != 0 {
+        out[HEADER_BYTES..HEADER_BYTES + 8].copy_from_slice(&header.expiry_ms.to_le_bytes());
+    }
+    out[header.key_range()].copy_from_slice(key);
+    out[header.value_range()].copy_from_slice(value);
+    out[len..len.next_multiple_of(UNIT_BYTES)].fill(0);
+    seal(&mut out[..len], segment_salt, unit);
+    len
+}
+
+/// Writes the checksum of a record that was moved to another place or got other flags.
+pub fn seal(record: &mut [u8], segment_salt: u64, unit: u32) {
+    let sum = checksum(place_salt(segment_salt, unit), &record[CHECKSUM_BYTES..]);
+    record[..CHECKSUM_BYTES].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Replaces the flags of an encoded record; call [`seal`] afterwards.
+pub fn set_flags(record: &mut [u8], flags: u8) {
+    record[14] = flags;
+}
+
+/// Reads the header of a record whose bytes are known to be whole (in memory, verified before).
+/// `None` when `bytes` is too short for the header.
+pub fn decode_header(bytes: &[u8]) -> Option<RecordHeader> {
+    let mut reader = Reader::new(bytes.get(CHECKSUM_BYTES..)?);
+    let word = reader.u64()?;
+    let value_len = reader.u32()? as usize;
+    let key_len = usize::from(reader.u16()?);
+    let zero = reader.u16()?;
+    let keyspace = KeyspaceId(reader.u32()?);
+    let zeros = reader.u32()?;
+    let flags = (word >> 48) as u8;
+    if flags & !FLAGS_KNOWN != 0 || zero != 0 || zeros != 0 {
+        return None;
+    }
+    let expiry_ms = if flags & FLAG_EXPIRY != 0 { reader.u64()? } else { 0 };
+    Some(RecordHeader {
+        seq: word & SEQ_MAX,
+        flags,
+        kind: (word >> 56) as u8,
+        keyspace,
+        expiry_ms,
+        key_len,
+        value_len,
+    })
+}
+
+/// What [`decode`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// A whole record.
+    Whole(RecordHeader),
+    /// The bytes end before the record does; it has this length, if the header is to be believed.
+    Short {
+        /// Bytes of the whole record.
+        needed: usize,
+    },
+    /// Not a record of this place and life.
+    Invalid,
+}
+
+/// Verifies the record at the start of `bytes`, which were read from `unit` of a segment with
+/// `segment_salt`. `longest` bounds what a damaged header can ask for.
+pub fn decode(bytes: &[u8], segment_salt: u64, unit: u32, longest: usize) -> Decoded {
+    if bytes.len() < HEADER_BYTES + 8 {
+        return Decoded::Short { needed: HEADER_BYTES + 8 };
+    }
+    let Some(header) = decode_header(bytes) else { return Decoded::Invalid };
+    let len = header.record_len();
+    if len > longest {
+        return Decoded::Invalid;
+    }
+    let Some(record) = bytes.get(..len) else { return Decoded::Short { needed: len } };
+    let Some((stored, rest)) = record.split_first_chunk::<CHECKSUM_BYTES>() else { return Decoded::Invalid };
+    if u64::from_le_bytes(*stored) != checksum(place_salt(segment_salt, unit), rest) {
+        return Decoded::Invalid;
+    }
+    Decoded::Whole(header)
+}
+
+#[cfg(test)]
+#[path = "record_test.rs"]
+mod record_test;

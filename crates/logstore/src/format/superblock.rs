@@ -1,0 +1,263 @@
+//! The superblock: what a store is, in two slots that are written in turn.
+//!
+//! A slot holds a header (magic, version, store id, counter, length, checksum) and a body of plain
+//! data. The valid slot with the higher counter counts; a torn write leaves the other one. The write
+//! of a slot is what commits a change of the body.
+
+use tierstone_base::checksum::checksum;
+use tierstone_base::codec::{Reader, put_varint};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
+
+const MAGIC: u64 = 0x0a65_6e6f_7473_7265;
+/// The format version of stores that this program writes; it opens no newer one.
+pub const VERSION: u32 = 1;
+/// Bytes of a slot. Slots lie at 0 and at this offset of the device's meta space.
+pub const SLOT_BYTES: usize = 64 << 10;
+/// Bytes of the meta space that a device for this engine needs.
+pub const META_BYTES: u64 = 2 * SLOT_BYTES as u64;
+const HEADER_BYTES: usize = 40;
+
+/// How a keyspace finds its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IndexKind {
+    /// 7-byte entries by position: at most 10 bytes a key, no order.
+    #[default]
+    Hash,
+    /// Keys in memory, in order: range scans.
+    Ordered,
+}
+
+/// A keyspace that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyspaceEntry {
+    /// Its id, in every record; never used again once dropped.
+    pub id: KeyspaceId,
+    /// What the store above calls it.
+    pub name: String,
+    /// How it finds its keys.
+    pub index: IndexKind,
+}
+
+/// Everything that a store must know before it reads its first segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Random; in every header.
+    pub store_id: u64,
+    /// The secret of the hash that gives keys their positions.
+    pub hash_secret: [u64; 2],
+    /// Size of a segment in bytes.
+    pub segment_bytes: u64,
+    /// How often the store was opened; part of every generation and log id.
+    pub open_count: u64,
+    /// Whether it was closed in good order after the last opening.
+    pub clean: bool,
+    /// A time in milliseconds since 1970 that expiry never goes behind.
+    pub clock_high_water_ms: u64,
+    /// The id that the next keyspace gets.
+    pub next_keyspace: u32,
+    /// The keyspaces that exist; records of others are void.
+    pub keyspaces: Vec<KeyspaceEntry>,
+}
+
+impl Superblock {
+    /// Writes a slot: `counter` orders it among the others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] when there are too many keyspaces for a slot.
+    pub fn encode(&self, counter: u64) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        for word in [self.hash_secret[0], self.hash_secret[1], self.segment_bytes, self.open_count] {
+            body.extend_from_slice(&word.to_le_bytes());
+        }
+        body.push(u8::from(self.clean));
+        put_varint(&mut body, self.clock_high_water_ms);
+        put_varint(&mut body, u64::from(self.next_keyspace));
+        put_varint(&mut body, self.keyspaces.len() as u64);
+        for keyspace in &self.keyspaces {
+            put_varint(&mut body, u64::from(keyspace.id.0));
+            body.push(u8::from(keyspace.index == IndexKind::Ordered));
+            put_varint(&mut body, keyspace.name.len() as u64);
+            body.extend_from_slice(keyspace.name.as_bytes());
+        }
+        if HEADER_BYTES + body.len() > SLOT_BYTES {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("{} keyspaces do not fit the superblock", self.keyspaces.len()),
+            ));
+        }
+        let mut slot = Vec::with_capacity(SLOT_BYTES);
+        slot.extend_from_slice(&MAGIC.to_le_bytes());
+        slot.extend_from_slice(&VERSION.to_le_bytes());
+        slot.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        slot.extend_from_slice(&self.store_id.to_le_bytes());
+        slot.extend_from_slice(&counter.to_le_bytes());
+        slot.extend_from_slice(&[0; 8]);
+        slot.extend_from_slice(&body);
+        let sum = checksum(MAGIC, &slot);
+        slot[32..40].copy_from_slice(&sum.to_le_bytes());
+        slot.resize(SLOT_BYTES, 0);
+        Ok(slot)
+    }
+
+    /// Reads a slot with its counter.
+    pub fn decode(slot: &[u8]) -> SlotFound {
+        let mut reader = Reader::new(slot);
+        if reader.u64() != Some(MAGIC) {
+            let blank = slot.iter().all(|&byte| byte == 0);
+            return if blank { SlotFound::Blank } else { SlotFound::Damaged };
+        }
+        match reader.u32() {
+            Some(VERSION) => {}
+            Some(version) if version > VERSION => return SlotFound::Newer(version),
+            _ => return SlotFound::Damaged,
+        }
+        Self::decode_body(reader, slot).unwrap_or(SlotFound::Damaged)
+    }
+
+    fn decode_body(mut reader: Reader<'_>, slot: &[u8]) -> Option<SlotFound> {
+        let body_len = reader.u32()? as usize;
+        let store_id = reader.u64()?;
+        let counter = reader.u64()?;
+        let sum = reader.u64()?;
+        let mut summed = slot.get(..HEADER_BYTES.checked_add(body_len)?)?.to_vec();
+        summed[32..40].fill(0);
+        if checksum(MAGIC, &summed) != sum {
+            return None;
+        }
+        let hash_secret = [reader.u64()?, reader.u64()?];
+        let segment_bytes = reader.u64()?;
+        let open_count = reader.u64()?;
+        let clean = reader.u8()? != 0;
+        let clock_high_water_ms = reader.varint()?;
+        let next_keyspace = u32::try_from(reader.varint()?).ok()?;
+        let mut keyspaces = Vec::new();
+        for _ in 0..reader.varint()? {
+            let id = KeyspaceId(u32::try_from(reader.varint()?).ok()?);
+            let index = if reader.u8()? == 0 { IndexKind::Hash } else { IndexKind::Ordered };
+            let len = usize::try_from(reader.varint()?).ok()?;
+            let name = String::from_utf8(reader.bytes(len)?.to_vec()).ok()?;
+            keyspaces.push(KeyspaceEntry { id, name, index });
+        }
+        let superblock = Superblock {
+            store_id,
+            hash_secret,
+            segment_bytes,
+            open_count,
+            clean,
+            clock_high_water_ms,
+            next_keyspace,
+            keyspaces,
+        };
+        Some(SlotFound::Whole { superblock, counter })
+    }
+}
+
+/// What a slot turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlotFound {
+    /// A superblock.
+    Whole {
+        /// Its content.
+        superblock: Superblock,
+        /// The higher one counts.
+        counter: u64,
+    },
+    /// A superblock of a newer program.
+    Newer(u32),
+    /// Zeros.
+    Blank,
+    /// A torn or damaged slot, or not ours.
+    Damaged,
+}
+
+/// Chooses between the two slots: the superblock that counts, its counter, and the slot (0 or 1) to
+/// write next. `Ok(None)`: both are blank, there is no store yet.
+///
+/// # Errors
+/// `Incompatible` for a newer format, naming its version; `Corrupt` when no slot is whole.
+pub fn choose(slots: [SlotFound; 2]) -> Result<Option<(Superblock, u64, usize)>> {
+    let mut best: Option<(Superblock, u64, usize)> = None;
+    let blank = slots.iter().all(|slot| *slot == SlotFound::Blank);
+    for (place, slot) in slots.into_iter().enumerate() {
+        match slot {
+            SlotFound::Newer(version) => {
+                return Err(Error::new(
+                    ErrorKind::Incompatible,
+                    format!(
+                        "the store has format version {version}, this program knows versions up to {VERSION}"
+                    ),
+                ));
+            }
+            SlotFound::Whole { superblock, counter } => {
+                if best.as_ref().is_none_or(|(_, so_far, _)| counter > *so_far) {
+                    best = Some((superblock, counter, 1 - place));
+                }
+            }
+            SlotFound::Blank | SlotFound::Damaged => {}
+        }
+    }
+    if best.is_none() && !blank {
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            "neither superblock of the store is readable: this is no Tierstone store, or both were overwritten",
+        ));
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn superblock(open_count: u64) -> Superblock {
+        Superblock {
+            store_id: 1,
+            hash_secret: [2, 3],
+            segment_bytes: 4,
+            open_count,
+            clean: true,
+            clock_high_water_ms: 5,
+            next_keyspace: 7,
+            keyspaces: vec![KeyspaceEntry { id: KeyspaceId(6), name: "0".into(), index: IndexKind::Ordered }],
+        }
+    }
+
+    fn slot(open_count: u64, counter: u64) -> Vec<u8> {
+        superblock(open_count).encode(counter).unwrap()
+    }
+
+    #[test]
+    fn the_newer_whole_slot_counts() {
+        let (old, new) = (slot(1, 1), slot(2, 2));
+        let found = |a: &[u8], b: &[u8]| choose([Superblock::decode(a), Superblock::decode(b)]);
+        assert_eq!(found(&old, &new).unwrap().unwrap(), (superblock(2), 2, 0));
+        let mut torn = new.clone();
+        torn[100] ^= 1;
+        assert_eq!(found(&old, &torn).unwrap().unwrap(), (superblock(1), 1, 1));
+        assert_eq!(found(&torn, &torn).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert!(found(&[0; SLOT_BYTES], &[0; SLOT_BYTES]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_with_its_version() {
+        let mut newer = slot(1, 1);
+        newer[8..12].copy_from_slice(&9u32.to_le_bytes());
+        let refused = choose([Superblock::decode(&newer), SlotFound::Blank]).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Incompatible);
+        assert!(refused.message().contains("version 9"), "{refused}");
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_slots_never_panic(bytes: Vec<u8>, place in 0..200usize, value: u8) {
+            let _ = Superblock::decode(&bytes);
+            let mut near = slot(1, 1);
+            let changed = near[place] != value && place < 100;
+            near[place] = value;
+            let whole = matches!(Superblock::decode(&near), SlotFound::Whole { .. });
+            prop_assert!(!(whole && changed && place < 40 + 40));
+        }
+    }
+}

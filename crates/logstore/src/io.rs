@@ -1,0 +1,115 @@
+//! The shard's device requests: what each token in flight stands for.
+
+use crate::location::Location;
+use tierstone_base::collections::Map;
+use tierstone_base::Token;
+use tierstone_engine::Cost;
+use tierstone_media::{IoBuffer, IoCompletion, IoKind, IoRequest};
+
+/// Which of a shard's two logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamId {
+    /// What users write.
+    Hot,
+    /// What the cleaner moves.
+    Cold,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoTag {
+    /// A group of a log.
+    Group {
+        /// The log.
+        stream: StreamId,
+        /// The group's number.
+        number: u64,
+    },
+    /// Summary and footer of a segment.
+    Seal {
+        /// The log.
+        stream: StreamId,
+        /// The segment.
+        segment: u32,
+    },
+    /// A free header.
+    Free {
+        /// The segment.
+        segment: u32,
+    },
+    /// A record.
+    Record {
+        /// Where it begins.
+        location: Location,
+    },
+    /// The summary of a segment that is being cleaned.
+    CleanSummary {
+        /// The segment.
+        segment: u32,
+    },
+    /// A piece of a segment that is being cleaned.
+    CleanPiece {
+        /// The segment.
+        segment: u32,
+    },
+}
+
+/// Requests to be handed to the driver, and the meaning of those in flight.
+#[derive(Debug, Default)]
+pub struct Requests {
+    next_token: Token,
+    tags: Map<Token, IoTag>,
+    waiting: Vec<IoRequest>,
+    cost: Cost,
+}
+
+impl Requests {
+    /// Adds a request.
+    pub fn push(&mut self, tag: IoTag, kind: IoKind, offset: u64, buffer: IoBuffer) {
+        self.next_token += 1;
+        let bytes = buffer.len() as u64;
+        match kind {
+            IoKind::Read => {
+                self.cost.reads += 1;
+                self.cost.bytes_read += bytes;
+            }
+            _ => {
+                self.cost.writes += 1;
+                self.cost.bytes_written += bytes;
+            }
+        }
+        self.tags.insert(self.next_token, tag);
+        self.waiting.push(IoRequest { token: self.next_token, kind, offset, buffer: Some(buffer) });
+    }
+
+    /// What a completed request was for.
+    pub fn finish(&mut self, token: Token) -> Option<IoTag> {
+        self.tags.remove(&token)
+    }
+
+    /// The device had no space for this write; it keeps its meaning until it is submitted again.
+    pub fn refuse(&mut self, token: Token, tag: IoTag) {
+        self.tags.insert(token, tag);
+    }
+
+    /// Submits a refused write again, as it was.
+    pub fn resubmit(&mut self, completion: IoCompletion) {
+        let IoCompletion { token, kind, offset, buffer, .. } = completion;
+        self.waiting.push(IoRequest { token, kind, offset, buffer });
+    }
+
+    /// Moves the waiting requests to the driver's vector.
+    pub fn drain_into(&mut self, requests: &mut Vec<IoRequest>) {
+        requests.append(&mut self.waiting);
+    }
+
+    /// Requests waiting or in flight.
+    pub fn outstanding(&self) -> usize {
+        self.tags.len()
+    }
+
+    /// Everything asked of the device so far.
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+}

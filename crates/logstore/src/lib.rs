@@ -1,0 +1,33 @@
+//! The index+log engine: append-only segments, a compact index in memory, recovery, cleaning.
+//!
+//! The data lie on the device in the order in which they were written, in segments of some
+//! megabytes; an index in memory says where the newest record of each key is. Sources: FAWN-DS
+//! (Vasudevan 2011, §3) and RStore (Lersch 2020, §5); `docs/design/logstore.md` says how this engine
+//! departs from them.
+//!
+//! Where to begin: [`open::open`] opens or makes a store on a device and gives a
+//! [`recovery::ShardPlan`] for each shard; [`recovery::ShardPlan::build`] gives the
+//! [`shard::LogShard`], which is a [`tierstone_engine::Engine`].
+
+mod cleaner;
+mod engine;
+pub mod format;
+pub mod index;
+mod io;
+mod keyspaces;
+pub mod location;
+pub mod open;
+mod read_path;
+mod reads;
+pub mod recovery;
+mod segments;
+pub mod settings;
+pub mod shard;
+mod stream;
+mod walk;
+mod write_path;
+
+pub use open::{OpenReport, OpenSettings, OpenedStore, SuperblockWriter, open};
+pub use recovery::{BuildReport, ShardPlan};
+pub use settings::ShardSettings;
+pub use shard::LogShard;

@@ -1,0 +1,386 @@
+//! Opening a store: superblock, segment headers, the ends of the logs; then each shard by itself.
+//!
+//! 1. The superblock says what the store is.
+//! 2. Headers and footers of all segments are read. Segments without a valid footer are walked
+//!    group by group.
+//! 3. For each log of earlier openings: it ends before its first group that is missing, and before a
+//!    batch that is not whole. Every walked segment is sealed at that end, durably, which fences off
+//!    what lies after it. Nothing is served before.
+//! 4. The superblock is written with the number of this opening, which makes log ids and lives new.
+//! 5. Segments are dealt to the shards. Each shard rebuilds its index from summaries
+//!    ([`crate::recovery`]), in its own thread if the caller likes.
+//!
+//! Crash at any point in here: a sealed segment stays sealed, another is walked again with the same
+//! result; the same opening number is never used twice, because it is durable before its first use.
+
+use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
+use crate::format::superblock::{self, KeyspaceEntry, SLOT_BYTES, SlotFound, Superblock};
+use crate::recovery::ShardPlan;
+use crate::segments::{Role, Segment, SummaryPlace};
+use crate::settings::ShardSettings;
+use crate::shard::{ShardIdentity, segment_salt};
+use crate::walk;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, SeededRandom, Seq};
+use tierstone_crash::Mutations;
+use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoCompletion, IoRequest, Wait};
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct OpenSettings {
+    /// How many shards; any number opens any store.
+    pub shard_count: u16,
+    /// Settings of each shard; memory is a shard's part.
+    pub shard: ShardSettings,
+    /// Make a store if there is none.
+    pub create: bool,
+    /// Keyspaces of a new store.
+    pub keyspaces: Vec<KeyspaceEntry>,
+    /// Segments whose files exist; `None`: look at all up to the device's limit.
+    pub existing_segments: Option<Vec<u32>>,
+    /// For the store's id and secret, when it is made.
+    pub seed: u64,
+    /// Keeps only this many bits of hash in positions; tests force collisions with it.
+    pub weak_hash_bits: Option<u32>,
+    /// Rules that a test breaks on purpose.
+    pub mutations: Mutations,
+}
+
+impl Default for OpenSettings {
+    fn default() -> Self {
+        OpenSettings {
+            shard_count: 1,
+            shard: ShardSettings::default(),
+            create: true,
+            keyspaces: Vec::new(),
+            existing_segments: None,
+            seed: 0,
+            weak_hash_bits: None,
+            mutations: Mutations::none(),
+        }
+    }
+}
+
+/// What opening found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenReport {
+    /// The store was made just now.
+    pub created: bool,
+    /// It had been closed in good order.
+    pub clean: bool,
+    /// Segments that held records.
+    pub segments: u32,
+    /// Segments that had to be walked.
+    pub walked_segments: u32,
+    /// Groups found after the end of their log and fenced off.
+    pub fenced_groups: u64,
+    /// Records of batches that were not whole.
+    pub dropped_records: u64,
+    /// Segments whose header or summary is damaged: nothing of them is served, nothing overwritten.
+    pub damaged_segments: Vec<u32>,
+}
+
+/// The superblock of an open store, to change and write it.
+#[derive(Debug)]
+pub struct SuperblockWriter {
+    /// Its content as last written.
+    pub superblock: Superblock,
+    counter: u64,
+    slot: usize,
+}
+
+impl SuperblockWriter {
+    /// Makes the request that commits `changed`; it counts when the write has completed.
+    ///
+    /// # Errors
+    /// When it does not fit its slot.
+    pub fn request(&mut self, token: u64, changed: Superblock) -> Result<IoRequest> {
+        let bytes = changed.encode(self.counter + 1)?;
+        self.counter += 1;
+        let offset = (self.slot * SLOT_BYTES) as u64;
+        self.slot = 1 - self.slot;
+        self.superblock = changed;
+        Ok(IoRequest::write_durable(token, offset, IoBuffer::from_slice(&bytes)))
+    }
+
+    /// Writes `changed` and waits for it. `device` must have nothing else in flight.
+    ///
+    /// # Errors
+    /// When it does not fit, or the device fails.
+    pub fn write(&mut self, device: &mut dyn BlockDevice, changed: Superblock) -> Result<()> {
+        let request = self.request(0, changed)?;
+        run_all(device, vec![request]).map(drop)
+    }
+}
+
+/// An opened store whose shards have not been built.
+#[derive(Debug)]
+pub struct OpenedStore {
+    /// The superblock.
+    pub superblock: SuperblockWriter,
+    /// One for each shard.
+    pub plans: Vec<ShardPlan>,
+    /// What was found.
+    pub report: OpenReport,
+    /// Gives keys their positions.
+    pub hasher: KeyHasher,
+}
+
+/// Submits `requests` and waits for all; gives the completions ordered by token.
+pub(crate) fn run_all(device: &mut dyn BlockDevice, mut requests: Vec<IoRequest>) -> Result<Vec<IoCompletion>> {
+    let mut completions = Vec::with_capacity(requests.len());
+    device.submit(&mut requests);
+    device.complete(Wait::All, &mut completions);
+    completions.sort_by_key(|completion| completion.token);
+    for completion in &completions {
+        if let Err(error) = &completion.result {
+            return Err(Error::from(error.clone()).context("opening the store"));
+        }
+    }
+    Ok(completions)
+}
+
+/// Reads ranges, some at a time, and hands each to `take` in order.
+pub(crate) fn read_ranges(
+    device: &mut dyn BlockDevice,
+    ranges: &[(u64, usize)],
+    mut take: impl FnMut(usize, &[u8]) -> Result<()>,
+) -> Result<()> {
+    const BYTES_AT_ONCE: usize = 16 << 20;
+    const READS_AT_ONCE: usize = 128;
+    let mut start = 0;
+    while start < ranges.len() {
+        let mut bytes = 0;
+        let mut end = start;
+        while end < ranges.len() && end - start < READS_AT_ONCE && (end == start || bytes + ranges[end].1 <= BYTES_AT_ONCE)
+        {
+            bytes += ranges[end].1;
+            end += 1;
+        }
+        let requests = (start..end)
+            .map(|number| IoRequest::read(number as u64, ranges[number].0, IoBuffer::zeroed(ranges[number].1)))
+            .collect();
+        for completion in run_all(device, requests)? {
+            if let Some(buffer) = &completion.buffer {
+                take(completion.token as usize, buffer)?;
+            }
+        }
+        start = end;
+    }
+    Ok(())
+}
+
+/// A segment that holds a log, as found.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundSegment {
+    pub header: SegmentHeader,
+    pub footer: Option<SegmentFooter>,
+}
+
+/// Opens or makes the store on `device`, up to the point where shards can be built.
+///
+/// # Errors
+/// `InvalidInput`: there is no store and `create` is off. `Incompatible`: a newer format. `Corrupt`:
+/// no superblock is readable. `DeviceFailed`: the device gave an error.
+pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<OpenedStore> {
+    let mut report = OpenReport::default();
+    let mut writer = read_superblock(device, settings, &mut report)?;
+    let superblock = writer.superblock.clone();
+    let geometry = device.geometry();
+    if superblock.segment_bytes != geometry.segment_bytes {
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "the store has segments of {} bytes, the device is set up for {}",
+                superblock.segment_bytes, geometry.segment_bytes
+            ),
+        ));
+    }
+    let numbers: Vec<u32> = match (&settings.existing_segments, report.created) {
+        (_, true) => Vec::new(),
+        (Some(numbers), _) => numbers.clone(),
+        (None, _) => (0..geometry.segment_limit).collect(),
+    };
+    let mut found = read_segments(device, &superblock, &numbers, &mut report)?;
+    report.segments = found.len() as u32;
+    let hasher = match settings.weak_hash_bits {
+        Some(bits) => KeyHasher::weakened(superblock.hash_secret, bits),
+        None => KeyHasher::new(superblock.hash_secret),
+    };
+    let walked_max_seq = walk::seal_open_segments(device, settings, &superblock, &hasher, &mut found, &mut report)?;
+
+    let mut next = superblock.clone();
+    next.open_count += 1;
+    next.clean = false;
+    if settings.mutations.is_on("reuse_open_count") {
+        next.open_count = superblock.open_count.max(1);
+    }
+    writer.write(device, next.clone())?;
+    let applied = found
+        .values()
+        .filter_map(|segment| segment.footer.map(|footer| footer.max_seq.max(segment.header.opened_seq)))
+        .max()
+        .unwrap_or(0)
+        .max(walked_max_seq);
+    let plans = deal(settings, &next, hasher, geometry, &found, applied, &report);
+    Ok(OpenedStore { superblock: writer, plans, report, hasher })
+}
+
+fn read_superblock(
+    device: &mut dyn BlockDevice,
+    settings: &OpenSettings,
+    report: &mut OpenReport,
+) -> Result<SuperblockWriter> {
+    let mut slots = [SlotFound::Blank, SlotFound::Blank];
+    read_ranges(device, &[(0, SLOT_BYTES), (SLOT_BYTES as u64, SLOT_BYTES)], |number, bytes| {
+        slots[number] = Superblock::decode(bytes);
+        Ok(())
+    })?;
+    if let Some((superblock, counter, slot)) = superblock::choose(slots)? {
+        report.clean = superblock.clean;
+        return Ok(SuperblockWriter { superblock, counter, slot });
+    }
+    if !settings.create {
+        return Err(Error::new(ErrorKind::InvalidInput, "there is no store here"));
+    }
+    report.created = true;
+    let mut random = SeededRandom::new(settings.seed);
+    let next_keyspace = settings.keyspaces.iter().map(|keyspace| keyspace.id.0 + 1).max().unwrap_or(1);
+    let superblock = Superblock {
+        store_id: random.next_u64(),
+        hash_secret: [random.next_u64(), random.next_u64()],
+        segment_bytes: device.geometry().segment_bytes,
+        open_count: 0,
+        clean: true,
+        clock_high_water_ms: 0,
+        next_keyspace,
+        keyspaces: settings.keyspaces.clone(),
+    };
+    Ok(SuperblockWriter { superblock, counter: 0, slot: 0 })
+}
+
+/// Reads the first and last block of each segment.
+fn read_segments(
+    device: &mut dyn BlockDevice,
+    superblock: &Superblock,
+    numbers: &[u32],
+    report: &mut OpenReport,
+) -> Result<BTreeMap<u32, FoundSegment>> {
+    let geometry = device.geometry();
+    let ranges: Vec<(u64, usize)> = numbers
+        .iter()
+        .flat_map(|&number| {
+            let start = geometry.segment_offset(number);
+            [(start, BLOCK_BYTES), (start + geometry.segment_bytes - BLOCK_BYTES as u64, BLOCK_BYTES)]
+        })
+        .collect();
+    let mut found = BTreeMap::new();
+    let mut damaged = Vec::new();
+    read_ranges(device, &ranges, |place, block| {
+        let number = numbers[place / 2];
+        if place % 2 == 1 {
+            if let Some(segment) = found.get_mut(&number) {
+                let segment: &mut FoundSegment = segment;
+                segment.footer = SegmentFooter::decode(block, segment.header.generation)
+                    .filter(|footer| footer.store == superblock.store_id && footer.segment == number);
+            }
+            return Ok(());
+        }
+        match SegmentHeader::decode(block) {
+            HeaderFound::OtherVersion(version) => {
+                return Err(Error::new(
+                    ErrorKind::Incompatible,
+                    format!("segment {number} has format version {version}, which this program does not know"),
+                ));
+            }
+            HeaderFound::Damaged => damaged.push(number),
+            HeaderFound::Whole(header) if header.store != superblock.store_id || header.segment != number => {
+                damaged.push(number);
+            }
+            HeaderFound::Whole(header) if header.state == SegmentState::Log => {
+                found.insert(number, FoundSegment { header, footer: None });
+            }
+            HeaderFound::Whole(_) | HeaderFound::Blank => {}
+        }
+        Ok(())
+    })?;
+    report.damaged_segments = damaged;
+    Ok(found)
+}
+
+/// Deals segments with records to the shards whose positions they may hold, free ones in turn.
+fn deal(
+    settings: &OpenSettings,
+    superblock: &Superblock,
+    hasher: KeyHasher,
+    geometry: tierstone_media::Geometry,
+    found: &BTreeMap<u32, FoundSegment>,
+    applied: Seq,
+    report: &OpenReport,
+) -> Vec<ShardPlan> {
+    let count = settings.shard_count.max(1);
+    let mut plans: Vec<ShardPlan> = (0..count)
+        .map(|shard| ShardPlan {
+            settings: settings.shard.clone(),
+            identity: ShardIdentity {
+                store: superblock.store_id,
+                open_count: superblock.open_count,
+                shard,
+                shard_count: count,
+                hasher,
+                geometry,
+                mutations: settings.mutations.clone(),
+            },
+            keyspaces: superblock.keyspaces.clone(),
+            applied,
+            segments: Vec::new(),
+            free: Vec::new(),
+        })
+        .collect();
+    for (&number, segment) in found {
+        let Some(footer) = &segment.footer else { continue };
+        let header = &segment.header;
+        let first = Position(header.first_position).shard(count);
+        let last = Position(header.last_position).shard(count);
+        let shared = (first != last).then(|| Arc::new(AtomicU32::new(u32::from(last - first) + 1)));
+        for shard in first..=last {
+            plans[usize::from(shard)].segments.push((number, segment_of(superblock, header, footer, shared.clone())));
+        }
+    }
+    let free = (0..geometry.segment_limit)
+        .filter(|number| !found.contains_key(number) && !report.damaged_segments.contains(number));
+    // The pool is a stack: low numbers, which exist already, are used first.
+    let mut shard = 0;
+    for number in free {
+        plans[shard].free.insert(0, number);
+        shard = (shard + 1) % plans.len();
+    }
+    plans
+}
+
+fn segment_of(
+    superblock: &Superblock,
+    header: &SegmentHeader,
+    footer: &SegmentFooter,
+    shared: Option<Arc<AtomicU32>>,
+) -> Segment {
+    Segment {
+        role: Role::Sealed,
+        generation: header.generation,
+        salt: segment_salt(superblock.store_id, header.segment, header.generation),
+        opened_seq: header.opened_seq,
+        data_end: footer.data_end,
+        summary: SummaryPlace {
+            start: footer.summary_start,
+            len: footer.summary_len,
+            records: footer.records,
+            checksum: footer.summary_checksum,
+        },
+        longest_units: footer.longest_units,
+        shared,
+        cold: header.temperature == crate::format::segment::Temperature::Cold,
+        ..Segment::default()
+    }
+}

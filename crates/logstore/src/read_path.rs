@@ -1,0 +1,406 @@
+//! Finding keys: in the index, the cache, held records and groups not yet written; on the device
+//! only for those who ask.
+
+use crate::format::record::{self, Decoded, RecordHeader};
+use crate::index::ScanProgress;
+use crate::io::IoTag;
+use crate::location::{Location, Target};
+use crate::reads::{Held, Reading, ScanPage, Waiter};
+use crate::shard::LogShard;
+use crate::stream::Stream;
+use tierstone_base::{Error, ErrorKind, Token};
+use tierstone_cache::{FrameId, NewFrame};
+use tierstone_engine::{Cost, Key, RecordMeta, ScanEntry, ScanRequest, ValueKind};
+use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
+
+/// A read fetches at least this much, and whole records up to this length at once: when records of a
+/// segment differ much, a longer one takes a second read.
+const READ_AHEAD_BYTES_MAX: usize = 16 << 10;
+/// Fetches of the shard's own are held for this many steps: the refused write comes again in the next.
+const OWN_FETCH_STEPS: u64 = 32;
+
+/// Where a key was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// It has no record.
+    Absent,
+    /// Its record is in the cache.
+    Frame(FrameId),
+    /// Its record is held.
+    Held(Location),
+    /// Its record is in a group that has not been submitted.
+    Unsubmitted(Location),
+    /// Some record that may be its own is on the device only.
+    Unknown,
+}
+
+/// A search's result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Search {
+    pub found: Found,
+    /// The record's header, where it was found.
+    pub header: RecordHeader,
+    /// Another live key has the very same position.
+    pub collides: bool,
+    /// A record that cannot be read may be the key's: a lookup must say so, a write goes past it.
+    pub damaged: bool,
+}
+
+impl LogShard {
+    /// Searches memory for `key`.
+    pub(crate) fn search(&mut self, key: &Key<'_>) -> Search {
+        let absent =
+            Search { found: Found::Absent, header: RecordHeader::default(), collides: false, damaged: false };
+        let Some(keyspace) = self.keyspaces.get(key.keyspace) else { return absent };
+        let Some(first) = keyspace.index.first_candidate(key.position) else { return absent };
+        if let Target::Frame(bits) = Target::unpack(first) {
+            let frame = FrameId::from_bits(bits);
+            if let Some(header) = matching(self.cache.peek(frame).bytes, key) {
+                // Another key at the very same position is met by the loop below only; a record that
+                // is replaced keeps what its predecessor said.
+                let collides = header.flags & record::FLAG_COLLIDES != 0;
+                return Search { found: Found::Frame(frame), header, collides, damaged: false };
+            }
+        }
+        self.search_all(key, absent)
+    }
+
+    fn search_all(&mut self, key: &Key<'_>, absent: Search) -> Search {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        if let Some(keyspace) = self.keyspaces.get(key.keyspace) {
+            keyspace.index.candidates(key.position, &mut candidates);
+        }
+        let mut result = absent;
+        let mut unknown = false;
+        for value in candidates.iter() {
+            let target = Target::unpack(value);
+            let found = match target {
+                Target::Frame(bits) => Found::Frame(FrameId::from_bits(bits)),
+                Target::Device(location) if self.reads.held.contains_key(&location.raw()) => {
+                    Found::Held(location)
+                }
+                Target::Device(location) => Found::Unsubmitted(location),
+            };
+            let Some(bytes) = self.found_bytes(found) else {
+                match target {
+                    Target::Device(location) if self.reads.damaged.contains(&location.raw()) => {
+                        result.damaged = true;
+                    }
+                    _ => unknown = true,
+                }
+                continue;
+            };
+            match matching(bytes, key) {
+                Some(header) => (result.found, result.header) = (found, header),
+                None => result.collides |= self.same_position(bytes, key),
+            }
+        }
+        self.candidates = candidates;
+        // With every candidate known, whether another key shares the position is known as well; a
+        // write needs that, a lookup does not.
+        if result.found == Found::Absent && unknown {
+            result.found = Found::Unknown;
+        }
+        result.collides |= result.header.flags & record::FLAG_COLLIDES != 0;
+        result
+    }
+
+    fn same_position(&self, bytes: &[u8], key: &Key<'_>) -> bool {
+        record::decode_header(bytes).is_some_and(|header| {
+            header.keyspace == key.keyspace
+                && bytes
+                    .get(header.key_range())
+                    .is_some_and(|other| self.identity.hasher.position(other) == key.position)
+        })
+    }
+
+    /// The bytes of a found record; `None` when they are not in memory.
+    pub(crate) fn found_bytes(&self, found: Found) -> Option<&[u8]> {
+        match found {
+            Found::Frame(frame) => Some(self.cache.peek(frame).bytes),
+            Found::Held(location) => self.reads.held.get(&location.raw()).map(Held::bytes),
+            Found::Unsubmitted(location) => {
+                self.hot.unsubmitted(location).or_else(|| self.cold.unsubmitted(location))
+            }
+            Found::Absent | Found::Unknown => None,
+        }
+    }
+
+    /// Starts what is needed so that a search for `key` will know.
+    pub(crate) fn start_fetch(&mut self, token: Token, key: &Key<'_>) {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        if let Some(keyspace) = self.keyspaces.get(key.keyspace) {
+            keyspace.index.candidates(key.position, &mut candidates);
+        }
+        self.reads.fetches.entry(token).or_default();
+        for value in candidates.iter() {
+            let Target::Device(location) = Target::unpack(value) else { continue };
+            if let Some(held) = self.reads.held.get_mut(&location.raw()) {
+                held.holders += 1;
+                self.segments.get_mut(location.segment()).pins += 1;
+                if let Some(fetch) = self.reads.fetches.get_mut(&token) {
+                    fetch.holds.push(location);
+                }
+                continue;
+            }
+            if let Some(fetch) = self.reads.fetches.get_mut(&token) {
+                fetch.outstanding += 1;
+            }
+            self.read_record(location, Waiter::Token(token));
+        }
+        self.candidates = candidates;
+        self.reads.report(token);
+    }
+
+    /// Starts a fetch of the shard's own, for a write that has to know an old record.
+    pub(crate) fn start_own_fetch(&mut self, key: &Key<'_>) {
+        let token = self.reads.own_token();
+        self.start_fetch(token, key);
+        self.reads.own.push_back((token, self.reads.steps + OWN_FETCH_STEPS));
+    }
+
+    /// Lets old fetches of the shard's own go: the writes that asked for them have come again or never
+    /// will.
+    pub(crate) fn trim_own_fetches(&mut self) {
+        self.reads.steps += 1;
+        while let Some(&(token, until)) = self.reads.own.front() {
+            let coming = self.reads.fetches.get(&token).is_some_and(|fetch| fetch.outstanding > 0);
+            if until > self.reads.steps || coming {
+                return;
+            }
+            self.reads.own.pop_front();
+            self.release_token(token);
+        }
+    }
+
+    pub(crate) fn release_token(&mut self, token: Token) {
+        let Some(fetch) = self.reads.fetches.remove(&token) else { return };
+        for location in fetch.holds {
+            self.unhold(location);
+        }
+    }
+
+    fn unhold(&mut self, location: Location) {
+        self.unpin(location);
+        if let Some(held) = self.reads.held.get_mut(&location.raw()) {
+            held.holders -= 1;
+            if held.holders == 0 {
+                self.reads.held.remove(&location.raw());
+            }
+        }
+    }
+
+    fn unpin(&mut self, location: Location) {
+        let segment = self.segments.get_mut(location.segment());
+        debug_assert!(segment.pins > 0);
+        segment.pins = segment.pins.saturating_sub(1);
+    }
+
+    /// Adds a waiter to the read of `location`, and makes the read if there is none.
+    fn read_record(&mut self, location: Location, waiter: Waiter) {
+        self.segments.get_mut(location.segment()).pins += 1;
+        if let Some(reading) = self.reads.reading.get_mut(&location.raw()) {
+            reading.waiters.push(waiter);
+            return;
+        }
+        let longest = self.segments.get(location.segment()).longest_units as usize * crate::location::UNIT_BYTES;
+        let asked = longest.clamp(record::HEADER_BYTES + 8, READ_AHEAD_BYTES_MAX);
+        let volatile = self.hot.is_volatile(location) || self.cold.is_volatile(location);
+        let reading = Reading { waiters: vec![waiter], asked, submitted: !volatile };
+        self.reads.reading.insert(location.raw(), reading);
+        if volatile {
+            self.reads.deferred.push(location);
+        } else {
+            self.submit_read(location, asked);
+        }
+    }
+
+    fn submit_read(&mut self, location: Location, asked: usize) {
+        let offset = location.offset();
+        let start = offset / BLOCK_BYTES * BLOCK_BYTES;
+        let segment_bytes = self.identity.geometry.segment_bytes as usize;
+        let end = (offset + asked).next_multiple_of(BLOCK_BYTES).min(segment_bytes);
+        let place = self.identity.geometry.segment_offset(location.segment()) + start as u64;
+        self.requests.push(IoTag::Record { location }, IoKind::Read, place, IoBuffer::zeroed(end - start));
+    }
+
+    /// Submits reads that waited for their group to become durable.
+    pub(crate) fn submit_deferred(&mut self) {
+        if self.reads.deferred.is_empty() {
+            return;
+        }
+        let mut still = Vec::new();
+        for location in std::mem::take(&mut self.reads.deferred) {
+            if self.failed.is_some() {
+                let error = Error::new(ErrorKind::DeviceFailed, "the record was never written: the device failed");
+                self.finish_read(location, None, Some(error));
+            } else if self.hot.is_volatile(location) || self.cold.is_volatile(location) {
+                still.push(location);
+            } else if let Some(reading) = self.reads.reading.get_mut(&location.raw()) {
+                reading.submitted = true;
+                let asked = reading.asked;
+                self.submit_read(location, asked);
+            }
+        }
+        self.reads.deferred.append(&mut still);
+    }
+
+    /// A read of a record came back.
+    pub(crate) fn record_read(&mut self, location: Location, completion: IoCompletion) {
+        let start = location.offset() % BLOCK_BYTES;
+        let buffer = match (completion.result, completion.buffer) {
+            (Ok(()), Some(buffer)) => buffer,
+            (result, _) => {
+                let cause = result.err().map_or_else(|| "no buffer came back".to_owned(), |error| error.detail);
+                let error = Error::new(ErrorKind::DeviceFailed, format!("a record could not be read: {cause}"));
+                self.finish_read(location, None, Some(error));
+                return;
+            }
+        };
+        let segment = self.segments.get(location.segment());
+        let longest = Stream::record_bytes_max(self.identity.geometry);
+        match record::decode(&buffer[start..], segment.salt, location.unit(), longest) {
+            Decoded::Whole(header) => {
+                self.finish_read(location, Some(Held { buffer, start, header, holders: 0 }), None);
+            }
+            Decoded::Short { needed } => self.submit_read(location, needed),
+            Decoded::Invalid => {
+                self.counts.corrupt_reads += 1;
+                let error = Error::new(
+                    ErrorKind::Corrupt,
+                    format!(
+                        "the record at unit {} of segment {} is damaged; run `tierstone check`",
+                        location.unit(),
+                        location.segment()
+                    ),
+                );
+                self.finish_read(location, None, Some(error));
+            }
+        }
+    }
+
+    /// Gives a read's result to all who wait for it.
+    fn finish_read(&mut self, location: Location, record: Option<Held>, error: Option<Error>) {
+        let Some(reading) = self.reads.reading.remove(&location.raw()) else { return };
+        let mut record = record;
+        if error.is_some() && self.failed.is_none() {
+            self.reads.damaged.insert(location.raw());
+        } else {
+            self.reads.damaged.remove(&location.raw());
+        }
+        if let Some(held) = &record {
+            self.cache_read(location, held.header, &held.buffer[held.start..held.start + held.header.record_len()]);
+        }
+        let bytes = record.as_ref().map_or(0, |held| held.buffer.len() as u64);
+        for waiter in reading.waiters {
+            match waiter {
+                Waiter::Scan(number) => {
+                    if let Some(page) = self.reads.scans.get_mut(&number) {
+                        page.outstanding -= 1;
+                        match &record {
+                            Some(held) => page.entries.extend(scan_entry(held.bytes())),
+                            None => page.error = page.error.take().or_else(|| error.clone()),
+                        }
+                    }
+                    self.unpin(location);
+                    self.reads.report_scan(number);
+                }
+                Waiter::Token(token) => {
+                    let Some(fetch) = self.reads.fetches.get_mut(&token) else {
+                        self.unpin(location);
+                        continue;
+                    };
+                    fetch.outstanding -= 1;
+                    fetch.cost += Cost { reads: 1, bytes_read: bytes, ..Cost::default() };
+                    match &mut record {
+                        Some(held) => {
+                            held.holders += 1;
+                            fetch.holds.push(location);
+                        }
+                        None => {
+                            fetch.error = fetch.error.take().or_else(|| error.clone());
+                            self.unpin(location);
+                        }
+                    }
+                    self.reads.report(token);
+                }
+            }
+        }
+        if let Some(held) = record.filter(|held| held.holders > 0) {
+            self.reads.held.insert(location.raw(), held);
+        }
+    }
+
+    /// Takes a record that was read into the cache, if the index still points to where it was.
+    fn cache_read(&mut self, location: Location, header: RecordHeader, bytes: &[u8]) {
+        let Some(key) = bytes.get(header.key_range()) else { return };
+        let position = self.identity.hasher.position(key);
+        let target = Target::Device(location);
+        let wanted = |keyspaces: &crate::keyspaces::Keyspaces| {
+            keyspaces.get(header.keyspace).is_some_and(|keyspace| keyspace.index.contains(position, target.pack()))
+        };
+        if !wanted(&self.keyspaces) {
+            return;
+        }
+        let frame = NewFrame { position, keyspace: header.keyspace, location: location.raw(), parts: &[bytes] };
+        if let Some(frame) = self.cache.insert(frame, &mut self.keyspaces)
+            && let Some(keyspace) = self.keyspaces.get_mut(header.keyspace)
+        {
+            keyspace.index.replace(position, target.pack(), Target::Frame(frame.to_bits()).pack());
+        }
+    }
+
+    /// Starts a page of a walk.
+    pub(crate) fn start_scan(&mut self, request: ScanRequest) {
+        let number = self.reads.next_scan;
+        self.reads.next_scan += 1;
+        let mut values = Vec::new();
+        let mut next = None;
+        if let Some(keyspace) = self.keyspaces.get(request.keyspace) {
+            match keyspace.index.scan(request.cursor, request.count.max(1) as usize, &mut values) {
+                ScanProgress::Next(position) => next = Some(position),
+                ScanProgress::End => {}
+            }
+        }
+        let page = ScanPage { request, outstanding: 0, entries: Vec::new(), next, error: None };
+        self.reads.scans.insert(number, page);
+        for value in values {
+            let found = match Target::unpack(value) {
+                Target::Frame(bits) => Found::Frame(FrameId::from_bits(bits)),
+                Target::Device(location) => Found::Unsubmitted(location),
+            };
+            let entry = self.found_bytes(found).map(scan_entry);
+            let Some(page) = self.reads.scans.get_mut(&number) else { return };
+            match (entry, Target::unpack(value)) {
+                (Some(entry), _) => page.entries.extend(entry),
+                (None, Target::Device(location)) => {
+                    page.outstanding += 1;
+                    self.read_record(location, Waiter::Scan(number));
+                }
+                (None, Target::Frame(_)) => {}
+            }
+        }
+        self.reads.report_scan(number);
+    }
+}
+
+/// The header of the record in `bytes` if it is `key`'s.
+fn matching(bytes: &[u8], key: &Key<'_>) -> Option<RecordHeader> {
+    let header = record::decode_header(bytes)?;
+    let same = header.key_len == key.bytes.len()
+        && header.keyspace == key.keyspace
+        && bytes.get(header.key_range()) == Some(key.bytes);
+    same.then_some(header)
+}
+
+/// What a record's header says to the layers above.
+pub(crate) fn meta_of(header: &RecordHeader) -> RecordMeta {
+    RecordMeta { seq: header.seq, expiry_ms: header.expiry_ms, kind: ValueKind(header.kind) }
+}
+
+fn scan_entry(bytes: &[u8]) -> Option<ScanEntry> {
+    let header = record::decode_header(bytes)?;
+    Some(ScanEntry { key: bytes.get(header.key_range())?.to_vec(), meta: meta_of(&header) })
+}

@@ -1,0 +1,143 @@
+//! Records on their way from the device, and those held in memory for whoever asked for them.
+
+use crate::format::record::RecordHeader;
+use crate::location::Location;
+use tierstone_base::collections::{Map, Set};
+use tierstone_base::{Error, Position, Token};
+use tierstone_engine::{Cost, Event, ScanEntry, ScanRequest};
+use tierstone_media::IoBuffer;
+
+/// Who waits for a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiter {
+    /// A fetch.
+    Token(Token),
+    /// A page of a walk.
+    Scan(u64),
+}
+
+/// A record that is being read.
+#[derive(Debug)]
+pub struct Reading {
+    /// Who waits for it.
+    pub waiters: Vec<Waiter>,
+    /// Bytes asked for, from the record's first byte on.
+    pub asked: usize,
+    /// Whether the request has been made, or waits until the record's group is durable.
+    pub submitted: bool,
+}
+
+/// A record in memory for as long as somebody holds it.
+#[derive(Debug)]
+pub struct Held {
+    /// The blocks around it.
+    pub buffer: IoBuffer,
+    /// Where in them it begins.
+    pub start: usize,
+    /// Its header.
+    pub header: RecordHeader,
+    /// How many tokens hold it.
+    pub holders: u32,
+}
+
+impl Held {
+    /// The record's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+}
+
+/// A fetch.
+#[derive(Debug, Default)]
+pub struct Fetch {
+    /// Reads that have not come.
+    pub outstanding: u32,
+    /// Records held for it.
+    pub holds: Vec<Location>,
+    /// The first thing that went wrong.
+    pub error: Option<Error>,
+    /// What it cost.
+    pub cost: Cost,
+}
+
+/// A page of a walk in the making.
+#[derive(Debug)]
+pub struct ScanPage {
+    /// What was asked.
+    pub request: ScanRequest,
+    /// Reads that have not come.
+    pub outstanding: u32,
+    /// Entries found so far.
+    pub entries: Vec<ScanEntry>,
+    /// Where the next page begins.
+    pub next: Option<Position>,
+    /// The first thing that went wrong.
+    pub error: Option<Error>,
+}
+
+/// Everything being read or held.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// By location.
+    pub reading: Map<u64, Reading>,
+    /// Locations that wait until their group is durable.
+    pub deferred: Vec<Location>,
+    /// By location.
+    pub held: Map<u64, Held>,
+    /// Records whose last read failed: writes go past them, lookups try again.
+    pub damaged: Set<u64>,
+    /// By token.
+    pub fetches: Map<Token, Fetch>,
+    /// By number.
+    pub scans: Map<u64, ScanPage>,
+    /// The number of the next page.
+    pub next_scan: u64,
+    /// What the next step reports.
+    pub ready: Vec<Event>,
+    /// Fetches of the shard's own, made for writes that must know an old record, with the step until
+    /// which they are held; oldest first.
+    pub own: std::collections::VecDeque<(Token, u64)>,
+    /// Steps taken so far.
+    pub steps: u64,
+    /// The next token of the shard's own.
+    pub next_own: Token,
+}
+
+/// Tokens of the shard's own begin here; callers' tokens stay below.
+pub const OWN_TOKENS: Token = 1 << 63;
+
+impl Reads {
+    /// A token of the shard's own.
+    pub fn own_token(&mut self) -> Token {
+        self.next_own += 1;
+        OWN_TOKENS | self.next_own
+    }
+
+    /// Reports a fetch that waits for nothing any more.
+    pub fn report(&mut self, token: Token) {
+        let Some(fetch) = self.fetches.get_mut(&token) else { return };
+        if fetch.outstanding > 0 || token >= OWN_TOKENS {
+            return;
+        }
+        let result = match fetch.error.take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        };
+        self.ready.push(Event::Fetched { token, result, cost: fetch.cost });
+    }
+
+    /// Reports a page that waits for nothing any more.
+    pub fn report_scan(&mut self, number: u64) {
+        if self.scans.get(&number).is_none_or(|page| page.outstanding > 0) {
+            return;
+        }
+        if let Some(page) = self.scans.remove(&number) {
+            self.ready.push(Event::Scanned {
+                token: page.request.token,
+                entries: page.entries,
+                next: page.next,
+                error: page.error,
+            });
+        }
+    }
+}

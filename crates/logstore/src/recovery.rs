@@ -1,0 +1,232 @@
+//! A shard's index, rebuilt from the summaries of the segments that may hold its keys.
+//!
+//! Entries of all summaries are collected (24 bytes each), sorted by position, and of each key's
+//! versions the newest wins. Where the memory does not allow all at once, the shard's positions are
+//! done in several ranges, each reading all summaries again.
+//!
+//! Two records with one position have one key, unless one of them carries `FLAG_COLLIDES`: then their
+//! keys are read and compared.
+
+use crate::format::record::{self, Decoded, FLAG_COLLIDES, FLAG_TOMBSTONE};
+use crate::format::summary::SummaryReader;
+use crate::format::superblock::KeyspaceEntry;
+use crate::location::{Location, Target, UNIT_BYTES};
+use crate::open::read_ranges;
+use crate::segments::{Segment, SegmentTable};
+use crate::settings::ShardSettings;
+use crate::shard::{LogShard, ShardIdentity};
+use crate::stream::Stream;
+use std::collections::BTreeMap;
+use tierstone_base::checksum::checksum;
+use tierstone_base::{Error, ErrorKind, Position, Result, Seq};
+use tierstone_media::{BLOCK_BYTES, BlockDevice};
+
+/// Everything that one shard needs to be built, on its own thread.
+#[derive(Debug)]
+pub struct ShardPlan {
+    pub(crate) settings: ShardSettings,
+    pub(crate) identity: ShardIdentity,
+    pub(crate) keyspaces: Vec<KeyspaceEntry>,
+    pub(crate) applied: Seq,
+    pub(crate) segments: Vec<(u32, Segment)>,
+    pub(crate) free: Vec<u32>,
+}
+
+/// What building a shard found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BuildReport {
+    /// Records listed in summaries.
+    pub records: u64,
+    /// Of these, live.
+    pub live: u64,
+    /// Passes over the summaries.
+    pub passes: u32,
+    /// Segments whose summary could not be read: their records are not served.
+    pub damaged_segments: Vec<u32>,
+}
+
+/// One record of a summary, packed into 24 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Packed {
+    position: u64,
+    /// Keyspace (its number in the superblock's list, 16 bits) above the complement of the sequence
+    /// (48 bits), so that sorting puts newer records of a key first.
+    order: u64,
+    /// Location (34 bits) above units (22 bits) above flags (8 bits).
+    place: u64,
+}
+
+impl Packed {
+    fn keyspace(&self) -> usize {
+        (self.order >> 48) as usize
+    }
+
+    fn location(&self) -> Location {
+        Location::from_raw(self.place >> 30)
+    }
+
+    fn units(&self) -> usize {
+        (self.place >> 8 & ((1 << 22) - 1)) as usize
+    }
+
+    fn flags(&self) -> u8 {
+        self.place as u8
+    }
+}
+
+/// Memory for collected entries is at least this, in bytes.
+const COLLECT_BYTES_MIN: u64 = 64 << 20;
+
+impl ShardPlan {
+    /// Rebuilds the shard. `device` must have nothing else in flight.
+    ///
+    /// # Errors
+    /// `DeviceFailed` when the device gives an error. Damaged summaries are reported, not refused.
+    pub fn build(mut self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
+        let mut table = SegmentTable::new(self.identity.geometry.segment_bytes);
+        for &segment in &self.free {
+            table.grant(segment);
+        }
+        for (number, segment) in &self.segments {
+            table.adopt(*number, segment.clone());
+        }
+        let mut report = BuildReport::default();
+        let mut shard = LogShard::new(self.settings.clone(), self.identity.clone(), table, self.applied)?;
+        let total: u64 = self.segments.iter().map(|(_, segment)| u64::from(segment.summary.records)).sum();
+        let budget = (self.settings.memory_bytes / 2).max(COLLECT_BYTES_MIN);
+        let passes = (total * size_of::<Packed>() as u64).div_ceil(budget).max(1);
+        let (first, last) = self.identity.positions();
+        let span = u128::from(last.0 - first.0) + 1;
+        let bound = |pass: u64| u128::from(first.0) + span * u128::from(pass) / u128::from(passes);
+        for pass in 0..passes {
+            let (from, to) = (bound(pass) as u64, (bound(pass + 1) - 1) as u64);
+            let mut entries = self.collect(device, from, to, &mut report)?;
+            entries.sort_unstable();
+            self.install(device, &entries, &mut shard, &mut report)?;
+        }
+        report.passes = passes as u32;
+        self.segments.clear();
+        Ok((shard, report))
+    }
+
+    /// Reads the summaries and keeps the entries with positions in `from..=to`.
+    fn collect(
+        &mut self,
+        device: &mut dyn BlockDevice,
+        from: u64,
+        to: u64,
+        report: &mut BuildReport,
+    ) -> Result<Vec<Packed>> {
+        let numbers: BTreeMap<u32, u64> =
+            self.keyspaces.iter().zip(0..).map(|(keyspace, number)| (keyspace.id.0, number)).collect();
+        let geometry = self.identity.geometry;
+        let ranges: Vec<(u64, usize)> = self
+            .segments
+            .iter()
+            .map(|(number, segment)| {
+                let place = segment.summary;
+                let len = (place.len as usize).max(1).next_multiple_of(BLOCK_BYTES);
+                (geometry.segment_offset(*number) + u64::from(place.start), len)
+            })
+            .collect();
+        let mut entries = Vec::new();
+        let segments = &self.segments;
+        read_ranges(device, &ranges, |place, bytes| {
+            let (number, segment) = &segments[place];
+            let summary = bytes.get(..segment.summary.len as usize).unwrap_or_default();
+            let mut reader = SummaryReader::new(summary, segment.summary.records);
+            if checksum(segment.generation, summary) != segment.summary.checksum {
+                if !report.damaged_segments.contains(number) {
+                    report.damaged_segments.push(*number);
+                }
+                return Ok(());
+            }
+            for entry in reader.by_ref() {
+                if !(from..=to).contains(&entry.position.0) {
+                    continue;
+                }
+                report.records += 1;
+                let Some(&keyspace) = numbers.get(&entry.keyspace.0) else { continue };
+                let location = Location::new(*number, entry.unit);
+                entries.push(Packed {
+                    position: entry.position.0,
+                    order: (keyspace << 48) | (record::SEQ_MAX - entry.seq),
+                    place: (location.raw() << 30) | (u64::from(entry.units) << 8) | u64::from(entry.flags),
+                });
+            }
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    /// Puts the newest version of each key into the index.
+    fn install(
+        &self,
+        device: &mut dyn BlockDevice,
+        entries: &[Packed],
+        shard: &mut LogShard,
+        report: &mut BuildReport,
+    ) -> Result<()> {
+        let same = |a: &Packed, b: &Packed| a.position == b.position && a.keyspace() == b.keyspace();
+        for versions in entries.chunk_by(same) {
+            if versions.iter().all(|version| version.flags() & FLAG_COLLIDES == 0) {
+                self.install_key(versions, shard, report);
+                continue;
+            }
+            let mut keys: BTreeMap<Vec<u8>, Vec<Packed>> = BTreeMap::new();
+            for version in versions {
+                match self.read_key(device, version)? {
+                    Some(key) => keys.entry(key).or_default().push(*version),
+                    None => report.damaged_segments.push(version.location().segment()),
+                }
+            }
+            for versions in keys.values() {
+                self.install_key(versions, shard, report);
+            }
+        }
+        Ok(())
+    }
+
+    fn install_key(&self, versions: &[Packed], shard: &mut LogShard, report: &mut BuildReport) {
+        let (Some(newest), Some(entry)) =
+            (versions.first(), versions.first().and_then(|newest| self.keyspaces.get(newest.keyspace())))
+        else {
+            return;
+        };
+        let location = newest.location();
+        if newest.flags() & FLAG_TOMBSTONE != 0 {
+            // It is needed for as long as an older version may be found again.
+            if versions.iter().any(|version| version.order != newest.order) {
+                shard.segments.add_live(location.segment(), newest.units(), true);
+            }
+            return;
+        }
+        shard.segments.add_live(location.segment(), newest.units(), false);
+        report.live += 1;
+        let index = &mut shard.keyspaces.get_or_create(entry.id).index;
+        if index.insert(Position(newest.position), Target::Device(location).pack()).is_err() {
+            unreachable!("the index has no limit of its own");
+        }
+    }
+
+    fn read_key(&self, device: &mut dyn BlockDevice, version: &Packed) -> Result<Option<Vec<u8>>> {
+        let location = version.location();
+        let Some((_, segment)) = self.segments.iter().find(|(number, _)| *number == location.segment()) else {
+            return Err(Error::new(ErrorKind::Corrupt, "a summary names a segment that was not dealt"));
+        };
+        let offset = location.offset();
+        let start = offset / BLOCK_BYTES * BLOCK_BYTES;
+        let end = (offset + version.units() * UNIT_BYTES).next_multiple_of(BLOCK_BYTES);
+        let place = self.identity.geometry.segment_offset(location.segment()) + start as u64;
+        let longest = Stream::record_bytes_max(self.identity.geometry);
+        let mut key = None;
+        read_ranges(device, &[(place, end - start)], |_, bytes| {
+            let bytes = bytes.get(offset - start..).unwrap_or_default();
+            if let Decoded::Whole(header) = record::decode(bytes, segment.salt, location.unit(), longest) {
+                key = bytes.get(header.key_range()).map(<[u8]>::to_vec);
+            }
+            Ok(())
+        })?;
+        Ok(key)
+    }
+}

@@ -1,0 +1,230 @@
+//! What a shard knows about the store's segments: which are its own, how much of each is live.
+//!
+//! Invariants:
+//! 1. A free segment of this shard is in no other shard's table as anything but foreign.
+//! 2. `live_bytes` of a segment counts exactly the records that the index points to, and the
+//!    tombstones that may still be needed.
+//! 3. A segment with pins is never freed: somebody reads it or holds bytes that lie in it.
+
+use crate::location::{Location, UNIT_BYTES};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tierstone_base::Seq;
+
+/// What a segment is to this shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Role {
+    /// Another shard's, or none of this store's yet.
+    #[default]
+    Foreign,
+    /// May be opened.
+    Free,
+    /// Being appended to, or waiting to be sealed.
+    Open,
+    /// Immutable.
+    Sealed,
+    /// Its live records are being moved away.
+    Cleaning,
+    /// Its header is being overwritten with a free one.
+    Freeing,
+}
+
+/// One segment.
+#[derive(Clone, Debug, Default)]
+pub struct Segment {
+    /// What it is to this shard.
+    pub role: Role,
+    /// This life of it.
+    pub generation: u64,
+    /// The salt of its checksums.
+    pub salt: u64,
+    /// The newest sequence when it was opened.
+    pub opened_seq: Seq,
+    /// Where its groups end, in bytes.
+    pub data_end: u32,
+    /// Where its summary begins, how long it is, how many records it lists, and its checksum.
+    pub summary: SummaryPlace,
+    /// Units of its longest record: how much a read must fetch.
+    pub longest_units: u32,
+    /// Records that the index points to, and needed tombstones.
+    pub live_records: u32,
+    /// Their bytes.
+    pub live_bytes: u64,
+    /// Of these, bytes of tombstones.
+    pub tombstone_bytes: u64,
+    /// Reads in flight and bytes held.
+    pub pins: u32,
+    /// Set when shards of an earlier opening left it to several of this one: how many still need it.
+    pub shared: Option<Arc<AtomicU32>>,
+    /// Whether its records were moved often or written by users.
+    pub cold: bool,
+}
+
+/// Where a sealed segment's summary lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SummaryPlace {
+    /// Bytes from the start of the segment.
+    pub start: u32,
+    /// Bytes of entries.
+    pub len: u32,
+    /// How many entries.
+    pub records: u32,
+    /// Their checksum, salted with the generation.
+    pub checksum: u64,
+}
+
+/// The table of all segments, by number.
+#[derive(Debug, Default)]
+pub struct SegmentTable {
+    segments: Vec<Segment>,
+    free: Vec<u32>,
+    owned: u32,
+    segment_bytes: u64,
+    live_bytes: u64,
+}
+
+impl SegmentTable {
+    /// A table for segments of `segment_bytes`.
+    pub fn new(segment_bytes: u64) -> Self {
+        SegmentTable { segment_bytes, ..SegmentTable::default() }
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// Adds a free segment that this shard may use.
+    pub fn grant(&mut self, segment: u32) {
+        let entry = self.entry(segment);
+        *entry = Segment { role: Role::Free, ..Segment::default() };
+        self.free.push(segment);
+        self.owned += 1;
+    }
+
+    /// Gives a free segment away, for another shard.
+    pub fn donate(&mut self) -> Option<u32> {
+        let segment = self.free.pop()?;
+        self.owned -= 1;
+        self.segments[segment as usize] = Segment::default();
+        Some(segment)
+    }
+
+    /// Adds a segment that holds records; shared ones belong to no shard until all but one let go.
+    pub fn adopt(&mut self, number: u32, segment: Segment) {
+        self.owned += u32::from(segment.shared.is_none());
+        self.live_bytes += segment.live_bytes;
+        *self.entry(number) = segment;
+    }
+
+    fn entry(&mut self, segment: u32) -> &mut Segment {
+        let place = segment as usize;
+        if place >= self.segments.len() {
+            self.segments.resize_with(place + 1, Segment::default);
+        }
+        &mut self.segments[place]
+    }
+
+    /// A segment.
+    pub fn get(&self, segment: u32) -> &Segment {
+        &self.segments[segment as usize]
+    }
+
+    /// A segment, to change it.
+    pub fn get_mut(&mut self, segment: u32) -> &mut Segment {
+        &mut self.segments[segment as usize]
+    }
+
+    /// All segments with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Segment)> {
+        (0u32..).zip(&self.segments)
+    }
+
+    /// Takes a free segment to be opened.
+    pub fn take_free(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    /// How many segments are free.
+    pub fn free_count(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// How many segments this shard owns, free ones included.
+    pub fn owned_count(&self) -> u32 {
+        self.owned
+    }
+
+    /// Bytes live in all segments.
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// A record was appended or found live at recovery.
+    pub fn add_live(&mut self, segment: u32, units: usize, tombstone: bool) {
+        let bytes = (units * UNIT_BYTES) as u64;
+        let entry = &mut self.segments[segment as usize];
+        entry.live_records += 1;
+        entry.live_bytes += bytes;
+        entry.tombstone_bytes += if tombstone { bytes } else { 0 };
+        self.live_bytes += bytes;
+    }
+
+    /// The record at `location` is no longer needed.
+    pub fn kill(&mut self, location: Location, units: usize, tombstone: bool) {
+        let bytes = (units * UNIT_BYTES) as u64;
+        let entry = &mut self.segments[location.segment() as usize];
+        debug_assert!(entry.live_records > 0 && entry.live_bytes >= bytes, "{location:?}: {entry:?}");
+        entry.live_records = entry.live_records.saturating_sub(1);
+        entry.live_bytes = entry.live_bytes.saturating_sub(bytes);
+        entry.tombstone_bytes = entry.tombstone_bytes.saturating_sub(if tombstone { bytes } else { 0 });
+        self.live_bytes = self.live_bytes.saturating_sub(bytes);
+    }
+
+    /// A record of unknown length in `segment` is no longer needed: the segment's mean is taken.
+    pub fn kill_one_of(&mut self, segment: u32) {
+        let entry = &mut self.segments[segment as usize];
+        let records = u64::from(entry.live_records.max(1));
+        let bytes = if entry.live_records <= 1 { entry.live_bytes } else { entry.live_bytes / records };
+        entry.live_records = entry.live_records.saturating_sub(1);
+        entry.live_bytes -= bytes;
+        self.live_bytes = self.live_bytes.saturating_sub(bytes);
+    }
+
+    /// Forgets what is live in a segment all of whose records have been moved.
+    pub fn clear_live(&mut self, segment: u32) {
+        let entry = &mut self.segments[segment as usize];
+        self.live_bytes = self.live_bytes.saturating_sub(entry.live_bytes);
+        (entry.live_records, entry.live_bytes, entry.tombstone_bytes) = (0, 0, 0);
+    }
+
+    /// Lets go of a shared segment; true when this was the last shard that needed it, which then
+    /// owns it and frees it.
+    pub fn let_go(&mut self, segment: u32) -> bool {
+        let entry = &mut self.segments[segment as usize];
+        let Some(shared) = entry.shared.take() else { return true };
+        if shared.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.owned += 1;
+            return true;
+        }
+        *entry = Segment::default();
+        false
+    }
+
+    /// A segment whose free header is durable may be opened again.
+    pub fn freed(&mut self, segment: u32) {
+        let entry = &mut self.segments[segment as usize];
+        debug_assert_eq!(entry.role, Role::Freeing);
+        *entry = Segment { role: Role::Free, ..Segment::default() };
+        self.free.push(segment);
+    }
+
+    /// The oldest opening among segments that hold records, `but` apart; `Seq::MAX` if there is none.
+    pub fn oldest_opened_seq(&self, but: u32) -> Seq {
+        self.iter()
+            .filter(|(number, segment)| *number != but && !matches!(segment.role, Role::Foreign | Role::Free))
+            .map(|(_, segment)| segment.opened_seq)
+            .min()
+            .unwrap_or(Seq::MAX)
+    }
+}

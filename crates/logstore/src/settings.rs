@@ -1,0 +1,66 @@
+//! Settings of the engine: plain data with units, ranges and what each choice costs.
+
+use serde::{Deserialize, Serialize};
+use tierstone_engine::Durability;
+
+/// Settings of one shard.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShardSettings {
+    /// Memory for index and record cache of this shard, in bytes. More cache, fewer device reads.
+    pub memory_bytes: u64,
+    /// The part of the memory that the index may take, 0 to 1; the cache gets the rest. New keys are
+    /// refused when the index has used its part up.
+    pub index_fraction: f64,
+    /// When writes may be acknowledged.
+    pub durability: Durability,
+    /// A group is closed at this size, in bytes. Larger groups make fewer, larger device writes; a
+    /// record larger than this gets a group of its own.
+    pub group_bytes_max: usize,
+    /// Groups wait for company while this many are being written. One suits devices whose flush is
+    /// device-wide; more pays where durable writes overlap.
+    pub groups_in_flight_max: usize,
+    /// Above this many bytes waiting to be written, further groups are submitted in spite of
+    /// `groups_in_flight_max`: the device is then busy with bytes, not with flushes.
+    pub overlap_bytes: usize,
+    /// Above this many bytes waiting or in flight the shard is throttled.
+    pub write_buffer_bytes_max: usize,
+    /// Above this many reads in flight the shard is throttled.
+    pub reads_in_flight_max: usize,
+    /// Cleaning begins when fewer than this part of the shard's segments is free, 0 to 1. Higher
+    /// values leave less usable space and move fewer live bytes a freed byte... until space is short.
+    pub clean_below_free_fraction: f64,
+    /// Bytes that one step of cleaning may move.
+    pub clean_step_bytes: usize,
+    /// Segments that only deletes and the cleaner may use, so that a full store can be emptied.
+    pub reserved_segments: u32,
+}
+
+impl Default for ShardSettings {
+    fn default() -> Self {
+        ShardSettings {
+            memory_bytes: 256 << 20,
+            index_fraction: 0.5,
+            durability: Durability::Sync,
+            group_bytes_max: 256 << 10,
+            groups_in_flight_max: 1,
+            overlap_bytes: 512 << 10,
+            write_buffer_bytes_max: 8 << 20,
+            reads_in_flight_max: 1024,
+            clean_below_free_fraction: 0.15,
+            clean_step_bytes: 256 << 10,
+            reserved_segments: 3,
+        }
+    }
+}
+
+impl ShardSettings {
+    /// Bytes that the index may take.
+    pub fn index_bytes_max(&self) -> u64 {
+        (self.memory_bytes as f64 * self.index_fraction.clamp(0.01, 0.99)) as u64
+    }
+
+    /// Bytes that the record cache takes.
+    pub fn cache_bytes(&self) -> u64 {
+        self.memory_bytes.saturating_sub(self.index_bytes_max())
+    }
+}

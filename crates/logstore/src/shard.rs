@@ -1,0 +1,344 @@
+//! One shard of the log store: the state machine behind [`tierstone_engine::Engine`].
+//!
+//! Who owns what: the shard owns its keys' index entries, its two logs, its segments and its part of
+//! the memory. Nothing here does I/O or takes a lock; the driver carries requests out.
+//!
+//! Invariants:
+//! 1. The index has exactly one entry for each live key: the place of its newest record, in the
+//!    cache or on the device. A write that cannot tell whether an old record is its key's asks for
+//!    that record first (`Retry`).
+//! 2. A record that the index points to lies in a group that is durable, in flight, or still in
+//!    memory; a read of the device waits until it is durable.
+//! 3. After a failed write of a group, footer or free header nothing is durable any more
+//!    (`failed`), and no such write is repeated, except for want of space.
+//!
+//! Crash: see `docs/design/logstore.md`; recovery is in [`crate::recovery`].
+
+use crate::cleaner::Cleaner;
+use crate::io::{IoTag, Requests, StreamId};
+use crate::keyspaces::Keyspaces;
+use crate::reads::Reads;
+use crate::segments::{Role, SegmentTable};
+use crate::settings::ShardSettings;
+use crate::stream::{Stream, StreamSettings};
+use tierstone_base::checksum::salt;
+use tierstone_base::{Error, ErrorKind, KeyHasher, Now, Position, Seq, ShardId};
+use tierstone_cache::{RecordCache, RecordCacheSettings};
+use tierstone_crash::Mutations;
+use tierstone_engine::{Durability, EngineStatistics, Event};
+use tierstone_media::{DeviceErrorKind, Geometry, IoCompletion, IoKind};
+
+/// What a shard is in its store, for one opening.
+#[derive(Clone, Debug)]
+pub struct ShardIdentity {
+    /// The store's id.
+    pub store: u64,
+    /// How often the store was opened, this time included.
+    pub open_count: u64,
+    /// Which shard.
+    pub shard: ShardId,
+    /// Of how many.
+    pub shard_count: u16,
+    /// Gives keys their positions.
+    pub hasher: KeyHasher,
+    /// Where segments lie.
+    pub geometry: Geometry,
+    /// Rules that a test breaks on purpose.
+    pub mutations: Mutations,
+}
+
+impl ShardIdentity {
+    /// The first and last position of the shard.
+    pub fn positions(&self) -> (Position, Position) {
+        let first = Position::first_of_shard(self.shard, self.shard_count);
+        let last = if self.shard + 1 == self.shard_count {
+            Position(u64::MAX)
+        } else {
+            Position(Position::first_of_shard(self.shard + 1, self.shard_count).0 - 1)
+        };
+        (first, last)
+    }
+}
+
+/// The id of a log: never repeats, because the opening's number is durable before its first use.
+pub fn log_id(open_count: u64, shard: ShardId, cold: bool) -> u64 {
+    (open_count << 17) | (u64::from(shard) << 1) | u64::from(cold)
+}
+
+/// The life of the `opened`th segment of a log.
+pub fn generation(log_id: u64, opened: u64) -> u64 {
+    // An odd factor permutes the 64-bit numbers: lives of one log differ, and lives of two logs are
+    // as unlikely to meet as two random numbers.
+    log_id.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ opened.wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// The salt of the checksums in one life of a segment.
+pub fn segment_salt(store: u64, segment: u32, generation: u64) -> u64 {
+    salt(store.rotate_left(17) ^ u64::from(segment), generation)
+}
+
+/// One shard of the log store.
+#[derive(Debug)]
+pub struct LogShard {
+    pub(crate) settings: ShardSettings,
+    pub(crate) identity: ShardIdentity,
+    pub(crate) keyspaces: Keyspaces,
+    pub(crate) cache: RecordCache,
+    pub(crate) segments: SegmentTable,
+    pub(crate) hot: Stream,
+    pub(crate) cold: Stream,
+    pub(crate) requests: Requests,
+    pub(crate) reads: Reads,
+    pub(crate) cleaner: Cleaner,
+    pub(crate) applied: Seq,
+    pub(crate) failed: Option<Error>,
+    pub(crate) counts: EngineStatistics,
+    pub(crate) now: Now,
+    pub(crate) shutting: bool,
+    /// Groups that the device had no space for, to be written again, and when.
+    pub(crate) refused: Vec<IoCompletion>,
+    pub(crate) refused_until_us: u64,
+    pub(crate) candidates: crate::index::Candidates,
+}
+
+/// How long a group that the device had no space for waits before it is tried again.
+const SPACE_RETRY_US: u64 = 20_000;
+/// In `relaxed`, a group is written when it has waited this long: half of the stated bound.
+const RELAXED_INTERVAL_US: u64 = 500_000;
+
+impl LogShard {
+    /// A shard whose recovery has found `applied` as the highest sequence.
+    pub(crate) fn new(
+        settings: ShardSettings,
+        identity: ShardIdentity,
+        segments: SegmentTable,
+        applied: Seq,
+    ) -> tierstone_base::Result<Self> {
+        let cache = RecordCache::new(RecordCacheSettings {
+            capacity_bytes: settings.cache_bytes(),
+            ..RecordCacheSettings::default()
+        })?;
+        let write_kind =
+            if identity.mutations.is_on("write_without_flush") { IoKind::Write } else { IoKind::WriteDurable };
+        let stream = |id: StreamId| {
+            let settings = StreamSettings {
+                id,
+                store: identity.store,
+                log_id: log_id(identity.open_count, identity.shard, id == StreamId::Cold),
+                positions: identity.positions(),
+                geometry: identity.geometry,
+                group_bytes_max: settings.group_bytes_max.min(identity.geometry.segment_bytes as usize / 4),
+                write_kind,
+            };
+            Stream::new(settings, applied)
+        };
+        Ok(LogShard {
+            keyspaces: Keyspaces::default(),
+            cache,
+            segments,
+            hot: stream(StreamId::Hot),
+            cold: stream(StreamId::Cold),
+            requests: Requests::default(),
+            reads: Reads::default(),
+            cleaner: Cleaner::default(),
+            applied,
+            failed: None,
+            counts: EngineStatistics::default(),
+            now: Now::default(),
+            shutting: false,
+            refused: Vec::new(),
+            refused_until_us: 0,
+            candidates: crate::index::Candidates::new(),
+            settings,
+            identity,
+        })
+    }
+
+    /// Starts the end: everything applied is written and every open segment sealed. Step until
+    /// [`LogShard::is_shut`].
+    pub fn shut(&mut self) {
+        self.shutting = true;
+        self.cleaner.stop();
+        self.hot.roll(&mut self.segments);
+        self.cold.roll(&mut self.segments);
+    }
+
+    /// Whether nothing is left to be written.
+    pub fn is_shut(&self) -> bool {
+        self.shutting && self.hot.is_idle() && self.cold.is_idle() && self.requests.outstanding() == 0
+    }
+
+    /// What the shard is in its store.
+    pub fn identity(&self) -> &ShardIdentity {
+        &self.identity
+    }
+
+    /// Free segments, for the store to move between shards.
+    pub fn free_segments(&self) -> u32 {
+        self.segments.free_count()
+    }
+
+    /// Gives up to `count` free segments away, but keeps what the shard reserves for itself.
+    pub fn donate_segments(&mut self, count: u32) -> Vec<u32> {
+        let spare = self.segments.free_count().saturating_sub(self.settings.reserved_segments + 1);
+        (0..count.min(spare)).filter_map(|_| self.segments.donate()).collect()
+    }
+
+    /// Takes free segments from another shard.
+    pub fn grant_segments(&mut self, segments: &[u32]) {
+        for &segment in segments {
+            self.segments.grant(segment);
+        }
+    }
+
+    pub(crate) fn stream(&mut self, id: StreamId) -> &mut Stream {
+        match id {
+            StreamId::Hot => &mut self.hot,
+            StreamId::Cold => &mut self.cold,
+        }
+    }
+
+    pub(crate) fn step_inner(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
+        self.now = now;
+        for completion in completions.drain(..) {
+            self.completed(completion);
+        }
+        self.retry_refused();
+        self.submit_deferred();
+        if self.failed.is_none() {
+            self.clean_step();
+            self.sweep_dropped();
+            self.close_groups();
+            self.pump();
+        }
+        self.trim_own_fetches();
+        events.append(&mut self.reads.ready);
+    }
+
+    fn completed(&mut self, completion: IoCompletion) {
+        let Some(tag) = self.requests.finish(completion.token) else { return };
+        match tag {
+            IoTag::Record { location } => self.record_read(location, completion),
+            IoTag::CleanSummary { segment } => self.clean_summary_read(segment, completion),
+            IoTag::CleanPiece { segment } => self.clean_piece_read(segment, completion),
+            IoTag::Group { .. } | IoTag::Seal { .. } | IoTag::Free { .. } => {
+                self.written(tag, completion);
+            }
+        }
+    }
+
+    fn written(&mut self, tag: IoTag, completion: IoCompletion) {
+        if let Err(error) = &completion.result {
+            if error.kind == DeviceErrorKind::Full && self.failed.is_none() {
+                // Nothing was promised about this write, and the same bytes go to the same place.
+                self.refused_until_us = self.now.monotonic_us + SPACE_RETRY_US;
+                self.requests.refuse(completion.token, tag);
+                self.refused.push(completion);
+                return;
+            }
+            if self.failed.is_none() {
+                self.failed = Some(Error::from(error.clone()).context("a write to the device failed"));
+            }
+            return;
+        }
+        match tag {
+            IoTag::Group { stream, number } => {
+                self.counts.groups += 1;
+                self.stream(stream).group_written(number, completion.buffer);
+            }
+            IoTag::Seal { segment, .. } => {
+                let entry = self.segments.get_mut(segment);
+                if entry.role == Role::Open {
+                    entry.role = Role::Sealed;
+                }
+            }
+            IoTag::Free { segment } => self.segments.freed(segment),
+            IoTag::Record { .. } | IoTag::CleanSummary { .. } | IoTag::CleanPiece { .. } => {}
+        }
+    }
+
+    fn retry_refused(&mut self) {
+        if self.refused.is_empty() || self.now.monotonic_us < self.refused_until_us {
+            return;
+        }
+        for completion in std::mem::take(&mut self.refused) {
+            self.requests.resubmit(completion);
+        }
+    }
+
+    /// Closes groups that need not wait for company any longer.
+    fn close_groups(&mut self) {
+        let now_us = self.now.monotonic_us;
+        if let Some(opened_us) = self.hot.opened_us() {
+            let due = match self.settings.durability {
+                Durability::Sync => true,
+                Durability::Group { interval_ms } => now_us >= opened_us + u64::from(interval_ms) * 1_000,
+                Durability::Relaxed => now_us >= opened_us + RELAXED_INTERVAL_US,
+            };
+            if (due || self.shutting) && self.hot.may_submit(self.settings.groups_in_flight_max) {
+                self.hot.close_group(&self.segments);
+            }
+        }
+        if self.cleaner.wants_group_closed() || self.shutting {
+            self.cold.close_group(&self.segments);
+        }
+    }
+
+    pub(crate) fn pump(&mut self) {
+        let (depth, overlap) = (self.settings.groups_in_flight_max, self.settings.overlap_bytes);
+        let seal_early = self.identity.mutations.is_on("seal_before_durable");
+        for stream in [&mut self.hot, &mut self.cold] {
+            stream.pump(depth, overlap, &mut self.requests);
+            stream.seal_ready(seal_early, &mut self.segments, &mut self.requests);
+        }
+    }
+
+    /// The next time at which a step would do something that no completion announces.
+    pub(crate) fn next_step(&self) -> Option<u64> {
+        let now_us = self.now.monotonic_us;
+        if self.failed.is_some() {
+            return (!self.reads.ready.is_empty()).then_some(now_us);
+        }
+        let mut next = None;
+        let mut at = |time: u64| next = Some(next.map_or(time, |so_far: u64| so_far.min(time)));
+        if !self.reads.ready.is_empty() || !self.keyspaces.dying.is_empty() || self.cleaner.wants_step() {
+            at(now_us);
+        }
+        if !self.refused.is_empty() {
+            at(self.refused_until_us);
+        }
+        if let Some(opened_us) = self.hot.opened_us()
+            && self.hot.may_submit(self.settings.groups_in_flight_max)
+        {
+            at(match self.settings.durability {
+                Durability::Sync => now_us,
+                Durability::Group { interval_ms } => opened_us + u64::from(interval_ms) * 1_000,
+                Durability::Relaxed => opened_us + RELAXED_INTERVAL_US,
+            });
+        }
+        next
+    }
+
+    /// Takes records of dropped keyspaces off their segments' accounts, some at a step.
+    fn sweep_dropped(&mut self) {
+        const ENTRIES_A_STEP: usize = 2_000;
+        let Some(mut keyspace) = self.keyspaces.dying.pop() else { return };
+        let done = self.sweep_some(&mut keyspace, ENTRIES_A_STEP);
+        if !done {
+            self.keyspaces.dying.push(keyspace);
+        }
+    }
+
+    pub(crate) fn unwritable(&self) -> Option<Error> {
+        if let Some(error) = &self.failed {
+            return Some(error.clone());
+        }
+        if !self.refused.is_empty() {
+            return Some(Error::new(ErrorKind::NoSpace, "the device has no space left for the log"));
+        }
+        if self.shutting {
+            return Some(Error::new(ErrorKind::Busy, "the store is being closed"));
+        }
+        None
+    }
+}

@@ -1,0 +1,597 @@
+//! One log of a shard: records into groups, groups into segments, segments sealed.
+//!
+//! Invariants:
+//! 1. Groups have consecutive numbers over all segments of the log; `durable_groups` counts the
+//!    prefix whose writes have completed. What lies above it was promised to nobody.
+//! 2. Groups are submitted in order; no two share a block; the first group of a segment carries the
+//!    segment's header in the same write.
+//! 3. A segment is sealed (its summary and footer written) only when all groups up to its last are
+//!    durable: so a sealed segment proves that everything before it in the log was durable.
+//!
+//! Crash: the log ends before its first missing group. A segment without a valid footer is walked.
+
+use crate::format::group::{self, GroupHeader};
+use crate::format::record::{self, RecordHeader};
+use crate::format::segment::{SegmentFooter, SegmentHeader, SegmentState, Temperature};
+use crate::format::summary::{ENTRY_BYTES_MAX, SummaryBuilder, SummaryEntry};
+use crate::io::{IoTag, Requests, StreamId};
+use crate::location::{Location, UNIT_BYTES};
+use crate::segments::{Role, SegmentTable, SummaryPlace};
+use std::collections::VecDeque;
+use tierstone_base::checksum::checksum;
+use tierstone_base::{Position, Seq};
+use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer, IoKind};
+
+/// What does not change in the life of a log.
+#[derive(Clone, Debug)]
+pub struct StreamSettings {
+    /// Hot or cold.
+    pub id: StreamId,
+    /// The store's id.
+    pub store: u64,
+    /// The log's own id.
+    pub log_id: u64,
+    /// The range of positions that it takes.
+    pub positions: (Position, Position),
+    /// Where segments lie.
+    pub geometry: Geometry,
+    /// A group is closed at this size in bytes.
+    pub group_bytes_max: usize,
+    /// How groups and seals are written: durable writes, but for a test's mutation.
+    pub write_kind: IoKind,
+}
+
+/// A group that takes records.
+#[derive(Debug)]
+struct OpenGroup {
+    buffer: IoBuffer,
+    /// Where the buffer begins in the segment.
+    start: usize,
+    /// Where the group's header is in the buffer: after the segment's header in its first group.
+    header: usize,
+    used: usize,
+    records: u32,
+    first_seq: Seq,
+    last_seq: Seq,
+    opened_us: u64,
+}
+
+#[derive(Debug)]
+struct ClosedGroup {
+    number: u64,
+    segment: u32,
+    start: usize,
+    len: usize,
+    last_seq: Seq,
+    buffer: IoBuffer,
+}
+
+#[derive(Debug)]
+struct FlyingGroup {
+    number: u64,
+    segment: u32,
+    start: usize,
+    end: usize,
+    last_seq: Seq,
+    done: bool,
+}
+
+#[derive(Debug)]
+struct OpenSegment {
+    number: u32,
+    /// Where the next group begins.
+    end: usize,
+    first_group: u64,
+    summary: SummaryBuilder,
+}
+
+#[derive(Debug)]
+struct SealJob {
+    segment: OpenSegment,
+    end_group: u64,
+    /// Groups that must be durable first; `u64::MAX` while a batch that reaches beyond the segment is
+    /// being appended: a sealed segment must not hold the beginning of a batch without its end.
+    needs_durable: u64,
+}
+
+/// One log.
+#[derive(Debug)]
+pub struct Stream {
+    settings: StreamSettings,
+    segment: Option<OpenSegment>,
+    open: Option<OpenGroup>,
+    closed: VecDeque<ClosedGroup>,
+    flying: VecDeque<FlyingGroup>,
+    sealing: Vec<SealJob>,
+    next_group: u64,
+    durable_groups: u64,
+    durable_seq: Seq,
+    closed_bytes: usize,
+    flying_bytes: usize,
+    /// Bytes of padding and group headers, and of headers, summaries and footers, written so far.
+    pub padding_bytes: u64,
+    /// Bytes of segment headers, summaries and footers written so far.
+    pub summary_bytes: u64,
+    /// Bytes of records appended so far.
+    pub record_bytes: u64,
+    spare: Vec<IoBuffer>,
+    segments_opened: u64,
+    in_batch: bool,
+}
+
+/// Buffers of the usual size kept for reuse.
+const SPARE_BUFFERS: usize = 8;
+
+impl Stream {
+    /// A log without any group, in which `seq` is durable already.
+    pub fn new(settings: StreamSettings, seq: Seq) -> Self {
+        Stream {
+            settings,
+            segment: None,
+            open: None,
+            closed: VecDeque::new(),
+            flying: VecDeque::new(),
+            sealing: Vec::new(),
+            next_group: 0,
+            durable_groups: 0,
+            durable_seq: seq,
+            closed_bytes: 0,
+            flying_bytes: 0,
+            padding_bytes: 0,
+            summary_bytes: 0,
+            record_bytes: 0,
+            spare: Vec::new(),
+            segments_opened: 0,
+            in_batch: false,
+        }
+    }
+
+    /// Records appended until [`Stream::end_batch`] count all or none.
+    pub fn begin_batch(&mut self) {
+        self.in_batch = true;
+    }
+
+    /// Whether a batch is being appended.
+    pub fn in_batch(&self) -> bool {
+        self.in_batch
+    }
+
+    /// Whether the open segment surely has room for records of `bytes` altogether, none longer than
+    /// `units_max`. May say no where there is just enough.
+    pub fn room_for(&self, bytes: u64, units_max: usize) -> bool {
+        let Some(segment) = &self.segment else { return false };
+        let open = self.open.as_ref().map_or(BLOCK_BYTES + group::HEADER_BYTES, |open| open.used);
+        let groups = bytes / self.settings.group_bytes_max as u64 + 2;
+        let padding = groups * (2 * BLOCK_BYTES + group::HEADER_BYTES + units_max.min(128) * UNIT_BYTES) as u64;
+        // The shortest record has two units.
+        let summary = segment.summary.bytes().len() as u64 + (bytes / (2 * UNIT_BYTES) as u64 + 1) * ENTRY_BYTES_MAX as u64;
+        segment.end as u64 + open as u64 + bytes + padding + summary + 2 * BLOCK_BYTES as u64
+            <= self.settings.geometry.segment_bytes
+    }
+
+    /// The batch is complete.
+    pub fn end_batch(&mut self) {
+        self.in_batch = false;
+        let end = self.next_group + u64::from(self.open.is_some());
+        for job in &mut self.sealing {
+            if job.needs_durable == u64::MAX {
+                job.needs_durable = end;
+            }
+        }
+    }
+
+    /// Everything up to this sequence is durable in this log.
+    pub fn durable_seq(&self) -> Seq {
+        self.durable_seq
+    }
+
+    /// Groups that were ever closed.
+    pub fn group_count(&self) -> u64 {
+        self.next_group
+    }
+
+    /// Groups below this number are durable.
+    pub fn durable_groups(&self) -> u64 {
+        self.durable_groups
+    }
+
+    /// Bytes waiting to be written.
+    pub fn waiting_bytes(&self) -> usize {
+        self.closed_bytes + self.open.as_ref().map_or(0, |open| open.used)
+    }
+
+    /// Bytes waiting or being written.
+    pub fn buffered_bytes(&self) -> usize {
+        self.waiting_bytes() + self.flying_bytes
+    }
+
+    /// When the group that takes records was opened; `None` when it has none.
+    pub fn opened_us(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.opened_us)
+    }
+
+    /// Whether nothing waits and nothing flies.
+    pub fn is_idle(&self) -> bool {
+        self.open.is_none() && self.closed.is_empty() && self.flying.is_empty() && self.sealing.is_empty()
+    }
+
+    /// Bytes of records that a whole segment surely takes, for `record_units` long records.
+    pub fn segment_room(segment_bytes: u64, record_units: usize) -> u64 {
+        let overhead = 2 * BLOCK_BYTES as u64;
+        let record = (record_units.max(1) * UNIT_BYTES) as u64;
+        let summary_share = record as f64 / (record as f64 + ENTRY_BYTES_MAX as f64);
+        // One group's padding and one record's rest at the end of the segment are lost at most.
+        ((segment_bytes.saturating_sub(overhead)) as f64 * summary_share * 0.9) as u64
+    }
+
+    /// Appends a record and says where it lies. The caller has made sure that a segment is free when
+    /// one is needed; `None` when there is none all the same.
+    pub fn append(
+        &mut self,
+        header: &RecordHeader,
+        position: Position,
+        key: &[u8],
+        value: &[u8],
+        now_us: u64,
+        segments: &mut SegmentTable,
+    ) -> Option<Location> {
+        let bytes = header.units() * UNIT_BYTES;
+        let (location, salt) = self.reserve(bytes, header.seq, now_us, segments)?;
+        let Some(place) = self.place_of(location) else {
+            unreachable!("the record was just given room in the open group")
+        };
+        record::encode(place, header, key, value, salt, location.unit());
+        self.note(header, position, location, segments);
+        Some(location)
+    }
+
+    /// Appends a record that lies encoded in `bytes` (moved by the cleaner), with other flags.
+    pub fn append_encoded(
+        &mut self,
+        bytes: &[u8],
+        header: &RecordHeader,
+        position: Position,
+        now_us: u64,
+        segments: &mut SegmentTable,
+    ) -> Option<Location> {
+        let len = header.record_len();
+        let padded = header.units() * UNIT_BYTES;
+        let (location, salt) = self.reserve(padded, header.seq, now_us, segments)?;
+        let Some(place) = self.place_of(location) else {
+            unreachable!("the record was just given room in the open group")
+        };
+        place[..len].copy_from_slice(&bytes[..len]);
+        place[len..padded].fill(0);
+        record::set_flags(&mut place[..len], header.flags);
+        record::seal(&mut place[..len], salt, location.unit());
+        self.note(header, position, location, segments);
+        Some(location)
+    }
+
+    fn note(
+        &mut self,
+        header: &RecordHeader,
+        position: Position,
+        location: Location,
+        segments: &mut SegmentTable,
+    ) {
+        if let Some(segment) = &mut self.segment {
+            segment.summary.push(SummaryEntry::new(header, position, location.unit()));
+        }
+        self.record_bytes += (header.units() * UNIT_BYTES) as u64;
+        segments.add_live(location.segment(), header.units(), header.is_tombstone());
+        let entry = segments.get_mut(location.segment());
+        entry.longest_units = entry.longest_units.max(header.units() as u32);
+    }
+
+    /// Makes room for `bytes` in the open group, closing groups and rolling segments as needed.
+    fn reserve(
+        &mut self,
+        bytes: usize,
+        seq: Seq,
+        now_us: u64,
+        segments: &mut SegmentTable,
+    ) -> Option<(Location, u64)> {
+        if !self.fits_group(bytes) {
+            self.close_group(segments);
+        }
+        if !self.fits_segment(bytes) {
+            self.roll(segments);
+            self.open_segment(seq, segments)?;
+        }
+        if self.open.is_none() {
+            self.open_group(bytes, seq, now_us);
+        }
+        let (Some(open), Some(segment)) = (&mut self.open, &self.segment) else { return None };
+        let location = Location::new(segment.number, ((open.start + open.used) / UNIT_BYTES) as u32);
+        open.used += bytes;
+        open.records += 1;
+        open.last_seq = open.last_seq.max(seq);
+        Some((location, segments.get(segment.number).salt))
+    }
+
+    fn fits_group(&self, bytes: usize) -> bool {
+        self.open.as_ref().is_none_or(|open| {
+            open.used + bytes <= self.settings.group_bytes_max && open.used + bytes <= open.buffer.capacity()
+        })
+    }
+
+    /// Whether the open segment takes `bytes` more, with its summary, in the open group or a new one.
+    fn fits_segment(&self, bytes: usize) -> bool {
+        let Some(segment) = &self.segment else { return false };
+        let used = self.open.as_ref().map_or_else(
+            || if segment.end == 0 { BLOCK_BYTES + group::HEADER_BYTES } else { group::HEADER_BYTES },
+            |open| open.used,
+        );
+        let data_end = segment.end + (used + bytes).next_multiple_of(BLOCK_BYTES);
+        let summary = segment.summary.bytes().len() + ENTRY_BYTES_MAX;
+        data_end + summary.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES <= segments_len(&self.settings)
+    }
+
+    /// The longest record that an empty segment takes, in bytes.
+    pub fn record_bytes_max(geometry: Geometry) -> usize {
+        (geometry.segment_bytes as usize).saturating_sub(4 * BLOCK_BYTES) / 4
+    }
+
+    fn open_segment(&mut self, seq: Seq, segments: &mut SegmentTable) -> Option<()> {
+        let number = segments.take_free()?;
+        let entry = segments.get_mut(number);
+        // The free header (or none) that lies there has an older generation than this one.
+        self.segments_opened += 1;
+        entry.generation = crate::shard::generation(self.settings.log_id, self.segments_opened);
+        entry.salt = crate::shard::segment_salt(self.settings.store, number, entry.generation);
+        entry.role = Role::Open;
+        entry.opened_seq = seq;
+        entry.longest_units = 0;
+        entry.cold = self.settings.id == StreamId::Cold;
+        self.segment = Some(OpenSegment {
+            number,
+            end: 0,
+            first_group: self.next_group,
+            summary: SummaryBuilder::default(),
+        });
+        Some(())
+    }
+
+    fn open_group(&mut self, bytes: usize, seq: Seq, now_us: u64) {
+        let Some(segment) = &self.segment else { return };
+        let header = if segment.end == 0 { BLOCK_BYTES } else { 0 };
+        let used = header + group::HEADER_BYTES;
+        let capacity = (used + bytes).max(self.settings.group_bytes_max);
+        let buffer = match self.spare.pop() {
+            Some(mut buffer) if buffer.capacity() >= capacity => {
+                buffer.set_len(usize::MAX);
+                buffer
+            }
+            _ => IoBuffer::zeroed(capacity),
+        };
+        self.open = Some(OpenGroup {
+            buffer,
+            start: segment.end,
+            header,
+            used,
+            records: 0,
+            first_seq: seq,
+            last_seq: 0,
+            opened_us: now_us,
+        });
+    }
+
+    /// Closes the group that takes records: it will be written as it is.
+    pub fn close_group(&mut self, segments: &SegmentTable) {
+        let (Some(mut open), Some(segment)) = (self.open.take(), &mut self.segment) else { return };
+        let table = segments.get(segment.number);
+        let len = open.used - open.header;
+        let header = GroupHeader {
+            log_id: self.settings.log_id,
+            number: self.next_group,
+            durable_groups: self.durable_groups,
+            first_seq: open.first_seq,
+            len,
+            records: open.records,
+            batches_resolved: 0,
+        };
+        let offset = open.start + open.header;
+        group::encode_header(&mut open.buffer[open.header..], &header, table.salt, offset);
+        open.buffer.set_len(open.used);
+        let written = open.buffer.len();
+        open.buffer[open.used..].fill(0);
+        if open.header > 0 {
+            open.buffer[..open.header].fill(0);
+            SegmentHeader {
+                store: self.settings.store,
+                segment: segment.number,
+                state: SegmentState::Log,
+                temperature: if table.cold { Temperature::Cold } else { Temperature::Hot },
+                generation: table.generation,
+                log_id: self.settings.log_id,
+                opened_seq: table.opened_seq,
+                first_group: segment.first_group,
+                durable_groups: self.durable_groups,
+                first_position: self.settings.positions.0.0,
+                last_position: self.settings.positions.1.0,
+            }
+            .encode(&mut open.buffer);
+            self.summary_bytes += open.header as u64;
+        }
+        self.padding_bytes += (written - open.used + group::HEADER_BYTES) as u64;
+        segment.end = open.start + written;
+        self.closed_bytes += written;
+        self.closed.push_back(ClosedGroup {
+            number: self.next_group,
+            segment: segment.number,
+            start: open.start,
+            len: written,
+            last_seq: open.last_seq,
+            buffer: open.buffer,
+        });
+        self.next_group += 1;
+    }
+
+    /// Leaves the open segment; it is sealed when its groups are durable.
+    pub fn roll(&mut self, segments: &mut SegmentTable) {
+        self.close_group(segments);
+        let Some(segment) = self.segment.take() else { return };
+        if segment.end == 0 {
+            // Opened and never written: its header on the device still says free.
+            let entry = segments.get_mut(segment.number);
+            entry.role = Role::Freeing;
+            segments.freed(segment.number);
+            return;
+        }
+        segments.get_mut(segment.number).data_end = segment.end as u32;
+        let end_group = self.next_group;
+        let needs_durable = if self.in_batch { u64::MAX } else { end_group };
+        self.sealing.push(SealJob { segment, end_group, needs_durable });
+    }
+
+    /// Whether another group may be submitted now.
+    pub fn may_submit(&self, in_flight_max: usize) -> bool {
+        self.flying.len() < in_flight_max && self.closed.is_empty()
+    }
+
+    /// Submits closed groups when the number in flight allows, or when so many bytes wait that the
+    /// device is busy with them anyway.
+    pub fn pump(&mut self, in_flight_max: usize, overlap_bytes: usize, requests: &mut Requests) {
+        if self.flying.len() >= in_flight_max && self.closed_bytes < overlap_bytes {
+            return;
+        }
+        while let Some(closed) = self.closed.pop_front() {
+            self.closed_bytes -= closed.len;
+            self.flying_bytes += closed.len;
+            self.flying.push_back(FlyingGroup {
+                number: closed.number,
+                segment: closed.segment,
+                start: closed.start,
+                end: closed.start + closed.len,
+                last_seq: closed.last_seq,
+                done: false,
+            });
+            let offset = self.settings.geometry.segment_offset(closed.segment) + closed.start as u64;
+            let tag = IoTag::Group { stream: self.settings.id, number: closed.number };
+            requests.push(tag, self.settings.write_kind, offset, closed.buffer);
+        }
+    }
+
+    /// A group's write is done. Returns true when the durable prefix has grown.
+    pub fn group_written(&mut self, number: u64, buffer: Option<IoBuffer>) -> bool {
+        if let Some(flying) = self.flying.iter_mut().find(|flying| flying.number == number) {
+            flying.done = true;
+        }
+        if let Some(buffer) = buffer
+            && self.spare.len() < SPARE_BUFFERS
+            && buffer.capacity() <= 2 * self.settings.group_bytes_max
+        {
+            self.spare.push(buffer);
+        }
+        let before = self.durable_groups;
+        while self.flying.front().is_some_and(|first| first.done) {
+            if let Some(first) = self.flying.pop_front() {
+                self.flying_bytes -= first.end - first.start;
+                self.durable_groups = first.number + 1;
+                self.durable_seq = self.durable_seq.max(first.last_seq);
+            }
+        }
+        self.durable_groups > before
+    }
+
+    /// Writes the footers of left segments whose groups are all durable.
+    pub fn seal_ready(&mut self, early: bool, segments: &mut SegmentTable, requests: &mut Requests) {
+        while let Some(place) =
+            self.sealing.iter().position(|job| early || job.needs_durable <= self.durable_groups)
+        {
+            let job = self.sealing.remove(place);
+            let entry = segments.get_mut(job.segment.number);
+            let (buffer, start, summary) = footer_block(
+                &self.settings,
+                entry.generation,
+                &job.segment.summary,
+                job.segment.number,
+                (job.segment.first_group, job.end_group),
+                entry.data_end,
+            );
+            entry.summary = summary;
+            self.summary_bytes += buffer.len() as u64;
+            let offset = self.settings.geometry.segment_offset(job.segment.number) + start;
+            let tag = IoTag::Seal { stream: self.settings.id, segment: job.segment.number };
+            requests.push(tag, self.settings.write_kind, offset, buffer);
+        }
+    }
+
+    /// The bytes of a record that lies in a group not yet submitted.
+    pub fn unsubmitted(&self, location: Location) -> Option<&[u8]> {
+        let offset = location.offset();
+        if let (Some(open), Some(segment)) = (&self.open, &self.segment)
+            && segment.number == location.segment()
+            && (open.start..open.start + open.used).contains(&offset)
+        {
+            return open.buffer.get(offset - open.start..open.used);
+        }
+        let closed = self.closed.iter().find(|closed| {
+            closed.segment == location.segment() && (closed.start..closed.start + closed.len).contains(&offset)
+        })?;
+        closed.buffer.get(offset - closed.start..)
+    }
+
+    fn place_of(&mut self, location: Location) -> Option<&mut [u8]> {
+        let open = self.open.as_mut()?;
+        let start = location.offset().checked_sub(open.start)?;
+        let end = open.used;
+        open.buffer.get_mut(start..end)
+    }
+
+    /// Whether the record at `location` is in a group that is not durable yet, so that the device
+    /// must not be asked for it.
+    pub fn is_volatile(&self, location: Location) -> bool {
+        let offset = location.offset();
+        self.unsubmitted(location).is_some()
+            || self.flying.iter().any(|flying| {
+                flying.segment == location.segment() && (flying.start..flying.end).contains(&offset)
+            })
+    }
+}
+
+fn segments_len(settings: &StreamSettings) -> usize {
+    settings.geometry.segment_bytes as usize
+}
+
+/// Builds what seals a segment: the summary and, in the segment's last block, the footer. Returns the
+/// bytes, where they go, and the summary's place.
+pub fn footer_block(
+    settings: &StreamSettings,
+    generation: u64,
+    summary: &SummaryBuilder,
+    segment: u32,
+    groups: (u64, u64),
+    data_end: u32,
+) -> (IoBuffer, u64, SummaryPlace) {
+    let padded = summary.bytes().len().next_multiple_of(BLOCK_BYTES);
+    let start = settings.geometry.segment_bytes - (padded + BLOCK_BYTES) as u64;
+    let place = SummaryPlace {
+        start: start as u32,
+        len: summary.bytes().len() as u32,
+        records: summary.records(),
+        checksum: checksum(generation, summary.bytes()),
+    };
+    let mut buffer = IoBuffer::zeroed(padded + BLOCK_BYTES);
+    buffer[..summary.bytes().len()].copy_from_slice(summary.bytes());
+    let (min_seq, max_seq) = summary.seq_range();
+    SegmentFooter {
+        store: settings.store,
+        segment,
+        generation,
+        log_id: settings.log_id,
+        first_group: groups.0,
+        end_group: groups.1,
+        data_end,
+        summary_start: place.start,
+        summary_len: place.len,
+        records: place.records,
+        min_seq,
+        max_seq,
+        longest_units: summary.longest_units(),
+        summary_checksum: place.checksum,
+    }
+    .encode(&mut buffer[padded..]);
+    (buffer, start, place)
+}

@@ -1,0 +1,220 @@
+//! The ends of logs: walks segments that were open at a crash, finds where each log ends, and seals
+//! them there.
+
+use crate::format::group::{self, GroupHeader};
+use crate::format::record::{FLAG_BATCH_MORE, RecordHeader};
+use crate::format::segment::{SegmentFooter, SegmentHeader, SegmentState, Temperature};
+use crate::format::summary::{SummaryBuilder, SummaryEntry};
+use crate::format::superblock::Superblock;
+use crate::location::UNIT_BYTES;
+use crate::open::{FoundSegment, OpenReport, OpenSettings, read_ranges, run_all};
+use crate::shard::segment_salt;
+use crate::stream::{StreamSettings, footer_block};
+use crate::io::StreamId;
+use std::collections::BTreeMap;
+use tierstone_base::{KeyHasher, Position, Result, Seq};
+use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoKind, IoRequest};
+
+/// One whole group of a walked segment.
+#[derive(Debug)]
+struct WalkedGroup {
+    header: GroupHeader,
+    /// Where it ends, padding included.
+    end: usize,
+    entries: Vec<SummaryEntry>,
+    /// For each entry, whether its batch goes on in the next record.
+    more: Vec<bool>,
+}
+
+/// A walked segment.
+#[derive(Debug)]
+struct Walked {
+    number: u32,
+    header: SegmentHeader,
+    groups: Vec<WalkedGroup>,
+}
+
+/// Walks and seals every segment in `found` that has no footer; those without any valid group become
+/// free and leave `found`. Returns the highest sequence met, also beyond the ends of the logs.
+pub(crate) fn seal_open_segments(
+    device: &mut dyn BlockDevice,
+    settings: &OpenSettings,
+    superblock: &Superblock,
+    hasher: &KeyHasher,
+    found: &mut BTreeMap<u32, FoundSegment>,
+    report: &mut OpenReport,
+) -> Result<Seq> {
+    let geometry = device.geometry();
+    let mut logs: BTreeMap<u64, Vec<Walked>> = BTreeMap::new();
+    let mut max_seq = 0;
+    let open: Vec<(u32, SegmentHeader)> = found
+        .iter()
+        .filter(|(_, segment)| segment.footer.is_none())
+        .map(|(&number, segment)| (number, segment.header))
+        .collect();
+    for (number, header) in open {
+        let groups = walk(device, superblock, hasher, geometry, &header)?;
+        for entry in groups.iter().flat_map(|group| &group.entries) {
+            max_seq = max_seq.max(entry.seq);
+        }
+        max_seq = max_seq.max(header.opened_seq);
+        logs.entry(header.log_id).or_default().push(Walked { number, header, groups });
+        report.walked_segments += 1;
+    }
+    for (log_id, mut segments) in logs {
+        segments.sort_by_key(|segment| segment.header.first_group);
+        let sealed_end = found
+            .values()
+            .filter_map(|segment| segment.footer.filter(|footer| footer.log_id == log_id))
+            .map(|footer| footer.end_group)
+            .max()
+            .unwrap_or(0);
+        cut(settings, sealed_end, &mut segments, report);
+        drop_partial_batch(settings, &mut segments, report);
+        seal(device, superblock, geometry, segments, found)?;
+    }
+    Ok(max_seq)
+}
+
+/// Reads one segment and gives its whole groups, from the first on, without a hole.
+fn walk(
+    device: &mut dyn BlockDevice,
+    superblock: &Superblock,
+    hasher: &KeyHasher,
+    geometry: Geometry,
+    header: &SegmentHeader,
+) -> Result<Vec<WalkedGroup>> {
+    let salt = segment_salt(superblock.store_id, header.segment, header.generation);
+    let mut bytes = Vec::with_capacity(geometry.segment_bytes as usize);
+    let start = geometry.segment_offset(header.segment);
+    let piece = (1 << 20).min(geometry.segment_bytes as usize);
+    let ranges: Vec<(u64, usize)> = (0..geometry.segment_bytes as usize)
+        .step_by(piece)
+        .map(|offset| (start + offset as u64, piece.min(geometry.segment_bytes as usize - offset)))
+        .collect();
+    read_ranges(device, &ranges, |_, piece| {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    })?;
+    let mut groups = Vec::new();
+    let mut at = BLOCK_BYTES;
+    let mut records: Vec<(usize, RecordHeader)> = Vec::new();
+    while at < bytes.len() {
+        records.clear();
+        let Some(found) = group::decode(&bytes[at..], salt, at, &mut records) else { break };
+        let expected = header.first_group + groups.len() as u64;
+        if found.log_id != header.log_id || found.number != expected {
+            break;
+        }
+        let entries = records
+            .iter()
+            .map(|(offset, record)| {
+                let key = &bytes[offset + record.key_range().start..offset + record.key_range().end];
+                SummaryEntry::new(record, hasher.position(key), (offset / UNIT_BYTES) as u32)
+            })
+            .collect();
+        let more = records.iter().map(|(_, record)| record.flags & FLAG_BATCH_MORE != 0).collect();
+        at += found.len.next_multiple_of(BLOCK_BYTES);
+        groups.push(WalkedGroup { header: found, end: at, entries, more });
+    }
+    Ok(groups)
+}
+
+/// Keeps of each segment the groups before the first that is missing in the log.
+fn cut(settings: &OpenSettings, sealed_end: u64, segments: &mut [Walked], report: &mut OpenReport) {
+    // Evidence of durability: a footer is written only after everything before it is durable, and
+    // headers carry how far the log was durable when they were made.
+    let mut end = sealed_end;
+    for segment in segments.iter() {
+        end = end.max(segment.header.durable_groups);
+        for group in &segment.groups {
+            end = end.max(group.header.durable_groups);
+        }
+    }
+    for segment in segments.iter() {
+        for group in &segment.groups {
+            if group.header.number == end {
+                end += 1;
+            }
+        }
+    }
+    if settings.mutations.is_on("serve_past_gap") {
+        return;
+    }
+    for segment in segments {
+        let before = segment.groups.len();
+        segment.groups.retain(|group| group.header.number < end);
+        report.fenced_groups += (before - segment.groups.len()) as u64;
+    }
+}
+
+/// Drops the records at the end of the log whose batch does not end before the log does.
+fn drop_partial_batch(settings: &OpenSettings, segments: &mut [Walked], report: &mut OpenReport) {
+    if settings.mutations.is_on("keep_partial_batches") {
+        return;
+    }
+    for segment in segments.iter_mut().rev() {
+        for group in segment.groups.iter_mut().rev() {
+            while group.more.last() == Some(&true) {
+                group.more.pop();
+                group.entries.pop();
+                report.dropped_records += 1;
+            }
+            if !group.more.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+/// Writes a footer, or a free header where nothing is left, for each walked segment.
+fn seal(
+    device: &mut dyn BlockDevice,
+    superblock: &Superblock,
+    geometry: Geometry,
+    segments: Vec<Walked>,
+    found: &mut BTreeMap<u32, FoundSegment>,
+) -> Result<()> {
+    for segment in segments {
+        let start = geometry.segment_offset(segment.number);
+        let header = segment.header;
+        if segment.groups.iter().all(|group| group.entries.is_empty()) {
+            let mut buffer = IoBuffer::zeroed(BLOCK_BYTES);
+            SegmentHeader {
+                state: SegmentState::Free,
+                temperature: Temperature::Hot,
+                generation: 0,
+                log_id: 0,
+                ..header
+            }
+            .encode(&mut buffer);
+            run_all(device, vec![IoRequest::write_durable(0, start, buffer)])?;
+            found.remove(&segment.number);
+            continue;
+        }
+        let mut summary = SummaryBuilder::default();
+        for entry in segment.groups.iter().flat_map(|group| &group.entries) {
+            summary.push(*entry);
+        }
+        let stream = StreamSettings {
+            id: StreamId::Hot,
+            store: superblock.store_id,
+            log_id: header.log_id,
+            positions: (Position(header.first_position), Position(header.last_position)),
+            geometry,
+            group_bytes_max: 0,
+            write_kind: IoKind::WriteDurable,
+        };
+        let groups = (header.first_group, header.first_group + segment.groups.len() as u64);
+        let data_end = segment.groups.last().map_or(0, |group| group.end) as u32;
+        let (buffer, offset, _) =
+            footer_block(&stream, header.generation, &summary, segment.number, groups, data_end);
+        let block = buffer.len() - BLOCK_BYTES;
+        let footer = SegmentFooter::decode(&buffer[block..], header.generation);
+        run_all(device, vec![IoRequest::write_durable(0, start + offset, buffer)])?;
+        if let Some(entry) = found.get_mut(&segment.number) {
+            entry.footer = footer;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! The log store against the model: random operations, random settings, reopening, cleaning.
+
+mod common;
+
+use common::{fresh, random_settings, reopen, small_settings};
+use tierstone_base::SeededRandom;
+use tierstone_engine::conformance::{self, ModelSettings};
+
+#[test]
+fn the_log_store_passes_the_model() {
+    let mut seeds = SeededRandom::new(11);
+    for _ in 0..8 {
+        let seed = seeds.next_u64();
+        let settings = random_settings(&mut SeededRandom::new(seed));
+        let (_medium, store) = fresh(256 << 10, 64, &settings);
+        conformance::model(seed, ModelSettings::default(), store, |store| store);
+    }
+}
+
+#[test]
+fn the_log_store_passes_the_model_over_clean_reopenings() {
+    let mut seeds = SeededRandom::new(12);
+    for _ in 0..8 {
+        let seed = seeds.next_u64();
+        let settings = random_settings(&mut SeededRandom::new(seed));
+        let (medium, store) = fresh(256 << 10, 64, &settings);
+        let model = ModelSettings { reopen_every: 300, ..ModelSettings::default() };
+        conformance::model(seed, model, store, |store| reopen(store, &medium, &settings));
+    }
+}
+
+#[test]
+fn the_log_store_passes_the_model_while_it_cleans() {
+    let mut seeds = SeededRandom::new(13);
+    for _ in 0..6 {
+        let seed = seeds.next_u64();
+        let mut random = SeededRandom::new(seed);
+        let settings = random_settings(&mut random);
+        // About 120 KB live in 2 MB, written ten times over.
+        let (medium, store) = fresh(128 << 10, 16, &settings);
+        let model = ModelSettings { operations: 12_000, reopen_every: 3_000, ..ModelSettings::default() };
+        let store = conformance::model(seed, model, store, |store| reopen(store, &medium, &settings));
+        use tierstone_engine::Engine;
+        let statistics = store.engine.statistics();
+        assert!(statistics.record_bytes_written > 0, "{statistics:?}");
+    }
+}
+
+#[test]
+fn dropping_a_keyspace_empties_only_it() {
+    let (_medium, store) = fresh(256 << 10, 32, &small_settings());
+    conformance::dropping_a_keyspace_empties_only_it(store);
+}
+
+#[test]
+fn writes_are_visible_before_they_are_durable() {
+    let (_medium, store) = fresh(256 << 10, 32, &small_settings());
+    conformance::writes_are_visible_before_they_are_durable(store);
+}

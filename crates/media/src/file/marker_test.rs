@@ -1,0 +1,39 @@
+use super::*;
+use proptest::prelude::*;
+
+fn marker() -> Marker {
+    Marker { store: 0xfeed, index: 1, members: 3, ready: 2, segment_bytes: 1 << 20, meta_bytes: 8192 }
+}
+
+#[test]
+fn a_marker_comes_back() {
+    assert_eq!(Marker::decode(marker().encode().as_bytes()), Ok(marker()));
+}
+
+#[test]
+fn numbers_that_contradict_each_other_are_refused() {
+    let wrong = Marker { index: 3, ..marker() };
+    assert!(Marker::decode(wrong.encode().as_bytes()).is_err());
+    let wrong = Marker { ready: 4, ..marker() };
+    assert!(Marker::decode(wrong.encode().as_bytes()).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_changed_byte_is_refused(place in 0usize..150, value: u8) {
+        let mut bytes = marker().encode().into_bytes();
+        let place = place % (bytes.len() - 1);
+        prop_assume!(bytes[place] != value);
+        // The letters of the hexadecimal checksum may be written large or small.
+        prop_assume!(!bytes[place].eq_ignore_ascii_case(&value));
+        bytes[place] = value;
+        prop_assert!(Marker::decode(&bytes).is_err());
+    }
+
+    #[test]
+    fn hostile_bytes_never_panic(bytes: Vec<u8>, text: String) {
+        let _ = Marker::decode(&bytes);
+        let _ = Marker::decode(text.as_bytes());
+        let _ = Marker::decode(format!("{TITLE}\n{text}checksum {text}").as_bytes());
+    }
+}

@@ -1,0 +1,266 @@
+//! Opening and creating a store: which directories belong to it, its lock, its first files.
+//!
+//! Crash: see `marker` for the three steps by which a store is created and grows.
+
+use super::layout::cannot_open;
+use super::marker::{Marker, at};
+use super::member::Member;
+use super::plan::Place;
+use super::settings::FileStoreSettings;
+use crate::Geometry;
+use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use tierstone_base::{Error, ErrorKind, Result, SeededRandom};
+
+/// A store whose lock is held and whose directories are all there.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub lock: File,
+    /// The marker of member 0.
+    pub marker: Marker,
+    pub members: Vec<Member>,
+}
+
+/// Directories in the order of the store.
+struct Survey {
+    /// The marker of member 0; `None` when a store is to be created.
+    marker: Option<Marker>,
+    directories: Vec<PathBuf>,
+}
+
+/// Finds out whose directories these are, takes the lock, and finishes what creation left undone.
+pub(crate) fn open_members(settings: &FileStoreSettings) -> Result<Opened> {
+    let directories = canonical(settings)?;
+    let first = survey(&directories, settings.create)?.directories.remove(0);
+    let lock = take_lock(&first)?;
+    // Only under the lock do the markers stand still.
+    let Survey { marker, directories } = survey(&directories, settings.create)?;
+    if directories[0] != first {
+        return Err(Error::new(ErrorKind::Retry, "the store's directories changed while it was opened"));
+    }
+    let marker = match marker {
+        Some(marker) => marker,
+        None => Marker {
+            store: SeededRandom::system_seed()?,
+            index: 0,
+            members: directories.len() as u16,
+            ready: 0,
+            segment_bytes: settings.segment_bytes,
+            meta_bytes: settings.meta_bytes,
+        },
+    };
+    let stored = FileStoreSettings {
+        segment_bytes: marker.segment_bytes,
+        meta_bytes: marker.meta_bytes,
+        ..settings.clone()
+    };
+    stored.check().map_err(|error| foreign(&first, &format!("its marker is out of range: {error}")))?;
+    let fits = u64::from(settings.segment_limit)
+        .checked_mul(marker.segment_bytes)
+        .and_then(|bytes| bytes.checked_add(marker.meta_bytes));
+    if fits.is_none_or(|end| end > i64::MAX as u64) {
+        let wrong = "segment_limit: the space would end above 2^63 bytes";
+        return Err(Error::new(ErrorKind::InvalidInput, wrong));
+    }
+    let marker = complete(marker, &directories)?;
+    let members = directories
+        .iter()
+        .map(|directory| Member::open(directory, settings.direct_io))
+        .collect::<Result<Vec<_>>>()?;
+    ensure_superblock(&members[0], &marker)?;
+    let marker = mark_ready(marker, &directories[0])?;
+    Ok(Opened { lock, marker, members })
+}
+
+/// Where each segment's file is: segment to member.
+///
+/// # Errors
+/// A segment in two directories, or above the limit.
+pub(crate) fn find_segments(members: &[Member], geometry: &Geometry) -> Result<BTreeMap<u32, u16>> {
+    let mut found: BTreeMap<u32, u16> = BTreeMap::new();
+    for (index, member) in members.iter().enumerate() {
+        for segment in member.list_segments(geometry.segment_bytes)? {
+            if segment >= geometry.segment_limit {
+                let limit = geometry.segment_limit;
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    format!("segment_limit {limit} is too low: {} exists", Place::Segment(segment)),
+                ));
+            }
+            if let Some(other) = found.insert(segment, index as u16) {
+                let (first, second) = (&members[usize::from(other)].path, &member.path);
+                return Err(Error::new(
+                    ErrorKind::Corrupt,
+                    format!(
+                        "{} is in {} and in {}; remove the copy",
+                        Place::Segment(segment),
+                        first.display(),
+                        second.display()
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The directories with links and dots resolved; made first when `create` says so.
+fn canonical(settings: &FileStoreSettings) -> Result<Vec<PathBuf>> {
+    let mut directories = Vec::new();
+    for directory in &settings.directories {
+        if settings.create {
+            std::fs::create_dir_all(directory).map_err(|error| at(error, "cannot make", directory))?;
+        }
+        let resolved = directory.canonicalize().map_err(|error| cannot_open(error, directory))?;
+        if directories.contains(&resolved) {
+            let twice = format!("the directory {} is named twice", resolved.display());
+            return Err(Error::new(ErrorKind::InvalidInput, twice));
+        }
+        directories.push(resolved);
+    }
+    Ok(directories)
+}
+
+/// Puts the directories into the order of their store, or says why they are not one store.
+fn survey(directories: &[PathBuf], create: bool) -> Result<Survey> {
+    let mut marked: BTreeMap<u16, (PathBuf, Marker)> = BTreeMap::new();
+    let mut unmarked = Vec::new();
+    for directory in directories {
+        match Marker::read(directory)? {
+            Some(marker) => {
+                if let Some((other, _)) = marked.insert(marker.index, (directory.clone(), marker)) {
+                    return Err(foreign(directory, &format!("it has the same place as {}", other.display())));
+                }
+            }
+            None if Member::holds_store_files(directory)? => {
+                let why = "it holds segments but no marker; restore member.tier from a backup";
+                return Err(foreign(directory, why));
+            }
+            None => unmarked.push(directory.clone()),
+        }
+    }
+    let Some((_, truth)) = marked.get(&0) else {
+        return match marked.pop_first() {
+            Some((index, (directory, _))) => {
+                Err(foreign(&directory, &format!("it is member {index}; the first directory is missing")))
+            }
+            None if create => Ok(Survey { marker: None, directories: unmarked }),
+            None => Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("there is no store in {}", directories[0].display()),
+            )),
+        };
+    };
+    let truth = *truth;
+    for (directory, marker) in marked.values() {
+        if marker.store != truth.store || marker.index >= truth.members {
+            return Err(foreign(directory, "it belongs to another store"));
+        }
+    }
+    for index in 0..truth.ready {
+        if !marked.contains_key(&index) {
+            let missing = match unmarked.first() {
+                Some(empty) => format!("{} holds no part of it: is its disk mounted?", empty.display()),
+                None => "name all of them".to_string(),
+            };
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("the store has {} directories, number {index} is missing; {missing}", truth.members),
+            ));
+        }
+    }
+    let members = directories.len() as u16;
+    if members > truth.members && !create {
+        return Err(foreign(&unmarked[0], "it is no part of the store; set create to add it"));
+    }
+    if members < truth.members {
+        let missing = format!("adding directories was cut off; name all {} again", truth.members);
+        return Err(Error::new(ErrorKind::InvalidInput, missing));
+    }
+    let mut places = unmarked.into_iter();
+    let mut ordered = Vec::new();
+    for index in 0..members {
+        // Both lists together have as many entries as there are places.
+        ordered.extend(marked.remove(&index).map(|(directory, _)| directory).or_else(|| places.next()));
+    }
+    Ok(Survey { marker: Some(Marker { members, ..truth }), directories: ordered })
+}
+
+fn foreign(directory: &Path, why: &str) -> Error {
+    Error::new(ErrorKind::Incompatible, format!("{} does not fit: {why}", directory.display()))
+}
+
+/// Marks the directories from `marker.ready` on; the count is named in member 0 first.
+fn complete(marker: Marker, directories: &[PathBuf]) -> Result<Marker> {
+    if marker.ready == marker.members {
+        return Ok(marker);
+    }
+    marker.write(&directories[0])?;
+    // crash here: the new directories are empty or marked, both are taken at the next open.
+    for index in marker.ready.max(1)..marker.members {
+        Marker { index, ready: marker.members, ..marker }.write(&directories[usize::from(index)])?;
+    }
+    Ok(marker)
+}
+
+/// The last step of creation and growth: from now on every directory must be there.
+fn mark_ready(marker: Marker, first: &Path) -> Result<Marker> {
+    let ready = Marker { ready: marker.members, ..marker };
+    if ready != marker {
+        ready.write(first)?;
+    }
+    Ok(ready)
+}
+
+/// The superblock file, made while the store is being created; later it must be there and whole.
+fn ensure_superblock(first: &Member, marker: &Marker) -> Result<()> {
+    let path = first.path.join(Place::Meta.to_string());
+    match std::fs::metadata(&path) {
+        Ok(metadata) if metadata.len() == marker.meta_bytes => Ok(()),
+        Ok(metadata) => Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("{} has {} bytes and not {}; restore it", path.display(), metadata.len(), marker.meta_bytes),
+        )),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && marker.ready == 0 => {
+            first.create_file(Place::Meta, marker.meta_bytes)?;
+            first.sync()
+        }
+        Err(error) => Err(cannot_open(error, &path)),
+    }
+}
+
+/// Takes the exclusive lock of a store and leaves this process's id in it for whoever is refused.
+fn take_lock(first: &Path) -> Result<File> {
+    let path = first.join("lock");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|error| cannot_open(error, &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut holder = String::new();
+            // The id is a help for the reader; without it the refusal stands all the same.
+            let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut holder);
+            let holder = match holder.trim().parse::<u32>() {
+                Ok(id) => format!("process {id}"),
+                Err(_) => "another process".to_string(),
+            };
+            let busy = format!("{holder} has the store in {} open", first.display());
+            return Err(Error::new(ErrorKind::Busy, busy));
+        }
+        Err(error) => return Err(at(error, "cannot lock", &path)),
+    }
+    let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| {
+        let id = std::process::id();
+        writeln!(file, "{id}")
+    });
+    written.map_err(|error| at(error, "cannot write", &path))?;
+    Ok(file)
+}

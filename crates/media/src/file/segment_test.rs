@@ -1,0 +1,66 @@
+use super::*;
+
+fn file() -> Arc<SegmentFile> {
+    let opened = File::open("/dev/null").expect("the null device opens");
+    SegmentFile::new(Place::Segment(3), opened)
+}
+
+#[test]
+fn a_write_during_a_flush_stays_dirty() {
+    let (durability, file) = (Durability::default(), file());
+    durability.written(&file);
+    let tasks = durability.flush_tasks();
+    durability.written(&file);
+    durability.flushed(&tasks[0].file, tasks[0].covers);
+    let tasks = durability.flush_tasks();
+    assert_eq!((tasks.len(), tasks[0].covers), (1, 2));
+    durability.flushed(&tasks[0].file, tasks[0].covers);
+    assert!(durability.flush_tasks().is_empty());
+    assert!(lock(&durability.dirty).is_empty());
+}
+
+#[test]
+fn a_flush_that_begins_during_another_does_the_work_too() {
+    let (durability, file) = (Durability::default(), file());
+    durability.written(&file);
+    let first = durability.flush_tasks();
+    let second = durability.flush_tasks();
+    assert_eq!((first.len(), second.len()), (1, 1));
+}
+
+#[test]
+fn no_write_is_lost_between_writers_and_flushers() {
+    let durability = Durability::default();
+    let files = [file(), file()];
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let (durability, file) = (&durability, &files[writer]);
+            scope.spawn(move || (0..20_000).for_each(|_| durability.written(file)));
+        }
+        scope.spawn(|| {
+            for _ in 0..2_000 {
+                for task in durability.flush_tasks() {
+                    durability.flushed(&task.file, task.covers);
+                }
+            }
+        });
+    });
+    for task in durability.flush_tasks() {
+        durability.flushed(&task.file, task.covers);
+    }
+    for file in &files {
+        assert_eq!(file.flushed.load(SeqCst), 20_000);
+    }
+    assert!(lock(&durability.dirty).is_empty());
+}
+
+#[test]
+fn only_failures_of_the_medium_end_all_durability() {
+    let durability = Durability::default();
+    durability.note_failure(&file().error(libc::ENOSPC, "write", 0));
+    assert_eq!(durability.failure(), None);
+    durability.note_failure(&file().error(libc::EIO, "flush", 0));
+    durability.note_failure(&file().error(libc::EBADF, "flush", 0));
+    let failure = durability.failure().expect("it is noted");
+    assert!(failure.detail.contains("Input/output error"), "{failure}");
+}

@@ -1,0 +1,54 @@
+use super::*;
+
+#[test]
+fn a_short_examination_measures_everything_and_leaves_nothing_behind() {
+    let directory = std::env::temp_dir().join(format!("tierstone-doctor-test-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("the directory is made");
+    let settings = DoctorSettings { budget_ms: 100, file_bytes: 8 << 20, ..DoctorSettings::new(vec![directory.clone()]) };
+    let report = examine(&settings);
+    let left = std::fs::read_dir(&directory).expect("it lists").count();
+    std::fs::remove_dir_all(&directory).expect("the directory goes");
+    assert_eq!(left, 0);
+    let [found] = &report.directories[..] else { panic!("one report a directory: {report:?}") };
+    let measured = found.measured.as_ref().expect("it was measured");
+    assert_eq!(measured.durable.iter().map(|rate| rate.depth).collect::<Vec<_>>(), [1, 4, 16]);
+    assert!(measured.durable.iter().all(|rate| rate.requests > 0));
+    assert!(measured.read_alone.requests > 0 && measured.read_parallel.requests >= 32);
+    assert!(measured.sequential_read_bytes_per_second > 0.0);
+    assert!(measured.sequential_write_bytes_per_second > 0.0);
+    assert!(found.free_bytes > 0 && found.total_bytes >= found.free_bytes);
+    assert!(!report.published.is_empty());
+    let text = serde_json::to_string(&report).expect("it is plain data");
+    assert!(text.contains("VelociRaptor"));
+}
+
+#[test]
+fn a_directory_that_cannot_be_measured_is_reported_and_not_fatal() {
+    let report = examine(&DoctorSettings::new(vec!["/no/such/directory".into()]));
+    assert!(report.directories[0].measured.is_none());
+    assert!(report.directories[0].advice[0].starts_with("measuring failed"), "{:?}", report.directories[0].advice);
+}
+
+#[test]
+fn findings_turn_into_advice() {
+    let mut report = DirectoryReport {
+        directory: PathBuf::from("/data"),
+        file_system: "ext4".to_string(),
+        facts: DeviceFacts {
+            rotational: Some(true),
+            write_cache: Some("write back".to_string()),
+            physical_block_bytes: Some(16384),
+            ..DeviceFacts::default()
+        },
+        free_bytes: 1,
+        total_bytes: 100,
+        direct_io: false,
+        measured: None,
+        advice: Vec::new(),
+    };
+    advise(&mut report, Some("forbidden"));
+    let all = report.advice.join("\n");
+    for word in ["io_uring (forbidden)", "turning disk", "volatile write cache", "larger than 4 KiB", "only 1 B"] {
+        assert!(all.contains(word), "{word} in {all}");
+    }
+}

@@ -1,0 +1,323 @@
+//! Directories, locks and files of a store: what is made, what is refused, what a crash leaves.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use support::{TemporaryDirectory, backends, settings};
+use tierstone_base::ErrorKind;
+use tierstone_media::file::{DurableMethod, FileBackend, FileDevice, FileStore, FileStoreSettings};
+use tierstone_media::{BlockDevice, DeviceError, DeviceErrorKind, IoBuffer, IoCompletion, IoKind, IoRequest, Wait};
+
+fn many(directory: &TemporaryDirectory, names: &[&str]) -> FileStoreSettings {
+    let mut settings = settings(directory.join("x"), FileBackend::Auto);
+    settings.directories = names.iter().map(|name| directory.join(name)).collect();
+    settings
+}
+
+fn open(settings: &FileStoreSettings) -> FileStore {
+    FileStore::open(settings).expect("the store opens")
+}
+
+fn refused(settings: &FileStoreSettings) -> (ErrorKind, String) {
+    let error = FileStore::open(settings).expect_err("the store is refused");
+    (error.kind(), error.message().to_string())
+}
+
+fn device(store: &FileStore) -> FileDevice {
+    store.device(DurableMethod::DurableWrite).expect("a handle is made")
+}
+
+fn one(device: &mut FileDevice, request: IoRequest) -> IoCompletion {
+    let mut completions = Vec::new();
+    device.submit(&mut vec![request]);
+    assert_eq!(device.complete(Wait::All, &mut completions), 1);
+    completions.remove(0)
+}
+
+fn write(device: &mut FileDevice, segment: u32, byte: u8) -> Result<(), DeviceError> {
+    let mut buffer = IoBuffer::zeroed(4096);
+    buffer.fill(byte);
+    let offset = device.geometry().segment_offset(segment);
+    one(device, IoRequest::write_durable(1, offset, buffer)).result
+}
+
+fn read(device: &mut FileDevice, segment: u32) -> u8 {
+    let offset = device.geometry().segment_offset(segment);
+    let done = one(device, IoRequest::read(1, offset, IoBuffer::zeroed(4096)));
+    assert_eq!(done.result, Ok(()));
+    done.buffer.expect("a read hands its buffer back")[4095]
+}
+
+fn discard(device: &mut FileDevice, segment: u32) -> Result<(), DeviceError> {
+    let geometry = device.geometry();
+    let kind = IoKind::Discard { len: geometry.segment_bytes };
+    one(device, IoRequest { token: 1, kind, offset: geometry.segment_offset(segment), buffer: None }).result
+}
+
+#[test]
+fn a_store_that_is_open_is_busy_and_names_its_holder() {
+    let directory = TemporaryDirectory::new();
+    let settings = settings(directory.join("store"), FileBackend::Auto);
+    let store = open(&settings);
+    let (kind, message) = refused(&settings);
+    assert_eq!(kind, ErrorKind::Busy);
+    assert!(message.contains(&format!("process {}", std::process::id())), "{message}");
+    // A handle alone keeps it open.
+    let handle = device(&store);
+    drop(store);
+    assert_eq!(refused(&settings).0, ErrorKind::Busy);
+    drop(handle);
+    open(&settings);
+}
+
+#[test]
+fn a_handle_dropped_with_everything_in_flight_lets_the_store_go() {
+    for backend in backends() {
+        let directory = TemporaryDirectory::new();
+        let settings = settings(directory.join("store"), backend);
+        for round in 0..5 {
+            let store = open(&settings);
+            let mut handle = device(&store);
+            let geometry = handle.geometry();
+            let mut requests: Vec<_> = (0..16)
+                .map(|n| IoRequest::write_durable(n, geometry.segment_offset(n as u32), IoBuffer::zeroed(8192)))
+                .collect();
+            let kind = IoKind::Prepare { len: 2 * geometry.segment_bytes };
+            requests.push(IoRequest { token: 99, kind, offset: geometry.segment_offset(3), buffer: None });
+            handle.submit(&mut requests);
+            assert_eq!(handle.in_flight(), 17, "round {round}");
+        }
+        assert_eq!(open(&settings).existing_segments().len(), 16);
+    }
+}
+
+#[test]
+fn segments_are_files_of_exactly_their_size_spread_over_the_directories() {
+    let directory = TemporaryDirectory::new();
+    let settings = many(&directory, &["a", "b"]);
+    let store = open(&settings);
+    let mut handle = device(&store);
+    for segment in [0, 3, 5, 9] {
+        assert_eq!(write(&mut handle, segment, segment as u8 + 1), Ok(()));
+    }
+    assert_eq!(store.existing_segments(), [0, 3, 5, 9]);
+    let members = store.properties().members;
+    // Both lie on one disk, so they are filled evenly.
+    assert_eq!(members.iter().map(|member| member.segments).collect::<Vec<_>>(), [2, 2]);
+    assert!(members.iter().all(|member| member.free_bytes > 0));
+    let file = |segment: u32| {
+        let name = format!("segment-{segment:06}.tier");
+        ["a", "b"].iter().map(|member| directory.join(member).join(&name)).find(|path| path.exists())
+    };
+    let path = file(5).expect("the segment has a file");
+    assert_eq!(fs::metadata(&path).expect("it is there").len(), settings.segment_bytes);
+    assert_eq!(discard(&mut handle, 5), Ok(()));
+    assert_eq!((file(5), read(&mut handle, 5)), (None, 0));
+    drop((store, handle));
+    // Named in another order it is the same store.
+    let turned = many(&directory, &["b", "a"]);
+    let store = open(&turned);
+    assert_eq!(store.existing_segments(), [0, 3, 9]);
+    assert_eq!(read(&mut device(&store), 9), 10);
+    assert!(store.properties().members[0].directory.ends_with("a"));
+}
+
+#[test]
+fn the_capacity_is_a_full_disk_until_something_is_discarded() {
+    for backend in backends() {
+        let directory = TemporaryDirectory::new();
+        let mut settings = settings(directory.join("store"), backend);
+        settings.capacity_bytes = Some(3 * settings.segment_bytes);
+        let store = open(&settings);
+        let mut handle = device(&store);
+        for segment in 0..3 {
+            assert_eq!(write(&mut handle, segment, 1), Ok(()));
+        }
+        assert_eq!(store.free_bytes(), 0);
+        let full = write(&mut handle, 3, 1).expect_err("there is no room");
+        assert_eq!(full.kind, DeviceErrorKind::Full, "{full}");
+        let geometry = handle.geometry();
+        let kind = IoKind::Prepare { len: geometry.segment_bytes };
+        let prepare = || IoRequest { token: 1, kind, offset: geometry.segment_offset(3), buffer: None };
+        assert_eq!(one(&mut handle, prepare()).result.map_err(|error| error.kind), Err(DeviceErrorKind::Full));
+        assert_eq!(write(&mut handle, 0, 2), Ok(()), "what exists is overwritten");
+        assert_eq!(discard(&mut handle, 1), Ok(()));
+        assert_eq!(one(&mut handle, prepare()).result, Ok(()));
+        assert_eq!(store.existing_segments(), [0, 2, 3]);
+        assert_eq!(store.failure(), None);
+    }
+}
+
+#[test]
+fn a_missing_directory_is_refused_and_so_is_an_empty_one_in_its_place() {
+    let directory = TemporaryDirectory::new();
+    drop(open(&many(&directory, &["a", "b"])));
+    let (kind, message) = refused(&many(&directory, &["a"]));
+    assert!(kind == ErrorKind::InvalidInput && message.contains("number 1 is missing"), "{message}");
+    let (kind, message) = refused(&many(&directory, &["b"]));
+    assert!(kind == ErrorKind::Incompatible && message.contains("first directory is missing"), "{message}");
+    let (kind, message) = refused(&many(&directory, &["a", "empty"]));
+    assert!(kind == ErrorKind::InvalidInput && message.contains("is its disk mounted?"), "{message}");
+    let (kind, _) = refused(&many(&directory, &["a", "a"]));
+    assert_eq!(kind, ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_foreign_directory_is_refused() {
+    let directory = TemporaryDirectory::new();
+    drop(open(&many(&directory, &["a", "b"])));
+    drop(open(&many(&directory, &["c", "d"])));
+    assert_eq!(refused(&many(&directory, &["a", "d"])).0, ErrorKind::Incompatible);
+    assert_eq!(refused(&many(&directory, &["a", "b", "d"])).0, ErrorKind::Incompatible);
+    // Segments without a marker are somebody's data: no new store is made over them.
+    fs::create_dir_all(directory.join("e")).expect("it is made");
+    fs::write(directory.join("e").join("segment-000000.tier"), b"data").expect("it is written");
+    let (kind, message) = refused(&many(&directory, &["e"]));
+    assert!(kind == ErrorKind::Incompatible && message.contains("no marker"), "{message}");
+}
+
+#[test]
+fn without_create_nothing_is_made() {
+    let directory = TemporaryDirectory::new();
+    let settings = FileStoreSettings { create: false, ..many(&directory, &["a"]) };
+    assert_eq!(refused(&settings).0, ErrorKind::InvalidInput);
+    assert!(!directory.join("a").exists());
+    fs::create_dir_all(directory.join("a")).expect("it is made");
+    assert_eq!(refused(&settings).0, ErrorKind::InvalidInput);
+    assert_eq!(fs::read_dir(directory.join("a")).expect("it lists").count(), 0);
+}
+
+#[test]
+fn a_store_grows_by_a_directory() {
+    let directory = TemporaryDirectory::new();
+    let store = open(&many(&directory, &["a"]));
+    assert_eq!(write(&mut device(&store), 0, 7), Ok(()));
+    drop(store);
+    let grown = many(&directory, &["a", "b"]);
+    assert_eq!(refused(&FileStoreSettings { create: false, ..grown.clone() }).0, ErrorKind::InvalidInput);
+    let store = open(&grown);
+    let mut handle = device(&store);
+    assert_eq!((read(&mut handle, 0), write(&mut handle, 1, 8)), (7, Ok(())));
+    assert_eq!(store.properties().members[1].segments, 1, "the emptier one is taken");
+    drop((store, handle));
+    assert_eq!(refused(&many(&directory, &["a"])).0, ErrorKind::InvalidInput);
+    assert_eq!(read(&mut device(&open(&grown)), 1), 8);
+}
+
+#[test]
+fn an_existing_store_keeps_its_own_sizes() {
+    let directory = TemporaryDirectory::new();
+    let settings = settings(directory.join("store"), FileBackend::Auto);
+    let geometry = open(&settings).geometry();
+    let other = FileStoreSettings { segment_bytes: 1 << 20, meta_bytes: 1 << 20, ..settings };
+    assert_eq!(open(&other).geometry(), geometry);
+}
+
+#[test]
+fn damage_is_named_and_not_repaired_silently() {
+    let directory = TemporaryDirectory::new();
+    let settings = settings(directory.join("store"), FileBackend::Auto);
+    let store = open(&settings);
+    assert_eq!(write(&mut device(&store), 2, 1), Ok(()));
+    drop(store);
+    let file = |name: &str| directory.join("store").join(name);
+
+    fs::write(file("segment-000003.tier"), b"short").expect("it is written");
+    let (kind, message) = refused(&settings);
+    assert!(kind == ErrorKind::Corrupt && message.contains("segment-000003.tier"), "{message}");
+    fs::remove_file(file("segment-000003.tier")).expect("it goes");
+
+    let marker = fs::read(file("member.tier")).expect("it is there");
+    fs::write(file("member.tier"), &marker[..40]).expect("it is written");
+    let (kind, message) = refused(&settings);
+    assert!(kind == ErrorKind::Corrupt && message.contains("member.tier"), "{message}");
+    fs::write(file("member.tier"), &marker).expect("it is written");
+
+    let low = FileStoreSettings { segment_limit: 2, ..settings.clone() };
+    assert_eq!(refused(&low).0, ErrorKind::InvalidInput);
+
+    fs::rename(file("superblock.tier"), file("elsewhere")).expect("it moves");
+    assert_eq!(refused(&settings).0, ErrorKind::InvalidInput);
+    fs::rename(file("elsewhere"), file("superblock.tier")).expect("it moves");
+    open(&settings);
+}
+
+#[test]
+fn a_segment_in_two_directories_is_refused() {
+    let directory = TemporaryDirectory::new();
+    let settings = many(&directory, &["a", "b"]);
+    let store = open(&settings);
+    assert_eq!(write(&mut device(&store), 0, 1), Ok(()));
+    drop(store);
+    let name = "segment-000000.tier";
+    let (source, target) = (directory.join("a").join(name), directory.join("b").join(name));
+    fs::copy(source, target).expect("it is copied");
+    assert_eq!(refused(&settings).0, ErrorKind::Corrupt);
+}
+
+/// The states that a crash can leave while a store is made over two directories: each is the
+/// complete store less what comes later.
+#[test]
+fn a_store_whose_creation_was_cut_off_opens() {
+    let copy = |from: PathBuf, to: PathBuf, names: &[&str]| {
+        fs::create_dir_all(&to).expect("it is made");
+        for name in names {
+            fs::copy(from.join(name), to.join(name)).expect("it is copied");
+        }
+    };
+    // Member 0 before it was ready: its marker as the first step wrote it.
+    let states: [(&[&str], &[&str], bool); 5] = [
+        (&[], &[], false),
+        (&["member.tier"], &[], false),
+        (&["member.tier"], &["member.tier"], false),
+        (&["member.tier", "superblock.tier"], &["member.tier"], false),
+        (&["member.tier", "superblock.tier"], &["member.tier"], true),
+    ];
+    let directory = TemporaryDirectory::new();
+    drop(open(&many(&directory, &["a", "b"])));
+    for (number, (first, second, ready)) in states.into_iter().enumerate() {
+        let names = [format!("a{number}"), format!("b{number}")];
+        copy(directory.join("a"), directory.join(&names[0]), first);
+        copy(directory.join("b"), directory.join(&names[1]), second);
+        if !ready && !first.is_empty() {
+            unready(directory.join(&names[0]).join("member.tier"));
+        }
+        fs::write(directory.join(&names[0]).join("segment-000001.tier.new"), b"half").expect("it is written");
+        let settings = many(&directory, &[&names[0], &names[1]]);
+        let store = open(&settings);
+        assert_eq!(write(&mut device(&store), 1, 1), Ok(()), "state {number}");
+        assert!(!directory.join(&names[0]).join("segment-000001.tier.new").exists());
+        drop(store);
+        assert_eq!(read(&mut device(&open(&settings)), 1), 1, "state {number}");
+    }
+}
+
+/// Rewrites a marker as it was before the store was ready.
+fn unready(path: PathBuf) {
+    let text = fs::read_to_string(&path).expect("the marker is there");
+    let (body, _) = text.split_once("checksum ").expect("it has a checksum");
+    let body = body.replace("ready 2", "ready 0");
+    let sum = tierstone_base::checksum::checksum(0, body.as_bytes());
+    fs::write(&path, format!("{body}checksum {sum:016x}\n")).expect("it is written");
+}
+
+#[test]
+fn settings_out_of_range_are_named() {
+    let directory = TemporaryDirectory::new();
+    let good = settings(directory.join("store"), FileBackend::Auto);
+    let wrong = [
+        ("directories", FileStoreSettings { directories: Vec::new(), ..good.clone() }),
+        ("segment_bytes", FileStoreSettings { segment_bytes: 70_000, ..good.clone() }),
+        ("segment_limit", FileStoreSettings { segment_limit: 0, ..good.clone() }),
+        ("meta_bytes", FileStoreSettings { meta_bytes: 4096, ..good.clone() }),
+        ("queue_depth", FileStoreSettings { queue_depth: 0, ..good.clone() }),
+        ("segment_limit", FileStoreSettings { segment_bytes: 16 << 30, segment_limit: u32::MAX - 1, ..good.clone() }),
+    ];
+    for (name, settings) in wrong {
+        let (kind, message) = refused(&settings);
+        assert!(kind == ErrorKind::InvalidInput && message.contains(name), "{name}: {message}");
+    }
+    let text = serde_json::to_string(&good).expect("settings are plain data");
+    assert_eq!(serde_json::from_str::<FileStoreSettings>(&text).expect("and come back"), good);
+}

@@ -1,0 +1,4 @@
+//! Requests of the Redis protocol: bytes from any client.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tierstone_wire::resp::invariants::check_requests(data));
