@@ -73,8 +73,7 @@ fn speed(keys: u64) -> Result<(), String> {
     let positions: Vec<Position> = (0..keys).map(|_| Position(replay.next_u64())).collect();
     let lookups = 2_000_000u64;
     let mut order = SeededRandom::new(SEED + 1);
-    let probes: Vec<Position> =
-        (0..lookups).map(|_| positions[order.below(keys) as usize]).collect();
+    let probes: Vec<Position> = (0..lookups).map(|_| positions[order.below(keys) as usize]).collect();
     let started = start();
     for &position in &probes {
         black_box(index.first_candidate(position));
@@ -108,11 +107,7 @@ fn speed(keys: u64) -> Result<(), String> {
     changes(&mut index, &positions, &mut order)
 }
 
-fn changes(
-    index: &mut HashIndex,
-    positions: &[Position],
-    order: &mut SeededRandom,
-) -> Result<(), String> {
+fn changes(index: &mut HashIndex, positions: &[Position], order: &mut SeededRandom) -> Result<(), String> {
     let keys = positions.len() as u64;
     let count = keys / 10;
     let started = start();

@@ -38,6 +38,8 @@ pub struct OpenSettings {
     pub create: bool,
     /// Keyspaces of a new store.
     pub keyspaces: Vec<KeyspaceEntry>,
+    /// Facts of a new store, for the layer above.
+    pub facts: Vec<u8>,
     /// Segments whose files exist; `None`: look at all up to the device's limit.
     pub existing_segments: Option<Vec<u32>>,
     /// For the store's id and secret, when it is made.
@@ -55,6 +57,7 @@ impl Default for OpenSettings {
             shard: ShardSettings::default(),
             create: true,
             keyspaces: Vec::new(),
+            facts: Vec::new(),
             existing_segments: None,
             seed: 0,
             weak_hash_bits: None,
@@ -257,6 +260,7 @@ fn read_superblock(
         clock_high_water_ms: 0,
         next_keyspace,
         keyspaces: settings.keyspaces.clone(),
+        facts: settings.facts.clone(),
     };
     Ok(SuperblockWriter { superblock, counter: 0, slot: 0 })
 }

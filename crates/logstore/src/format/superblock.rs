@@ -58,6 +58,9 @@ pub struct Superblock {
     pub next_keyspace: u32,
     /// The keyspaces that exist; records of others are void.
     pub keyspaces: Vec<KeyspaceEntry>,
+    /// What the layer above keeps here (its database map, what probing found); opaque, at most
+    /// some kilobytes.
+    pub facts: Vec<u8>,
 }
 
 impl Superblock {
@@ -80,10 +83,16 @@ impl Superblock {
             put_varint(&mut body, keyspace.name.len() as u64);
             body.extend_from_slice(keyspace.name.as_bytes());
         }
+        put_varint(&mut body, self.facts.len() as u64);
+        body.extend_from_slice(&self.facts);
         if HEADER_BYTES + body.len() > SLOT_BYTES {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                format!("{} keyspaces do not fit the superblock", self.keyspaces.len()),
+                format!(
+                    "{} keyspaces and {} bytes of facts do not fit the superblock",
+                    self.keyspaces.len(),
+                    self.facts.len()
+                ),
             ));
         }
         let mut slot = Vec::with_capacity(SLOT_BYTES);
@@ -139,6 +148,8 @@ impl Superblock {
             let name = String::from_utf8(reader.bytes(len)?.to_vec()).ok()?;
             keyspaces.push(KeyspaceEntry { id, name, index });
         }
+        let len = usize::try_from(reader.varint()?).ok()?;
+        let facts = reader.bytes(len)?.to_vec();
         let superblock = Superblock {
             store_id,
             hash_secret,
@@ -148,6 +159,7 @@ impl Superblock {
             clock_high_water_ms,
             next_keyspace,
             keyspaces,
+            facts,
         };
         Some(SlotFound::Whole { superblock, counter })
     }
@@ -221,6 +233,7 @@ mod tests {
             clock_high_water_ms: 5,
             next_keyspace: 7,
             keyspaces: vec![KeyspaceEntry { id: KeyspaceId(6), name: "0".into(), index: IndexKind::Ordered }],
+            facts: b"facts".to_vec(),
         }
     }
 

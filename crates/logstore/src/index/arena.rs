@@ -110,9 +110,7 @@ impl PageArena {
 
     fn add_chunk(&mut self) {
         let pages = vec![[Bucket::EMPTY; PAGE_BUCKETS]; CHUNK_PAGES].into_boxed_slice();
-        let Ok(chunk) = Chunk::try_from(pages) else {
-            unreachable!("a chunk has {CHUNK_PAGES} pages")
-        };
+        let Ok(chunk) = Chunk::try_from(pages) else { unreachable!("a chunk has {CHUNK_PAGES} pages") };
         let index = match self.vacant_chunks.pop() {
             Some(index) => index as usize,
             None => {

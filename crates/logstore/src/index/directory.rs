@@ -49,8 +49,7 @@ impl Node {
     fn may_double(&self) -> bool {
         let bits = u32::from(self.bits);
         let dense = self.deepest_count as usize * 2 >= self.table.len();
-        self.node_count == 0
-            && (bits < NODE_BITS || (self.base == 0 && bits < ROOT_BITS && dense))
+        self.node_count == 0 && (bits < NODE_BITS || (self.base == 0 && bits < ROOT_BITS && dense))
     }
 
     fn double(&mut self) {
@@ -81,14 +80,12 @@ pub struct Directory {
 impl Directory {
     /// A directory in which every position belongs to `region`.
     pub fn new(region: u32) -> Self {
-        let root =
-            Node { base: 0, bits: 1, node_count: 0, deepest_count: 0, table: vec![region; 2] };
+        let root = Node { base: 0, bits: 1, node_count: 0, deepest_count: 0, table: vec![region; 2] };
         Directory { nodes: vec![root], vacant: Vec::new(), table_bytes: 8 }
     }
 
     pub fn bytes(&self) -> u64 {
-        self.table_bytes
-            + (self.nodes.capacity() * size_of::<Node>() + self.vacant.capacity() * 4) as u64
+        self.table_bytes + (self.nodes.capacity() * size_of::<Node>() + self.vacant.capacity() * 4) as u64
     }
 
     /// The most bytes that one split may add.
@@ -150,8 +147,7 @@ impl Directory {
     }
 
     fn add_node(&mut self, base: u8, lower: u32, upper: u32) -> u32 {
-        let node =
-            Node { base, bits: 1, node_count: 0, deepest_count: 2, table: vec![lower, upper] };
+        let node = Node { base, bits: 1, node_count: 0, deepest_count: 2, table: vec![lower, upper] };
         self.table_bytes += 8;
         if let Some(vacant) = self.vacant.pop() {
             self.nodes[vacant as usize] = node;

@@ -301,9 +301,11 @@ impl HashIndex {
                 }
             } else {
                 region_entries.clear();
-                region_entries.extend(waiting.drain(..count).map(|(position, value)| {
-                    Entry::new(fresh_tag(position, prefix_bits), value)
-                }));
+                region_entries.extend(
+                    waiting
+                        .drain(..count)
+                        .map(|(position, value)| Entry::new(fresh_tag(position, prefix_bits), value)),
+                );
                 index.fill_or_insert(start, prefix_bits, &region_entries)?;
             }
             match last_of(start, prefix_bits).checked_add(1) {

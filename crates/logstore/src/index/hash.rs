@@ -160,12 +160,7 @@ impl HashIndex {
     }
 
     /// For an entry whose region is full of entries that cannot be told from it.
-    fn insert_into_stash(
-        &mut self,
-        id: u32,
-        position: Position,
-        value: IndexValue,
-    ) -> Result<(), IndexFull> {
+    fn insert_into_stash(&mut self, id: u32, position: Position, value: IndexValue) -> Result<(), IndexFull> {
         self.afford(super::stash::STASH_ENTRY_BYTES)?;
         self.stash.insert(position.0, 64, value);
         let region = self.regions.get_mut(id);
@@ -180,11 +175,7 @@ impl HashIndex {
     }
 
     /// Applies `change` to a region and keeps the counts of stale entries.
-    pub(super) fn change<T>(
-        &mut self,
-        id: u32,
-        change: impl FnOnce(&mut Region, &mut PageArena) -> T,
-    ) -> T {
+    pub(super) fn change<T>(&mut self, id: u32, change: impl FnOnce(&mut Region, &mut PageArena) -> T) -> T {
         let region = self.regions.get_mut(id);
         let (stale, lost) = (region.stale_count, region.lost_bits);
         let result = change(region, &mut self.arena);

@@ -16,7 +16,7 @@ impl HashIndex {
             let prefix_bits = region.prefix_bits();
             assert_eq!(region.start(Position(at)), at, "regions are aligned and do not overlap");
             let last = last_of(at, prefix_bits);
-            for probe in [last, at | (last - at) / 3] {
+            for probe in [last, at | ((last - at) / 3)] {
                 assert!(std::ptr::eq(self.region(Position(probe)), region));
             }
             for eighth in 0..8 {
@@ -108,7 +108,7 @@ fn draw(shape: Shape, random: &mut SeededRandom) -> Position {
     Position(match shape {
         Shape::Uniform => any,
         Shape::OneSlot => (5461 << 50) | (any >> 14),
-        Shape::FewSlots => (random.below(5) * 3001 << 50) | (any >> 14),
+        Shape::FewSlots => ((random.below(5) * 3001) << 50) | (any >> 14),
         Shape::OneShardOfEight => (3 << 61) | (any >> 3),
         Shape::EqualInGroups => random.below(6).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         Shape::AllEqual => 0xdead_beef_0bad_cafe,
@@ -546,9 +546,7 @@ fn false_candidates_are_rare() {
         index.insert(Position(random.next_u64()), IndexValue::new(count)).unwrap();
     }
     let misses = 200_000;
-    let found = (0..misses)
-        .filter(|_| index.first_candidate(Position(random.next_u64())).is_some())
-        .count();
+    let found = (0..misses).filter(|_| index.first_candidate(Position(random.next_u64())).is_some()).count();
     assert!(found < misses / 200, "{found} of {misses} absent keys had a candidate");
 }
 

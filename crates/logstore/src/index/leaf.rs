@@ -61,10 +61,6 @@ impl Leaf {
         self.bytes.len()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         if self.bytes.capacity() == 0 { 0 } else { self.bytes.capacity() + ALLOCATION_BYTES }
@@ -135,44 +131,43 @@ impl Leaf {
         }
     }
 
-    /// Adds `key`, which is not there.
-    pub fn insert(&mut self, key: &[u8], value: IndexValue) {
+    /// Adds `key`, which is not there. `middle` is room.
+    pub fn insert(&mut self, key: &[u8], value: IndexValue, middle: &mut Vec<u8>) {
         let spot = self.search(key);
-        let mut middle = Vec::with_capacity(key.len() + 64);
-        put_entry(&mut middle, spot.shared_before, &key[spot.shared_before..], value);
+        middle.clear();
+        put_entry(middle, spot.shared_before, &key[spot.shared_before..], value);
         let mut end = spot.at;
         if let Some(next) = self.raw(spot.at) {
             let kept = &next.suffix[spot.shared_after - next.shared..];
-            put_entry(&mut middle, spot.shared_after, kept, self.value(next.value_at));
+            put_entry(middle, spot.shared_after, kept, self.value(next.value_at));
             end = next.end;
         }
-        self.splice(spot.at, end, &middle);
+        self.splice(spot.at, end, middle);
     }
 
-    /// Takes `key` out; its value.
-    pub fn remove(&mut self, key: &[u8]) -> Option<IndexValue> {
+    /// Takes `key` out; its value. `middle` is room.
+    pub fn remove(&mut self, key: &[u8], middle: &mut Vec<u8>) -> Option<IndexValue> {
         let spot = self.search(key);
         let raw = if spot.exact { self.raw(spot.at) } else { None }?;
         let value = self.value(raw.value_at);
-        let mut middle = Vec::new();
+        middle.clear();
         let mut end = raw.end;
         if let Some(next) = self.raw(raw.end) {
+            // What the next key shared with this one alone, it must now hold itself.
             let shared = next.shared.min(raw.shared);
-            let mut suffix = key[shared..next.shared].to_vec();
-            suffix.extend_from_slice(next.suffix);
-            put_entry(&mut middle, shared, &suffix, self.value(next.value_at));
+            let own = &key[shared..next.shared];
+            put_varint(middle, shared as u64);
+            put_varint(middle, (own.len() + next.suffix.len()) as u64);
+            middle.extend_from_slice(own);
+            middle.extend_from_slice(&self.bytes[next.value_at - next.suffix.len()..next.end]);
             end = next.end;
         }
-        self.splice(spot.at, end, &middle);
+        self.splice(spot.at, end, middle);
         Some(value)
     }
 
     /// Shows keys in order until `visit` answers false; whether it never did. `key` is room.
-    pub fn for_each(
-        &self,
-        key: &mut Vec<u8>,
-        mut visit: impl FnMut(&[u8], IndexValue) -> bool,
-    ) -> bool {
+    pub fn for_each(&self, key: &mut Vec<u8>, mut visit: impl FnMut(&[u8], IndexValue) -> bool) -> bool {
         let mut at = 0;
         while let Some(raw) = self.raw(at) {
             key.truncate(raw.shared);

@@ -42,9 +42,11 @@ pub struct OrderedIndex {
     count: u64,
     /// Bytes of leaves, separators and their places.
     bytes: u64,
+    /// Room for the entries that an insert or a remove writes, so that it does not allocate.
+    room: Vec<u8>,
 }
 
-fn before<'a>(key: &'a [u8]) -> (Bound<&'a [u8]>, Bound<&'a [u8]>) {
+fn before(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (Bound::Unbounded, Bound::Excluded(key))
 }
 
@@ -78,7 +80,7 @@ impl OrderedIndex {
     /// An empty index that takes at most `memory_limit_bytes`.
     pub fn new(memory_limit_bytes: u64) -> Self {
         let leaves = BTreeMap::from([(Box::default(), Leaf::default())]);
-        OrderedIndex { leaves, memory_limit_bytes, count: 0, bytes: PLACE_BYTES }
+        OrderedIndex { leaves, memory_limit_bytes, count: 0, bytes: PLACE_BYTES, room: Vec::new() }
     }
 
     /// Keys in the index.
@@ -118,11 +120,7 @@ impl OrderedIndex {
     ///
     /// # Errors
     /// [`IndexFull`] when the key is new and the limit does not allow it; nothing has changed then.
-    pub fn insert(
-        &mut self,
-        key: &[u8],
-        value: IndexValue,
-    ) -> Result<Option<IndexValue>, IndexFull> {
+    pub fn insert(&mut self, key: &[u8], value: IndexValue) -> Result<Option<IndexValue>, IndexFull> {
         if let Some(before) = self.leaf_mut(key).replace(key, value) {
             return Ok(Some(before));
         }
@@ -131,12 +129,14 @@ impl OrderedIndex {
         if self.bytes.saturating_add(bytes_max) > self.memory_limit_bytes {
             return Err(IndexFull);
         }
+        let mut room = std::mem::take(&mut self.room);
         let leaf = self.leaf_mut(key);
         let bytes_before = leaf.memory_bytes() as u64;
-        leaf.insert(key, value);
+        leaf.insert(key, value, &mut room);
         let upper = if leaf.len() > LEAF_BYTES_MAX { leaf.split() } else { None };
         let bytes_after = leaf.memory_bytes() as u64;
         self.bytes = self.bytes - bytes_before + bytes_after;
+        self.keep_room(room);
         if let Some((separator, leaf)) = upper {
             self.bytes += PLACE_BYTES + (separator.len() + leaf.memory_bytes()) as u64;
             self.leaves.insert(separator, leaf);
@@ -153,16 +153,26 @@ impl OrderedIndex {
 
     /// Takes `key` out; its value.
     pub fn remove(&mut self, key: &[u8]) -> Option<IndexValue> {
+        let mut room = std::mem::take(&mut self.room);
         let leaf = self.leaf_mut(key);
         let bytes_before = leaf.memory_bytes() as u64;
-        let value = leaf.remove(key)?;
+        let removed = leaf.remove(key, &mut room);
         let (bytes_after, small) = (leaf.memory_bytes() as u64, leaf.len() < LEAF_BYTES_MIN);
+        self.keep_room(room);
+        let value = removed?;
         self.bytes = self.bytes - bytes_before + bytes_after;
         self.count -= 1;
         if small {
             self.join(key);
         }
         Some(value)
+    }
+
+    /// Keeps the room for the next change, unless a huge key has blown it up.
+    fn keep_room(&mut self, room: Vec<u8>) {
+        if room.capacity() <= 4 * LEAF_BYTES_MAX {
+            self.room = room;
+        }
     }
 
     /// Joins the leaf of `key` with a neighbour if both are small.

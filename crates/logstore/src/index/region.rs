@@ -362,9 +362,7 @@ impl RegionTable {
         }
         if self.used == self.chunks.len() * CHUNK_REGIONS {
             let regions = vec![Region::new(0); CHUNK_REGIONS].into_boxed_slice();
-            let Ok(chunk) = regions.try_into() else {
-                unreachable!("a chunk has {CHUNK_REGIONS} regions")
-            };
+            let Ok(chunk) = regions.try_into() else { unreachable!("a chunk has {CHUNK_REGIONS} regions") };
             self.chunks.push(chunk);
         }
         let id = self.used as u32;

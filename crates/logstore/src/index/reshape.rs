@@ -113,22 +113,14 @@ impl HashIndex {
         let sibling = self.regions.add(Region::new(prefix_bits + 1));
         self.lost_histogram[0] += 1;
         self.regions.get_mut(id).prefix_bits = prefix_bits as u8 + 1;
-        let (lower, upper) =
-            if is_upper(position, prefix_bits + 1) { (sibling, id) } else { (id, sibling) };
+        let (lower, upper) = if is_upper(position, prefix_bits + 1) { (sibling, id) } else { (id, sibling) };
         self.directory.split(position, prefix_bits, lower, upper);
         sibling
     }
 
     /// Deals the gathered entries, which had `prefix_bits`, out to `id`, the side of `position`,
     /// its sibling and the stash.
-    fn distribute(
-        &mut self,
-        id: u32,
-        sibling: u32,
-        position: Position,
-        prefix_bits: u32,
-        levels: u32,
-    ) {
+    fn distribute(&mut self, id: u32, sibling: u32, position: Position, prefix_bits: u32, levels: u32) {
         let entries = std::mem::take(&mut self.scratch);
         let start = super::stash::prefix(position.0, prefix_bits);
         for entry in entries.iter().filter(|entry| stays_out(**entry, levels)) {

@@ -27,12 +27,7 @@ impl HashIndex {
     /// still ask to go on.
     ///
     /// Cost: two cache lines for about eight entries.
-    pub fn scan(
-        &self,
-        cursor: Position,
-        max_entries: usize,
-        out: &mut Vec<IndexValue>,
-    ) -> ScanProgress {
+    pub fn scan(&self, cursor: Position, max_entries: usize, out: &mut Vec<IndexValue>) -> ScanProgress {
         let enough = out.len() + max_entries.max(1);
         let mut visits = 0;
         let mut at = cursor;

@@ -51,11 +51,7 @@ pub struct StashEntry {
 }
 
 fn entry_of(key: Key) -> StashEntry {
-    StashEntry {
-        first: key.0,
-        known: (key.1 >> VALUE_BITS) as u32,
-        value: IndexValue::from_low_bits(key.1),
-    }
+    StashEntry { first: key.0, known: (key.1 >> VALUE_BITS) as u32, value: IndexValue::from_low_bits(key.1) }
 }
 
 impl Stash {

@@ -59,11 +59,7 @@ impl Default for Candidates {
 impl Candidates {
     /// No candidates.
     pub fn new() -> Self {
-        Candidates {
-            inline: [IndexValue(0); INLINE_CANDIDATES],
-            inline_count: 0,
-            spilled: Vec::new(),
-        }
+        Candidates { inline: [IndexValue(0); INLINE_CANDIDATES], inline_count: 0, spilled: Vec::new() }
     }
 
     /// Forgets all candidates, keeps the room.

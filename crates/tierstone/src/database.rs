@@ -1,0 +1,307 @@
+//! Opening a database: directories, superblock, plans for its shards.
+//!
+//! [`Database::open`] does what must be done once, before anything is served: it takes the
+//! directories, reads (or makes) the superblock, ends the logs of the last opening. The shards are
+//! then built by whoever drives them, each on its own thread with its own device handle
+//! ([`Database::device`], [`tierstone_logstore::ShardPlan::build`]).
+//!
+//! What a crash leaves: see [`tierstone_logstore::open`]. The map of the numbered databases lies in
+//! the superblock; its write commits a change ([`Database::change_map`]).
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Result, SeededRandom};
+use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
+use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
+use tierstone_logstore::{OpenReport, OpenSettings, ShardPlan, ShardSettings, SuperblockWriter};
+use tierstone_media::file::{DirectIo, DurableMethod, FileBackend, FileDevice, FileStore, FileStoreSettings};
+use tierstone_media::probe::{ProbeReport, durable_method};
+use tierstone_store::DatabaseMap;
+
+/// How a database is opened. Plain data; every field has a default that serves.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DatabaseOptions {
+    /// One or several directories, at best one a disk. Default: `tierstone-data`.
+    pub directories: Vec<PathBuf>,
+    /// Shards: at best one a core that the store may use. Any number opens any store. Default 1.
+    pub shards: u16,
+    /// Memory for indexes and record caches of all shards, in bytes. Default 256 MiB.
+    pub memory_bytes: u64,
+    /// The most that segment files may take, in bytes; rounded down to whole segments. Default: what
+    /// the disks have free, at most 512 GiB.
+    pub capacity_bytes: Option<u64>,
+    /// Size of a segment in bytes, for a new store: 128 KiB to 32 MiB. Default 32 MiB.
+    pub segment_bytes: u64,
+    /// Numbered databases of a new store. Default 16.
+    pub databases: u32,
+    /// How keyspaces of a new store find their keys.
+    pub index: IndexKind,
+    /// Which back-end drives the files.
+    pub backend: FileBackend,
+    /// Whether files bypass the page cache.
+    pub direct_io: DirectIo,
+    /// How writes are made durable, for a new store; `None`: what probing finds best.
+    pub durable_method: Option<DurableMethod>,
+    /// Make a store if there is none. Default: yes.
+    pub create: bool,
+    /// Everything else about a shard; its memory is set from `memory_bytes`.
+    #[serde(skip)]
+    pub shard: ShardSettings,
+}
+
+impl Default for DatabaseOptions {
+    fn default() -> Self {
+        DatabaseOptions {
+            directories: vec![PathBuf::from("tierstone-data")],
+            shards: 1,
+            memory_bytes: 256 << 20,
+            capacity_bytes: None,
+            segment_bytes: SEGMENT_BYTES_MAX,
+            databases: 16,
+            index: IndexKind::Hash,
+            backend: FileBackend::Auto,
+            direct_io: DirectIo::Auto,
+            durable_method: None,
+            create: true,
+            shard: ShardSettings::default(),
+        }
+    }
+}
+
+/// What the superblock keeps for this layer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DatabaseFacts {
+    /// The numbered databases.
+    pub map: DatabaseMap,
+    /// How keyspaces find their keys.
+    pub index: IndexKind,
+    /// How writes are made durable.
+    pub durable_method: DurableMethod,
+    /// What probing found when the store was made; `None` when the method was given.
+    pub probe: Option<ProbeReport>,
+}
+
+/// An opened database whose shards have not been built.
+#[derive(Debug)]
+pub struct Database {
+    files: FileStore,
+    superblock: SuperblockWriter,
+    device: FileDevice,
+    plans: Vec<ShardPlan>,
+    report: OpenReport,
+    hasher: KeyHasher,
+    facts: DatabaseFacts,
+}
+
+impl Database {
+    /// Opens the database in `options.directories`, or makes it. Cost: two block reads a segment and
+    /// the walk of those that were open at a crash; a new store is probed for about a second.
+    ///
+    /// # Errors
+    /// `Busy`: another process has it open. `InvalidInput`: wrong options, or no store. `Corrupt`,
+    /// `Incompatible`: see [`tierstone_logstore::open`].
+    pub fn open(options: &DatabaseOptions) -> Result<Database> {
+        check(options)?;
+        let files = FileStore::open(&file_settings(options))?;
+        // Write and flush works everywhere; the shards' own handles use what the superblock says.
+        let mut device = files.device(DurableMethod::WriteThenFlush)?;
+        let facts = new_facts(options, &files)?;
+        let encoded = match &facts {
+            Some(facts) => encode(facts)?,
+            None => Vec::new(),
+        };
+        let keyspaces = facts.as_ref().map(keyspace_entries).unwrap_or_default();
+        let settings = OpenSettings {
+            shard_count: options.shards.max(1),
+            shard: ShardSettings {
+                memory_bytes: options.memory_bytes / u64::from(options.shards.max(1)),
+                ..options.shard.clone()
+            },
+            create: facts.is_some(),
+            keyspaces,
+            facts: encoded,
+            existing_segments: Some(files.existing_segments()),
+            seed: SeededRandom::system_seed()?,
+            ..OpenSettings::default()
+        };
+        let opened = tierstone_logstore::open(&mut device, &settings)?;
+        let facts = serde_json::from_slice(&opened.superblock.superblock.facts).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, format!("the superblock's facts are not readable: {error}"))
+        })?;
+        Ok(Database {
+            files,
+            superblock: opened.superblock,
+            device,
+            plans: opened.plans,
+            report: opened.report,
+            hasher: opened.hasher,
+            facts,
+        })
+    }
+
+    /// The plans of the shards, in their order; once.
+    pub fn take_plans(&mut self) -> Vec<ShardPlan> {
+        std::mem::take(&mut self.plans)
+    }
+
+    /// A device handle for one shard's thread.
+    ///
+    /// # Errors
+    /// When the handle cannot be made.
+    pub fn device(&self) -> Result<FileDevice> {
+        self.files.device(self.facts.durable_method)
+    }
+
+    /// The files below, for drivers that make handles of their own kind.
+    pub fn files(&self) -> &FileStore {
+        &self.files
+    }
+
+    /// What opening found.
+    pub fn report(&self) -> &OpenReport {
+        &self.report
+    }
+
+    /// Gives keys their positions.
+    pub fn hasher(&self) -> KeyHasher {
+        self.hasher
+    }
+
+    /// What the superblock says of databases and durability.
+    pub fn facts(&self) -> &DatabaseFacts {
+        &self.facts
+    }
+
+    /// Makes `map` the durable map of the numbered databases; it counts when this returns. Cost: one
+    /// durable write.
+    ///
+    /// # Errors
+    /// When the device fails: the old map or the new one is found at the next opening.
+    pub fn change_map(&mut self, map: DatabaseMap) -> Result<()> {
+        let facts = DatabaseFacts { map, ..self.facts.clone() };
+        let mut superblock = self.superblock.superblock.clone();
+        superblock.keyspaces = keyspace_entries(&facts);
+        superblock.next_keyspace =
+            superblock.next_keyspace.max(facts.map.keyspaces().iter().map(|id| id.0 + 1).max().unwrap_or(0));
+        superblock.facts = encode(&facts)?;
+        self.superblock.write(&mut self.device, superblock)?;
+        self.facts = facts;
+        Ok(())
+    }
+
+    /// Notes that every shard was shut in good order. Cost: one durable write.
+    ///
+    /// # Errors
+    /// When the device fails; the next opening then finds a store that was not closed.
+    pub fn close(mut self) -> Result<()> {
+        let mut superblock = self.superblock.superblock.clone();
+        superblock.clean = true;
+        self.superblock.write(&mut self.device, superblock)
+    }
+}
+
+fn check(options: &DatabaseOptions) -> Result<()> {
+    let wrong = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
+    if options.directories.is_empty() {
+        return wrong("no directory is given".into());
+    }
+    if options.shards == 0 || options.shards > 1024 {
+        return wrong(format!("{} shards: 1 to 1024 are possible", options.shards));
+    }
+    if options.databases == 0 || options.databases > 1024 {
+        return wrong(format!("{} databases: 1 to 1024 are possible", options.databases));
+    }
+    let sizes = 128 << 10..=SEGMENT_BYTES_MAX;
+    if !sizes.contains(&options.segment_bytes) {
+        return wrong(format!(
+            "segments of {} bytes: {} to {} are possible",
+            options.segment_bytes,
+            sizes.start(),
+            sizes.end()
+        ));
+    }
+    if options.memory_bytes < (1 << 20) * u64::from(options.shards) {
+        return wrong(format!("{} bytes of memory: at least 1 MiB a shard is needed", options.memory_bytes));
+    }
+    Ok(())
+}
+
+fn file_settings(options: &DatabaseOptions) -> FileStoreSettings {
+    let limit = options.capacity_bytes.map_or(u64::MAX, |bytes| bytes / options.segment_bytes);
+    FileStoreSettings {
+        segment_bytes: options.segment_bytes,
+        segment_limit: limit.clamp(u64::from(segments_min(options)), u64::from(SEGMENT_COUNT_MAX)) as u32,
+        meta_bytes: META_BYTES,
+        backend: options.backend,
+        direct_io: options.direct_io,
+        create: options.create,
+        ..FileStoreSettings::new(options.directories.clone())
+    }
+}
+
+/// Below this many segments a shard could not clean.
+fn segments_min(options: &DatabaseOptions) -> u32 {
+    u32::from(options.shards) * (options.shard.reserved_segments + 4)
+}
+
+/// The facts of a store that has to be made; `None` when there is one or none may be made.
+fn new_facts(options: &DatabaseOptions, files: &FileStore) -> Result<Option<DatabaseFacts>> {
+    if !options.create || !files.existing_segments().is_empty() || has_superblock(files)? {
+        return Ok(None);
+    }
+    let directory = &options.directories[0];
+    let probe = match options.durable_method {
+        Some(_) => None,
+        None => Some(durable_method(directory)?),
+    };
+    let method = options.durable_method.or(probe.as_ref().map(|probe| probe.method)).unwrap_or_default();
+    Ok(Some(DatabaseFacts {
+        map: DatabaseMap::new(options.databases),
+        index: options.index,
+        durable_method: method,
+        probe,
+    }))
+}
+
+fn has_superblock(files: &FileStore) -> Result<bool> {
+    use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest, Wait};
+    let mut device = files.device(DurableMethod::WriteThenFlush)?;
+    let slot = META_BYTES / 2;
+    let mut requests = vec![
+        IoRequest::read(0, 0, IoBuffer::zeroed(BLOCK_BYTES)),
+        IoRequest::read(1, slot, IoBuffer::zeroed(BLOCK_BYTES)),
+    ];
+    let mut completions = Vec::new();
+    device.submit(&mut requests);
+    device.complete(Wait::All, &mut completions);
+    let mut found = false;
+    for completion in completions {
+        completion.result?;
+        found |= completion.buffer.is_some_and(|buffer| buffer.iter().any(|&byte| byte != 0));
+    }
+    Ok(found)
+}
+
+fn encode(facts: &DatabaseFacts) -> Result<Vec<u8>> {
+    serde_json::to_vec(facts)
+        .map_err(|error| Error::new(ErrorKind::InvalidInput, format!("the facts cannot be written: {error}")))
+}
+
+fn keyspace_entries(facts: &DatabaseFacts) -> Vec<KeyspaceEntry> {
+    facts
+        .map
+        .keyspaces()
+        .iter()
+        .zip(0..)
+        .map(|(&KeyspaceId(id), number): (&KeyspaceId, u32)| KeyspaceEntry {
+            id: KeyspaceId(id),
+            name: number.to_string(),
+            index: facts.index,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "database_test.rs"]
+mod database_test;

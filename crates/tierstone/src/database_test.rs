@@ -1,0 +1,89 @@
+use super::*;
+use tierstone_engine::Engine;
+use tierstone_engine::harness::Harness;
+use tierstone_logstore::LogShard;
+
+fn options(directory: &std::path::Path) -> DatabaseOptions {
+    DatabaseOptions {
+        directories: vec![directory.to_path_buf()],
+        segment_bytes: 1 << 20,
+        capacity_bytes: Some(64 << 20),
+        memory_bytes: 8 << 20,
+        durable_method: Some(DurableMethod::DurableWrite),
+        ..DatabaseOptions::default()
+    }
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("tierstone-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn first_shard(database: &mut Database) -> Harness<LogShard, FileDevice> {
+    let mut device = database.device().unwrap();
+    let (shard, _) = database.take_plans().remove(0).build(&mut device).unwrap();
+    Harness::new(shard, device, database.hasher())
+}
+
+#[test]
+fn a_database_on_files_keeps_what_was_durable_and_closes_clean() {
+    let directory = scratch("database");
+    let mut database = Database::open(&options(&directory)).unwrap();
+    assert!(database.report().created);
+    let keyspace = database.facts().map.keyspace(0).unwrap();
+    let mut shard = first_shard(&mut database);
+    for number in 0..2_000u32 {
+        shard.put(keyspace, format!("key:{number}").as_bytes(), &[number as u8; 300]).unwrap();
+    }
+    shard.sync().unwrap();
+    // The process dies: nothing is shut, the superblock says so.
+    drop((shard, database));
+    let mut database = Database::open(&options(&directory)).unwrap();
+    assert!(!database.report().created && !database.report().clean);
+    let mut shard = first_shard(&mut database);
+    for number in 0..2_000u32 {
+        let (_, value) = shard.get(keyspace, format!("key:{number}").as_bytes()).unwrap().unwrap();
+        assert_eq!(value, [number as u8; 300]);
+    }
+    shard.engine.shut();
+    while !shard.engine.is_shut() {
+        shard.turn(tierstone_media::Wait::One);
+    }
+    drop(shard);
+    database.close().unwrap();
+    let mut database = Database::open(&options(&directory)).unwrap();
+    assert!(database.report().clean);
+    assert_eq!(first_shard(&mut database).engine.len(keyspace), 2_000);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_database_is_opened_once() {
+    let directory = scratch("busy");
+    let _first = Database::open(&options(&directory)).unwrap();
+    assert_eq!(Database::open(&options(&directory)).unwrap_err().kind(), ErrorKind::Busy);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_flushed_database_stays_empty_after_reopening() {
+    let directory = scratch("flushed");
+    let mut database = Database::open(&options(&directory)).unwrap();
+    let old = database.facts().map.keyspace(3).unwrap();
+    let mut shard = first_shard(&mut database);
+    shard.put(old, b"key", b"value").unwrap();
+    shard.sync().unwrap();
+    let mut map = database.facts().map.clone();
+    map.change(tierstone_store::MapChange::Flush(3)).unwrap();
+    database.change_map(map).unwrap();
+    drop((shard, database));
+    let mut database = Database::open(&options(&directory)).unwrap();
+    let new = database.facts().map.keyspace(3).unwrap();
+    assert_ne!(old, new);
+    let mut shard = first_shard(&mut database);
+    assert_eq!(shard.get(old, b"key").unwrap(), None);
+    assert_eq!(shard.get(new, b"key").unwrap(), None);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
