@@ -47,6 +47,16 @@ pub enum IoTag {
         /// The segment.
         segment: u32,
     },
+    /// Space made ready ahead of its use.
+    Prepare {
+        /// The segment.
+        segment: u32,
+    },
+    /// Space given back.
+    Discard {
+        /// The segment.
+        segment: u32,
+    },
     /// A piece of a segment that is being cleaned.
     CleanPiece {
         /// The segment.
@@ -85,6 +95,13 @@ impl Requests {
     /// What a completed request was for.
     pub fn finish(&mut self, token: Token) -> Option<IoTag> {
         self.tags.remove(&token)
+    }
+
+    /// Adds a request about space, without bytes.
+    pub fn push_space(&mut self, tag: IoTag, kind: IoKind, offset: u64) {
+        self.next_token += 1;
+        self.tags.insert(self.next_token, tag);
+        self.waiting.push(IoRequest { token: self.next_token, kind, offset, buffer: None });
     }
 
     /// The device had no space for this write; it keeps its meaning until it is submitted again.

@@ -23,6 +23,7 @@ pub mod recovery;
 mod segments;
 pub mod settings;
 pub mod shard;
+mod space;
 mod stream;
 mod walk;
 mod write_path;

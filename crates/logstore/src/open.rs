@@ -358,8 +358,12 @@ fn deal(
     // The pool is a stack: low numbers, which exist already, are used first.
     let mut shard = 0;
     for number in free {
-        plans[shard].free.insert(0, number);
+        let ready = settings.existing_segments.as_ref().is_none_or(|existing| existing.contains(&number));
+        plans[shard].free.push((number, ready));
         shard = (shard + 1) % plans.len();
+    }
+    for plan in &mut plans {
+        plan.free.reverse();
     }
     plans
 }

@@ -29,7 +29,8 @@ pub struct ShardPlan {
     pub(crate) keyspaces: Vec<KeyspaceEntry>,
     pub(crate) applied: Seq,
     pub(crate) segments: Vec<(u32, Segment)>,
-    pub(crate) free: Vec<u32>,
+    /// Free segments, and whether their space has been written before.
+    pub(crate) free: Vec<(u32, bool)>,
 }
 
 /// What building a shard found.
@@ -84,8 +85,8 @@ impl ShardPlan {
     /// `DeviceFailed` when the device gives an error. Damaged summaries are reported, not refused.
     pub fn build(mut self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
         let mut table = SegmentTable::new(self.identity.geometry.segment_bytes);
-        for &segment in &self.free {
-            table.grant(segment);
+        for &(segment, ready) in &self.free {
+            table.grant(segment, ready);
         }
         for (number, segment) in &self.segments {
             table.adopt(*number, segment.clone());

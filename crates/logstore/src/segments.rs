@@ -77,7 +77,10 @@ pub struct SummaryPlace {
 #[derive(Debug, Default)]
 pub struct SegmentTable {
     segments: Vec<Segment>,
-    free: Vec<u32>,
+    /// Free segments whose space on the device has been written before: cheap to overwrite.
+    ready: Vec<u32>,
+    /// Free segments that take no space on the device yet.
+    raw: Vec<u32>,
     owned: u32,
     segment_bytes: u64,
     live_bytes: u64,
@@ -94,19 +97,26 @@ impl SegmentTable {
         self.segment_bytes
     }
 
-    /// Adds a free segment that this shard may use.
-    pub fn grant(&mut self, segment: u32) {
+    /// Adds a free segment that this shard may use; `ready` when its space has been written before.
+    pub fn grant(&mut self, segment: u32, ready: bool) {
         let entry = self.entry(segment);
         *entry = Segment { role: Role::Free, ..Segment::default() };
-        self.free.push(segment);
+        if ready {
+            self.ready.push(segment);
+        } else {
+            self.raw.push(segment);
+        }
         self.owned += 1;
     }
 
-    /// Gives a free segment away, for another shard.
-    pub fn donate(&mut self) -> Option<u32> {
-        let segment = self.free.pop()?;
+    /// Gives a free segment away, for another shard; says whether its space has been written before.
+    pub fn donate(&mut self) -> Option<(u32, bool)> {
+        let segment = match self.raw.pop() {
+            Some(segment) => (segment, false),
+            None => (self.ready.pop()?, true),
+        };
         self.owned -= 1;
-        self.segments[segment as usize] = Segment::default();
+        self.segments[segment.0 as usize] = Segment::default();
         Some(segment)
     }
 
@@ -142,12 +152,36 @@ impl SegmentTable {
 
     /// Takes a free segment to be opened.
     pub fn take_free(&mut self) -> Option<u32> {
-        self.free.pop()
+        self.ready.pop().or_else(|| self.raw.pop())
+    }
+
+    /// Takes a free segment without space on the device, to prepare it.
+    pub fn take_raw(&mut self) -> Option<u32> {
+        self.raw.pop()
+    }
+
+    /// Takes a free segment with space on the device, to give that back.
+    pub fn take_ready(&mut self) -> Option<u32> {
+        (!self.ready.is_empty()).then(|| self.ready.remove(0))
+    }
+
+    /// Puts a segment back that was taken to be prepared or discarded.
+    pub fn put_back(&mut self, segment: u32, ready: bool) {
+        if ready {
+            self.ready.push(segment);
+        } else {
+            self.raw.push(segment);
+        }
     }
 
     /// How many segments are free.
     pub fn free_count(&self) -> u32 {
-        self.free.len() as u32
+        (self.ready.len() + self.raw.len()) as u32
+    }
+
+    /// How many of them have been written before.
+    pub fn ready_count(&self) -> u32 {
+        self.ready.len() as u32
     }
 
     /// How many segments this shard owns, free ones included.
@@ -216,7 +250,7 @@ impl SegmentTable {
         let entry = &mut self.segments[segment as usize];
         debug_assert_eq!(entry.role, Role::Freeing);
         *entry = Segment { role: Role::Free, ..Segment::default() };
-        self.free.push(segment);
+        self.ready.push(segment);
     }
 
     /// The oldest opening among segments that hold records, `but` apart; `Seq::MAX` if there is none.

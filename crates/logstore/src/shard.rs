@@ -99,6 +99,7 @@ pub struct LogShard {
     pub(crate) refused: Vec<IoCompletion>,
     pub(crate) refused_until_us: u64,
     pub(crate) candidates: crate::index::Candidates,
+    pub(crate) space: crate::space::SpaceKeeper,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -149,6 +150,7 @@ impl LogShard {
             refused: Vec::new(),
             refused_until_us: 0,
             candidates: crate::index::Candidates::new(),
+            space: crate::space::SpaceKeeper::default(),
             settings,
             identity,
         })
@@ -178,16 +180,17 @@ impl LogShard {
         self.segments.free_count()
     }
 
-    /// Gives up to `count` free segments away, but keeps what the shard reserves for itself.
-    pub fn donate_segments(&mut self, count: u32) -> Vec<u32> {
+    /// Gives up to `count` free segments away, but keeps what the shard reserves for itself. Each comes
+    /// with whether its space has been written before.
+    pub fn donate_segments(&mut self, count: u32) -> Vec<(u32, bool)> {
         let spare = self.segments.free_count().saturating_sub(self.settings.reserved_segments + 1);
         (0..count.min(spare)).filter_map(|_| self.segments.donate()).collect()
     }
 
     /// Takes free segments from another shard.
-    pub fn grant_segments(&mut self, segments: &[u32]) {
-        for &segment in segments {
-            self.segments.grant(segment);
+    pub fn grant_segments(&mut self, segments: &[(u32, bool)]) {
+        for &(segment, ready) in segments {
+            self.segments.grant(segment, ready);
         }
     }
 
@@ -208,6 +211,7 @@ impl LogShard {
         if self.failed.is_none() {
             self.clean_step();
             self.sweep_dropped();
+            self.manage_space();
             self.close_groups();
             self.pump();
         }
@@ -221,6 +225,10 @@ impl LogShard {
             IoTag::Record { location } => self.record_read(location, completion),
             IoTag::CleanSummary { segment } => self.clean_summary_read(segment, completion),
             IoTag::CleanPiece { segment } => self.clean_piece_read(segment, completion),
+            IoTag::Prepare { segment } | IoTag::Discard { segment } => {
+                let ready = matches!(tag, IoTag::Prepare { .. }) == completion.result.is_ok();
+                self.space_changed(segment, ready, completion.result.is_ok());
+            }
             IoTag::Group { .. } | IoTag::Seal { .. } | IoTag::Free { .. } => {
                 self.written(tag, completion);
             }
@@ -253,7 +261,11 @@ impl LogShard {
                 }
             }
             IoTag::Free { segment } => self.segments.freed(segment),
-            IoTag::Record { .. } | IoTag::CleanSummary { .. } | IoTag::CleanPiece { .. } => {}
+            IoTag::Record { .. }
+            | IoTag::CleanSummary { .. }
+            | IoTag::CleanPiece { .. }
+            | IoTag::Prepare { .. }
+            | IoTag::Discard { .. } => {}
         }
     }
 

@@ -185,6 +185,11 @@ impl Stream {
         self.durable_seq
     }
 
+    /// Segments that were ever opened.
+    pub fn segments_opened(&self) -> u64 {
+        self.segments_opened
+    }
+
     /// Groups that were ever closed.
     pub fn group_count(&self) -> u64 {
         self.next_group

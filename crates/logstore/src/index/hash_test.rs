@@ -1,4 +1,4 @@
-use super::super::bucket::{BUCKET_ENTRIES, HOME_BITS};
+use super::super::bucket::{BUCKET_ENTRIES, HOME_BITS, PREFIX_BITS_MAX, partial_tag};
 use super::super::stash::{last_of, prefix};
 use super::super::value::ScanProgress;
 use super::*;
@@ -555,4 +555,30 @@ fn a_prefix_and_its_last_position_fit_together() {
     assert_eq!((prefix(u64::MAX, 0), last_of(0, 0)), (0, u64::MAX));
     assert_eq!((prefix(u64::MAX, 64), last_of(9, 64)), (u64::MAX, 9));
     assert_eq!((prefix(0xff, 60), last_of(0xf0, 60)), (0xf0, 0xff));
+}
+
+#[test]
+fn an_entry_keeps_what_it_knows_through_splits_and_merges() {
+    let mut random = SeededRandom::new(31);
+    for _ in 0..2000 {
+        let position = random.next_u64() >> random.below(40) << random.below(40);
+        let prefix_bits = 1 + random.below(u64::from(PREFIX_BITS_MAX)) as u32;
+        let value = IndexValue::new(random.below(IndexValue::MAX_RAW + 1));
+        let start = |bits| prefix(position, bits);
+        let fresh = Entry::new(fresh_tag(Position(position), prefix_bits), value);
+        let levels = random.below(u64::from((PREFIX_BITS_MAX - prefix_bits).min(19)) + 1) as u32;
+        let split = fresh.descended(levels);
+        let knows = prefix(position, prefix_bits + KNOWN_BITS_MAX);
+        assert_eq!((split.lost_bits(), split.value()), (levels, value));
+        assert_eq!(split.first_position(start(prefix_bits + levels), prefix_bits + levels), knows);
+        let tag = partial_tag(position, prefix_bits + KNOWN_BITS_MAX, prefix_bits + levels);
+        assert_eq!(split.tag(), tag);
+        let merged = fresh.ascended((position >> (64 - prefix_bits)) & 1 == 1);
+        assert_eq!((merged.lost_bits(), merged.value()), (0, value));
+        assert_eq!(merged.tag(), fresh_tag(Position(position), prefix_bits - 1));
+        assert_eq!(split.difference(fresh_tag(Position(position), prefix_bits + levels)), 0);
+        let other = position ^ (1 << (63 - prefix_bits - levels));
+        let differs = split.difference(fresh_tag(Position(other), prefix_bits + levels)) != 0;
+        assert_eq!(differs, levels < KNOWN_BITS_MAX);
+    }
 }

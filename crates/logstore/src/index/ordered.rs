@@ -103,7 +103,8 @@ impl OrderedIndex {
         self.memory_limit_bytes = memory_limit_bytes;
     }
 
-    /// The value of `key`. Cost: a walk down the tree and half a leaf, some 0.3 µs; no allocation.
+    /// The value of `key`. Cost: a walk down the tree and half a leaf, about a microsecond at a
+    /// million random keys; no allocation.
     pub fn get(&self, key: &[u8]) -> Option<IndexValue> {
         let (_, leaf) = self.leaves.range::<[u8], _>(up_to(key)).next_back()?;
         leaf.get(key)
@@ -121,16 +122,16 @@ impl OrderedIndex {
     /// # Errors
     /// [`IndexFull`] when the key is new and the limit does not allow it; nothing has changed then.
     pub fn insert(&mut self, key: &[u8], value: IndexValue) -> Result<Option<IndexValue>, IndexFull> {
-        if let Some(before) = self.leaf_mut(key).replace(key, value) {
-            return Ok(Some(before));
-        }
         // At worst the leaf splits, and both halves and the separator hold the whole key.
         let bytes_max = 3 * key.len() as u64 + 256 + PLACE_BYTES;
-        if self.bytes.saturating_add(bytes_max) > self.memory_limit_bytes {
-            return Err(IndexFull);
-        }
+        let fits = self.bytes.saturating_add(bytes_max) <= self.memory_limit_bytes;
         let mut room = std::mem::take(&mut self.room);
         let leaf = self.leaf_mut(key);
+        let before = leaf.replace(key, value);
+        if before.is_some() || !fits {
+            self.keep_room(room);
+            return if before.is_some() { Ok(before) } else { Err(IndexFull) };
+        }
         let bytes_before = leaf.memory_bytes() as u64;
         leaf.insert(key, value, &mut room);
         let upper = if leaf.len() > LEAF_BYTES_MAX { leaf.split() } else { None };
@@ -201,7 +202,7 @@ impl OrderedIndex {
     }
 
     /// Shows up to `limit` keys between `from` and `to` and their values until `visit` answers
-    /// false; returns how many it showed. Cost: about 10 ns a key forward, 30 ns backward.
+    /// false; returns how many it showed. Cost: about 20 ns a key forward, 30 ns backward.
     pub fn range(
         &self,
         from: Bound<&[u8]>,
