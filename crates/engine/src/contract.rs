@@ -317,4 +317,14 @@ pub trait Engine {
 
     /// Counters and sizes.
     fn statistics(&self) -> EngineStatistics;
+
+    /// Starts the end in good order: writes are refused from now on, what was applied is made durable,
+    /// what shortens the next opening is written. Step until [`Engine::is_shut`]. Engines that have
+    /// nothing to put in order do nothing.
+    fn shut(&mut self) {}
+
+    /// Whether nothing is left to be written after [`Engine::shut`].
+    fn is_shut(&self) -> bool {
+        true
+    }
 }

@@ -72,6 +72,13 @@ impl Cleaner {
         self.wants_group_closed
     }
 
+    /// Neither cleans nor frees a segment: what it holds is not all known.
+    pub fn leave_alone(&mut self, segment: u32) {
+        if !self.unreadable.contains(&segment) {
+            self.unreadable.push(segment);
+        }
+    }
+
     /// Whether cleaning can still make space.
     pub fn can_gain(&self) -> bool {
         self.can_gain && !self.stopped
@@ -178,7 +185,7 @@ impl LogShard {
     fn abandon_victim(&mut self) {
         if let Some(victim) = self.cleaner.victim.take() {
             self.counts.corrupt_reads += 1;
-            self.cleaner.unreadable.push(victim.segment);
+            self.cleaner.leave_alone(victim.segment);
             self.segments.get_mut(victim.segment).role = Role::Sealed;
         }
     }
@@ -318,6 +325,9 @@ impl LogShard {
             return false;
         };
         let location = Location::new(victim.segment, entry.unit);
+        if self.drop_passed(location, bytes) {
+            return true;
+        }
         let now_us = self.now.monotonic_us;
         if found.is_tombstone() {
             let header = RecordHeader { flags: found.flags & (FLAG_TOMBSTONE | FLAG_COLLIDES), ..found };
@@ -380,6 +390,7 @@ impl LogShard {
             if segment.pins > 0 || (groups > self.cold.durable_groups() && !early) {
                 return true;
             }
+            self.reads.forget_segment(number);
             if self.segments.let_go(number) {
                 self.write_free_header(number);
             }

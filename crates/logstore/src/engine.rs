@@ -125,4 +125,12 @@ impl Engine for LogShard {
             ..self.counts
         }
     }
+
+    fn shut(&mut self) {
+        self.begin_end();
+    }
+
+    fn is_shut(&self) -> bool {
+        self.has_ended()
+    }
 }

@@ -340,6 +340,7 @@ fn deal(
             keyspaces: superblock.keyspaces.clone(),
             applied,
             segments: Vec::new(),
+            footers: BTreeMap::new(),
             free: Vec::new(),
         })
         .collect();
@@ -350,6 +351,7 @@ fn deal(
         let last = Position(header.last_position).shard(count);
         let shared = (first != last).then(|| Arc::new(AtomicU32::new(u32::from(last - first) + 1)));
         for shard in first..=last {
+            plans[usize::from(shard)].footers.insert(number, *footer);
             plans[usize::from(shard)].segments.push((number, segment_of(superblock, header, footer, shared.clone())));
         }
     }

@@ -85,7 +85,9 @@ impl LogShard {
             let Some(bytes) = self.found_bytes(found) else {
                 match target {
                     Target::Device(location) if self.reads.damaged.contains(&location.raw()) => {
-                        result.damaged = true;
+                        result.damaged |= !self.reads.is_passed(location, key.keyspace, key.bytes);
+                        // For all that is known it may be another key of this very position.
+                        result.collides = true;
                     }
                     _ => unknown = true,
                 }
@@ -290,7 +292,9 @@ impl LogShard {
         } else {
             self.reads.damaged.remove(&location.raw());
         }
-        if let Some(held) = &record {
+        if let Some(held) = &record
+            && !self.drop_passed(location, held.bytes())
+        {
             self.cache_read(location, held.header, &held.buffer[held.start..held.start + held.header.record_len()]);
         }
         let bytes = record.as_ref().map_or(0, |held| held.buffer.len() as u64);
@@ -331,6 +335,42 @@ impl LogShard {
         if let Some(held) = record.filter(|held| held.holders > 0) {
             self.reads.held.insert(location.raw(), held);
         }
+    }
+
+    /// Notes that `key` is written or deleted past records that could not be read.
+    pub(crate) fn note_passed(&mut self, key: &Key<'_>) {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        if let Some(keyspace) = self.keyspaces.get(key.keyspace) {
+            keyspace.index.candidates(key.position, &mut candidates);
+        }
+        for value in candidates.iter() {
+            if let Target::Device(location) = Target::unpack(value)
+                && self.reads.damaged.contains(&location.raw())
+            {
+                let keys = self.reads.passed.entry(location.raw()).or_default();
+                keys.insert((key.keyspace, key.bytes.to_vec()));
+            }
+        }
+        self.candidates = candidates;
+    }
+
+    /// The record in `bytes` at `location` became readable. True when its key was written or deleted
+    /// while it was not: then it is an old one and leaves the index.
+    pub(crate) fn drop_passed(&mut self, location: Location, bytes: &[u8]) -> bool {
+        let Some(keys) = self.reads.passed.remove(&location.raw()) else { return false };
+        let Some(header) = record::decode_header(bytes) else { return false };
+        let Some(key) = bytes.get(header.key_range()) else { return false };
+        if !keys.contains(&(header.keyspace, key.to_vec())) {
+            return false;
+        }
+        let position = self.identity.hasher.position(key);
+        if let Some(keyspace) = self.keyspaces.get_mut(header.keyspace)
+            && keyspace.index.remove(position, Target::Device(location).pack())
+        {
+            self.segments.kill(location, header.units(), false);
+        }
+        true
     }
 
     /// Takes a record that was read into the cache, if the index still points to where it was.

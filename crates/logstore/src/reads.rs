@@ -3,7 +3,8 @@
 use crate::format::record::RecordHeader;
 use crate::location::Location;
 use tierstone_base::collections::{Map, Set};
-use tierstone_base::{Error, Position, Token};
+use std::collections::BTreeSet;
+use tierstone_base::{Error, KeyspaceId, Position, Token};
 use tierstone_engine::{Cost, Event, ScanEntry, ScanRequest};
 use tierstone_media::IoBuffer;
 
@@ -86,6 +87,9 @@ pub struct Reads {
     pub held: Map<u64, Held>,
     /// Records whose last read failed: writes go past them, lookups try again.
     pub damaged: Set<u64>,
+    /// Keys that were written or deleted past an unreadable record, by its location: should the record
+    /// become readable and be one of theirs, it is an old one.
+    pub passed: Map<u64, BTreeSet<(KeyspaceId, Vec<u8>)>>,
     /// By token.
     pub fetches: Map<Token, Fetch>,
     /// By number.
@@ -111,6 +115,18 @@ impl Reads {
     pub fn own_token(&mut self) -> Token {
         self.next_own += 1;
         OWN_TOKENS | self.next_own
+    }
+
+    /// Whether the key was written or deleted past the record at `location` when that was unreadable.
+    pub fn is_passed(&self, location: Location, keyspace: KeyspaceId, key: &[u8]) -> bool {
+        !self.passed.is_empty()
+            && self.passed.get(&location.raw()).is_some_and(|keys| keys.contains(&(keyspace, key.to_vec())))
+    }
+
+    /// Forgets what was unreadable in a segment that is given up: its locations will be used again.
+    pub fn forget_segment(&mut self, segment: u32) {
+        self.damaged.retain(|raw| Location::from_raw(*raw).segment() != segment);
+        self.passed.retain(|raw, _| Location::from_raw(*raw).segment() != segment);
     }
 
     /// Reports a fetch that waits for nothing any more.

@@ -8,18 +8,20 @@
 //! keys are read and compared.
 
 use crate::format::record::{self, Decoded, FLAG_COLLIDES, FLAG_TOMBSTONE};
-use crate::format::summary::SummaryReader;
+use crate::format::segment::SegmentFooter;
+use crate::format::summary::{SummaryEntry, SummaryReader};
 use crate::format::superblock::KeyspaceEntry;
 use crate::location::{Location, Target, UNIT_BYTES};
-use crate::open::read_ranges;
+use crate::open::{read_ranges, run_all};
 use crate::segments::{Segment, SegmentTable};
 use crate::settings::ShardSettings;
 use crate::shard::{LogShard, ShardIdentity};
 use crate::stream::Stream;
+use crate::walk;
 use std::collections::BTreeMap;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind, Position, Result, Seq};
-use tierstone_media::{BLOCK_BYTES, BlockDevice};
+use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest};
 
 /// Everything that one shard needs to be built, on its own thread.
 #[derive(Debug)]
@@ -29,6 +31,7 @@ pub struct ShardPlan {
     pub(crate) keyspaces: Vec<KeyspaceEntry>,
     pub(crate) applied: Seq,
     pub(crate) segments: Vec<(u32, Segment)>,
+    pub(crate) footers: BTreeMap<u32, SegmentFooter>,
     /// Free segments, and whether their space has been written before.
     pub(crate) free: Vec<(u32, bool)>,
 }
@@ -42,6 +45,8 @@ pub struct BuildReport {
     pub live: u64,
     /// Passes over the summaries.
     pub passes: u32,
+    /// Summaries that a crash had torn, or that were damaged, made again from the records.
+    pub rebuilt_summaries: u32,
     /// Segments whose summary could not be read: their records are not served.
     pub damaged_segments: Vec<u32>,
 }
@@ -79,6 +84,11 @@ impl Packed {
 const COLLECT_BYTES_MIN: u64 = 64 << 20;
 
 impl ShardPlan {
+    /// Which shard it is for.
+    pub fn shard(&self) -> tierstone_base::ShardId {
+        self.identity.shard
+    }
+
     /// Rebuilds the shard. `device` must have nothing else in flight.
     ///
     /// # Errors
@@ -106,6 +116,10 @@ impl ShardPlan {
             self.install(device, &entries, &mut shard, &mut report)?;
         }
         report.passes = passes as u32;
+        report.damaged_segments.sort_unstable();
+        report.damaged_segments.dedup();
+        // Nothing of theirs is in the index, so they look empty; they may still be worth repairing.
+        report.damaged_segments.iter().for_each(|&number| shard.cleaner.leave_alone(number));
         self.segments.clear();
         Ok((shard, report))
     }
@@ -131,33 +145,62 @@ impl ShardPlan {
             })
             .collect();
         let mut entries = Vec::new();
-        let segments = &self.segments;
-        read_ranges(device, &ranges, |place, bytes| {
-            let (number, segment) = &segments[place];
-            let summary = bytes.get(..segment.summary.len as usize).unwrap_or_default();
-            let mut reader = SummaryReader::new(summary, segment.summary.records);
-            if checksum(segment.generation, summary) != segment.summary.checksum {
-                if !report.damaged_segments.contains(number) {
-                    report.damaged_segments.push(*number);
-                }
-                return Ok(());
+        let mut take = |number: u32, entry: SummaryEntry| {
+            if !(from..=to).contains(&entry.position.0) {
+                return 0;
             }
-            for entry in reader.by_ref() {
-                if !(from..=to).contains(&entry.position.0) {
-                    continue;
-                }
-                report.records += 1;
-                let Some(&keyspace) = numbers.get(&entry.keyspace.0) else { continue };
-                let location = Location::new(*number, entry.unit);
+            if let Some(&keyspace) = numbers.get(&entry.keyspace.0) {
+                let location = Location::new(number, entry.unit);
                 entries.push(Packed {
                     position: entry.position.0,
                     order: (keyspace << 48) | (record::SEQ_MAX - entry.seq),
                     place: (location.raw() << 30) | (u64::from(entry.units) << 8) | u64::from(entry.flags),
                 });
             }
+            1
+        };
+        let mut torn = Vec::new();
+        let segments = &self.segments;
+        read_ranges(device, &ranges, |place, bytes| {
+            let (number, segment) = &segments[place];
+            let summary = bytes.get(..segment.summary.len as usize).unwrap_or_default();
+            if checksum(segment.generation, summary) != segment.summary.checksum {
+                torn.push(*number);
+                return Ok(());
+            }
+            let reader = SummaryReader::new(summary, segment.summary.records);
+            report.records += reader.map(|entry| take(*number, entry)).sum::<u64>();
             Ok(())
         })?;
+        for number in torn {
+            match self.repair_summary(device, number)? {
+                Some((summary, records)) => {
+                    let reader = SummaryReader::new(&summary, records);
+                    report.records += reader.map(|entry| take(number, entry)).sum::<u64>();
+                    report.rebuilt_summaries += 1;
+                }
+                None if !report.damaged_segments.contains(&number) => report.damaged_segments.push(number),
+                None => {}
+            }
+        }
         Ok(entries)
+    }
+
+    /// Makes a summary that is torn or damaged again and writes it to its place, for the cleaner. Shards
+    /// that share the segment may do so side by side: they write the same bytes.
+    fn repair_summary(&self, device: &mut dyn BlockDevice, number: u32) -> Result<Option<(Vec<u8>, u32)>> {
+        let Some(footer) = self.footers.get(&number) else { return Ok(None) };
+        let identity = &self.identity;
+        if identity.mutations.is_on("torn_seal_not_repaired") {
+            return Ok(None);
+        }
+        let Some(summary) = walk::rebuild_summary(device, &identity.hasher, identity.geometry, footer)? else {
+            return Ok(None);
+        };
+        let offset = identity.geometry.segment_offset(number) + u64::from(footer.summary_start);
+        let request = IoRequest::write_durable(0, offset, IoBuffer::from_slice(&summary));
+        run_all(device, vec![request])?;
+        Ok(Some((summary, footer.records)))
     }
 
     /// Puts the newest version of each key into the index.

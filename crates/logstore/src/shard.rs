@@ -156,9 +156,8 @@ impl LogShard {
         })
     }
 
-    /// Starts the end: everything applied is written and every open segment sealed. Step until
-    /// [`LogShard::is_shut`].
-    pub fn shut(&mut self) {
+    /// Starts the end: everything applied is written and every open segment sealed.
+    pub(crate) fn begin_end(&mut self) {
         self.shutting = true;
         self.cleaner.stop();
         self.hot.roll(&mut self.segments);
@@ -166,7 +165,7 @@ impl LogShard {
     }
 
     /// Whether nothing is left to be written.
-    pub fn is_shut(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.shutting && self.hot.is_idle() && self.cold.is_idle() && self.requests.outstanding() == 0
     }
 

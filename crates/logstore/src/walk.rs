@@ -12,6 +12,7 @@ use crate::shard::segment_salt;
 use crate::stream::{StreamSettings, footer_block};
 use crate::io::StreamId;
 use std::collections::BTreeMap;
+use tierstone_base::checksum::checksum;
 use tierstone_base::{KeyHasher, Position, Result, Seq};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoKind, IoRequest};
 
@@ -53,7 +54,9 @@ pub(crate) fn seal_open_segments(
         .map(|(&number, segment)| (number, segment.header))
         .collect();
     for (number, header) in open {
-        let groups = walk(device, superblock, hasher, geometry, &header)?;
+        let SegmentHeader { generation, log_id, first_group, .. } = header;
+        let life = Life { store: superblock.store_id, segment: number, generation, log_id, first_group };
+        let groups = walk(device, hasher, geometry, life)?;
         for entry in groups.iter().flat_map(|group| &group.entries) {
             max_seq = max_seq.max(entry.seq);
         }
@@ -76,15 +79,44 @@ pub(crate) fn seal_open_segments(
     Ok(max_seq)
 }
 
+/// What a walk must know of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub store: u64,
+    pub segment: u32,
+    pub generation: u64,
+    pub log_id: u64,
+    pub first_group: u64,
+}
+
+/// Makes the summary of a sealed segment again from its groups; `None` when they do not give what the
+/// footer says. A seal is one write of many sectors: a crash can leave the footer without the summary.
+pub(crate) fn rebuild_summary(
+    device: &mut dyn BlockDevice,
+    hasher: &KeyHasher,
+    geometry: Geometry,
+    footer: &SegmentFooter,
+) -> Result<Option<Vec<u8>>> {
+    let &SegmentFooter { store, segment, generation, log_id, first_group, .. } = footer;
+    let groups = walk(device, hasher, geometry, Life { store, segment, generation, log_id, first_group })?;
+    let sealed = groups.iter().filter(|group| group.header.number < footer.end_group);
+    let mut summary = SummaryBuilder::default();
+    // The end of a batch that was not whole is in the groups and not in the summary.
+    for entry in sealed.flat_map(|group| &group.entries).take(footer.records as usize) {
+        summary.push(*entry);
+    }
+    let is_same = checksum(generation, summary.bytes()) == footer.summary_checksum;
+    Ok(is_same.then(|| summary.bytes().to_vec()))
+}
+
 /// Reads one segment and gives its whole groups, from the first on, without a hole.
 fn walk(
     device: &mut dyn BlockDevice,
-    superblock: &Superblock,
     hasher: &KeyHasher,
     geometry: Geometry,
-    header: &SegmentHeader,
+    header: Life,
 ) -> Result<Vec<WalkedGroup>> {
-    let salt = segment_salt(superblock.store_id, header.segment, header.generation);
+    let salt = segment_salt(header.store, header.segment, header.generation);
     let mut bytes = Vec::with_capacity(geometry.segment_bytes as usize);
     let start = geometry.segment_offset(header.segment);
     let piece = (1 << 20).min(geometry.segment_bytes as usize);

@@ -142,7 +142,7 @@ impl LogShard {
     /// Applies one write; gives the place of a new record that the cache does not hold yet.
     fn apply(&mut self, write: &Write<'_>, search: Search, more: bool) -> Result<Option<(Location, usize)>> {
         let absent = search.found == Found::Absent;
-        if absent && matches!(write.kind, WriteKind::Delete) && !self.hot.in_batch() {
+        if absent && !search.damaged && matches!(write.kind, WriteKind::Delete) && !self.hot.in_batch() {
             return Ok(None);
         }
         self.applied += 1;
@@ -161,6 +161,9 @@ impl LogShard {
             return Err(error);
         };
         self.counts.user_bytes_written += (key.bytes.len() + value.len()) as u64;
+        if search.damaged {
+            self.note_passed(key);
+        }
         match write.kind {
             WriteKind::Put { .. } => {
                 let cached = self.point_to(write, search, location, &header);
@@ -244,8 +247,11 @@ impl LogShard {
 
     fn unpoint(&mut self, write: &Write<'_>, search: Search, tombstone: Location, header: &RecordHeader) {
         let Some(old) = self.old_place(search.found) else {
-            // The record only marks the end of a batch: nothing older can exist that it would hide.
-            self.segments.kill(tombstone, header.units(), true);
+            // The record only marks the end of a batch: nothing older can exist that it would hide. But a
+            // record that cannot be read now may be one.
+            if !search.damaged {
+                self.segments.kill(tombstone, header.units(), true);
+            }
             return;
         };
         self.segments.kill(old, search.header.units(), false);

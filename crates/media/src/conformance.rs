@@ -6,8 +6,8 @@
 //! Prepare or Discard are the device's choice.
 
 use crate::{
-    BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, Geometry, IoBuffer, IoCompletion, IoKind, IoRequest,
-    Wait,
+    BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, Geometry, IoBuffer, IoCompletion, IoKind,
+    IoRequest, Wait,
 };
 use std::collections::BTreeMap;
 
@@ -23,9 +23,12 @@ pub trait ConformanceMedium {
     fn reopen(&mut self);
 }
 
+/// A check and its name.
+type Check<M> = (&'static str, fn(&mut M));
+
 /// Runs all checks, each on a medium made by `make` for the check of that name.
 pub fn run<M: ConformanceMedium>(mut make: impl FnMut(&str) -> M) {
-    let checks: [(&str, fn(&mut M)); 12] = [
+    let checks: [Check<M>; 12] = [
         ("written blocks are read back", written_blocks_are_read_back),
         ("unwritten space reads as zeros", unwritten_space_reads_as_zeros),
         ("a batch is one submission", a_batch_is_one_submission),
@@ -220,7 +223,9 @@ fn many_requests_complete_once_each<M: ConformanceMedium>(medium: &mut M) {
 fn a_request_over_a_segments_end_is_whole<M: ConformanceMedium>(medium: &mut M) {
     let mut device = medium.device();
     let geometry = device.geometry();
-    for (tag, edge) in (1..).zip([geometry.meta_bytes, geometry.segment_offset(1), geometry.segment_offset(3)]) {
+    for (tag, edge) in
+        (1..).zip([geometry.meta_bytes, geometry.segment_offset(1), geometry.segment_offset(3)])
+    {
         good(one(&mut device, IoRequest::write_durable(tag, edge - 4096, blocks(tag, 3))));
         assert_eq!(&*read(&mut device, edge - 4096, 3), &*blocks(tag, 3));
     }
@@ -275,7 +280,10 @@ fn a_discarded_segment_keeps_its_neighbours<M: ConformanceMedium>(medium: &mut M
         assert_eq!(&*read(&mut device, base + offset(segment), 1), &*block(50 + segment), "used again");
     }
     let twice = range(&mut device, IoKind::Discard { len: segment_bytes }, base + offset(1));
-    assert_eq!(twice.and(range(&mut device, IoKind::Discard { len: segment_bytes }, base + offset(1))), Ok(()));
+    assert_eq!(
+        twice.and(range(&mut device, IoKind::Discard { len: segment_bytes }, base + offset(1))),
+        Ok(())
+    );
 }
 
 fn device_offset(segment_bytes: u64, segment: u64) -> u64 {

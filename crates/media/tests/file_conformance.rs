@@ -1,6 +1,8 @@
 //! The conformance suite on files: both back-ends, both ways of making a write durable, with and
 //! without the page cache, one directory and two.
 
+#![expect(clippy::expect_used, reason = "a step that fails fails its test")]
+
 mod support;
 
 use std::path::PathBuf;

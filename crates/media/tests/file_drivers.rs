@@ -1,5 +1,7 @@
 //! What drivers build on: wake descriptors, moving between threads, a ring shared with others.
 
+#![expect(clippy::expect_used, reason = "a step that fails fails its test")]
+
 mod support;
 
 use io_uring::{IoUring, opcode};
@@ -32,6 +34,7 @@ fn is_readable(descriptor: RawFd, wait: bool) -> bool {
 #[test]
 fn the_wake_descriptor_tells_of_every_completion() {
     for backend in backends() {
+        println!("back-end {backend:?}");
         let directory = TemporaryDirectory::new();
         let (_store, mut device) = opened(&directory, backend);
         let geometry = device.geometry();
@@ -44,9 +47,15 @@ fn the_wake_descriptor_tells_of_every_completion() {
             let mut requests = vec![
                 IoRequest::write_durable(1, offset, block(1)),
                 IoRequest::write(2, offset + 8192, block(2)),
-                IoRequest { token: 3, kind: IoKind::Prepare { len: 4096 }, offset: offset + 4096, buffer: None },
+                IoRequest {
+                    token: 3,
+                    kind: IoKind::Prepare { len: 4096 },
+                    offset: offset + 4096,
+                    buffer: None,
+                },
             ];
             device.submit(&mut requests);
+            println!("round {round}");
             // An event loop: sleeps on the descriptor only, polls the device only when woken.
             while device.in_flight() > 0 {
                 assert!(is_readable(descriptor, true));
@@ -143,7 +152,9 @@ fn a_server_shares_one_ring_between_files_and_others() {
     let mut ring = IoUring::new(8).expect("a ring is made");
     let mut files = UringFiles::new(&store, DurableMethod::WriteThenFlush, 7).expect("it is made");
     let mut requests: Vec<_> = (0..40u64)
-        .map(|n| IoRequest::write_durable(n, geometry.segment_offset(n as u32 % 4) + n * 4096 % 65536, block(5)))
+        .map(|n| {
+            IoRequest::write_durable(n, geometry.segment_offset(n as u32 % 4) + n * 4096 % 65536, block(5))
+        })
         .collect();
     files.submit(&mut requests);
     let (mut completions, mut of_others) = (Vec::new(), 0);

@@ -1,5 +1,7 @@
 //! Directories, locks and files of a store: what is made, what is refused, what a crash leaves.
 
+#![expect(clippy::expect_used, reason = "a step that fails fails its test")]
+
 mod support;
 
 use std::fs;
@@ -7,7 +9,9 @@ use std::path::PathBuf;
 use support::{TemporaryDirectory, backends, settings};
 use tierstone_base::ErrorKind;
 use tierstone_media::file::{DurableMethod, FileBackend, FileDevice, FileStore, FileStoreSettings};
-use tierstone_media::{BlockDevice, DeviceError, DeviceErrorKind, IoBuffer, IoCompletion, IoKind, IoRequest, Wait};
+use tierstone_media::{
+    BlockDevice, DeviceError, DeviceErrorKind, IoBuffer, IoCompletion, IoKind, IoRequest, Wait,
+};
 
 fn many(directory: &TemporaryDirectory, names: &[&str]) -> FileStoreSettings {
     let mut settings = settings(directory.join("x"), FileBackend::Auto);
@@ -81,7 +85,9 @@ fn a_handle_dropped_with_everything_in_flight_lets_the_store_go() {
             let mut handle = device(&store);
             let geometry = handle.geometry();
             let mut requests: Vec<_> = (0..16)
-                .map(|n| IoRequest::write_durable(n, geometry.segment_offset(n as u32), IoBuffer::zeroed(8192)))
+                .map(|n| {
+                    IoRequest::write_durable(n, geometry.segment_offset(n as u32), IoBuffer::zeroed(8192))
+                })
                 .collect();
             let kind = IoKind::Prepare { len: 2 * geometry.segment_bytes };
             requests.push(IoRequest { token: 99, kind, offset: geometry.segment_offset(3), buffer: None });
@@ -140,7 +146,10 @@ fn the_capacity_is_a_full_disk_until_something_is_discarded() {
         let geometry = handle.geometry();
         let kind = IoKind::Prepare { len: geometry.segment_bytes };
         let prepare = || IoRequest { token: 1, kind, offset: geometry.segment_offset(3), buffer: None };
-        assert_eq!(one(&mut handle, prepare()).result.map_err(|error| error.kind), Err(DeviceErrorKind::Full));
+        assert_eq!(
+            one(&mut handle, prepare()).result.map_err(|error| error.kind),
+            Err(DeviceErrorKind::Full)
+        );
         assert_eq!(write(&mut handle, 0, 2), Ok(()), "what exists is overwritten");
         assert_eq!(discard(&mut handle, 1), Ok(()));
         assert_eq!(one(&mut handle, prepare()).result, Ok(()));
@@ -312,7 +321,10 @@ fn settings_out_of_range_are_named() {
         ("segment_limit", FileStoreSettings { segment_limit: 0, ..good.clone() }),
         ("meta_bytes", FileStoreSettings { meta_bytes: 4096, ..good.clone() }),
         ("queue_depth", FileStoreSettings { queue_depth: 0, ..good.clone() }),
-        ("segment_limit", FileStoreSettings { segment_bytes: 16 << 30, segment_limit: u32::MAX - 1, ..good.clone() }),
+        (
+            "segment_limit",
+            FileStoreSettings { segment_bytes: 16 << 30, segment_limit: u32::MAX - 1, ..good.clone() },
+        ),
     ];
     for (name, settings) in wrong {
         let (kind, message) = refused(&settings);

@@ -108,7 +108,7 @@ impl HashIndex {
     }
 
     /// Adds the entries of records that [`HashIndex::dump_from`] wrote, whole records only, to
-    /// this index; returns how many. Into an empty index, in order: about 10 ns an entry.
+    /// this index; returns how many. Into an empty index, in order: about 15 ns an entry.
     ///
     /// # Errors
     /// `Corrupt` when the bytes are not such records, `NoMemory` when the limit does not allow

@@ -138,7 +138,8 @@ impl HashIndex {
 
     /// Adds an entry. Never replaces one: several may have the same position and value.
     ///
-    /// Cost: amortised about 100 ns; now and then a region is rebuilt (a few µs).
+    /// Cost: one or two cache misses; for one insert in thirty a region is rebuilt besides (2 to
+    /// 8 µs; some 40 µs when 448 entries of one place go to the stash).
     ///
     /// # Errors
     /// [`IndexFull`] when the memory limit does not allow the growth that the entry needs; nothing

@@ -582,3 +582,36 @@ fn an_entry_keeps_what_it_knows_through_splits_and_merges() {
         assert_eq!(differs, levels < KNOWN_BITS_MAX);
     }
 }
+
+#[test]
+fn a_stashed_entry_is_found_and_scanned_wherever_it_may_lie() {
+    let mut random = SeededRandom::new(12);
+    let mut index = HashIndex::new(HashIndexSettings::default());
+    for raw in 0..20_000 {
+        index.insert(Position(random.next_u64()), IndexValue::new(raw)).unwrap();
+    }
+    // One record with one stashed entry, of which only the first two bits are known: 01.
+    let (first, value) = (1u64 << 62, IndexValue::new(77_777));
+    let mut bytes = vec![0; 16];
+    bytes[12] = 1;
+    bytes.extend(first.to_le_bytes());
+    bytes.push(2);
+    bytes.extend(&value.raw().to_le_bytes()[..5]);
+    assert_eq!(index.load(&bytes).unwrap(), 1);
+    assert_eq!(index.load(&bytes).unwrap(), 0, "the same entry again changes nothing");
+    index.validate();
+    for _ in 0..200 {
+        let position = Position(first | (random.next_u64() >> 2));
+        assert!(index.contains(position, value));
+        let mut out = Vec::new();
+        index.scan(position, 1, &mut out);
+        assert!(out.contains(&value), "it may lie after the cursor");
+        let elsewhere = Position(position.0 ^ (1 << 63));
+        assert!(!index.contains(elsewhere, value));
+    }
+    assert_eq!(index.stale_tag_bits(), KNOWN_BITS_MAX);
+    let position = Position(first | 12_345);
+    index.refresh(position, value);
+    assert!(index.contains(position, value) && !index.contains(Position(first | (1 << 60)), value));
+    index.validate();
+}

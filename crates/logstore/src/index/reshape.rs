@@ -123,12 +123,13 @@ impl HashIndex {
     fn distribute(&mut self, id: u32, sibling: u32, position: Position, prefix_bits: u32, levels: u32) {
         let entries = std::mem::take(&mut self.scratch);
         let start = super::stash::prefix(position.0, prefix_bits);
-        for entry in entries.iter().filter(|entry| stays_out(**entry, levels)) {
+        let stashed = entries.iter().filter(|entry| stays_out(**entry, levels)).map(|entry| {
             let known = prefix_bits + entry.known_bits();
-            let first = entry.first_position(start, prefix_bits);
-            self.stash.insert(first, known, entry.value());
-            self.bucketed -= 1;
-        }
+            (entry.first_position(start, prefix_bits), known, entry.value())
+        });
+        let stashed_before = self.stash.len();
+        self.stash.insert_all(stashed);
+        self.bucketed -= self.stash.len() - stashed_before;
         self.change(id, |region, arena| region.release_pages(arena));
         let upper = is_upper(position, prefix_bits + levels);
         for (id, upper) in [(id, upper), (sibling, !upper)] {

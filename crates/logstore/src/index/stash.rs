@@ -89,6 +89,27 @@ impl Stash {
         }
     }
 
+    /// Inserts all `entries`: position, known bits, value. Into an empty stash in one go, since one
+    /// by one a full region takes longer than any single operation should.
+    pub fn insert_all(&mut self, entries: impl Iterator<Item = (u64, u32, IndexValue)>) {
+        if !self.is_empty() {
+            entries.for_each(|(position, known, value)| self.insert(position, known, value));
+            return;
+        }
+        let mut keys: Vec<Key> =
+            entries.map(|(position, known, value)| key(position, known, value)).collect();
+        keys.sort_unstable();
+        self.count = keys.len() as u64;
+        self.by_known.resize(65, 0);
+        self.entries =
+            keys.chunk_by(|one, other| one == other).map(|run| (run[0], run.len() as u32)).collect();
+        for key in self.entries.keys() {
+            let known = entry_of(*key).known;
+            self.by_known[known as usize] += 1;
+            self.present |= 1 << known;
+        }
+    }
+
     fn remove_key(&mut self, key: Key) -> bool {
         let Some(copies) = self.entries.get_mut(&key) else { return false };
         *copies -= 1;

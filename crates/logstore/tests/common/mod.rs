@@ -2,8 +2,11 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod lives;
+
 use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::{Choices, Mutations};
+use tierstone_engine::Engine;
 use tierstone_engine::harness::Harness;
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
 use tierstone_logstore::{LogShard, OpenReport, OpenSettings, ShardSettings};

@@ -17,7 +17,8 @@ impl Drop for Fixture {
 }
 
 fn fixture(name: &str, backend: FileBackend) -> Fixture {
-    let path = std::env::temp_dir().join(format!("tierstone-failure-{name}-{backend:?}-{}", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("tierstone-failure-{name}-{backend:?}-{}", std::process::id()));
     let settings = FileStoreSettings {
         segment_bytes: 64 << 10,
         segment_limit: 8,
@@ -55,7 +56,8 @@ fn one(device: &mut FileDevice, request: IoRequest) -> IoCompletion {
 }
 
 fn write(device: &mut FileDevice, segment: u32) -> Result<(), DeviceErrorKind> {
-    let request = IoRequest::write(1, device.geometry().segment_offset(segment), IoBuffer::zeroed(BLOCK_BYTES));
+    let request =
+        IoRequest::write(1, device.geometry().segment_offset(segment), IoBuffer::zeroed(BLOCK_BYTES));
     one(device, request).result.map_err(|error| error.kind)
 }
 
@@ -85,10 +87,15 @@ fn a_failed_flush_ends_all_durability_and_is_never_tried_again() {
         let refused = write_durable(device, 0).expect_err("no durable write either");
         assert_eq!(refused.kind, DeviceErrorKind::Failed);
         assert_eq!(write(device, 0), Err(DeviceErrorKind::Failed));
-        let prepare = IoRequest { token: 4, kind: IoKind::Prepare { len: 65536 }, offset: 1 << 16, buffer: None };
+        let prepare =
+            IoRequest { token: 4, kind: IoKind::Prepare { len: 65536 }, offset: 1 << 16, buffer: None };
         assert!(one(device, prepare).result.is_err());
         let offset = device.geometry().segment_offset(0);
-        assert_eq!(one(device, IoRequest::read(5, offset, IoBuffer::zeroed(4096))).result, Ok(()), "reads go on");
+        assert_eq!(
+            one(device, IoRequest::read(5, offset, IoBuffer::zeroed(4096))).result,
+            Ok(()),
+            "reads go on"
+        );
         let mut other = fixture.store.device(DurableMethod::DurableWrite).expect("another handle");
         assert!(write_durable(&mut other, 0).is_err(), "every handle knows");
     });
@@ -132,7 +139,11 @@ fn a_file_that_ends_early_fails_the_read() {
         assert!(whole.buffer.is_some_and(|buffer| buffer.iter().all(|&byte| byte == 7)));
         for (at, len) in [(offset, 8192), (offset + 4096, 4096), (offset + 8192, 4096)] {
             let done = one(device, IoRequest::read(2, at, IoBuffer::zeroed(len)));
-            assert_eq!(done.result.map_err(|error| error.kind), Err(DeviceErrorKind::Failed), "{len} at {at}");
+            assert_eq!(
+                done.result.map_err(|error| error.kind),
+                Err(DeviceErrorKind::Failed),
+                "{len} at {at}"
+            );
             assert!(done.buffer.is_some());
         }
     });

@@ -42,10 +42,13 @@ pub(crate) struct Job {
     pub reply: Reply,
 }
 
+/// A job for one store.
+type Errand = (Arc<StoreInner>, Job);
+
 /// The thread's mailbox; the thread starts with the first job and ends with the store.
 #[derive(Debug, Default)]
 pub(crate) struct Housekeeper {
-    mailbox: Mutex<Option<Sender<(Arc<StoreInner>, Job)>>>,
+    mailbox: Mutex<Option<Sender<Errand>>>,
 }
 
 impl Housekeeper {
@@ -61,7 +64,7 @@ impl Housekeeper {
         }
     }
 
-    fn sender(&self) -> std::io::Result<Sender<(Arc<StoreInner>, Job)>> {
+    fn sender(&self) -> std::io::Result<Sender<Errand>> {
         let mut mailbox = lock(&self.mailbox);
         if let Some(sender) = mailbox.as_ref() {
             return Ok(sender.clone());
@@ -88,7 +91,7 @@ struct Preparing {
 }
 
 /// The thread.
-fn work_off(mailbox: &Receiver<(Arc<StoreInner>, Job)>) {
+fn work_off(mailbox: &Receiver<Errand>) {
     let mut preparing: VecDeque<Preparing> = VecDeque::new();
     let zeros = IoBuffer::zeroed(STEP_BYTES);
     loop {
@@ -143,7 +146,9 @@ fn discard(store: &StoreInner, offset: u64, len: u64) -> Result<(), DeviceError>
             match fallocate(&file.file, hole, part.file_offset, part.len) {
                 // A file system without holes keeps the space and what it held, as the trait allows.
                 Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
-                Err(error) => return Err(file.error(error.raw_os_error(), "punch a hole into", part.file_offset)),
+                Err(error) => {
+                    return Err(file.error(error.raw_os_error(), "punch a hole into", part.file_offset));
+                }
             }
         }
     }

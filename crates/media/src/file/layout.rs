@@ -224,7 +224,8 @@ impl StoreInner {
         }
         let wanted = self.used_bytes().saturating_add(self.geometry.segment_bytes);
         if wanted > self.capacity_bytes {
-            let detail = format!("cannot create {place}: the capacity of {} bytes is used", self.capacity_bytes);
+            let detail =
+                format!("cannot create {place}: the capacity of {} bytes is used", self.capacity_bytes);
             return Err(DeviceError::new(DeviceErrorKind::Full, detail));
         }
         let mut last = None;

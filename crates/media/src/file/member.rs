@@ -48,7 +48,9 @@ impl Member {
 
     /// Opens an existing file.
     pub fn open_file(&self, place: Place) -> std::result::Result<File, DeviceError> {
-        self.options().open(self.path.join(place.to_string())).map_err(|error| self.error("open", place, error))
+        self.options()
+            .open(self.path.join(place.to_string()))
+            .map_err(|error| self.error("open", place, error))
     }
 
     /// Makes a file of exactly `bytes` bytes that read as zeros, durable with its name. It must not
@@ -96,8 +98,7 @@ impl Member {
                     .map_err(|error| at(error, "cannot remove", &entry.path()))?;
             }
             let Some(segment) = segment_of_name(name) else { continue };
-            let metadata =
-                entry.metadata().map_err(|error| at(error, "cannot look at", &entry.path()))?;
+            let metadata = entry.metadata().map_err(|error| at(error, "cannot look at", &entry.path()))?;
             if !metadata.is_file() || metadata.len() != segment_bytes {
                 return Err(Error::new(
                     ErrorKind::Corrupt,
@@ -145,7 +146,8 @@ impl Member {
         } else {
             ""
         };
-        let detail = format!("cannot {doing} {}: {error}{advice}", self.path.join(place.to_string()).display());
+        let detail =
+            format!("cannot {doing} {}: {error}{advice}", self.path.join(place.to_string()).display());
         DeviceError::new(kind_of(errno), detail)
     }
 }

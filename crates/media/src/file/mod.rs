@@ -19,6 +19,7 @@ mod open;
 mod plan;
 mod segment;
 pub mod settings;
+mod slots;
 pub mod threads;
 pub mod uring;
 mod uring_device;

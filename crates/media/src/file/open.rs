@@ -126,7 +126,35 @@ fn canonical(settings: &FileStoreSettings) -> Result<Vec<PathBuf>> {
 
 /// Puts the directories into the order of their store, or says why they are not one store.
 fn survey(directories: &[PathBuf], create: bool) -> Result<Survey> {
-    let mut marked: BTreeMap<u16, (PathBuf, Marker)> = BTreeMap::new();
+    let (mut marked, unmarked) = read_markers(directories)?;
+    let Some(truth) = marked.get(&0).map(|(_, marker)| *marker) else {
+        return match marked.pop_first() {
+            Some((index, (directory, _))) => {
+                Err(foreign(&directory, &format!("it is member {index}; the first directory is missing")))
+            }
+            None if create => Ok(Survey { marker: None, directories: unmarked }),
+            None => {
+                let nothing = format!("there is no store in {}", directories[0].display());
+                Err(Error::new(ErrorKind::InvalidInput, nothing))
+            }
+        };
+    };
+    check_members(&truth, &marked, &unmarked, create)?;
+    let members = directories.len() as u16;
+    let mut places = unmarked.into_iter();
+    let mut ordered = Vec::new();
+    for index in 0..members {
+        // Both lists together have as many entries as there are places.
+        ordered.extend(marked.remove(&index).map(|(directory, _)| directory).or_else(|| places.next()));
+    }
+    Ok(Survey { marker: Some(Marker { members, ..truth }), directories: ordered })
+}
+
+type Marked = BTreeMap<u16, (PathBuf, Marker)>;
+
+/// Directories with a marker by their place, and those without.
+fn read_markers(directories: &[PathBuf]) -> Result<(Marked, Vec<PathBuf>)> {
+    let mut marked = Marked::new();
     let mut unmarked = Vec::new();
     for directory in directories {
         match Marker::read(directory)? {
@@ -142,51 +170,37 @@ fn survey(directories: &[PathBuf], create: bool) -> Result<Survey> {
             None => unmarked.push(directory.clone()),
         }
     }
-    let Some((_, truth)) = marked.get(&0) else {
-        return match marked.pop_first() {
-            Some((index, (directory, _))) => {
-                Err(foreign(&directory, &format!("it is member {index}; the first directory is missing")))
-            }
-            None if create => Ok(Survey { marker: None, directories: unmarked }),
-            None => Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!("there is no store in {}", directories[0].display()),
-            )),
-        };
-    };
-    let truth = *truth;
+    Ok((marked, unmarked))
+}
+
+/// Refuses directories of other stores, and a store of which directories are missing.
+fn check_members(truth: &Marker, marked: &Marked, unmarked: &[PathBuf], create: bool) -> Result<()> {
     for (directory, marker) in marked.values() {
         if marker.store != truth.store || marker.index >= truth.members {
             return Err(foreign(directory, "it belongs to another store"));
         }
     }
-    for index in 0..truth.ready {
-        if !marked.contains_key(&index) {
-            let missing = match unmarked.first() {
-                Some(empty) => format!("{} holds no part of it: is its disk mounted?", empty.display()),
-                None => "name all of them".to_string(),
-            };
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!("the store has {} directories, number {index} is missing; {missing}", truth.members),
-            ));
+    if let Some(index) = (0..truth.ready).find(|index| !marked.contains_key(index)) {
+        let missing = match unmarked.first() {
+            Some(empty) => format!("{} holds no part of it: is its disk mounted?", empty.display()),
+            None => "name all of them".to_string(),
+        };
+        let has =
+            format!("the store has {} directories, number {index} is missing; {missing}", truth.members);
+        return Err(Error::new(ErrorKind::InvalidInput, has));
+    }
+    let named = marked.len() + unmarked.len();
+    match unmarked.first() {
+        Some(new) if named > usize::from(truth.members) && !create => {
+            let why = format!("{} is no part of the store; set create to add it", new.display());
+            Err(Error::new(ErrorKind::InvalidInput, why))
         }
+        _ if named < usize::from(truth.members) => {
+            let cut_off = format!("adding directories was cut off; name all {} again", truth.members);
+            Err(Error::new(ErrorKind::InvalidInput, cut_off))
+        }
+        _ => Ok(()),
     }
-    let members = directories.len() as u16;
-    if members > truth.members && !create {
-        return Err(foreign(&unmarked[0], "it is no part of the store; set create to add it"));
-    }
-    if members < truth.members {
-        let missing = format!("adding directories was cut off; name all {} again", truth.members);
-        return Err(Error::new(ErrorKind::InvalidInput, missing));
-    }
-    let mut places = unmarked.into_iter();
-    let mut ordered = Vec::new();
-    for index in 0..members {
-        // Both lists together have as many entries as there are places.
-        ordered.extend(marked.remove(&index).map(|(directory, _)| directory).or_else(|| places.next()));
-    }
-    Ok(Survey { marker: Some(Marker { members, ..truth }), directories: ordered })
 }
 
 fn foreign(directory: &Path, why: &str) -> Error {
@@ -222,7 +236,12 @@ fn ensure_superblock(first: &Member, marker: &Marker) -> Result<()> {
         Ok(metadata) if metadata.len() == marker.meta_bytes => Ok(()),
         Ok(metadata) => Err(Error::new(
             ErrorKind::Corrupt,
-            format!("{} has {} bytes and not {}; restore it", path.display(), metadata.len(), marker.meta_bytes),
+            format!(
+                "{} has {} bytes and not {}; restore it",
+                path.display(),
+                metadata.len(),
+                marker.meta_bytes
+            ),
         )),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && marker.ready == 0 => {
             first.create_file(Place::Meta, marker.meta_bytes)?;

@@ -33,8 +33,8 @@ fn no_write_is_lost_between_writers_and_flushers() {
     let durability = Durability::default();
     let files = [file(), file()];
     std::thread::scope(|scope| {
-        for writer in 0..2 {
-            let (durability, file) = (&durability, &files[writer]);
+        for file in &files {
+            let durability = &durability;
             scope.spawn(move || (0..20_000).for_each(|_| durability.written(file)));
         }
         scope.spawn(|| {

@@ -11,8 +11,8 @@ use super::plan::{Part, Place, check, parts};
 use super::segment::SegmentFile;
 use super::settings::DurableMethod;
 use crate::{
-    BLOCK_BYTES, BlockDevice, DeviceError, DurableWriteScope, Geometry, Guarantee, IoBuffer, IoCompletion, IoKind,
-    IoRequest, Wait,
+    BLOCK_BYTES, BlockDevice, DeviceError, DurableWriteScope, Geometry, Guarantee, IoBuffer, IoCompletion,
+    IoKind, IoRequest, Wait,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::event::{EventfdFlags, eventfd};

@@ -18,15 +18,17 @@ use super::layout::FileStore;
 use super::plan::{Part, Place, check, parts};
 use super::segment::SegmentFile;
 use super::settings::DurableMethod;
+use super::slots::Slots;
 use crate::{BLOCK_BYTES, DeviceError, DeviceErrorKind, IoBuffer, IoCompletion, IoKind, IoRequest};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{cqueue, opcode, squeue};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::OFlags;
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::io::{PipeReader, PipeWriter};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Weak};
 use tierstone_base::collections::Map;
 use tierstone_base::{Result, Token};
 
@@ -69,7 +71,7 @@ struct Operation {
     start: usize,
     len: usize,
     tries: u8,
-    /// Completions still to come, and what came: the data's and the flush's result.
+    /// Completions still to come, a bit a phase, and what came: the data's and the flush's result.
     awaited: u8,
     data: i32,
     flush: i32,
@@ -85,61 +87,6 @@ struct Parked {
 struct Pending {
     first: Entry,
     linked: Option<Entry>,
-}
-
-/// Slots with stable numbers that are used again.
-struct Slots<T> {
-    slots: Vec<(u16, Option<T>)>,
-    free: Vec<u32>,
-}
-
-impl<T> Slots<T> {
-    fn new() -> Self {
-        Slots { slots: Vec::new(), free: Vec::new() }
-    }
-
-    fn insert(&mut self, value: T) -> u32 {
-        match self.free.pop() {
-            Some(slot) => {
-                self.slots[slot as usize].1 = Some(value);
-                slot
-            }
-            None => {
-                self.slots.push((0, Some(value)));
-                (self.slots.len() - 1) as u32
-            }
-        }
-    }
-
-    fn get(&mut self, slot: u32) -> &mut T {
-        match &mut self.slots[slot as usize].1 {
-            Some(value) => value,
-            None => unreachable!("slot {slot} is in use until its last completion"),
-        }
-    }
-
-    fn generation(&self, slot: u32) -> u16 {
-        self.slots[slot as usize].0
-    }
-
-    /// Whether `slot` is in use in this generation.
-    fn is_live(&self, slot: u32, generation: u16) -> bool {
-        self.slots.get(slot as usize).is_some_and(|(now, value)| *now == generation && value.is_some())
-    }
-
-    fn remove(&mut self, slot: u32) -> T {
-        let (generation, value) = &mut self.slots[slot as usize];
-        *generation = generation.wrapping_add(1);
-        self.free.push(slot);
-        match value.take() {
-            Some(value) => value,
-            None => unreachable!("slot {slot} is freed once"),
-        }
-    }
-
-    fn used(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
 }
 
 /// Whom the housekeeper's answer is for.
@@ -164,12 +111,18 @@ pub struct UringFiles {
     ready: VecDeque<IoCompletion>,
     /// Entries in the ring whose completions will come.
     expected: usize,
-    files: Map<u32, Arc<SegmentFile>>,
+    /// Files used before. Weak, so that a discarded file gives its space back at once.
+    files: Map<u32, Weak<SegmentFile>>,
     parked: Map<u32, Vec<Parked>>,
-    /// Wakes the ring when the housekeeper has answered; a read of it is armed while it works.
-    wake: Arc<OwnedFd>,
-    wake_value: IoBuffer,
+    /// Wakes the ring when the housekeeper has answered; a read of it is armed while it works. A
+    /// pipe and not an eventfd: the ring's owner may wait on an eventfd registered with the ring,
+    /// and a kernel cannot signal one eventfd at once from inside the wake-up of another (seen on
+    /// Linux 6.18: the second such signal never came).
+    wake: Arc<PipeWriter>,
+    wake_reader: PipeReader,
+    wake_bytes: IoBuffer,
     wake_armed: bool,
+    wake_generation: u16,
     housework: usize,
     done_sender: Sender<HouseworkDone>,
     done: Receiver<HouseworkDone>,
@@ -188,7 +141,9 @@ impl UringFiles {
     /// # Errors
     /// When the process has no descriptor left.
     pub fn new(store: &FileStore, method: DurableMethod, tag: u8) -> Result<Self> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?;
+        let (wake_reader, wake) = std::io::pipe()?;
+        // A full pipe wakes its reader anyway; the housekeeper must never wait for one.
+        rustix::fs::fcntl_setfl(&wake, OFlags::NONBLOCK).map_err(std::io::Error::from)?;
         let (done_sender, done) = unbounded();
         Ok(UringFiles {
             store: store.clone(),
@@ -202,8 +157,10 @@ impl UringFiles {
             files: Map::default(),
             parked: Map::default(),
             wake: Arc::new(wake),
-            wake_value: IoBuffer::zeroed(8),
+            wake_reader,
+            wake_bytes: IoBuffer::zeroed(BLOCK_BYTES),
             wake_armed: false,
+            wake_generation: 0,
             housework: 0,
             done_sender,
             done,
@@ -264,15 +221,20 @@ impl UringFiles {
         let user_data = entry.user_data();
         let (slot, generation) = (user_data as u32, (user_data >> 32) as u16);
         if slot == WAKE_SLOT {
-            return self.housework_done();
+            return self.housework_done(generation);
         }
         if !self.operations.is_live(slot, generation) {
             return;
         }
-        self.expected -= 1;
+        let phase = (user_data >> 48) & 0xff;
         let operation = self.operations.get(slot);
-        operation.awaited -= 1;
-        match (user_data >> 48) & 0xff {
+        let bit = 1u8.checked_shl(phase as u32).unwrap_or(0);
+        if operation.awaited & bit == 0 {
+            return;
+        }
+        self.expected -= 1;
+        operation.awaited &= !bit;
+        match phase {
             PHASE_FLUSH => operation.flush = entry.result(),
             _ => operation.data = entry.result(),
         }
@@ -342,15 +304,15 @@ impl UringFiles {
     /// The file of `place`, from this handle's own table while it is valid.
     fn file(&mut self, place: Place) -> std::result::Result<Option<Arc<SegmentFile>>, DeviceError> {
         let Place::Segment(segment) = place else { return self.store.inner.lookup(place) };
-        if let Some(file) = self.files.get(&segment) {
-            if !file.is_discarded() {
-                return Ok(Some(file.clone()));
-            }
-            self.files.remove(&segment);
+        if let Some(file) = self.files.get(&segment).and_then(Weak::upgrade)
+            && !file.is_discarded()
+        {
+            return Ok(Some(file));
         }
         let file = self.store.inner.lookup(place)?;
-        if let Some(file) = &file {
-            self.files.insert(segment, file.clone());
+        match &file {
+            Some(file) => drop(self.files.insert(segment, Arc::downgrade(file))),
+            None => drop(self.files.remove(&segment)),
         }
         Ok(file)
     }
@@ -389,7 +351,8 @@ impl UringFiles {
             Some(buffer) => buffer[operation.start..].as_mut_ptr(),
             None => std::ptr::null_mut(),
         };
-        let chained = operation.action == Action::WriteDurable && self.method == DurableMethod::WriteThenFlush;
+        let chained =
+            operation.action == Action::WriteDurable && self.method == DurableMethod::WriteThenFlush;
         let first = match operation.action {
             Action::Flush { .. } => flush(),
             Action::Read => opcode::Read::new(descriptor, address, len).offset(offset).build(),
@@ -405,7 +368,11 @@ impl UringFiles {
             _ if chained => first.user_data(user_data | PHASE_DATA << 48).flags(Flags::IO_LINK),
             _ => first.user_data(user_data | PHASE_DATA << 48),
         };
-        operation.awaited = if chained { 2 } else { 1 };
+        operation.awaited = match operation.action {
+            Action::Flush { .. } => 1 << PHASE_FLUSH,
+            _ if chained => 1 << PHASE_DATA | 1 << PHASE_FLUSH,
+            _ => 1 << PHASE_DATA,
+        };
         let linked = chained.then(flush);
         self.pending.push_back(Pending { first, linked });
     }
@@ -464,7 +431,11 @@ impl UringFiles {
                 operation.tries += 1;
             }
             if operation.tries >= TRIES || (done == 0 && operation.action == Action::Read) {
-                return Err(operation.file.error(libc::EIO, "do more than a part of the transfer of", offset));
+                return Err(operation.file.error(
+                    libc::EIO,
+                    "do more than a part of the transfer of",
+                    offset,
+                ));
             }
             // Direct transfers go on at whole blocks; the bytes of a broken block are done again.
             let whole = done - done % BLOCK_BYTES;
@@ -520,7 +491,7 @@ impl UringFiles {
             // Nobody listens any more when the handle is gone.
             let _ = sender.send((asker, result));
             if let Some(wake) = wake.upgrade() {
-                let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+                let _ = rustix::io::write(&*wake, &[1]);
             }
         });
         self.housework += 1;
@@ -533,17 +504,21 @@ impl UringFiles {
         if self.wake_armed || self.housework == 0 {
             return;
         }
-        let address = self.wake_value.as_mut_ptr();
-        let entry = opcode::Read::new(Fd(self.wake.as_raw_fd()), address, 8).build();
-        let entry = entry.user_data(self.tag | u64::from(WAKE_SLOT));
+        let (address, len) = (self.wake_bytes.as_mut_ptr(), self.wake_bytes.len() as u32);
+        // Pipes have no position; all ones mean the current one.
+        let entry =
+            opcode::Read::new(Fd(self.wake_reader.as_raw_fd()), address, len).offset(u64::MAX).build();
+        let generation = u64::from(self.wake_generation);
+        let entry = entry.user_data(self.tag | generation << 32 | u64::from(WAKE_SLOT));
         self.pending.push_back(Pending { first: entry, linked: None });
         self.wake_armed = true;
     }
 
-    fn housework_done(&mut self) {
-        if !self.wake_armed {
+    fn housework_done(&mut self, generation: u16) {
+        if !self.wake_armed || generation != self.wake_generation {
             return;
         }
+        self.wake_generation = self.wake_generation.wrapping_add(1);
         self.expected -= 1;
         self.wake_armed = false;
         while let Ok((asker, result)) = self.done.try_recv() {
@@ -581,7 +556,7 @@ impl Drop for UringFiles {
             // The kernel may still write to these buffers (invariant 1): better lost than reused.
             std::mem::forget(std::mem::replace(&mut self.requests, Slots::new()));
             std::mem::forget(std::mem::replace(&mut self.operations, Slots::new()));
-            std::mem::forget(std::mem::replace(&mut self.wake_value, IoBuffer::zeroed(8)));
+            std::mem::forget(std::mem::replace(&mut self.wake_bytes, IoBuffer::zeroed(1)));
         }
     }
 }

@@ -175,11 +175,15 @@ impl UringDevice {
         }
     }
 
-    /// Resets the wake descriptor, before completions are looked for, so that none goes unseen.
-    fn reset_wake(&self) {
-        if let Some(wake) = self.wake.get() {
-            // An empty descriptor answers EAGAIN, which is what is wanted.
-            let _ = rustix::io::read(wake, &mut [0u8; 8]);
+    /// Resets the wake descriptor. What it told of until now must be in the completion queue
+    /// afterwards: the kernel signals only the first of several pieces of deferred work, and would
+    /// not signal those again that are left undone.
+    fn reset_wake(&mut self) {
+        let Some(wake) = self.wake.get() else { return };
+        // An empty descriptor answers EAGAIN, which is what is wanted.
+        let _ = rustix::io::read(wake, &mut [0u8; 8]);
+        while self.ring.submission().taskrun() {
+            self.enter(0);
         }
     }
 }

@@ -215,7 +215,16 @@ impl Loops {
         let start = self.device.geometry().segment_offset(0);
         let (len, budget_us) = (self.written, self.share_us);
         let request_bytes = 4096;
-        self.load(Load { kind, start, len, request_bytes, random: true, depth, budget_us, most_requests: u64::MAX })
+        self.load(Load {
+            kind,
+            start,
+            len,
+            request_bytes,
+            random: true,
+            depth,
+            budget_us,
+            most_requests: u64::MAX,
+        })
     }
 
     fn read_in_order(&mut self) -> Result<f64> {
@@ -262,7 +271,9 @@ fn advise(report: &mut DirectoryReport, uring_refusal: Option<&str>) {
         _ => {}
     }
     if report.facts.physical_block_bytes.is_some_and(|bytes| bytes > 4096) {
-        advice.push("physical blocks are larger than 4 KiB: small durable writes are read-modify-write".to_string());
+        advice.push(
+            "physical blocks are larger than 4 KiB: small durable writes are read-modify-write".to_string(),
+        );
     }
     if report.free_bytes < report.total_bytes / 20 {
         advice.push(format!("only {} are free: a store needs room to clean", format_size(report.free_bytes)));

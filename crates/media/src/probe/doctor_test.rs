@@ -4,7 +4,11 @@ use super::*;
 fn a_short_examination_measures_everything_and_leaves_nothing_behind() {
     let directory = std::env::temp_dir().join(format!("tierstone-doctor-test-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("the directory is made");
-    let settings = DoctorSettings { budget_ms: 100, file_bytes: 8 << 20, ..DoctorSettings::new(vec![directory.clone()]) };
+    let settings = DoctorSettings {
+        budget_ms: 100,
+        file_bytes: 8 << 20,
+        ..DoctorSettings::new(vec![directory.clone()])
+    };
     let report = examine(&settings);
     let left = std::fs::read_dir(&directory).expect("it lists").count();
     std::fs::remove_dir_all(&directory).expect("the directory goes");
@@ -26,7 +30,11 @@ fn a_short_examination_measures_everything_and_leaves_nothing_behind() {
 fn a_directory_that_cannot_be_measured_is_reported_and_not_fatal() {
     let report = examine(&DoctorSettings::new(vec!["/no/such/directory".into()]));
     assert!(report.directories[0].measured.is_none());
-    assert!(report.directories[0].advice[0].starts_with("measuring failed"), "{:?}", report.directories[0].advice);
+    assert!(
+        report.directories[0].advice[0].starts_with("measuring failed"),
+        "{:?}",
+        report.directories[0].advice
+    );
 }
 
 #[test]
@@ -48,7 +56,9 @@ fn findings_turn_into_advice() {
     };
     advise(&mut report, Some("forbidden"));
     let all = report.advice.join("\n");
-    for word in ["io_uring (forbidden)", "turning disk", "volatile write cache", "larger than 4 KiB", "only 1 B"] {
+    for word in
+        ["io_uring (forbidden)", "turning disk", "volatile write cache", "larger than 4 KiB", "only 1 B"]
+    {
         assert!(all.contains(word), "{word} in {all}");
     }
 }

@@ -20,25 +20,32 @@ pub struct Rate {
     pub p99_us: u64,
 }
 
-/// A closed loop.
+/// A closed loop: each completion starts the next request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub struct Load {
     /// Read, Write or WriteDurable.
     pub kind: IoKind,
-    /// Where the loop works.
+    /// The first byte of where the loop works.
     pub start: u64,
+    /// How many bytes it works on; whole requests.
     pub len: u64,
+    /// Size of a request in bytes, whole blocks.
     pub request_bytes: usize,
     /// At random places, or one after the other from the start on and round again.
     pub random: bool,
+    /// Requests in flight at the same time, at least one.
     pub depth: u32,
-    /// The loop ends after this time, or after this many requests.
+    /// The loop ends after this time in microseconds,
     pub budget_us: u64,
+    /// or after this many requests.
     pub most_requests: u64,
 }
 
 /// Runs `load`. All requests are done when it returns.
-pub(super) fn run(
+///
+/// # Errors
+/// The first error of a request; the loop then ends when those in flight are done.
+pub fn run(
     device: &mut impl BlockDevice,
     clock: &impl Clock,
     random: &mut SeededRandom,

@@ -10,7 +10,7 @@
 pub mod doctor;
 pub mod durable;
 pub mod filesystem;
-mod load;
+pub mod load;
 pub mod profiles;
 mod scratch;
 pub mod system;

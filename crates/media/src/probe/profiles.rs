@@ -32,7 +32,8 @@ pub struct PublishedProfile {
 
 const PELLEY: &str = "Pelley, dissertation, University of Michigan 2014, table 2.1";
 const VASUDEVAN: &str = "Vasudevan, dissertation, CMU-CS-11-131, 2011";
-const BHATTACHARJEE: &str = "Bhattacharjee et al., Enhancing Recovery Using an SSD Buffer Pool Extension, DaMoN 2011";
+const BHATTACHARJEE: &str =
+    "Bhattacharjee et al., Enhancing Recovery Using an SSD Buffer Pool Extension, DaMoN 2011";
 const SNYDER: &str = "Snyder et al., QMD, DaMoN 2011, simulator defaults";
 const LERSCH: &str = "Lersch, dissertation, TU Dresden 2020, device characterisation";
 

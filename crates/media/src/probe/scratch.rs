@@ -22,9 +22,8 @@ impl Scratch {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!("tierstone-probe-{}-{number}", std::process::id()));
         // The directory itself is not made: a measurement of a missing place is a mistake.
-        std::fs::create_dir(&path).map_err(|error| {
-            Error::from(error).context(&format!("cannot make {}", path.display()))
-        })?;
+        std::fs::create_dir(&path)
+            .map_err(|error| Error::from(error).context(&format!("cannot make {}", path.display())))?;
         let settings = FileStoreSettings {
             segment_bytes,
             segment_limit,

@@ -347,11 +347,42 @@ struct Conforming {
     loses_power: bool,
 }
 
-impl crate::conformance::ConformanceMedium for Conforming {
-    type Device = SimDevice;
+/// The driver's part under `CompletionOrder::Timed`: time goes on while the caller polls.
+struct TimeGoesOn(SimDevice);
 
-    fn device(&mut self) -> SimDevice {
-        self.medium.device()
+impl BlockDevice for TimeGoesOn {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.0.guarantee()
+    }
+
+    fn durable_write_scope(&self) -> crate::DurableWriteScope {
+        self.0.durable_write_scope()
+    }
+
+    fn submit(&mut self, requests: &mut Vec<IoRequest>) {
+        self.0.submit(requests);
+    }
+
+    fn complete(&mut self, wait: Wait, completions: &mut Vec<IoCompletion>) -> usize {
+        let medium = self.0.medium();
+        medium.advance_to(medium.now_us() + 1);
+        self.0.complete(wait, completions)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+}
+
+impl crate::conformance::ConformanceMedium for Conforming {
+    type Device = TimeGoesOn;
+
+    fn device(&mut self) -> TimeGoesOn {
+        TimeGoesOn(self.medium.device())
     }
 
     fn reopen(&mut self) {

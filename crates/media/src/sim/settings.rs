@@ -77,7 +77,8 @@ pub enum CompletionOrder {
     /// nothing do not occur.
     Chosen,
     /// By simulated time. A poll completes what is due at [`super::SimMedium::now_us`]; waiting
-    /// moves the time forward.
+    /// moves the time forward. Polling does not, so whoever polls in a loop also calls
+    /// [`super::SimMedium::advance_to`].
     Timed,
 }
 

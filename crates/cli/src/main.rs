@@ -1,0 +1,56 @@
+//! The `tierstone` program: a server for Redis clients, and the tools around its store.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 the store is damaged, 4 the device
+//! failed.
+
+mod complete;
+mod doctor;
+mod output;
+mod serve;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use tierstone_base::{Error, ErrorKind};
+
+/// A durable data store for flash that Redis clients speak to.
+#[derive(Debug, Parser)]
+#[command(name = "tierstone", version, about, propagate_version = true, arg_required_else_help = true)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve Redis clients: every acknowledged write is durable
+    Server(Box<serve::ServerArgs>),
+    /// Examine directories: what their devices guarantee, how quick they are, what to change
+    Doctor(doctor::DoctorArgs),
+    /// Print a completion script for a shell
+    Completions(complete::CompletionArgs),
+}
+
+fn main() -> ExitCode {
+    let program = Program::parse();
+    let result = match program.command {
+        Command::Server(args) => serve::run(*args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Completions(args) => complete::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tierstone: {error}");
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn exit_code(error: &Error) -> u8 {
+    match error.kind() {
+        ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::Busy => 2,
+        ErrorKind::Corrupt | ErrorKind::Incompatible => 3,
+        ErrorKind::DeviceFailed | ErrorKind::NoSpace => 4,
+        ErrorKind::Retry | ErrorKind::NoMemory => 1,
+    }
+}

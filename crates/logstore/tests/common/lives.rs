@@ -1,0 +1,481 @@
+//! Runs log stores through their lives on one simulated medium: work, loss of power at any point,
+//! recovery, check, work again. Scenarios are functions over a [`World`].
+
+use super::geometry;
+use std::collections::{BTreeMap, BTreeSet};
+use tierstone_base::{ErrorKind, KeyHasher, KeyspaceId, Now, SeededRandom, Seq};
+use tierstone_crash::{Choices, DurableOrder, ExploreSettings, Mutations, Oracle, Report, Violation, explore};
+use tierstone_engine::harness::Harness;
+use tierstone_engine::{Engine, Write, WriteKind};
+use tierstone_logstore::{LogShard, OpenSettings, ShardSettings, open};
+use tierstone_media::sim::{CutPoints, Fault, PowerCut, SimDevice, SimMedium, SimSettings};
+use tierstone_media::{DurableWriteScope, Wait};
+
+/// The keyspace of every key here.
+pub const KEYSPACE: KeyspaceId = KeyspaceId(1);
+/// Keys from here on expire; the oracle does not know them.
+const EXPIRING: u32 = 1_000_000;
+
+/// What a value is: which write made it, and how long it is. The bytes follow from both.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    pub write: u32,
+    pub len: u32,
+}
+
+impl std::fmt::Debug for Stamp {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "w{}({})", self.write, self.len)
+    }
+}
+
+impl Stamp {
+    fn bytes(self) -> Vec<u8> {
+        let mut bytes = self.write.to_le_bytes().to_vec();
+        bytes.extend((0..self.len).map(|at| (self.write as u8).wrapping_mul(37) ^ (at as u8) ^ (at >> 8) as u8));
+        bytes.truncate((self.len as usize).max(4));
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<Stamp, Violation> {
+        let write = bytes.first_chunk().map(|first| u32::from_le_bytes(*first));
+        let stamp = Stamp { write: write.unwrap_or(0), len: bytes.len() as u32 };
+        Violation::unless(stamp.bytes() == bytes, || format!("a value of {} bytes is not whole", bytes.len()))?;
+        Ok(stamp)
+    }
+}
+
+/// What a scenario needs besides its work. Plain data.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub open: OpenSettings,
+    pub sim: SimSettings,
+    /// Shards of each life, in turn.
+    pub shards: Vec<u16>,
+    /// Of lives, the part in percent after which the process is killed instead of the power cut.
+    pub kill_percent: u64,
+}
+
+impl Plan {
+    /// Small segments, one shard, everything open that exploring asks about.
+    pub fn new(segment_bytes: u64, segments: u32) -> Plan {
+        let open = OpenSettings {
+            shard: ShardSettings {
+                memory_bytes: 64 << 10,
+                group_bytes_max: 8 << 10,
+                overlap_bytes: 16 << 10,
+                clean_step_bytes: 8 << 10,
+                reserved_segments: 2,
+                clean_below_free_fraction: 0.3,
+                ..ShardSettings::default()
+            },
+            keyspaces: super::keyspaces(),
+            seed: 7,
+            ..OpenSettings::default()
+        };
+        let sim = SimSettings {
+            cut_limit: 2,
+            end_cuts: 1,
+            trace_limit_lines: 24,
+            power_cut: PowerCut::Anywhere { points: CutPoints::Every, one_in: 80 },
+            ..SimSettings::exploring(geometry(segment_bytes, segments))
+        };
+        Plan { open, sim, shards: vec![1], kill_percent: 0 }
+    }
+
+    /// The same with power lost once in `one_in` events.
+    pub fn cut_one_in(mut self, one_in: u64) -> Plan {
+        self.sim.power_cut = PowerCut::Anywhere { points: CutPoints::Every, one_in };
+        self
+    }
+
+    pub fn groups_in_flight(mut self, count: usize) -> Plan {
+        self.open.shard.groups_in_flight_max = count;
+        self
+    }
+
+    pub fn scope(mut self, scope: DurableWriteScope) -> Plan {
+        self.sim.durable_write_scope = scope;
+        self
+    }
+
+    pub fn mutated(mut self, mutations: &Mutations) -> Plan {
+        self.open.mutations = mutations.clone();
+        self
+    }
+
+    /// Explores `work` under this plan.
+    pub fn explore(&self, settings: ExploreSettings, work: Work<'_>) -> Report {
+        explore(settings, |choices| self.run(choices, &[], work))
+    }
+
+    /// One run of `work`.
+    pub fn run(&self, choices: &Choices, faults: &[Fault], work: Work<'_>) -> Result<(), Violation> {
+        let medium = SimMedium::new(self.sim.clone(), choices);
+        faults.iter().for_each(|fault| medium.inject(fault.clone()));
+        self.run_on(&medium, choices, work)
+    }
+
+    /// One run of `work` on `medium`.
+    pub fn run_on(&self, medium: &SimMedium, choices: &Choices, work: Work<'_>) -> Result<(), Violation> {
+        let one_shard = self.shards.iter().all(|&shards| shards == 1);
+        let order = if one_shard { DurableOrder::Prefix } else { DurableOrder::Any };
+        let mut history = History {
+            oracle: Oracle::new(order),
+            expiring: BTreeMap::new(),
+            writes: 0,
+            now: Now { monotonic_us: 1_000, wall_ms: 1_700_000_000_000 },
+            opened: 0,
+        };
+        medium.run_lives(|device, life| {
+            let mut device = device;
+            loop {
+                let mut world = World::open(self, medium, device, &mut history)?;
+                world.check()?;
+                work(&mut world, life, choices)?;
+                let killed = self.kill_percent > 0 && choices.rarely(100 / self.kill_percent, "process killed");
+                if !killed || medium.power_is_off() {
+                    return Ok(());
+                }
+                drop(world);
+                device = medium.kill_process();
+            }
+        })
+    }
+}
+
+/// What a scenario does in each life, after recovery has been checked.
+pub type Work<'a> = &'a dyn Fn(&mut World<'_>, u32, &Choices) -> Result<(), Violation>;
+
+/// What is known about the store over all lives.
+struct History {
+    oracle: Oracle<u32, Stamp>,
+    /// Keys that expire: when, and whether the write that says so is acknowledged.
+    expiring: BTreeMap<u32, (u64, bool)>,
+    writes: u32,
+    now: Now,
+    /// Openings so far.
+    opened: usize,
+}
+
+/// A write that has not been acknowledged.
+struct Pending {
+    shard: usize,
+    seq: Seq,
+    what: PendingWhat,
+}
+
+enum PendingWhat {
+    Batch(u64),
+    Expiring(u32),
+}
+
+/// One life of a store, with all its shards.
+pub struct World<'a> {
+    pub shards: Vec<Harness<LogShard, SimDevice>>,
+    pub medium: &'a SimMedium,
+    history: &'a mut History,
+    hasher: KeyHasher,
+    pending: Vec<Pending>,
+}
+
+pub fn key_bytes(key: u32) -> Vec<u8> {
+    format!("k{key}").into_bytes()
+}
+
+impl<'a> World<'a> {
+    fn open(
+        plan: &Plan,
+        medium: &'a SimMedium,
+        mut device: SimDevice,
+        history: &'a mut History,
+    ) -> Result<World<'a>, Violation> {
+        let mut settings = plan.open.clone();
+        settings.shard_count = plan.shards[history.opened % plan.shards.len()];
+        history.opened += 1;
+        let opened = open(&mut device, &settings)?;
+        let mut damaged = opened.report.damaged_segments.clone();
+        let hasher = opened.hasher;
+        let mut shards = Vec::new();
+        for plan in opened.plans {
+            let mut device = medium.device();
+            let (shard, report) = plan.build(&mut device)?;
+            damaged.extend(report.damaged_segments);
+            let mut harness = Harness::new(shard, device, hasher);
+            harness.now = history.now;
+            shards.push(harness);
+        }
+        Violation::unless(damaged.is_empty(), || format!("recovery calls segments {damaged:?} damaged"))?;
+        Ok(World { shards, medium, history, hasher, pending: Vec::new() })
+    }
+
+    pub fn shard_of(&self, key: u32) -> usize {
+        usize::from(self.hasher.position(&key_bytes(key)).shard(self.shards.len() as u16))
+    }
+
+    /// Everything that the store holds is what the history allows; afterwards it is the history.
+    pub fn check(&mut self) -> Result<(), Violation> {
+        let observed = self.contents()?;
+        self.history.oracle.check_contents(&observed)?;
+        self.history.oracle.settle(observed);
+        Ok(())
+    }
+
+    /// What the store holds by scan and by get, without what expires.
+    pub fn contents(&mut self) -> Result<BTreeMap<u32, Stamp>, Violation> {
+        let mut keys = BTreeSet::new();
+        let shard_count = self.shards.len() as u16;
+        for (number, harness) in self.shards.iter_mut().enumerate() {
+            let entries = harness.scan_all(KEYSPACE, 5)?;
+            for entry in entries {
+                let text = String::from_utf8_lossy(&entry.key).into_owned();
+                let Some(key) = text.strip_prefix('k').and_then(|digits| digits.parse().ok()) else {
+                    return Err(Violation::new(format!("the scan gives a key that nobody wrote: {text}")));
+                };
+                let shard = usize::from(self.hasher.position(&entry.key).shard(shard_count));
+                Violation::unless(shard == number, || format!("key {key} of shard {shard} is in shard {number}"))?;
+                keys.insert(key);
+            }
+        }
+        let mut contents = BTreeMap::new();
+        let known: Vec<u32> = self.history.oracle.keys().into_iter().copied().collect();
+        let all: BTreeSet<u32> = keys.iter().copied().chain(known).filter(|&key| key < EXPIRING).collect();
+        for key in all {
+            let value = self.get(key)?;
+            Violation::unless(value.is_some() == keys.contains(&key), || {
+                format!("get of key {key} gives {value:?}, the scan says {}", keys.contains(&key))
+            })?;
+            if let Some(value) = value {
+                contents.insert(key, value);
+            }
+        }
+        let wall_ms = self.history.now.wall_ms;
+        for (key, (expiry_ms, acknowledged)) in self.history.expiring.clone() {
+            if acknowledged && expiry_ms <= wall_ms {
+                let value = self.get(key)?;
+                Violation::unless(value.is_none(), || format!("key {key} expired and holds {value:?}"))?;
+            }
+        }
+        Ok(contents)
+    }
+
+    pub fn get(&mut self, key: u32) -> Result<Option<Stamp>, Violation> {
+        let shard = self.shard_of(key);
+        let found = self.shards[shard].get(KEYSPACE, &key_bytes(key))?;
+        found.map(|(_, value)| Stamp::read(&value)).transpose()
+    }
+
+    /// One batch; `None` deletes. All keys must be of one shard. False when the store refused it for
+    /// want of space.
+    pub fn write(&mut self, changes: &[(u32, Option<u32>)]) -> Result<bool, Violation> {
+        let shard = self.shard_of(changes[0].0);
+        let here: Vec<_> = changes.iter().filter(|(key, _)| self.shard_of(*key) == shard).collect();
+        let mut stamps = Vec::new();
+        for &&(key, len) in &here {
+            self.history.writes += 1;
+            stamps.push((key, len.map(|len| Stamp { write: self.history.writes, len: len.max(4) })));
+        }
+        let changes = stamps;
+        let batch = self.history.oracle.submit(changes.iter().copied());
+        let written = self.write_stamps(shard, &changes, 0)?;
+        match written {
+            Some(seq) => self.pending.push(Pending { shard, seq, what: PendingWhat::Batch(batch) }),
+            None => self.history.oracle.refuse(batch),
+        }
+        self.acknowledge();
+        Ok(written.is_some())
+    }
+
+    pub fn put(&mut self, key: u32, len: u32) -> Result<bool, Violation> {
+        self.write(&[(key, Some(len))])
+    }
+
+    pub fn delete(&mut self, key: u32) -> Result<bool, Violation> {
+        self.write(&[(key, None)])
+    }
+
+    /// A key gets a value without expiry, then, in a later write, one that expires soon.
+    pub fn put_expiring(&mut self, number: u32, len: u32, in_ms: u64) -> Result<(), Violation> {
+        let key = EXPIRING + number;
+        if self.history.expiring.contains_key(&key) {
+            return Ok(());
+        }
+        let shard = self.shard_of(key);
+        for expiry_ms in [0, self.history.now.wall_ms + in_ms] {
+            self.history.writes += 1;
+            let stamp = Stamp { write: self.history.writes, len };
+            let Some(seq) = self.write_stamps(shard, &[(key, Some(stamp))], expiry_ms)? else { return Ok(()) };
+            if expiry_ms > 0 {
+                self.history.expiring.insert(key, (expiry_ms, false));
+                self.pending.push(Pending { shard, seq, what: PendingWhat::Expiring(key) });
+            }
+        }
+        Ok(())
+    }
+
+    fn write_stamps(
+        &mut self,
+        shard: usize,
+        changes: &[(u32, Option<Stamp>)],
+        expiry_ms: u64,
+    ) -> Result<Option<Seq>, Violation> {
+        let keys: Vec<Vec<u8>> = changes.iter().map(|(key, _)| key_bytes(*key)).collect();
+        let values: Vec<Option<Vec<u8>>> = changes.iter().map(|(_, stamp)| stamp.map(Stamp::bytes)).collect();
+        let harness = &mut self.shards[shard];
+        let writes: Vec<Write<'_>> = keys
+            .iter()
+            .zip(&values)
+            .map(|(key, value)| Write {
+                key: harness.key(KEYSPACE, key),
+                kind: match value {
+                    Some(value) => WriteKind::Put { value, expiry_ms, kind: Default::default() },
+                    None => WriteKind::Delete,
+                },
+            })
+            .collect();
+        match harness.write(&writes) {
+            Ok(seq) => Ok(Some(seq)),
+            Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::NoMemory) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// One turn of each shard's driver, without waiting.
+    pub fn poll(&mut self) {
+        for harness in &mut self.shards {
+            harness.turn(Wait::Poll);
+        }
+        self.acknowledge();
+    }
+
+    /// Turns until nothing is left to do, or `turns` are used up.
+    pub fn settle(&mut self, turns: u32) {
+        for harness in &mut self.shards {
+            harness.settle(turns);
+        }
+        self.acknowledge();
+    }
+
+    pub fn sync(&mut self) -> Result<(), Violation> {
+        for harness in &mut self.shards {
+            harness.sync()?;
+        }
+        self.acknowledge();
+        Violation::unless(self.pending.is_empty(), || "a write is not acknowledged after a sync".into())
+    }
+
+    /// Moves the wall clock.
+    pub fn advance(&mut self, milliseconds: u64) {
+        self.history.now.wall_ms += milliseconds;
+        for harness in &mut self.shards {
+            harness.now.wall_ms = self.history.now.wall_ms;
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        let durable: Vec<Seq> = self.shards.iter().map(|harness| harness.engine.durable_seq()).collect();
+        let history = &mut *self.history;
+        self.pending.retain(|pending| {
+            if pending.seq > durable[pending.shard] {
+                return true;
+            }
+            match pending.what {
+                PendingWhat::Batch(batch) => history.oracle.acknowledge(batch),
+                PendingWhat::Expiring(key) => {
+                    history.expiring.entry(key).and_modify(|(_, acknowledged)| *acknowledged = true);
+                }
+            }
+            false
+        });
+        history.now.monotonic_us =
+            self.shards.iter().map(|harness| harness.now.monotonic_us).fold(history.now.monotonic_us, u64::max);
+    }
+
+    /// The store still works: it takes a write, makes it durable and gives it back.
+    pub fn prove_alive(&mut self) -> Result<(), Violation> {
+        if self.put(77, 100)? {
+            self.sync()?;
+            let expected = self.history.oracle.latest().get(&77).copied();
+            let found = self.get(77)?;
+            Violation::unless(found == expected, || format!("read {found:?} where {expected:?} was written"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Random work. Plain data; parts are in percent.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    pub operations: u64,
+    pub keys: u64,
+    pub value_bytes_max: u64,
+    pub batches: u64,
+    pub batch_len_max: u64,
+    pub deletes: u64,
+    pub syncs: u64,
+    pub expiring: u64,
+    /// One of so many operations is a settling of everything, so that cleaning gets on.
+    pub settle_one_in: u64,
+}
+
+impl Default for Mix {
+    fn default() -> Self {
+        Mix {
+            operations: 40,
+            keys: 12,
+            value_bytes_max: 1500,
+            batches: 0,
+            batch_len_max: 6,
+            deletes: 20,
+            syncs: 10,
+            expiring: 0,
+            settle_one_in: 0,
+        }
+    }
+}
+
+impl Mix {
+    /// Does the work, then shows that the store is alive.
+    pub fn work(self, world: &mut World<'_>, life: u32, choices: &Choices) -> Result<(), Violation> {
+        let mut random = SeededRandom::new(choices.choose_seed("work"));
+        let operations = if life == 0 { self.operations } else { self.operations / 3 };
+        for _ in 0..operations {
+            self.operation(world, &mut random)?;
+        }
+        if life > 0 || random.chance(0.5) { world.prove_alive() } else { Ok(()) }
+    }
+
+    fn operation(self, world: &mut World<'_>, random: &mut SeededRandom) -> Result<(), Violation> {
+        let key = |random: &mut SeededRandom| random.below(self.keys) as u32;
+        let len = |random: &mut SeededRandom| 4 + random.below(self.value_bytes_max) as u32;
+        let change = |random: &mut SeededRandom| {
+            let value = (random.below(100) >= self.deletes).then(|| len(random));
+            (key(random), value)
+        };
+        if random.below(100) < self.expiring {
+            let number = random.below(400) as u32;
+            world.put_expiring(number, len(random), 1 + random.below(50))?;
+            world.advance(random.below(20));
+        } else if random.below(100) < self.batches {
+            let count = 2 + random.below(self.batch_len_max);
+            let changes: Vec<_> = (0..count).map(|_| change(random)).collect();
+            world.write(&changes)?;
+        } else {
+            world.write(&[change(random)])?;
+        }
+        if random.below(100) < self.syncs {
+            world.sync()?;
+        } else if random.chance(0.6) {
+            world.poll();
+        }
+        if self.settle_one_in > 0 && random.below(self.settle_one_in) == 0 {
+            world.settle(60);
+        }
+        Ok(())
+    }
+}
+
+/// Runs a test shall try: `default`, or what TIERSTONE_CRASH_RUNS says.
+pub fn runs(default: u64) -> u64 {
+    std::env::var("TIERSTONE_CRASH_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}

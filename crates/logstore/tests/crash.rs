@@ -1,0 +1,130 @@
+//! Crash exploration of the log store: whatever a loss of power leaves, in work, cleaning or
+//! recovery, what was acknowledged is there, the rest is all or nothing and in order, and the
+//! store goes on.
+//!
+//! `TIERSTONE_CRASH_RUNS` sets the runs of each sampled test, for nightly runs.
+#![expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
+
+mod common;
+
+use common::lives::{Mix, Plan, Work, World, runs};
+use tierstone_crash::{Choices, ExploreSettings, Violation};
+use tierstone_media::DurableWriteScope;
+use tierstone_media::sim::{CutPoints, PowerCut};
+
+/// Explores `work` sampled under both scopes of durable writes and one to three groups in flight.
+#[track_caller]
+fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, work: Work<'_>) {
+    let mut number = 0;
+    for scope in [DurableWriteScope::OwnSectors, DurableWriteScope::WholeDevice] {
+        for groups in 1..=3 {
+            number += 1;
+            let plan = plan.clone().scope(scope).groups_in_flight(groups);
+            let runs = runs(default_runs).div_ceil(6);
+            let report = plan.explore(ExploreSettings::random(seed + number, runs), work).assert_clean();
+            println!("{name}, {scope:?}, {groups} in flight: {report}");
+        }
+    }
+}
+
+#[test]
+fn puts_and_deletes_of_few_keys_survive_every_sampled_crash() {
+    let mix = Mix::default();
+    let plan = Plan::new(32 << 10, 12);
+    sampled("single", 100, 1_200, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn batches_over_groups_and_segments_are_all_or_nothing() {
+    let mix = Mix { batches: 60, value_bytes_max: 3_000, batch_len_max: 9, operations: 24, keys: 9, ..Mix::default() };
+    let plan = Plan::new(32 << 10, 16);
+    sampled("batches", 200, 1_200, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn cleaning_loses_nothing_and_brings_nothing_back() {
+    let mix = Mix {
+        operations: 160,
+        keys: 14,
+        value_bytes_max: 3_000,
+        batches: 10,
+        deletes: 30,
+        expiring: 8,
+        settle_one_in: 12,
+        ..Mix::default()
+    };
+    let plan = Plan::new(32 << 10, 9).cut_one_in(400);
+    sampled("cleaning", 300, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn recovery_cut_again_and_again_ends_the_same() {
+    let mix = Mix { operations: 20, batches: 30, ..Mix::default() };
+    let mut plan = Plan::new(32 << 10, 10).cut_one_in(40);
+    plan.sim.cut_limit = 4;
+    plan.sim.end_cuts = 2;
+    sampled("recovery", 400, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn any_number_of_shards_opens_the_store_after_a_crash() {
+    let mix = Mix { operations: 60, batches: 20, keys: 30, settle_one_in: 10, ..Mix::default() };
+    let mut plan = Plan::new(32 << 10, 30).cut_one_in(250);
+    plan.shards = vec![1, 3, 2, 1, 2];
+    plan.sim.end_cuts = 3;
+    sampled("shards", 500, 300, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn keys_with_equal_positions_survive_crashes_and_cleaning() {
+    let mix = Mix { operations: 120, keys: 8, value_bytes_max: 3_000, deletes: 35, settle_one_in: 12, ..Mix::default() };
+    let mut plan = Plan::new(32 << 10, 9).cut_one_in(300);
+    plan.open.weak_hash_bits = Some(1);
+    sampled("collisions", 600, 300, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn a_killed_process_and_a_loss_of_power_after_it_lose_nothing() {
+    let mix = Mix { operations: 20, batches: 20, ..Mix::default() };
+    let mut plan = Plan::new(32 << 10, 12);
+    plan.kill_percent = 50;
+    sampled("kill", 700, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+/// Three puts, one overwritten, a delete: every order of completion and every cut, within two
+/// answers other than the quiet ones.
+fn few_writes(world: &mut World<'_>, life: u32, _: &Choices) -> Result<(), Violation> {
+    if life > 0 {
+        return world.prove_alive();
+    }
+    world.put(1, 40)?;
+    world.put(2, 40)?;
+    world.poll();
+    world.put(1, 600)?;
+    world.poll();
+    world.write(&[(3, Some(30)), (2, None)])?;
+    world.sync()
+}
+
+#[test]
+fn all_crashes_of_a_few_writes_are_survived() {
+    for scope in [DurableWriteScope::OwnSectors, DurableWriteScope::WholeDevice] {
+        let mut plan = Plan::new(32 << 10, 4).scope(scope).groups_in_flight(2);
+        plan.sim.power_cut = PowerCut::Anywhere { points: CutPoints::BeforeDurable, one_in: 1 };
+        let settings = ExploreSettings::bounded(3).with_max_runs(runs(4_000));
+        let report = plan.explore(settings, &few_writes).assert_clean();
+        println!("few writes, {scope:?}: {report}");
+    }
+}
+#[test]
+fn dbg() {
+    let mix = Mix { operations: 20, batches: 30, ..Mix::default() };
+    let mut plan = Plan::new(32 << 10, 10).cut_one_in(40);
+    plan.sim.cut_limit = 4;
+    plan.sim.end_cuts = 2;
+    let plan = plan.scope(DurableWriteScope::WholeDevice).groups_in_flight(1);
+    let path = "sampled: 0*7 3741312856 0*19 1 0*48 1 0*60 2 0*12 2550159172 0*92 1 0*76 2974088467 0*5 1";
+    let r = tierstone_crash::replay(&path.parse().unwrap(), |choices| { let r = plan.run(choices, &[], &|w,l,c| mix.work(w,l,c)); 
+      r });
+    panic!("{}", r.unwrap_err());
+}

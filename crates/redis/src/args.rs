@@ -1,0 +1,95 @@
+//! The arguments of one request, borrowed from wherever they lie.
+
+use tierstone_wire::resp::Request;
+
+/// The arguments of one request, the command's name first. Cheap to copy.
+#[derive(Clone, Copy, Debug)]
+pub enum Args<'a> {
+    /// In the input buffer of a connection.
+    Request(Request<'a>),
+    /// Kept while the command waits.
+    Owned(&'a OwnedArgs),
+    /// Anywhere.
+    Slices(&'a [&'a [u8]]),
+}
+
+impl<'a> Args<'a> {
+    /// How many there are, the command's name included.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Args::Request(request) => request.len(),
+            Args::Owned(owned) => owned.ends.len(),
+            Args::Slices(slices) => slices.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Argument `index`, if there is one.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
+        match self {
+            Args::Request(request) => request.get(index),
+            Args::Owned(owned) => owned.get(index),
+            Args::Slices(slices) => slices.get(index).copied(),
+        }
+    }
+
+    /// Argument `index`, or nothing beyond the last: for places whose arity has been checked.
+    #[inline]
+    pub fn at(&self, index: usize) -> &'a [u8] {
+        self.get(index).unwrap_or_default()
+    }
+
+    /// The arguments from `first` on.
+    pub fn from(&self, first: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        let args = *self;
+        (first..self.len().max(first)).map(move |index| args.at(index))
+    }
+
+    /// A copy of its own.
+    pub fn to_owned(&self) -> OwnedArgs {
+        self.from(0).collect()
+    }
+}
+
+/// Arguments that outlive the buffer they came in: one allocation for the bytes, one for the ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnedArgs {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl OwnedArgs {
+    /// Argument `index`, if there is one.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)?;
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        self.bytes.get(start..end)
+    }
+
+    /// These arguments, borrowed.
+    pub fn args(&self) -> Args<'_> {
+        Args::Owned(self)
+    }
+
+    /// Bytes that they take.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len() + self.ends.len() * size_of::<usize>()
+    }
+}
+
+impl<'a> FromIterator<&'a [u8]> for OwnedArgs {
+    fn from_iter<I: IntoIterator<Item = &'a [u8]>>(arguments: I) -> Self {
+        let mut owned = OwnedArgs::default();
+        for argument in arguments {
+            owned.bytes.extend_from_slice(argument);
+            owned.ends.push(owned.bytes.len());
+        }
+        owned
+    }
+}

@@ -1,0 +1,333 @@
+//! `CLIENT` and its subcommands.
+
+use crate::commands::connection::{is_plain_name, set_name};
+use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, fail, fail_with};
+use crate::control::{Control, Flow, Output, Pause};
+use crate::number;
+use crate::session::{ChannelKind, ConnectionId, ReplyMode, Session};
+use tierstone_base::Now;
+use tierstone_wire::resp::Version;
+
+pub(crate) fn id(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    control.reply.integer(control.connection as i64);
+    Ok(Flow::Done)
+}
+
+pub(crate) fn getname(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let name = std::mem::take(&mut control.session().name);
+    if name.is_empty() {
+        control.reply.null();
+    } else {
+        control.reply.bulk(&name);
+    }
+    control.session().name = name;
+    Ok(Flow::Done)
+}
+
+pub(crate) fn setname(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    set_name(control, control.args.at(2))?;
+    control.reply.ok();
+    Ok(Flow::Done)
+}
+
+pub(crate) fn setinfo(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let (name, value) = (control.args.at(2), control.args.at(3));
+    let is_library_name = name.eq_ignore_ascii_case(b"LIB-NAME");
+    if !is_library_name && !name.eq_ignore_ascii_case(b"LIB-VER") {
+        let name = String::from_utf8_lossy(name);
+        return fail_with(format!("ERR Unrecognized option '{name}'"));
+    }
+    if !is_plain_name(value) {
+        return fail_with(format!(
+            "ERR {} cannot contain spaces, newlines or special characters.",
+            if is_library_name { "lib-name" } else { "lib-ver" }
+        ));
+    }
+    let session = control.session();
+    *(if is_library_name { &mut session.library_name } else { &mut session.library_version }) = value.to_vec();
+    control.reply.ok();
+    Ok(Flow::Done)
+}
+
+pub(crate) fn getredir(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    control.reply.integer(-1);
+    Ok(Flow::Done)
+}
+
+pub(crate) fn trackinginfo(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    control.reply.map(3);
+    control.reply.bulk(b"flags");
+    control.reply.set(1);
+    control.reply.bulk(b"off");
+    control.reply.bulk(b"redirect");
+    control.reply.integer(-1);
+    control.reply.bulk(b"prefixes");
+    control.reply.array(0);
+    Ok(Flow::Done)
+}
+
+/// One line of `CLIENT LIST`.
+fn describe(session: &Session, now: Now) -> String {
+    let count = |kind: ChannelKind| session.channels.iter().filter(|(other, _)| *other == kind).count();
+    let seconds = |since: u64| now.monotonic_us.saturating_sub(since) / 1_000_000;
+    let mut flags = String::new();
+    for (flag, is_set) in [
+        ('P', !session.channels.is_empty()),
+        ('x', session.transaction.is_some()),
+        ('e', session.is_kept),
+        ('T', session.is_untouching),
+        ('c', session.is_closing),
+    ] {
+        if is_set {
+            flags.push(flag);
+        }
+    }
+    if flags.is_empty() {
+        flags.push('N');
+    }
+    let text = String::from_utf8_lossy;
+    format!(
+        "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} resp={} user=default cmd={} lib-name={} lib-ver={}",
+        session.id,
+        session.info.address,
+        session.info.local_address,
+        text(&session.name),
+        seconds(session.created_us),
+        seconds(session.used_us),
+        session.db,
+        count(ChannelKind::Channel),
+        count(ChannelKind::Pattern),
+        count(ChannelKind::Shard),
+        session.transaction.as_ref().map_or(-1, |queue| queue.commands.len() as i64),
+        u8::from(session.is_watching),
+        if session.version == Version::Resp3 { 3 } else { 2 },
+        session.last_command,
+        text(&session.library_name),
+        text(&session.library_version),
+    )
+}
+
+pub(crate) fn info(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let now = control.now;
+    let mut text = describe(control.session(), now);
+    text.push('\n');
+    control.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(Flow::Done)
+}
+
+/// Which connections `CLIENT LIST` and `CLIENT KILL` mean.
+#[derive(Debug, Default)]
+struct Filter<'a> {
+    ids: Option<Vec<i64>>,
+    kind: Option<&'a [u8]>,
+    address: Option<&'a [u8]>,
+    local_address: Option<&'a [u8]>,
+    user: Option<&'a [u8]>,
+    age_min_s: Option<i64>,
+    spares_self: bool,
+}
+
+impl Filter<'_> {
+    fn fits(&self, session: &Session, now: Now, own: ConnectionId) -> bool {
+        let kind: &[u8] = if session.channels.is_empty() { b"normal" } else { b"pubsub" };
+        let age_s = now.monotonic_us.saturating_sub(session.created_us) / 1_000_000;
+        self.ids.as_ref().is_none_or(|ids| ids.contains(&(session.id as i64)))
+            && self.kind.is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind))
+            && self.address.is_none_or(|wanted| wanted == session.info.address.as_bytes())
+            && self.local_address.is_none_or(|wanted| wanted == session.info.local_address.as_bytes())
+            && self.user.is_none_or(|wanted| wanted == b"default")
+            && self.age_min_s.is_none_or(|min| age_s as i64 >= min)
+            && !(self.spares_self && session.id == own)
+    }
+}
+
+/// The ids of the connections that fit, in order.
+fn select(control: &Control<'_>, filter: &Filter<'_>) -> Vec<ConnectionId> {
+    let own = control.connection;
+    let mut ids: Vec<ConnectionId> = control
+        .host
+        .sessions
+        .values()
+        .filter(|session| filter.fits(session, control.now, own))
+        .map(|session| session.id)
+        .collect();
+    ids.sort_unstable();
+    ids
+}
+
+fn client_type(text: &[u8]) -> Result<&[u8], Halt> {
+    let known: [&[u8]; 5] = [b"normal", b"master", b"replica", b"slave", b"pubsub"];
+    if known.iter().any(|kind| text.eq_ignore_ascii_case(kind)) {
+        return Ok(text);
+    }
+    fail_with(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(text)))
+}
+
+pub(crate) fn list(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let args = control.args;
+    let mut filter = Filter::default();
+    match (args.len(), args.get(2)) {
+        (2, _) => {}
+        (4, Some(option)) if option.eq_ignore_ascii_case(b"TYPE") => {
+            filter.kind = Some(client_type(args.at(3))?);
+        }
+        (4.., Some(option)) if option.eq_ignore_ascii_case(b"ID") => {
+            let mut ids = Vec::new();
+            for text in args.from(3) {
+                match number::integer(text) {
+                    Some(id) if id > 0 => ids.push(id),
+                    _ => return fail("ERR Invalid client ID"),
+                }
+            }
+            filter.ids = Some(ids);
+        }
+        _ => return fail(SYNTAX),
+    }
+    let mut text = String::new();
+    for id in select(control, &filter) {
+        if let Some(session) = control.host.sessions.get(&id) {
+            text.push_str(&describe(session, control.now));
+            text.push('\n');
+        }
+    }
+    control.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(Flow::Done)
+}
+
+pub(crate) fn kill(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let args = control.args;
+    let is_old_form = args.len() == 3;
+    let mut filter = Filter { spares_self: !is_old_form, ..Filter::default() };
+    if is_old_form {
+        filter.address = Some(args.at(2));
+    }
+    let mut index = 2;
+    while !is_old_form && index < args.len() {
+        let Some(value) = args.get(index + 1) else { return fail(SYNTAX) };
+        match args.at(index).to_ascii_uppercase().as_slice() {
+            b"ID" => match number::integer(value) {
+                Some(id) if id > 0 => filter.ids = Some(vec![id]),
+                _ => return fail("ERR client-id should be greater than 0"),
+            },
+            b"TYPE" => filter.kind = Some(client_type(value)?),
+            b"ADDR" => filter.address = Some(value),
+            b"LADDR" => filter.local_address = Some(value),
+            b"USER" if value == b"default" => filter.user = Some(value),
+            b"USER" => {
+                return fail_with(format!("ERR No such user '{}'", String::from_utf8_lossy(value)));
+            }
+            b"SKIPME" => match value.to_ascii_lowercase().as_slice() {
+                b"yes" => filter.spares_self = true,
+                b"no" => filter.spares_self = false,
+                _ => return fail(SYNTAX),
+            },
+            b"MAXAGE" => match number::integer(value) {
+                Some(age) if age >= 0 => filter.age_min_s = Some(age),
+                _ => return fail("ERR maxage is not an integer or out of range"),
+            },
+            _ => return fail(SYNTAX),
+        }
+        index += 2;
+    }
+    let mut kills_self = false;
+    let ids = select(control, &filter);
+    for id in &ids {
+        if *id == control.connection {
+            kills_self = true;
+        } else {
+            if let Some(session) = control.host.sessions.get_mut(id) {
+                session.is_closing = true;
+            }
+            control.host.outputs.push(Output::Close { connection: *id });
+        }
+    }
+    match (is_old_form, ids.len()) {
+        (true, 0) => return fail("ERR No such client"),
+        (true, _) => control.reply.ok(),
+        (false, count) => control.reply.integer(count as i64),
+    }
+    Ok(if kills_self { Flow::Close } else { Flow::Done })
+}
+
+/// Argument 2 as `on` or `off`.
+fn on_or_off(control: &Control<'_>) -> Result<bool, Halt> {
+    match control.args.at(2).to_ascii_lowercase().as_slice() {
+        b"on" => Ok(true),
+        b"off" => Ok(false),
+        _ => fail(SYNTAX),
+    }
+}
+
+pub(crate) fn no_evict(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    control.session().is_kept = on_or_off(control)?;
+    control.reply.ok();
+    Ok(Flow::Done)
+}
+
+pub(crate) fn no_touch(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    control.session().is_untouching = on_or_off(control)?;
+    control.reply.ok();
+    Ok(Flow::Done)
+}
+
+pub(crate) fn reply(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let mode = match control.args.at(2).to_ascii_lowercase().as_slice() {
+        b"on" => ReplyMode::On,
+        b"off" => ReplyMode::Off,
+        b"skip" if control.session().reply_mode == ReplyMode::Off => ReplyMode::Off,
+        b"skip" => ReplyMode::SkipNext,
+        _ => return fail(SYNTAX),
+    };
+    control.session().reply_mode = mode;
+    if mode == ReplyMode::On {
+        control.reply.ok();
+    }
+    Ok(Flow::Done)
+}
+
+pub(crate) fn pause(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let args = control.args;
+    let only_writes = match args.get(3) {
+        None => false,
+        Some(_) if args.len() > 4 => return fail(SYNTAX),
+        Some(mode) if mode.eq_ignore_ascii_case(b"WRITE") => true,
+        Some(mode) if mode.eq_ignore_ascii_case(b"ALL") => false,
+        Some(_) => return fail("ERR CLIENT PAUSE mode must be WRITE or ALL"),
+    };
+    let Some(timeout_ms) = number::integer(args.at(2)) else {
+        return fail("ERR timeout is not an integer or out of range");
+    };
+    let Ok(timeout_ms) = u64::try_from(timeout_ms) else { return fail("ERR timeout is negative") };
+    let until_us = control.now.monotonic_us.saturating_add(timeout_ms.saturating_mul(1_000));
+    // A second pause may only hold more back for longer.
+    control.host.pause = Some(match control.host.pause {
+        Some(pause) => Pause {
+            until_us: pause.until_us.max(until_us),
+            only_writes: pause.only_writes && only_writes,
+        },
+        None => Pause { until_us, only_writes },
+    });
+    control.reply.ok();
+    Ok(Flow::Done)
+}
+
+pub(crate) fn unpause(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    if let Some(pause) = &mut control.host.pause {
+        pause.until_us = 0;
+    }
+    control.reply.ok();
+    Ok(Flow::Done)
+}
+
+pub(crate) fn unblock(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    if number::integer(control.args.at(2)).is_none() {
+        return fail(NOT_AN_INTEGER);
+    }
+    match control.args.get(3) {
+        None => {}
+        Some(mode) if mode.eq_ignore_ascii_case(b"TIMEOUT") || mode.eq_ignore_ascii_case(b"ERROR") => {}
+        Some(_) => return fail("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
+    }
+    control.reply.integer(0);
+    Ok(Flow::Done)
+}

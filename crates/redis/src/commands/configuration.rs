@@ -1,0 +1,67 @@
+//! `CONFIG` and its subcommands.
+
+use crate::context::{Halt, fail, fail_with};
+use crate::control::{Control, Counters, Flow, Output};
+use crate::glob;
+use std::collections::BTreeSet;
+
+pub(crate) fn get(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let mut names = BTreeSet::new();
+    for pattern in control.args.from(2) {
+        let fits = |name: &&str| glob::matches_case(pattern, name.as_bytes(), true);
+        names.extend(control.host.settings.iter().map(|(name, _)| name).filter(fits));
+    }
+    control.reply.map(names.len());
+    for name in names {
+        control.reply.bulk(name.as_bytes());
+        let value = control.host.settings.get(name).map_or("", |setting| setting.value.as_str());
+        control.reply.bulk(value.as_bytes());
+    }
+    Ok(Flow::Done)
+}
+
+pub(crate) fn set(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let args = control.args;
+    if !args.len().is_multiple_of(2) {
+        return Err(crate::context::wrong_arity("config|set"));
+    }
+    let mut changes: Vec<(String, String)> = Vec::new();
+    for index in (2..args.len()).step_by(2) {
+        let name = String::from_utf8_lossy(args.at(index)).to_ascii_lowercase();
+        let value = String::from_utf8_lossy(args.at(index + 1)).into_owned();
+        if control.host.settings.get(&name).is_none() {
+            let given = String::from_utf8_lossy(args.at(index));
+            return fail_with(format!(
+                "ERR Unknown option or number of arguments for CONFIG SET - '{given}'"
+            ));
+        }
+        if changes.iter().any(|(other, _)| *other == name) {
+            return fail_with(format!(
+                "ERR CONFIG SET failed (possibly related to argument '{name}') - duplicate parameter"
+            ));
+        }
+        match control.host.settings.check(&name, &value) {
+            Ok(value) => changes.push((name, value)),
+            Err(why) => {
+                return fail_with(format!(
+                    "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
+                ));
+            }
+        }
+    }
+    for (name, value) in changes {
+        control.host.settings.set(&name, &value);
+        control.host.outputs.push(Output::Setting { name, value });
+    }
+    control.reply.ok();
+    Ok(Flow::Done)
+}
+
+pub(crate) fn resetstat(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    if control.args.len() != 2 {
+        return fail(crate::context::SYNTAX);
+    }
+    control.host.counters = Counters::default();
+    control.reply.ok();
+    Ok(Flow::Done)
+}

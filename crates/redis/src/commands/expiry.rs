@@ -1,0 +1,211 @@
+//! Expiry times in arguments, and the commands that set, clear and show them.
+
+use crate::context::{Context, Halt, Run, SYNTAX, fail, fail_with};
+use crate::number;
+use tierstone_store::Record;
+
+/// The unit and base of an expiry argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// `EX`
+    Seconds,
+    /// `PX`
+    Milliseconds,
+    /// `EXAT`
+    UnixSeconds,
+    /// `PXAT`
+    UnixMilliseconds,
+}
+
+impl Unit {
+    fn is_seconds(self) -> bool {
+        matches!(self, Unit::Seconds | Unit::UnixSeconds)
+    }
+
+    fn base_ms(self, now_ms: u64) -> i64 {
+        match self {
+            Unit::Seconds | Unit::Milliseconds => now_ms as i64,
+            Unit::UnixSeconds | Unit::UnixMilliseconds => 0,
+        }
+    }
+
+    /// The unit that an option names.
+    pub(crate) fn option(name: &[u8]) -> Option<Unit> {
+        let units = [
+            ("EX", Unit::Seconds),
+            ("PX", Unit::Milliseconds),
+            ("EXAT", Unit::UnixSeconds),
+            ("PXAT", Unit::UnixMilliseconds),
+        ];
+        units.iter().find(|(option, _)| name.eq_ignore_ascii_case(option.as_bytes())).map(|(_, unit)| *unit)
+    }
+}
+
+/// The point in time that `text` means to `SET` and `GETEX`: positive, in milliseconds since 1970.
+pub(crate) fn positive_expiry(text: &[u8], unit: Unit, now_ms: u64, command: &str) -> Result<u64, Halt> {
+    let Some(value) = number::integer(text) else { return fail(crate::context::NOT_AN_INTEGER) };
+    let scale = if unit.is_seconds() { 1_000 } else { 1 };
+    let expiry =
+        value.checked_mul(scale).and_then(|value| value.checked_add(unit.base_ms(now_ms)));
+    match expiry {
+        Some(expiry) if value > 0 => Ok(expiry as u64),
+        _ => fail_with(format!("ERR invalid expire time in '{command}' command")),
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Conditions {
+    is_new: bool,
+    is_old: bool,
+    is_greater: bool,
+    is_less: bool,
+}
+
+impl Conditions {
+    fn parse(context: &Context<'_, '_>) -> Result<Conditions, Halt> {
+        let mut conditions = Conditions::default();
+        for option in context.args.from(3) {
+            let flag = match option.to_ascii_uppercase().as_slice() {
+                b"NX" => &mut conditions.is_new,
+                b"XX" => &mut conditions.is_old,
+                b"GT" => &mut conditions.is_greater,
+                b"LT" => &mut conditions.is_less,
+                _ => {
+                    let option = String::from_utf8_lossy(option);
+                    return fail_with(format!("ERR Unsupported option {option}"));
+                }
+            };
+            *flag = true;
+        }
+        if conditions.is_new && (conditions.is_old || conditions.is_greater || conditions.is_less) {
+            return fail("ERR NX and XX, GT or LT options at the same time are not compatible");
+        }
+        if conditions.is_greater && conditions.is_less {
+            return fail("ERR GT and LT options at the same time are not compatible");
+        }
+        Ok(conditions)
+    }
+
+    /// Whether an expiry of `new` may replace `old` (0: none, which counts as infinite).
+    fn allow(self, old: u64, new: i64) -> bool {
+        if self.is_new && old != 0 || self.is_old && old == 0 {
+            return false;
+        }
+        let old = if old == 0 { i64::MAX } else { old as i64 };
+        let is_without = old == i64::MAX;
+        !(self.is_greater && (is_without || new <= old) || self.is_less && !is_without && new >= old)
+    }
+}
+
+fn expire(context: &mut Context<'_, '_>, unit: Unit, command: &str) -> Run {
+    let key = context.args.at(1);
+    let conditions = Conditions::parse(context)?;
+    let value = context.integer(2)?;
+    let scale = if unit.is_seconds() { 1_000 } else { 1 };
+    let expiry = value
+        .checked_mul(scale)
+        .and_then(|value| value.checked_add(unit.base_ms(context.now_ms())));
+    let Some(expiry) = expiry else {
+        return fail_with(format!("ERR invalid expire time in '{command}' command"));
+    };
+    let Some(old) = context.load_scratch(key)? else {
+        context.reply.integer(0);
+        return Ok(());
+    };
+    if !conditions.allow(old, expiry) {
+        context.reply.integer(0);
+        return Ok(());
+    }
+    if expiry <= context.now_ms() as i64 {
+        context.delete(key)?;
+    } else {
+        context.store_scratch(key, expiry as u64)?;
+    }
+    context.reply.integer(1);
+    Ok(())
+}
+
+pub(crate) fn expire_seconds(context: &mut Context<'_, '_>) -> Run {
+    expire(context, Unit::Seconds, "expire")
+}
+
+pub(crate) fn expire_milliseconds(context: &mut Context<'_, '_>) -> Run {
+    expire(context, Unit::Milliseconds, "pexpire")
+}
+
+pub(crate) fn expire_at_seconds(context: &mut Context<'_, '_>) -> Run {
+    expire(context, Unit::UnixSeconds, "expireat")
+}
+
+pub(crate) fn expire_at_milliseconds(context: &mut Context<'_, '_>) -> Run {
+    expire(context, Unit::UnixMilliseconds, "pexpireat")
+}
+
+/// Answers with what `show` makes of the expiry, −2 without a key, −1 without an expiry.
+fn show(context: &mut Context<'_, '_>, show: impl FnOnce(u64, u64) -> u64) -> Run {
+    let now_ms = context.now_ms();
+    let expiry = context.view.get(context.db, context.args.at(1))?.map(|record: Record<'_>| record.meta.expiry_ms);
+    context.reply.integer(match expiry {
+        None => -2,
+        Some(0) => -1,
+        Some(expiry) => show(expiry, now_ms) as i64,
+    });
+    Ok(())
+}
+
+pub(crate) fn ttl(context: &mut Context<'_, '_>) -> Run {
+    show(context, |expiry, now| (expiry.saturating_sub(now) + 500) / 1_000)
+}
+
+pub(crate) fn pttl(context: &mut Context<'_, '_>) -> Run {
+    show(context, |expiry, now| expiry.saturating_sub(now))
+}
+
+pub(crate) fn expiretime(context: &mut Context<'_, '_>) -> Run {
+    show(context, |expiry, _| expiry.saturating_add(500) / 1_000)
+}
+
+pub(crate) fn pexpiretime(context: &mut Context<'_, '_>) -> Run {
+    show(context, |expiry, _| expiry)
+}
+
+pub(crate) fn persist(context: &mut Context<'_, '_>) -> Run {
+    let key = context.args.at(1);
+    let has_expiry = context.load_scratch(key)?.is_some_and(|expiry| expiry != 0);
+    if has_expiry {
+        context.store_scratch(key, 0)?;
+    }
+    context.reply.integer(i64::from(has_expiry));
+    Ok(())
+}
+
+pub(crate) fn getex(context: &mut Context<'_, '_>) -> Run {
+    let args = context.args;
+    let key = args.at(1);
+    let (persists, expiry) = match (args.len(), args.get(2)) {
+        (2, _) => (false, None),
+        (3, Some(option)) if option.eq_ignore_ascii_case(b"PERSIST") => (true, None),
+        (4, Some(option)) => match Unit::option(option) {
+            Some(unit) => (false, Some(unit)),
+            None => return fail(SYNTAX),
+        },
+        _ => return fail(SYNTAX),
+    };
+    let Some(old) = context.load_scratch(key)? else {
+        context.reads.misses += 1;
+        context.reply.null();
+        return Ok(());
+    };
+    context.reads.hits += 1;
+    let new = match expiry {
+        Some(unit) => Some(positive_expiry(args.at(3), unit, context.now_ms(), "getex")?),
+        None => None,
+    };
+    context.reply.bulk(context.scratch);
+    match new {
+        Some(at) if at <= context.now_ms() => context.delete(key),
+        Some(at) => context.store_scratch(key, at),
+        None if persists && old != 0 => context.store_scratch(key, 0),
+        None => Ok(()),
+    }
+}

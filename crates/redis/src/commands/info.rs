@@ -1,0 +1,192 @@
+//! `INFO`: how the server is doing, by sections.
+
+use crate::context::Halt;
+use crate::control::{Control, Flow};
+use crate::table;
+use std::fmt::Write;
+use tierstone_base::units::format_size;
+use tierstone_engine::Health;
+
+type Section = fn(&Control<'_>, &mut String) -> std::fmt::Result;
+
+/// All sections in order; those after `false` are only given when asked for.
+const SECTIONS: [(&str, bool, Section); 11] = [
+    ("Server", true, server),
+    ("Clients", true, clients),
+    ("Memory", true, memory),
+    ("Persistence", true, persistence),
+    ("Stats", true, stats),
+    ("Replication", true, replication),
+    ("Storage", true, storage),
+    ("Errorstats", true, errorstats),
+    ("Cluster", true, cluster),
+    ("Commandstats", false, commandstats),
+    ("Keyspace", true, keyspace),
+];
+
+pub(crate) fn info(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let wanted: Vec<&[u8]> = control.args.from(1).collect();
+    let asks = |name: &str| wanted.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    let is_default = wanted.is_empty() || asks("default");
+    let is_all = asks("all") || asks("everything");
+    let mut text = String::new();
+    for (name, is_usual, section) in SECTIONS {
+        if !(is_all || is_default && is_usual || asks(name)) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        if write!(text, "# {name}\r\n").and_then(|()| section(control, &mut text)).is_err() {
+            unreachable!("writing to a string does not fail");
+        }
+    }
+    control.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(Flow::Done)
+}
+
+fn server(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    let facts = &control.host.facts;
+    let uptime_s = control.now.monotonic_us.saturating_sub(facts.started.monotonic_us) / 1_000_000;
+    write!(
+        out,
+        "redis_version:{}\r\nredis_mode:standalone\r\nserver_name:tierstone\r\ntierstone_version:{}\r\n\
+         arch_bits:{}\r\nprocess_id:{}\r\nrun_id:{}\r\ntcp_port:{}\r\nuptime_in_seconds:{uptime_s}\r\n\
+         uptime_in_days:{}\r\nshard:{}\r\nshards:{}\r\n",
+        facts.redis_version,
+        facts.server_version,
+        usize::BITS,
+        std::process::id(),
+        facts.run_id,
+        facts.port,
+        uptime_s / 86_400,
+        control.engine.shard.0,
+        control.engine.shard.1,
+    )
+}
+
+fn clients(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    let sessions = control.host.sessions.values();
+    let blocked = sessions.clone().filter(|session| session.has_suspended()).count();
+    let listening = sessions.filter(|session| !session.channels.is_empty()).count();
+    write!(
+        out,
+        "connected_clients:{}\r\nblocked_clients:{blocked}\r\npubsub_clients:{listening}\r\n",
+        control.host.sessions.len()
+    )
+}
+
+fn memory(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    let statistics = &control.engine.statistics;
+    let total = statistics.index_bytes + statistics.cache_bytes + statistics.buffer_bytes;
+    write!(
+        out,
+        "used_memory:{total}\r\nused_memory_human:{}\r\nindex_bytes:{}\r\ncache_bytes:{}\r\n\
+         buffer_bytes:{}\r\nmaxmemory_policy:noeviction\r\n",
+        format_size(total),
+        statistics.index_bytes,
+        statistics.cache_bytes,
+        statistics.buffer_bytes
+    )
+}
+
+fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    let health = match &control.engine.health {
+        Health::Good => "ok".to_owned(),
+        Health::Failed(error) => format!("failed: {}", error.message()),
+    };
+    let durability = control.host.settings.get("durability").map_or("", |setting| setting.value.as_str());
+    let is_bounded = durability == "relaxed";
+    write!(
+        out,
+        "loading:0\r\nrdb_last_save_time:{}\r\ndurability:{durability}\r\n\
+         durability_guarantee:{}\r\ndurability_loss_bound_ms:{}\r\napplied_sequence:{}\r\n\
+         durable_sequence:{}\r\ndevice_health:{health}\r\n",
+        control.host.last_save_s,
+        control.host.facts.durability_guarantee,
+        if is_bounded { 1_000 } else { 0 },
+        control.engine.applied,
+        control.engine.durable
+    )
+}
+
+fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    let counters = &control.host.counters;
+    let errors: u64 = counters.errors.values().sum();
+    write!(
+        out,
+        "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nkeyspace_hits:{}\r\n\
+         keyspace_misses:{}\r\nsuspended_commands:{}\r\npubsub_channels:{}\r\npubsub_patterns:{}\r\n\
+         total_error_replies:{errors}\r\n",
+        counters.connections,
+        counters.commands,
+        counters.hits,
+        counters.misses,
+        counters.suspended,
+        control.host.channels.names(crate::session::ChannelKind::Channel).count(),
+        control.host.channels.names(crate::session::ChannelKind::Pattern).count(),
+    )
+}
+
+fn replication(_: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    write!(out, "role:master\r\nconnected_slaves:0\r\n")
+}
+
+fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    let statistics = &control.engine.statistics;
+    for (name, value) in [
+        ("memory_hits", statistics.memory_hits),
+        ("device_hits", statistics.device_hits),
+        ("false_reads", statistics.false_reads),
+        ("corrupt_reads", statistics.corrupt_reads),
+        ("user_bytes_written", statistics.user_bytes_written),
+        ("record_bytes_written", statistics.record_bytes_written),
+        ("padding_bytes_written", statistics.padding_bytes_written),
+        ("summary_bytes_written", statistics.summary_bytes_written),
+        ("checkpoint_bytes_written", statistics.checkpoint_bytes_written),
+        ("cleaned_bytes_written", statistics.cleaned_bytes_written),
+        ("groups", statistics.groups),
+        ("device_reads", statistics.device.reads),
+        ("device_writes", statistics.device.writes),
+        ("device_flushes", statistics.device.flushes),
+        ("device_bytes_read", statistics.device.bytes_read),
+        ("device_bytes_written", statistics.device.bytes_written),
+        ("space_used_bytes", statistics.space_used_bytes),
+        ("space_live_bytes", statistics.space_live_bytes),
+        ("space_capacity_bytes", statistics.space_capacity_bytes),
+    ] {
+        write!(out, "{name}:{value}\r\n")?;
+    }
+    Ok(())
+}
+
+fn errorstats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    control
+        .host
+        .counters
+        .errors
+        .iter()
+        .try_for_each(|(code, count)| write!(out, "errorstat_{code}:count={count}\r\n"))
+}
+
+fn cluster(_: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    write!(out, "cluster_enabled:0\r\n")
+}
+
+fn commandstats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    for (command, calls) in table::commands().zip(&control.host.counters.calls) {
+        if *calls > 0 {
+            write!(out, "cmdstat_{}:calls={calls}\r\n", command.name)?;
+        }
+    }
+    Ok(())
+}
+
+fn keyspace(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    for (database, keys) in control.engine.keys.iter().enumerate() {
+        if *keys > 0 {
+            write!(out, "db{database}:keys={keys}\r\n")?;
+        }
+    }
+    Ok(())
+}

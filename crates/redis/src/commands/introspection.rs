@@ -1,0 +1,215 @@
+//! `COMMAND` and its subcommands.
+
+use crate::args::Args;
+use crate::context::{Halt, SYNTAX, fail};
+use crate::control::{Control, Flow};
+use crate::table::{self, Command, Keys, category, flag};
+use crate::glob;
+use tierstone_wire::resp::ReplyWriter;
+
+/// The command called `name`, `container|subcommand` included.
+fn find(name: &[u8]) -> Option<&'static Command> {
+    match name.iter().position(|byte| *byte == b'|') {
+        None => table::lookup(name).map(|found| found.command),
+        Some(bar) => {
+            let container = table::lookup(&name[..bar])?.command;
+            table::subcommand(container, &name[bar + 1..])
+        }
+    }
+}
+
+fn names_of<'a>(bits: u32, names: &'a [(u32, &'a str)]) -> impl Iterator<Item = &'a str> + Clone {
+    names.iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, name)| *name)
+}
+
+fn write_info(command: &Command, reply: &mut ReplyWriter<'_>) {
+    reply.array(10);
+    reply.bulk(command.name.as_bytes());
+    reply.integer(i64::from(command.arity));
+    let flags = names_of(command.flags, &flag::NAMES);
+    reply.set(flags.clone().count());
+    flags.for_each(|name| reply.simple(name));
+    let (first, last, step) = match command.keys {
+        Keys::None => (0, 0, 0),
+        Keys::Range { first, last, step } => (first as i64, i64::from(last), step as i64),
+    };
+    reply.integer(first);
+    reply.integer(last);
+    reply.integer(step);
+    let categories = names_of(command.all_categories(), &category::NAMES);
+    reply.set(categories.clone().count());
+    categories.for_each(|name| reply.simple(format!("@{name}")));
+    // No tips.
+    reply.set(0);
+    write_key_specs(command, (first, last, step), reply);
+    reply.set(command.subcommands.len());
+    command.subcommands.iter().for_each(|subcommand| write_info(subcommand, reply));
+}
+
+fn write_key_specs(command: &Command, (first, last, step): (i64, i64, i64), reply: &mut ReplyWriter<'_>) {
+    if command.keys == Keys::None {
+        reply.set(0);
+        return;
+    }
+    reply.set(1);
+    reply.map(3);
+    reply.bulk(b"flags");
+    reply.set(1);
+    reply.simple(if command.has(flag::WRITE) { "RW" } else { "RO" });
+    reply.bulk(b"begin_search");
+    reply.map(2);
+    reply.bulk(b"type");
+    reply.bulk(b"index");
+    reply.bulk(b"spec");
+    reply.map(1);
+    reply.bulk(b"index");
+    reply.integer(first);
+    reply.bulk(b"find_keys");
+    reply.map(2);
+    reply.bulk(b"type");
+    reply.bulk(b"range");
+    reply.bulk(b"spec");
+    reply.map(3);
+    reply.bulk(b"lastkey");
+    // Counted from the first key.
+    reply.integer(if last < 0 { last } else { last - first });
+    reply.bulk(b"keystep");
+    reply.integer(step);
+    reply.bulk(b"limit");
+    reply.integer(0);
+}
+
+pub(crate) fn all(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    control.reply.array(table::count());
+    for command in table::commands() {
+        write_info(command, &mut control.reply);
+    }
+    Ok(Flow::Done)
+}
+
+pub(crate) fn info(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let args = control.args;
+    if args.len() == 2 {
+        return all(control);
+    }
+    control.reply.array(args.len() - 2);
+    for name in args.from(2) {
+        match find(name) {
+            Some(command) => write_info(command, &mut control.reply),
+            None => control.reply.null(),
+        }
+    }
+    Ok(Flow::Done)
+}
+
+pub(crate) fn count(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    control.reply.integer(table::count() as i64);
+    Ok(Flow::Done)
+}
+
+fn write_docs(command: &Command, reply: &mut ReplyWriter<'_>) {
+    reply.bulk(command.name.as_bytes());
+    let has_subcommands = !command.subcommands.is_empty();
+    reply.map(4 + usize::from(has_subcommands));
+    for (name, text) in [
+        ("summary", command.summary),
+        ("since", command.since),
+        ("group", command.group),
+        ("complexity", command.complexity),
+    ] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+    if has_subcommands {
+        reply.bulk(b"subcommands");
+        reply.map(command.subcommands.len());
+        command.subcommands.iter().for_each(|subcommand| write_docs(subcommand, reply));
+    }
+}
+
+pub(crate) fn docs(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let args = control.args;
+    let wanted: Vec<&'static Command> = if args.len() == 2 {
+        table::commands().collect()
+    } else {
+        args.from(2).filter_map(find).collect()
+    };
+    control.reply.map(wanted.len());
+    wanted.iter().for_each(|command| write_docs(command, &mut control.reply));
+    Ok(Flow::Done)
+}
+
+pub(crate) fn list(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let args = control.args;
+    let every = || table::commands().flat_map(|c| std::iter::once(c).chain(c.subcommands));
+    let names: Vec<&'static str> = match (args.len(), args.get(2)) {
+        (2, _) => table::commands().map(|command| command.name).collect(),
+        (5, Some(word)) if word.eq_ignore_ascii_case(b"FILTERBY") => {
+            let value = args.at(4);
+            match args.at(3).to_ascii_uppercase().as_slice() {
+                b"MODULE" => Vec::new(),
+                b"ACLCAT" => {
+                    let names = category::NAMES.iter();
+                    let bit = names
+                        .filter(|(_, name)| name.as_bytes().eq_ignore_ascii_case(value))
+                        .fold(0, |bits, (bit, _)| bits | bit);
+                    every().filter(|c| c.all_categories() & bit != 0).map(|c| c.name).collect()
+                }
+                b"PATTERN" => every()
+                    .filter(|command| glob::matches_case(value, command.name.as_bytes(), true))
+                    .map(|command| command.name)
+                    .collect(),
+                _ => return fail(SYNTAX),
+            }
+        }
+        _ => return fail(SYNTAX),
+    };
+    control.reply.array(names.len());
+    names.iter().for_each(|name| control.reply.bulk(name.as_bytes()));
+    Ok(Flow::Done)
+}
+
+/// The request inside a `COMMAND GETKEYS`, with its command and the indexes of its keys.
+fn inner(args: Args<'_>) -> Result<(&'static Command, Vec<usize>), Halt> {
+    let words: Vec<&[u8]> = args.from(2).collect();
+    let request = Args::Slices(&words);
+    let Some(found) = table::lookup(request.at(0)) else { return fail("ERR Invalid command specified") };
+    let mut command = found.command;
+    if !command.subcommands.is_empty()
+        && let Some(subcommand) = request.get(1).and_then(|name| table::subcommand(command, name))
+    {
+        command = subcommand;
+    }
+    if command.keys == Keys::None {
+        return fail("ERR The command has no key arguments");
+    }
+    if !command.takes(request.len()) {
+        return fail("ERR Invalid number of arguments specified for command");
+    }
+    let indexes: Vec<usize> = command.keys.indexes(request).map(|index| index + 2).collect();
+    if indexes.is_empty() {
+        return fail("ERR Invalid arguments specified for command");
+    }
+    Ok((command, indexes))
+}
+
+pub(crate) fn getkeys(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let args = control.args;
+    let (_, indexes) = inner(args)?;
+    control.reply.array(indexes.len());
+    indexes.iter().for_each(|index| control.reply.bulk(args.at(*index)));
+    Ok(Flow::Done)
+}
+
+pub(crate) fn getkeysandflags(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let args = control.args;
+    let (command, indexes) = inner(args)?;
+    control.reply.array(indexes.len());
+    for index in indexes {
+        control.reply.array(2);
+        control.reply.bulk(args.at(index));
+        control.reply.set(1);
+        control.reply.simple(if command.has(flag::WRITE) { "RW" } else { "RO" });
+    }
+    Ok(Flow::Done)
+}

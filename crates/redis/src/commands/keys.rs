@@ -1,0 +1,263 @@
+//! The commands of keys of any type.
+
+use crate::context::{Context, Halt, NO_SUCH_KEY, Run, SYNTAX, fail};
+use crate::number;
+use tierstone_engine::ValueKind;
+
+pub(crate) fn del(context: &mut Context<'_, '_>) -> Run {
+    let args = context.args;
+    context.view.prefetch(context.db, args.from(1))?;
+    let mut count = 0;
+    for key in args.from(1) {
+        if context.view.get(context.db, key)?.is_some() {
+            context.delete(key)?;
+            count += 1;
+        }
+    }
+    context.reply.integer(count);
+    Ok(())
+}
+
+/// Answers with the number of the keys that exist, repetitions counted.
+fn count_existing(context: &mut Context<'_, '_>) -> Run {
+    let args = context.args;
+    context.view.prefetch(context.db, args.from(1))?;
+    let mut count = 0;
+    for key in args.from(1) {
+        if context.view.get(context.db, key)?.is_some() {
+            context.reads.hits += 1;
+            count += 1;
+        } else {
+            context.reads.misses += 1;
+        }
+    }
+    context.reply.integer(count);
+    Ok(())
+}
+
+pub(crate) fn exists(context: &mut Context<'_, '_>) -> Run {
+    count_existing(context)
+}
+
+pub(crate) fn touch(context: &mut Context<'_, '_>) -> Run {
+    count_existing(context)
+}
+
+/// The name of a type, as `TYPE` and `SCAN TYPE` have it.
+pub(crate) fn type_name(kind: ValueKind) -> &'static str {
+    match kind {
+        ValueKind::STRING | ValueKind::CHUNKED => "string",
+        _ => "unknown",
+    }
+}
+
+pub(crate) fn type_of(context: &mut Context<'_, '_>) -> Run {
+    let kind = context.view.get(context.db, context.args.at(1))?.map(|record| record.meta.kind);
+    context.reply.simple(kind.map_or("none", type_name));
+    Ok(())
+}
+
+/// Copies the record at `source` over `target`, its expiry and kind included; false when there is none.
+fn copy_record(context: &mut Context<'_, '_>, source: &[u8], (db, target): (u32, &[u8])) -> Result<bool, Halt> {
+    context.scratch.clear();
+    let Some(record) = context.view.get(context.db, source)? else { return Ok(false) };
+    let meta = record.meta;
+    context.scratch.extend_from_slice(record.value);
+    context.view.put(db, target, context.scratch, meta.expiry_ms, meta.kind)?;
+    Ok(true)
+}
+
+/// Touches a source and a target, so that one suspension fetches both.
+fn touch_both(context: &mut Context<'_, '_>, target_db: u32) -> Result<(bool, bool), Halt> {
+    let (source, target) = (context.args.at(1), context.args.at(2));
+    let first = context.view.get(context.db, source).map(|record| record.is_some());
+    let second = context.view.get(target_db, target).map(|record| record.is_some());
+    Ok((first?, second?))
+}
+
+pub(crate) fn rename(context: &mut Context<'_, '_>) -> Run {
+    let (source, target) = (context.args.at(1), context.args.at(2));
+    let (exists, _) = touch_both(context, context.db)?;
+    if !exists {
+        return fail(NO_SUCH_KEY);
+    }
+    if source != target {
+        copy_record(context, source, (context.db, target))?;
+        context.delete(source)?;
+    }
+    context.reply.ok();
+    Ok(())
+}
+
+pub(crate) fn renamenx(context: &mut Context<'_, '_>) -> Run {
+    let (source, target) = (context.args.at(1), context.args.at(2));
+    let (exists, is_taken) = touch_both(context, context.db)?;
+    if !exists {
+        return fail(NO_SUCH_KEY);
+    }
+    if !is_taken {
+        copy_record(context, source, (context.db, target))?;
+        context.delete(source)?;
+    }
+    context.reply.integer(i64::from(!is_taken));
+    Ok(())
+}
+
+/// Argument `index` as the number of a database.
+fn database(context: &Context<'_, '_>, index: usize) -> Result<u32, Halt> {
+    let number = context.integer(index)?;
+    match u32::try_from(number) {
+        Ok(number) if number < context.view.databases() => Ok(number),
+        _ => fail("ERR DB index is out of range"),
+    }
+}
+
+pub(crate) fn copy(context: &mut Context<'_, '_>) -> Run {
+    let args = context.args;
+    let (source, target) = (args.at(1), args.at(2));
+    let mut db = context.db;
+    let mut replaces = false;
+    let mut index = 3;
+    while let Some(option) = args.get(index) {
+        if option.eq_ignore_ascii_case(b"REPLACE") {
+            replaces = true;
+        } else if option.eq_ignore_ascii_case(b"DB") && index + 1 < args.len() {
+            index += 1;
+            db = database(context, index)?;
+        } else {
+            return fail(SYNTAX);
+        }
+        index += 1;
+    }
+    if db == context.db && source == target {
+        return fail("ERR source and destination objects are the same");
+    }
+    let (exists, is_taken) = touch_both(context, db)?;
+    let copies = exists && (replaces || !is_taken);
+    if copies {
+        copy_record(context, source, (db, target))?;
+    }
+    context.reply.integer(i64::from(copies));
+    Ok(())
+}
+
+pub(crate) fn move_to(context: &mut Context<'_, '_>) -> Run {
+    let key = context.args.at(1);
+    let Some(db) = number::integer(context.args.at(2)) else {
+        return fail(crate::context::NOT_AN_INTEGER);
+    };
+    let db = match u32::try_from(db) {
+        Ok(db) if db < context.view.databases() => db,
+        _ => return fail("ERR DB index is out of range"),
+    };
+    if db == context.db {
+        return fail("ERR source and destination objects are the same");
+    }
+    let here = context.view.get(context.db, key).map(|record| record.is_some());
+    let there = context.view.get(db, key).map(|record| record.is_some());
+    let moves = here? && !there?;
+    if moves {
+        copy_record(context, key, (db, key))?;
+        context.delete(key)?;
+    }
+    context.reply.integer(i64::from(moves));
+    Ok(())
+}
+
+pub(crate) fn dbsize(context: &mut Context<'_, '_>) -> Run {
+    let count = context.view.len(context.db)?;
+    context.reply.integer(count as i64);
+    Ok(())
+}
+
+/// The longest string that Redis keeps inside its object.
+const EMBEDDED_MAX_BYTES: usize = 44;
+
+fn encoding(value: &[u8]) -> &'static str {
+    if value.len() <= 20 && number::integer(value).is_some() {
+        "int"
+    } else if value.len() <= EMBEDDED_MAX_BYTES {
+        "embstr"
+    } else {
+        "raw"
+    }
+}
+
+pub(crate) fn object_encoding(context: &mut Context<'_, '_>) -> Run {
+    let name = context.view.get(context.db, context.args.at(2))?.map(|record| encoding(record.value));
+    match name {
+        Some(name) => context.reply.bulk(name.as_bytes()),
+        None => context.reply.null(),
+    }
+    Ok(())
+}
+
+/// Answers for an existing key with what `answer` writes, else with null.
+fn for_existing(context: &mut Context<'_, '_>, answer: impl FnOnce(&mut Context<'_, '_>) -> Run) -> Run {
+    if context.view.get(context.db, context.args.at(2))?.is_none() {
+        context.reply.null();
+        return Ok(());
+    }
+    answer(context)
+}
+
+pub(crate) fn object_refcount(context: &mut Context<'_, '_>) -> Run {
+    for_existing(context, |context| {
+        context.reply.integer(1);
+        Ok(())
+    })
+}
+
+pub(crate) fn object_idletime(context: &mut Context<'_, '_>) -> Run {
+    for_existing(context, |_| fail("ERR idle time is not tracked: the record cache has no clock of uses"))
+}
+
+pub(crate) fn object_freq(context: &mut Context<'_, '_>) -> Run {
+    for_existing(context, |_| {
+        fail(
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+        )
+    })
+}
+
+/// Bytes that a record takes beside its key and value: its header on the device and its share of the
+/// index.
+const RECORD_OVERHEAD_BYTES: usize = 48 + 10;
+
+pub(crate) fn memory_usage(context: &mut Context<'_, '_>) -> Run {
+    let args = context.args;
+    let mut index = 3;
+    while let Some(option) = args.get(index) {
+        if !option.eq_ignore_ascii_case(b"SAMPLES") || index + 1 >= args.len() {
+            return fail(SYNTAX);
+        }
+        if context.integer(index + 1)? < 0 {
+            return fail(SYNTAX);
+        }
+        index += 2;
+    }
+    let key = args.at(2);
+    let size = context.view.get(context.db, key)?.map(|record| record.value.len() + key.len());
+    match size {
+        Some(size) => context.reply.integer((size + RECORD_OVERHEAD_BYTES) as i64),
+        None => context.reply.null(),
+    }
+    Ok(())
+}
+
+pub(crate) fn debug_object(context: &mut Context<'_, '_>) -> Run {
+    let key = context.args.at(2);
+    let text = context.view.get(context.db, key)?.map(|record| {
+        format!(
+            "Value at:0x0 refcount:1 encoding:{} serializedlength:{} lru:0 lru_seconds_idle:0 seq:{}",
+            encoding(record.value),
+            record.value.len(),
+            record.meta.seq
+        )
+    });
+    match text {
+        Some(text) => context.reply.simple(text),
+        None => return fail(NO_SUCH_KEY),
+    }
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! The commands, by family.
+
+pub(crate) mod bits;
+pub(crate) mod client;
+pub(crate) mod configuration;
+pub(crate) mod connection;
+pub(crate) mod debug;
+pub(crate) mod expiry;
+pub(crate) mod help;
+pub(crate) mod info;
+pub(crate) mod introspection;
+pub(crate) mod keys;
+pub(crate) mod pubsub;
+pub(crate) mod scripting;
+pub(crate) mod server;
+pub(crate) mod strings;

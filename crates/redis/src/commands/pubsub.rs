@@ -1,0 +1,196 @@
+//! Channels: listening, sending, counting.
+
+use crate::control::{Control, Flow, Output};
+use crate::context::Halt;
+use crate::glob;
+use crate::session::ChannelKind;
+use tierstone_wire::resp::ReplyWriter;
+
+/// The words of one kind of channel.
+struct Words {
+    kind: ChannelKind,
+    subscribe: &'static [u8],
+    unsubscribe: &'static [u8],
+}
+
+const CHANNEL: Words =
+    Words { kind: ChannelKind::Channel, subscribe: b"subscribe", unsubscribe: b"unsubscribe" };
+const PATTERN: Words =
+    Words { kind: ChannelKind::Pattern, subscribe: b"psubscribe", unsubscribe: b"punsubscribe" };
+const SHARD: Words =
+    Words { kind: ChannelKind::Shard, subscribe: b"ssubscribe", unsubscribe: b"sunsubscribe" };
+
+/// The answer to one change of what a connection listens to.
+fn answer(control: &mut Control<'_>, word: &[u8], name: Option<&[u8]>, kind: ChannelKind) {
+    let count = control.session().subscriptions(kind);
+    control.reply.push(3);
+    control.reply.bulk(word);
+    match name {
+        Some(name) => control.reply.bulk(name),
+        None => control.reply.null(),
+    }
+    control.reply.integer(count as i64);
+}
+
+fn listen(control: &mut Control<'_>, words: &Words) -> Result<Flow, Halt> {
+    let args = control.args;
+    for name in args.from(1) {
+        let connection = control.connection;
+        control.session().channels.insert((words.kind, name.to_vec()));
+        control.host.channels.subscribe(words.kind, name, connection);
+        answer(control, words.subscribe, Some(name), words.kind);
+    }
+    Ok(Flow::Done)
+}
+
+fn leave(control: &mut Control<'_>, words: &Words, name: &[u8]) {
+    let connection = control.connection;
+    control.session().channels.remove(&(words.kind, name.to_vec()));
+    control.host.channels.unsubscribe(words.kind, name, connection);
+    answer(control, words.unsubscribe, Some(name), words.kind);
+}
+
+fn stop_listening(control: &mut Control<'_>, words: &Words) -> Result<Flow, Halt> {
+    let args = control.args;
+    if args.len() > 1 {
+        for name in args.from(1) {
+            leave(control, words, name);
+        }
+        return Ok(Flow::Done);
+    }
+    let names: Vec<Vec<u8>> = control
+        .session()
+        .channels
+        .iter()
+        .filter(|(kind, _)| *kind == words.kind)
+        .map(|(_, name)| name.clone())
+        .collect();
+    for name in &names {
+        leave(control, words, name);
+    }
+    if names.is_empty() {
+        answer(control, words.unsubscribe, None, words.kind);
+    }
+    Ok(Flow::Done)
+}
+
+pub(crate) fn subscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    listen(control, &CHANNEL)
+}
+
+pub(crate) fn psubscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    listen(control, &PATTERN)
+}
+
+pub(crate) fn ssubscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    listen(control, &SHARD)
+}
+
+pub(crate) fn unsubscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    stop_listening(control, &CHANNEL)
+}
+
+pub(crate) fn punsubscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    stop_listening(control, &PATTERN)
+}
+
+pub(crate) fn sunsubscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    stop_listening(control, &SHARD)
+}
+
+/// Gives a message to the listeners among this executor's connections; how many there were.
+pub(crate) fn deliver(host: &mut crate::control::Host, kind: ChannelKind, name: &[u8], payload: &[u8]) -> usize {
+    let mut count = 0;
+    for (connection, pattern) in host.channels.receivers(kind, name) {
+        let Some(session) = host.sessions.get(&connection) else { continue };
+        let mut bytes = Vec::with_capacity(name.len() + payload.len() + 64);
+        let mut message = ReplyWriter::new(&mut bytes, session.version);
+        match pattern {
+            Some(pattern) => {
+                message.push(4);
+                message.bulk(b"pmessage");
+                message.bulk(pattern);
+            }
+            None => {
+                message.push(3);
+                message.bulk(if kind == ChannelKind::Shard { b"smessage" } else { b"message" });
+            }
+        }
+        message.bulk(name);
+        message.bulk(payload);
+        host.outputs.push(Output::Push { connection, bytes, gate: 0 });
+        count += 1;
+    }
+    count
+}
+
+fn send(control: &mut Control<'_>, kind: ChannelKind) -> Result<Flow, Halt> {
+    let (name, payload) = (control.args.at(1), control.args.at(2));
+    let count = deliver(control.host, kind, name, payload);
+    control.host.broadcast_publish(control.engine.shard, kind, name, payload);
+    control.reply.integer(count as i64);
+    Ok(Flow::Done)
+}
+
+pub(crate) fn publish(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    send(control, ChannelKind::Channel)
+}
+
+pub(crate) fn spublish(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    send(control, ChannelKind::Shard)
+}
+
+fn list(control: &mut Control<'_>, kind: ChannelKind) -> Result<Flow, Halt> {
+    if control.args.len() > 3 {
+        return Err(unknown(control));
+    }
+    let pattern = control.args.get(2);
+    let names: Vec<&[u8]> = control
+        .host
+        .channels
+        .names(kind)
+        .filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name)))
+        .collect();
+    control.reply.array(names.len());
+    for name in names {
+        control.reply.bulk(name);
+    }
+    Ok(Flow::Done)
+}
+
+fn unknown(control: &Control<'_>) -> Halt {
+    let name = String::from_utf8_lossy(control.args.at(1)).to_ascii_lowercase();
+    crate::context::wrong_arity(&format!("pubsub|{name}"))
+}
+
+pub(crate) fn channels(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    list(control, ChannelKind::Channel)
+}
+
+pub(crate) fn shardchannels(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    list(control, ChannelKind::Shard)
+}
+
+fn count(control: &mut Control<'_>, kind: ChannelKind) -> Result<Flow, Halt> {
+    let args = control.args;
+    control.reply.array((args.len() - 2) * 2);
+    for name in args.from(2) {
+        control.reply.bulk(name);
+        control.reply.integer(control.host.channels.count(kind, name) as i64);
+    }
+    Ok(Flow::Done)
+}
+
+pub(crate) fn numsub(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    count(control, ChannelKind::Channel)
+}
+
+pub(crate) fn shardnumsub(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    count(control, ChannelKind::Shard)
+}
+
+pub(crate) fn numpat(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let count = control.host.channels.names(ChannelKind::Pattern).count();
+    control.reply.integer(count as i64);
+    Ok(Flow::Done)
+}

@@ -1,0 +1,53 @@
+//! The commands of the server as a whole that never wait.
+
+use crate::context::Halt;
+use crate::control::{Control, Flow};
+use tierstone_engine::Health;
+
+pub(crate) fn time(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let ms = control.now.wall_ms;
+    control.reply.array(2);
+    let mut buffer = itoa::Buffer::new();
+    control.reply.bulk(buffer.format(ms / 1_000).as_bytes());
+    // Below the millisecond only the monotonic clock is known.
+    let us = ms % 1_000 * 1_000 + control.now.monotonic_us % 1_000;
+    control.reply.bulk(buffer.format(us).as_bytes());
+    Ok(Flow::Done)
+}
+
+pub(crate) fn lastsave(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    control.reply.integer(control.host.last_save_s as i64);
+    Ok(Flow::Done)
+}
+
+pub(crate) fn memory_doctor(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let statistics = &control.engine.statistics;
+    let text = match &control.engine.health {
+        Health::Failed(error) => format!("The device has failed: {error}. Nothing more is acknowledged."),
+        Health::Good => format!(
+            "{} keys; the index takes {} bytes, cached records {} bytes, buffers {} bytes.",
+            statistics.keys, statistics.index_bytes, statistics.cache_bytes, statistics.buffer_bytes
+        ),
+    };
+    control.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(Flow::Done)
+}
+
+pub(crate) fn memory_stats(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let statistics = &control.engine.statistics;
+    let total = statistics.index_bytes + statistics.cache_bytes + statistics.buffer_bytes;
+    let rows = [
+        ("total.allocated", total),
+        ("index.bytes", statistics.index_bytes),
+        ("cache.bytes", statistics.cache_bytes),
+        ("buffer.bytes", statistics.buffer_bytes),
+        ("keys.count", statistics.keys),
+        ("keys.index-bytes-per-key", statistics.index_bytes / statistics.keys.max(1)),
+    ];
+    control.reply.map(rows.len());
+    for (name, value) in rows {
+        control.reply.bulk(name.as_bytes());
+        control.reply.integer(value as i64);
+    }
+    Ok(Flow::Done)
+}

@@ -1,0 +1,487 @@
+//! The commands of strings.
+
+use crate::commands::expiry::{Unit, positive_expiry};
+use crate::context::{Context, Halt, NOT_A_FLOAT, NOT_AN_INTEGER, Run, SYNTAX, TOO_LONG, fail, wrong_arity};
+use crate::long_double::LongDouble;
+use crate::number;
+
+pub(crate) fn get(context: &mut Context<'_, '_>) -> Run {
+    let key = context.args.at(1);
+    match context.view.get(context.db, key)? {
+        Some(record) if record.meta.kind == tierstone_engine::ValueKind::STRING => {
+            context.reply.bulk(record.value);
+            context.reads.hits += 1;
+        }
+        Some(_) => return fail(crate::context::WRONG_TYPE),
+        None => {
+            context.reply.null();
+            context.reads.misses += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Answers with the string at `key`, or null.
+fn reply_old(context: &mut Context<'_, '_>, key: &[u8]) -> Result<Option<u64>, Halt> {
+    let old = context.load_scratch(key)?;
+    match old {
+        Some(_) => context.reply.bulk(context.scratch),
+        None => context.reply.null(),
+    }
+    Ok(old)
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct SetOptions<'a> {
+    only_new: bool,
+    only_old: bool,
+    only_if_equal: Option<&'a [u8]>,
+    wants_old: bool,
+    keeps_expiry: bool,
+    expiry: Option<(Unit, &'a [u8])>,
+}
+
+impl<'a> SetOptions<'a> {
+    fn parse(args: crate::args::Args<'a>) -> Result<Self, Halt> {
+        let mut options = SetOptions::default();
+        let mut index = 3;
+        while let Some(option) = args.get(index) {
+            let next = args.get(index + 1);
+            let has_condition = options.only_new || options.only_old || options.only_if_equal.is_some();
+            let has_expiry = options.expiry.is_some() || options.keeps_expiry;
+            if option.eq_ignore_ascii_case(b"GET") {
+                options.wants_old = true;
+            } else if option.eq_ignore_ascii_case(b"NX")
+                && !options.only_old
+                && options.only_if_equal.is_none()
+            {
+                options.only_new = true;
+            } else if option.eq_ignore_ascii_case(b"XX")
+                && !options.only_new
+                && options.only_if_equal.is_none()
+            {
+                options.only_old = true;
+            } else if let (true, Some(value), false) =
+                (option.eq_ignore_ascii_case(b"IFEQ"), next, has_condition)
+            {
+                options.only_if_equal = Some(value);
+                index += 1;
+            } else if option.eq_ignore_ascii_case(b"KEEPTTL") && options.expiry.is_none() {
+                options.keeps_expiry = true;
+            } else if let (Some(unit), Some(value), false) = (Unit::option(option), next, has_expiry) {
+                options.expiry = Some((unit, value));
+                index += 1;
+            } else {
+                return fail(SYNTAX);
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+
+    /// Whether the present value must be known.
+    fn needs_old(&self) -> bool {
+        self.only_new || self.only_old || self.wants_old || self.keeps_expiry || self.only_if_equal.is_some()
+    }
+}
+
+pub(crate) fn set(context: &mut Context<'_, '_>) -> Run {
+    let options = SetOptions::parse(context.args)?;
+    let (key, value) = (context.args.at(1), context.args.at(2));
+    let mut expiry_ms = match options.expiry {
+        Some((unit, text)) => positive_expiry(text, unit, context.now_ms(), "set")?,
+        None => 0,
+    };
+    if !options.needs_old() {
+        context.store(key, value, expiry_ms)?;
+        context.reply.ok();
+        return Ok(());
+    }
+    let old = if options.wants_old || options.only_if_equal.is_some() {
+        context.load(key)?
+    } else {
+        context.view.get(context.db, key)?
+    };
+    let exists = old.is_some();
+    if let Some(record) = old
+        && options.keeps_expiry
+    {
+        expiry_ms = record.meta.expiry_ms;
+    }
+    let is_equal = options.only_if_equal.is_none_or(|wanted| old.is_some_and(|record| record.value == wanted));
+    if options.wants_old {
+        reply_old(context, key)?;
+    }
+    if options.only_new && exists || options.only_old && !exists || !is_equal {
+        if !options.wants_old {
+            context.reply.null();
+        }
+        return Ok(());
+    }
+    context.store(key, value, expiry_ms)?;
+    if !options.wants_old {
+        context.reply.ok();
+    }
+    Ok(())
+}
+
+pub(crate) fn setnx(context: &mut Context<'_, '_>) -> Run {
+    let (key, value) = (context.args.at(1), context.args.at(2));
+    let exists = context.view.get(context.db, key)?.is_some();
+    if !exists {
+        context.store(key, value, 0)?;
+    }
+    context.reply.integer(i64::from(!exists));
+    Ok(())
+}
+
+fn set_with_expiry(context: &mut Context<'_, '_>, unit: Unit, command: &str) -> Run {
+    let expiry_ms = positive_expiry(context.args.at(2), unit, context.now_ms(), command)?;
+    context.store(context.args.at(1), context.args.at(3), expiry_ms)?;
+    context.reply.ok();
+    Ok(())
+}
+
+pub(crate) fn setex(context: &mut Context<'_, '_>) -> Run {
+    set_with_expiry(context, Unit::Seconds, "setex")
+}
+
+pub(crate) fn psetex(context: &mut Context<'_, '_>) -> Run {
+    set_with_expiry(context, Unit::Milliseconds, "psetex")
+}
+
+pub(crate) fn getset(context: &mut Context<'_, '_>) -> Run {
+    let key = context.args.at(1);
+    reply_old(context, key)?;
+    context.store(key, context.args.at(2), 0)
+}
+
+pub(crate) fn getdel(context: &mut Context<'_, '_>) -> Run {
+    let key = context.args.at(1);
+    if reply_old(context, key)?.is_some() {
+        context.delete(key)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn mget(context: &mut Context<'_, '_>) -> Run {
+    let args = context.args;
+    context.view.prefetch(context.db, args.from(1))?;
+    context.reply.array(args.len() - 1);
+    for key in args.from(1) {
+        match context.view.get(context.db, key)? {
+            Some(record) if record.meta.kind == tierstone_engine::ValueKind::STRING => {
+                context.reply.bulk(record.value);
+                context.reads.hits += 1;
+            }
+            _ => {
+                context.reply.null();
+                context.reads.misses += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn put_pairs(context: &mut Context<'_, '_>) -> Run {
+    for index in (1..context.args.len()).step_by(2) {
+        context.store(context.args.at(index), context.args.at(index + 1), 0)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn mset(context: &mut Context<'_, '_>) -> Run {
+    if context.args.len().is_multiple_of(2) {
+        return Err(wrong_arity("mset"));
+    }
+    put_pairs(context)?;
+    context.reply.ok();
+    Ok(())
+}
+
+pub(crate) fn msetnx(context: &mut Context<'_, '_>) -> Run {
+    let args = context.args;
+    if args.len().is_multiple_of(2) {
+        return Err(wrong_arity("msetnx"));
+    }
+    context.view.prefetch(context.db, args.from(1).step_by(2))?;
+    for key in args.from(1).step_by(2) {
+        if context.view.get(context.db, key)?.is_some() {
+            context.reply.integer(0);
+            return Ok(());
+        }
+    }
+    put_pairs(context)?;
+    context.reply.integer(1);
+    Ok(())
+}
+
+fn increment(context: &mut Context<'_, '_>, by: i64) -> Run {
+    let key = context.args.at(1);
+    let (old, expiry_ms) = match context.load(key)? {
+        Some(record) => (number::integer(record.value), record.meta.expiry_ms),
+        None => (Some(0), 0),
+    };
+    let Some(old) = old else { return fail(NOT_AN_INTEGER) };
+    let Some(new) = old.checked_add(by) else {
+        return fail("ERR increment or decrement would overflow");
+    };
+    let mut buffer = itoa::Buffer::new();
+    context.store(key, buffer.format(new).as_bytes(), expiry_ms)?;
+    context.reply.integer(new);
+    Ok(())
+}
+
+pub(crate) fn incr(context: &mut Context<'_, '_>) -> Run {
+    increment(context, 1)
+}
+
+pub(crate) fn decr(context: &mut Context<'_, '_>) -> Run {
+    increment(context, -1)
+}
+
+pub(crate) fn incrby(context: &mut Context<'_, '_>) -> Run {
+    let by = context.integer(2)?;
+    increment(context, by)
+}
+
+pub(crate) fn decrby(context: &mut Context<'_, '_>) -> Run {
+    match context.integer(2)?.checked_neg() {
+        Some(by) => increment(context, by),
+        None => fail("ERR decrement would overflow"),
+    }
+}
+
+pub(crate) fn incrbyfloat(context: &mut Context<'_, '_>) -> Run {
+    let (key, by) = (context.args.at(1), context.args.at(2));
+    let (old, expiry_ms) = match context.load(key)? {
+        Some(record) => (LongDouble::parse(record.value), record.meta.expiry_ms),
+        None => (Some(LongDouble::ZERO), 0),
+    };
+    let (Some(old), Some(by)) = (old, LongDouble::parse(by)) else { return fail(NOT_A_FLOAT) };
+    let Some(sum) = old.plus(by).filter(|sum| sum.is_finite()) else {
+        return fail("ERR increment would produce NaN or Infinity");
+    };
+    context.scratch.clear();
+    sum.print(context.scratch);
+    context.store_scratch(key, expiry_ms)?;
+    context.reply.bulk(context.scratch);
+    Ok(())
+}
+
+pub(crate) fn append(context: &mut Context<'_, '_>) -> Run {
+    let (key, tail) = (context.args.at(1), context.args.at(2));
+    let expiry_ms = context.load_scratch(key)?.unwrap_or(0);
+    context.scratch.extend_from_slice(tail);
+    context.store_scratch(key, expiry_ms)?;
+    context.reply.integer(context.scratch.len() as i64);
+    Ok(())
+}
+
+pub(crate) fn strlen(context: &mut Context<'_, '_>) -> Run {
+    let length = context.read(context.args.at(1))?.map_or(0, |record| record.value.len());
+    context.reply.integer(length as i64);
+    Ok(())
+}
+
+/// The half-open range of `0..len` that Redis's inclusive `start..end` means, where negative numbers
+/// count from the end.
+pub(crate) fn range(start: i64, end: i64, len: usize) -> Option<(usize, usize)> {
+    let len = len as i64;
+    if start < 0 && end < 0 && start > end {
+        return None;
+    }
+    let from_end = |index: i64| if index < 0 { index.saturating_add(len).max(0) } else { index };
+    let (start, end) = (from_end(start), from_end(end).min(len - 1));
+    (start <= end && len > 0).then(|| (start as usize, end as usize + 1))
+}
+
+pub(crate) fn getrange(context: &mut Context<'_, '_>) -> Run {
+    let (start, end) = (context.integer(2)?, context.integer(3)?);
+    let record = context.view.get(context.db, context.args.at(1))?;
+    let value = match record {
+        Some(record) if record.meta.kind != tierstone_engine::ValueKind::STRING => {
+            return fail(crate::context::WRONG_TYPE);
+        }
+        Some(record) => {
+            context.reads.hits += 1;
+            record.value
+        }
+        None => {
+            context.reads.misses += 1;
+            b""
+        }
+    };
+    let part = range(start, end, value.len()).map_or(&b""[..], |(start, end)| &value[start..end]);
+    context.reply.bulk(part);
+    Ok(())
+}
+
+pub(crate) fn setrange(context: &mut Context<'_, '_>) -> Run {
+    let (key, part) = (context.args.at(1), context.args.at(3));
+    let offset = context.integer(2)?;
+    let Ok(offset) = u64::try_from(offset) else { return fail("ERR offset is out of range") };
+    let expiry_ms = context.load_scratch(key)?;
+    if part.is_empty() {
+        context.reply.integer(context.scratch.len() as i64);
+        return Ok(());
+    }
+    let end = offset.saturating_add(part.len() as u64);
+    if end > context.value_size_max_bytes {
+        return fail(TOO_LONG);
+    }
+    let (offset, end) = (offset as usize, end as usize);
+    if context.scratch.len() < end {
+        context.scratch.resize(end, 0);
+    }
+    context.scratch[offset..end].copy_from_slice(part);
+    context.store_scratch(key, expiry_ms.unwrap_or(0))?;
+    context.reply.integer(context.scratch.len() as i64);
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct LcsOptions {
+    wants_length: bool,
+    wants_matches: bool,
+    wants_match_lengths: bool,
+    match_length_min: i64,
+}
+
+impl LcsOptions {
+    fn parse(context: &Context<'_, '_>) -> Result<LcsOptions, Halt> {
+        let mut options = LcsOptions::default();
+        let mut index = 3;
+        while let Some(option) = context.args.get(index) {
+            match option.to_ascii_uppercase().as_slice() {
+                b"IDX" => options.wants_matches = true,
+                b"LEN" => options.wants_length = true,
+                b"WITHMATCHLEN" => options.wants_match_lengths = true,
+                b"MINMATCHLEN" if index + 1 < context.args.len() => {
+                    options.match_length_min = context.integer(index + 1)?.max(0);
+                    index += 1;
+                }
+                _ => return fail(SYNTAX),
+            }
+            index += 1;
+        }
+        if options.wants_matches && options.wants_length {
+            return fail("ERR If you want both the length and indexes, please just use IDX.");
+        }
+        Ok(options)
+    }
+}
+
+/// The most cells of the table of one `LCS`: bounds its memory (4 bytes a cell) and the time for
+/// which it holds up the shard.
+const LCS_CELLS_MAX: u64 = 16 << 20;
+
+pub(crate) fn lcs(context: &mut Context<'_, '_>) -> Run {
+    let options = LcsOptions::parse(context)?;
+    let args = context.args;
+    context.view.prefetch(context.db, [args.at(1), args.at(2)])?;
+    let mut values = [Vec::new(), Vec::new()];
+    for (value, key) in values.iter_mut().zip([args.at(1), args.at(2)]) {
+        let Some(record) = context.view.get(context.db, key)? else { continue };
+        if record.meta.kind != tierstone_engine::ValueKind::STRING {
+            return fail("ERR The specified keys must contain string values");
+        }
+        value.extend_from_slice(record.value);
+    }
+    let [left, right] = &values;
+    let cells = (left.len() as u64 + 1).saturating_mul(right.len() as u64 + 1);
+    if cells > LCS_CELLS_MAX {
+        return fail("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
+    }
+    let table = lcs_table(left, right);
+    let length = table[cells as usize - 1];
+    if options.wants_length {
+        context.reply.integer(i64::from(length));
+        return Ok(());
+    }
+    let matches = lcs_walk(left, right, &table);
+    if !options.wants_matches {
+        context.scratch.clear();
+        for found in matches.iter().rev() {
+            context.scratch.extend_from_slice(&left[found.left..found.left + found.len]);
+        }
+        context.reply.bulk(context.scratch);
+        return Ok(());
+    }
+    context.reply.map(2);
+    context.reply.bulk(b"matches");
+    let is_long = |found: &&Match| found.len as i64 >= options.match_length_min;
+    context.reply.array(matches.iter().filter(is_long).count());
+    for found in matches.iter().filter(is_long) {
+        context.reply.array(if options.wants_match_lengths { 3 } else { 2 });
+        for start in [found.left, found.right] {
+            context.reply.array(2);
+            context.reply.integer(start as i64);
+            context.reply.integer((start + found.len - 1) as i64);
+        }
+        if options.wants_match_lengths {
+            context.reply.integer(found.len as i64);
+        }
+    }
+    context.reply.bulk(b"len");
+    context.reply.integer(i64::from(length));
+    Ok(())
+}
+
+/// The lengths of the longest common subsequences of all pairs of prefixes, by rows of `left`.
+fn lcs_table(left: &[u8], right: &[u8]) -> Vec<u32> {
+    let width = right.len() + 1;
+    let mut table = vec![0u32; (left.len() + 1) * width];
+    for (row, byte) in left.iter().enumerate() {
+        for (column, other) in right.iter().enumerate() {
+            let at = (row + 1) * width + column + 1;
+            table[at] = if byte == other {
+                table[at - width - 1] + 1
+            } else {
+                table[at - width].max(table[at - 1])
+            };
+        }
+    }
+    table
+}
+
+/// A stretch that both strings share.
+#[derive(Clone, Copy, Debug)]
+struct Match {
+    left: usize,
+    right: usize,
+    len: usize,
+}
+
+/// The stretches of one longest common subsequence, from the end to the start.
+fn lcs_walk(left: &[u8], right: &[u8], table: &[u32]) -> Vec<Match> {
+    let width = right.len() + 1;
+    let (mut row, mut column) = (left.len(), right.len());
+    let mut matches: Vec<Match> = Vec::new();
+    while row > 0 && column > 0 {
+        if left[row - 1] == right[column - 1] {
+            (row, column) = (row - 1, column - 1);
+            match matches.last_mut() {
+                Some(last) if last.left == row + 1 && last.right == column + 1 => {
+                    *last = Match { left: row, right: column, len: last.len + 1 };
+                }
+                _ => matches.push(Match { left: row, right: column, len: 1 }),
+            }
+        } else if table[(row - 1) * width + column] > table[row * width + column - 1] {
+            row -= 1;
+        } else {
+            column -= 1;
+        }
+    }
+    matches
+}
+
+pub(crate) fn delifeq(context: &mut Context<'_, '_>) -> Run {
+    let (key, wanted) = (context.args.at(1), context.args.at(2));
+    let is_equal = context.load(key)?.is_some_and(|record| record.value == wanted);
+    if is_equal {
+        context.delete(key)?;
+    }
+    context.reply.integer(i64::from(is_equal));
+    Ok(())
+}

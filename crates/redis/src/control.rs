@@ -1,0 +1,214 @@
+//! What commands over sessions and settings work with, and what the executor tells its caller.
+
+use crate::args::Args;
+use crate::channels::Channels;
+use crate::context::Halt;
+use crate::map_request::MapRequest;
+use crate::remote::Message;
+use crate::session::{ConnectionId, Session};
+use crate::settings::Settings;
+use std::collections::BTreeMap;
+use tierstone_base::collections::Map;
+use tierstone_base::{Now, Seq, ShardId};
+use tierstone_engine::{EngineStatistics, Health};
+use tierstone_store::TaskId;
+use tierstone_wire::resp::ReplyWriter;
+
+/// What follows from a control command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Its reply is written.
+    Done,
+    /// The connection ends when its replies are sent.
+    Close,
+}
+
+/// A command over sessions and settings.
+pub type ControlHandler = fn(&mut Control<'_>) -> Result<Flow, Halt>;
+
+/// What the executor tells its caller.
+#[derive(Debug)]
+pub enum Output {
+    /// The reply of a suspended request. Nothing may follow it in the connection's stream before it.
+    Reply {
+        /// Whose.
+        connection: ConnectionId,
+        /// Which request's ([`crate::Outcome::Suspended`]).
+        task: TaskId,
+        /// The encoded reply; empty when replies are off.
+        bytes: Vec<u8>,
+        /// Sent when the shard's durable sequence has reached this.
+        gate: Seq,
+        /// Whether the connection ends behind it.
+        closes: bool,
+    },
+    /// A message of a channel, sent when all earlier replies of the connection have been.
+    Push {
+        /// Whose.
+        connection: ConnectionId,
+        /// The encoded message.
+        bytes: Vec<u8>,
+        /// Sent when the shard's durable sequence has reached this.
+        gate: Seq,
+    },
+    /// The connection's put-off requests may be offered again.
+    Resume {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// The connection ends now.
+    Close {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// The databases change: make the changed map durable, give it to every shard
+    /// ([`crate::Executor::apply_map`]), then call [`crate::Executor::map_changed`] here.
+    ChangeMap(MapRequest),
+    /// A setting was changed; those that the executor does not know about are the caller's to follow.
+    Setting {
+        /// Its name.
+        name: String,
+        /// Its new value as text.
+        value: String,
+    },
+    /// A message to another shard's executor ([`crate::Executor::message`]), in order.
+    Send {
+        /// Which shard.
+        to: ShardId,
+        /// What.
+        message: Message,
+    },
+    /// The server is to stop (when everything applied is durable, unless `at_once`).
+    Shutdown {
+        /// `SHUTDOWN NOSAVE`: do not wait.
+        at_once: bool,
+    },
+}
+
+/// What is known about the server as a whole; the caller fills it in.
+#[derive(Clone, Debug)]
+pub struct ServerFacts {
+    /// The version of Redis whose behaviour clients may expect.
+    pub redis_version: String,
+    /// This program's own version.
+    pub server_version: String,
+    /// 40 hexadecimal digits, chosen at start.
+    pub run_id: String,
+    /// The port of the Redis protocol.
+    pub port: u16,
+    /// What the device really guarantees, in words for a person.
+    pub durability_guarantee: String,
+    /// When the server started.
+    pub started: Now,
+}
+
+impl Default for ServerFacts {
+    fn default() -> Self {
+        ServerFacts {
+            redis_version: "8.2.0".into(),
+            server_version: env!("CARGO_PKG_VERSION").into(),
+            run_id: "0".repeat(40),
+            port: 0,
+            durability_guarantee: "unknown".into(),
+            started: Now::default(),
+        }
+    }
+}
+
+/// Counters of the executor, all since the start or the last `CONFIG RESETSTAT`.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Requests carried out.
+    pub commands: u64,
+    /// Keys found by reads.
+    pub hits: u64,
+    /// Keys not found by reads.
+    pub misses: u64,
+    /// Requests that had to wait for the device, a lock or another shard.
+    pub suspended: u64,
+    /// Error replies by their code.
+    pub errors: BTreeMap<String, u64>,
+    /// Requests by the index of their command.
+    pub calls: Vec<u64>,
+}
+
+/// What the engine says about itself, taken before a control command runs.
+#[derive(Clone, Debug)]
+pub struct EngineFacts {
+    /// Its counters.
+    pub statistics: EngineStatistics,
+    /// The newest sequence.
+    pub applied: Seq,
+    /// The newest durable sequence.
+    pub durable: Seq,
+    /// Whether it still works.
+    pub health: Health,
+    /// Live keys of each database.
+    pub keys: Vec<u64>,
+    /// Which shard this is, and of how many.
+    pub shard: (ShardId, u16),
+}
+
+/// Who holds requests back, and until when (`CLIENT PAUSE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// Until then, by the monotonic clock.
+    pub until_us: u64,
+    /// Whether reads pass.
+    pub only_writes: bool,
+}
+
+/// Everything of an executor that does not depend on its engine.
+#[derive(Debug)]
+pub struct Host {
+    /// The connections.
+    pub sessions: Map<ConnectionId, Session>,
+    /// Who listens to what.
+    pub channels: Channels,
+    /// The settings.
+    pub settings: Settings,
+    /// The counters.
+    pub counters: Counters,
+    /// What the caller is to be told.
+    pub outputs: Vec<Output>,
+    /// What is known about the server.
+    pub facts: ServerFacts,
+    /// Whether requests are held back.
+    pub pause: Option<Pause>,
+    /// The second since 1970 at which everything applied was last known to be durable.
+    pub last_save_s: u64,
+}
+
+/// One run of one control command.
+pub struct Control<'c> {
+    /// Sessions, channels, settings.
+    pub host: &'c mut Host,
+    /// What the engine says.
+    pub engine: &'c EngineFacts,
+    /// The arguments, the command's name first.
+    pub args: Args<'c>,
+    /// The reply.
+    pub reply: ReplyWriter<'c>,
+    /// Whose request it is.
+    pub connection: ConnectionId,
+    /// The time.
+    pub now: Now,
+}
+
+impl Control<'_> {
+    /// The connection's session.
+    pub fn session(&mut self) -> &mut Session {
+        match self.host.sessions.get_mut(&self.connection) {
+            Some(session) => session,
+            None => unreachable!("connection {} runs a command without a session", self.connection),
+        }
+    }
+}
+
+impl std::fmt::Debug for Control<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Control").field("args", &self.args).finish()
+    }
+}

@@ -1,0 +1,467 @@
+//! Commands and transactions over several shards, from the side of the shard that coordinates them.
+//!
+//! The coordinator locks and gathers shard by shard, runs the commands over what it has gathered,
+//! scatters the writes, and answers when all of them are durable ([`tierstone_store::message`] has
+//! the messages and what they promise).
+//!
+//! Invariants:
+//! 1. A key that the commands touch without its having been gathered (COPY to another database) is
+//!    found out by the run: everything is let go, and the batch begins anew with that key.
+//! 2. When one participant refuses its writes, the others get the old records back before any lock is
+//!    let go: nobody sees a part.
+
+use crate::context::error_text;
+use crate::executor::Executor;
+use crate::remote::Message;
+use crate::run::{run_handler, run_queued};
+use crate::session::{ConnectionId, Queued};
+use crate::table::Action;
+use crate::task::{Origin, Task, Work};
+use crate::control::Output;
+use std::collections::{BTreeMap, BTreeSet};
+use tierstone_base::{Error, KeyspaceId, Now, Position, Seq, ShardId};
+use tierstone_engine::{Engine, Key, Lookup, RecordView, WriteKind};
+use tierstone_store::message::{BatchId, OwnedKey, OwnedRecord, OwnedWrite, ShardMessage};
+use tierstone_store::{Overlay, Records, Stop, TaskId, View};
+use tierstone_wire::resp::ReplyWriter;
+
+/// How often a batch may begin anew because of keys that were not foreseen.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// Records that were gathered from the participants.
+#[derive(Debug, Default)]
+struct Gathered {
+    records: BTreeMap<OwnedKey, Option<OwnedRecord>>,
+    /// The key of the lookup in progress; kept for its allocation.
+    probe: Option<OwnedKey>,
+}
+
+impl Gathered {
+    fn probe(&mut self, key: Key<'_>) -> &OwnedKey {
+        let mut probe = self.probe.take().unwrap_or_else(|| OwnedKey {
+            keyspace: key.keyspace,
+            position: key.position,
+            bytes: Vec::new(),
+        });
+        probe.keyspace = key.keyspace;
+        probe.position = key.position;
+        probe.bytes.clear();
+        probe.bytes.extend_from_slice(key.bytes);
+        self.probe.insert(probe)
+    }
+}
+
+impl Records for Gathered {
+    fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+        self.probe(key);
+        let Some(probe) = &self.probe else { return Lookup::Fetch };
+        match self.records.get(probe) {
+            None => Lookup::Fetch,
+            Some(None) => Lookup::Missing,
+            Some(Some(record)) => {
+                let expiry_ms = record.meta.expiry_ms;
+                if expiry_ms != 0 && expiry_ms <= now.wall_ms {
+                    return Lookup::Missing;
+                }
+                Lookup::Found(RecordView { meta: record.meta, value: &record.value })
+            }
+        }
+    }
+
+    fn applied_seq(&self) -> Seq {
+        0
+    }
+
+    fn len(&self, keyspace: KeyspaceId) -> u64 {
+        let is_live = |(key, record): &(&OwnedKey, &Option<OwnedRecord>)| {
+            key.keyspace == keyspace && record.is_some()
+        };
+        self.records.iter().filter(is_live).count() as u64
+    }
+}
+
+/// How far a batch has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The participant with this index is locking and gathering.
+    Locking(usize),
+    /// All prepare.
+    Preparing,
+}
+
+/// One command or transaction over several shards.
+#[derive(Debug)]
+pub(crate) struct Coordination {
+    commands: Vec<Queued>,
+    is_transaction: bool,
+    watcher: Option<(ConnectionId, BTreeSet<ShardId>)>,
+    /// Keys that an earlier attempt has shown to be needed.
+    extra: BTreeSet<OwnedKey>,
+    attempts: u32,
+    batch: BatchId,
+    phase: Phase,
+    participants: Vec<(ShardId, Vec<OwnedKey>)>,
+    gathered: Gathered,
+    is_dirty: bool,
+    error: Option<Error>,
+    outstanding: usize,
+    refused: BTreeSet<ShardId>,
+    writes: BTreeMap<ShardId, Vec<OwnedWrite>>,
+    undo: BTreeMap<ShardId, Vec<OwnedWrite>>,
+    reply: Vec<u8>,
+}
+
+impl Coordination {
+    pub(crate) fn command(command: Queued) -> Self {
+        Self::new(vec![command], false, None)
+    }
+
+    pub(crate) fn transaction(
+        commands: Vec<Queued>,
+        watcher: Option<(ConnectionId, BTreeSet<ShardId>)>,
+    ) -> Self {
+        Self::new(commands, true, watcher)
+    }
+
+    fn new(
+        commands: Vec<Queued>,
+        is_transaction: bool,
+        watcher: Option<(ConnectionId, BTreeSet<ShardId>)>,
+    ) -> Self {
+        Coordination {
+            commands,
+            is_transaction,
+            watcher,
+            extra: BTreeSet::new(),
+            attempts: 0,
+            batch: BatchId { coordinator: 0, number: 0 },
+            phase: Phase::Locking(0),
+            participants: Vec::new(),
+            gathered: Gathered::default(),
+            is_dirty: false,
+            error: None,
+            outstanding: 0,
+            refused: BTreeSet::new(),
+            writes: BTreeMap::new(),
+            undo: BTreeMap::new(),
+            reply: Vec::new(),
+        }
+    }
+}
+
+impl<E: Engine> Executor<E> {
+    /// Begins a batch, or begins it anew.
+    pub(crate) fn coordinate(&mut self, now: Now, id: TaskId) {
+        let number = self.shard.next_id();
+        let batch = BatchId { coordinator: self.shard.index(), number };
+        let Some(mut task) = self.tasks.remove(&id) else { return };
+        let Work::Coordinated(coordination) = &mut task.work else { return };
+        coordination.batch = batch;
+        coordination.attempts += 1;
+        coordination.phase = Phase::Locking(0);
+        coordination.gathered = Gathered::default();
+        coordination.participants = self.participants(coordination, task.db);
+        self.batches.insert(number, id);
+        self.tasks.insert(id, task);
+        self.lock_next(now, id);
+    }
+
+    /// The shards of all keys, in order, each with its keys.
+    fn participants(&self, coordination: &Coordination, mut db: u32) -> Vec<(ShardId, Vec<OwnedKey>)> {
+        let mut keys = coordination.extra.clone();
+        for queued in &coordination.commands {
+            let args = queued.args.args();
+            if queued.command.name == "select" {
+                let number = crate::number::integer(args.at(1)).and_then(|number| u32::try_from(number).ok());
+                db = number.filter(|number| *number < self.shard.map().databases()).unwrap_or(db);
+            }
+            if !matches!(queued.command.action, Action::Data(_)) {
+                continue;
+            }
+            let Some(keyspace) = self.shard.map().keyspace(db) else { continue };
+            for index in queued.command.keys.indexes(args) {
+                let bytes = args.at(index).to_vec();
+                let position = self.shard.position(&bytes);
+                keys.insert(OwnedKey { keyspace, position, bytes });
+            }
+        }
+        let mut shards: BTreeMap<ShardId, Vec<OwnedKey>> = BTreeMap::new();
+        for shard in coordination.watcher.iter().flat_map(|(_, shards)| shards) {
+            shards.entry(*shard).or_default();
+        }
+        for key in keys {
+            shards.entry(key.position.shard(self.shard.count())).or_default().push(key);
+        }
+        shards.into_iter().collect()
+    }
+
+    fn coordination(&mut self, id: TaskId) -> Option<&mut Coordination> {
+        match self.tasks.get_mut(&id) {
+            Some(Task { work: Work::Coordinated(coordination), .. }) => Some(coordination),
+            _ => None,
+        }
+    }
+
+    fn send_batch(&mut self, to: ShardId, message: ShardMessage) {
+        self.host.outputs.push(Output::Send { to, message: Message::Batch(message) });
+    }
+
+    /// Locks the next participant, or goes on when all are locked.
+    fn lock_next(&mut self, now: Now, id: TaskId) {
+        let Some(coordination) = self.coordination(id) else { return };
+        let Phase::Locking(index) = coordination.phase else { return };
+        let Some((shard, keys)) = coordination.participants.get(index).cloned() else {
+            self.run_gathered(now, id);
+            return;
+        };
+        let batch = coordination.batch;
+        let watcher = coordination.watcher.as_ref().map(|(watcher, _)| *watcher);
+        self.send_batch(shard, ShardMessage::Lock { batch, keys, watcher });
+    }
+
+    /// Takes a message about a batch.
+    pub(crate) fn batch_message(&mut self, now: Now, from: ShardId, message: ShardMessage) {
+        match message {
+            ShardMessage::Locked { batch, records, is_dirty } => {
+                let Some(id) = self.batches.get(&batch.number).copied() else { return };
+                let Some(coordination) = self.coordination(id) else { return };
+                let Phase::Locking(index) = coordination.phase else { return };
+                coordination.is_dirty |= is_dirty;
+                match (records, coordination.participants.get(index)) {
+                    (Ok(records), Some((_, keys))) => {
+                        let pairs = keys.iter().cloned().zip(records);
+                        coordination.gathered.records.extend(pairs);
+                    }
+                    (Err(error), _) => coordination.error = Some(error),
+                    (Ok(_), None) => {}
+                }
+                coordination.phase = Phase::Locking(index + 1);
+                self.lock_next(now, id);
+            }
+            ShardMessage::Prepared { batch, error } => {
+                let Some(id) = self.batches.get(&batch.number).copied() else { return };
+                let Some(coordination) = self.coordination(id) else { return };
+                if let Some(error) = error {
+                    coordination.refused.insert(from);
+                    coordination.error = Some(error);
+                }
+                coordination.outstanding -= 1;
+                if coordination.outstanding == 0 {
+                    self.decide(now, id);
+                }
+            }
+            message => {
+                let mut granted = Vec::new();
+                self.participant.receive(now, &mut self.shard, message, &mut self.outgoing, &mut granted);
+                self.send_outgoing(now);
+                self.run_granted(now, granted);
+            }
+        }
+    }
+
+    /// Sends what this shard says as a participant.
+    pub(crate) fn send_outgoing(&mut self, _now: Now) {
+        for (to, message) in std::mem::take(&mut self.outgoing) {
+            self.send_batch(to, message);
+        }
+    }
+
+    /// Lets this shard's parts of batches go on.
+    pub(crate) fn poll_participant(&mut self, now: Now) {
+        if self.participant.is_empty() {
+            return;
+        }
+        let mut granted = Vec::new();
+        self.participant.poll(now, &mut self.shard, &mut self.outgoing, &mut granted);
+        self.send_outgoing(now);
+        self.run_granted(now, granted);
+    }
+
+    /// Runs the commands over what was gathered.
+    fn run_gathered(&mut self, now: Now, id: TaskId) {
+        let Some(mut task) = self.tasks.remove(&id) else { return };
+        let Work::Coordinated(coordination) = &mut task.work else { return };
+        coordination.reply.clear();
+        let early = match (&coordination.error, coordination.is_dirty) {
+            (Some(error), _) => Some(format!("-{}\r\n", error_text(error)).into_bytes()),
+            (None, true) => {
+                let mut reply = Vec::new();
+                ReplyWriter::new(&mut reply, task.version).null_array();
+                Some(reply)
+            }
+            (None, false) => None,
+        };
+        if let Some(reply) = early {
+            coordination.reply = reply;
+            self.tasks.insert(id, task);
+            self.scatter(now, id);
+            return;
+        }
+        self.workspace.overlay.clear();
+        self.workspace.wanted.clear();
+        let ran = self.run_over_gathered(now, &mut task);
+        let Work::Coordinated(coordination) = &mut task.work else { return };
+        match ran {
+            Ok(()) => {
+                let missing = plan_writes(coordination, &self.workspace.overlay, self.shard.count());
+                coordination.extra.extend(missing.iter().cloned());
+                let is_complete = missing.is_empty();
+                self.tasks.insert(id, task);
+                if is_complete { self.scatter(now, id) } else { self.begin_anew(now, id) }
+            }
+            Err(Stop::Suspend) => {
+                for wanted in self.workspace.wanted.drain(..) {
+                    coordination.extra.insert(OwnedKey {
+                        keyspace: wanted.keyspace,
+                        position: wanted.position,
+                        bytes: wanted.bytes,
+                    });
+                }
+                self.tasks.insert(id, task);
+                self.begin_anew(now, id);
+            }
+            Err(Stop::Failed(error)) => {
+                coordination.reply = format!("-{}\r\n", error_text(&error)).into_bytes();
+                self.tasks.insert(id, task);
+                self.scatter(now, id);
+            }
+        }
+    }
+
+    fn run_over_gathered(&mut self, now: Now, task: &mut Task) -> Result<(), Stop> {
+        let now = self.shard_now(now);
+        let facts = self.engine_facts();
+        let Work::Coordinated(coordination) = &mut task.work else { return Ok(()) };
+        let Coordination { commands, gathered, reply, is_transaction, .. } = &mut **coordination;
+        let Executor { shard, host, workspace, scratch, .. } = self;
+        let buffers = (&mut workspace.overlay, &mut workspace.wanted);
+        let mut view = View::new(gathered, shard.map(), shard.hasher(), buffers, &[], now);
+        if let (false, Some(queued), Action::Data(handler)) =
+            (*is_transaction, commands.first(), commands[0].command.action)
+        {
+            let mut reads = crate::context::ReadCounts::default();
+            let mut setting = crate::run::Setting {
+                db: task.db,
+                version: task.version,
+                value_size_max_bytes: host.settings.value_size_max_bytes,
+                scratch,
+                reads: &mut reads,
+            };
+            return run_handler(&mut view, handler, queued.args.args(), &mut setting, reply);
+        }
+        let Origin::Connection(connection) = task.origin else { return Ok(()) };
+        ReplyWriter::new(reply, task.version).array(commands.len());
+        for queued in commands.iter() {
+            if queued.command.name == "dbsize" {
+                let text = "ERR 'dbsize' is not available inside a transaction over several shards";
+                ReplyWriter::new(reply, task.version).error(text);
+                continue;
+            }
+            run_queued(&mut view, queued, host, &facts, (now, connection), scratch, reply)?;
+        }
+        Ok(())
+    }
+
+    /// Lets everything go and begins the batch again, with the keys that were missing.
+    fn begin_anew(&mut self, now: Now, id: TaskId) {
+        let Some(coordination) = self.coordination(id) else { return };
+        let (batch, attempts) = (coordination.batch, coordination.attempts);
+        let shards: Vec<ShardId> = coordination.participants.iter().map(|(shard, _)| *shard).collect();
+        for shard in shards {
+            self.send_batch(shard, ShardMessage::Decide { batch, undo: Vec::new() });
+        }
+        self.batches.remove(&batch.number);
+        if attempts >= ATTEMPTS_MAX {
+            self.finish(now, id, b"-ERR the keys of the command could not be gathered\r\n", 0, false);
+        } else {
+            self.coordinate(now, id);
+        }
+    }
+
+    /// Sends each participant its writes.
+    fn scatter(&mut self, now: Now, id: TaskId) {
+        let Some(coordination) = self.coordination(id) else { return };
+        coordination.phase = Phase::Preparing;
+        coordination.outstanding = coordination.participants.len();
+        let batch = coordination.batch;
+        let participants: Vec<ShardId> = coordination.writes.keys().copied().collect();
+        let mut writes = std::mem::take(&mut coordination.writes);
+        let shards: Vec<ShardId> = coordination.participants.iter().map(|(shard, _)| *shard).collect();
+        if shards.is_empty() {
+            self.decide(now, id);
+            return;
+        }
+        for shard in shards {
+            let writes = writes.remove(&shard).unwrap_or_default();
+            let participants = participants.clone();
+            self.send_batch(shard, ShardMessage::Prepare { batch, participants, writes });
+        }
+    }
+
+    /// All participants have answered: decides, and answers.
+    fn decide(&mut self, now: Now, id: TaskId) {
+        let Some(coordination) = self.coordination(id) else { return };
+        let batch = coordination.batch;
+        let refused = std::mem::take(&mut coordination.refused);
+        let mut undo = std::mem::take(&mut coordination.undo);
+        let has_writes = !undo.is_empty();
+        let shards: Vec<ShardId> = coordination.participants.iter().map(|(shard, _)| *shard).collect();
+        let mut reply = std::mem::take(&mut coordination.reply);
+        if let (false, Some(error)) = (refused.is_empty(), &coordination.error) {
+            reply = format!("-{}\r\n", error_text(error)).into_bytes();
+        }
+        if has_writes {
+            for shard in shards {
+                let restores = !refused.is_empty() && !refused.contains(&shard);
+                let undo = if restores { undo.remove(&shard).unwrap_or_default() } else { Vec::new() };
+                self.send_batch(shard, ShardMessage::Decide { batch, undo });
+            }
+        }
+        self.batches.remove(&batch.number);
+        if let Some(Task { origin: Origin::Connection(connection), work: Work::Coordinated(work), .. }) =
+            self.tasks.get(&id)
+            && work.is_transaction
+        {
+            let connection = *connection;
+            self.unwatch(connection);
+        }
+        self.finish(now, id, &reply, 0, false);
+    }
+}
+
+/// Splits the writes by shards, with what undoes them; the keys whose old records are not known.
+fn plan_writes(coordination: &mut Coordination, overlay: &Overlay, count: u16) -> BTreeSet<OwnedKey> {
+    let mut missing = BTreeSet::new();
+    let mut restored: BTreeSet<OwnedKey> = BTreeSet::new();
+    coordination.writes.clear();
+    coordination.undo.clear();
+    for write in overlay.iter() {
+        let key = OwnedKey {
+            keyspace: write.key.keyspace,
+            position: write.key.position,
+            bytes: write.key.bytes.to_vec(),
+        };
+        let shard = shard_of(key.position, count);
+        let value = match write.kind {
+            WriteKind::Put { value, expiry_ms, kind } => Some((value.to_vec(), expiry_ms, kind)),
+            WriteKind::Delete => None,
+        };
+        match coordination.gathered.records.get(&key) {
+            None => {
+                missing.insert(key.clone());
+            }
+            Some(old) if restored.insert(key.clone()) => {
+                let value = old.as_ref().map(|old| (old.value.clone(), old.meta.expiry_ms, old.meta.kind));
+                let undo = coordination.undo.entry(shard).or_default();
+                undo.push(OwnedWrite { key: key.clone(), value });
+            }
+            Some(_) => {}
+        }
+        coordination.writes.entry(shard).or_default().push(OwnedWrite { key, value });
+    }
+    missing
+}
+
+fn shard_of(position: Position, count: u16) -> ShardId {
+    position.shard(count)
+}

@@ -1,0 +1,356 @@
+//! One shard's executor: connections' requests in, replies out.
+//!
+//! Its owner (the server's driver of this shard, or a test) does this in turns:
+//! 1. [`Executor::request`] for each request of each connection, in order. A reply that is ready may be
+//!    sent when [`Executor::durable_seq`] has reached its gate. For a suspended request the owner keeps
+//!    the reply's place. After [`Outcome::Blocked`] it keeps the request and the rest of that
+//!    connection's input, and offers it again after [`Output::Resume`].
+//! 2. [`Executor::step`] with what the device has completed; then the outputs.
+//!
+//! Invariants:
+//! 1. A request has its effect in one piece, between two others, or not at all.
+//! 2. Every suspended request is answered once, unless its connection has gone.
+//! 3. A request that is answered at once costs no allocation for plain `GET` and `SET`.
+
+use crate::args::Args;
+use crate::channels::Channels;
+use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts};
+use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
+use crate::settings::Settings;
+use crate::task::{State, Task, Work};
+use std::collections::BTreeMap;
+use tierstone_base::collections::Map;
+use tierstone_base::{Now, Position, Seq};
+use tierstone_engine::{Admission, Engine, Health};
+use tierstone_media::{IoCompletion, IoRequest};
+use tierstone_store::participant::{Outgoing, Participant};
+use tierstone_store::{DatabaseMap, Shard, ShardEvent, ShardSettings, TaskId, Workspace};
+
+/// What an executor is told when it is made.
+#[derive(Clone, Debug)]
+pub struct ExecutorSettings {
+    /// The shard's part.
+    pub shard: ShardSettings,
+    /// The longest value in bytes, at most what the engine takes.
+    pub value_size_max_bytes: u64,
+    /// Who connects must say this first; empty: nothing.
+    pub password: String,
+    /// The most bytes that the queued commands of one transaction may take.
+    pub transaction_size_max_bytes: usize,
+    /// What is known about the server.
+    pub facts: ServerFacts,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its reply is written (perhaps it has none).
+    Ready {
+        /// The sequence that must be durable before the reply is sent.
+        gate: Seq,
+    },
+    /// Its reply comes later, as [`Output::Reply`] with this id; its place is here.
+    Suspended(TaskId),
+    /// Nothing has happened: offer it again after [`Output::Resume`].
+    Blocked,
+    /// Its reply is written, and the connection ends behind it.
+    Close {
+        /// The sequence that must be durable before the reply is sent.
+        gate: Seq,
+    },
+}
+
+/// One shard with everything that its connections are about.
+#[derive(Debug)]
+pub struct Executor<E> {
+    pub(crate) shard: Shard<E>,
+    pub(crate) host: Host,
+    pub(crate) tasks: Map<TaskId, Task>,
+    pub(crate) workspace: Workspace,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) positions: Vec<Position>,
+    /// Tasks that the engine was too busy for.
+    pub(crate) retries: Vec<TaskId>,
+    /// Tasks that wait for a sequence to be durable.
+    pub(crate) durable_waits: BTreeMap<(Seq, TaskId), ()>,
+    /// Tasks that wait for a time.
+    pub(crate) timers: BTreeMap<(u64, TaskId), ()>,
+    pub(crate) participant: Participant,
+    /// The tasks of the batches that this shard coordinates, by number.
+    pub(crate) batches: BTreeMap<u64, TaskId>,
+    pub(crate) outgoing: Outgoing,
+    /// Answers to other shards that wait for a sequence to be durable.
+    pub(crate) gated: BTreeMap<(Seq, u64), Output>,
+    pub(crate) transaction_size_max_bytes: usize,
+    events: Vec<ShardEvent>,
+}
+
+impl<E: Engine> Executor<E> {
+    /// An executor over `engine`.
+    pub fn new(engine: E, settings: ExecutorSettings) -> Self {
+        let databases = settings.shard.map.databases();
+        let mut registry = Settings::new(databases, settings.value_size_max_bytes, settings.shard.durability);
+        registry.set("requirepass", &settings.password);
+        let host = Host {
+            sessions: Map::default(),
+            channels: Channels::default(),
+            settings: registry,
+            counters: Counters::default(),
+            outputs: Vec::new(),
+            last_save_s: settings.facts.started.wall_ms / 1_000,
+            facts: settings.facts,
+            pause: None,
+        };
+        Executor {
+            shard: Shard::new(engine, settings.shard),
+            host,
+            tasks: Map::default(),
+            workspace: Workspace::default(),
+            scratch: Vec::new(),
+            positions: Vec::new(),
+            retries: Vec::new(),
+            durable_waits: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            participant: Participant::default(),
+            batches: BTreeMap::new(),
+            outgoing: Outgoing::new(),
+            gated: BTreeMap::new(),
+            transaction_size_max_bytes: settings.transaction_size_max_bytes,
+            events: Vec::new(),
+        }
+    }
+
+    /// A connection has come. Its id must never have been used before (by any shard).
+    pub fn connect(&mut self, now: Now, connection: ConnectionId, info: ConnectionInfo) {
+        let is_authenticated = self.host.settings.password.is_empty();
+        self.host.counters.connections += 1;
+        self.host.sessions.insert(connection, Session::new(connection, info, is_authenticated, now));
+    }
+
+    /// A connection has gone. What it has suspended comes to its end; nobody is told.
+    pub fn disconnect(&mut self, connection: ConnectionId) {
+        let Some(session) = self.host.sessions.remove(&connection) else { return };
+        for (kind, name) in &session.channels {
+            self.host.channels.unsubscribe(*kind, name, connection);
+        }
+        if session.is_watching {
+            self.unwatch(connection);
+        }
+    }
+
+    /// Whether a connection has authenticated itself, where that is asked: its parser's limits follow.
+    pub fn is_authenticated(&self, connection: ConnectionId) -> bool {
+        self.host.sessions.get(&connection).is_some_and(|session| session.is_authenticated)
+    }
+
+    /// One step of the shard: device completions in, what became known out. To be called when there
+    /// are completions, messages or requests since the last, and at [`Executor::next_step_at_us`].
+    pub fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, outputs: &mut Vec<Output>) {
+        let mut events = std::mem::take(&mut self.events);
+        self.shard.step(now, completions, &mut events);
+        for event in events.drain(..) {
+            match event {
+                ShardEvent::Fetched { task, failure, .. } => self.fetched(now, task, failure),
+                ShardEvent::Scanned { task, entries, next, error } => {
+                    self.scanned(now, task, entries, next, error);
+                }
+            }
+        }
+        self.events = events;
+        self.run_retries(now);
+        self.poll_participant(now);
+        self.finish_waits(now);
+        self.end_pause(now);
+        outputs.append(&mut self.host.outputs);
+    }
+
+    /// What came up since the last step (messages of channels, changes of the databases): the same
+    /// outputs that a step would give.
+    pub fn drain_outputs(&mut self, outputs: &mut Vec<Output>) {
+        outputs.append(&mut self.host.outputs);
+    }
+
+    fn run_retries(&mut self, now: Now) {
+        for task in std::mem::take(&mut self.retries) {
+            if let Some(state) = self.tasks.get_mut(&task) {
+                state.state = State::Events;
+                self.run_task(now, task);
+            }
+        }
+    }
+
+    /// Ends what waited for durability or for a time.
+    fn finish_waits(&mut self, now: Now) {
+        let durable = self.shard.engine().durable_seq();
+        while let Some(entry) = self.durable_waits.first_entry()
+            && entry.key().0 <= durable
+        {
+            let task = entry.remove_entry().0.1;
+            self.finish_durable_wait(now, task);
+        }
+        while let Some(entry) = self.gated.first_entry()
+            && entry.key().0 <= durable
+        {
+            let output = entry.remove();
+            self.host.outputs.push(output);
+        }
+        while let Some(entry) = self.timers.first_entry()
+            && entry.key().0 <= now.monotonic_us
+        {
+            let task = entry.remove_entry().0.1;
+            self.finish(now, task, b"+OK\r\n", 0, false);
+        }
+    }
+
+    fn finish_durable_wait(&mut self, now: Now, task: TaskId) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        if let Work::AwaitDurable { reply, sets_last_save, .. } = &mut state.work {
+            let reply = std::mem::take(reply);
+            if *sets_last_save {
+                self.host.last_save_s = now.wall_ms / 1_000;
+            }
+            self.finish(now, task, &reply, 0, false);
+        }
+    }
+
+    fn end_pause(&mut self, now: Now) {
+        if self.host.pause.is_some_and(|pause| pause.until_us <= now.monotonic_us) {
+            self.host.pause = None;
+            self.resume_blocked();
+        }
+    }
+
+    /// Tells the owner that put-off requests may be offered again.
+    pub(crate) fn resume_blocked(&mut self) {
+        let mut blocked: Vec<ConnectionId> =
+            self.host.sessions.values().filter(|session| session.is_blocked).map(|session| session.id).collect();
+        blocked.sort_unstable();
+        for connection in blocked {
+            self.resume_session(connection);
+        }
+    }
+
+    pub(crate) fn resume_session(&mut self, connection: ConnectionId) {
+        if let Some(session) = self.host.sessions.get_mut(&connection)
+            && std::mem::take(&mut session.is_blocked)
+        {
+            self.host.outputs.push(Output::Resume { connection });
+        }
+    }
+
+    /// Appends the engine's device requests.
+    pub fn take_requests(&mut self, requests: &mut Vec<IoRequest>) {
+        self.shard.engine_mut().take_requests(requests);
+    }
+
+    /// When a step is wanted even if nothing happens, by the monotonic clock.
+    pub fn next_step_at_us(&self) -> Option<u64> {
+        let retry = (!self.retries.is_empty()).then_some(0);
+        let timer = self.timers.first_key_value().map(|((at, _), ())| *at);
+        let pause = self.host.pause.map(|pause| pause.until_us);
+        [retry, timer, pause, self.shard.engine().next_step_at_us()].into_iter().flatten().min()
+    }
+
+    /// Every reply whose gate is at most this may be sent.
+    pub fn durable_seq(&self) -> Seq {
+        self.shard.engine().durable_seq()
+    }
+
+    /// Whether the engine can still make writes durable. When not, nothing above the durable sequence
+    /// is ever answered.
+    pub fn health(&self) -> Health {
+        self.shard.engine().health()
+    }
+
+    /// Whether more requests are wanted before the next step.
+    pub fn admission(&self) -> Admission {
+        self.shard.engine().admission()
+    }
+
+    /// Requests that wait now.
+    pub fn suspended(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// The settings, to which the owner may add its own.
+    pub fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.host.settings
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> &Shard<E> {
+        &self.shard
+    }
+
+    /// The shard, for the owner's own work (checkpoints, library calls).
+    pub fn shard_mut(&mut self) -> &mut Shard<E> {
+        &mut self.shard
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &Counters {
+        &self.host.counters
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.host.sessions.len()
+    }
+
+    /// Follows a setting that was changed at another shard's executor.
+    pub fn apply_setting(&mut self, name: &str, value: &str) {
+        self.host.settings.set(name, value);
+        self.follow_setting(name);
+    }
+
+    /// Carries out what a changed setting means here.
+    pub(crate) fn follow_setting(&mut self, name: &str) {
+        if name.eq_ignore_ascii_case("durability") {
+            let durability = self.host.settings.durability();
+            self.shard.set_durability(durability);
+        }
+    }
+
+    /// Takes over a changed map that is durable.
+    pub fn apply_map(&mut self, map: &DatabaseMap) {
+        self.shard.apply_map(map);
+    }
+
+    /// The change that `task` asked for ([`Output::ChangeMap`]) is durable and applied by every shard;
+    /// or it has failed.
+    pub fn map_changed(&mut self, now: Now, task: TaskId, result: tierstone_base::Result<()>) {
+        match result {
+            Ok(()) => self.finish(now, task, b"+OK\r\n", 0, false),
+            Err(error) => {
+                let text = format!("-{}\r\n", crate::context::error_text(&error));
+                self.finish(now, task, text.as_bytes(), 0, false);
+            }
+        }
+    }
+
+    /// Gives a message that was published at another shard to this one's listeners.
+    pub fn deliver(&mut self, kind: ChannelKind, channel: &[u8], payload: &[u8]) -> usize {
+        crate::commands::pubsub::deliver(&mut self.host, kind, channel, payload)
+    }
+
+    /// What the engine says about itself.
+    pub fn engine_facts(&self) -> EngineFacts {
+        let engine = self.shard.engine();
+        EngineFacts {
+            statistics: engine.statistics(),
+            applied: engine.applied_seq(),
+            durable: engine.durable_seq(),
+            health: engine.health(),
+            keys: self.shard.map().keyspaces().iter().map(|keyspace| engine.len(*keyspace)).collect(),
+            shard: (self.shard.index(), self.shard.count()),
+        }
+    }
+
+    /// Collects the positions of a request's keys.
+    pub(crate) fn collect_positions(&mut self, command: &crate::table::Command, args: Args<'_>) {
+        self.positions.clear();
+        for index in command.keys.indexes(args) {
+            self.positions.push(self.shard.position(args.at(index)));
+        }
+    }
+}

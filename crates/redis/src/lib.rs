@@ -1,0 +1,45 @@
+//! Redis's commands, sessions, transactions and channels over the store.
+//!
+//! Reading order:
+//! 1. [`executor`] is what the server drives: requests in, replies and outputs out;
+//! 2. [`request`] admits a request and finds what carries it out; [`table`] has all commands;
+//! 3. [`run`] runs data commands over views, at once or after a wait ([`task`]);
+//! 4. [`commands`] are the commands by family, over a [`context::Context`] (data) or a
+//!    [`control::Control`] (sessions and settings);
+//! 5. [`task_command`] and [`walk`] are the commands that wait by nature;
+//! 6. [`remote`] and [`coordination`] are what several shards do together.
+//!
+//! Invariants:
+//! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
+//!    what differs.
+//! 2. No input leads to a panic, to unbounded memory, or to time that grows faster than the input
+//!    and the values that it names.
+//! 3. No clock is read and no thread started: the same calls give the same replies.
+
+pub mod args;
+pub mod channels;
+mod commands;
+pub mod context;
+pub mod control;
+mod coordination;
+pub mod executor;
+pub mod glob;
+mod long_double;
+mod map_request;
+mod number;
+pub mod remote;
+mod request;
+mod run;
+pub mod session;
+pub mod settings;
+pub mod table;
+mod task;
+mod task_command;
+pub mod walk;
+
+pub use args::{Args, OwnedArgs};
+pub use control::{Output, ServerFacts};
+pub use executor::{Executor, ExecutorSettings, Outcome};
+pub use map_request::MapRequest;
+pub use remote::Message;
+pub use session::{ConnectionId, ConnectionInfo};

@@ -1,0 +1,490 @@
+//! What executors of several shards do for each other: run a command whose keys another shard has,
+//! ask every shard, pass channel messages on. Batches over several shards are in [`crate::coordination`].
+//!
+//! Invariants:
+//! 1. Messages between two executors arrive in order; nothing else is assumed about them.
+//! 2. An answer to another shard is sent when what it has observed is durable here, so that the
+//!    connection's own shard need not know this one's sequences.
+
+use crate::args::{Args, OwnedArgs};
+use crate::coordination::Coordination;
+use crate::control::{Host, Output};
+use crate::executor::{Executor, Outcome};
+use crate::request::Started;
+use crate::session::{ChannelKind, ConnectionId, Queued};
+use crate::table::{Action, Command, flag};
+use crate::task::{Origin, Task, Work};
+use crate::walk::{Walk, WalkKind, write_walk};
+use std::collections::{BTreeMap, BTreeSet};
+use tierstone_base::{Now, Position, Seq, ShardId};
+use tierstone_engine::Engine;
+use tierstone_store::TaskId;
+use tierstone_store::message::ShardMessage;
+use tierstone_wire::resp::{ReplyWriter, Version};
+
+/// One message between two executors.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// A part of a batch over several shards.
+    Batch(ShardMessage),
+    /// Carry this data command out.
+    Run {
+        /// The asker's task.
+        ticket: TaskId,
+        /// The command.
+        command: &'static Command,
+        /// Its arguments.
+        args: OwnedArgs,
+        /// The database.
+        db: u32,
+        /// The protocol of the reply.
+        version: Version,
+    },
+    /// The reply to a `Run`, or to a `Walk` of one page.
+    Ran {
+        /// The asker's task.
+        ticket: TaskId,
+        /// The encoded reply.
+        reply: Vec<u8>,
+    },
+    /// Walk through your keys.
+    Walk {
+        /// The asker's task.
+        ticket: TaskId,
+        /// The database.
+        db: u32,
+        /// The protocol of the reply.
+        version: Version,
+        /// What to look for.
+        walk: Walk,
+    },
+    /// The keys that a walk has found.
+    Walked {
+        /// The asker's task.
+        ticket: TaskId,
+        /// The keys.
+        found: Vec<Vec<u8>>,
+    },
+    /// How many keys has this database?
+    Count {
+        /// The asker's task.
+        ticket: TaskId,
+        /// The database.
+        db: u32,
+    },
+    /// Tell when everything applied is durable.
+    AwaitDurable {
+        /// The asker's task.
+        ticket: TaskId,
+    },
+    /// Watch these keys.
+    Watch {
+        /// The asker's task.
+        ticket: TaskId,
+        /// For whom.
+        watcher: ConnectionId,
+        /// The database.
+        db: u32,
+        /// `WATCH` and the keys.
+        args: OwnedArgs,
+    },
+    /// Forget what is watched.
+    Unwatch {
+        /// For whom.
+        watcher: ConnectionId,
+    },
+    /// A part of an answer that is a number (or nothing but done).
+    Number {
+        /// The asker's task.
+        ticket: TaskId,
+        /// The number.
+        value: u64,
+    },
+    /// A message of a channel.
+    Publish {
+        /// Which kind of channel.
+        kind: ChannelKind,
+        /// The channel.
+        channel: Vec<u8>,
+        /// The message.
+        payload: Vec<u8>,
+    },
+}
+
+/// Where a command is carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// By this shard.
+    Here,
+    /// By another.
+    There(ShardId),
+    /// By several together.
+    Across,
+    /// By all, each for itself.
+    Everywhere,
+}
+
+/// A question to every shard.
+#[derive(Debug)]
+pub(crate) struct FanOut {
+    outstanding: usize,
+    number: u64,
+    found: BTreeMap<ShardId, Vec<Vec<u8>>>,
+    ending: Ending,
+}
+
+/// What the answers become.
+#[derive(Debug)]
+enum Ending {
+    Sum,
+    Reply(Vec<u8>),
+    Walk { kind: WalkKind, first: ShardId },
+}
+
+impl Host {
+    /// Passes a channel's message on to the other shards.
+    pub(crate) fn broadcast_publish(
+        &mut self,
+        (index, count): (ShardId, u16),
+        kind: ChannelKind,
+        channel: &[u8],
+        payload: &[u8],
+    ) {
+        for to in (0..count).filter(|shard| *shard != index) {
+            let message =
+                Message::Publish { kind, channel: channel.to_vec(), payload: payload.to_vec() };
+            self.outputs.push(Output::Send { to, message });
+        }
+    }
+}
+
+impl<E: Engine> Executor<E> {
+    /// Takes a message of another shard's executor.
+    pub fn message(&mut self, now: Now, from: ShardId, message: Message) {
+        match message {
+            Message::Batch(message) => self.batch_message(now, from, message),
+            Message::Run { ticket, command, args, db, version } => {
+                self.collect_positions(command, args.args());
+                let mut reply = Vec::new();
+                let origin = Origin::Shard(from, ticket);
+                if let Started::Done(gate) =
+                    self.start(now, origin, command, args.args(), (db, version), &mut reply)
+                {
+                    self.answer_shard(from, ticket, &reply, gate);
+                }
+            }
+            Message::Ran { ticket, reply } => match self.tasks.get(&ticket) {
+                // A part of a `WATCH` over several shards.
+                Some(Task { work: Work::FanOut(_), .. }) => self.part(now, from, ticket, 0, Vec::new()),
+                _ => self.finish(now, ticket, &reply, 0, false),
+            },
+            Message::Walk { ticket, db, version, walk } => {
+                let id = self.shard.next_id();
+                let task = Task::new(Origin::Shard(from, ticket), db, version, Work::Walk(walk));
+                self.tasks.insert(id, task);
+                self.next_page(now, id);
+            }
+            Message::Walked { ticket, found } => self.part(now, from, ticket, 0, found),
+            Message::Count { ticket, db } => {
+                let keyspace = self.shard.map().keyspace(db);
+                let value = keyspace.map_or(0, |keyspace| self.shard.engine().len(keyspace));
+                let gate = self.shard.gate(self.shard.engine().applied_seq());
+                self.send_gated(from, Message::Number { ticket, value }, gate);
+            }
+            Message::AwaitDurable { ticket } => {
+                self.shard.engine_mut().flush(now);
+                let gate = self.shard.engine().applied_seq();
+                self.send_gated(from, Message::Number { ticket, value: 0 }, gate);
+            }
+            Message::Watch { ticket, watcher, db, args } => {
+                let id = self.shard.next_id();
+                let work = Work::Watch { args, watcher };
+                self.tasks.insert(id, Task::new(Origin::Shard(from, ticket), db, Version::Resp2, work));
+                self.run_task(now, id);
+            }
+            Message::Unwatch { watcher } => self.unwatch_here(now, watcher),
+            Message::Number { ticket, value } => self.part(now, from, ticket, value, Vec::new()),
+            Message::Publish { kind, channel, payload } => {
+                self.deliver(kind, &channel, &payload);
+            }
+        }
+    }
+
+    fn unwatch_here(&mut self, now: Now, watcher: ConnectionId) {
+        let is_its = |task: &Task| matches!(task.work, Work::Watch { watcher: other, .. } if other == watcher);
+        let late: Vec<TaskId> =
+            self.tasks.iter().filter(|(_, task)| is_its(task)).map(|(id, _)| *id).collect();
+        for id in late {
+            self.finish(now, id, b"+OK\r\n", 0, false);
+        }
+        self.shard.watches.unwatch(watcher);
+    }
+
+    /// Sends a message when everything up to `gate` is durable here.
+    fn send_gated(&mut self, to: ShardId, message: Message, gate: Seq) {
+        let output = Output::Send { to, message };
+        if gate <= self.shard.engine().durable_seq() {
+            self.host.outputs.push(output);
+        } else {
+            let id = self.shard.next_id();
+            self.gated.insert((gate, id), output);
+        }
+    }
+
+    /// Sends the reply of a command that was run for another shard.
+    pub(crate) fn answer_shard(&mut self, shard: ShardId, ticket: TaskId, reply: &[u8], gate: Seq) {
+        let message = Message::Ran { ticket, reply: reply.to_vec() };
+        self.send_gated(shard, message, gate);
+    }
+
+    /// Sends the keys that a walk for another shard has found.
+    pub(crate) fn answer_walk(&mut self, id: TaskId, found: Vec<Vec<u8>>, gate: Seq) {
+        if let Some(task) = self.tasks.remove(&id)
+            && let Origin::Shard(shard, ticket) = task.origin
+        {
+            self.send_gated(shard, Message::Walked { ticket, found }, gate);
+        }
+    }
+
+    /// Where a data command is carried out. Its positions are collected.
+    pub(crate) fn route(&self, command: &Command) -> Route {
+        if self.shard.count() == 1 {
+            return Route::Here;
+        }
+        if self.positions.is_empty() {
+            let is_count = matches!(command.action, Action::Data(_)) && command.has(flag::READONLY);
+            return if is_count { Route::Everywhere } else { Route::Here };
+        }
+        self.route_of(self.positions.iter().copied())
+    }
+
+    fn route_of(&self, mut positions: impl Iterator<Item = Position>) -> Route {
+        let count = self.shard.count();
+        let Some(first) = positions.next().map(|position| position.shard(count)) else {
+            return Route::Here;
+        };
+        if !positions.all(|position| position.shard(count) == first) {
+            Route::Across
+        } else if first == self.shard.index() {
+            Route::Here
+        } else {
+            Route::There(first)
+        }
+    }
+
+    /// Where a transaction is carried out. Its positions are collected.
+    pub(crate) fn route_transaction(&self, connection: ConnectionId) -> Route {
+        let count = self.shard.count();
+        let watching = self.host.sessions.get(&connection).map(|session| &session.watching_shards);
+        let mut shards: BTreeSet<ShardId> =
+            self.positions.iter().map(|position| position.shard(count)).collect();
+        shards.extend(watching.into_iter().flatten());
+        let is_here = shards.iter().all(|shard| *shard == self.shard.index());
+        if is_here { Route::Here } else { Route::Across }
+    }
+
+    /// Starts a data command of which other shards have a part. Its positions are collected.
+    pub(crate) fn start_elsewhere(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        route: Route,
+        command: &'static Command,
+        args: Args<'_>,
+        (db, version): (u32, Version),
+    ) -> TaskId {
+        let id = self.shard.next_id();
+        match route {
+            Route::There(to) => {
+                self.tasks.insert(id, Task::new(origin, db, version, Work::Forwarded));
+                let args = args.to_owned();
+                let message = Message::Run { ticket: id, command, args, db, version };
+                self.host.outputs.push(Output::Send { to, message });
+            }
+            Route::Everywhere => {
+                let fan_out = self.fan_out(Ending::Sum);
+                self.tasks.insert(id, Task::new(origin, db, version, fan_out));
+                let message = |_| Message::Count { ticket: id, db };
+                self.send_everywhere(message);
+            }
+            Route::Across | Route::Here => {
+                let queued = Queued { command, index: 0, args: args.to_owned() };
+                let work = Coordination::command(queued);
+                self.tasks.insert(id, Task::new(origin, db, version, Work::Coordinated(Box::new(work))));
+                self.coordinate(now, id);
+            }
+        }
+        id
+    }
+
+    /// Starts a transaction of which other shards have a part.
+    pub(crate) fn exec_elsewhere(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        commands: Vec<Queued>,
+        (db, version): (u32, Version),
+    ) -> Outcome {
+        let id = self.shard.next_id();
+        let session = self.host.sessions.get(&connection);
+        let watcher = session.filter(|session| session.is_watching).map(|session| {
+            let mut shards = session.watching_shards.clone();
+            shards.insert(self.shard.index());
+            (connection, shards)
+        });
+        let work = Coordination::transaction(commands, watcher);
+        let task =
+            Task::new(Origin::Connection(connection), db, version, Work::Coordinated(Box::new(work)));
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.suspend_all(id);
+        }
+        self.tasks.insert(id, task);
+        self.coordinate(now, id);
+        self.host.counters.suspended += 1;
+        Outcome::Suspended(id)
+    }
+
+    fn fan_out(&self, ending: Ending) -> Work {
+        Work::FanOut(Box::new(FanOut {
+            outstanding: usize::from(self.shard.count()),
+            number: 0,
+            found: BTreeMap::new(),
+            ending,
+        }))
+    }
+
+    /// Sends what `message` makes to every shard, this one included.
+    fn send_everywhere(&mut self, message: impl Fn(ShardId) -> Message) {
+        for to in 0..self.shard.count() {
+            self.host.outputs.push(Output::Send { to, message: message(to) });
+        }
+    }
+
+    /// A part of the answer to a question to every shard.
+    fn part(&mut self, now: Now, from: ShardId, id: TaskId, value: u64, found: Vec<Vec<u8>>) {
+        let Some(Task { work: Work::FanOut(fan_out), version, .. }) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        fan_out.outstanding -= 1;
+        fan_out.number += value;
+        fan_out.found.insert(from, found);
+        if fan_out.outstanding > 0 {
+            return;
+        }
+        let mut reply = Vec::new();
+        match &mut fan_out.ending {
+            Ending::Sum => ReplyWriter::new(&mut reply, *version).integer(fan_out.number as i64),
+            Ending::Reply(bytes) => reply = std::mem::take(bytes),
+            Ending::Walk { kind, first } => {
+                // In the order of the shards, beginning at the one where a random walk began.
+                let mut all = fan_out.found.split_off(first);
+                all.append(&mut fan_out.found);
+                let mut found: Vec<(ShardId, Vec<Vec<u8>>)> = all.into_iter().collect();
+                found.sort_by_key(|(shard, _)| (*shard < *first, *shard));
+                let found: Vec<Vec<u8>> = found.into_iter().flat_map(|(_, keys)| keys).collect();
+                write_walk(kind, &found, None, *version, &mut reply);
+            }
+        }
+        self.finish(now, id, &reply, 0, false);
+    }
+
+    /// Starts a walk over several shards.
+    pub(crate) fn walk_elsewhere(
+        &mut self,
+        connection: ConnectionId,
+        id: TaskId,
+        walk: Walk,
+    ) -> Outcome {
+        let count = self.shard.count();
+        let session = self.host.sessions.get(&connection);
+        let (db, version) = session.map_or((0, Version::Resp2), |session| (session.db, session.version));
+        let first = walk.cursor.shard(count);
+        if walk.kind == WalkKind::Scan {
+            let outcome = self.suspend(connection, id, Work::Forwarded);
+            let message = Message::Walk { ticket: id, db, version, walk };
+            self.host.outputs.push(Output::Send { to: first, message });
+            return outcome;
+        }
+        let first = if walk.kind == WalkKind::Keys { 0 } else { first };
+        let work = self.fan_out(Ending::Walk { kind: walk.kind.clone(), first });
+        let outcome = self.suspend(connection, id, work);
+        self.send_everywhere(|to| {
+            let mut walk = walk.clone();
+            let begin = Position::first_of_shard(to, count);
+            walk.cursor = walk.cursor.max(begin);
+            if walk.cursor.shard(count) != to {
+                walk.cursor = begin;
+            }
+            if let WalkKind::RandomKey { start, .. } = &mut walk.kind {
+                *start = walk.cursor;
+            }
+            Message::Walk { ticket: id, db, version, walk }
+        });
+        outcome
+    }
+
+    /// Waits until everything that every shard has applied is durable.
+    pub(crate) fn await_durable_everywhere(
+        &mut self,
+        connection: ConnectionId,
+        id: TaskId,
+        work: Work,
+    ) -> Outcome {
+        let reply = match work {
+            Work::AwaitDurable { reply, .. } => reply,
+            _ => Vec::new(),
+        };
+        let work = self.fan_out(Ending::Reply(reply));
+        let outcome = self.suspend(connection, id, work);
+        self.send_everywhere(|_| Message::AwaitDurable { ticket: id });
+        outcome
+    }
+
+    /// Watches keys of several shards.
+    pub(crate) fn watch_elsewhere(
+        &mut self,
+        connection: ConnectionId,
+        args: Args<'_>,
+        db: u32,
+    ) -> Outcome {
+        let count = self.shard.count();
+        let mut keys: BTreeMap<ShardId, Vec<&[u8]>> = BTreeMap::new();
+        for key in args.from(1) {
+            keys.entry(self.shard.position(key).shard(count)).or_insert_with(|| vec![b"watch"]).push(key);
+        }
+        let id = self.shard.next_id();
+        let own = self.shard.index();
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.is_watching = true;
+            session.watching_shards.extend(keys.keys().filter(|shard| **shard != own));
+        }
+        let mut work = self.fan_out(Ending::Reply(b"+OK\r\n".to_vec()));
+        if let Work::FanOut(fan_out) = &mut work {
+            fan_out.outstanding = keys.len();
+        }
+        let outcome = self.suspend(connection, id, work);
+        for (to, words) in keys {
+            let args = words.into_iter().collect();
+            let message = Message::Watch { ticket: id, watcher: connection, db, args };
+            self.host.outputs.push(Output::Send { to, message });
+        }
+        outcome
+    }
+
+    /// Tells other shards that a connection watches nothing any more.
+    pub(crate) fn unwatch_elsewhere(&mut self, connection: ConnectionId) {
+        if self.shard.count() == 1 {
+            return;
+        }
+        let own = self.shard.index();
+        let shards: Vec<ShardId> = match self.host.sessions.get_mut(&connection) {
+            Some(session) => std::mem::take(&mut session.watching_shards).into_iter().collect(),
+            // It has gone: whoever may watch for it is told.
+            None => (0..self.shard.count()).filter(|shard| *shard != own).collect(),
+        };
+        for to in shards {
+            let message = Message::Unwatch { watcher: connection };
+            self.host.outputs.push(Output::Send { to, message });
+        }
+    }
+}

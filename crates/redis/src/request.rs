@@ -1,0 +1,502 @@
+//! The way of a request from its bytes to what carries it out.
+
+use crate::args::Args;
+use crate::context::wrong_arity;
+use crate::control::{Counters, Flow, Output};
+use crate::executor::{Executor, Outcome};
+use crate::remote::Route;
+use crate::run::{Ran, run_control};
+use crate::session::{ConnectionId, Queued, ReplyMode, Session, Transaction};
+use crate::table::{self, Action, Command, Found, TaskKind, flag};
+use crate::task::{Origin, Task, Work};
+use tierstone_base::Now;
+use tierstone_engine::{Engine, Key, Lookup, ValueKind};
+use tierstone_wire::resp::{ReplyWriter, Version};
+
+/// The longest key, in bytes.
+const KEY_SIZE_MAX_BYTES: usize = 65_535;
+const KEY_TOO_LONG: &str = "ERR key is longer than 65535 bytes";
+/// Bytes of arguments that the error of an unknown command shows.
+const SHOWN_BYTES: usize = 128;
+
+/// A refusal: its text.
+type Refusal = std::borrow::Cow<'static, str>;
+
+impl<E: Engine> Executor<E> {
+    /// Carries out one request of a connection: its reply is appended to `reply`, unless it comes later.
+    ///
+    /// Cost: plain `GET` and `SET` of what is in memory allocate nothing.
+    pub fn request(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        args: Args<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        let Some(session) = self.host.sessions.get_mut(&connection) else {
+            return Outcome::Close { gate: 0 };
+        };
+        session.used_us = now.monotonic_us;
+        let is_quick = session.is_plain() && self.host.pause.is_none() && self.shard.count() == 1;
+        if is_quick && let Some(outcome) = self.quick(now, connection, args, reply) {
+            return outcome;
+        }
+        self.dispatch(now, connection, args, reply)
+    }
+
+    /// Plain `GET` and `SET` of one shard; `None` when it is something else, or something stands in
+    /// the way.
+    #[inline]
+    fn quick(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        args: Args<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Option<Outcome> {
+        let name = args.at(0);
+        let is_get = args.len() == 2 && name.eq_ignore_ascii_case(b"get");
+        if !is_get && !(args.len() == 3 && name.eq_ignore_ascii_case(b"set")) {
+            return None;
+        }
+        let bytes = args.at(1);
+        let session = self.host.sessions.get_mut(&connection)?;
+        let keyspace = self.shard.map().keyspace(session.db)?;
+        let position = self.shard.position(bytes);
+        if bytes.len() > KEY_SIZE_MAX_BYTES || session.conflicts(&[position], !is_get) {
+            return None;
+        }
+        let version = session.version;
+        session.last_command = if is_get { "get" } else { "set" };
+        let now = self.shard.clock(now);
+        let key = Key { keyspace, position, bytes };
+        if is_get {
+            if self.shard.locks.blocks_reader(position) {
+                return None;
+            }
+            let applied = self.shard.engine().applied_seq();
+            let mut writer = ReplyWriter::new(reply, version);
+            let seq = match self.shard.engine_mut().lookup(now, key) {
+                Lookup::Found(record) if record.meta.kind == ValueKind::STRING => {
+                    writer.bulk(record.value);
+                    self.host.counters.hits += 1;
+                    record.meta.seq
+                }
+                Lookup::Missing => {
+                    writer.null();
+                    self.host.counters.misses += 1;
+                    applied
+                }
+                _ => return None,
+            };
+            self.host.counters.call(quick_index(true));
+            return Some(Outcome::Ready { gate: self.shard.gate(seq) });
+        }
+        let value = args.at(2);
+        if self.shard.locks.blocks_writer(position)
+            || value.len() as u64 > self.host.settings.value_size_max_bytes
+        {
+            return None;
+        }
+        let applied = self.shard.put(now, key, value, 0).ok()?;
+        self.host.counters.call(quick_index(false));
+        ReplyWriter::new(reply, version).ok();
+        Some(Outcome::Ready { gate: applied.gate })
+    }
+
+    /// Any request.
+    fn dispatch(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        args: Args<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        let start = reply.len();
+        let Some(session) = self.host.sessions.get(&connection) else {
+            return Outcome::Close { gate: 0 };
+        };
+        if session.is_closing {
+            return Outcome::Close { gate: 0 };
+        }
+        let (version, mode) = (session.version, session.reply_mode);
+        let outcome = match self.admit(now, session, args) {
+            Admitted::Wait => return self.block(connection),
+            Admitted::Refused(text) => {
+                // A refused command of a known name waits for its turn like any other.
+                if session.has_suspended() {
+                    return self.block(connection);
+                }
+                self.refuse(connection, &text, version, reply);
+                Outcome::Ready { gate: 0 }
+            }
+            Admitted::Run(found, command) => {
+                self.host.counters.call(found.index);
+                if let Some(session) = self.host.sessions.get_mut(&connection) {
+                    session.last_command = command.name;
+                    if mode == ReplyMode::SkipNext {
+                        session.reply_mode = ReplyMode::On;
+                    }
+                }
+                self.carry_out(now, connection, found, command, args, reply)
+            }
+        };
+        self.host.counters.note_error(&reply[start..]);
+        self.mute(connection, mode, outcome, start, reply);
+        outcome
+    }
+
+    /// Takes the reply back where the connection does not want it.
+    fn mute(&mut self, connection: ConnectionId, mode: ReplyMode, outcome: Outcome, start: usize, reply: &mut Vec<u8>) {
+        let is_on_now = |session: &Session| session.reply_mode == ReplyMode::On;
+        let is_muted = match mode {
+            ReplyMode::On => false,
+            ReplyMode::SkipNext => true,
+            // `CLIENT REPLY ON` is itself answered.
+            ReplyMode::Off => !self.host.sessions.get(&connection).is_some_and(is_on_now),
+        };
+        if !is_muted {
+            return;
+        }
+        reply.truncate(start);
+        if let Outcome::Suspended(task) = outcome
+            && let Some(task) = self.tasks.get_mut(&task)
+        {
+            task.is_silent = true;
+        }
+    }
+
+    fn block(&mut self, connection: ConnectionId) -> Outcome {
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.is_blocked = true;
+        }
+        Outcome::Blocked
+    }
+
+    /// Whether a request may run, in the order in which Redis looks at it.
+    fn admit(&self, now: Now, session: &Session, args: Args<'_>) -> Admitted {
+        let Some(found) = table::lookup(args.at(0)) else {
+            return Admitted::Refused(unknown_command(args).into());
+        };
+        let mut command = found.command;
+        if !command.subcommands.is_empty() && args.len() > 1 {
+            match table::subcommand(command, args.at(1)) {
+                Some(subcommand) => command = subcommand,
+                None => {
+                    let given = String::from_utf8_lossy(&args.at(1)[..args.at(1).len().min(SHOWN_BYTES)]);
+                    let container = command.name.to_ascii_uppercase();
+                    let text = format!("ERR unknown subcommand '{given}'. Try {container} HELP.");
+                    return Admitted::Refused(text.into());
+                }
+            }
+        }
+        if !command.takes(args.len()) || matches!(command.action, Action::Container) {
+            let crate::context::Halt::Error(text) = wrong_arity(command.name) else {
+                unreachable!("a wrong arity is an error")
+            };
+            return Admitted::Refused(text);
+        }
+        if !session.is_authenticated && !command.has(flag::NO_AUTH) {
+            return Admitted::Refused("NOAUTH Authentication required.".into());
+        }
+        if session.transaction.is_some() && command.has(flag::NO_MULTI) {
+            let text = match command.action {
+                Action::Task(TaskKind::Multi) => "ERR MULTI calls can not be nested",
+                Action::Task(TaskKind::Watch) => "ERR WATCH inside MULTI is not allowed",
+                _ => "ERR Command not allowed inside a transaction",
+            };
+            return Admitted::Refused(text.into());
+        }
+        if session.is_listening_only() && !may_listen(command) {
+            let name = command.name;
+            let text = format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+            );
+            return Admitted::Refused(text.into());
+        }
+        if command.keys.indexes(args).any(|index| args.at(index).len() > KEY_SIZE_MAX_BYTES) {
+            return Admitted::Refused(KEY_TOO_LONG.into());
+        }
+        let is_data = matches!(command.action, Action::Data(_)) && session.transaction.is_none();
+        if session.has_suspended() && !is_data {
+            return Admitted::Wait;
+        }
+        if let Some(pause) = self.host.pause
+            && pause.until_us > now.monotonic_us
+            && !command.name.starts_with("client|")
+            && (!pause.only_writes || command.has(flag::WRITE) || is_exec(command))
+        {
+            return Admitted::Wait;
+        }
+        Admitted::Run(found, command)
+    }
+
+    /// Answers with an error; inside a transaction, breaks it.
+    fn refuse(
+        &mut self,
+        connection: ConnectionId,
+        text: &str,
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) {
+        ReplyWriter::new(reply, version).error(text);
+        // As in Redis, these two are answered with an error and leave the transaction whole.
+        let is_nested = text.starts_with("ERR MULTI") || text.starts_with("ERR WATCH");
+        if let Some(session) = self.host.sessions.get_mut(&connection)
+            && let Some(transaction) = &mut session.transaction
+            && !is_nested
+        {
+            transaction.is_broken = true;
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        found: Found,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        let is_immediate = matches!(
+            command.action,
+            Action::Task(
+                TaskKind::Exec
+                    | TaskKind::Discard
+                    | TaskKind::Multi
+                    | TaskKind::Watch
+                    | TaskKind::Quit
+                    | TaskKind::Reset
+            )
+        );
+        if !is_immediate && let Some(outcome) = self.queue(connection, found, command, args, reply) {
+            return outcome;
+        }
+        match command.action {
+            Action::Data(_) => self.data(now, connection, command, args, reply),
+            Action::Control(handler) => {
+                let facts = self.engine_facts();
+                let outputs = self.host.outputs.len();
+                let flow =
+                    run_control(&mut self.host, &facts, (now, connection), handler, args, reply);
+                self.follow_settings(outputs);
+                match flow {
+                    Flow::Done => Outcome::Ready { gate: 0 },
+                    Flow::Close => Outcome::Close { gate: 0 },
+                }
+            }
+            Action::Task(kind) => self.task_command(now, connection, kind, args, reply),
+            Action::Container => unreachable!("a container is refused"),
+        }
+    }
+
+    /// Carries out the settings that were changed since there were `outputs` outputs.
+    pub(crate) fn follow_settings(&mut self, outputs: usize) {
+        let changed: Vec<String> = self.host.outputs[outputs..]
+            .iter()
+            .filter_map(|output| match output {
+                Output::Setting { name, .. } => Some(name.clone()),
+                _ => None,
+            })
+            .collect();
+        for name in changed {
+            self.follow_setting(&name);
+        }
+    }
+
+    /// Queues a command of a transaction, if one is being queued.
+    fn queue(
+        &mut self,
+        connection: ConnectionId,
+        found: Found,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Option<Outcome> {
+        let session = self.host.sessions.get_mut(&connection)?;
+        let version = session.version;
+        let Transaction { commands, is_broken, size_bytes } = session.transaction.as_mut()?;
+        let args = args.to_owned();
+        *size_bytes += args.size_bytes() + size_of::<Queued>();
+        if *size_bytes > self.transaction_size_max_bytes {
+            *is_broken = true;
+            commands.clear();
+            ReplyWriter::new(reply, version).error("ERR the transaction takes too much memory");
+            return Some(Outcome::Ready { gate: 0 });
+        }
+        commands.push(Queued { command, index: found.index, args });
+        ReplyWriter::new(reply, version).simple("QUEUED");
+        Some(Outcome::Ready { gate: 0 })
+    }
+
+    /// Carries out a data command of a connection.
+    fn data(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        command: &'static Command,
+        args: Args<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        self.collect_positions(command, args);
+        let writes = command.has(flag::WRITE);
+        let Some(session) = self.host.sessions.get(&connection) else {
+            return Outcome::Close { gate: 0 };
+        };
+        if session.conflicts(&self.positions, writes) {
+            return self.block(connection);
+        }
+        let (db, version) = (session.db, session.version);
+        let task = match self.route(command) {
+            Route::Here => {
+                match self.start(now, Origin::Connection(connection), command, args, (db, version), reply) {
+                    Started::Done(gate) => return Outcome::Ready { gate },
+                    Started::Suspended(task) => task,
+                }
+            }
+            route => {
+                let origin = Origin::Connection(connection);
+                self.start_elsewhere(now, origin, route, command, args, (db, version))
+            }
+        };
+        // It may have come to its end at once, with its reply among the outputs.
+        if self.tasks.contains_key(&task)
+            && let Some(session) = self.host.sessions.get_mut(&connection)
+        {
+            session.suspend(task, &self.positions, writes);
+        }
+        self.host.counters.suspended += 1;
+        Outcome::Suspended(task)
+    }
+
+    /// Runs a data command whose keys this shard has, or lets it wait. Its positions are collected.
+    pub(crate) fn start(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        command: &'static Command,
+        args: Args<'_>,
+        (db, version): (u32, Version),
+        reply: &mut Vec<u8>,
+    ) -> Started {
+        let writes = command.has(flag::WRITE);
+        let is_locked = !self.shard.locks.is_empty()
+            && self.positions.iter().any(|position| match writes {
+                true => self.shard.locks.blocks_writer(*position),
+                false => self.shard.locks.blocks_reader(*position),
+            });
+        let ran = match is_locked {
+            true => None,
+            false => match self.run_command(now, command, args, (db, version), &[], reply) {
+                Ran::Done(gate) => return Started::Done(gate),
+                ran => Some(ran),
+            },
+        };
+        let id = self.shard.next_id();
+        let work = Work::Command { command, args: args.to_owned() };
+        let mut task = Task::new(origin, db, version, work);
+        if writes || is_locked {
+            task.positions.clone_from(&self.positions);
+        }
+        match ran {
+            None => self.wait_for_locks(now, id, task),
+            Some(ran) => self.park(now, id, task, ran),
+        }
+        Started::Suspended(id)
+    }
+}
+
+/// What became of a data command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Started {
+    /// Its reply is written.
+    Done(u64),
+    /// It waits.
+    Suspended(u64),
+}
+
+/// Whether a request may run.
+enum Admitted {
+    Run(Found, &'static Command),
+    Wait,
+    Refused(Refusal),
+}
+
+fn is_exec(command: &Command) -> bool {
+    matches!(command.action, Action::Task(TaskKind::Exec))
+}
+
+/// Whether a subscriber of protocol 2 may send it.
+fn may_listen(command: &Command) -> bool {
+    matches!(
+        command.name,
+        "subscribe"
+            | "unsubscribe"
+            | "psubscribe"
+            | "punsubscribe"
+            | "ssubscribe"
+            | "sunsubscribe"
+            | "ping"
+            | "quit"
+            | "reset"
+    )
+}
+
+fn unknown_command(args: Args<'_>) -> String {
+    let shown = |bytes: &[u8], max: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned();
+    let mut text =
+        format!("ERR unknown command '{}', with args beginning with: ", shown(args.at(0), SHOWN_BYTES));
+    let start = text.len();
+    for argument in args.from(1) {
+        let used = text.len() - start;
+        if used >= SHOWN_BYTES {
+            break;
+        }
+        text.push_str(&format!("'{}' ", shown(argument, SHOWN_BYTES - used)));
+    }
+    text
+}
+
+/// The index of `get` or `set` in the table.
+fn quick_index(is_get: bool) -> usize {
+    const fn find(name: &[u8]) -> usize {
+        let mut index = 0;
+        while index < table::count() {
+            let other = table::command(index).name.as_bytes();
+            if other.len() == name.len() && other[0] == name[0] && other[1] == name[1] && other[2] == name[2] {
+                return index;
+            }
+            index += 1;
+        }
+        0
+    }
+    const GET: usize = find(b"get");
+    const SET: usize = find(b"set");
+    if is_get { GET } else { SET }
+}
+
+impl Counters {
+    /// Counts one request.
+    #[inline]
+    pub(crate) fn call(&mut self, index: usize) {
+        self.commands += 1;
+        if self.calls.is_empty() {
+            self.calls = vec![0; table::count()];
+        }
+        self.calls[index] += 1;
+    }
+
+    /// Counts the reply if it is an error.
+    pub(crate) fn note_error(&mut self, reply: &[u8]) {
+        if reply.first() != Some(&b'-') {
+            return;
+        }
+        let end = reply.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'-');
+        let code = String::from_utf8_lossy(&reply[1..end.unwrap_or(reply.len()).max(1)]).into_owned();
+        // What clients can cause is a small set of codes; the bound is against what is not foreseen.
+        if self.errors.len() < 128 || self.errors.contains_key(&code) {
+            *self.errors.entry(code).or_default() += 1;
+        }
+    }
+}

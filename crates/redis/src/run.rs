@@ -1,0 +1,501 @@
+//! Running data commands and transactions, at once or after a wait.
+
+use crate::args::Args;
+use crate::context::{Context, Halt, ReadCounts, error_text};
+use crate::control::{Control, EngineFacts, Flow, Host, Output};
+use crate::executor::Executor;
+use crate::session::{ConnectionId, Queued};
+use crate::table::{Action, Command, TaskKind};
+use crate::task::{Origin, State, Task, Work};
+use tierstone_base::{ErrorKind, Now, Seq};
+use tierstone_engine::Engine;
+use tierstone_store::{FetchFailure, LockMode, RunOutcome, Stop, TaskId, View, WatchedKey};
+use tierstone_wire::resp::{ReplyWriter, Version};
+
+/// Runs of one request after which it is given up: the records that it needs never stay in memory
+/// together.
+const RUNS_MAX: u32 = 1_000;
+
+/// The end of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ran {
+    /// The reply is written.
+    Done(Seq),
+    /// Records must be fetched.
+    Suspended,
+    /// The engine must step first.
+    Retry,
+}
+
+/// What a run takes from its surroundings.
+pub(crate) struct Setting<'a> {
+    pub(crate) db: u32,
+    pub(crate) version: Version,
+    pub(crate) value_size_max_bytes: u64,
+    pub(crate) scratch: &'a mut Vec<u8>,
+    pub(crate) reads: &'a mut ReadCounts,
+}
+
+/// Runs one data command over a view. An error is its reply, and it then changes nothing.
+pub(crate) fn run_handler(
+    view: &mut View<'_>,
+    handler: fn(&mut Context<'_, '_>) -> crate::context::Run,
+    args: Args<'_>,
+    setting: &mut Setting<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let start = reply.len();
+    let mark = view.mark();
+    setting.scratch.clear();
+    let mut context = Context {
+        view,
+        args,
+        reply: ReplyWriter::new(reply, setting.version),
+        db: setting.db,
+        value_size_max_bytes: setting.value_size_max_bytes,
+        scratch: setting.scratch,
+        reads: setting.reads,
+    };
+    match handler(&mut context) {
+        Ok(()) => Ok(()),
+        Err(Halt::Suspend) => {
+            reply.truncate(start);
+            Err(Stop::Suspend)
+        }
+        Err(Halt::Error(text)) => {
+            view.roll_back(mark);
+            reply.truncate(start);
+            ReplyWriter::new(reply, setting.version).error(text.as_bytes());
+            Ok(())
+        }
+    }
+}
+
+/// Runs one control command. An error is its reply.
+pub(crate) fn run_control(
+    host: &mut Host,
+    engine: &EngineFacts,
+    (now, connection): (Now, ConnectionId),
+    handler: crate::control::ControlHandler,
+    args: Args<'_>,
+    reply: &mut Vec<u8>,
+) -> Flow {
+    let start = reply.len();
+    let version = host.sessions.get(&connection).map_or(Version::Resp2, |session| session.version);
+    let mut control =
+        Control { host, engine, args, reply: ReplyWriter::new(reply, version), connection, now };
+    match handler(&mut control) {
+        Ok(flow) => flow,
+        Err(halt) => {
+            reply.truncate(start);
+            if let Halt::Error(text) = halt {
+                ReplyWriter::new(reply, version).error(text.as_bytes());
+            }
+            Flow::Done
+        }
+    }
+}
+
+impl<E: Engine> Executor<E> {
+    /// Runs one data command now.
+    pub(crate) fn run_command(
+        &mut self,
+        now: Now,
+        command: &'static Command,
+        args: Args<'_>,
+        (db, version): (u32, Version),
+        failures: &[FetchFailure],
+        reply: &mut Vec<u8>,
+    ) -> Ran {
+        let Action::Data(handler) = command.action else {
+            unreachable!("'{}' is no data command", command.name)
+        };
+        let start = reply.len();
+        let mut reads = ReadCounts::default();
+        let Executor { shard, workspace, scratch, host, .. } = self;
+        let mut setting = Setting {
+            db,
+            version,
+            value_size_max_bytes: host.settings.value_size_max_bytes,
+            scratch,
+            reads: &mut reads,
+        };
+        let outcome = shard.run(now, workspace, failures, |view| {
+            run_handler(view, handler, args, &mut setting, reply)
+        });
+        match outcome {
+            RunOutcome::Done { gate, .. } => {
+                host.counters.hits += reads.hits;
+                host.counters.misses += reads.misses;
+                Ran::Done(gate)
+            }
+            RunOutcome::Suspended => {
+                reply.truncate(start);
+                Ran::Suspended
+            }
+            RunOutcome::Failed(error) => {
+                reply.truncate(start);
+                if error.kind() == ErrorKind::Retry {
+                    return Ran::Retry;
+                }
+                ReplyWriter::new(reply, version).error(error_text(&error).as_bytes());
+                Ran::Done(0)
+            }
+        }
+    }
+
+    /// Runs the queued commands of a transaction now, as one batch.
+    pub(crate) fn run_transaction(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        commands: &[Queued],
+        failures: &[FetchFailure],
+        reply: &mut Vec<u8>,
+    ) -> Ran {
+        let facts = self.engine_facts();
+        let start = reply.len();
+        let outputs = self.host.outputs.len();
+        let Some(session) = self.host.sessions.get(&connection) else { return Ran::Done(0) };
+        let (db, version) = (session.db, session.version);
+        let Executor { shard, workspace, scratch, host, .. } = self;
+        // Commands with effects outside the view run once: first it is seen that nothing is missing.
+        if commands.iter().any(|queued| !matches!(queued.command.action, Action::Data(_))) {
+            let outcome = shard.run(now, workspace, failures, |view| {
+                let mut setting = data_setting(host.settings.value_size_max_bytes, (db, version), scratch);
+                let start = view.mark();
+                let ran = rehearse(view, commands, &mut setting, &mut Vec::new());
+                view.roll_back(start);
+                ran
+            });
+            if matches!(outcome, RunOutcome::Suspended) {
+                return Ran::Suspended;
+            }
+        }
+        let outcome = shard.run(now, workspace, failures, |view| {
+            ReplyWriter::new(reply, version).array(commands.len());
+            for queued in commands {
+                run_queued(view, queued, host, &facts, (now, connection), scratch, reply)?;
+            }
+            Ok(())
+        });
+        match outcome {
+            RunOutcome::Done { gate, .. } => {
+                for output in &mut host.outputs[outputs..] {
+                    if let Output::Push { gate: push_gate, .. } = output {
+                        *push_gate = gate;
+                    }
+                }
+                Ran::Done(gate)
+            }
+            RunOutcome::Suspended => {
+                reply.truncate(start);
+                host.restore(connection, db, outputs);
+                Ran::Suspended
+            }
+            RunOutcome::Failed(error) => {
+                reply.truncate(start);
+                host.restore(connection, db, outputs);
+                if error.kind() == ErrorKind::Retry {
+                    return Ran::Retry;
+                }
+                let text = format!("EXECABORT Transaction discarded: {}", error_text(&error));
+                ReplyWriter::new(reply, version).error(text);
+                Ran::Done(0)
+            }
+        }
+    }
+
+    /// Looks at the keys of a `WATCH` and begins to watch them.
+    pub(crate) fn run_watch(
+        &mut self,
+        now: Now,
+        watcher: ConnectionId,
+        args: Args<'_>,
+        db: u32,
+        failures: &[FetchFailure],
+        reply: &mut Vec<u8>,
+    ) -> Ran {
+        let outcome = self.shard.run(now, &mut self.workspace, failures, |view| {
+            view.prefetch(db, args.from(1))?;
+            let mut watched = Vec::with_capacity(args.len() - 1);
+            for bytes in args.from(1) {
+                let key = view.key(db, bytes)?;
+                let (keyspace, position) = (key.keyspace, key.position);
+                let record = view.get(db, bytes)?;
+                watched.push(WatchedKey {
+                    keyspace,
+                    position,
+                    expiry_ms: record.map_or(0, |record| record.meta.expiry_ms),
+                    existed: record.is_some(),
+                });
+            }
+            Ok(watched)
+        });
+        match outcome {
+            RunOutcome::Done { value, .. } => {
+                for key in value {
+                    self.shard.watches.watch(watcher, key);
+                }
+                match self.host.sessions.get_mut(&watcher) {
+                    Some(session) => session.is_watching = true,
+                    // It has gone meanwhile, or belongs to another shard that will say so when it goes.
+                    None if self.shard.count() == 1 => self.shard.watches.unwatch(watcher),
+                    None => {}
+                }
+                reply.extend_from_slice(b"+OK\r\n");
+                Ran::Done(0)
+            }
+            RunOutcome::Suspended => Ran::Suspended,
+            RunOutcome::Failed(error) => {
+                ReplyWriter::new(reply, Version::Resp2).error(error_text(&error).as_bytes());
+                Ran::Done(0)
+            }
+        }
+    }
+
+    /// Parks `task` after a run that has not come to its end.
+    pub(crate) fn park(&mut self, now: Now, id: TaskId, mut task: Task, ran: Ran) {
+        if !task.positions.is_empty() && !task.is_in_lock_table {
+            task.is_in_lock_table = true;
+            let positions = task.positions.clone();
+            // Nobody was in its way when it ran, so these are granted at once.
+            self.shard.locks.enter(id, positions, LockMode::Intent);
+        }
+        match ran {
+            Ran::Retry => {
+                task.state = State::Retry;
+                self.retries.push(id);
+            }
+            _ => {
+                let wanted = std::mem::take(&mut self.workspace.wanted);
+                task.outstanding += wanted.len();
+                self.shard.fetch(now, id, &wanted, &mut task.tokens);
+            }
+        }
+        self.tasks.insert(id, task);
+    }
+
+    /// Puts `task` behind those that hold its positions.
+    pub(crate) fn wait_for_locks(&mut self, now: Now, id: TaskId, mut task: Task) {
+        task.is_in_lock_table = true;
+        let positions = task.positions.clone();
+        let is_granted = self.shard.locks.enter(id, positions, LockMode::Intent);
+        self.tasks.insert(id, task);
+        if is_granted {
+            self.run_task(now, id);
+        }
+    }
+
+    /// A fetch of `task` is done.
+    pub(crate) fn fetched(&mut self, now: Now, id: TaskId, failure: Option<FetchFailure>) {
+        if self.participant.owns(id) {
+            self.participant.fetched(now, &mut self.shard, id, failure, &mut self.outgoing);
+            self.send_outgoing(now);
+            return;
+        }
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.failures.extend(failure);
+        task.outstanding -= 1;
+        if task.outstanding == 0 {
+            self.run_task(now, id);
+        }
+    }
+
+    /// Runs a waiting task again.
+    pub(crate) fn run_task(&mut self, now: Now, id: TaskId) {
+        let now = self.shard_now(now);
+        let Some(mut task) = self.tasks.remove(&id) else { return };
+        task.runs += 1;
+        let mut reply = Vec::new();
+        let failures = std::mem::take(&mut task.failures);
+        let ran = match (&task.work, task.origin) {
+            (Work::Command { command, args }, _) => {
+                self.run_command(now, command, args.args(), (task.db, task.version), &failures, &mut reply)
+            }
+            (Work::Transaction { commands, is_watching }, Origin::Connection(connection)) => {
+                if *is_watching && self.shard.watches.is_dirty(connection, now) {
+                    ReplyWriter::new(&mut reply, task.version).null_array();
+                    Ran::Done(0)
+                } else {
+                    self.run_transaction(now, connection, commands, &failures, &mut reply)
+                }
+            }
+            (Work::Watch { args, watcher }, _) => {
+                self.run_watch(now, *watcher, args.args(), task.db, &failures, &mut reply)
+            }
+            (work, origin) => unreachable!("{work:?} of {origin:?} is not run again"),
+        };
+        task.failures = failures;
+        match ran {
+            Ran::Done(gate) => {
+                self.tasks.insert(id, task);
+                self.finish(now, id, &reply, gate, false);
+            }
+            _ if task.runs >= RUNS_MAX => {
+                self.tasks.insert(id, task);
+                let text = b"-ERR the records that the command needs do not stay in memory together\r\n";
+                self.finish(now, id, text, 0, false);
+            }
+            ran => self.park(now, id, task, ran),
+        }
+    }
+
+    /// Answers a task and lets everything go that it holds.
+    pub(crate) fn finish(&mut self, now: Now, id: TaskId, reply: &[u8], gate: Seq, closes: bool) {
+        let Some(mut task) = self.tasks.remove(&id) else { return };
+        self.shard.release(&mut task.tokens);
+        match task.origin {
+            Origin::Connection(connection) => {
+                if let Work::Transaction { is_watching: true, .. } = task.work {
+                    self.unwatch(connection);
+                }
+                if let Some(session) = self.host.sessions.get_mut(&connection) {
+                    session.resume(id);
+                    self.host.counters.note_error(reply);
+                    let bytes = if task.is_silent { Vec::new() } else { reply.to_vec() };
+                    self.host.outputs.push(Output::Reply { connection, task: id, bytes, gate, closes });
+                    self.resume_session(connection);
+                }
+            }
+            Origin::Shard(shard, ticket) => self.answer_shard(shard, ticket, reply, gate),
+        }
+        if task.is_in_lock_table {
+            let mut granted = Vec::new();
+            self.shard.locks.leave(id, &mut granted);
+            self.run_granted(now, granted);
+        }
+    }
+
+    /// Runs what holds its locks now.
+    pub(crate) fn run_granted(&mut self, now: Now, granted: Vec<TaskId>) {
+        for id in granted {
+            if self.participant.owns(id) {
+                self.participant.granted(now, &mut self.shard, id, &mut self.outgoing);
+                self.send_outgoing(now);
+            } else {
+                self.run_task(now, id);
+            }
+        }
+    }
+
+    /// `now` with the shard's wall time, which never goes back.
+    pub(crate) fn shard_now(&mut self, now: Now) -> Now {
+        self.shard.clock(now)
+    }
+
+    /// Ends the watches of a connection.
+    pub(crate) fn unwatch(&mut self, connection: ConnectionId) {
+        self.shard.watches.unwatch(connection);
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.is_watching = false;
+        }
+        self.unwatch_elsewhere(connection);
+    }
+}
+
+/// The surroundings of data commands whose reads are not counted.
+fn data_setting<'a>(
+    value_size_max_bytes: u64,
+    (db, version): (u32, Version),
+    scratch: &'a mut Vec<u8>,
+) -> RehearsalSetting<'a> {
+    RehearsalSetting { db, version, value_size_max_bytes, scratch, reads: ReadCounts::default() }
+}
+
+/// As [`Setting`], with counts of its own.
+struct RehearsalSetting<'a> {
+    db: u32,
+    version: Version,
+    value_size_max_bytes: u64,
+    scratch: &'a mut Vec<u8>,
+    reads: ReadCounts,
+}
+
+/// Runs the data commands of a transaction, only to see whether they have all they need.
+fn rehearse(
+    view: &mut View<'_>,
+    commands: &[Queued],
+    rehearsal: &mut RehearsalSetting<'_>,
+    reply: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let mut db = rehearsal.db;
+    for queued in commands {
+        let args = queued.args.args();
+        match queued.command.action {
+            Action::Data(handler) => {
+                let mut setting = Setting {
+                    db,
+                    version: rehearsal.version,
+                    value_size_max_bytes: rehearsal.value_size_max_bytes,
+                    scratch: rehearsal.scratch,
+                    reads: &mut rehearsal.reads,
+                };
+                run_handler(view, handler, args, &mut setting, reply)?;
+            }
+            _ if queued.command.name == "select" => {
+                let number = crate::number::integer(args.at(1)).and_then(|number| u32::try_from(number).ok());
+                db = number.filter(|number| *number < view.databases()).unwrap_or(db);
+            }
+            _ => {}
+        }
+        reply.clear();
+    }
+    Ok(())
+}
+
+/// Runs one command of a transaction.
+pub(crate) fn run_queued(
+    view: &mut View<'_>,
+    queued: &Queued,
+    host: &mut Host,
+    facts: &EngineFacts,
+    (now, connection): (Now, ConnectionId),
+    scratch: &mut Vec<u8>,
+    reply: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let args = queued.args.args();
+    let Some(session) = host.sessions.get(&connection) else { return Ok(()) };
+    let (db, version) = (session.db, session.version);
+    host.counters.call(queued.index);
+    let start = reply.len();
+    match queued.command.action {
+        Action::Data(handler) => {
+            let mut reads = ReadCounts::default();
+            let value_size_max_bytes = host.settings.value_size_max_bytes;
+            let mut setting = Setting { db, version, value_size_max_bytes, scratch, reads: &mut reads };
+            run_handler(view, handler, args, &mut setting, reply)?;
+            host.counters.hits += reads.hits;
+            host.counters.misses += reads.misses;
+        }
+        Action::Control(handler) => {
+            run_control(host, facts, (now, connection), handler, args, reply);
+        }
+        Action::Task(kind) => {
+            let mut writer = ReplyWriter::new(reply, version);
+            match kind {
+                // What the transaction itself makes durable gates its whole reply.
+                TaskKind::Wait => match crate::task_command::check_wait(args) {
+                    Err(Halt::Error(text)) => writer.error(text.as_bytes()),
+                    _ => writer.integer(0),
+                },
+                TaskKind::Unwatch => writer.ok(),
+                TaskKind::BackgroundSave => writer.simple("Background saving started"),
+                _ => writer.error(format!("ERR '{}' is not available inside a transaction", queued.command.name)),
+            }
+        }
+        Action::Container => unreachable!("a container is never queued"),
+    }
+    host.counters.note_error(&reply[start..]);
+    Ok(())
+}
+
+impl Host {
+    /// Takes back what a transaction did that has not come to its end.
+    fn restore(&mut self, connection: ConnectionId, db: u32, outputs: usize) {
+        self.outputs.truncate(outputs);
+        if let Some(session) = self.sessions.get_mut(&connection) {
+            session.db = db;
+        }
+    }
+}

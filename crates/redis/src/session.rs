@@ -1,0 +1,210 @@
+//! What a connection is to the commands: its database, protocol, transaction, channels.
+//!
+//! Invariants:
+//! 1. Replies of one connection come in the order of its requests: the caller keeps a place for each
+//!    reply of a suspended request.
+//! 2. A request runs beside suspended ones of its connection only if no position is touched by both
+//!    with at least one of the two writing. Requests that are not about data wait until nothing of the
+//!    connection is suspended, and everything waits for them.
+
+use crate::args::OwnedArgs;
+use crate::table::Command;
+use std::collections::BTreeSet;
+use tierstone_base::{Now, Position, ShardId};
+use tierstone_store::TaskId;
+use tierstone_wire::resp::Version;
+
+/// A connection's id, chosen by the caller and never used twice: also its `CLIENT ID`.
+pub type ConnectionId = u64;
+
+/// Suspended positions of one connection beyond which it waits.
+const PENDING_MAX: usize = 512;
+
+/// What the caller knows about a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionInfo {
+    /// The peer, `ADDRESS:PORT`.
+    pub address: String,
+    /// This side, `ADDRESS:PORT`.
+    pub local_address: String,
+}
+
+/// A command that waits for `EXEC`.
+#[derive(Clone, Debug)]
+pub struct Queued {
+    /// The command.
+    pub command: &'static Command,
+    /// Its index in the table of commands.
+    pub index: usize,
+    /// Its arguments.
+    pub args: OwnedArgs,
+}
+
+/// A transaction that is being queued.
+#[derive(Clone, Debug, Default)]
+pub struct Transaction {
+    /// The commands so far.
+    pub commands: Vec<Queued>,
+    /// Whether one of them was refused: `EXEC` will fail.
+    pub is_broken: bool,
+    /// Bytes of arguments so far.
+    pub size_bytes: usize,
+}
+
+/// Whether replies are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReplyMode {
+    /// Yes.
+    #[default]
+    On,
+    /// No.
+    Off,
+    /// Not the next one.
+    SkipNext,
+}
+
+/// Which kind of channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChannelKind {
+    /// `SUBSCRIBE`
+    Channel,
+    /// `PSUBSCRIBE`
+    Pattern,
+    /// `SSUBSCRIBE`
+    Shard,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Session {
+    /// Its id.
+    pub id: ConnectionId,
+    /// What the caller said about it.
+    pub info: ConnectionInfo,
+    /// The selected database.
+    pub db: u32,
+    /// The protocol.
+    pub version: Version,
+    /// `CLIENT SETNAME`
+    pub name: Vec<u8>,
+    /// `CLIENT SETINFO LIB-NAME`
+    pub library_name: Vec<u8>,
+    /// `CLIENT SETINFO LIB-VER`
+    pub library_version: Vec<u8>,
+    /// Whether it has said who it is, where that is asked.
+    pub is_authenticated: bool,
+    /// The transaction being queued.
+    pub transaction: Option<Transaction>,
+    /// Whether it watches keys.
+    pub is_watching: bool,
+    /// The other shards that watch keys for it.
+    pub watching_shards: BTreeSet<ShardId>,
+    /// What it listens to.
+    pub channels: BTreeSet<(ChannelKind, Vec<u8>)>,
+    /// Whether replies are sent.
+    pub reply_mode: ReplyMode,
+    /// `CLIENT NO-EVICT`
+    pub is_kept: bool,
+    /// `CLIENT NO-TOUCH`
+    pub is_untouching: bool,
+    /// When it came, by the monotonic clock.
+    pub created_us: u64,
+    /// When it last sent a request.
+    pub used_us: u64,
+    /// The name of its last command.
+    pub last_command: &'static str,
+    /// Whether it must not be served any more.
+    pub is_closing: bool,
+    /// Whether a request was put off: the caller waits for a sign.
+    pub is_blocked: bool,
+    pending: Vec<(TaskId, Position, bool)>,
+    barriers: Vec<TaskId>,
+}
+
+impl Session {
+    /// A new connection.
+    pub fn new(id: ConnectionId, info: ConnectionInfo, is_authenticated: bool, now: Now) -> Self {
+        Session {
+            id,
+            info,
+            db: 0,
+            version: Version::Resp2,
+            name: Vec::new(),
+            library_name: Vec::new(),
+            library_version: Vec::new(),
+            is_authenticated,
+            transaction: None,
+            is_watching: false,
+            watching_shards: BTreeSet::new(),
+            channels: BTreeSet::new(),
+            reply_mode: ReplyMode::On,
+            is_kept: false,
+            is_untouching: false,
+            created_us: now.monotonic_us,
+            used_us: now.monotonic_us,
+            last_command: "NULL",
+            is_closing: false,
+            is_blocked: false,
+            pending: Vec::new(),
+            barriers: Vec::new(),
+        }
+    }
+
+    /// Whether nothing stands in the way of a plain data command.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.is_authenticated
+            && self.transaction.is_none()
+            && self.barriers.is_empty()
+            && self.reply_mode == ReplyMode::On
+            && !self.is_closing
+            && (self.channels.is_empty() || self.version == Version::Resp3)
+    }
+
+    /// Whether something of it is suspended.
+    #[inline]
+    pub fn has_suspended(&self) -> bool {
+        !self.pending.is_empty() || !self.barriers.is_empty()
+    }
+
+    /// Whether a data command on these positions must wait for suspended ones.
+    #[inline]
+    pub fn conflicts(&self, positions: &[Position], writes: bool) -> bool {
+        if !self.has_suspended() {
+            return false;
+        }
+        let clash = |(_, position, others_write): &(TaskId, Position, bool)| {
+            (writes || *others_write) && positions.contains(position)
+        };
+        !self.barriers.is_empty()
+            || self.pending.len() + positions.len() > PENDING_MAX
+            || self.pending.iter().any(clash)
+    }
+
+    /// Notes a suspended data command.
+    pub fn suspend(&mut self, task: TaskId, positions: &[Position], writes: bool) {
+        self.pending.extend(positions.iter().map(|position| (task, *position, writes)));
+    }
+
+    /// Notes a suspended command that everything else waits for.
+    pub fn suspend_all(&mut self, task: TaskId) {
+        self.barriers.push(task);
+    }
+
+    /// Forgets a command that is no longer suspended.
+    pub fn resume(&mut self, task: TaskId) {
+        self.pending.retain(|(other, ..)| *other != task);
+        self.barriers.retain(|other| *other != task);
+    }
+
+    /// How many channels of the kinds that `UNSUBSCRIBE` counts it listens to.
+    pub fn subscriptions(&self, kind: ChannelKind) -> usize {
+        let is_shard = kind == ChannelKind::Shard;
+        self.channels.iter().filter(|(kind, _)| (*kind == ChannelKind::Shard) == is_shard).count()
+    }
+
+    /// Whether it may only listen: the state of a subscriber of protocol 2.
+    pub fn is_listening_only(&self) -> bool {
+        self.version == Version::Resp2 && !self.channels.is_empty()
+    }
+}

@@ -1,0 +1,167 @@
+//! The typed registry of settings behind `CONFIG`.
+//!
+//! A setting that can be set has an effect: the executor follows those of its own, its caller follows
+//! the others, of which it is told ([`crate::Output::Setting`]). The rest say how things are.
+
+use std::collections::BTreeMap;
+use tierstone_base::units::parse_duration_us;
+use tierstone_engine::Durability;
+
+/// What values a setting takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingKind {
+    /// Any text.
+    Text,
+    /// An integer in a range.
+    Integer {
+        /// The smallest.
+        min: i64,
+        /// The largest.
+        max: i64,
+    },
+    /// A number of bytes in a range, written with or without a unit.
+    Bytes {
+        /// The smallest.
+        min: u64,
+        /// The largest.
+        max: u64,
+    },
+    /// `sync`, `group:MS` or `relaxed`.
+    Durability,
+}
+
+/// One setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its value as `CONFIG GET` shows it.
+    pub value: String,
+    /// What values it takes.
+    pub kind: SettingKind,
+    /// Whether `CONFIG SET` may change it.
+    pub is_settable: bool,
+}
+
+/// All settings by name.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    all: BTreeMap<String, Setting>,
+    /// The longest value in bytes (`proto-max-bulk-len`).
+    pub value_size_max_bytes: u64,
+    /// Who must prove it (`requirepass`); empty: nobody.
+    pub password: String,
+}
+
+/// The shortest limit that `proto-max-bulk-len` may be set to.
+const VALUE_LIMIT_MIN_BYTES: u64 = 1 << 20;
+/// The longest.
+const VALUE_LIMIT_MAX_BYTES: u64 = 512 << 20;
+
+impl Settings {
+    /// The executor's own settings, for `databases` databases and values up to `value_size_max_bytes`.
+    pub fn new(databases: u32, value_size_max_bytes: u64, durability: Durability) -> Self {
+        let mut settings =
+            Settings { all: BTreeMap::new(), value_size_max_bytes, password: String::new() };
+        let bytes = SettingKind::Bytes { min: VALUE_LIMIT_MIN_BYTES, max: VALUE_LIMIT_MAX_BYTES };
+        settings.add("proto-max-bulk-len", &value_size_max_bytes.to_string(), bytes, true);
+        settings.add("requirepass", "", SettingKind::Text, true);
+        settings.add("durability", &format_durability(durability), SettingKind::Durability, true);
+        for (name, value) in [
+            ("databases", databases.to_string().as_str()),
+            ("save", ""),
+            ("appendonly", "yes"),
+            ("appendfsync", "always"),
+            ("maxmemory-policy", "noeviction"),
+            ("cluster-enabled", "no"),
+            ("notify-keyspace-events", ""),
+        ] {
+            settings.add(name, value, SettingKind::Text, false);
+        }
+        settings
+    }
+
+    /// Adds or replaces a setting of the caller's.
+    pub fn add(&mut self, name: &str, value: &str, kind: SettingKind, is_settable: bool) {
+        self.all.insert(name.to_ascii_lowercase(), Setting { value: value.to_owned(), kind, is_settable });
+    }
+
+    /// The setting called `name`, in either case.
+    pub fn get(&self, name: &str) -> Option<&Setting> {
+        self.all.get(&name.to_ascii_lowercase())
+    }
+
+    /// All settings in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Setting)> {
+        self.all.iter().map(|(name, setting)| (name.as_str(), setting))
+    }
+
+    /// Checks a new value of a setting: the text that will be kept.
+    ///
+    /// # Errors
+    /// What is wrong with it, in Redis's words.
+    pub fn check(&self, name: &str, value: &str) -> Result<String, String> {
+        let Some(setting) = self.get(name) else { return Err("unknown setting".into()) };
+        if !setting.is_settable {
+            return Err("can't set immutable config".into());
+        }
+        match &setting.kind {
+            SettingKind::Text => Ok(value.to_owned()),
+            SettingKind::Integer { min, max } => match value.parse::<i64>() {
+                Ok(number) if (*min..=*max).contains(&number) => Ok(number.to_string()),
+                Ok(_) => Err(format!("argument must be between {min} and {max} inclusive")),
+                Err(_) => Err("argument couldn't be parsed into an integer".into()),
+            },
+            SettingKind::Bytes { min, max } => match tierstone_base::units::parse_size(value) {
+                Ok(bytes) if (*min..=*max).contains(&bytes) => Ok(bytes.to_string()),
+                Ok(_) => Err(format!("argument must be between {min} and {max} inclusive")),
+                Err(_) => Err("argument must be a memory value".into()),
+            },
+            SettingKind::Durability => match parse_durability(value) {
+                Some(durability) => Ok(format_durability(durability)),
+                None => Err("argument must be sync, group:MS or relaxed".into()),
+            },
+        }
+    }
+
+    /// Sets a checked value.
+    pub fn set(&mut self, name: &str, value: &str) {
+        if let Some(setting) = self.all.get_mut(&name.to_ascii_lowercase()) {
+            setting.value = value.to_owned();
+        }
+        if name.eq_ignore_ascii_case("proto-max-bulk-len") {
+            self.value_size_max_bytes = value.parse().unwrap_or(self.value_size_max_bytes);
+        } else if name.eq_ignore_ascii_case("requirepass") {
+            self.password = value.to_owned();
+        }
+    }
+
+    /// When writes are acknowledged.
+    pub fn durability(&self) -> Durability {
+        self.get("durability").and_then(|setting| parse_durability(&setting.value)).unwrap_or_default()
+    }
+}
+
+/// Reads `sync`, `group:MS` (or `group:5ms`) or `relaxed`.
+pub fn parse_durability(text: &str) -> Option<Durability> {
+    let text = text.to_ascii_lowercase();
+    match text.as_str() {
+        "sync" => Some(Durability::Sync),
+        "relaxed" => Some(Durability::Relaxed),
+        _ => {
+            let interval = text.strip_prefix("group:")?;
+            let interval_ms = match interval.parse::<u32>() {
+                Ok(ms) => u64::from(ms),
+                Err(_) => parse_duration_us(interval).ok()? / 1_000,
+            };
+            (interval_ms <= 60_000).then_some(Durability::Group { interval_ms: interval_ms as u32 })
+        }
+    }
+}
+
+/// Writes what [`parse_durability`] reads.
+pub fn format_durability(durability: Durability) -> String {
+    match durability {
+        Durability::Sync => "sync".into(),
+        Durability::Group { interval_ms } => format!("group:{interval_ms}"),
+        Durability::Relaxed => "relaxed".into(),
+    }
+}

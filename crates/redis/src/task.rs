@@ -1,0 +1,95 @@
+//! Requests that wait: for the device, a lock, another shard, durability, a time.
+
+use crate::args::OwnedArgs;
+use crate::coordination::Coordination;
+use crate::remote::FanOut;
+use crate::session::{ConnectionId, Queued};
+use crate::table::Command;
+use crate::walk::Walk;
+use tierstone_base::{Position, ShardId, Token};
+use tierstone_store::{FetchFailure, TaskId};
+use tierstone_wire::resp::Version;
+
+/// Who gets the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A connection of this executor.
+    Connection(ConnectionId),
+    /// A task of another shard's executor.
+    Shard(ShardId, TaskId),
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// One data command.
+    Command { command: &'static Command, args: OwnedArgs },
+    /// The queued commands of a transaction.
+    Transaction { commands: Vec<Queued>, is_watching: bool },
+    /// `WATCH`.
+    Watch { args: OwnedArgs, watcher: ConnectionId },
+    /// A walk through the keys.
+    Walk(Walk),
+    /// A change of the databases.
+    ChangeMap,
+    /// An answer that is ready when everything up to a sequence is durable.
+    AwaitDurable { reply: Vec<u8>, sets_last_save: bool },
+    /// An answer that is ready at a time.
+    AwaitTime,
+    /// A command carried out by another shard.
+    Forwarded,
+    /// A command or transaction over several shards, of which this one coordinates the batch.
+    Coordinated(Box<Coordination>),
+    /// A question to every shard.
+    FanOut(Box<FanOut>),
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Locks, or records of which some are on their way, or other shards' messages.
+    Events,
+    /// The engine to take writes again.
+    Retry,
+}
+
+/// One suspended request.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) origin: Origin,
+    pub(crate) db: u32,
+    pub(crate) version: Version,
+    /// Whether the connection has turned replies off.
+    pub(crate) is_silent: bool,
+    pub(crate) work: Work,
+    pub(crate) state: State,
+    /// Fetches that are on their way.
+    pub(crate) outstanding: usize,
+    /// Fetches whose records are held.
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) failures: Vec<FetchFailure>,
+    /// Positions that its locks cover.
+    pub(crate) positions: Vec<Position>,
+    pub(crate) is_in_lock_table: bool,
+    /// How often it was run.
+    pub(crate) runs: u32,
+}
+
+impl Task {
+    pub(crate) fn new(origin: Origin, db: u32, version: Version, work: Work) -> Self {
+        Task {
+            origin,
+            db,
+            version,
+            is_silent: false,
+            work,
+            state: State::Events,
+            outstanding: 0,
+            tokens: Vec::new(),
+            failures: Vec::new(),
+            positions: Vec::new(),
+            is_in_lock_table: false,
+            runs: 0,
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The commands that the executor itself carries out: transactions, walks, databases, waits.
+
+use crate::args::Args;
+use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX};
+use crate::control::Output;
+use crate::executor::{Executor, Outcome};
+use crate::map_request::MapRequest;
+use crate::number;
+use crate::remote::Route;
+use crate::run::Ran;
+use crate::session::{ConnectionId, Queued, ReplyMode, Transaction};
+use crate::table::{TaskKind, flag};
+use crate::task::{Origin, Task, Work};
+use tierstone_base::Now;
+use tierstone_engine::Engine;
+use tierstone_store::{MapChange, TaskId};
+use tierstone_wire::resp::{ReplyWriter, Version};
+
+/// The longest `DEBUG SLEEP`, in seconds.
+const SLEEP_MAX_S: f64 = 3_600.0;
+
+impl<E: Engine> Executor<E> {
+    pub(crate) fn task_command(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        kind: TaskKind,
+        args: Args<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        let start = reply.len();
+        let version = self.version(connection);
+        let result = match kind {
+            TaskKind::Multi => self.multi(connection, reply),
+            TaskKind::Discard => self.discard(connection, reply),
+            TaskKind::Exec => self.exec(now, connection, reply),
+            TaskKind::Watch => self.watch(now, connection, args, reply),
+            TaskKind::Unwatch => {
+                self.unwatch(connection);
+                ReplyWriter::new(reply, version).ok();
+                Ok(Outcome::Ready { gate: 0 })
+            }
+            TaskKind::Scan | TaskKind::Keys | TaskKind::RandomKey => self.walk(now, connection, kind, args),
+            TaskKind::FlushDb | TaskKind::FlushAll | TaskKind::SwapDb => {
+                self.change_map(connection, kind, args)
+            }
+            TaskKind::Save | TaskKind::BackgroundSave => self.save(now, connection, kind, args, reply),
+            TaskKind::Wait => self.wait(now, connection, args),
+            TaskKind::DebugSleep => self.sleep(now, connection, args),
+            TaskKind::Shutdown => self.shutdown(args),
+            TaskKind::Quit => {
+                ReplyWriter::new(reply, version).ok();
+                Ok(Outcome::Close { gate: 0 })
+            }
+            TaskKind::Reset => {
+                self.reset(now, connection);
+                ReplyWriter::new(reply, Version::Resp2).simple("RESET");
+                Ok(Outcome::Ready { gate: 0 })
+            }
+        };
+        match result {
+            Ok(outcome) => outcome,
+            Err(Halt::Error(text)) => {
+                reply.truncate(start);
+                ReplyWriter::new(reply, version).error(text.as_bytes());
+                Outcome::Ready { gate: 0 }
+            }
+            Err(Halt::Suspend) => unreachable!("no view is open here"),
+        }
+    }
+
+    fn version(&self, connection: ConnectionId) -> Version {
+        self.host.sessions.get(&connection).map_or(Version::Resp2, |session| session.version)
+    }
+
+    /// Adds a task for which everything else of its connection waits.
+    pub(crate) fn suspend(&mut self, connection: ConnectionId, id: TaskId, work: Work) -> Outcome {
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.suspend_all(id);
+            let task = Task::new(Origin::Connection(connection), session.db, session.version, work);
+            self.tasks.insert(id, task);
+        }
+        self.host.counters.suspended += 1;
+        Outcome::Suspended(id)
+    }
+
+    fn multi(&mut self, connection: ConnectionId, reply: &mut Vec<u8>) -> Result<Outcome, Halt> {
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.transaction = Some(Transaction::default());
+        }
+        ReplyWriter::new(reply, Version::Resp2).ok();
+        Ok(Outcome::Ready { gate: 0 })
+    }
+
+    fn discard(&mut self, connection: ConnectionId, reply: &mut Vec<u8>) -> Result<Outcome, Halt> {
+        let transaction =
+            self.host.sessions.get_mut(&connection).and_then(|session| session.transaction.take());
+        if transaction.is_none() {
+            return crate::context::fail("ERR DISCARD without MULTI");
+        }
+        self.unwatch(connection);
+        ReplyWriter::new(reply, Version::Resp2).ok();
+        Ok(Outcome::Ready { gate: 0 })
+    }
+
+    fn exec(&mut self, now: Now, connection: ConnectionId, reply: &mut Vec<u8>) -> Result<Outcome, Halt> {
+        let Some(session) = self.host.sessions.get_mut(&connection) else {
+            return Ok(Outcome::Close { gate: 0 });
+        };
+        let (version, is_watching, db) = (session.version, session.is_watching, session.db);
+        let Some(transaction) = session.transaction.take() else {
+            return crate::context::fail("ERR EXEC without MULTI");
+        };
+        if transaction.is_broken {
+            self.unwatch(connection);
+            return crate::context::fail("EXECABORT Transaction discarded because of previous errors.");
+        }
+        let now = self.shard_now(now);
+        if is_watching && self.shard.watches.is_dirty(connection, now) {
+            self.unwatch(connection);
+            ReplyWriter::new(reply, version).null_array();
+            return Ok(Outcome::Ready { gate: 0 });
+        }
+        self.collect_transaction_positions(&transaction.commands);
+        let commands = transaction.commands;
+        if self.route_transaction(connection) != Route::Here {
+            return Ok(self.exec_elsewhere(now, connection, commands, (db, version)));
+        }
+        let is_locked = self.positions.iter().any(|position| self.shard.locks.blocks_writer(*position));
+        let ran = if is_locked {
+            None
+        } else {
+            match self.run_transaction(now, connection, &commands, &[], reply) {
+                Ran::Done(gate) => {
+                    self.unwatch(connection);
+                    self.follow_settings(0);
+                    return Ok(Outcome::Ready { gate });
+                }
+                ran => Some(ran),
+            }
+        };
+        let id = self.shard.next_id();
+        let work = Work::Transaction { commands, is_watching };
+        let mut task = Task::new(Origin::Connection(connection), db, version, work);
+        task.positions.clone_from(&self.positions);
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.suspend_all(id);
+        }
+        match ran {
+            None => self.wait_for_locks(now, id, task),
+            Some(ran) => self.park(now, id, task, ran),
+        }
+        self.host.counters.suspended += 1;
+        Ok(Outcome::Suspended(id))
+    }
+
+    /// Collects the positions of all keys of a transaction.
+    pub(crate) fn collect_transaction_positions(&mut self, commands: &[Queued]) {
+        self.positions.clear();
+        for queued in commands {
+            let args = queued.args.args();
+            for index in queued.command.keys.indexes(args) {
+                if queued.command.flags & (flag::WRITE | flag::READONLY) != 0 {
+                    self.positions.push(self.shard.position(args.at(index)));
+                }
+            }
+        }
+        self.positions.sort_unstable();
+        self.positions.dedup();
+    }
+
+    fn watch(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        args: Args<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<Outcome, Halt> {
+        let Some(session) = self.host.sessions.get(&connection) else {
+            return Ok(Outcome::Close { gate: 0 });
+        };
+        let (db, version) = (session.db, session.version);
+        if self.shard.count() > 1 {
+            return Ok(self.watch_elsewhere(connection, args, db));
+        }
+        match self.run_watch(now, connection, args, db, &[], reply) {
+            Ran::Done(gate) => Ok(Outcome::Ready { gate }),
+            ran => {
+                let id = self.shard.next_id();
+                let work = Work::Watch { args: args.to_owned(), watcher: connection };
+                let task = Task::new(Origin::Connection(connection), db, version, work);
+                if let Some(session) = self.host.sessions.get_mut(&connection) {
+                    session.suspend_all(id);
+                }
+                self.park(now, id, task, ran);
+                Ok(Outcome::Suspended(id))
+            }
+        }
+    }
+
+    fn change_map(
+        &mut self,
+        connection: ConnectionId,
+        kind: TaskKind,
+        args: Args<'_>,
+    ) -> Result<Outcome, Halt> {
+        let databases = self.shard.map().databases();
+        let change = match kind {
+            TaskKind::SwapDb => {
+                let database = |index: usize, text: &'static str| match number::integer(args.at(index)) {
+                    None => crate::context::fail(text),
+                    Some(number) => match u32::try_from(number) {
+                        Ok(number) if number < databases => Ok(number),
+                        _ => crate::context::fail("ERR DB index is out of range"),
+                    },
+                };
+                MapChange::Swap(
+                    database(1, "ERR invalid first DB index")?,
+                    database(2, "ERR invalid second DB index")?,
+                )
+            }
+            _ => {
+                let is_debug = args.at(0).eq_ignore_ascii_case(b"debug");
+                let mode = if is_debug { None } else { args.get(1) };
+                let is_mode = |mode: &[u8]| {
+                    mode.eq_ignore_ascii_case(b"ASYNC") || mode.eq_ignore_ascii_case(b"SYNC")
+                };
+                if !is_debug && args.len() > 2 || mode.is_some_and(|mode| !is_mode(mode)) {
+                    return crate::context::fail(SYNTAX);
+                }
+                let db = self.host.sessions.get(&connection).map_or(0, |session| session.db);
+                if kind == TaskKind::FlushAll { MapChange::FlushAll } else { MapChange::Flush(db) }
+            }
+        };
+        let task = self.shard.next_id();
+        let request = MapRequest { task, change };
+        self.host.outputs.push(Output::ChangeMap(request));
+        Ok(self.suspend(connection, task, Work::ChangeMap))
+    }
+
+    fn save(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        kind: TaskKind,
+        args: Args<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<Outcome, Halt> {
+        if kind == TaskKind::BackgroundSave {
+            let is_schedule = args.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"SCHEDULE"));
+            if args.len() > 2 || args.len() == 2 && !is_schedule {
+                return crate::context::fail(SYNTAX);
+            }
+            self.await_durable(now, connection, Vec::new(), true, true);
+            ReplyWriter::new(reply, Version::Resp2).simple("Background saving started");
+            return Ok(Outcome::Ready { gate: 0 });
+        }
+        Ok(self.await_durable(now, connection, b"+OK\r\n".to_vec(), true, false))
+    }
+
+    fn wait(&mut self, now: Now, connection: ConnectionId, args: Args<'_>) -> Result<Outcome, Halt> {
+        check_wait(args)?;
+        Ok(self.await_durable(now, connection, b":0\r\n".to_vec(), false, false))
+    }
+
+    /// Answers when all that is applied is durable, on every shard.
+    fn await_durable(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        reply: Vec<u8>,
+        sets_last_save: bool,
+        is_background: bool,
+    ) -> Outcome {
+        let id = self.shard.next_id();
+        self.shard.engine_mut().flush(now);
+        let gate = self.shard.engine().applied_seq();
+        let work = Work::AwaitDurable { reply, sets_last_save };
+        if is_background {
+            // Nobody waits for it: its origin is no connection.
+            let task = Task::new(Origin::Connection(ConnectionId::MAX), 0, Version::Resp2, work);
+            self.tasks.insert(id, task);
+            self.durable_waits.insert((gate, id), ());
+            return Outcome::Ready { gate: 0 };
+        }
+        if self.shard.count() > 1 {
+            return self.await_durable_everywhere(connection, id, work);
+        }
+        self.durable_waits.insert((gate, id), ());
+        self.suspend(connection, id, work)
+    }
+
+    fn sleep(&mut self, now: Now, connection: ConnectionId, args: Args<'_>) -> Result<Outcome, Halt> {
+        let seconds = std::str::from_utf8(args.at(2)).ok().and_then(|text| text.parse::<f64>().ok());
+        let Some(seconds) = seconds.filter(|seconds| (0.0..=SLEEP_MAX_S).contains(seconds)) else {
+            return crate::context::fail(crate::context::NOT_A_FLOAT);
+        };
+        let at_us = now.monotonic_us.saturating_add((seconds * 1e6) as u64);
+        let id = self.shard.next_id();
+        self.timers.insert((at_us, id), ());
+        Ok(self.suspend(connection, id, Work::AwaitTime))
+    }
+
+    fn shutdown(&mut self, args: Args<'_>) -> Result<Outcome, Halt> {
+        let (mut saves, mut at_once, mut aborts) = (false, false, false);
+        for word in args.from(1) {
+            match word.to_ascii_uppercase().as_slice() {
+                b"SAVE" => saves = true,
+                b"NOSAVE" => at_once = true,
+                b"NOW" | b"FORCE" => {}
+                b"ABORT" => aborts = true,
+                _ => return crate::context::fail(SYNTAX),
+            }
+        }
+        if saves && at_once || aborts && args.len() > 2 {
+            return crate::context::fail(SYNTAX);
+        }
+        if aborts {
+            return crate::context::fail("ERR No shutdown in progress.");
+        }
+        self.host.outputs.push(Output::Shutdown { at_once });
+        Ok(Outcome::Close { gate: 0 })
+    }
+
+    fn reset(&mut self, now: Now, connection: ConnectionId) {
+        self.unwatch(connection);
+        let Some(old) = self.host.sessions.remove(&connection) else { return };
+        for (kind, name) in &old.channels {
+            self.host.channels.unsubscribe(*kind, name, connection);
+        }
+        let is_authenticated = self.host.settings.password.is_empty();
+        let created_us = old.created_us;
+        let mut session =
+            crate::session::Session::new(connection, old.info, is_authenticated, now);
+        session.created_us = created_us;
+        session.reply_mode = ReplyMode::On;
+        session.last_command = "reset";
+        self.host.sessions.insert(connection, session);
+    }
+}
+
+/// Checks the arguments of `WAIT`.
+pub(crate) fn check_wait(args: Args<'_>) -> Result<(), Halt> {
+    if number::integer(args.at(1)).is_none() {
+        return crate::context::fail(NOT_AN_INTEGER);
+    }
+    match number::integer(args.at(2)) {
+        None => crate::context::fail("ERR timeout is not an integer or out of range"),
+        Some(..0) => crate::context::fail("ERR timeout is negative"),
+        Some(_) => Ok(()),
+    }
+}

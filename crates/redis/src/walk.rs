@@ -1,0 +1,251 @@
+//! Walks through the keys of a database: `SCAN`, `KEYS`, `RANDOMKEY`.
+//!
+//! A cursor is a position: the walk goes through positions in order, shard by shard, and a cursor
+//! says by its position which shard goes on. It stays valid for ever, whatever is written meanwhile:
+//! a key that exists during the whole walk is given at least once, because its position never changes.
+
+use crate::args::Args;
+use crate::commands::keys::type_name;
+use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, error_text, fail};
+use crate::executor::{Executor, Outcome};
+use crate::glob;
+use crate::number;
+use crate::session::ConnectionId;
+use crate::table::TaskKind;
+use crate::task::{Origin, Task, Work};
+use tierstone_base::{Error, Now, Position};
+use tierstone_engine::{Engine, ScanEntry};
+use tierstone_store::TaskId;
+use tierstone_wire::resp::{ReplyWriter, Version};
+
+/// Entries of one page when nobody says how many.
+const COUNT_DEFAULT: u32 = 10;
+/// The most entries of one page: bounds the time and memory of one step.
+const COUNT_MAX: u32 = 10_000;
+/// Entries of the pages of `KEYS`.
+const KEYS_PAGE: u32 = 1_000;
+
+/// What a walk looks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// A pattern that keys match.
+    pub pattern: Option<Vec<u8>>,
+    /// The name of a type, in lower case.
+    pub type_name: Option<Vec<u8>>,
+}
+
+impl Wanted {
+    fn fits(&self, entry: &ScanEntry, now_ms: u64) -> bool {
+        let is_live = entry.meta.expiry_ms == 0 || entry.meta.expiry_ms > now_ms;
+        is_live
+            && self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, &entry.key))
+            && self
+                .type_name
+                .as_ref()
+                .is_none_or(|name| name.eq_ignore_ascii_case(type_name(entry.meta.kind).as_bytes()))
+    }
+}
+
+/// Which of the walks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WalkKind {
+    /// One page, with the cursor that follows it.
+    Scan,
+    /// All pages.
+    Keys,
+    /// Pages from some position on until there is a key.
+    RandomKey {
+        /// Where it began; it ends here when it has come round.
+        start: Position,
+        /// Whether it has begun again at the first position.
+        has_wrapped: bool,
+    },
+}
+
+/// One walk.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    /// Which of the walks.
+    pub kind: WalkKind,
+    /// What it looks for.
+    pub wanted: Wanted,
+    /// Where it goes on.
+    pub cursor: Position,
+    /// Entries a page.
+    pub count: u32,
+    /// The keys found so far.
+    pub found: Vec<Vec<u8>>,
+}
+
+fn parse_scan(args: Args<'_>) -> Result<Walk, Halt> {
+    let Some(cursor) = number::cursor(args.at(1)) else { return fail("ERR invalid cursor") };
+    let mut wanted = Wanted { pattern: None, type_name: None };
+    let mut count = COUNT_DEFAULT;
+    let mut index = 2;
+    while let Some(option) = args.get(index) {
+        let Some(value) = args.get(index + 1) else { return fail(SYNTAX) };
+        match option.to_ascii_uppercase().as_slice() {
+            b"COUNT" => match number::integer(value) {
+                None => return fail(NOT_AN_INTEGER),
+                Some(..1) => return fail(SYNTAX),
+                Some(number) => count = number.min(i64::from(COUNT_MAX)) as u32,
+            },
+            b"MATCH" => wanted.pattern = (value != b"*").then(|| value.to_vec()),
+            b"TYPE" => wanted.type_name = Some(value.to_ascii_lowercase()),
+            _ => return fail(SYNTAX),
+        }
+        index += 2;
+    }
+    Ok(Walk { kind: WalkKind::Scan, wanted, cursor: Position(cursor), count, found: Vec::new() })
+}
+
+impl<E: Engine> Executor<E> {
+    /// Begins a walk of a connection.
+    pub(crate) fn walk(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        kind: TaskKind,
+        args: Args<'_>,
+    ) -> Result<Outcome, Halt> {
+        let everything = Wanted { pattern: None, type_name: None };
+        let walk = match kind {
+            TaskKind::Scan => parse_scan(args)?,
+            TaskKind::Keys => Walk {
+                kind: WalkKind::Keys,
+                wanted: Wanted { pattern: Some(args.at(1).to_vec()), type_name: None },
+                cursor: Position(0),
+                count: KEYS_PAGE,
+                found: Vec::new(),
+            },
+            _ => {
+                let start = self.random_position(now);
+                Walk {
+                    kind: WalkKind::RandomKey { start, has_wrapped: false },
+                    wanted: everything,
+                    cursor: start,
+                    count: 1,
+                    found: Vec::new(),
+                }
+            }
+        };
+        let id = self.shard.next_id();
+        if self.shard.count() > 1 {
+            return Ok(self.walk_elsewhere(connection, id, walk));
+        }
+        let outcome = self.suspend(connection, id, Work::Walk(walk));
+        self.next_page(now, id);
+        Ok(outcome)
+    }
+
+    /// A position that nobody can foresee without the store's secret.
+    fn random_position(&mut self, now: Now) -> Position {
+        let salt = self.shard.next_id();
+        let mut bytes = [0u8; 16];
+        bytes[..8].copy_from_slice(&salt.to_le_bytes());
+        bytes[8..].copy_from_slice(&now.monotonic_us.to_le_bytes());
+        let low = self.shard.position(&bytes).0;
+        bytes[0] ^= 0xff;
+        Position(low ^ self.shard.position(&bytes).0.rotate_left(32))
+    }
+
+    /// Asks the engine for the next page of a walk.
+    pub(crate) fn next_page(&mut self, now: Now, id: TaskId) {
+        let Some(Task { work: Work::Walk(walk), db, .. }) = self.tasks.get(&id) else { return };
+        let (cursor, count, db) = (walk.cursor, walk.count, *db);
+        match self.shard.map().keyspace(db) {
+            Some(keyspace) => self.shard.scan(now, id, keyspace, cursor, count),
+            None => self.finish(now, id, b"-ERR DB index is out of range\r\n", 0, false),
+        }
+    }
+
+    /// A page has come.
+    pub(crate) fn scanned(
+        &mut self,
+        now: Now,
+        id: TaskId,
+        entries: Vec<ScanEntry>,
+        next: Option<Position>,
+        error: Option<Error>,
+    ) {
+        let now = self.shard_now(now);
+        // What is not there may have been deleted by what is newest.
+        let gate = self.shard.gate(self.shard.engine().applied_seq());
+        let (index, count) = (self.shard.index(), self.shard.count());
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Work::Walk(walk) = &mut task.work else { return };
+        if let Some(error) = error {
+            let text = format!("-{}\r\n", error_text(&error));
+            self.finish(now, id, text.as_bytes(), 0, false);
+            return;
+        }
+        let fitting = entries.into_iter().filter(|entry| walk.wanted.fits(entry, now.wall_ms));
+        walk.found.extend(fitting.map(|entry| entry.key));
+        let is_done = match &mut walk.kind {
+            WalkKind::Scan => true,
+            WalkKind::Keys => next.is_none(),
+            WalkKind::RandomKey { start, has_wrapped } => {
+                let first = Position::first_of_shard(index, count);
+                let has_come_round = next.is_none_or(|next| *has_wrapped && next > *start);
+                if walk.found.is_empty() && next.is_none() && !*has_wrapped {
+                    *has_wrapped = true;
+                    walk.cursor = first;
+                    false
+                } else {
+                    !walk.found.is_empty() || has_come_round
+                }
+            }
+        };
+        if let Some(next) = next {
+            walk.cursor = next;
+        }
+        if !is_done {
+            self.next_page(now, id);
+            return;
+        }
+        let found = std::mem::take(&mut walk.found);
+        let next = next.or_else(|| next_shard(index, count).filter(|_| walk.kind == WalkKind::Scan));
+        let kind = walk.kind.clone();
+        let (version, origin) = (task.version, task.origin);
+        let mut reply = Vec::new();
+        write_walk(&kind, &found, next, version, &mut reply);
+        if let Origin::Shard(..) = origin
+            && kind != WalkKind::Scan
+        {
+            self.answer_walk(id, found, gate);
+            return;
+        }
+        self.finish(now, id, &reply, gate, false);
+    }
+}
+
+/// Where the shard behind `index` begins, if there is one.
+pub(crate) fn next_shard(index: u16, count: u16) -> Option<Position> {
+    (index + 1 < count).then(|| Position::first_of_shard(index + 1, count))
+}
+
+/// Writes the answer of a walk.
+pub(crate) fn write_walk(
+    kind: &WalkKind,
+    found: &[Vec<u8>],
+    next: Option<Position>,
+    version: Version,
+    reply: &mut Vec<u8>,
+) {
+    let mut writer = ReplyWriter::new(reply, version);
+    match kind {
+        WalkKind::RandomKey { .. } => match found.first() {
+            Some(key) => writer.bulk(key),
+            None => writer.null(),
+        },
+        WalkKind::Keys | WalkKind::Scan => {
+            if *kind == WalkKind::Scan {
+                writer.array(2);
+                let mut buffer = itoa::Buffer::new();
+                writer.bulk(buffer.format(next.map_or(0, |position| position.0)).as_bytes());
+            }
+            writer.array(found.len());
+            found.iter().for_each(|key| writer.bulk(key));
+        }
+    }
+}

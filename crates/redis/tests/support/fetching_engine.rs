@@ -1,0 +1,157 @@
+//! The oracle behind an engine that behaves like one with a device: a random part of the lookups must
+//! be fetched, in any order, writes are refused for a moment, durability lags behind.
+
+use std::collections::BTreeMap;
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, SeededRandom, Seq, Token};
+use tierstone_engine::map_engine::MapEngine;
+use tierstone_engine::{
+    Admission, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, ScanRequest, Write,
+    WriteReceipt,
+};
+use tierstone_media::{IoCompletion, IoRequest};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Trouble {
+    /// How often a lookup must fetch.
+    pub fetch: f64,
+    /// How often a write is refused for a moment.
+    pub retry: f64,
+    /// How often a fetch fails for good.
+    pub corrupt: f64,
+    /// How often a step makes everything durable.
+    pub durable: f64,
+}
+
+impl Default for Trouble {
+    fn default() -> Self {
+        Trouble { fetch: 0.5, retry: 0.1, corrupt: 0.0, durable: 0.4 }
+    }
+}
+
+#[derive(Debug)]
+pub struct FetchingEngine {
+    inner: MapEngine,
+    random: SeededRandom,
+    trouble: Trouble,
+    pending: Vec<(Token, KeyspaceId, Position)>,
+    held: BTreeMap<Token, (KeyspaceId, Position)>,
+    durable: Seq,
+    pub fetches: u64,
+}
+
+impl FetchingEngine {
+    pub fn new(seed: u64, trouble: Trouble) -> Self {
+        FetchingEngine {
+            inner: MapEngine::new(0),
+            random: SeededRandom::new(seed),
+            trouble,
+            pending: Vec::new(),
+            held: BTreeMap::new(),
+            durable: 0,
+            fetches: 0,
+        }
+    }
+
+    /// Records that are held in memory: none when nothing is suspended.
+    pub fn held(&self) -> usize {
+        self.held.len() + self.pending.len()
+    }
+}
+
+impl Engine for FetchingEngine {
+    fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+        let is_held = self.held.values().any(|held| *held == (key.keyspace, key.position));
+        if !is_held && self.random.chance(self.trouble.fetch) {
+            return Lookup::Fetch;
+        }
+        self.inner.lookup(now, key)
+    }
+
+    fn fetch(&mut self, _now: Now, keys: &[(Token, Key<'_>)]) {
+        self.fetches += keys.len() as u64;
+        self.pending.extend(keys.iter().map(|(token, key)| (*token, key.keyspace, key.position)));
+    }
+
+    fn release(&mut self, token: Token) {
+        self.held.remove(&token);
+        self.pending.retain(|(other, ..)| *other != token);
+    }
+
+    fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+        if self.random.chance(self.trouble.retry) {
+            return Err(Error::new(ErrorKind::Retry, "throttled"));
+        }
+        self.inner.write(now, writes)
+    }
+
+    fn scan(&mut self, now: Now, request: ScanRequest) {
+        self.inner.scan(now, request);
+    }
+
+    fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
+        self.inner.drop_keyspace(keyspace);
+    }
+
+    fn len(&self, keyspace: KeyspaceId) -> u64 {
+        Engine::len(&self.inner, keyspace)
+    }
+
+    fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
+        self.inner.step(now, completions, events);
+        if self.random.chance(self.trouble.durable) {
+            self.durable = self.inner.applied_seq();
+        }
+        let mut index = 0;
+        while index < self.pending.len() {
+            if !self.random.chance(0.4) {
+                index += 1;
+                continue;
+            }
+            let (token, keyspace, position) = self.pending.swap_remove(index);
+            let is_corrupt = self.random.chance(self.trouble.corrupt);
+            let result = if is_corrupt {
+                Err(Error::new(ErrorKind::Corrupt, "checksum"))
+            } else {
+                self.held.insert(token, (keyspace, position));
+                Ok(())
+            };
+            events.push(Event::Fetched { token, result, cost: Default::default() });
+        }
+    }
+
+    fn take_requests(&mut self, requests: &mut Vec<IoRequest>) {
+        self.inner.take_requests(requests);
+    }
+
+    fn next_step_at_us(&self) -> Option<u64> {
+        Some(0)
+    }
+
+    fn durable_seq(&self) -> Seq {
+        self.durable
+    }
+
+    fn applied_seq(&self) -> Seq {
+        Engine::applied_seq(&self.inner)
+    }
+
+    fn flush(&mut self, now: Now) {
+        self.inner.flush(now);
+    }
+
+    fn set_durability(&mut self, durability: Durability) {
+        self.inner.set_durability(durability);
+    }
+
+    fn health(&self) -> Health {
+        self.inner.health()
+    }
+
+    fn admission(&self) -> Admission {
+        self.inner.admission()
+    }
+
+    fn statistics(&self) -> EngineStatistics {
+        self.inner.statistics()
+    }
+}

@@ -1,0 +1,297 @@
+//! Servers in one thread: any number of shards, connections and an engine that makes requests wait.
+
+#![expect(dead_code, reason = "each test file uses a part of the support")]
+
+pub mod fetching_engine;
+
+use std::collections::{BTreeMap, VecDeque};
+use tierstone_base::{KeyHasher, Now, Seq};
+use tierstone_engine::{Durability, Engine};
+use tierstone_redis::{
+    Args, ConnectionId, ConnectionInfo, Executor, ExecutorSettings, Outcome, Output, ServerFacts,
+};
+use tierstone_store::{DatabaseMap, ShardSettings};
+use tierstone_wire::resp::{ReplyLimits, ReplyParser, ReplyProgress, Value};
+
+/// Turns without an answer after which a request counts as lost.
+const LOST_TURNS: u32 = 20_000;
+
+enum Slot {
+    Ready { bytes: Vec<u8>, gate: Seq },
+    Waiting(u64),
+}
+
+struct Connection {
+    shard: usize,
+    requests: VecDeque<Vec<Vec<u8>>>,
+    slots: VecDeque<Slot>,
+    received: Vec<u8>,
+    is_blocked: bool,
+    is_closed: bool,
+}
+
+/// Shards and connections, driven by one loop.
+pub struct Server<E> {
+    pub executors: Vec<Executor<E>>,
+    pub now: Now,
+    map: DatabaseMap,
+    connections: BTreeMap<ConnectionId, Connection>,
+    next_connection: ConnectionId,
+    pub settings_told: Vec<(String, String)>,
+    pub is_shut_down: bool,
+}
+
+pub fn settings(index: u16, count: u16) -> ExecutorSettings {
+    ExecutorSettings {
+        shard: ShardSettings {
+            index,
+            count,
+            map: DatabaseMap::new(16),
+            hasher: KeyHasher::new([7, 11]),
+            durability: Durability::Sync,
+        },
+        value_size_max_bytes: 512 << 20,
+        password: String::new(),
+        transaction_size_max_bytes: 64 << 20,
+        facts: ServerFacts::default(),
+    }
+}
+
+impl<E: Engine> Server<E> {
+    /// A server with one shard an engine.
+    pub fn new(engines: impl IntoIterator<Item = E>) -> Self {
+        let engines: Vec<E> = engines.into_iter().collect();
+        let count = engines.len() as u16;
+        let executors = engines
+            .into_iter()
+            .enumerate()
+            .map(|(index, engine)| Executor::new(engine, settings(index as u16, count)))
+            .collect();
+        Server {
+            executors,
+            now: Now { monotonic_us: 1_000_000, wall_ms: 1_700_000_000_000 },
+            map: DatabaseMap::new(16),
+            connections: BTreeMap::new(),
+            next_connection: 0,
+            settings_told: Vec::new(),
+            is_shut_down: false,
+        }
+    }
+
+    /// A new connection; they go round the shards.
+    pub fn connect(&mut self) -> ConnectionId {
+        self.next_connection += 1;
+        let id = self.next_connection;
+        let shard = id as usize % self.executors.len();
+        let info = ConnectionInfo {
+            address: format!("127.0.0.1:{}", 40_000 + id),
+            local_address: "127.0.0.1:6379".into(),
+        };
+        self.executors[shard].connect(self.now, id, info);
+        let connection = Connection {
+            shard,
+            requests: VecDeque::new(),
+            slots: VecDeque::new(),
+            received: Vec::new(),
+            is_blocked: false,
+            is_closed: false,
+        };
+        self.connections.insert(id, connection);
+        id
+    }
+
+    /// Ends a connection from outside.
+    pub fn disconnect(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.remove(&id) {
+            self.executors[connection.shard].disconnect(id);
+        }
+    }
+
+    pub fn is_closed(&self, id: ConnectionId) -> bool {
+        self.connections.get(&id).is_none_or(|connection| connection.is_closed)
+    }
+
+    /// Puts a request into a connection's input.
+    pub fn send(&mut self, id: ConnectionId, words: &[&[u8]]) {
+        let connection = self.connections.get_mut(&id).unwrap();
+        connection.requests.push_back(words.iter().map(|word| word.to_vec()).collect());
+    }
+
+    /// What a connection has received and not taken yet.
+    pub fn take_received(&mut self, id: ConnectionId) -> Vec<u8> {
+        std::mem::take(&mut self.connections.get_mut(&id).unwrap().received)
+    }
+
+    /// Offers what the connections have sent, in order of their ids.
+    pub fn offer(&mut self) {
+        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        for id in ids {
+            self.offer_one(id);
+        }
+    }
+
+    /// Offers what one connection has sent.
+    pub fn offer_one(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let executor = &mut self.executors[connection.shard];
+        while !connection.is_blocked && !connection.is_closed {
+            let Some(request) = connection.requests.front() else { break };
+            let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+            let mut bytes = Vec::new();
+            match executor.request(self.now, id, Args::Slices(&words), &mut bytes) {
+                Outcome::Ready { gate } => connection.slots.push_back(Slot::Ready { bytes, gate }),
+                Outcome::Suspended(task) => {
+                    assert!(bytes.is_empty(), "a suspended request has written a reply");
+                    connection.slots.push_back(Slot::Waiting(task));
+                }
+                Outcome::Blocked => {
+                    assert!(bytes.is_empty(), "a blocked request has written a reply");
+                    connection.is_blocked = true;
+                    break;
+                }
+                Outcome::Close { gate } => {
+                    connection.slots.push_back(Slot::Ready { bytes, gate });
+                    connection.is_closed = true;
+                }
+            }
+            connection.requests.pop_front();
+        }
+    }
+
+    /// One step of every shard.
+    pub fn step(&mut self) {
+        self.now.monotonic_us += 100;
+        for index in 0..self.executors.len() {
+            let mut outputs = Vec::new();
+            self.executors[index].step(self.now, &mut Vec::new(), &mut outputs);
+            self.handle(index, outputs);
+        }
+        self.release();
+    }
+
+    fn handle(&mut self, from: usize, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Reply { connection, task, bytes, gate, closes } => {
+                    let Some(connection) = self.connections.get_mut(&connection) else { continue };
+                    let is_it = |slot: &&mut Slot| matches!(slot, Slot::Waiting(other) if *other == task);
+                    let slot = connection.slots.iter_mut().find(is_it);
+                    let slot = slot.unwrap_or_else(|| panic!("task {task} was answered twice or never begun"));
+                    *slot = Slot::Ready { bytes, gate };
+                    connection.is_closed |= closes;
+                }
+                Output::Push { connection, bytes, gate } => {
+                    if let Some(connection) = self.connections.get_mut(&connection) {
+                        connection.slots.push_back(Slot::Ready { bytes, gate });
+                    }
+                }
+                Output::Resume { connection } => {
+                    if let Some(connection) = self.connections.get_mut(&connection) {
+                        connection.is_blocked = false;
+                    }
+                }
+                Output::Close { connection } => {
+                    if let Some(state) = self.connections.get_mut(&connection) {
+                        state.is_closed = true;
+                    }
+                    self.executors[from].disconnect(connection);
+                }
+                Output::ChangeMap(request) => {
+                    let result = self.map.change(request.change);
+                    for executor in &mut self.executors {
+                        executor.apply_map(&self.map);
+                    }
+                    self.executors[from].map_changed(self.now, request.task, result);
+                }
+                Output::Setting { name, value } => self.settings_told.push((name, value)),
+                Output::Send { to, message } => {
+                    self.executors[usize::from(to)].message(self.now, from as u16, message);
+                }
+                Output::Shutdown { .. } => self.is_shut_down = true,
+            }
+        }
+    }
+
+    /// Sends the replies whose turn it is and whose gates are open.
+    fn release(&mut self) {
+        for connection in self.connections.values_mut() {
+            let durable = self.executors[connection.shard].durable_seq();
+            while let Some(Slot::Ready { gate, .. }) = connection.slots.front()
+                && *gate <= durable
+            {
+                let Some(Slot::Ready { bytes, .. }) = connection.slots.pop_front() else { break };
+                connection.received.extend(bytes);
+            }
+        }
+    }
+
+    /// Turns until every connection has its answers.
+    pub fn settle(&mut self) {
+        for _ in 0..LOST_TURNS {
+            self.offer();
+            self.step();
+            let is_idle = |connection: &Connection| {
+                (connection.requests.is_empty() || connection.is_closed) && connection.slots.is_empty()
+            };
+            if self.connections.values().all(is_idle) {
+                return;
+            }
+        }
+        panic!("a request was never answered");
+    }
+
+    /// One request and its raw answer.
+    pub fn raw(&mut self, id: ConnectionId, words: &[&[u8]]) -> Vec<u8> {
+        self.send(id, words);
+        self.settle();
+        self.take_received(id)
+    }
+
+    /// One request and its answer.
+    pub fn call(&mut self, id: ConnectionId, words: &[&[u8]]) -> Value {
+        let bytes = self.raw(id, words);
+        parse_all(&bytes).pop().unwrap_or(Value::Null)
+    }
+
+    /// One request written as a line of words, and its raw answer with spaces for line ends.
+    pub fn line(&mut self, id: ConnectionId, line: &str) -> String {
+        let words: Vec<&[u8]> = line.split_whitespace().map(unquote).collect();
+        let bytes = self.raw(id, &words);
+        String::from_utf8_lossy(&bytes).replace("\r\n", " ").trim_end().to_owned()
+    }
+
+    /// Checks lines of requests against their answers.
+    #[track_caller]
+    pub fn check(&mut self, id: ConnectionId, lines: &[(&str, &str)]) {
+        for (request, expected) in lines {
+            let answer = self.line(id, request);
+            assert_eq!(answer, *expected, "{request}");
+        }
+    }
+}
+
+/// `""` is the empty word.
+fn unquote(word: &str) -> &[u8] {
+    if word == "\"\"" { b"" } else { word.as_bytes() }
+}
+
+/// All values of a stream of replies.
+pub fn parse_all(bytes: &[u8]) -> Vec<Value> {
+    let mut parser = ReplyParser::new(ReplyLimits::default());
+    let mut values = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        match parser.parse(&bytes[at..]) {
+            Ok(ReplyProgress::Complete { consumed, value }) => {
+                values.push(value);
+                at += consumed;
+            }
+            Ok(ReplyProgress::Incomplete { consumed, .. }) => {
+                assert!(consumed > 0, "a reply was cut off: {:?}", String::from_utf8_lossy(bytes));
+                at += consumed;
+            }
+            Err(error) => panic!("{error:?} in {:?}", String::from_utf8_lossy(bytes)),
+        }
+    }
+    values
+}

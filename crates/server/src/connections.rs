@@ -1,0 +1,255 @@
+//! What a step sees of the connections of its driver thread.
+//!
+//! Invariants:
+//! 1. A place is used again with another generation, so an old id finds nothing.
+//! 2. Whoever was lent out is looked at by the driver at the end of the turn; nobody else is.
+
+use crate::driver::DriverReport;
+use crate::gate::ReplyQueue;
+use crate::input::InputBuffer;
+use crate::service::ConnectionId;
+
+/// What keeps a connection's input from the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Nothing.
+    Free,
+    /// Its output was full.
+    Drain,
+    /// The service asked for it.
+    Pause,
+}
+
+/// How far a connection has come in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Open,
+    /// Takes no input; ends when its output is empty.
+    Closing,
+    /// Ends now.
+    Aborted,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Entry<C> {
+    pub state: C,
+    pub output: ReplyQueue,
+    pub input: InputBuffer,
+    /// Unread input below this need not be shown to the service.
+    pub needed: usize,
+    pub hold: Hold,
+    pub phase: Phase,
+    /// The peer has closed its sending half.
+    pub is_input_ended: bool,
+    /// The reactor was told to receive nothing.
+    pub is_receive_paused: bool,
+    pub is_changed: bool,
+    pub is_gated: bool,
+    pub is_resumed: bool,
+    /// Bytes that the reactor is sending.
+    pub sending: usize,
+    pub last_input_us: u64,
+    /// Since when the soft limit is exceeded; `u64::MAX`: it is not.
+    pub soft_since_us: u64,
+}
+
+#[derive(Debug)]
+struct Place<C> {
+    generation: u32,
+    entry: Option<Entry<C>>,
+}
+
+/// One connection, lent to the service.
+#[derive(Debug)]
+pub struct Link<'a, C> {
+    /// The service's own state of the connection.
+    pub state: &'a mut C,
+    /// Its replies.
+    pub output: &'a mut ReplyQueue,
+}
+
+/// All connections of a driver thread.
+#[derive(Debug)]
+pub struct Connections<C> {
+    places: Vec<Place<C>>,
+    count: usize,
+    pub(crate) report: DriverReport,
+    /// Indexes of entries with `is_changed`.
+    pub(crate) changed: Vec<u32>,
+    /// Indexes of entries with `is_gated`.
+    pub(crate) gated: Vec<u32>,
+    /// Indexes of entries with `is_resumed`.
+    pub(crate) resumed: Vec<u32>,
+}
+
+impl<C> Default for Connections<C> {
+    fn default() -> Self {
+        Connections {
+            places: Vec::new(),
+            count: 0,
+            report: DriverReport::default(),
+            changed: Vec::new(),
+            gated: Vec::new(),
+            resumed: Vec::new(),
+        }
+    }
+}
+
+impl<C> Connections<C> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// What the driver thread has done so far.
+    pub fn report(&self) -> &DriverReport {
+        &self.report
+    }
+
+    /// Bytes of memory in the buffers of all connections. Cost: O(the most connections there ever
+    /// were).
+    pub fn buffer_bytes(&self) -> u64 {
+        let entries = self.places.iter().filter_map(|place| place.entry.as_ref());
+        let held =
+            entries.map(|entry| entry.input.memory_bytes() + entry.output.memory_bytes() + entry.sending);
+        held.sum::<usize>() as u64
+    }
+
+    /// The connection `id`, or `None` when it is gone. Its output is looked at when the turn ends.
+    #[inline]
+    pub fn get(&mut self, id: ConnectionId) -> Option<Link<'_, C>> {
+        let place = self.places.get_mut(id.index as usize)?;
+        if place.generation != id.generation {
+            return None;
+        }
+        let entry = place.entry.as_mut()?;
+        if !entry.is_changed {
+            entry.is_changed = true;
+            self.changed.push(id.index);
+        }
+        Some(Link { state: &mut entry.state, output: &mut entry.output })
+    }
+
+    /// The service's state of connection `id`, to look at.
+    pub fn state(&self, id: ConnectionId) -> Option<&C> {
+        let place = self.places.get(id.index as usize)?;
+        if place.generation != id.generation {
+            return None;
+        }
+        place.entry.as_ref().map(|entry| &entry.state)
+    }
+
+    /// All ids, in the order of their places. Cost: O(the most connections there ever were).
+    pub fn ids(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+        self.places
+            .iter()
+            .enumerate()
+            .filter(|(_, place)| place.entry.is_some())
+            .map(|(index, place)| ConnectionId { index: index as u32, generation: place.generation })
+    }
+
+    /// Ends the pause that the service asked for with [`crate::Want::Pause`]. Input that waits is given
+    /// to the service at the start of the next turn, which follows at once.
+    pub fn resume(&mut self, id: ConnectionId) {
+        if let Some(entry) = self.find(id)
+            && entry.hold == Hold::Pause
+        {
+            entry.hold = Hold::Free;
+            self.note_resumed(id.index);
+        }
+    }
+
+    /// Takes no more input of connection `id` and closes it when its output is empty.
+    pub fn close(&mut self, id: ConnectionId) {
+        if let Some(entry) = self.find(id)
+            && entry.phase == Phase::Open
+        {
+            entry.phase = Phase::Closing;
+            self.note_changed(id.index);
+        }
+    }
+
+    /// Closes connection `id` at the end of the turn; what was not sent is lost.
+    pub fn abort(&mut self, id: ConnectionId) {
+        if let Some(entry) = self.find(id) {
+            entry.phase = Phase::Aborted;
+            self.note_changed(id.index);
+        }
+    }
+
+    fn find(&mut self, id: ConnectionId) -> Option<&mut Entry<C>> {
+        let place = self.places.get_mut(id.index as usize)?;
+        if place.generation == id.generation { place.entry.as_mut() } else { None }
+    }
+
+    pub(crate) fn entry(&mut self, index: u32) -> Option<&mut Entry<C>> {
+        self.places.get_mut(index as usize)?.entry.as_mut()
+    }
+
+    /// The id that the next entry at `index` will have.
+    pub(crate) fn next_id(&mut self, index: u32) -> ConnectionId {
+        while self.places.len() <= index as usize {
+            self.places.push(Place { generation: 0, entry: None });
+        }
+        ConnectionId { index, generation: self.places[index as usize].generation }
+    }
+
+    pub(crate) fn insert(&mut self, id: ConnectionId, entry: Entry<C>) {
+        let place = &mut self.places[id.index as usize];
+        debug_assert!(place.entry.is_none(), "the place is taken");
+        place.entry = Some(entry);
+        self.count += 1;
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) -> Option<(ConnectionId, Entry<C>)> {
+        let place = self.places.get_mut(index as usize)?;
+        let entry = place.entry.take()?;
+        let id = ConnectionId { index, generation: place.generation };
+        place.generation = place.generation.wrapping_add(1);
+        self.count -= 1;
+        Some((id, entry))
+    }
+
+    pub(crate) fn id(&self, index: u32) -> ConnectionId {
+        let generation = self.places.get(index as usize).map_or(0, |place| place.generation);
+        ConnectionId { index, generation }
+    }
+
+    /// How many places there are, taken or not.
+    pub(crate) fn place_count(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    pub(crate) fn note_changed(&mut self, index: u32) {
+        if let Some(entry) = self.entry(index)
+            && !entry.is_changed
+        {
+            entry.is_changed = true;
+            self.changed.push(index);
+        }
+    }
+
+    pub(crate) fn note_resumed(&mut self, index: u32) {
+        if let Some(entry) = self.entry(index)
+            && !entry.is_resumed
+        {
+            entry.is_resumed = true;
+            self.resumed.push(index);
+        }
+    }
+
+    pub(crate) fn note_gated(&mut self, index: u32) {
+        if let Some(entry) = self.entry(index)
+            && !entry.is_gated
+        {
+            entry.is_gated = true;
+            self.gated.push(index);
+        }
+    }
+}

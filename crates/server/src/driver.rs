@@ -1,0 +1,319 @@
+//! One thread and its loop: wait, hear everybody, step once, send.
+//!
+//! A driver is built with what it listens on and its waker, and started with a closure that makes the
+//! service on the new thread (so that neither service nor device need to be `Send`).
+
+use crate::listen::Listener;
+use crate::reactor::epoll::EpollReactor;
+use crate::reactor::uring::UringReactor;
+use crate::reactor::{Device, Reactor};
+use crate::service::Service;
+use crate::settings::{DriverKind, TransportSettings};
+use crate::turn::Turn;
+use crate::wake::Waker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use tierstone_base::{Clock, Error, ErrorKind, Result, SystemClock};
+
+/// What a driver thread did in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverReport {
+    /// Turns of the loop.
+    pub turns: u64,
+    /// Clients let in.
+    pub connections_accepted: u64,
+    /// Clients turned away: too many, stopping, or by the service.
+    pub connections_refused: u64,
+    /// Connections that ended, for whatever reason.
+    pub connections_closed: u64,
+    /// Connections that ended while replies were still to be sent.
+    pub connections_unanswered: u64,
+    /// Connections closed for silence.
+    pub connections_idle_closed: u64,
+    /// Connections closed because they held too much unsent output.
+    pub connections_over_output_limit: u64,
+    /// Connections closed because they sent too much that could not be consumed.
+    pub connections_over_input_limit: u64,
+    /// Sends made (each with all replies of a connection in a turn).
+    pub sends: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Bytes handed to the kernel for sending.
+    pub bytes_sent: u64,
+    /// Whether the stop ran into its time limit.
+    pub is_stop_timed_out: bool,
+    /// Connections that the stop ended before they were answered.
+    pub connections_cut_off: u64,
+}
+
+/// What the start of a driver makes on its thread.
+#[derive(Debug)]
+pub struct Parts<S> {
+    /// What answers.
+    pub service: S,
+    /// What its device requests go to.
+    pub device: Device,
+}
+
+/// Builds one driver thread.
+#[derive(Debug)]
+pub struct DriverBuilder {
+    name: String,
+    settings: TransportSettings,
+    listeners: Vec<Listener>,
+    waker: Waker,
+    cpu: Option<usize>,
+    #[cfg(any(test, feature = "mutations"))]
+    is_ungated: bool,
+    #[cfg(test)]
+    is_uring_refused: bool,
+}
+
+/// Stops a driver; clones stop the same one.
+#[derive(Clone, Debug)]
+pub struct StopHandle {
+    is_stopping: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+impl StopHandle {
+    /// Asks the driver to stop: it takes no client and no input any more, sends what is owed, and ends
+    /// within `stop_timeout_ms`.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+/// A running driver thread. Dropping it does not stop the thread.
+#[derive(Debug)]
+pub struct DriverHandle {
+    thread: JoinHandle<Result<DriverReport>>,
+    stop: StopHandle,
+    kind: DriverKind,
+}
+
+impl DriverHandle {
+    /// What stops it.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
+    }
+
+    /// The mechanism in use; never [`DriverKind::Auto`].
+    pub fn kind(&self) -> DriverKind {
+        self.kind
+    }
+
+    /// Whether the thread has ended.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the end of the thread.
+    ///
+    /// # Errors
+    /// What ended it before it was asked to stop. A panic goes on in the caller.
+    pub fn join(self) -> Result<DriverReport> {
+        match self.thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl DriverBuilder {
+    /// A driver whose thread is called `name`, and which `waker` wakes.
+    pub fn new(name: impl Into<String>, settings: TransportSettings, waker: Waker) -> Self {
+        DriverBuilder {
+            name: name.into(),
+            settings,
+            listeners: Vec::new(),
+            waker,
+            cpu: None,
+            #[cfg(any(test, feature = "mutations"))]
+            is_ungated: false,
+            #[cfg(test)]
+            is_uring_refused: false,
+        }
+    }
+
+    /// Listens on `listeners`, made by [`Listener::bind`].
+    #[must_use]
+    pub fn listeners(mut self, listeners: Vec<Listener>) -> Self {
+        self.listeners = listeners;
+        self
+    }
+
+    /// Pins the thread to a CPU: steadier latency where threads have CPUs of their own, worse where they
+    /// share them.
+    #[must_use]
+    pub fn cpu(mut self, cpu: Option<usize>) -> Self {
+        self.cpu = cpu;
+        self
+    }
+
+    /// The mutation `UngatedReplies`: replies leave before what they tell is durable.
+    #[cfg(any(test, feature = "mutations"))]
+    #[must_use]
+    pub fn ungated_replies(mut self) -> Self {
+        self.is_ungated = true;
+        self
+    }
+
+    /// Behaves as on a machine whose kernel forbids io_uring.
+    #[cfg(test)]
+    fn refuse_uring(mut self) -> Self {
+        self.is_uring_refused = true;
+        self
+    }
+
+    /// Starts the thread, which makes its parts with `start` and serves until it is stopped.
+    ///
+    /// # Errors
+    /// What `start` said; `Unsupported` when the mechanism that the settings name is refused;
+    /// `InvalidInput` for wrong settings.
+    pub fn spawn<S, F>(self, start: F) -> Result<DriverHandle>
+    where
+        S: Service + 'static,
+        F: FnOnce() -> Result<Parts<S>> + Send + 'static,
+    {
+        self.settings.check()?;
+        let stop = StopHandle { is_stopping: Arc::new(AtomicBool::new(false)), waker: self.waker.clone() };
+        let is_stopping = Arc::clone(&stop.is_stopping);
+        let (started_sender, started) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
+            self.run(start, &is_stopping, |kind| {
+                // Nobody listens only if the spawner is gone; serve all the same.
+                let _ = started_sender.send(kind);
+            })
+        })?;
+        match started.recv() {
+            Ok(kind) => Ok(DriverHandle { thread, stop, kind }),
+            // The thread ended without having started: it says why.
+            Err(_) => match thread.join() {
+                Ok(Err(error)) => Err(error),
+                Ok(Ok(_)) => unreachable!("a driver ended well before it started: {}", stop_text()),
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+        }
+    }
+
+    fn run<S: Service>(
+        self,
+        start: impl FnOnce() -> Result<Parts<S>>,
+        is_stopping: &AtomicBool,
+        started: impl FnOnce(DriverKind),
+    ) -> Result<DriverReport> {
+        if let Some(cpu) = self.cpu {
+            pin(cpu)?;
+        }
+        let Parts { service, device } = start()?;
+        let clock = SystemClock::new();
+        #[cfg_attr(not(any(test, feature = "mutations")), expect(unused_mut, reason = "set by mutations"))]
+        let mut turn = Turn::new(service, self.settings.clone(), clock.now());
+        #[cfg(any(test, feature = "mutations"))]
+        {
+            turn.is_ungated = self.is_ungated;
+        }
+        let settings = &self.settings;
+        let (listeners, device) = match settings.driver {
+            DriverKind::Epoll => (self.listeners, device),
+            DriverKind::Auto | DriverKind::Uring => {
+                #[cfg(test)]
+                let made = if self.is_uring_refused {
+                    Err((Error::new(ErrorKind::Unsupported, "refused by a test"), self.listeners, device))
+                } else {
+                    UringReactor::new(settings, self.listeners, self.waker.clone(), device)
+                };
+                #[cfg(not(test))]
+                let made = UringReactor::new(settings, self.listeners, self.waker.clone(), device);
+                match made {
+                    Ok(reactor) => {
+                        started(DriverKind::Uring);
+                        return serve(reactor, turn, &clock, &self.waker, is_stopping);
+                    }
+                    Err((error, ..)) if settings.driver == DriverKind::Uring => return Err(error),
+                    Err((_, listeners, device)) => (listeners, device),
+                }
+            }
+        };
+        let reactor = EpollReactor::new(settings, listeners, self.waker.clone(), device)?;
+        started(DriverKind::Epoll);
+        serve(reactor, turn, &clock, &self.waker, is_stopping)
+    }
+}
+
+fn stop_text() -> &'static str {
+    "it reports its start before it serves"
+}
+
+fn pin(cpu: usize) -> Result<()> {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    let refuse = |why: String| Error::new(ErrorKind::InvalidInput, format!("cannot pin to CPU {cpu}: {why}"));
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(refuse(format!("the kernel counts up to {}", CpuSet::MAX_CPU - 1)));
+    }
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    sched_setaffinity(None, &cpus).map_err(|error| refuse(error.to_string()))
+}
+
+/// The loop of one thread.
+fn serve<S: Service, R: Reactor>(
+    mut reactor: R,
+    mut turn: Turn<S>,
+    clock: &impl Clock,
+    waker: &Waker,
+    is_stopping: &AtomicBool,
+) -> Result<DriverReport> {
+    let mut stop_at_us = None;
+    loop {
+        let timeout_us = time_to_wait(&turn, stop_at_us);
+        let may_sleep = waker.prepare_sleep();
+        let waited = reactor.wait(if may_sleep { timeout_us } else { Some(0) });
+        waker.awake();
+        turn.now = clock.now();
+        if let Err(error) = waited {
+            turn.abort_all(&mut reactor);
+            return Err(error);
+        }
+        turn.connections.report.turns += 1;
+        reactor.dispatch(&mut turn);
+        if stop_at_us.is_none() && is_stopping.load(Ordering::Acquire) {
+            stop_at_us = Some(turn.now.monotonic_us + turn.settings.stop_timeout_ms * 1000);
+            reactor.stop_listening();
+            turn.finish(&mut reactor);
+            turn.stop();
+        }
+        turn.finish(&mut reactor);
+        if let Some(stop_at_us) = stop_at_us {
+            let is_done = turn.connections.is_empty() && turn.service.is_quiet();
+            let is_late = turn.now.monotonic_us >= stop_at_us;
+            if is_done || is_late {
+                turn.connections.report.is_stop_timed_out = !is_done;
+                let unanswered_before = turn.connections.report.connections_unanswered;
+                turn.abort_all(&mut reactor);
+                turn.connections.report.connections_cut_off =
+                    turn.connections.report.connections_unanswered - unanswered_before;
+                return Ok(turn.connections.report);
+            }
+        }
+    }
+}
+
+/// How long the loop may wait, in microseconds.
+fn time_to_wait<S: Service>(turn: &Turn<S>, stop_at_us: Option<u64>) -> Option<u64> {
+    if turn.has_work() {
+        return Some(0);
+    }
+    let next = match (turn.next_turn_at_us(), stop_at_us) {
+        (Some(next), Some(stop)) => Some(next.min(stop)),
+        (next, stop) => next.or(stop),
+    };
+    next.map(|at| at.saturating_sub(turn.now.monotonic_us))
+}
+
+#[cfg(test)]
+#[path = "driver_test.rs"]
+mod driver_test;

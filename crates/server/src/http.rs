@@ -1,0 +1,213 @@
+//! A small HTTP door for machines: `/metrics` (Prometheus text), `/live`, `/ready`.
+//!
+//! It is a [`Service`] on a driver thread of its own, so that idle timeouts, limits and slow clients are
+//! handled as everywhere, and a scrape never disturbs a shard's thread. Only `GET` and `HEAD` without a
+//! body; HTTP/1.0 and 1.1, pipelined or not.
+
+use crate::connections::Connections;
+use crate::driver::{DriverBuilder, DriverHandle, Parts};
+use crate::gate::ReplyQueue;
+use crate::listen::{ListenAddress, Listener};
+use crate::reactor::Device;
+use crate::service::{ConnectionId, Peer, Received, Service, Want};
+use crate::settings::{DriverKind, OutputLimits, TransportSettings};
+use crate::wake::Waker;
+use std::net::SocketAddr;
+use tierstone_base::{Now, Result, Seq};
+use tierstone_media::{IoCompletion, IoRequest};
+
+/// The longest request head, in bytes.
+const HEAD_BYTES: usize = 8 << 10;
+/// The most header lines of a request.
+const HEADERS: usize = 64;
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
+const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// All metrics in Prometheus's text format.
+    Metrics,
+    /// Whether the process should go on living; if not, it is to be restarted.
+    Live,
+    /// Whether it can serve clients now.
+    Ready,
+}
+
+/// What a page says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// All is well; the text of the page.
+    Fine(String),
+    /// It is not; the text says why.
+    Unavailable(String),
+}
+
+/// Gives the pages, from a snapshot that other threads keep up to date; called on the HTTP thread.
+pub type Provider = Box<dyn Fn(Page) -> Answer + Send>;
+
+/// A running HTTP door.
+#[derive(Debug)]
+pub struct HttpServer {
+    /// The addresses that it listens on.
+    pub addresses: Vec<SocketAddr>,
+    /// Its thread.
+    pub driver: DriverHandle,
+}
+
+/// Starts the door's thread.
+///
+/// # Errors
+/// When an address cannot be listened on.
+pub fn serve(listen: &[ListenAddress], provider: Provider) -> Result<HttpServer> {
+    let settings = TransportSettings {
+        driver: DriverKind::Epoll,
+        connections_max: 256,
+        idle_timeout_s: 60,
+        input_limit_bytes: 64 << 10,
+        input_pause_bytes: 16 << 10,
+        output: OutputLimits { full_bytes: 64 << 10, ..OutputLimits::default() },
+        stop_timeout_ms: 1_000,
+        ..TransportSettings::default()
+    };
+    let listeners = Listener::bind(listen, 1, &settings)?.into_iter().flatten().collect::<Vec<_>>();
+    let addresses = listeners.iter().filter_map(Listener::local_address).collect();
+    let driver = DriverBuilder::new("http", settings, Waker::new()?)
+        .listeners(listeners)
+        .spawn(move || Ok(Parts { service: HttpService { provider }, device: Device::None }))?;
+    Ok(HttpServer { addresses, driver })
+}
+
+struct HttpService {
+    provider: Provider,
+}
+
+/// One answer, before it is written.
+struct Reply<'a> {
+    status: &'static str,
+    content_type: &'static str,
+    body: &'a str,
+    is_head_only: bool,
+    closes: bool,
+}
+
+impl Reply<'_> {
+    fn refusal(status: &'static str) -> Self {
+        Reply { status, content_type: PLAIN_TEXT, body: "", is_head_only: false, closes: true }
+    }
+
+    fn write(&self, output: &mut ReplyQueue) {
+        let connection = if self.closes { "close" } else { "keep-alive" };
+        let head = format!(
+            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: {connection}\r\n\r\n",
+            self.status,
+            self.content_type,
+            self.body.len()
+        );
+        output.push(0, head.as_bytes());
+        if !self.is_head_only {
+            output.push(0, self.body.as_bytes());
+        }
+    }
+}
+
+impl HttpService {
+    /// Answers one complete request; false when the connection is to be closed after it.
+    fn answer(&self, request: &httparse::Request<'_, '_>, output: &mut ReplyQueue) -> bool {
+        let has_body = request.headers.iter().any(|header| {
+            header.name.eq_ignore_ascii_case("transfer-encoding")
+                || (header.name.eq_ignore_ascii_case("content-length") && header.value != b"0")
+        });
+        if has_body {
+            Reply::refusal("413 Content Too Large").write(output);
+            return false;
+        }
+        let is_head_only = request.method == Some("HEAD");
+        if !is_head_only && request.method != Some("GET") {
+            Reply::refusal("405 Method Not Allowed").write(output);
+            return false;
+        }
+        let connection = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("connection"));
+        let closes = match connection.map(|header| header.value) {
+            Some(value) => value.eq_ignore_ascii_case(b"close") || request.version == Some(0),
+            None => request.version == Some(0),
+        };
+        let path = request.path.unwrap_or_default();
+        let page = match path.split(['?', '#']).next() {
+            Some("/metrics") => Some(Page::Metrics),
+            Some("/live") => Some(Page::Live),
+            Some("/ready") => Some(Page::Ready),
+            _ => None,
+        };
+        let content_type = if page == Some(Page::Metrics) { METRICS_TEXT } else { PLAIN_TEXT };
+        let (status, body) = match page.map(|page| (self.provider)(page)) {
+            Some(Answer::Fine(text)) => ("200 OK", text),
+            Some(Answer::Unavailable(text)) => ("503 Service Unavailable", text),
+            None => ("404 Not Found", "try /metrics, /live or /ready\n".to_owned()),
+        };
+        Reply { status, content_type, body: &body, is_head_only, closes }.write(output);
+        !closes
+    }
+}
+
+impl Service for HttpService {
+    type Connection = ();
+
+    fn connect(&mut self, _: Now, _: ConnectionId, _: &Peer) -> std::result::Result<(), Vec<u8>> {
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        _: Now,
+        _: ConnectionId,
+        (): &mut (),
+        input: &[u8],
+        output: &mut ReplyQueue,
+    ) -> Received {
+        let mut consumed = 0;
+        loop {
+            if output.is_full() {
+                return Received { consumed, want: Want::Drain };
+            }
+            let rest = &input[consumed..];
+            let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+            let mut request = httparse::Request::new(&mut headers);
+            match request.parse(&rest[..rest.len().min(HEAD_BYTES)]) {
+                Ok(httparse::Status::Complete(len)) => {
+                    consumed += len;
+                    if !self.answer(&request, output) {
+                        return Received { consumed, want: Want::Close };
+                    }
+                }
+                Ok(httparse::Status::Partial) if rest.len() < HEAD_BYTES => {
+                    return Received { consumed, want: Want::More { missing: 1 } };
+                }
+                Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+                    Reply::refusal("431 Request Header Fields Too Large").write(output);
+                    return Received { consumed, want: Want::Close };
+                }
+                Err(_) => {
+                    Reply::refusal("400 Bad Request").write(output);
+                    return Received { consumed, want: Want::Close };
+                }
+            }
+        }
+    }
+
+    fn disconnect(&mut self, _: ConnectionId, (): ()) {}
+
+    fn step(&mut self, _: Now, _: &mut Vec<IoCompletion>, _: &mut Vec<IoRequest>, _: &mut Connections<()>) {}
+
+    fn durable_seq(&self) -> Seq {
+        Seq::MAX
+    }
+
+    fn next_step_at_us(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[cfg(test)]
+#[path = "http_test.rs"]
+mod http_test;

@@ -1,0 +1,61 @@
+use super::*;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+fn start() -> HttpServer {
+    let provider: Provider = Box::new(|page| match page {
+        Page::Metrics => Answer::Fine("tierstone_up 1\n".to_owned()),
+        Page::Live => Answer::Fine("alive\n".to_owned()),
+        Page::Ready => Answer::Unavailable("recovering\n".to_owned()),
+    });
+    serve(&[ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))], provider).unwrap()
+}
+
+/// Sends `request`, which must make the server close, and gives everything that came.
+fn ask(server: &HttpServer, request: &str) -> String {
+    let mut stream = TcpStream::connect(server.addresses[0]).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn the_three_pages_are_served_and_others_refused() {
+    let server = start();
+    let metrics = ask(&server, "GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n") && metrics.contains("version=0.0.4"), "{metrics}");
+    assert!(metrics.ends_with("\r\n\r\ntierstone_up 1\n"), "{metrics}");
+    let ready = ask(&server, "GET /ready HTTP/1.0\r\n\r\n");
+    assert!(ready.starts_with("HTTP/1.1 503 ") && ready.ends_with("recovering\n"), "{ready}");
+    let head = ask(&server, "HEAD /live HTTP/1.0\r\n\r\n");
+    assert!(head.contains("Content-Length: 6\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    assert!(ask(&server, "GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    assert!(ask(&server, "POST /live HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    assert!(ask(&server, "GET /live HTTP/1.1\r\nContent-Length: 5\r\n\r\n").starts_with("HTTP/1.1 413 "));
+    assert!(ask(&server, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    server.driver.stop_handle().stop();
+    server.driver.join().unwrap();
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_on_one_connection() {
+    let server = start();
+    let pipeline = "GET /live HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n\r\nGET /x HTTP/1.0\r\n\r\n";
+    let answer = ask(&server, pipeline);
+    let places: Vec<_> =
+        ["alive", "tierstone_up", "404 Not Found"].iter().map(|text| answer.find(text).unwrap()).collect();
+    assert!(places.is_sorted(), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1 ").count(), 3, "{answer}");
+}
+
+#[test]
+fn an_endless_head_is_cut_off() {
+    let server = start();
+    let request = format!("GET /live HTTP/1.1\r\nX: {}", "y".repeat(HEAD_BYTES));
+    let mut stream = TcpStream::connect(server.addresses[0]).unwrap();
+    stream.write_all(&request.as_bytes()[..HEAD_BYTES]).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}

@@ -1,0 +1,253 @@
+//! Listening sockets: one for each address and driver thread.
+//!
+//! With several threads each has its own TCP socket on the same port (`SO_REUSEPORT`), and the kernel
+//! spreads clients over them. A Unix socket belongs to the first thread. `TCP_NODELAY` and keepalive
+//! are set on the listening socket; Linux gives them to each accepted one without a system call.
+
+use crate::service::Peer;
+use crate::settings::TransportSettings;
+use rustix::net::SocketFlags;
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tierstone_base::{Error, ErrorKind, Result};
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ListenAddress {
+    /// A TCP address; port 0 takes a free one.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket. A dead socket file at the path is replaced.
+    Unix(PathBuf),
+}
+
+/// A socket that listens. A Unix socket's file goes with it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    path: Option<PathBuf>,
+    /// Given up to accept and close one client when the process has no descriptor left.
+    reserve: Option<OwnedFd>,
+}
+
+/// What accepting gave.
+pub(crate) enum Accepted {
+    Socket(OwnedFd),
+    /// Nobody waits.
+    Nobody,
+    /// This one failed or was turned away; try again.
+    Again,
+}
+
+impl Listener {
+    /// Listens on each of `addresses` for `threads` driver threads; one list for each thread.
+    ///
+    /// # Errors
+    /// `Busy` when an address is in use, `InvalidInput` when it cannot be listened on.
+    pub fn bind(
+        addresses: &[ListenAddress],
+        threads: usize,
+        settings: &TransportSettings,
+    ) -> Result<Vec<Vec<Listener>>> {
+        let mut lists: Vec<Vec<Listener>> = (0..threads.max(1)).map(|_| Vec::new()).collect();
+        for address in addresses {
+            match address {
+                ListenAddress::Tcp(address) => {
+                    let mut address = *address;
+                    let shares_port = lists.len() > 1;
+                    for list in &mut lists {
+                        let listener = bind_tcp(address, shares_port, settings)
+                            .map_err(|error| cannot_listen(&address.to_string(), error))?;
+                        if let Some(bound) = listener.local_address() {
+                            address.set_port(bound.port());
+                        }
+                        list.push(listener);
+                    }
+                }
+                ListenAddress::Unix(path) => {
+                    let listener = bind_unix(path, settings)
+                        .map_err(|error| cannot_listen(&path.display().to_string(), error))?;
+                    if let Some(first) = lists.first_mut() {
+                        first.push(listener);
+                    }
+                }
+            }
+        }
+        Ok(lists)
+    }
+
+    /// The TCP address that it is bound to; `None` for a Unix socket.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()?.as_socket()
+    }
+
+    pub(crate) fn set_nonblocking(&self, is_nonblocking: bool) -> Result<()> {
+        Ok(self.socket.set_nonblocking(is_nonblocking)?)
+    }
+
+    /// Accepts one client; the listener must not block.
+    pub(crate) fn accept(&mut self) -> Accepted {
+        use rustix::io::Errno;
+        match rustix::net::accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(socket) => Accepted::Socket(socket),
+            Err(Errno::AGAIN) => Accepted::Nobody,
+            Err(Errno::MFILE | Errno::NFILE) => {
+                if self.turn_one_away() {
+                    Accepted::Again
+                } else {
+                    Accepted::Nobody
+                }
+            }
+            // The client has gone, or memory is short: the next try finds out.
+            Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::PERM) => Accepted::Again,
+            Err(_) => Accepted::Nobody,
+        }
+    }
+
+    /// Without a free descriptor a waiting client would keep the listener ready for ever: the reserve
+    /// makes room to accept it and to close it. Returns whether one was turned away.
+    pub(crate) fn turn_one_away(&mut self) -> bool {
+        self.reserve = None;
+        let was_there = self.set_nonblocking(true).is_ok()
+            && rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).is_ok();
+        self.reserve = reserve_descriptor();
+        was_there
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // Gone already, perhaps; then there is nothing to tidy.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// Who is at the other end of `socket`; `None` when it has gone.
+pub(crate) fn peer_of(socket: impl AsFd) -> Option<Peer> {
+    let socket = socket2::SockRef::from(&socket);
+    let local = socket.local_addr().ok()?;
+    if local.is_unix() {
+        return Some(Peer::Unix);
+    }
+    Some(Peer::Tcp { address: socket.peer_addr().ok()?.as_socket()?, local: local.as_socket()? })
+}
+
+/// Lets the process have at least `wanted` descriptors, as far as its hard limit goes. Returns how many
+/// it may have.
+pub fn raise_descriptor_limit(wanted: u64) -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let (soft, hard) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
+    if soft >= wanted {
+        return soft;
+    }
+    let raised = wanted.min(hard);
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum }) {
+        Ok(()) => raised,
+        Err(_) => soft,
+    }
+}
+
+fn reserve_descriptor() -> Option<OwnedFd> {
+    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
+}
+
+fn bind_tcp(
+    address: SocketAddr,
+    shares_port: bool,
+    settings: &TransportSettings,
+) -> std::io::Result<Listener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // So that 0.0.0.0 and :: can be listened on side by side.
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shares_port)?;
+    socket.set_tcp_nodelay(true)?;
+    if settings.keepalive_s > 0 {
+        let idle = Duration::from_secs(u64::from(settings.keepalive_s));
+        let keepalive = TcpKeepalive::new().with_time(idle).with_retries(3);
+        socket.set_tcp_keepalive(&keepalive.with_interval((idle / 3).max(Duration::from_secs(1))))?;
+    }
+    socket.bind(&SockAddr::from(address))?;
+    listen(socket, None, settings)
+}
+
+fn bind_unix(path: &Path, settings: &TransportSettings) -> std::io::Result<Listener> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(std::io::ErrorKind::AddrInUse.into());
+        }
+        std::fs::remove_file(path)?;
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    listen(socket, Some(path.to_path_buf()), settings)
+}
+
+fn listen(socket: Socket, path: Option<PathBuf>, settings: &TransportSettings) -> std::io::Result<Listener> {
+    socket.listen(settings.backlog as i32)?;
+    Ok(Listener { socket, path, reserve: reserve_descriptor() })
+}
+
+fn cannot_listen(address: &str, error: std::io::Error) -> Error {
+    let kind = match error.kind() {
+        std::io::ErrorKind::AddrInUse => ErrorKind::Busy,
+        _ => ErrorKind::InvalidInput,
+    };
+    Error::new(kind, format!("cannot listen on {address}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn any_port() -> ListenAddress {
+        ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    #[test]
+    fn threads_share_a_port_and_a_second_server_is_refused() {
+        let settings = TransportSettings::default();
+        let lists = Listener::bind(&[any_port()], 3, &settings).unwrap();
+        let ports: Vec<_> = lists.iter().map(|list| list[0].local_address().unwrap()).collect();
+        assert!(ports[0] == ports[1] && ports[1] == ports[2] && ports[0].port() != 0);
+        let again = Listener::bind(&[ListenAddress::Tcp(ports[0])], 1, &settings);
+        assert_eq!(again.unwrap_err().kind(), ErrorKind::Busy);
+    }
+
+    #[test]
+    fn a_dead_unix_socket_is_replaced_and_a_living_one_is_not() {
+        let path = std::env::temp_dir().join(format!("tierstone-listen-{}.sock", std::process::id()));
+        let settings = TransportSettings::default();
+        let addresses = [ListenAddress::Unix(path.clone())];
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "std leaves the file behind");
+        let living = Listener::bind(&addresses, 2, &settings).unwrap();
+        assert_eq!((living[0].len(), living[1].len()), (1, 0));
+        assert_eq!(Listener::bind(&addresses, 1, &settings).unwrap_err().kind(), ErrorKind::Busy);
+        drop(living);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,472 @@
+//! Waiting through io_uring: one system call a turn carries all sends and file requests of the turn
+//! before and waits for what comes next.
+//!
+//! Accepting and receiving are multishot; received bytes lie in buffers that the ring's connections
+//! share. A send is tried at once inside the submission and reports only failure; so when a submission
+//! is through and nothing was said, it is done, and no completion wakes the thread for it.
+//!
+//! Invariants:
+//! 1. A buffer in a send, and every receive buffer, stays where it is until the kernel is done with it;
+//!    dropping the reactor waits for that, and leaks the memory if it does not come about.
+//! 2. A quick send is judged only after an entry into the kernel took all of the queue and every
+//!    completion of it was seen.
+//! 3. A socket is closed, and its index free, when neither its receive nor a send is under way.
+
+mod buffers;
+mod ring;
+mod sends;
+mod teardown;
+
+use super::{Device, Reactor, Sending, WakingDevice};
+use crate::listen::{Listener, peer_of};
+use crate::service::Service;
+use crate::settings::TransportSettings;
+use crate::turn::{Admission, Flow, Turn};
+use crate::wake::Waker;
+use buffers::{GROUP, ReceiveBuffers};
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use ring::{ACCEPT, CANCEL, DEVICE_WAKE, FILES, QUICK_SEND, RECEIVE, SLOW_SEND, WAKE, make_ring, user_data};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use tierstone_base::{Error, Result};
+use tierstone_media::file::UringFiles;
+use tierstone_media::{IoCompletion, IoRequest, Wait};
+
+const POLL_IN: u32 = libc::POLLIN as u32;
+
+#[derive(Default)]
+struct UringSocket {
+    socket: Option<OwnedFd>,
+    /// A multishot receive is under way.
+    is_receiving: bool,
+    /// It has been asked to end.
+    is_cancelled: bool,
+    is_paused: bool,
+    /// In `rearm`.
+    is_rearming: bool,
+    is_closing: bool,
+    /// The buffer that is being sent, and how much of it the kernel has taken for sure.
+    sending: Option<(Vec<u8>, usize)>,
+    /// The quick send of `sending` has failed or fallen short.
+    is_slow: bool,
+}
+
+enum UringFile {
+    None,
+    Shared(Box<UringFiles>),
+    Own(Box<dyn WakingDevice>),
+}
+
+pub(crate) struct UringReactor {
+    ring: ManuallyDrop<IoUring>,
+    buffers: ManuallyDrop<ReceiveBuffers>,
+    sockets: Vec<UringSocket>,
+    free: Vec<u32>,
+    listeners: Vec<Listener>,
+    is_listening: bool,
+    device: ManuallyDrop<UringFile>,
+    /// Sockets whose quick send entered the queue since the last judgement.
+    quick: Vec<u32>,
+    /// Sockets whose receive has to be started.
+    rearm: Vec<u32>,
+    /// Listeners whose accept has to be started.
+    rearm_accept: Vec<u32>,
+    /// Completions copied out of the ring.
+    seen: Vec<cqueue::Entry>,
+    /// Our own entries (not quick sends, not cancellations) whose last completion has not come.
+    under_way: usize,
+    waker: Waker,
+}
+
+impl UringReactor {
+    /// Makes the ring on the thread that will drive it.
+    ///
+    /// # Errors
+    /// `Unsupported` when the kernel refuses the ring or one of its features.
+    pub fn new(
+        settings: &TransportSettings,
+        listeners: Vec<Listener>,
+        waker: Waker,
+        device: Device,
+    ) -> std::result::Result<Self, (Error, Vec<Listener>, Device)> {
+        let made = make_ring().and_then(|ring| {
+            let bytes = settings.receive_buffer_bytes as usize;
+            let buffers = ReceiveBuffers::new(&ring, settings.receive_buffers, bytes)?;
+            Ok((ring, buffers))
+        });
+        let (ring, buffers) = match made {
+            Ok(made) => made,
+            Err(error) => return Err((error, listeners, device)),
+        };
+        let device = match device {
+            Device::None => UringFile::None,
+            Device::Own(device) => UringFile::Own(device),
+            Device::Files { store, method } => match UringFiles::new(&store, method, FILES) {
+                Ok(files) => UringFile::Shared(Box::new(files)),
+                Err(error) => return Err((error, listeners, Device::Files { store, method })),
+            },
+        };
+        let mut reactor = UringReactor {
+            ring: ManuallyDrop::new(ring),
+            buffers: ManuallyDrop::new(buffers),
+            sockets: Vec::new(),
+            free: Vec::new(),
+            rearm_accept: (0..listeners.len() as u32).collect(),
+            listeners,
+            is_listening: true,
+            device: ManuallyDrop::new(device),
+            quick: Vec::new(),
+            rearm: Vec::new(),
+            seen: Vec::new(),
+            under_way: 0,
+            waker,
+        };
+        for listener in &reactor.listeners {
+            // A listener that does not block would make the kernel answer "nobody there".
+            let _ = listener.set_nonblocking(false);
+        }
+        reactor.watch(WAKE, reactor.waker.descriptor().as_raw_fd());
+        if let UringFile::Own(device) = &*reactor.device
+            && let Some(descriptor) = device.wake_descriptor()
+        {
+            reactor.watch(DEVICE_WAKE, descriptor);
+        }
+        reactor.start_accepts();
+        Ok(reactor)
+    }
+
+    /// Reports each edge of a descriptor's readiness, without reading it.
+    fn watch(&mut self, kind: u8, descriptor: RawFd) {
+        let entry = opcode::PollAdd::new(Fd(descriptor), POLL_IN).multi(true).build();
+        self.under_way += 1;
+        self.push(entry.user_data(user_data(kind, 0)));
+    }
+
+    /// Queues an entry; enters the kernel first when the queue is full.
+    fn push(&mut self, entry: squeue::Entry) {
+        loop {
+            // SAFETY: what the entry points to (a buffer of `sending`, nothing otherwise) stays in
+            // place until its completion or the judgement of quick sends (invariant 1).
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+            if let Err(error) = self.ring.submit() {
+                match error.raw_os_error() {
+                    Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => self.collect(),
+                    _ => unreachable!("io_uring refuses a full queue: {error}"),
+                }
+            }
+        }
+    }
+
+    /// Copies completions out of the ring.
+    fn collect(&mut self) {
+        self.seen.extend(self.ring.completion());
+    }
+
+    fn start_accepts(&mut self) {
+        while let Some(index) = self.rearm_accept.pop() {
+            self.start_accept(index);
+        }
+    }
+
+    fn start_accept(&mut self, index: u32) {
+        let Some(listener) = self.listeners.get(index as usize) else { return };
+        let entry = opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build();
+        self.under_way += 1;
+        self.push(entry.user_data(user_data(ACCEPT, index)));
+    }
+
+    fn start_receive(&mut self, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index as usize) else { return };
+        socket.is_rearming = false;
+        if socket.is_receiving || socket.is_closing || socket.is_paused {
+            return;
+        }
+        let Some(fd) = socket.socket.as_ref().map(AsRawFd::as_raw_fd) else { return };
+        socket.is_receiving = true;
+        socket.is_cancelled = false;
+        self.under_way += 1;
+        self.push(opcode::RecvMulti::new(Fd(fd), GROUP).build().user_data(user_data(RECEIVE, index)));
+    }
+
+    fn rearm(&mut self, index: u32) {
+        if let Some(socket) = self.sockets.get_mut(index as usize)
+            && !socket.is_rearming
+        {
+            socket.is_rearming = true;
+            self.rearm.push(index);
+        }
+    }
+
+    fn pause_receive(&mut self, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index as usize) else { return };
+        socket.is_paused = true;
+        if socket.is_receiving && !socket.is_cancelled {
+            socket.is_cancelled = true;
+            let entry = opcode::AsyncCancel::new(user_data(RECEIVE, index)).build();
+            self.push(entry.user_data(user_data(CANCEL, index)));
+        }
+    }
+
+    fn accepted<S: Service>(&mut self, entry: &cqueue::Entry, turn: &mut Turn<S>) {
+        let index = entry.user_data() as u32;
+        if !cqueue::more(entry.flags()) {
+            self.under_way -= 1;
+            if self.is_listening {
+                self.rearm_accept.push(index);
+            }
+        }
+        let result = entry.result();
+        if result >= 0 {
+            // SAFETY: the kernel has just given this descriptor to us alone.
+            let socket = unsafe { OwnedFd::from_raw_fd(result) };
+            self.welcome(socket, turn);
+        } else if matches!(-result, libc::EMFILE | libc::ENFILE)
+            && let Some(listener) = self.listeners.get_mut(index as usize)
+        {
+            listener.turn_one_away();
+            let _ = listener.set_nonblocking(false);
+        }
+    }
+
+    fn welcome<S: Service>(&mut self, socket: OwnedFd, turn: &mut Turn<S>) {
+        let Some(peer) = peer_of(&socket) else { return };
+        let index = match self.free.last() {
+            Some(index) => *index,
+            None => self.sockets.len() as u32,
+        };
+        match turn.accepted(index, &peer) {
+            Admission::Open => {
+                let socket = UringSocket { socket: Some(socket), ..UringSocket::default() };
+                if self.free.pop().is_some() {
+                    self.sockets[index as usize] = socket;
+                } else {
+                    self.sockets.push(socket);
+                }
+                self.start_receive(index);
+            }
+            Admission::Refuse(farewell) => {
+                use rustix::net::SendFlags;
+                // As far as it goes: the client is not wanted.
+                let _ = rustix::net::send(&socket, &farewell, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+            }
+        }
+    }
+
+    fn received<S: Service>(&mut self, entry: &cqueue::Entry, turn: &mut Turn<S>) {
+        let index = entry.user_data() as u32;
+        let result = entry.result();
+        let is_last = !cqueue::more(entry.flags());
+        let Some(socket) = self.sockets.get_mut(index as usize) else { return };
+        if is_last {
+            self.under_way -= 1;
+            socket.is_receiving = false;
+        }
+        let is_closing = socket.is_closing;
+        let buffer = cqueue::buffer_select(entry.flags());
+        if result > 0
+            && let Some(id) = buffer
+        {
+            let flow = if is_closing {
+                Flow::Go
+            } else {
+                turn.received(index, self.buffers.bytes(id, result as usize))
+            };
+            self.buffers.give(id);
+            if flow == Flow::Pause {
+                self.pause_receive(index);
+            }
+            if is_last && !is_closing {
+                self.rearm(index);
+            }
+        } else {
+            if let Some(id) = buffer {
+                self.buffers.give(id);
+            }
+            if is_last && !is_closing {
+                self.receive_ended(index, result, turn);
+            }
+        }
+        if is_closing {
+            self.let_go(index);
+        }
+    }
+
+    fn receive_ended<S: Service>(&mut self, index: u32, result: i32, turn: &mut Turn<S>) {
+        match -result {
+            0 => turn.input_ended(index),
+            // Out of buffers: they come back before the receive is started again.
+            libc::ENOBUFS | libc::EINTR | libc::EAGAIN => self.rearm(index),
+            // Paused; or resumed while the end was on its way.
+            libc::ECANCELED => self.rearm(index),
+            _ => turn.broken(index),
+        }
+    }
+
+    /// Frees the index of a closing socket when the kernel is done with it.
+    fn let_go(&mut self, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index as usize) else { return };
+        if socket.is_closing && !socket.is_receiving && socket.sending.is_none() && socket.socket.is_some() {
+            socket.socket = None;
+            self.free.push(index);
+        }
+    }
+
+    /// Moves file requests into the queue.
+    fn push_files(&mut self) {
+        let UringFile::Shared(files) = &mut *self.device else { return };
+        while !files.push(&mut self.ring.submission()) {
+            if self.ring.submit().is_err() {
+                // Short of memory or completion space: the next wait takes completions out.
+                return;
+            }
+        }
+    }
+
+    fn dispatch_one<S: Service>(&mut self, entry: &cqueue::Entry, turn: &mut Turn<S>) {
+        match (entry.user_data() >> 56) as u8 {
+            RECEIVE => self.received(entry, turn),
+            SLOW_SEND => self.slow_sent(entry, turn),
+            ACCEPT => self.accepted(entry, turn),
+            FILES => {
+                if let UringFile::Shared(files) = &mut *self.device {
+                    files.completed(entry);
+                }
+            }
+            kind @ (WAKE | DEVICE_WAKE) if !cqueue::more(entry.flags()) => {
+                self.under_way -= 1;
+                let descriptor = match (&*self.device, kind) {
+                    (UringFile::Own(device), DEVICE_WAKE) => device.wake_descriptor(),
+                    (_, WAKE) => Some(self.waker.descriptor().as_raw_fd()),
+                    _ => None,
+                };
+                if let Some(descriptor) = descriptor {
+                    self.watch(kind, descriptor);
+                }
+            }
+            // Quick sends were looked at before; cancellations say nothing that the cancelled does not.
+            _ => {}
+        }
+    }
+}
+
+impl Reactor for UringReactor {
+    fn wait(&mut self, timeout_us: Option<u64>) -> Result<()> {
+        self.push_files();
+        let mut timeout_us = timeout_us;
+        if !self.seen.is_empty() {
+            timeout_us = Some(0);
+        }
+        loop {
+            let result = match timeout_us {
+                None => self.ring.submit_and_wait(1),
+                Some(us) => {
+                    let span = Timespec::new().sec(us / 1_000_000).nsec((us % 1_000_000) as u32 * 1_000);
+                    self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&span))
+                }
+            };
+            if let Err(error) = result {
+                match error.raw_os_error() {
+                    Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {}
+                    _ => return Err(Error::from(error).context("io_uring_enter")),
+                }
+            }
+            self.collect();
+            // A submission that was cut short goes on, without sleeping on what it left behind.
+            if self.ring.submission().is_empty() {
+                return Ok(());
+            }
+            timeout_us = Some(0);
+        }
+    }
+
+    fn dispatch<S: Service>(&mut self, turn: &mut Turn<S>) {
+        let mut seen = std::mem::take(&mut self.seen);
+        for entry in &seen {
+            if entry.user_data() >> 56 == u64::from(QUICK_SEND) {
+                self.quick_send_failed(entry, turn);
+            }
+        }
+        self.judge_quick_sends(turn);
+        for entry in &seen {
+            self.dispatch_one(entry, turn);
+        }
+        seen.clear();
+        // Entries that a full queue made us collect meanwhile stay for the next turn.
+        seen.append(&mut self.seen);
+        self.seen = seen;
+        self.buffers.publish();
+        match &mut *self.device {
+            UringFile::Shared(files) => {
+                files.take(&mut turn.completions);
+            }
+            UringFile::Own(device) if device.in_flight() > 0 => {
+                device.complete(Wait::Poll, &mut turn.completions);
+            }
+            _ => {}
+        }
+        let mut rearm = std::mem::take(&mut self.rearm);
+        for index in rearm.drain(..) {
+            self.start_receive(index);
+        }
+        self.rearm = rearm;
+        self.start_accepts();
+    }
+
+    fn send(&mut self, index: u32, buffer: Vec<u8>) -> Sending {
+        self.start_send(index, buffer)
+    }
+
+    fn resume_receive(&mut self, index: u32) {
+        if let Some(socket) = self.sockets.get_mut(index as usize) {
+            socket.is_paused = false;
+            // While the cancelled receive is under way its end starts the new one.
+            self.start_receive(index);
+        }
+    }
+
+    fn close(&mut self, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index as usize) else { return };
+        if socket.is_closing {
+            return;
+        }
+        socket.is_closing = true;
+        if (socket.is_receiving || socket.sending.is_some())
+            && let Some(fd) = &socket.socket
+        {
+            // Ends what is under way; its completions let the index go.
+            let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Both);
+        }
+        self.let_go(index);
+    }
+
+    fn stop_listening(&mut self) {
+        self.is_listening = false;
+        self.rearm_accept.clear();
+        for index in 0..self.listeners.len() as u32 {
+            let entry = opcode::AsyncCancel::new(user_data(ACCEPT, index)).build();
+            self.push(entry.user_data(user_data(CANCEL, index)));
+        }
+        // The sockets end with the reactor; refuse whoever comes until then.
+        for listener in &self.listeners {
+            let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
+        }
+    }
+
+    fn submit(&mut self, requests: &mut Vec<IoRequest>, completions: &mut Vec<IoCompletion>) {
+        match &mut *self.device {
+            UringFile::Shared(files) => {
+                files.submit(requests);
+                // What was refused, or needs no device, is done already.
+                files.take(completions);
+            }
+            UringFile::Own(device) => {
+                device.submit(requests);
+                device.complete(Wait::Poll, completions);
+            }
+            UringFile::None => unreachable!("a service without a device made {} requests", requests.len()),
+        }
+    }
+}

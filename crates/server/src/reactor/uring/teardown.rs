@@ -1,0 +1,73 @@
+//! The end of a reactor: the kernel lets go of every buffer first, or the buffers stay for ever.
+
+use super::ring::{ACCEPT, CANCEL, DEVICE_WAKE, FILES, RECEIVE, SLOW_SEND, WAKE, user_data};
+use super::{UringFile, UringReactor};
+use crate::reactor::Reactor;
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{cqueue, opcode};
+use std::mem::ManuallyDrop;
+
+/// How often dropping waits 100 ms for the kernel before it leaks.
+const DROP_WAITS: u32 = 50;
+
+impl Drop for UringReactor {
+    fn drop(&mut self) {
+        let is_quiet = self.quiesce();
+        // SAFETY: nothing uses these fields after this; each is dropped once, the ring first.
+        unsafe {
+            ManuallyDrop::drop(&mut self.ring);
+            if is_quiet {
+                ManuallyDrop::drop(&mut self.buffers);
+                ManuallyDrop::drop(&mut self.device);
+            }
+        }
+        if !is_quiet {
+            for socket in &mut self.sockets {
+                std::mem::forget(socket.sending.take());
+            }
+        }
+    }
+}
+
+impl UringReactor {
+    /// Cancels everything of ours and waits until the kernel is done; false when it takes too long.
+    fn quiesce(&mut self) -> bool {
+        for index in 0..self.sockets.len() as u32 {
+            self.close(index);
+        }
+        if self.is_listening {
+            self.stop_listening();
+        }
+        for kind in [WAKE, DEVICE_WAKE] {
+            let entry = opcode::PollRemove::new(user_data(kind, 0)).build();
+            self.push(entry.user_data(user_data(CANCEL, 0)));
+        }
+        for _ in 0..DROP_WAITS {
+            let expected = match &*self.device {
+                UringFile::Shared(files) => files.expected(),
+                _ => 0,
+            };
+            if self.under_way + expected == 0 && self.ring.submission().is_empty() {
+                return true;
+            }
+            let span = Timespec::new().nsec(100_000_000);
+            // Whatever it says, completions are looked at and the loop is bounded.
+            let _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&span));
+            self.collect();
+            for entry in std::mem::take(&mut self.seen) {
+                match (entry.user_data() >> 56) as u8 {
+                    FILES => {
+                        if let UringFile::Shared(files) = &mut *self.device {
+                            files.completed(&entry);
+                        }
+                    }
+                    ACCEPT | RECEIVE | SLOW_SEND | WAKE | DEVICE_WAKE if !cqueue::more(entry.flags()) => {
+                        self.under_way -= 1;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,73 @@
+//! What the threads of a node tell each other: plain data, in batches, in order between two threads.
+
+use tierstone_base::{Error, ShardId};
+use tierstone_redis::Message;
+use tierstone_store::{DatabaseMap, MapChange, TaskId};
+
+/// To a shard's thread.
+#[derive(Debug)]
+pub enum ToShard {
+    /// From another shard's executor.
+    Message {
+        /// Which shard.
+        from: ShardId,
+        /// What.
+        message: Message,
+    },
+    /// The databases have changed, durably; answered with [`ToNode::MapApplied`].
+    Map(DatabaseMap),
+    /// The change that a task asked for is done everywhere, or failed.
+    MapChanged {
+        /// Who asked.
+        task: TaskId,
+        /// Why nothing has changed, if so.
+        result: Result<(), Error>,
+    },
+    /// A setting was changed by a client of another shard.
+    Setting {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+}
+
+/// To the node's own thread.
+#[derive(Debug)]
+pub enum ToNode {
+    /// A client wants the databases changed.
+    ChangeMap {
+        /// Its shard.
+        shard: ShardId,
+        /// Its task.
+        task: TaskId,
+        /// What changes.
+        change: MapChange,
+    },
+    /// A shard uses this version of the map of databases.
+    MapApplied {
+        /// Which version.
+        version: u64,
+    },
+    /// A client has changed a setting.
+    Setting {
+        /// Its shard.
+        shard: ShardId,
+        /// The setting's name.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// A client wants the server to stop, or the process was asked to.
+    Stop {
+        /// Do not wait for clients.
+        at_once: bool,
+    },
+    /// A shard's device has failed.
+    Failed {
+        /// Which shard.
+        shard: ShardId,
+        /// What happened.
+        error: Error,
+    },
+}

@@ -1,0 +1,144 @@
+//! What a node says about itself: numbers of each shard, as Prometheus text.
+
+use super::service::RedisConnection;
+use crate::connections::Connections;
+use crate::http::{Answer, Page};
+use crossbeam_channel::Receiver;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tierstone_base::ShardId;
+use tierstone_engine::{Engine, EngineStatistics, Health};
+use tierstone_redis::Executor;
+
+/// One shard's numbers at one time.
+#[derive(Clone, Debug, Default)]
+pub struct ShardSnapshot {
+    /// Which shard.
+    pub shard: ShardId,
+    /// Its engine's.
+    pub engine: EngineStatistics,
+    /// Requests carried out.
+    pub commands: u64,
+    /// Keys found by reads.
+    pub hits: u64,
+    /// Keys not found by reads.
+    pub misses: u64,
+    /// Requests that had to wait.
+    pub suspended: u64,
+    /// Connections since the start.
+    pub connections_total: u64,
+    /// Connections now.
+    pub connections: u64,
+    /// Bytes in the buffers of connections.
+    pub connection_bytes: u64,
+    /// Writes that are not durable yet.
+    pub undurable: u64,
+    /// Whether the device still takes writes.
+    pub is_healthy: bool,
+}
+
+impl ShardSnapshot {
+    /// The numbers of a shard.
+    pub fn of<E: Engine>(
+        shard: ShardId,
+        executor: &Executor<E>,
+        connections: &Connections<RedisConnection>,
+    ) -> Self {
+        let engine = executor.shard().engine();
+        let counters = executor.counters();
+        ShardSnapshot {
+            shard,
+            engine: engine.statistics(),
+            commands: counters.commands,
+            hits: counters.hits,
+            misses: counters.misses,
+            suspended: counters.suspended,
+            connections_total: counters.connections,
+            connections: connections.len() as u64,
+            connection_bytes: connections.buffer_bytes(),
+            undurable: engine.applied_seq().saturating_sub(engine.durable_seq()),
+            is_healthy: matches!(engine.health(), Health::Good),
+        }
+    }
+}
+
+/// Keeps the newest numbers of each shard, on the HTTP thread.
+#[derive(Debug)]
+pub struct MetricsBoard {
+    incoming: Receiver<ShardSnapshot>,
+    newest: BTreeMap<ShardId, ShardSnapshot>,
+    ready: Arc<AtomicBool>,
+}
+
+type Column = (&'static str, &'static str, &'static str, fn(&ShardSnapshot) -> u64);
+
+const COLUMNS: &[Column] = &[
+    ("keys", "gauge", "Live keys.", |s| s.engine.keys),
+    ("index_bytes", "gauge", "Memory of the index.", |s| s.engine.index_bytes),
+    ("cache_bytes", "gauge", "Memory of cached records.", |s| s.engine.cache_bytes),
+    ("buffer_bytes", "gauge", "Memory of device buffers.", |s| s.engine.buffer_bytes),
+    ("connection_bytes", "gauge", "Memory of connection buffers.", |s| s.connection_bytes),
+    ("connections", "gauge", "Connections now.", |s| s.connections),
+    ("connections_total", "counter", "Connections accepted.", |s| s.connections_total),
+    ("commands_total", "counter", "Requests carried out.", |s| s.commands),
+    ("commands_suspended_total", "counter", "Requests that had to wait for device, lock or shard.", |s| s.suspended),
+    ("key_hits_total", "counter", "Keys found by reads.", |s| s.hits),
+    ("key_misses_total", "counter", "Keys not found by reads.", |s| s.misses),
+    ("undurable_writes", "gauge", "Writes applied and not durable yet.", |s| s.undurable),
+    ("memory_lookups_total", "counter", "Lookups answered from memory.", |s| s.engine.memory_hits),
+    ("device_lookups_total", "counter", "Lookups that needed the device.", |s| s.engine.device_hits),
+    ("corrupt_reads_total", "counter", "Reads with a wrong checksum.", |s| s.engine.corrupt_reads),
+    ("groups_total", "counter", "Groups committed.", |s| s.engine.groups),
+    ("device_reads_total", "counter", "Device reads.", |s| s.engine.device.reads),
+    ("device_writes_total", "counter", "Device writes.", |s| s.engine.device.writes),
+    ("device_read_bytes_total", "counter", "Bytes read from the device.", |s| s.engine.device.bytes_read),
+    ("device_written_bytes_total", "counter", "Bytes written to the device.", |s| s.engine.device.bytes_written),
+    ("user_written_bytes_total", "counter", "Bytes of keys and values accepted.", |s| s.engine.user_bytes_written),
+    ("cleaned_bytes_total", "counter", "Bytes that cleaning moved.", |s| s.engine.cleaned_bytes_written),
+    ("padding_bytes_total", "counter", "Bytes of padding and group headers.", |s| s.engine.padding_bytes_written),
+    ("summary_bytes_total", "counter", "Bytes of headers and summaries.", |s| s.engine.summary_bytes_written),
+    ("space_used_bytes", "gauge", "Bytes of segments in use.", |s| s.engine.space_used_bytes),
+    ("space_live_bytes", "gauge", "Bytes of live records.", |s| s.engine.space_live_bytes),
+    ("space_capacity_bytes", "gauge", "Bytes that segments may take.", |s| s.engine.space_capacity_bytes),
+    ("healthy", "gauge", "1 while the device takes writes.", |s| u64::from(s.is_healthy)),
+];
+
+impl MetricsBoard {
+    /// A board that is told by `incoming`; `ready` says whether clients are served.
+    pub fn new(incoming: Receiver<ShardSnapshot>, ready: Arc<AtomicBool>) -> Self {
+        MetricsBoard { incoming, newest: BTreeMap::new(), ready }
+    }
+
+    /// A page for the HTTP door.
+    pub fn answer(&mut self, page: Page) -> Answer {
+        for snapshot in self.incoming.try_iter() {
+            self.newest.insert(snapshot.shard, snapshot);
+        }
+        let failed = self.newest.values().find(|snapshot| !snapshot.is_healthy);
+        match page {
+            Page::Metrics => Answer::Fine(self.text()),
+            Page::Live => Answer::Fine("live\n".into()),
+            Page::Ready => match failed {
+                Some(snapshot) => {
+                    Answer::Unavailable(format!("shard {}: the device failed a write\n", snapshot.shard))
+                }
+                None if self.ready.load(Ordering::Acquire) => Answer::Fine("ready\n".into()),
+                None => Answer::Unavailable("opening\n".into()),
+            },
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, kind, help, value) in COLUMNS {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "# HELP tierstone_{name} {help}\n# TYPE tierstone_{name} {kind}");
+            for snapshot in self.newest.values() {
+                let _ = writeln!(text, "tierstone_{name}{{shard=\"{}\"}} {}", snapshot.shard, value(snapshot));
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,413 @@
+//! A node: the database, a driver thread for each shard, the HTTP door, and the end in good order.
+//!
+//! The node's own thread (whoever calls [`Node::run`]) owns the superblock: it makes changes of the
+//! numbered databases durable, tells every shard, and answers the client when all use the new map.
+
+use super::mail::{ToNode, ToShard};
+use super::metrics::MetricsBoard;
+use super::service::{RedisService, ServiceParts};
+use crate::driver::{DriverBuilder, DriverHandle, Parts};
+use crate::http::{self, HttpServer};
+use crate::listen::{ListenAddress, Listener, raise_descriptor_limit};
+use crate::mailbox::{MailReceiver, MailSender, mailbox};
+use crate::reactor::Device;
+use crate::settings::TransportSettings;
+use crate::wake::Waker;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use tierstone::{Database, DatabaseOptions};
+use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
+use tierstone_engine::Durability;
+use tierstone_logstore::{BuildReport, OpenReport, ShardPlan};
+use tierstone_media::Guarantee;
+use tierstone_media::file::{DurableMethod, FileStore};
+use tierstone_redis::{Executor, ExecutorSettings, ServerFacts};
+use tierstone_store::{DatabaseMap, MapChange, ShardSettings, TaskId};
+use tierstone_wire::resp::RequestLimits;
+
+/// Everything that a node is started with.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// The database.
+    pub database: DatabaseOptions,
+    /// Where clients come in.
+    pub listen: Vec<ListenAddress>,
+    /// Where metrics are asked for; empty: nowhere.
+    pub http: Vec<ListenAddress>,
+    /// Sockets.
+    pub transport: TransportSettings,
+    /// When writes may be acknowledged.
+    pub durability: Durability,
+    /// What clients must say first; empty: nothing.
+    pub password: String,
+    /// Pin each shard's thread to the CPU of its number.
+    pub pin: bool,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        NodeSettings {
+            database: DatabaseOptions::default(),
+            listen: vec![ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 6379)))],
+            http: Vec::new(),
+            transport: TransportSettings::default(),
+            durability: Durability::Sync,
+            password: String::new(),
+            pin: false,
+        }
+    }
+}
+
+/// What starting a node found.
+#[derive(Clone, Debug)]
+pub struct StartReport {
+    /// Of the store as a whole.
+    pub open: OpenReport,
+    /// Of each shard.
+    pub shards: Vec<BuildReport>,
+    /// From the start to serving, in microseconds.
+    pub duration_us: u64,
+    /// What durable writes survive.
+    pub guarantee: Guarantee,
+    /// How writes are made durable.
+    pub durable_method: String,
+    /// The mechanism of the driver threads.
+    pub driver: String,
+}
+
+/// A map change that shards are taking over.
+#[derive(Debug)]
+struct PendingChange {
+    shard: ShardId,
+    task: TaskId,
+    version: u64,
+    missing: usize,
+}
+
+/// A running node.
+#[derive(Debug)]
+pub struct Node {
+    database: Database,
+    drivers: Vec<DriverHandle>,
+    http: Option<HttpServer>,
+    shards: Vec<MailSender<ToShard>>,
+    messages: Receiver<ToNode>,
+    stop_sender: Sender<ToNode>,
+    addresses: Vec<SocketAddr>,
+    report: StartReport,
+    ready: Arc<AtomicBool>,
+    pending: Vec<PendingChange>,
+}
+
+/// What one shard's thread is started with.
+struct ShardStart {
+    plan: ShardPlan,
+    listeners: Vec<Listener>,
+    waker: Waker,
+    mail: MailReceiver<ToShard>,
+}
+
+impl Node {
+    /// Opens the database and starts to serve. Every shard is rebuilt on its own thread; this returns
+    /// when all serve.
+    ///
+    /// # Errors
+    /// What the database, a listening address or a thread says.
+    pub fn start(settings: &NodeSettings) -> Result<Node> {
+        let clock = SystemClock::new();
+        let started = clock.now();
+        raise_descriptor_limit(
+            u64::from(settings.transport.connections_max) * u64::from(settings.database.shards) + 20_000,
+        );
+        let mut database = Database::open(&settings.database)?;
+        let plans = database.take_plans();
+        let count = plans.len();
+        let ready = Arc::new(AtomicBool::new(false));
+        let (node_sender, messages) = unbounded();
+        let (snapshot_sender, snapshots) = bounded(4 * count);
+        let listeners = Listener::bind(&settings.listen, count, &settings.transport)?;
+        let addresses: Vec<SocketAddr> =
+            listeners.first().map(|list| list.iter().filter_map(Listener::local_address).collect()).unwrap_or_default();
+        let http = match settings.http.is_empty() {
+            true => None,
+            false => {
+                let board = Mutex::new(MetricsBoard::new(snapshots, Arc::clone(&ready)));
+                let provider = move |page| match board.lock() {
+                    Ok(mut board) => board.answer(page),
+                    Err(_) => http::Answer::Unavailable("the metrics thread has failed\n".into()),
+                };
+                Some(http::serve(&settings.http, Box::new(provider))?)
+            }
+        };
+        let mut starts = Vec::new();
+        let mut shards = Vec::new();
+        for (plan, listeners) in plans.into_iter().zip(listeners) {
+            let waker = Waker::new()?;
+            let (sender, mail) = mailbox(&waker, usize::MAX);
+            shards.push(sender);
+            starts.push(ShardStart { plan, listeners, waker, mail });
+        }
+        let facts = ServerFacts {
+            port: addresses.first().map_or(0, SocketAddr::port),
+            durability_guarantee: guarantee_text(database.files().guarantee()).into(),
+            started,
+            run_id: run_id()?,
+            ..ServerFacts::default()
+        };
+        let common = Common {
+            settings,
+            files: database.files().clone(),
+            method: database.facts().durable_method,
+            hasher: database.hasher(),
+            map: database.facts().map.clone(),
+            facts,
+            shards: &shards,
+            node: &node_sender,
+            snapshots: &snapshot_sender,
+        };
+        let (drivers, reports) = start_shards(&common, starts)?;
+        ready.store(true, Ordering::Release);
+        let report = StartReport {
+            open: database.report().clone(),
+            shards: reports,
+            duration_us: clock.now().monotonic_us - started.monotonic_us,
+            guarantee: database.files().guarantee(),
+            durable_method: format!("{:?}", database.facts().durable_method),
+            driver: drivers.first().map(|driver| format!("{:?}", driver.kind())).unwrap_or_default(),
+        };
+        Ok(Node {
+            database,
+            drivers,
+            http,
+            shards,
+            messages,
+            stop_sender: node_sender,
+            addresses,
+            report,
+            ready,
+            pending: Vec::new(),
+        })
+    }
+
+    /// The addresses that clients reach, with the ports that were free where 0 was asked for.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The addresses of the HTTP door.
+    pub fn http_addresses(&self) -> &[SocketAddr] {
+        self.http.as_ref().map_or(&[], |http| &http.addresses)
+    }
+
+    /// What starting found.
+    pub fn report(&self) -> &StartReport {
+        &self.report
+    }
+
+    /// What stops the node, from any thread or signal handler's thread.
+    pub fn stopper(&self) -> impl Fn() + Send + 'static {
+        let sender = self.stop_sender.clone();
+        move || {
+            // Nobody listens only when the node has stopped already.
+            let _ = sender.send(ToNode::Stop { at_once: false });
+        }
+    }
+
+    /// Serves until somebody stops the node, then ends it in good order.
+    ///
+    /// # Errors
+    /// What a driver thread or the last write of the superblock says. The store is safe all the same.
+    pub fn run(mut self, mut notice: impl FnMut(&str)) -> Result<()> {
+        let at_once = loop {
+            match self.messages.recv() {
+                Ok(ToNode::Stop { at_once }) => break at_once,
+                Ok(message) => self.handle(message, &mut notice),
+                Err(_) => unreachable!("the node holds a sender itself"),
+            }
+        };
+        self.ready.store(false, Ordering::Release);
+        for driver in &self.drivers {
+            driver.stop_handle().stop();
+        }
+        let mut first_error = None;
+        for driver in self.drivers.drain(..) {
+            if let Err(error) = driver.join() {
+                first_error.get_or_insert(error);
+            }
+        }
+        if let Some(http) = self.http.take() {
+            http.driver.stop_handle().stop();
+            let _ = http.driver.join();
+        }
+        match first_error {
+            Some(error) => Err(error),
+            None if at_once => Ok(()),
+            None => self.database.close(),
+        }
+    }
+
+    fn handle(&mut self, message: ToNode, notice: &mut impl FnMut(&str)) {
+        match message {
+            ToNode::ChangeMap { shard, task, change } => self.change_map(shard, task, change),
+            ToNode::MapApplied { version } => self.map_applied(version),
+            ToNode::Setting { shard, name, value } => {
+                for (number, sender) in (0..).zip(&self.shards) {
+                    if number != shard {
+                        sender.send(&mut vec![ToShard::Setting { name: name.clone(), value: value.clone() }]);
+                    }
+                }
+            }
+            ToNode::Failed { shard, error } => {
+                notice(&format!("shard {shard} acknowledges nothing any more: {error}"));
+            }
+            ToNode::Stop { .. } => unreachable!("handled by the loop"),
+        }
+    }
+
+    fn change_map(&mut self, shard: ShardId, task: TaskId, change: MapChange) {
+        let mut map: DatabaseMap = self.database.facts().map.clone();
+        let changed = map.change(change).and_then(|()| self.database.change_map(map.clone()));
+        if let Err(error) = changed {
+            self.tell(shard, ToShard::MapChanged { task, result: Err(error) });
+            return;
+        }
+        self.pending.push(PendingChange { shard, task, version: map.version, missing: self.shards.len() });
+        for sender in &self.shards {
+            sender.send(&mut vec![ToShard::Map(map.clone())]);
+        }
+    }
+
+    fn map_applied(&mut self, version: u64) {
+        let Some(place) = self.pending.iter().position(|pending| pending.version == version) else { return };
+        self.pending[place].missing -= 1;
+        if self.pending[place].missing == 0 {
+            let done = self.pending.remove(place);
+            self.tell(done.shard, ToShard::MapChanged { task: done.task, result: Ok(()) });
+        }
+    }
+
+    fn tell(&self, shard: ShardId, message: ToShard) {
+        if let Some(sender) = self.shards.get(usize::from(shard)) {
+            sender.send(&mut vec![message]);
+        }
+    }
+}
+
+/// What all shards' threads are started with.
+struct Common<'a> {
+    settings: &'a NodeSettings,
+    files: FileStore,
+    method: DurableMethod,
+    hasher: KeyHasher,
+    map: DatabaseMap,
+    facts: ServerFacts,
+    shards: &'a [MailSender<ToShard>],
+    node: &'a Sender<ToNode>,
+    snapshots: &'a Sender<super::metrics::ShardSnapshot>,
+}
+
+/// Starts all shards at the same time, so that their indexes are rebuilt in parallel.
+fn start_shards(
+    common: &Common<'_>,
+    starts: Vec<ShardStart>,
+) -> Result<(Vec<DriverHandle>, Vec<BuildReport>)> {
+    let results: Vec<Result<(DriverHandle, BuildReport)>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = starts
+            .into_iter()
+            .map(|start| scope.spawn(move || start_shard(common, start)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+            .collect()
+    });
+    let mut drivers = Vec::new();
+    let mut reports = Vec::new();
+    let mut first_error = None;
+    for result in results {
+        match result {
+            Ok((driver, report)) => {
+                drivers.push(driver);
+                reports.push(report);
+            }
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    match first_error {
+        None => Ok((drivers, reports)),
+        Some(error) => {
+            for driver in drivers {
+                driver.stop_handle().stop();
+                let _ = driver.join();
+            }
+            Err(error)
+        }
+    }
+}
+
+fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, BuildReport)> {
+    let ShardStart { plan, listeners, waker, mail } = start;
+    let shard = plan.shard();
+    let (files, method) = (common.files.clone(), common.method);
+    let settings = ExecutorSettings {
+        shard: ShardSettings {
+            index: shard,
+            count: common.shards.len() as u16,
+            map: common.map.clone(),
+            hasher: common.hasher,
+            durability: common.settings.durability,
+        },
+        value_size_max_bytes: 512 << 20,
+        password: common.settings.password.clone(),
+        transaction_size_max_bytes: 64 << 20,
+        facts: common.facts.clone(),
+    };
+    let (shards, node) = (common.shards.to_vec(), common.node.clone());
+    let snapshots = common.snapshots.clone();
+    let cpu = common.settings.pin.then_some(usize::from(shard));
+    let (report_sender, report) = bounded(1);
+    let driver = DriverBuilder::new(format!("shard-{shard}"), common.settings.transport.clone(), waker)
+        .listeners(listeners)
+        .cpu(cpu)
+        .spawn(move || {
+            // Made here: a ring belongs to the thread that uses it.
+            let mut device = files.device(method)?;
+            let (engine, built) = plan.build(&mut device)?;
+            drop(device);
+            let _ = report_sender.send(built);
+            let executor = Executor::new(engine, settings);
+            let limits = RequestLimits::default();
+            let parts = ServiceParts { executor, shard, mail, shards, node, snapshots, limits };
+            Ok(Parts { service: RedisService::new(parts), device: Device::Files { store: files, method } })
+        })?;
+    let report = report
+        .recv()
+        .map_err(|_| Error::new(ErrorKind::Retry, "a shard's thread ended before it reported"))?;
+    Ok((driver, report))
+}
+
+/// What a guarantee means, in words.
+pub fn guarantee_text(guarantee: Guarantee) -> &'static str {
+    match guarantee {
+        Guarantee::PowerFail => "power-fail durable, as far as the device keeps its word",
+        Guarantee::ProcessCrash => "process-crash durable: the files lie in memory or in a cache",
+        Guarantee::Emulated => "emulated: nothing survives",
+    }
+}
+
+fn run_id() -> Result<String> {
+    let mut text = String::new();
+    while text.len() < 40 {
+        text.push_str(&format!("{:016x}", tierstone_base::SeededRandom::system_seed()?));
+    }
+    text.truncate(40);
+    Ok(text)
+}

@@ -1,0 +1,353 @@
+//! One driver thread's Redis service: a parser for each connection, one executor for its shard.
+//!
+//! Invariants:
+//! 1. A connection's replies leave in the order of its requests: a suspended one keeps its place in the
+//!    reply queue.
+//! 2. A reply carries the sequence that it observed and leaves when that is durable.
+//! 3. A throttled engine stops the intake: requests stay unparsed in their connections' input.
+
+use super::mail::{ToNode, ToShard};
+use super::metrics::ShardSnapshot;
+use crate::connections::Connections;
+use crate::gate::{ReplyQueue, SlotId};
+use crate::mailbox::{MailReceiver, MailSender};
+use crate::service::{ConnectionId, Peer, Received, Service, Want};
+use crossbeam_channel::Sender;
+use tierstone_base::collections::Map;
+use tierstone_base::{Now, Seq, ShardId};
+use tierstone_engine::{Admission, Engine, Health};
+use tierstone_media::{IoCompletion, IoRequest};
+use tierstone_redis::{Args, ConnectionInfo, Executor, Outcome, Output};
+use tierstone_store::TaskId;
+use tierstone_wire::resp::{Arguments, Progress, ReplyWriter, RequestLimits, RequestParser, Version};
+
+/// How often a shard tells its numbers, in microseconds.
+const SNAPSHOT_INTERVAL_US: u64 = 250_000;
+
+/// What a service is made of.
+#[derive(Debug)]
+pub struct ServiceParts<E> {
+    /// The shard's executor.
+    pub executor: Executor<E>,
+    /// Which shard.
+    pub shard: ShardId,
+    /// Messages for this shard.
+    pub mail: MailReceiver<ToShard>,
+    /// To each shard's thread, by number.
+    pub shards: Vec<MailSender<ToShard>>,
+    /// To the node's thread.
+    pub node: Sender<ToNode>,
+    /// Where the numbers go.
+    pub snapshots: Sender<ShardSnapshot>,
+    /// Limits of requests.
+    pub limits: RequestLimits,
+}
+
+/// The Redis service of one driver thread.
+#[derive(Debug)]
+pub struct RedisService<E> {
+    executor: Executor<E>,
+    shard: ShardId,
+    mail: MailReceiver<ToShard>,
+    shards: Vec<MailSender<ToShard>>,
+    node: Sender<ToNode>,
+    snapshots: Sender<ShardSnapshot>,
+    limits: RequestLimits,
+    /// Connections by the id that the executor knows them by.
+    names: Map<u64, ConnectionId>,
+    next_name: u64,
+    /// Connections that wait until the engine wants work again.
+    throttled: Vec<ConnectionId>,
+    reply: Vec<u8>,
+    outputs: Vec<Output>,
+    incoming: Vec<ToShard>,
+    outgoing: Vec<Vec<ToShard>>,
+    snapshot_due_us: u64,
+    told_failure: bool,
+    stopping: bool,
+    shut: bool,
+}
+
+/// What is kept for each connection.
+#[derive(Debug)]
+pub struct RedisConnection {
+    name: u64,
+    parser: RequestParser,
+    arguments: Arguments,
+    authenticated: bool,
+    /// Places kept for suspended requests.
+    slots: Vec<(TaskId, SlotId)>,
+}
+
+impl<E: Engine> RedisService<E> {
+    /// The service of one shard's thread.
+    pub fn new(parts: ServiceParts<E>) -> Self {
+        let outgoing = parts.shards.iter().map(|_| Vec::new()).collect();
+        RedisService {
+            executor: parts.executor,
+            shard: parts.shard,
+            mail: parts.mail,
+            shards: parts.shards,
+            node: parts.node,
+            snapshots: parts.snapshots,
+            limits: parts.limits,
+            names: Map::default(),
+            next_name: 0,
+            throttled: Vec::new(),
+            reply: Vec::new(),
+            outputs: Vec::new(),
+            incoming: Vec::new(),
+            outgoing,
+            snapshot_due_us: 0,
+            told_failure: false,
+            stopping: false,
+            shut: false,
+        }
+    }
+
+    /// One request; gives what the driver should do instead of going on, if anything.
+    fn request(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        connection: &mut RedisConnection,
+        input: &[u8],
+        output: &mut ReplyQueue,
+    ) -> Option<Want> {
+        if self.executor.admission() == Admission::Throttled {
+            self.throttled.push(id);
+            return Some(Want::Pause);
+        }
+        self.reply.clear();
+        let args = Args::Request(connection.arguments.request(input));
+        let outcome = self.executor.request(now, connection.name, args, &mut self.reply);
+        match outcome {
+            Outcome::Ready { gate } => output.push(gate, &self.reply),
+            Outcome::Suspended(task) => connection.slots.push((task, output.reserve())),
+            Outcome::Blocked => return Some(Want::Pause),
+            Outcome::Close { gate } => {
+                output.push(gate, &self.reply);
+                return Some(Want::Close);
+            }
+        }
+        if !connection.authenticated {
+            connection.authenticated = self.executor.is_authenticated(connection.name);
+            connection.parser.set_authenticated(connection.authenticated);
+        }
+        None
+    }
+
+    fn take_mail(&mut self, now: Now) {
+        let mut incoming = std::mem::take(&mut self.incoming);
+        self.mail.receive(&mut incoming);
+        for message in incoming.drain(..) {
+            match message {
+                ToShard::Message { from, message } => self.executor.message(now, from, message),
+                ToShard::Map(map) => {
+                    let version = map.version;
+                    self.executor.apply_map(&map);
+                    self.tell_node(ToNode::MapApplied { version });
+                }
+                ToShard::MapChanged { task, result } => self.executor.map_changed(now, task, result),
+                ToShard::Setting { name, value } => self.executor.apply_setting(&name, &value),
+            }
+        }
+        self.incoming = incoming;
+    }
+
+    fn tell_node(&self, message: ToNode) {
+        // Without a listener the process is ending, and nobody waits for an answer.
+        let _ = self.node.send(message);
+    }
+
+    fn carry_out(&mut self, connections: &mut Connections<RedisConnection>) {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        for output in outputs.drain(..) {
+            match output {
+                Output::Reply { connection, task, bytes, gate, closes } => {
+                    let Some(&id) = self.names.get(&connection) else { continue };
+                    if let Some(link) = connections.get(id)
+                        && let Some(place) = link.state.slots.iter().position(|(held, _)| *held == task)
+                    {
+                        let (_, slot) = link.state.slots.remove(place);
+                        link.output.fill(slot, gate, &bytes);
+                    }
+                    if closes {
+                        connections.close(id);
+                    }
+                }
+                Output::Push { connection, bytes, gate } => {
+                    if let Some(link) = self.names.get(&connection).and_then(|&id| connections.get(id)) {
+                        link.output.push(gate, &bytes);
+                    }
+                }
+                Output::Resume { connection } => {
+                    if let Some(&id) = self.names.get(&connection) {
+                        connections.resume(id);
+                    }
+                }
+                Output::Close { connection } => {
+                    if let Some(&id) = self.names.get(&connection) {
+                        connections.close(id);
+                    }
+                }
+                Output::ChangeMap(request) => self.tell_node(ToNode::ChangeMap {
+                    shard: self.shard,
+                    task: request.task,
+                    change: request.change,
+                }),
+                Output::Setting { name, value } => {
+                    self.tell_node(ToNode::Setting { shard: self.shard, name, value });
+                }
+                Output::Send { to, message } => {
+                    if let Some(batch) = self.outgoing.get_mut(usize::from(to)) {
+                        batch.push(ToShard::Message { from: self.shard, message });
+                    }
+                }
+                Output::Shutdown { at_once } => self.tell_node(ToNode::Stop { at_once }),
+            }
+        }
+        self.outputs = outputs;
+        for (batch, shard) in self.outgoing.iter_mut().zip(&self.shards) {
+            if !batch.is_empty() {
+                shard.send(batch);
+            }
+        }
+    }
+
+    fn resume_throttled(&mut self, connections: &mut Connections<RedisConnection>) {
+        if !self.throttled.is_empty() && self.executor.admission() == Admission::Open {
+            for id in self.throttled.drain(..) {
+                connections.resume(id);
+            }
+        }
+    }
+
+    fn tell_numbers(&mut self, now: Now, connections: &Connections<RedisConnection>) {
+        if now.monotonic_us >= self.snapshot_due_us {
+            self.snapshot_due_us = now.monotonic_us + SNAPSHOT_INTERVAL_US;
+            let snapshot = ShardSnapshot::of(self.shard, &self.executor, connections);
+            // A full channel holds numbers that nobody has read yet.
+            let _ = self.snapshots.try_send(snapshot);
+        }
+        if !self.told_failure
+            && let Health::Failed(error) = self.executor.health()
+        {
+            self.told_failure = true;
+            self.tell_node(ToNode::Failed { shard: self.shard, error });
+        }
+    }
+}
+
+impl<E: Engine> Service for RedisService<E> {
+    type Connection = RedisConnection;
+
+    fn connect(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        peer: &Peer,
+    ) -> std::result::Result<RedisConnection, Vec<u8>> {
+        // Ids of different shards never meet, and grow in the order of connections.
+        let name = self.next_name * self.shards.len() as u64 + u64::from(self.shard) + 1;
+        self.next_name += 1;
+        let info = match peer {
+            Peer::Tcp { address, local } => {
+                ConnectionInfo { address: address.to_string(), local_address: local.to_string() }
+            }
+            Peer::Unix => ConnectionInfo { address: "unix:0".into(), local_address: "unix:0".into() },
+        };
+        self.executor.connect(now, name, info);
+        self.names.insert(name, id);
+        let authenticated = self.executor.is_authenticated(name);
+        let mut parser = RequestParser::new(self.limits.clone());
+        parser.set_authenticated(authenticated);
+        Ok(RedisConnection { name, parser, arguments: Arguments::new(), authenticated, slots: Vec::new() })
+    }
+
+    fn too_many_connections(&self) -> &[u8] {
+        b"-ERR max number of clients reached\r\n"
+    }
+
+    fn receive(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        connection: &mut RedisConnection,
+        input: &[u8],
+        output: &mut ReplyQueue,
+    ) -> Received {
+        let mut consumed = 0;
+        loop {
+            let rest = &input[consumed..];
+            if rest.is_empty() {
+                return Received { consumed, want: Want::More { missing: 1 } };
+            }
+            if output.is_full() {
+                return Received { consumed, want: Want::Drain };
+            }
+            match connection.parser.parse(rest, &mut connection.arguments) {
+                Ok(Progress::Complete { consumed: len }) => {
+                    match self.request(now, id, connection, rest, output) {
+                        None => consumed += len,
+                        // What is paused comes again; what closes is done with.
+                        Some(want) => return Received { consumed, want },
+                    }
+                }
+                Ok(Progress::Skipped { consumed: len }) => consumed += len,
+                Ok(Progress::Incomplete { needed_hint }) => {
+                    return Received { consumed, want: Want::More { missing: needed_hint } };
+                }
+                Err(error) => {
+                    output.push_with(0, |bytes| ReplyWriter::new(bytes, Version::Resp2).protocol_error(&error));
+                    return Received { consumed, want: Want::Close };
+                }
+            }
+        }
+    }
+
+    fn disconnect(&mut self, _id: ConnectionId, connection: RedisConnection) {
+        self.names.remove(&connection.name);
+        self.executor.disconnect(connection.name);
+    }
+
+    fn step(
+        &mut self,
+        now: Now,
+        completions: &mut Vec<IoCompletion>,
+        requests: &mut Vec<IoRequest>,
+        connections: &mut Connections<RedisConnection>,
+    ) {
+        self.take_mail(now);
+        if self.stopping && connections.is_empty() && !self.shut {
+            self.shut = true;
+            self.executor.shard_mut().engine_mut().shut();
+        }
+        let mut outputs = std::mem::take(&mut self.outputs);
+        self.executor.step(now, completions, &mut outputs);
+        self.outputs = outputs;
+        self.carry_out(connections);
+        self.executor.take_requests(requests);
+        self.resume_throttled(connections);
+        self.tell_numbers(now, connections);
+    }
+
+    fn durable_seq(&self) -> Seq {
+        self.executor.durable_seq()
+    }
+
+    fn next_step_at_us(&self) -> Option<u64> {
+        if self.stopping && !self.shut {
+            return Some(0);
+        }
+        self.executor.next_step_at_us()
+    }
+
+    fn stop(&mut self, _now: Now, _connections: &mut Connections<RedisConnection>) {
+        self.stopping = true;
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.shut && self.executor.shard().engine().is_shut()
+    }
+}

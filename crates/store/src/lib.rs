@@ -1,0 +1,34 @@
+//! One shard's part of the embedded database: an engine, the numbered databases, position locks,
+//! watches, and views over which restartable commands run.
+//!
+//! Reading order:
+//! 1. [`database_map`] turns a database's number into a keyspace;
+//! 2. [`view`] is what a command reads and writes;
+//! 3. [`shard`] runs commands over views, starts the fetches they want and applies their writes;
+//! 4. [`lock`] and [`watch`] keep commands that wait, and transactions that watch, honest;
+//! 5. [`message`] and [`participant`] are the seam between shards.
+//!
+//! Invariants:
+//! 1. **A command is restartable.** It reads through a [`View`]; when the engine must fetch, it stops
+//!    with [`Stop::Suspend`] and is run again from its start. It has no effect before its end.
+//! 2. **A command is one batch.** Its writes are collected and applied by one call of the engine, so
+//!    that it happens whole or not at all.
+//! 3. **Logical time never goes back** within a process: expired keys stay expired.
+//! 4. Every answer comes with the newest sequence that it observed; who answers a client waits for
+//!    that sequence to be durable.
+
+pub mod database_map;
+pub mod lock;
+pub mod message;
+pub mod overlay;
+pub mod participant;
+pub mod shard;
+pub mod view;
+pub mod watch;
+
+pub use database_map::{DatabaseMap, MapChange};
+pub use lock::{LockMode, LockTable, TaskId};
+pub use overlay::Overlay;
+pub use shard::{Applied, FetchFailure, RunOutcome, Shard, ShardEvent, ShardSettings, Workspace};
+pub use view::{Record, Records, Stop, View};
+pub use watch::{WatchTable, WatchedKey, WatcherId};

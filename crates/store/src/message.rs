@@ -1,0 +1,107 @@
+//! What shards tell each other about batches that touch several of them: plain data, carried by the
+//! caller in batches, in order between two shards.
+//!
+//! One batch: its coordinator sends [`ShardMessage::Lock`] to each participant in the order of the
+//! shards, waiting for [`ShardMessage::Locked`] each time. With all records gathered it runs the
+//! commands, sends [`ShardMessage::Prepare`] to all, and when every participant has answered
+//! [`ShardMessage::Prepared`] it answers its client and sends [`ShardMessage::Decide`].
+//!
+//! Invariants:
+//! 1. From lock to decision nobody else reads or writes the positions of the batch: all of it is
+//!    seen together.
+//! 2. `Prepared` without an error is sent when the participant's records, and everything that the
+//!    batch has observed there, are durable (at once in relaxed mode).
+//! 3. A batch of reads only is released when it is prepared and is not decided.
+//!
+//! A crash between two participants' durable points leaves the batch on one of them: engines do not
+//! yet mark the records of a batch with its participants, so recovery cannot take it back. The reply
+//! has not been given then.
+
+use tierstone_base::{Error, KeyspaceId, Position, ShardId};
+use tierstone_engine::{RecordMeta, ValueKind};
+
+use crate::watch::WatcherId;
+
+/// A batch over several shards; never used twice in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchId {
+    /// The shard that coordinates it.
+    pub coordinator: ShardId,
+    /// The coordinator's number for it.
+    pub number: u64,
+}
+
+/// A key of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OwnedKey {
+    /// Its keyspace.
+    pub keyspace: KeyspaceId,
+    /// Its position.
+    pub position: Position,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A record of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedRecord {
+    /// Sequence, expiry and kind.
+    pub meta: RecordMeta,
+    /// The value's bytes.
+    pub value: Vec<u8>,
+}
+
+/// A write of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedWrite {
+    /// The key.
+    pub key: OwnedKey,
+    /// Value, expiry and kind; `None` deletes.
+    pub value: Option<(Vec<u8>, u64, ValueKind)>,
+}
+
+/// One message between two shards.
+#[derive(Clone, Debug)]
+pub enum ShardMessage {
+    /// Lock the positions of `keys` and `watched` and give the records of `keys`.
+    Lock {
+        /// The batch.
+        batch: BatchId,
+        /// The keys whose records are wanted.
+        keys: Vec<OwnedKey>,
+        /// Who must not have been disturbed.
+        watcher: Option<WatcherId>,
+    },
+    /// The locks are held.
+    Locked {
+        /// The batch.
+        batch: BatchId,
+        /// The records, in the order of the keys; or why there are none.
+        records: Result<Vec<Option<OwnedRecord>>, Error>,
+        /// Whether something that the watcher watches has changed.
+        is_dirty: bool,
+    },
+    /// Apply these writes (perhaps none), still under the locks.
+    Prepare {
+        /// The batch.
+        batch: BatchId,
+        /// All shards that have writes of this batch.
+        participants: Vec<ShardId>,
+        /// This shard's writes in order.
+        writes: Vec<OwnedWrite>,
+    },
+    /// The writes are durable, or were refused and not applied.
+    Prepared {
+        /// The batch.
+        batch: BatchId,
+        /// Why they were refused, if so.
+        error: Option<Error>,
+    },
+    /// The batch is decided: let the locks go, after applying `undo` if it was taken back.
+    Decide {
+        /// The batch.
+        batch: BatchId,
+        /// Writes that restore what was there before; empty when the batch is committed.
+        undo: Vec<OwnedWrite>,
+    },
+}

@@ -1,0 +1,285 @@
+//! A shard's part in batches that other shards (or itself) coordinate.
+//!
+//! Invariants:
+//! 1. A batch holds its locks, exclusive ones, from [`ShardMessage::Locked`] to its decision.
+//! 2. Records are gathered in one run under the locks; those that must be fetched are waited for
+//!    with the locks held.
+//! 3. What is sent stays correct however long the messages take.
+
+use crate::lock::{LockMode, TaskId};
+use crate::message::{BatchId, OwnedKey, OwnedRecord, OwnedWrite, ShardMessage};
+use crate::shard::{FetchFailure, Shard};
+use crate::view::Wanted;
+use crate::watch::WatcherId;
+use std::collections::BTreeMap;
+use tierstone_base::{ErrorKind, Now, Result, Seq, ShardId, Token};
+use tierstone_engine::{Engine, Key, Lookup, Write, WriteKind};
+
+#[derive(Debug)]
+struct Batch {
+    task: TaskId,
+    keys: Vec<OwnedKey>,
+    watcher: Option<WatcherId>,
+    outstanding: usize,
+    tokens: Vec<Token>,
+    failures: Vec<FetchFailure>,
+    observed: Seq,
+    /// Answered with `Prepared` when this is durable.
+    prepared_at: Option<Seq>,
+    is_read_only: bool,
+    /// Writes that the engine was too busy to take, to be tried again.
+    deferred: Option<Deferred>,
+}
+
+#[derive(Debug)]
+struct Deferred {
+    writes: Vec<OwnedWrite>,
+    is_undo: bool,
+}
+
+/// The batches in which a shard takes part.
+#[derive(Debug, Default)]
+pub struct Participant {
+    batches: BTreeMap<BatchId, Batch>,
+    tasks: BTreeMap<TaskId, BatchId>,
+}
+
+/// A message and who gets it.
+pub type Outgoing = Vec<(ShardId, ShardMessage)>;
+
+impl Participant {
+    /// Whether no batch is open here.
+    pub fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Whether `task` is one of this participant's.
+    pub fn owns(&self, task: TaskId) -> bool {
+        self.tasks.contains_key(&task)
+    }
+
+    /// Takes a message for a participant. Answers are appended to `outgoing`, tasks that may run
+    /// because locks were let go to `granted`.
+    pub fn receive<E: Engine>(
+        &mut self,
+        now: Now,
+        shard: &mut Shard<E>,
+        message: ShardMessage,
+        outgoing: &mut Outgoing,
+        granted: &mut Vec<TaskId>,
+    ) {
+        match message {
+            ShardMessage::Lock { batch, keys, watcher } => {
+                let task = shard.next_id();
+                // What is watched must stay as it is seen now, like what is read.
+                let watched = watcher.into_iter().flat_map(|watcher| shard.watches.positions(watcher));
+                let positions = keys.iter().map(|key| key.position).chain(watched).collect();
+                let is_granted = shard.locks.enter(task, positions, LockMode::Exclusive);
+                self.tasks.insert(task, batch);
+                let state = Batch {
+                    task,
+                    keys,
+                    watcher,
+                    outstanding: 0,
+                    tokens: Vec::new(),
+                    failures: Vec::new(),
+                    observed: 0,
+                    prepared_at: None,
+                    is_read_only: false,
+                    deferred: None,
+                };
+                self.batches.insert(batch, state);
+                if is_granted {
+                    self.gather(now, shard, batch, outgoing);
+                }
+            }
+            ShardMessage::Prepare { batch, participants, writes } => {
+                let Some(state) = self.batches.get_mut(&batch) else { return };
+                state.is_read_only = participants.is_empty();
+                state.deferred = Some(Deferred { writes, is_undo: false });
+                self.apply(now, shard, batch, outgoing, granted);
+                self.poll(now, shard, outgoing, granted);
+            }
+            ShardMessage::Decide { batch, undo } => {
+                let Some(state) = self.batches.get_mut(&batch) else { return };
+                state.deferred = Some(Deferred { writes: undo, is_undo: true });
+                self.apply(now, shard, batch, outgoing, granted);
+            }
+            ShardMessage::Locked { .. } | ShardMessage::Prepared { .. } => {}
+        }
+    }
+
+    /// The locks of `task` are held now.
+    pub fn granted<E: Engine>(
+        &mut self,
+        now: Now,
+        shard: &mut Shard<E>,
+        task: TaskId,
+        outgoing: &mut Outgoing,
+    ) {
+        if let Some(batch) = self.tasks.get(&task).copied() {
+            self.gather(now, shard, batch, outgoing);
+        }
+    }
+
+    /// A fetch of `task` is done.
+    pub fn fetched<E: Engine>(
+        &mut self,
+        now: Now,
+        shard: &mut Shard<E>,
+        task: TaskId,
+        failure: Option<FetchFailure>,
+        outgoing: &mut Outgoing,
+    ) {
+        let Some(batch) = self.tasks.get(&task).copied() else { return };
+        let Some(state) = self.batches.get_mut(&batch) else { return };
+        state.outstanding -= 1;
+        state.failures.extend(failure);
+        if state.outstanding == 0 {
+            self.gather(now, shard, batch, outgoing);
+        }
+    }
+
+    /// Sends what has become durable and tries again what the engine was too busy for. To be called
+    /// after every step of the shard.
+    pub fn poll<E: Engine>(
+        &mut self,
+        now: Now,
+        shard: &mut Shard<E>,
+        outgoing: &mut Outgoing,
+        granted: &mut Vec<TaskId>,
+    ) {
+        if self.batches.is_empty() {
+            return;
+        }
+        let deferred: Vec<BatchId> =
+            self.batches.iter().filter(|(_, state)| state.deferred.is_some()).map(|(id, _)| *id).collect();
+        for batch in deferred {
+            self.apply(now, shard, batch, outgoing, granted);
+        }
+        let durable = shard.engine().durable_seq();
+        let mut finished = Vec::new();
+        for (batch, state) in &mut self.batches {
+            if state.prepared_at.is_some_and(|seq| seq <= durable) {
+                state.prepared_at = None;
+                outgoing.push((batch.coordinator, ShardMessage::Prepared { batch: *batch, error: None }));
+                if state.is_read_only {
+                    finished.push(*batch);
+                }
+            }
+        }
+        for batch in finished {
+            self.forget(shard, batch, granted);
+        }
+    }
+
+    fn gather<E: Engine>(
+        &mut self,
+        now: Now,
+        shard: &mut Shard<E>,
+        batch: BatchId,
+        outgoing: &mut Outgoing,
+    ) {
+        let Some(state) = self.batches.get_mut(&batch) else { return };
+        let now = shard.clock(now);
+        let mut records = Vec::with_capacity(state.keys.len());
+        let mut wanted = Vec::new();
+        let mut error = None;
+        for key in &state.keys {
+            let applied = shard.engine().applied_seq();
+            match shard.engine_mut().lookup(now, borrowed(key)) {
+                Lookup::Found(record) => {
+                    state.observed = state.observed.max(record.meta.seq);
+                    records.push(Some(OwnedRecord { meta: record.meta, value: record.value.to_vec() }));
+                }
+                Lookup::Missing => {
+                    state.observed = state.observed.max(applied);
+                    records.push(None);
+                }
+                Lookup::Fetch => {
+                    match state.failures.iter().find(|failure| failure.position == key.position) {
+                        Some(failure) => error = Some(failure.error.clone()),
+                        None => wanted.push(Wanted {
+                            keyspace: key.keyspace,
+                            position: key.position,
+                            bytes: key.bytes.clone(),
+                        }),
+                    }
+                }
+            }
+        }
+        if error.is_none() && !wanted.is_empty() {
+            state.outstanding = wanted.len();
+            shard.fetch(now, state.task, &wanted, &mut state.tokens);
+            return;
+        }
+        shard.release(&mut state.tokens);
+        let is_dirty = state.watcher.is_some_and(|watcher| shard.watches.is_dirty(watcher, now));
+        let records = error.map_or(Ok(records), Err);
+        outgoing.push((batch.coordinator, ShardMessage::Locked { batch, records, is_dirty }));
+    }
+
+    /// Applies what is deferred, if the engine takes it now.
+    fn apply<E: Engine>(
+        &mut self,
+        now: Now,
+        shard: &mut Shard<E>,
+        batch: BatchId,
+        outgoing: &mut Outgoing,
+        granted: &mut Vec<TaskId>,
+    ) {
+        let now = shard.clock(now);
+        let Some(state) = self.batches.get_mut(&batch) else { return };
+        let Some(deferred) = state.deferred.take() else { return };
+        let result = write_owned(now, shard, &deferred.writes);
+        if let Err(error) = &result
+            && error.kind() == ErrorKind::Retry
+        {
+            state.deferred = Some(deferred);
+            return;
+        }
+        if deferred.is_undo {
+            // A failed undo leaves a device that acknowledges nothing more: nobody sees the rest.
+            self.forget(shard, batch, granted);
+            return;
+        }
+        match result {
+            Ok(gate) => state.prepared_at = Some(gate.max(shard.gate(state.observed))),
+            Err(error) => {
+                outgoing
+                    .push((batch.coordinator, ShardMessage::Prepared { batch, error: Some(error) }));
+            }
+        }
+    }
+
+    fn forget<E: Engine>(&mut self, shard: &mut Shard<E>, batch: BatchId, granted: &mut Vec<TaskId>) {
+        if let Some(mut state) = self.batches.remove(&batch) {
+            self.tasks.remove(&state.task);
+            shard.release(&mut state.tokens);
+            shard.locks.leave(state.task, granted);
+        }
+    }
+}
+
+fn borrowed(key: &OwnedKey) -> Key<'_> {
+    Key { keyspace: key.keyspace, position: key.position, bytes: &key.bytes }
+}
+
+fn write_owned<E: Engine>(now: Now, shard: &mut Shard<E>, writes: &[OwnedWrite]) -> Result<Seq> {
+    if writes.is_empty() {
+        return Ok(0);
+    }
+    let batch: Vec<Write<'_>> = writes
+        .iter()
+        .map(|write| {
+            let kind = match &write.value {
+                Some((value, expiry_ms, kind)) => {
+                    WriteKind::Put { value, expiry_ms: *expiry_ms, kind: *kind }
+                }
+                None => WriteKind::Delete,
+            };
+            Write { key: borrowed(&write.key), kind }
+        })
+        .collect();
+    Ok(shard.write(now, &batch)?.gate)
+}

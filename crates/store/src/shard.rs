@@ -1,0 +1,380 @@
+//! One shard: its engine with the databases, locks and watches around it.
+//!
+//! Owner: the thread that drives the shard. Nothing here is durable but the engine's records; the
+//! [`DatabaseMap`] is a copy of the caller's durable one.
+
+use crate::database_map::DatabaseMap;
+use crate::lock::{LockTable, TaskId};
+use crate::overlay::Overlay;
+use crate::view::{Stop, View, Wanted};
+use crate::watch::WatchTable;
+use tierstone_base::collections::Map;
+use tierstone_base::{Error, KeyHasher, KeyspaceId, Now, Position, Result, Seq, ShardId, Token};
+use tierstone_engine::{
+    Commit, Durability, Engine, Event, Key, ScanEntry, ScanRequest, ValueKind, Write, WriteKind,
+};
+use tierstone_media::IoCompletion;
+
+/// What a shard is told when it is made.
+#[derive(Clone, Debug)]
+pub struct ShardSettings {
+    /// Which shard this is, from zero.
+    pub index: ShardId,
+    /// How many shards share the positions; at least one.
+    pub count: u16,
+    /// The store's databases.
+    pub map: DatabaseMap,
+    /// Turns keys into positions.
+    pub hasher: KeyHasher,
+    /// When writes may be acknowledged.
+    pub durability: Durability,
+}
+
+/// A read that failed: whoever needs the record gets the error instead of a second try.
+#[derive(Clone, Debug)]
+pub struct FetchFailure {
+    /// The key's keyspace.
+    pub keyspace: KeyspaceId,
+    /// The key's position.
+    pub position: Position,
+    /// What the engine said.
+    pub error: Error,
+}
+
+/// Buffers that one run after the other uses.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    /// The pending writes.
+    pub overlay: Overlay,
+    /// The keys to be fetched.
+    pub wanted: Vec<Wanted>,
+}
+
+/// The end of one run of a command.
+#[derive(Debug)]
+pub enum RunOutcome<R> {
+    /// It came to its end and its writes are applied.
+    Done {
+        /// What it gave.
+        value: R,
+        /// The sequence that must be durable before its answer is given.
+        gate: Seq,
+    },
+    /// It wants what is in [`Workspace::wanted`]; nothing was applied.
+    Suspended,
+    /// It failed; nothing was applied.
+    Failed(Error),
+}
+
+/// The answer to an applied batch of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The sequence that must be durable before it is acknowledged; 0 in relaxed mode.
+    pub gate: Seq,
+}
+
+/// What a step found out.
+#[derive(Debug)]
+pub enum ShardEvent {
+    /// A fetch of `task` is done; its record is held until [`Shard::release`].
+    Fetched {
+        /// Who asked.
+        task: TaskId,
+        /// Which fetch.
+        token: Token,
+        /// Why there is no record, if so.
+        failure: Option<FetchFailure>,
+    },
+    /// A page of a walk of `task` is complete.
+    Scanned {
+        /// Who asked.
+        task: TaskId,
+        /// As [`Event::Scanned`].
+        entries: Vec<ScanEntry>,
+        /// As [`Event::Scanned`].
+        next: Option<Position>,
+        /// As [`Event::Scanned`].
+        error: Option<Error>,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    task: TaskId,
+    keyspace: KeyspaceId,
+    position: Position,
+}
+
+/// Writes that are applied from a place on the stack.
+const STACK_WRITES: usize = 16;
+
+/// One shard's part of the database.
+#[derive(Debug)]
+pub struct Shard<E> {
+    engine: E,
+    map: DatabaseMap,
+    hasher: KeyHasher,
+    index: ShardId,
+    count: u16,
+    is_relaxed: bool,
+    wall_high_ms: u64,
+    next_id: u64,
+    waiting: Map<Token, Waiting>,
+    events: Vec<Event>,
+    /// Who waits for whom.
+    pub locks: LockTable,
+    /// Who watches what.
+    pub watches: WatchTable,
+}
+
+impl<E: Engine> Shard<E> {
+    /// A shard over `engine`, which is put into the durability of `settings`.
+    pub fn new(mut engine: E, settings: ShardSettings) -> Self {
+        engine.set_durability(settings.durability);
+        Shard {
+            engine,
+            map: settings.map,
+            hasher: settings.hasher,
+            index: settings.index,
+            count: settings.count.max(1),
+            is_relaxed: settings.durability == Durability::Relaxed,
+            wall_high_ms: 0,
+            next_id: 0,
+            waiting: Map::default(),
+            events: Vec::new(),
+            locks: LockTable::default(),
+            watches: WatchTable::default(),
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// The engine, to be driven: requests out, flushes, settings.
+    pub fn engine_mut(&mut self) -> &mut E {
+        &mut self.engine
+    }
+
+    /// The databases.
+    pub fn map(&self) -> &DatabaseMap {
+        &self.map
+    }
+
+    /// Which shard this is.
+    pub fn index(&self) -> ShardId {
+        self.index
+    }
+
+    /// How many shards there are.
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// The position of a key.
+    #[inline]
+    pub fn position(&self, key: &[u8]) -> Position {
+        self.hasher.position(key)
+    }
+
+    /// What turns keys into positions.
+    pub fn hasher(&self) -> KeyHasher {
+        self.hasher
+    }
+
+    /// Whether this shard has `position`.
+    #[inline]
+    pub fn owns(&self, position: Position) -> bool {
+        self.count == 1 || position.shard(self.count) == self.index
+    }
+
+    /// An id that was never given before by this shard in this process: a task or a token.
+    pub fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// `now` with a wall time that never goes back.
+    #[inline]
+    pub fn clock(&mut self, now: Now) -> Now {
+        self.wall_high_ms = self.wall_high_ms.max(now.wall_ms);
+        Now { wall_ms: self.wall_high_ms, ..now }
+    }
+
+    /// The sequence to wait for before an answer that has observed `seq` is given.
+    #[inline]
+    pub fn gate(&self, seq: Seq) -> Seq {
+        if self.is_relaxed { 0 } else { seq }
+    }
+
+    /// Changes when writes are acknowledged, from now on.
+    pub fn set_durability(&mut self, durability: Durability) {
+        self.is_relaxed = durability == Durability::Relaxed;
+        self.engine.set_durability(durability);
+    }
+
+    /// Takes over a changed map that is durable already: keyspaces that are gone are dropped, and
+    /// watchers of what was there are marked. An older map is ignored.
+    pub fn apply_map(&mut self, map: &DatabaseMap) {
+        if map.version <= self.map.version && *map != self.map {
+            return;
+        }
+        let old = std::mem::replace(&mut self.map, map.clone());
+        for (database, keyspace) in old.keyspaces().iter().enumerate() {
+            if map.keyspace(database as u32) == Some(*keyspace) {
+                continue;
+            }
+            let is_dropped = !map.keyspaces().contains(keyspace);
+            // After a swap a missing key may stand for one that exists: those watchers are marked too.
+            self.watches.touch_keyspace(*keyspace, is_dropped);
+            if is_dropped {
+                self.engine.drop_keyspace(*keyspace);
+            }
+        }
+    }
+
+    /// Runs `command` over a view and applies its writes as one batch when it comes to its end.
+    pub fn run<R>(
+        &mut self,
+        now: Now,
+        workspace: &mut Workspace,
+        failures: &[FetchFailure],
+        command: impl FnOnce(&mut View<'_>) -> std::result::Result<R, Stop>,
+    ) -> RunOutcome<R> {
+        let now = self.clock(now);
+        workspace.overlay.clear();
+        workspace.wanted.clear();
+        let mut view = View {
+            records: &mut self.engine,
+            map: &self.map,
+            hasher: self.hasher,
+            overlay: &mut workspace.overlay,
+            wanted: &mut workspace.wanted,
+            failures,
+            now,
+            observed: 0,
+        };
+        let value = match command(&mut view) {
+            Ok(value) => value,
+            Err(Stop::Suspend) => return RunOutcome::Suspended,
+            Err(Stop::Failed(error)) => return RunOutcome::Failed(error),
+        };
+        let observed = view.observed;
+        let observed = self.gate(observed);
+        if workspace.overlay.is_empty() {
+            return RunOutcome::Done { value, gate: observed };
+        }
+        match self.apply(now, &workspace.overlay) {
+            Ok(applied) => RunOutcome::Done { value, gate: applied.gate.max(observed) },
+            Err(error) => RunOutcome::Failed(error),
+        }
+    }
+
+    /// Applies the pending writes as one batch.
+    ///
+    /// # Errors
+    /// As [`Engine::write`].
+    pub fn apply(&mut self, now: Now, overlay: &Overlay) -> Result<Applied> {
+        let mut writes = overlay.iter();
+        let Some(first) = writes.next() else { return Ok(Applied { gate: 0 }) };
+        if overlay.len() <= STACK_WRITES {
+            let mut batch = [first; STACK_WRITES];
+            for (slot, write) in batch[1..].iter_mut().zip(writes) {
+                *slot = write;
+            }
+            self.write(now, &batch[..overlay.len()])
+        } else {
+            let batch: Vec<Write<'_>> = overlay.iter().collect();
+            self.write(now, &batch)
+        }
+    }
+
+    /// Applies one batch.
+    ///
+    /// # Errors
+    /// As [`Engine::write`].
+    #[inline]
+    pub fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<Applied> {
+        let receipt = self.engine.write(now, writes)?;
+        if !self.watches.is_empty() {
+            for write in writes {
+                self.watches.touch(write.key.keyspace, write.key.position);
+            }
+        }
+        let is_relaxed = self.is_relaxed || receipt.commit == Commit::Relaxed;
+        Ok(Applied { gate: if is_relaxed { 0 } else { receipt.seq } })
+    }
+
+    /// Puts one string without a view: the short way of plain `SET`.
+    ///
+    /// # Errors
+    /// As [`Engine::write`].
+    #[inline]
+    pub fn put(&mut self, now: Now, key: Key<'_>, value: &[u8], expiry_ms: u64) -> Result<Applied> {
+        let kind = WriteKind::Put { value, expiry_ms, kind: ValueKind::STRING };
+        self.write(now, &[Write { key, kind }])
+    }
+
+    /// Starts the fetches that `task` wants; its tokens are appended to `tokens`.
+    pub fn fetch(&mut self, now: Now, task: TaskId, wanted: &[Wanted], tokens: &mut Vec<Token>) {
+        let now = self.clock(now);
+        let mut keys = Vec::with_capacity(wanted.len());
+        for want in wanted {
+            let token = self.next_id();
+            self.waiting.insert(token, Waiting { task, keyspace: want.keyspace, position: want.position });
+            tokens.push(token);
+            let key = Key { keyspace: want.keyspace, position: want.position, bytes: &want.bytes };
+            keys.push((token, key));
+        }
+        self.engine.fetch(now, &keys);
+    }
+
+    /// Lets the records that `tokens` hold go.
+    pub fn release(&mut self, tokens: &mut Vec<Token>) {
+        for token in tokens.drain(..) {
+            // A fetch may still be on its way when its task is given up.
+            self.waiting.remove(&token);
+            self.engine.release(token);
+        }
+    }
+
+    /// Starts a page of a walk for `task`.
+    pub fn scan(&mut self, now: Now, task: TaskId, keyspace: KeyspaceId, cursor: Position, count: u32) {
+        let now = self.clock(now);
+        let token = self.next_id();
+        self.waiting.insert(token, Waiting { task, keyspace, position: cursor });
+        self.engine.scan(now, ScanRequest { token, keyspace, cursor, count });
+    }
+
+    /// One step of the engine; what it found out is appended to `events`.
+    pub fn step(
+        &mut self,
+        now: Now,
+        completions: &mut Vec<IoCompletion>,
+        events: &mut Vec<ShardEvent>,
+    ) {
+        let now = self.clock(now);
+        let mut found = std::mem::take(&mut self.events);
+        self.engine.step(now, completions, &mut found);
+        for event in found.drain(..) {
+            match event {
+                Event::Fetched { token, result, .. } => {
+                    let Some(waiting) = self.waiting.remove(&token) else { continue };
+                    let Waiting { task, keyspace, position } = waiting;
+                    let failure = result.err().map(|error| FetchFailure { keyspace, position, error });
+                    events.push(ShardEvent::Fetched { task, token, failure });
+                }
+                Event::Scanned { token, entries, next, error } => {
+                    let Some(waiting) = self.waiting.remove(&token) else { continue };
+                    events.push(ShardEvent::Scanned { task: waiting.task, entries, next, error });
+                }
+            }
+        }
+        self.events = found;
+    }
+}
+
+#[cfg(test)]
+#[path = "shard_test.rs"]
+mod shard_test;

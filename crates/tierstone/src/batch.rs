@@ -1,0 +1,175 @@
+//! What is written: one value with its options, or several changes that happen together.
+//!
+//! Invariant: a [`Batch`] owns copies of its keys and values in one piece of memory; it may be cleared
+//! and filled again without allocating.
+
+use std::time::Duration;
+use tierstone_base::Now;
+
+/// When a value stops being there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expiry {
+    /// Never.
+    #[default]
+    Never,
+    /// So long after the call that writes it, by the wall clock; counted in whole milliseconds.
+    In(Duration),
+    /// At this time, in milliseconds since 1970. A time in the past makes the value absent at once.
+    At(u64),
+}
+
+impl Expiry {
+    /// The time in milliseconds since 1970 that a record carries; zero: never.
+    pub(crate) fn at_ms(self, now: Now) -> u64 {
+        match self {
+            Expiry::Never => 0,
+            Expiry::In(duration) => {
+                let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+                now.wall_ms.saturating_add(milliseconds).max(1)
+            }
+            // Zero means "never" in a record; the first millisecond of 1970 has passed all the same.
+            Expiry::At(time_ms) => time_ms.max(1),
+        }
+    }
+}
+
+/// How a value is put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutOptions {
+    /// When it stops being there. Default: never.
+    pub expiry: Expiry,
+}
+
+impl PutOptions {
+    /// A value that is gone after `duration`.
+    pub fn expires_in(duration: Duration) -> Self {
+        PutOptions { expiry: Expiry::In(duration) }
+    }
+}
+
+/// Puts and deletes that happen together: after a crash all of them are there or none.
+///
+/// They are applied in order, so that the last change of a key wins. All keys must lie in one shard:
+/// always so with one shard (the default), and with a common hash tag (`{user:7}name`, `{user:7}mail`)
+/// with any number.
+///
+/// ```
+/// let mut batch = tierstone::Batch::new();
+/// batch.put(b"from", b"90").put(b"to", b"110").delete(b"pending");
+/// assert_eq!(batch.len(), 3);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    changes: Vec<Change>,
+    database: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    database: u32,
+    start: usize,
+    key_len: usize,
+    value_len: usize,
+    /// `None`: a delete.
+    put: Option<Expiry>,
+}
+
+/// One change of a batch, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchChange<'a> {
+    pub database: u32,
+    pub key: &'a [u8],
+    /// The value and its expiry; `None`: a delete.
+    pub put: Option<(&'a [u8], Expiry)>,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The changes that follow are in the numbered database `database`; 0 to begin with.
+    pub fn in_database(&mut self, database: u32) -> &mut Self {
+        self.database = database;
+        self
+    }
+
+    /// Adds a put.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+        self.put_with(key, value, PutOptions::default())
+    }
+
+    /// Adds a put with options.
+    pub fn put_with(&mut self, key: &[u8], value: &[u8], options: PutOptions) -> &mut Self {
+        self.push(key, value, Some(options.expiry))
+    }
+
+    /// Adds a delete. Deleting what is not there is no error.
+    pub fn delete(&mut self, key: &[u8]) -> &mut Self {
+        self.push(key, &[], None)
+    }
+
+    /// How many changes there are.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Forgets all changes and keeps the memory, for the next batch; back to database 0.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.changes.clear();
+        self.database = 0;
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8], put: Option<Expiry>) -> &mut Self {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        let database = self.database;
+        self.changes.push(Change { database, start, key_len: key.len(), value_len: value.len(), put });
+        self
+    }
+
+    pub(crate) fn changes(&self) -> impl Iterator<Item = BatchChange<'_>> {
+        self.changes.iter().map(|change| {
+            let (key, rest) = self.bytes[change.start..].split_at(change.key_len);
+            let put = change.put.map(|expiry| (&rest[..change.value_len], expiry));
+            BatchChange { database: change.database, key, put }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_keeps_order_databases_and_bytes_and_is_reusable() {
+        let mut batch = Batch::new();
+        batch.put(b"a", b"1").in_database(3).put_with(b"", b"", PutOptions { expiry: Expiry::At(0) }).delete(b"bb");
+        let seen: Vec<_> = batch.changes().map(|c| (c.database, c.key.to_vec(), c.put.map(|p| p.0.to_vec()))).collect();
+        assert_eq!(
+            seen,
+            [(0, b"a".to_vec(), Some(b"1".to_vec())), (3, vec![], Some(vec![])), (3, b"bb".to_vec(), None)]
+        );
+        batch.clear();
+        assert!(batch.is_empty() && batch.changes().next().is_none());
+        assert_eq!(batch.put(b"x", b"").changes().next().unwrap().database, 0);
+    }
+
+    #[test]
+    fn an_expiry_never_becomes_the_number_that_means_never() {
+        let now = Now { monotonic_us: 0, wall_ms: 1_000 };
+        assert_eq!(Expiry::Never.at_ms(now), 0);
+        assert_eq!(Expiry::At(0).at_ms(now), 1);
+        assert_eq!(Expiry::In(Duration::from_secs(2)).at_ms(now), 3_000);
+        assert_eq!(Expiry::In(Duration::MAX).at_ms(now), u64::MAX);
+    }
+}

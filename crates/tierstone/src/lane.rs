@@ -1,0 +1,468 @@
+//! One shard with its device, driven by the thread that calls: the inside of the local handle.
+//!
+//! Invariants:
+//! 1. A call returns when its answer is there; nothing runs between calls. The device may still work
+//!    on what was submitted.
+//! 2. After a failed write of the device every call answers with that failure.
+//! 3. Time never goes back: what has expired stays expired.
+//!
+//! Who owns the data: the lane owns engine and device; callers' keys and values are borrowed.
+
+use crate::space::SpaceWatch;
+use tierstone_base::clock::{Clock, SystemClock};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
+use tierstone_engine::{
+    Commit, Engine, Event, Health, Key, Lookup, RecordView, ScanEntry, ScanRequest, ValueKind, Write,
+    WriteReceipt,
+};
+use tierstone_logstore::LogShard;
+use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
+
+/// Operations that need no waiting, between two looks at the device.
+const ATTEND_EVERY: u32 = 64;
+/// How long a call waits while neither device nor engine has anything to do or a time to wait for, in
+/// microseconds. Nothing known leads there; a caller that hangs would be worse than an error.
+const IDLE_PATIENCE_US: u64 = 1_000_000;
+/// How long a write waits for room, in microseconds.
+const ROOM_PATIENCE_US: u64 = 30_000_000;
+/// How often a record may move away between its fetch and the look at it.
+pub(crate) const FETCH_ROUNDS: u32 = 100;
+/// Reads in flight at a time for one call.
+pub(crate) const READS_AT_ONCE: usize = 1024;
+
+/// One shard and its device.
+#[derive(Debug)]
+pub(crate) struct Lane<D> {
+    pub engine: LogShard,
+    device: D,
+    clock: SystemClock,
+    now: Now,
+    requests: Vec<IoRequest>,
+    completions: Vec<IoCompletion>,
+    events: Vec<Event>,
+    next_token: Token,
+    unattended: u32,
+    space: SpaceWatch,
+}
+
+/// Keys whose records are on their way, with their places in the caller's list.
+#[derive(Default)]
+pub(crate) struct Fetching<'k> {
+    keys: Vec<(usize, Key<'k>)>,
+    /// The token of the first; the others follow.
+    first: Token,
+}
+
+/// One page of keys.
+#[derive(Debug)]
+pub(crate) struct KeyPage {
+    pub entries: Vec<ScanEntry>,
+    pub next: Option<Position>,
+    pub damaged: Option<Error>,
+}
+
+/// How long nothing has happened while somebody waited.
+#[derive(Default)]
+struct Patience {
+    idle_since_us: Option<u64>,
+}
+
+impl<D: BlockDevice> Lane<D> {
+    pub fn new(engine: LogShard, device: D, clock: SystemClock) -> Self {
+        Lane {
+            engine,
+            device,
+            clock,
+            now: clock.now(),
+            requests: Vec::new(),
+            completions: Vec::new(),
+            events: Vec::new(),
+            next_token: 0,
+            unattended: 0,
+            space: SpaceWatch::default(),
+        }
+    }
+
+    /// The failure of the device, if it has failed.
+    pub fn check_health(&self) -> Result<()> {
+        match self.engine.health() {
+            Health::Good => Ok(()),
+            Health::Failed(error) => Err(error.context("the device has failed and nothing is answered any more")),
+        }
+    }
+
+    /// Reads the clocks.
+    pub fn tick(&mut self) -> Now {
+        self.now = later(self.now, self.clock.now());
+        self.now
+    }
+
+    /// Hands the engine's requests to the device.
+    pub fn submit(&mut self) {
+        self.engine.take_requests(&mut self.requests);
+        if !self.requests.is_empty() {
+            self.device.submit(&mut self.requests);
+        }
+    }
+
+    /// Requests out, completions in, a step, requests out.
+    pub fn turn(&mut self, wait: Wait) {
+        self.unattended = 0;
+        self.submit();
+        if self.device.in_flight() > 0 {
+            self.device.complete(wait, &mut self.completions);
+        }
+        let now = self.tick();
+        self.space.note(&self.completions, now.monotonic_us);
+        self.engine.step(now, &mut self.completions, &mut self.events);
+        self.submit();
+    }
+
+    /// Looks after the device without waiting, now and then.
+    pub fn attend(&mut self) {
+        self.unattended += 1;
+        if self.unattended >= ATTEND_EVERY {
+            self.turn(Wait::Poll);
+        }
+    }
+
+    /// Whether a turn would have something to do now, and when at the latest, in microseconds.
+    pub fn next_turn_in_us(&self) -> Option<u64> {
+        if self.device.in_flight() > 0 {
+            return Some(0);
+        }
+        self.engine.next_step_at_us().map(|at| at.saturating_sub(self.now.monotonic_us))
+    }
+
+    /// A turn that waits for something to happen.
+    fn wait(&mut self, patience: &mut Patience) -> Result<()> {
+        self.submit();
+        if self.device.in_flight() > 0 {
+            patience.idle_since_us = None;
+            self.turn(Wait::One);
+            return Ok(());
+        }
+        let due_us = self.engine.next_step_at_us();
+        let now_us = self.tick().monotonic_us;
+        match due_us {
+            Some(at_us) if at_us <= now_us => {}
+            Some(at_us) => pause_us((at_us - now_us).min(10_000)),
+            None => {
+                let since_us = *patience.idle_since_us.get_or_insert(now_us);
+                if now_us - since_us > IDLE_PATIENCE_US {
+                    return Err(Error::new(ErrorKind::Retry, "neither device nor engine makes progress"));
+                }
+                pause_us(1_000);
+            }
+        }
+        self.turn(Wait::Poll);
+        Ok(())
+    }
+
+    /// The same for those who wait for a write.
+    fn wait_for_write(&mut self, patience: &mut Patience) -> Result<()> {
+        if let Some(error) = self.space.verdict(self.now.monotonic_us) {
+            return Err(error);
+        }
+        self.wait(patience)
+    }
+
+    /// Applies `writes` as one; waits while there is no room yet.
+    pub fn write(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+        self.check_health()?;
+        let began_us = self.tick().monotonic_us;
+        let mut patience = Patience::default();
+        loop {
+            match self.engine.write(self.now, writes) {
+                Err(error) if error.kind() == ErrorKind::Retry => {
+                    if self.now.monotonic_us - began_us > ROOM_PATIENCE_US {
+                        return Err(error);
+                    }
+                    self.wait(&mut patience).map_err(|_| error)?;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Waits until `receipt` may be acknowledged.
+    pub fn commit(&mut self, receipt: WriteReceipt) -> Result<()> {
+        match receipt.commit {
+            Commit::Relaxed => {
+                self.attend();
+                Ok(())
+            }
+            // Nobody else can join the group while this thread waits.
+            Commit::Durable | Commit::Grouped => self.make_durable(receipt.seq),
+        }
+    }
+
+    /// Waits until everything up to `seq` is durable.
+    pub fn make_durable(&mut self, seq: Seq) -> Result<()> {
+        if self.engine.durable_seq() < seq {
+            self.engine.flush(self.now);
+            self.submit();
+        }
+        let mut patience = Patience::default();
+        while self.engine.durable_seq() < seq {
+            self.check_health()?;
+            self.wait_for_write(&mut patience)?;
+        }
+        Ok(())
+    }
+
+    /// Starts to write what is applied; [`Lane::make_durable`] waits for it.
+    pub fn start_sync(&mut self) -> Result<Seq> {
+        self.check_health()?;
+        self.tick();
+        self.engine.flush(self.now);
+        self.submit();
+        Ok(self.engine.applied_seq())
+    }
+
+    /// Gives the key's value to `read`. Cost: no allocation when the record is in memory.
+    pub fn get_with<R>(&mut self, key: Key<'_>, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        self.check_health()?;
+        self.attend();
+        match look(&mut self.engine, &self.clock, &mut self.now, key) {
+            Lookup::Found(record) => return Ok(Some(read(value_of(record)?))),
+            Lookup::Missing => return Ok(None),
+            Lookup::Fetch => {}
+        }
+        for _ in 0..FETCH_ROUNDS {
+            let (token, failure) = self.fetch_one(key)?;
+            let missing = match look(&mut self.engine, &self.clock, &mut self.now, key) {
+                Lookup::Found(record) => {
+                    let answer = value_of(record).map(read);
+                    self.engine.release(token);
+                    return answer.map(Some);
+                }
+                Lookup::Missing => true,
+                Lookup::Fetch => false,
+            };
+            self.engine.release(token);
+            match failure {
+                _ if missing => return Ok(None),
+                Some(error) => return Err(error),
+                None => {}
+            }
+        }
+        Err(never_held())
+    }
+
+    /// Deletes the key; `None` when it has no value.
+    pub fn delete(&mut self, key: Key<'_>) -> Result<Option<WriteReceipt>> {
+        self.check_health()?;
+        self.tick();
+        let mut held = None;
+        let mut rounds = 0;
+        let answer = loop {
+            match self.engine.lookup(self.now, key) {
+                Lookup::Missing => break Ok(None),
+                Lookup::Found(_) => {
+                    let write = Write { key, kind: tierstone_engine::WriteKind::Delete };
+                    break self.write(&[write]).map(Some);
+                }
+                Lookup::Fetch if rounds == FETCH_ROUNDS => break Err(never_held()),
+                Lookup::Fetch => {}
+            }
+            rounds += 1;
+            held.into_iter().for_each(|token| self.engine.release(token));
+            let (token, failure) = self.fetch_one(key)?;
+            held = Some(token);
+            if let Some(error) = failure
+                && matches!(self.engine.lookup(self.now, key), Lookup::Fetch)
+            {
+                break Err(error);
+            }
+        };
+        held.into_iter().for_each(|token| self.engine.release(token));
+        answer
+    }
+
+    /// Fetches one record; gives the token that holds it, and what went wrong.
+    fn fetch_one(&mut self, key: Key<'_>) -> Result<(Token, Option<Error>)> {
+        self.next_token += 1;
+        let token = self.next_token;
+        self.engine.fetch(self.now, &[(token, key)]);
+        let mut failure = None;
+        self.await_fetched(token, 1, &mut failure)?;
+        Ok((token, failure))
+    }
+
+    /// Looks up `keys`, gives those in memory to `take`, and starts one submission for the others.
+    pub fn begin_many<'k>(
+        &mut self,
+        keys: impl Iterator<Item = (usize, Key<'k>)>,
+        take: &mut impl FnMut(usize, Result<&[u8]>),
+    ) -> Result<Fetching<'k>> {
+        self.check_health()?;
+        self.attend();
+        let mut fetching = Fetching::default();
+        for (place, key) in keys {
+            match look(&mut self.engine, &self.clock, &mut self.now, key) {
+                Lookup::Found(record) => take(place, value_of(record)),
+                Lookup::Missing => {}
+                Lookup::Fetch => fetching.keys.push((place, key)),
+            }
+        }
+        self.start_fetches(&mut fetching);
+        Ok(fetching)
+    }
+
+    fn start_fetches(&mut self, fetching: &mut Fetching<'_>) {
+        if fetching.keys.is_empty() {
+            return;
+        }
+        fetching.first = self.next_token + 1;
+        self.next_token += fetching.keys.len() as u64;
+        let keys = fetching.keys.iter().zip(fetching.first..);
+        let tokens: Vec<(Token, Key<'_>)> = keys.map(|(&(_, key), token)| (token, key)).collect();
+        self.engine.fetch(self.now, &tokens);
+        self.submit();
+    }
+
+    /// Waits for what [`Lane::begin_many`] has started and gives it to `take`. A key that is missing
+    /// is given to nobody.
+    pub fn finish_many(
+        &mut self,
+        mut fetching: Fetching<'_>,
+        take: &mut impl FnMut(usize, Result<&[u8]>),
+    ) -> Result<()> {
+        for _ in 0..FETCH_ROUNDS {
+            if fetching.keys.is_empty() {
+                return Ok(());
+            }
+            let (first, count) = (fetching.first, fetching.keys.len() as u64);
+            let mut failure = None;
+            self.await_fetched(first, count, &mut failure)?;
+            fetching.keys.retain(|&(place, key)| {
+                match look(&mut self.engine, &self.clock, &mut self.now, key) {
+                    Lookup::Found(record) => take(place, value_of(record)),
+                    Lookup::Missing => {}
+                    Lookup::Fetch => match &failure {
+                        Some(error) => take(place, Err(error.clone())),
+                        None => return true,
+                    },
+                }
+                false
+            });
+            (first..first + count).for_each(|token| self.engine.release(token));
+            self.start_fetches(&mut fetching);
+        }
+        Err(never_held())
+    }
+
+    /// Waits for the fetches `first .. first + count`; keeps the first failure.
+    fn await_fetched(&mut self, first: Token, count: u64, failure: &mut Option<Error>) -> Result<()> {
+        let mut missing = count;
+        let mut patience = Patience::default();
+        loop {
+            for event in self.events.drain(..) {
+                match event {
+                    Event::Fetched { token, result, .. } if (first..first + count).contains(&token) => {
+                        missing -= 1;
+                        *failure = failure.take().or(result.err());
+                    }
+                    // Of a call that ended early because the device failed.
+                    Event::Fetched { token, .. } => self.engine.release(token),
+                    Event::Scanned { .. } => {}
+                }
+            }
+            if missing == 0 {
+                return Ok(());
+            }
+            self.check_health()?;
+            self.wait(&mut patience)?;
+        }
+    }
+
+    /// One page of a walk.
+    pub fn scan_page(&mut self, keyspace: KeyspaceId, cursor: Position, count: u32) -> Result<KeyPage> {
+        self.check_health()?;
+        self.next_token += 1;
+        let wanted = self.next_token;
+        let now = self.tick();
+        self.engine.scan(now, ScanRequest { token: wanted, keyspace, cursor, count });
+        let mut patience = Patience::default();
+        loop {
+            for event in self.events.drain(..) {
+                match event {
+                    Event::Scanned { token, entries, next, error } if token == wanted => {
+                        let mut page = KeyPage { entries, next, damaged: error };
+                        page.entries.retain(|entry| is_visible(&entry.meta, self.now));
+                        return Ok(page);
+                    }
+                    Event::Fetched { token, .. } => self.engine.release(token),
+                    Event::Scanned { .. } => {}
+                }
+            }
+            self.check_health()?;
+            self.wait(&mut patience)?;
+        }
+    }
+
+    /// Writes all that is left and seals what is open.
+    pub fn shut(&mut self) -> Result<()> {
+        self.check_health()?;
+        self.tick();
+        self.engine.shut();
+        let mut patience = Patience::default();
+        while !self.engine.is_shut() {
+            self.check_health()?;
+            self.wait_for_write(&mut patience)?;
+        }
+        self.check_health()
+    }
+}
+
+/// A lookup; the clocks are read only for a record that expires.
+fn look<'e>(engine: &'e mut LogShard, clock: &SystemClock, now: &mut Now, key: Key<'_>) -> Lookup<'e> {
+    let found = engine.lookup(*now, key);
+    if let Lookup::Found(record) = &found
+        && record.meta.expiry_ms != 0
+    {
+        *now = later(*now, clock.now());
+        if record.meta.expiry_ms <= now.wall_ms {
+            return Lookup::Missing;
+        }
+    }
+    found
+}
+
+/// The newer of two readings, each clock by itself.
+pub(crate) fn later(old: Now, new: Now) -> Now {
+    Now { monotonic_us: old.monotonic_us.max(new.monotonic_us), wall_ms: old.wall_ms.max(new.wall_ms) }
+}
+
+/// The bytes of a record that holds a plain value.
+pub(crate) fn value_of(record: RecordView<'_>) -> Result<&[u8]> {
+    if record.meta.kind == ValueKind::STRING {
+        return Ok(record.value);
+    }
+    let kind = record.meta.kind.0;
+    Err(Error::new(ErrorKind::Unsupported, format!("the value is of kind {kind}, which this handle does not read")))
+}
+
+/// Whether a walk shows this record.
+pub(crate) fn is_visible(meta: &tierstone_engine::RecordMeta, now: Now) -> bool {
+    meta.kind != ValueKind::INTERNAL && (meta.expiry_ms == 0 || meta.expiry_ms > now.wall_ms)
+}
+
+pub(crate) fn never_held() -> Error {
+    Error::new(ErrorKind::Retry, format!("a record moved away {FETCH_ROUNDS} times before it could be read"))
+}
+
+/// Waits without anything to wait for.
+fn pause_us(time_us: u64) {
+    let timeout = rustix::event::Timespec {
+        tv_sec: (time_us / 1_000_000) as i64,
+        tv_nsec: (time_us % 1_000_000 * 1_000) as _,
+    };
+    // An interruption only ends the pause early.
+    let _ = rustix::event::poll(&mut [], Some(&timeout));
+}
+
+#[cfg(test)]
+#[path = "lane_test.rs"]
+mod lane_test;

@@ -1,0 +1,472 @@
+//! The local handle: the caller's thread owns and drives all shards.
+//!
+//! Invariants:
+//! 1. Nothing runs between calls. What needs time (cleaning, groups that gather) goes on inside the
+//!    next calls; an idle caller may lend time with [`Store::turn`].
+//! 2. A call that has returned `Ok` for a write has made it durable, unless the durability is
+//!    `relaxed` or the call says otherwise ([`Store::put_nowait`]).
+//! 3. Reads see every write of this handle at once, durable or not.
+//! 4. After the device failed a write, every call says so until the store is opened again.
+//!
+//! A crash, and a handle that is dropped without [`Store::close`], leave every acknowledged write;
+//! the next opening then reads the ends of the logs.
+
+use crate::batch::{Batch, Expiry, PutOptions};
+use crate::database::{Database, DatabaseOptions};
+use crate::lane::{Fetching, Lane, READS_AT_ONCE};
+use crate::scan::{Cursor, Entry, Page, Scan};
+use crate::statistics::sum;
+use std::marker::PhantomData;
+use std::time::Duration;
+use tierstone_base::clock::SystemClock;
+use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Position, Result, Seq};
+use tierstone_engine::{Engine, EngineStatistics, Key, ValueKind, Write, WriteKind};
+use tierstone_media::Wait;
+use tierstone_media::file::FileDevice;
+
+/// A database whose shards the calling thread drives itself: the quickest way to use it from one
+/// thread. It stays on the thread that opened it; [`crate::SharedStore`] serves many threads.
+#[derive(Debug)]
+pub struct Store {
+    lanes: Vec<Lane<FileDevice>>,
+    hasher: KeyHasher,
+    keyspaces: Vec<KeyspaceId>,
+    // After the lanes: their devices are done with the files before the lock goes.
+    database: Database,
+    // A ring belongs to the thread that made it.
+    stays_on_its_thread: PhantomData<*const ()>,
+}
+
+/// A write that was applied and not waited for: see [`Store::put_nowait`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the write is acknowledged only when the ticket was waited for, or after a sync"]
+pub struct Ticket {
+    shard: u16,
+    seq: Seq,
+}
+
+impl Store {
+    /// Opens the database in `options.directories`, or makes it.
+    ///
+    /// Cost: two block reads a segment, then the summaries of all segments; a new store is probed for
+    /// about a second unless `options.durable_method` is given.
+    ///
+    /// # Errors
+    /// `Busy`: it is open already, here or in another process. Others: see [`Database::open`].
+    pub fn open(options: &DatabaseOptions) -> Result<Store> {
+        let mut database = Database::open(options)?;
+        let clock = SystemClock::new();
+        let mut lanes = Vec::new();
+        for plan in database.take_plans() {
+            let mut device = database.device()?;
+            let (engine, _) = plan.build(&mut device)?;
+            lanes.push(Lane::new(engine, device, clock));
+        }
+        let keyspaces = database.facts().map.keyspaces().to_vec();
+        let hasher = database.hasher();
+        Ok(Store { lanes, hasher, keyspaces, database, stays_on_its_thread: PhantomData })
+    }
+
+    /// The numbered database `number`, for calls in it; the calls of the store itself are in number 0.
+    ///
+    /// # Errors
+    /// `InvalidInput`: there is no such database.
+    pub fn keyspace(&mut self, number: u32) -> Result<Keyspace<'_>> {
+        let id = find_keyspace(&self.keyspaces, number)?;
+        Ok(Keyspace { store: self, id })
+    }
+
+    /// The value of `key`. Cost: none to the device when the record is in memory, one read otherwise.
+    ///
+    /// # Errors
+    /// `Corrupt`: the record is damaged. `DeviceFailed`: it cannot be read, or the store has failed.
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.first().get(key)
+    }
+
+    /// Appends the value of `key` to `value`; false when there is none.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get_into(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.first().get_into(key, value)
+    }
+
+    /// Gives the value of `key` to `read` where it lies, without a copy; `None` when there is none.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get_with<R>(&mut self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        self.first().get_with(key, read)
+    }
+
+    /// The values of `keys`, by their places. Cost: all reads of the device are one submission a shard
+    /// (in pieces of 1,024).
+    ///
+    /// # Errors
+    /// As [`Store::get`], for the first key that fails.
+    pub fn get_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.first().get_many(keys)
+    }
+
+    /// Puts a value. Returns when it is durable (at once when the durability is `relaxed`).
+    ///
+    /// # Errors
+    /// Nothing was written: `InvalidInput` (key over 65,535 bytes, or a value too long for a segment),
+    /// `NoSpace`, `NoMemory`, `Retry`. `DeviceFailed`: whether it was written is unknown. A device that
+    /// runs out of space under the store also gives `NoSpace`: the value is then visible, and becomes
+    /// durable when there is space ([`Store::sync`]).
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.first().put(key, value)
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn put_with(&mut self, key: &[u8], value: &[u8], options: PutOptions) -> Result<()> {
+        self.first().put_with(key, value, options)
+    }
+
+    /// Puts a value without waiting: it is visible at once and durable after [`Store::wait`] or
+    /// [`Store::sync`]. Many of them share a group.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn put_nowait(&mut self, key: &[u8], value: &[u8]) -> Result<Ticket> {
+        self.first().put_nowait(key, value)
+    }
+
+    /// Deletes `key`; true when it had a value. Returns when that is durable.
+    ///
+    /// # Errors
+    /// As [`Store::put`]; deletes find room in a full store.
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        self.first().delete(key)
+    }
+
+    /// Applies all changes of `batch` or none, and returns when they are durable.
+    ///
+    /// # Errors
+    /// As [`Store::put`]. `Unsupported`: its keys lie in several shards.
+    pub fn write(&mut self, batch: &Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let shards = self.lanes.len() as u16;
+        let now = self.lanes[0].tick();
+        let mut writes = Vec::with_capacity(batch.len());
+        for change in batch.changes() {
+            let keyspace = find_keyspace(&self.keyspaces, change.database)?;
+            let key = Key { keyspace, position: self.hasher.position(change.key), bytes: change.key };
+            let kind = match change.put {
+                Some((value, expiry)) => {
+                    WriteKind::Put { value, expiry_ms: expiry.at_ms(now), kind: ValueKind::STRING }
+                }
+                None => WriteKind::Delete,
+            };
+            writes.push(Write { key, kind });
+        }
+        let shard = one_shard(writes.iter().map(|write| write.key.position), shards)?;
+        let lane = &mut self.lanes[usize::from(shard)];
+        let receipt = lane.write(&writes)?;
+        lane.commit(receipt)
+    }
+
+    /// Walks all keys and values, in an order of no meaning. See [`Scan`].
+    pub fn scan(&mut self) -> Scan<'_> {
+        let id = self.keyspaces[0];
+        Scan::new(self, id)
+    }
+
+    /// One page of a walk: about `count` entries from `cursor` on.
+    ///
+    /// # Errors
+    /// `DeviceFailed`: the store has failed. Single records that cannot be read are told in the page.
+    pub fn scan_page(&mut self, cursor: Cursor, count: u32) -> Result<Page> {
+        self.first().scan_page(cursor, count)
+    }
+
+    /// How many keys there are, those included that have expired and were not met since.
+    pub fn len(&self) -> u64 {
+        self.len_of(self.keyspaces[0])
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits until the write of `ticket` is durable.
+    ///
+    /// # Errors
+    /// `DeviceFailed`: it may be lost. `NoSpace`: not yet durable for want of space; wait again.
+    pub fn wait(&mut self, ticket: Ticket) -> Result<()> {
+        self.lanes[usize::from(ticket.shard)].make_durable(ticket.seq)
+    }
+
+    /// Waits until every write of this handle is durable, in `relaxed` too. Shards are written at the
+    /// same time.
+    ///
+    /// # Errors
+    /// As [`Store::wait`].
+    pub fn sync(&mut self) -> Result<()> {
+        let targets = self.lanes.iter_mut().map(Lane::start_sync).collect::<Result<Vec<Seq>>>()?;
+        self.lanes.iter_mut().zip(targets).try_for_each(|(lane, target)| lane.make_durable(target))
+    }
+
+    /// Lends time to what goes on in the background, without waiting; gives the time after which it
+    /// wants more, if it does. An idle caller needs this only when the durability is `relaxed` or
+    /// writes were not waited for: so that a crash loses no more than was promised.
+    ///
+    /// # Errors
+    /// When the device has failed.
+    pub fn turn(&mut self) -> Result<Option<Duration>> {
+        let mut next = None;
+        for lane in &mut self.lanes {
+            lane.turn(Wait::Poll);
+            lane.check_health()?;
+            let wanted = lane.next_turn_in_us().map(Duration::from_micros);
+            next = match (next, wanted) {
+                (Some(one), Some(other)) => Some(std::cmp::min(one, other)),
+                (one, other) => one.or(other),
+            };
+        }
+        Ok(next)
+    }
+
+    /// Counters and sizes of all shards together, since the store was opened.
+    pub fn statistics(&self) -> EngineStatistics {
+        sum(self.lanes.iter().map(|lane| lane.engine.statistics()))
+    }
+
+    /// What opening found, and what the files guarantee.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Writes what is left, seals the logs and notes that the store was closed: the next opening is
+    /// quicker. Without it nothing acknowledged is lost.
+    ///
+    /// # Errors
+    /// When the device fails, or has no space for what is left.
+    pub fn close(self) -> Result<()> {
+        let Store { mut lanes, database, .. } = self;
+        lanes.iter_mut().try_for_each(Lane::shut)?;
+        drop(lanes);
+        database.close()
+    }
+
+    fn first(&mut self) -> Keyspace<'_> {
+        let id = self.keyspaces[0];
+        Keyspace { store: self, id }
+    }
+
+    fn len_of(&self, id: KeyspaceId) -> u64 {
+        self.lanes.iter().map(|lane| lane.engine.len(id)).sum()
+    }
+
+    fn lane(&mut self, position: Position) -> (u16, &mut Lane<FileDevice>) {
+        let shard = position.shard(self.lanes.len() as u16);
+        (shard, &mut self.lanes[usize::from(shard)])
+    }
+
+    pub(crate) fn scan_page_in(&mut self, id: KeyspaceId, cursor: Cursor, count: u32) -> Result<Page> {
+        let shards = self.lanes.len() as u16;
+        let (shard, lane) = self.lane(cursor.0);
+        let found = lane.scan_page(id, cursor.0, count.max(1))?;
+        let mut page = Page { entries: Vec::new(), next: cursor.after(shard, shards, found.next), damaged: found.damaged };
+        let keys: Vec<&[u8]> = found.entries.iter().map(|entry| entry.key.as_slice()).collect();
+        let mut values: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
+        self.get_many_with(id, &keys, |place, value| match value {
+            Ok(value) => values[place] = Some(value.to_vec()),
+            Err(error) => page.damaged = page.damaged.take().or(Some(error)),
+        })?;
+        for (found, value) in found.entries.into_iter().zip(values) {
+            // A key that went between page and value is not shown.
+            page.entries.extend(value.map(|value| Entry::new(found.key, value, found.meta.expiry_ms)));
+        }
+        Ok(page)
+    }
+
+    fn get_many_with(
+        &mut self,
+        id: KeyspaceId,
+        keys: &[&[u8]],
+        mut take: impl FnMut(usize, Result<&[u8]>),
+    ) -> Result<()> {
+        let shards = self.lanes.len() as u16;
+        for (piece, start) in keys.chunks(READS_AT_ONCE).zip((0..).step_by(READS_AT_ONCE)) {
+            let keys: Vec<(usize, Key<'_>)> = (start..)
+                .zip(piece)
+                .map(|(place, &bytes)| (place, Key { keyspace: id, position: self.hasher.position(bytes), bytes }))
+                .collect();
+            let mut fetching: Vec<Fetching<'_>> = Vec::with_capacity(self.lanes.len());
+            for (lane, shard) in self.lanes.iter_mut().zip(0..) {
+                let own = keys.iter().copied().filter(|(_, key)| key.position.shard(shards) == shard);
+                fetching.push(lane.begin_many(own, &mut take)?);
+            }
+            for (lane, fetching) in self.lanes.iter_mut().zip(fetching) {
+                lane.finish_many(fetching, &mut take)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A numbered database of a local handle. Its calls are those of [`Store`].
+#[derive(Debug)]
+pub struct Keyspace<'s> {
+    store: &'s mut Store,
+    id: KeyspaceId,
+}
+
+impl Keyspace<'_> {
+    fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        Key { keyspace: self.id, position: self.store.hasher.position(bytes), bytes }
+    }
+
+    /// See [`Store::get`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_with(key, <[u8]>::to_vec)
+    }
+
+    /// See [`Store::get_into`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_into(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        Ok(self.get_with(key, |bytes| value.extend_from_slice(bytes))?.is_some())
+    }
+
+    /// See [`Store::get_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_with<R>(&mut self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        let key = self.key(key);
+        self.store.lane(key.position).1.get_with(key, read)
+    }
+
+    /// See [`Store::get_many`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut values = vec![None; keys.len()];
+        let mut failure = None;
+        self.store.get_many_with(self.id, keys, |place, value| match value {
+            Ok(value) => values[place] = Some(value.to_vec()),
+            Err(error) => failure = failure.take().or(Some(error)),
+        })?;
+        failure.map_or(Ok(values), Err)
+    }
+
+    /// See [`Store::put`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_with(key, value, PutOptions::default())
+    }
+
+    /// See [`Store::put_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_with(&mut self, key: &[u8], value: &[u8], options: PutOptions) -> Result<()> {
+        let key = self.key(key);
+        let lane = self.store.lane(key.position).1;
+        let expiry_ms = expiry_ms(lane, options);
+        let receipt = lane.write(&[put_of(key, value, expiry_ms)])?;
+        lane.commit(receipt)
+    }
+
+    /// See [`Store::put_nowait`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_nowait(&mut self, key: &[u8], value: &[u8]) -> Result<Ticket> {
+        let key = self.key(key);
+        let (shard, lane) = self.store.lane(key.position);
+        let receipt = lane.write(&[put_of(key, value, 0)])?;
+        lane.attend();
+        Ok(Ticket { shard, seq: receipt.seq })
+    }
+
+    /// See [`Store::delete`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        let key = self.key(key);
+        let lane = self.store.lane(key.position).1;
+        match lane.delete(key)? {
+            Some(receipt) => lane.commit(receipt).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// See [`Store::scan_page`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn scan_page(&mut self, cursor: Cursor, count: u32) -> Result<Page> {
+        self.store.scan_page_in(self.id, cursor, count)
+    }
+
+    /// See [`Store::scan`].
+    pub fn scan(&mut self) -> Scan<'_> {
+        Scan::new(self.store, self.id)
+    }
+
+    /// See [`Store::len`].
+    pub fn len(&self) -> u64 {
+        self.store.len_of(self.id)
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn put_of<'a>(key: Key<'a>, value: &'a [u8], expiry_ms: u64) -> Write<'a> {
+    Write { key, kind: WriteKind::Put { value, expiry_ms, kind: ValueKind::STRING } }
+}
+
+fn expiry_ms(lane: &mut Lane<FileDevice>, options: PutOptions) -> u64 {
+    match options.expiry {
+        Expiry::Never => 0,
+        expiry => expiry.at_ms(lane.tick()),
+    }
+}
+
+/// The keyspace of a numbered database.
+pub(crate) fn find_keyspace(keyspaces: &[KeyspaceId], number: u32) -> Result<KeyspaceId> {
+    keyspaces.get(number as usize).copied().ok_or_else(|| {
+        let message = format!("there is no database {number}: the store has 0 to {}", keyspaces.len() - 1);
+        Error::new(ErrorKind::InvalidInput, message)
+    })
+}
+
+/// The shard of all `positions`; they are not none.
+pub(crate) fn one_shard(positions: impl Iterator<Item = Position>, shards: u16) -> Result<u16> {
+    let mut found = None;
+    for position in positions {
+        let shard = position.shard(shards);
+        if *found.get_or_insert(shard) != shard {
+            let message = "the batch has keys of several shards: give them one hash tag ({tag}key), or open the \
+                           store with one shard";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+    }
+    Ok(found.unwrap_or(0))
+}
+
+#[cfg(test)]
+#[path = "local_test.rs"]
+mod local_test;

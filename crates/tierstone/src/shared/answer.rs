@@ -1,0 +1,86 @@
+//! What a shard will answer: to be waited for by a thread, or awaited by a task of any executor.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tierstone_base::{Error, ErrorKind, Result};
+
+/// The sending end of an answer.
+pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
+
+/// The answer to a request that is on its way already. A dropped answer does not take the request
+/// back. Cost: one allocation.
+#[derive(Debug)]
+#[must_use = "the request may fail, and it is not done before its answer is there"]
+pub struct Answer<T> {
+    state: State<T>,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    /// Not asked for yet.
+    Sent(oneshot::Receiver<Result<T>>),
+    /// Polled as a future.
+    Awaited(oneshot::AsyncReceiver<Result<T>>),
+    /// It never went out.
+    Refused(Error),
+    Given,
+}
+
+impl<T> Answer<T> {
+    /// An answer to come, and where to give it.
+    pub(super) fn new() -> (Reply<T>, Answer<T>) {
+        let (reply, receiver) = oneshot::channel();
+        (reply, Answer { state: State::Sent(receiver) })
+    }
+
+    /// An answer that is an error already.
+    pub(super) fn refused(error: Error) -> Self {
+        Answer { state: State::Refused(error) }
+    }
+
+    /// Blocks this thread until the answer is there.
+    ///
+    /// # Errors
+    /// Those of the request; `Busy` when the store was closed before it answered.
+    pub fn wait(self) -> Result<T> {
+        match self.state {
+            State::Sent(receiver) => receiver.recv().unwrap_or_else(|_| Err(closed())),
+            State::Awaited(receiver) => receiver.recv().unwrap_or_else(|_| Err(closed())),
+            State::Refused(error) => Err(error),
+            State::Given => Err(given()),
+        }
+    }
+}
+
+impl<T> Future for Answer<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        loop {
+            match std::mem::replace(&mut self.state, State::Given) {
+                State::Sent(receiver) => self.state = State::Awaited(receiver.into_future()),
+                State::Awaited(mut receiver) => {
+                    return match Pin::new(&mut receiver).poll(context) {
+                        Poll::Ready(answer) => Poll::Ready(answer.unwrap_or_else(|_| Err(closed()))),
+                        Poll::Pending => {
+                            self.state = State::Awaited(receiver);
+                            Poll::Pending
+                        }
+                    };
+                }
+                State::Refused(error) => return Poll::Ready(Err(error)),
+                State::Given => return Poll::Ready(Err(given())),
+            }
+        }
+    }
+}
+
+/// What a request gets whose shard is gone.
+pub(super) fn closed() -> Error {
+    Error::new(ErrorKind::Busy, "the store was closed, or the thread of its shard has ended; open it again")
+}
+
+fn given() -> Error {
+    Error::new(ErrorKind::InvalidInput, "the answer was taken before")
+}

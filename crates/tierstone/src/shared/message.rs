@@ -1,0 +1,98 @@
+//! What callers send to a shard's thread. A message owns its bytes.
+
+use super::answer::Reply;
+use crate::batch::Batch;
+use crate::scan::{Cursor, Page};
+use tierstone_base::{KeyspaceId, Position};
+use tierstone_engine::{EngineStatistics, Key, ValueKind, Write, WriteKind};
+
+/// A key with what the caller's thread has worked out about it.
+#[derive(Debug)]
+pub(super) struct OwnedKey {
+    pub keyspace: KeyspaceId,
+    pub position: Position,
+    pub bytes: Vec<u8>,
+}
+
+impl OwnedKey {
+    pub fn view(&self) -> Key<'_> {
+        Key { keyspace: self.keyspace, position: self.position, bytes: &self.bytes }
+    }
+}
+
+/// A put, its key and value in one piece.
+#[derive(Debug)]
+pub(super) struct OwnedPut {
+    pub keyspace: KeyspaceId,
+    pub position: Position,
+    pub bytes: Vec<u8>,
+    pub key_len: usize,
+    pub expiry_ms: u64,
+}
+
+impl OwnedPut {
+    pub fn view(&self) -> Write<'_> {
+        let (key, value) = self.bytes.split_at(self.key_len);
+        Write {
+            key: Key { keyspace: self.keyspace, position: self.position, bytes: key },
+            kind: WriteKind::Put { value, expiry_ms: self.expiry_ms, kind: ValueKind::STRING },
+        }
+    }
+}
+
+/// A batch with the places of its keys.
+#[derive(Debug)]
+pub(super) struct OwnedBatch {
+    pub batch: Batch,
+    /// Keyspace, position and expiry of each change.
+    pub places: Vec<(KeyspaceId, Position, u64)>,
+}
+
+impl OwnedBatch {
+    pub fn view(&self) -> Vec<Write<'_>> {
+        let changes = self.batch.changes().zip(&self.places);
+        changes
+            .map(|(change, &(keyspace, position, expiry_ms))| Write {
+                key: Key { keyspace, position, bytes: change.key },
+                kind: match change.put {
+                    Some((value, _)) => WriteKind::Put { value, expiry_ms, kind: ValueKind::STRING },
+                    None => WriteKind::Delete,
+                },
+            })
+            .collect()
+    }
+}
+
+/// A request to one shard.
+#[derive(Debug)]
+pub(super) enum Message {
+    Get { key: OwnedKey, reply: Reply<Option<Vec<u8>>> },
+    GetMany { keys: Vec<OwnedKey>, reply: Reply<Vec<Option<Vec<u8>>>> },
+    Put { put: OwnedPut, reply: Reply<()> },
+    Delete { key: OwnedKey, reply: Reply<bool> },
+    Write { batch: OwnedBatch, reply: Reply<()> },
+    Scan { keyspace: KeyspaceId, cursor: Cursor, count: u32, reply: Reply<Page> },
+    Len { keyspace: KeyspaceId, reply: Reply<u64> },
+    Statistics { reply: Reply<EngineStatistics> },
+    Sync { reply: Reply<()> },
+    Close { reply: Reply<()> },
+}
+
+impl Message {
+    /// Answers with an error.
+    pub fn refuse(self, error: tierstone_base::Error) {
+        // Whoever has dropped the answer does not want it.
+        match self {
+            Message::Get { reply, .. } => drop(reply.send(Err(error))),
+            Message::GetMany { reply, .. } => drop(reply.send(Err(error))),
+            Message::Put { reply, .. }
+            | Message::Write { reply, .. }
+            | Message::Sync { reply }
+            | Message::Close { reply } => drop(reply.send(Err(error))),
+            Message::Delete { reply, .. } => drop(reply.send(Err(error))),
+            Message::Scan { reply, .. } => drop(reply.send(Err(error))),
+            Message::Len { reply, .. } => drop(reply.send(Err(error))),
+            Message::Statistics { reply } => drop(reply.send(Err(error))),
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! The shared handle: a thread a shard; callers send messages and wait for answers, or await them.
+//!
+//! Invariants:
+//! 1. A call that has returned `Ok` for a write has made it durable, unless the durability is
+//!    `relaxed`. Writes of all callers that come while a group is being written share the next one.
+//! 2. No answer, of reads either, shows what a crash could take back.
+//! 3. Calls of one caller that waits for each answer happen in its order. Requests under way at the
+//!    same time have no order among each other.
+//! 4. After the device failed a write, every call says so until the store is opened again.
+//!
+//! Who owns what: each shard's thread owns its engine and its device; messages own copies of keys and
+//! values. Memory: what callers have sent and not yet got an answer to; a caller that blocks has one
+//! request under way, one that awaits as many as it likes.
+//!
+//! A crash, and a store whose last handle is dropped without [`SharedStore::close`], leave every
+//! acknowledged write; the next opening then reads the ends of the logs.
+
+mod answer;
+mod gate;
+mod keyspace;
+mod message;
+mod service;
+mod sleep;
+mod thread;
+
+pub use answer::Answer;
+pub use keyspace::{SharedKeyspace, SharedScan};
+
+use crate::batch::{Batch, PutOptions};
+use crate::database::{Database, DatabaseOptions};
+use crate::lane::later;
+use crate::local::{find_keyspace, one_shard};
+use crate::scan::{Cursor, Page};
+use crate::space::SpaceWatch;
+use crate::statistics::sum;
+use answer::{Reply, closed};
+use crossbeam_channel::{Receiver, Sender};
+use message::{Message, OwnedBatch};
+use service::Service;
+use sleep::{Sleeper, Waker};
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use thread::ShardThread;
+use tierstone_base::clock::{Clock, SystemClock};
+use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Result};
+use tierstone_engine::{Durability, EngineStatistics};
+use tierstone_logstore::ShardPlan;
+use tierstone_media::file::{DurableMethod, FileStore};
+
+/// A database that many threads and tasks use at the same time. Clones are handles of the same one.
+#[derive(Clone, Debug)]
+pub struct SharedStore {
+    inner: Arc<Inner>,
+}
+
+/// What all handles share.
+#[derive(Debug)]
+struct Inner {
+    mailboxes: Vec<Mailbox>,
+    hasher: KeyHasher,
+    keyspaces: Vec<KeyspaceId>,
+    clock: SystemClock,
+    running: Mutex<Option<Running>>,
+}
+
+/// What ends with the store.
+#[derive(Debug)]
+struct Running {
+    threads: Vec<JoinHandle<()>>,
+    database: Database,
+}
+
+/// The way to one shard.
+#[derive(Debug)]
+struct Mailbox {
+    sender: Sender<Message>,
+    waker: Arc<Waker>,
+}
+
+impl SharedStore {
+    /// Opens the database in `options.directories`, or makes it, and starts a thread a shard; shards
+    /// are rebuilt in parallel.
+    ///
+    /// # Errors
+    /// `Busy`: it is open already, here or in another process. Others: see [`Database::open`].
+    pub fn open(options: &DatabaseOptions) -> Result<SharedStore> {
+        let mut database = Database::open(options)?;
+        let clock = SystemClock::new();
+        let relaxed = options.shard.durability == Durability::Relaxed;
+        let mut inner = Inner {
+            mailboxes: Vec::new(),
+            hasher: database.hasher(),
+            keyspaces: database.facts().map.keyspaces().to_vec(),
+            clock,
+            running: Mutex::new(None),
+        };
+        let (mut threads, mut ready) = (Vec::new(), Vec::new());
+        for (plan, shard) in database.take_plans().into_iter().zip(0..) {
+            let start = Start {
+                plan,
+                files: database.files().clone(),
+                method: database.facts().durable_method,
+                clock,
+                relaxed,
+            };
+            let (sender, mailbox) = crossbeam_channel::unbounded();
+            let (sleeper, waker) = Sleeper::new()?;
+            let (reply, built) = Answer::new();
+            threads.push(spawn(shard, start, mailbox, sleeper, reply)?);
+            inner.mailboxes.push(Mailbox { sender, waker });
+            ready.push(built);
+        }
+        // When one shard cannot be built, dropping `inner` ends the threads of the others.
+        inner.running = Mutex::new(Some(Running { threads, database }));
+        ready.into_iter().try_for_each(Answer::wait)?;
+        Ok(SharedStore { inner: Arc::new(inner) })
+    }
+
+    /// The numbered database `number`, for calls in it; the calls of the store itself are in number 0.
+    ///
+    /// # Errors
+    /// `InvalidInput`: there is no such database.
+    pub fn keyspace(&self, number: u32) -> Result<SharedKeyspace> {
+        let id = find_keyspace(&self.inner.keyspaces, number)?;
+        Ok(SharedKeyspace::new(self.clone(), id))
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// `Corrupt`: the record is damaged. `DeviceFailed`: it cannot be read, or the store has failed.
+    /// `Busy`: the store was closed.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_async(key).wait()
+    }
+
+    /// [`SharedStore::get`] for tasks. The request is sent by this call, not by the first poll; so are
+    /// those of all calls below.
+    pub fn get_async(&self, key: &[u8]) -> Answer<Option<Vec<u8>>> {
+        self.inner.get(self.first(), key)
+    }
+
+    /// The values of `keys`, by their places. Cost: one message a shard; all reads of the device are
+    /// one submission a shard.
+    ///
+    /// # Errors
+    /// As [`SharedStore::get`], for the first key that fails.
+    pub fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        keyspace::gather(self.inner.get_many(self.first(), keys), keys.len(), Answer::wait)
+    }
+
+    /// [`SharedStore::get_many`] for tasks.
+    pub fn get_many_async(
+        &self,
+        keys: &[&[u8]],
+    ) -> impl Future<Output = Result<Vec<Option<Vec<u8>>>>> + Send + use<> {
+        keyspace::gather_async(self.inner.get_many(self.first(), keys), keys.len())
+    }
+
+    /// Puts a value. Returns when it is durable (at once when the durability is `relaxed`).
+    ///
+    /// # Errors
+    /// Nothing was written: `InvalidInput` (key over 65,535 bytes, or a value too long for a segment),
+    /// `NoSpace`, `NoMemory`, `Retry`. `DeviceFailed`, and `Busy` when the store is closed meanwhile:
+    /// whether it was written is unknown. A device that runs out of space under the store also gives
+    /// `NoSpace`: the value is then visible, and becomes durable when there is space.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_async(key, value).wait()
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    /// As [`SharedStore::put`].
+    pub fn put_with(&self, key: &[u8], value: &[u8], options: PutOptions) -> Result<()> {
+        self.put_with_async(key, value, options).wait()
+    }
+
+    /// [`SharedStore::put`] for tasks.
+    pub fn put_async(&self, key: &[u8], value: &[u8]) -> Answer<()> {
+        self.put_with_async(key, value, PutOptions::default())
+    }
+
+    /// [`SharedStore::put_with`] for tasks.
+    pub fn put_with_async(&self, key: &[u8], value: &[u8], options: PutOptions) -> Answer<()> {
+        self.inner.put(self.first(), key, value, options)
+    }
+
+    /// Deletes `key`; true when it had a value. Returns when that is durable.
+    ///
+    /// # Errors
+    /// As [`SharedStore::put`]; deletes find room in a full store.
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.delete_async(key).wait()
+    }
+
+    /// [`SharedStore::delete`] for tasks.
+    pub fn delete_async(&self, key: &[u8]) -> Answer<bool> {
+        self.inner.delete(self.first(), key)
+    }
+
+    /// Applies all changes of `batch` or none, and returns when they are durable.
+    ///
+    /// # Errors
+    /// As [`SharedStore::put`]. `Unsupported`: its keys lie in several shards.
+    pub fn write(&self, batch: &Batch) -> Result<()> {
+        self.write_async(batch).wait()
+    }
+
+    /// [`SharedStore::write`] for tasks.
+    pub fn write_async(&self, batch: &Batch) -> Answer<()> {
+        match self.inner.place_batch(batch) {
+            Ok((shard, owned)) => self.inner.ask(shard, |reply| Message::Write { batch: owned, reply }),
+            Err(error) => Answer::refused(error),
+        }
+    }
+
+    /// One page of a walk: about `count` entries from `cursor` on. See [`crate::Scan`] for what a walk
+    /// promises.
+    ///
+    /// # Errors
+    /// `DeviceFailed`: the store has failed. Single records that cannot be read are told in the page.
+    pub fn scan_page(&self, cursor: Cursor, count: u32) -> Result<Page> {
+        self.scan_page_async(cursor, count).wait()
+    }
+
+    /// [`SharedStore::scan_page`] for tasks.
+    pub fn scan_page_async(&self, cursor: Cursor, count: u32) -> Answer<Page> {
+        self.inner.scan_page(self.first(), cursor, count)
+    }
+
+    /// Walks all keys and values.
+    pub fn scan(&self) -> SharedScan {
+        SharedScan::new(self.clone(), self.first())
+    }
+
+    /// How many keys there are, those included that have expired and were not met since.
+    ///
+    /// # Errors
+    /// `Busy`: the store was closed. `DeviceFailed`: it has failed.
+    pub fn len(&self) -> Result<u64> {
+        self.inner.len(self.first())
+    }
+
+    /// Whether there is no key.
+    ///
+    /// # Errors
+    /// As [`SharedStore::len`].
+    pub fn is_empty(&self) -> Result<bool> {
+        self.len().map(|count| count == 0)
+    }
+
+    /// Waits until every write that was sent before is durable, in `relaxed` too.
+    ///
+    /// # Errors
+    /// As [`SharedStore::put`].
+    pub fn sync(&self) -> Result<()> {
+        let answers = self.inner.ask_all(|reply| Message::Sync { reply });
+        answers.into_iter().try_for_each(Answer::wait)
+    }
+
+    /// [`SharedStore::sync`] for tasks.
+    pub fn sync_async(&self) -> impl Future<Output = Result<()>> + Send + use<> {
+        let answers = self.inner.ask_all(|reply| Message::Sync { reply });
+        async move {
+            for answer in answers {
+                answer.await?;
+            }
+            Ok(())
+        }
+    }
+
+    /// Counters and sizes of all shards together, since the store was opened.
+    ///
+    /// # Errors
+    /// As [`SharedStore::len`].
+    pub fn statistics(&self) -> Result<EngineStatistics> {
+        let answers = self.inner.ask_all(|reply| Message::Statistics { reply });
+        let shards = answers.into_iter().map(Answer::wait).collect::<Result<Vec<_>>>()?;
+        Ok(sum(shards.into_iter()))
+    }
+
+    /// Ends the store for all handles: what was sent before is answered, what is left is written, the
+    /// logs are sealed, and the superblock notes that the store was closed. Calls that come later get
+    /// `Busy`.
+    ///
+    /// # Errors
+    /// `Busy`: it was closed before. Otherwise when the device fails or has no space for what is left;
+    /// the store is then closed like one that was dropped.
+    pub fn close(&self) -> Result<()> {
+        let running = self.inner.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Running { threads, database }) = running else { return Err(closed()) };
+        let answers = self.inner.ask_all(|reply| Message::Close { reply });
+        // Every shard is waited for, whatever happened to the others.
+        let shut = answers.into_iter().map(Answer::wait).fold(Ok(()), Result::and);
+        if let Err(error) = shut {
+            *self.inner.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(Running { threads, database });
+            return Err(error);
+        }
+        threads.into_iter().for_each(join);
+        database.close()
+    }
+
+    fn first(&self) -> KeyspaceId {
+        self.inner.keyspaces[0]
+    }
+}
+
+impl Inner {
+    fn now(&self) -> Now {
+        later(Now::default(), self.clock.now())
+    }
+
+    fn shards(&self) -> u16 {
+        self.mailboxes.len() as u16
+    }
+
+    /// Sends a message to a shard.
+    fn ask<T>(&self, shard: u16, message: impl FnOnce(Reply<T>) -> Message) -> Answer<T> {
+        let (reply, answer) = Answer::new();
+        let mailbox = &self.mailboxes[usize::from(shard)];
+        match mailbox.sender.send(message(reply)) {
+            Ok(()) => {
+                mailbox.waker.wake();
+                answer
+            }
+            Err(_) => Answer::refused(closed()),
+        }
+    }
+
+    fn ask_all<T>(&self, message: impl Fn(Reply<T>) -> Message) -> Vec<Answer<T>> {
+        (0..self.shards()).map(|shard| self.ask(shard, &message)).collect()
+    }
+
+    fn place_batch(&self, batch: &Batch) -> Result<(u16, OwnedBatch)> {
+        let now = self.now();
+        let mut places = Vec::with_capacity(batch.len());
+        for change in batch.changes() {
+            let keyspace = find_keyspace(&self.keyspaces, change.database)?;
+            let expiry_ms = change.put.map_or(0, |(_, expiry)| expiry.at_ms(now));
+            places.push((keyspace, self.hasher.position(change.key), expiry_ms));
+        }
+        let shard = one_shard(places.iter().map(|&(_, position, _)| position), self.shards())?;
+        Ok((shard, OwnedBatch { batch: batch.clone(), places }))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for Mailbox { sender, waker } in std::mem::take(&mut self.mailboxes) {
+            drop(sender);
+            waker.wake();
+        }
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Running { threads, .. }) = running {
+            threads.into_iter().for_each(join);
+        }
+    }
+}
+
+/// Waits for the end of a thread, unless it is this one: an answer's task may own the last handle.
+fn join(thread: JoinHandle<()>) {
+    if thread.thread().id() != std::thread::current().id() {
+        // Its callers have seen that it is gone.
+        let _ = thread.join();
+    }
+}
+
+/// What a shard's thread is started with.
+struct Start {
+    plan: ShardPlan,
+    files: FileStore,
+    method: DurableMethod,
+    clock: SystemClock,
+    relaxed: bool,
+}
+
+fn spawn(
+    shard: u32,
+    start: Start,
+    mailbox: Receiver<Message>,
+    sleeper: Sleeper,
+    ready: Reply<()>,
+) -> Result<JoinHandle<()>> {
+    let thread = std::thread::Builder::new().name(format!("tierstone-{shard}"));
+    let body = move || match build(start, mailbox, sleeper) {
+        Ok(shard) => {
+            drop(ready.send(Ok(())));
+            shard.run();
+        }
+        Err(error) => drop(ready.send(Err(error))),
+    };
+    thread.spawn(body).map_err(|error| Error::from(error).context("starting the thread of a shard"))
+}
+
+fn build(start: Start, mailbox: Receiver<Message>, mut sleeper: Sleeper) -> Result<ShardThread> {
+    let Start { plan, files, method, clock, relaxed } = start;
+    let mut device = files.device(method)?;
+    // The device alone keeps the files open from here on.
+    drop(files);
+    let (engine, _) = plan.build(&mut device)?;
+    match device.wake_descriptor() {
+        Some(descriptor) => sleeper.watch(descriptor)?,
+        None => {
+            let message = "the system gives no descriptor that announces completions";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+    }
+    Ok(ShardThread {
+        service: Service::new(engine, relaxed, clock.now()),
+        device,
+        clock,
+        mailbox,
+        sleeper,
+        requests: Vec::new(),
+        completions: Vec::new(),
+        events: Vec::new(),
+        idle_since_us: None,
+        space: SpaceWatch::default(),
+    })
+}
+
+#[cfg(test)]
+#[path = "shared_test.rs"]
+mod shared_test;

@@ -1,0 +1,450 @@
+//! The requests of one shard, as a state machine: messages and events in, answers out.
+//!
+//! Invariants:
+//! 1. Every message is answered exactly once, or its other end sees that the shard is gone.
+//! 2. No answer shows what a crash could take back: it passes the [`Gate`], reads too. In `relaxed`
+//!    the gate is open.
+//! 3. After a failed write of the device everything is answered with that failure.
+//! 4. Requests that are under way at the same time have no order among each other.
+
+use super::answer::Reply;
+use super::gate::{Gate, Ready};
+use super::message::{Message, OwnedKey};
+use crate::lane::{FETCH_ROUNDS, is_visible, later, never_held, value_of};
+use crate::scan::{Entry, Page};
+use std::collections::VecDeque;
+use tierstone_base::collections::Map;
+use tierstone_base::{Error, ErrorKind, Now, Position, Result, Seq, Token};
+use tierstone_engine::{
+    Admission, Commit, Engine, Event, Health, Key, Lookup, ScanEntry, ScanRequest, Write, WriteKind, WriteReceipt,
+};
+use tierstone_logstore::LogShard;
+
+/// How long a write waits for room, in microseconds.
+const ROOM_PATIENCE_US: u64 = 30_000_000;
+
+/// What waits for a record from the device.
+#[derive(Debug)]
+enum Parked {
+    /// A message, to be handled again.
+    Message { message: Message, rounds: u32 },
+    /// One key of a get of many.
+    Many { number: u64, place: usize, rounds: u32 },
+}
+
+/// A get of many whose values are not all there.
+#[derive(Debug)]
+struct Many {
+    keys: Vec<OwnedKey>,
+    values: Vec<Option<Vec<u8>>>,
+    missing: usize,
+    observed: Seq,
+    failure: Option<Error>,
+    purpose: Purpose,
+}
+
+/// What the values are for.
+#[derive(Debug)]
+enum Purpose {
+    Values(Reply<Vec<Option<Vec<u8>>>>),
+    Page { reply: Reply<Page>, page: Page, expiries: Vec<u64> },
+}
+
+#[derive(Debug)]
+struct Walk {
+    reply: Reply<Page>,
+    keyspace: tierstone_base::KeyspaceId,
+    cursor: crate::scan::Cursor,
+}
+
+/// What is known from earlier attempts at a message.
+#[derive(Debug, Default)]
+struct Attempt {
+    rounds: u32,
+    failure: Option<Error>,
+}
+
+/// The state machine of one shard.
+#[derive(Debug)]
+pub(super) struct Service {
+    pub engine: LogShard,
+    now: Now,
+    relaxed: bool,
+    gate: Gate,
+    parked: Map<Token, Parked>,
+    many: Map<u64, Many>,
+    walks: Map<Token, Walk>,
+    /// Writes that found no room, and since when the first of them waits.
+    stalled: VecDeque<Message>,
+    stalled_since_us: u64,
+    next_number: u64,
+    closing: Option<Reply<()>>,
+}
+
+impl Service {
+    pub fn new(engine: LogShard, relaxed: bool, now: Now) -> Self {
+        Service {
+            engine,
+            now,
+            relaxed,
+            gate: Gate::default(),
+            parked: Map::default(),
+            many: Map::default(),
+            walks: Map::default(),
+            stalled: VecDeque::new(),
+            stalled_since_us: 0,
+            next_number: 0,
+            closing: None,
+        }
+    }
+
+    /// The time of everything that follows.
+    pub fn set_now(&mut self, now: Now) -> Now {
+        self.now = later(self.now, now);
+        self.now
+    }
+
+    pub fn now_us(&self) -> u64 {
+        self.now.monotonic_us
+    }
+
+    /// Whether messages may come.
+    pub fn is_open_for_more(&self) -> bool {
+        self.engine.admission() == Admission::Open
+    }
+
+    /// Whether somebody waits for something that only the passing of time can bring.
+    pub fn is_waited_for(&self) -> bool {
+        !self.gate.is_empty() || !self.stalled.is_empty() || self.closing.is_some()
+    }
+
+    /// Takes a message.
+    pub fn take(&mut self, message: Message) {
+        if let Health::Failed(error) = self.engine.health() {
+            return message.refuse(failed(error));
+        }
+        let is_write = matches!(message, Message::Put { .. } | Message::Write { .. } | Message::Delete { .. });
+        if is_write && !self.stalled.is_empty() {
+            self.stalled.push_back(message);
+            return;
+        }
+        self.handle(message, Attempt::default());
+    }
+
+    fn handle(&mut self, message: Message, attempt: Attempt) {
+        match message {
+            Message::Get { key, reply } => self.get(key, reply, attempt),
+            Message::GetMany { keys, reply } => self.get_many(keys, Purpose::Values(reply)),
+            Message::Put { .. } => self.put(message, attempt),
+            Message::Delete { .. } => self.delete(message, attempt),
+            Message::Write { .. } => self.write_batch(message),
+            Message::Scan { keyspace, cursor, count, reply } => {
+                let token = self.number();
+                self.walks.insert(token, Walk { reply, keyspace, cursor });
+                let request = ScanRequest { token, keyspace, cursor: cursor.0, count: count.max(1) };
+                self.engine.scan(self.now, request);
+            }
+            Message::Len { keyspace, reply } => drop(reply.send(Ok(self.engine.len(keyspace)))),
+            Message::Statistics { reply } => drop(reply.send(Ok(self.engine.statistics()))),
+            Message::Sync { reply } => {
+                self.engine.flush(self.now);
+                self.gate.hold(self.engine.applied_seq(), Ready::Done(reply));
+            }
+            Message::Close { reply } => {
+                self.engine.shut();
+                self.closing = Some(reply);
+            }
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn answer(&mut self, observed: Seq, ready: Ready) {
+        if self.relaxed || observed <= self.engine.durable_seq() {
+            ready.send();
+        } else {
+            self.gate.hold(observed, ready);
+        }
+    }
+
+    fn acknowledge(&mut self, receipt: WriteReceipt, ready: Ready) {
+        match receipt.commit {
+            Commit::Relaxed => ready.send(),
+            Commit::Durable | Commit::Grouped => self.answer(receipt.seq, ready),
+        }
+    }
+
+    fn get(&mut self, key: OwnedKey, reply: Reply<Option<Vec<u8>>>, attempt: Attempt) {
+        match self.engine.lookup(self.now, key.view()) {
+            Lookup::Found(record) => {
+                let observed = record.meta.seq;
+                let value = value_of(record).map(|value| Some(value.to_vec()));
+                self.answer(observed, Ready::Value(reply, value));
+            }
+            Lookup::Missing => self.answer(self.engine.applied_seq(), Ready::Value(reply, Ok(None))),
+            Lookup::Fetch => self.park(Message::Get { key, reply }, attempt),
+        }
+    }
+
+    /// Handles a message with one key again when the key's record is in memory.
+    fn park(&mut self, message: Message, attempt: Attempt) {
+        if let Some(error) = attempt.failure {
+            return message.refuse(error);
+        }
+        if attempt.rounds >= FETCH_ROUNDS {
+            return message.refuse(never_held());
+        }
+        let token = self.number();
+        let put;
+        let key = match &message {
+            Message::Get { key, .. } | Message::Delete { key, .. } => key.view(),
+            Message::Put { put: owned, .. } => {
+                put = owned.view();
+                put.key
+            }
+            other => unreachable!("{other:?} has not one key"),
+        };
+        self.engine.fetch(self.now, &[(token, key)]);
+        self.parked.insert(token, Parked::Message { message, rounds: attempt.rounds + 1 });
+    }
+
+    fn put(&mut self, message: Message, mut attempt: Attempt) {
+        let Message::Put { put, reply } = message else { return };
+        let write = put.view();
+        match self.engine.write(self.now, &[write]) {
+            Ok(receipt) => self.acknowledge(receipt, Ready::Done(reply)),
+            Err(error) if error.kind() == ErrorKind::Retry => {
+                let unknown = matches!(self.engine.lookup(self.now, write.key), Lookup::Fetch);
+                let message = Message::Put { put, reply };
+                if unknown && self.engine.admission() == Admission::Open {
+                    // A write goes past a record that cannot be read.
+                    attempt.failure = None;
+                    self.park(message, attempt);
+                } else {
+                    self.stall(message);
+                }
+            }
+            Err(error) => drop(reply.send(Err(error))),
+        }
+    }
+
+    fn delete(&mut self, message: Message, attempt: Attempt) {
+        let Message::Delete { key, reply } = message else { return };
+        match self.engine.lookup(self.now, key.view()) {
+            Lookup::Missing => return self.answer(self.engine.applied_seq(), Ready::Deleted(reply, false)),
+            Lookup::Fetch => return self.park(Message::Delete { key, reply }, attempt),
+            Lookup::Found(_) => {}
+        }
+        match self.engine.write(self.now, &[Write { key: key.view(), kind: WriteKind::Delete }]) {
+            Ok(receipt) => self.acknowledge(receipt, Ready::Deleted(reply, true)),
+            Err(error) if error.kind() == ErrorKind::Retry => self.stall(Message::Delete { key, reply }),
+            Err(error) => drop(reply.send(Err(error))),
+        }
+    }
+
+    fn write_batch(&mut self, message: Message) {
+        let Message::Write { batch, reply } = message else { return };
+        match self.engine.write(self.now, &batch.view()) {
+            Ok(receipt) => self.acknowledge(receipt, Ready::Done(reply)),
+            // Old records, if that is what it waits for, are on their way now.
+            Err(error) if error.kind() == ErrorKind::Retry => self.stall(Message::Write { batch, reply }),
+            Err(error) => drop(reply.send(Err(error))),
+        }
+    }
+
+    fn stall(&mut self, message: Message) {
+        if self.stalled.is_empty() {
+            self.stalled_since_us = self.now.monotonic_us;
+        }
+        self.stalled.push_back(message);
+    }
+
+    /// Tries again what found no room; true when something found it.
+    pub fn retry_stalled(&mut self) -> bool {
+        let mut some = false;
+        let since_us = self.stalled_since_us;
+        for _ in 0..self.stalled.len() {
+            let Some(message) = self.stalled.pop_front() else { break };
+            let others = self.stalled.len();
+            self.handle(message, Attempt::default());
+            if self.stalled.len() == others {
+                some = true;
+                self.stalled_since_us = self.now.monotonic_us;
+                continue;
+            }
+            // It waits on, in its old place.
+            let Some(message) = self.stalled.pop_back() else { break };
+            self.stalled_since_us = if some { self.now.monotonic_us } else { since_us };
+            if self.now.monotonic_us - self.stalled_since_us > ROOM_PATIENCE_US {
+                message.refuse(Error::new(ErrorKind::Retry, "the store had no room for the write for too long"));
+            } else {
+                self.stalled.push_front(message);
+            }
+            break;
+        }
+        some
+    }
+
+    fn get_many(&mut self, keys: Vec<OwnedKey>, purpose: Purpose) {
+        let number = self.number();
+        let values = vec![None; keys.len()];
+        let count = keys.len();
+        let mut many = Many { keys, values, missing: count, observed: 0, failure: None, purpose };
+        for place in 0..count {
+            self.find(number, &mut many, place, Attempt::default());
+        }
+        if many.missing == 0 {
+            self.finish_many(many);
+        } else {
+            self.many.insert(number, many);
+        }
+    }
+
+    /// One key of many: takes its value, or fetches its record.
+    fn find(&mut self, number: u64, many: &mut Many, place: usize, attempt: Attempt) {
+        let key: Key<'_> = many.keys[place].view();
+        let found = match self.engine.lookup(self.now, key) {
+            Lookup::Found(record) => {
+                many.observed = many.observed.max(record.meta.seq);
+                value_of(record).map(|value| Some(value.to_vec()))
+            }
+            Lookup::Missing => {
+                many.observed = many.observed.max(self.engine.applied_seq());
+                Ok(None)
+            }
+            Lookup::Fetch => match attempt.failure {
+                Some(error) => Err(error),
+                None if attempt.rounds >= FETCH_ROUNDS => Err(never_held()),
+                None => {
+                    self.next_number += 1;
+                    let token = self.next_number;
+                    self.engine.fetch(self.now, &[(token, key)]);
+                    self.parked.insert(token, Parked::Many { number, place, rounds: attempt.rounds + 1 });
+                    return;
+                }
+            },
+        };
+        many.missing -= 1;
+        match found {
+            Ok(value) => many.values[place] = value,
+            Err(error) => many.failure = many.failure.take().or(Some(error)),
+        }
+    }
+
+    fn finish_many(&mut self, many: Many) {
+        let Many { keys, values, observed, failure, purpose, .. } = many;
+        match purpose {
+            Purpose::Values(reply) => {
+                let result = failure.map_or(Ok(values), Err);
+                self.answer(observed, Ready::Values(reply, result));
+            }
+            Purpose::Page { reply, mut page, expiries } => {
+                page.damaged = page.damaged.or(failure);
+                for ((key, value), expiry_ms) in keys.into_iter().zip(values).zip(expiries) {
+                    // A key that went between page and value is not shown.
+                    page.entries.extend(value.map(|value| Entry::new(key.bytes, value, expiry_ms)));
+                }
+                // That a key is not in the page was observed as well.
+                self.answer(self.engine.applied_seq(), Ready::Page(reply, page));
+            }
+        }
+    }
+
+    /// Takes what the engine has found out.
+    pub fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Fetched { token, result, .. } => {
+                self.on_fetched(token, result);
+                self.engine.release(token);
+            }
+            Event::Scanned { token, entries, next, error } => self.on_scanned(token, entries, next, error),
+        }
+    }
+
+    fn on_fetched(&mut self, token: Token, result: Result<()>) {
+        let failure = result.err();
+        match self.parked.remove(&token) {
+            Some(Parked::Message { message, rounds }) => self.handle(message, Attempt { rounds, failure }),
+            Some(Parked::Many { number, place, rounds }) => {
+                let Some(mut many) = self.many.remove(&number) else { return };
+                self.find(number, &mut many, place, Attempt { rounds, failure });
+                if many.missing == 0 {
+                    self.finish_many(many);
+                } else {
+                    self.many.insert(number, many);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn on_scanned(&mut self, token: Token, entries: Vec<ScanEntry>, next: Option<Position>, error: Option<Error>) {
+        let Some(Walk { reply, keyspace, cursor }) = self.walks.remove(&token) else { return };
+        let identity = self.engine.identity();
+        let next = cursor.after(identity.shard, identity.shard_count, next);
+        let hasher = identity.hasher;
+        let mut expiries = Vec::with_capacity(entries.len());
+        let mut keys = Vec::with_capacity(entries.len());
+        for entry in entries.into_iter().filter(|entry| is_visible(&entry.meta, self.now)) {
+            expiries.push(entry.meta.expiry_ms);
+            keys.push(OwnedKey { keyspace, position: hasher.position(&entry.key), bytes: entry.key });
+        }
+        let page = Page { entries: Vec::with_capacity(keys.len()), next, damaged: error };
+        self.get_many(keys, Purpose::Page { reply, page, expiries });
+    }
+
+    /// Sends what has become durable; everything gets the failure when the device has failed. True
+    /// when the shard is shut and its thread may end.
+    pub fn settle(&mut self) -> bool {
+        self.gate.open_to(self.engine.durable_seq());
+        if let Health::Failed(error) = self.engine.health() {
+            self.refuse_all(&failed(error));
+        }
+        if self.closing.is_some() && self.engine.is_shut() {
+            if let Some(reply) = self.closing.take() {
+                drop(reply.send(Ok(())));
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Answers all with `error` who wait for something to be written.
+    pub fn refuse_writers(&mut self, error: &Error) {
+        self.gate.refuse_all(error);
+        self.stalled.drain(..).for_each(|message| message.refuse(error.clone()));
+        if let Some(reply) = self.closing.take() {
+            drop(reply.send(Err(error.clone())));
+        }
+    }
+
+    /// Answers all who wait with `error`, whatever they wait for.
+    pub fn refuse_all(&mut self, error: &Error) {
+        self.refuse_writers(error);
+        for parked in std::mem::take(&mut self.parked).into_values() {
+            if let Parked::Message { message, .. } = parked {
+                message.refuse(error.clone());
+            }
+        }
+        for many in std::mem::take(&mut self.many).into_values() {
+            match many.purpose {
+                Purpose::Values(reply) => drop(reply.send(Err(error.clone()))),
+                Purpose::Page { reply, .. } => drop(reply.send(Err(error.clone()))),
+            }
+        }
+        for walk in std::mem::take(&mut self.walks).into_values() {
+            drop(walk.reply.send(Err(error.clone())));
+        }
+    }
+}
+
+fn failed(error: Error) -> Error {
+    error.context("the device has failed and nothing is answered any more")
+}
+
+#[cfg(test)]
+#[path = "service_test.rs"]
+mod service_test;
