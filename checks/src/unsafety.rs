@@ -9,6 +9,11 @@ pub const UNSAFE_PLACES: &[(&str, &str)] = &[
     ("crates/media/src/buffer.rs", "block-aligned memory comes from the allocator by hand"),
     ("crates/media/src/file/", "io_uring takes raw pointers to buffers that it owns until completion"),
     (
+        "crates/cache/src/record/arena.rs",
+        "one mapping holds all cached records, with huge pages where there are",
+    ),
+    ("crates/logstore/src/index/prefetch.rs", "prefetch instructions have no safe form"),
+    (
         "crates/server/src/reactor/uring/",
         "io_uring takes raw pointers to buffers that it owns until completion",
     ),

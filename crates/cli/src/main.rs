@@ -4,6 +4,7 @@
 //! failed.
 
 mod complete;
+mod demo;
 mod doctor;
 mod output;
 mod serve;
@@ -24,6 +25,8 @@ struct Program {
 enum Command {
     /// Serve Redis clients: every acknowledged write is durable
     Server(Box<serve::ServerArgs>),
+    /// Import a tree of files, read it back, kill the server in mid-write, verify every record
+    Demo(demo::DemoArgs),
     /// Examine directories: what their devices guarantee, how quick they are, what to change
     Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     let program = Program::parse();
     let result = match program.command {
         Command::Server(args) => serve::run(*args),
+        Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => complete::run(&args),
     };

@@ -23,7 +23,9 @@ pub fn print_line(line: &str) -> Result<()> {
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0))
+        .map(|column| {
+            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
         .collect();
     let mut text = String::new();
     for (number, row) in rows.iter().enumerate() {
@@ -31,7 +33,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
             .iter()
             .zip(&widths)
             .map(|(cell, &width)| {
-                let is_number = cell.starts_with(|c: char| c.is_ascii_digit()) && number > 0;
+                let is_number = cell.parse::<f64>().is_ok() && number > 0;
                 if is_number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
             })
             .collect();

@@ -11,8 +11,8 @@ use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_engine::Durability;
 use tierstone_logstore::format::superblock::IndexKind;
 use tierstone_media::file::{DirectIo, FileBackend};
-use tierstone_server::redis::node::{NodeSettings, guarantee_text};
 use tierstone_server::redis::Node;
+use tierstone_server::redis::node::{NodeSettings, guarantee_text};
 use tierstone_server::{DriverKind, ListenAddress};
 
 /// Settings of the server. A flag wins over the environment, that over the file, that over the default.
@@ -94,8 +94,8 @@ impl ServerArgs {
 
     fn with_file(self) -> Result<ServerArgs> {
         let Some(path) = self.config.clone() else { return Ok(self) };
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+        let text =
+            std::fs::read_to_string(&path).map_err(|error| wrong(format!("{}: {error}", path.display())))?;
         let file: ServerArgs =
             toml::from_str(&text).map_err(|error| wrong(format!("{}: {error}", path.display())))?;
         Ok(self.or(file))
@@ -179,7 +179,9 @@ fn address(text: &str) -> Result<ListenAddress> {
     }
     match text.to_socket_addrs().map(|mut found| found.next()) {
         Ok(Some(address)) => Ok(ListenAddress::Tcp(address)),
-        _ => Err(wrong(format!("'{text}' is no address; write for example 127.0.0.1:6379 or unix:/run/tierstone.sock"))),
+        _ => Err(wrong(format!(
+            "'{text}' is no address; write for example 127.0.0.1:6379 or unix:/run/tierstone.sock"
+        ))),
     }
 }
 
@@ -189,7 +191,9 @@ pub fn parse_durability(text: &str) -> Result<Durability> {
         ("sync", _) => Ok(Durability::Sync),
         ("relaxed", _) => Ok(Durability::Relaxed),
         (_, Some(Ok(interval_ms))) if interval_ms <= 10_000 => Ok(Durability::Group { interval_ms }),
-        _ => Err(wrong(format!("durability '{text}': write sync, group:MS with at most 10000 ms, or relaxed"))),
+        _ => {
+            Err(wrong(format!("durability '{text}': write sync, group:MS with at most 10000 ms, or relaxed")))
+        }
     }
 }
 
@@ -199,7 +203,8 @@ pub fn run(args: ServerArgs) -> Result<()> {
     let node = Node::start(&settings)?;
     announce(&settings, &node)?;
     let stop = node.stopper();
-    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])?;
+    let mut signals =
+        signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             stop();
@@ -227,7 +232,9 @@ fn announce(settings: &NodeSettings, node: &Node) -> Result<()> {
         guarantee_text(report.guarantee),
         report.durable_method,
     ))?;
-    for damaged in report.shards.iter().flat_map(|shard| &shard.damaged_segments).chain(&report.open.damaged_segments) {
+    for damaged in
+        report.shards.iter().flat_map(|shard| &shard.damaged_segments).chain(&report.open.damaged_segments)
+    {
         eprintln!("tierstone: segment {damaged} is damaged and not served; run `tierstone check`");
     }
     for address in node.addresses() {

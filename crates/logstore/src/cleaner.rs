@@ -6,7 +6,8 @@
 //! the segment may be opened again.
 //!
 //! Rules, each with a mutation that breaks it:
-//! 1. The free header is written only when every copy is durable (`free_before_copies_durable`).
+//! 1. The free header is written only when every copy is durable (`free_before_copies_durable`), and
+//!    every write that made one of the segment's records dead (`free_before_overwrites_durable`).
 //! 2. A tombstone is dropped only when every other segment that holds records was opened after the
 //!    deletion: only live records are ever copied, so no younger segment can hold an older version
 //!    of the key (`drop_tombstones_early`). An expired record counts as a tombstone.
@@ -33,14 +34,24 @@ use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
 #[derive(Debug, Default)]
 pub struct Cleaner {
     victim: Option<Victim>,
-    /// Emptied segments, with the cold groups that must be durable before they are freed.
-    emptied: Vec<(u32, u64)>,
+    /// Emptied segments, waiting to be freed.
+    emptied: Vec<Emptied>,
     stopped: bool,
     wants_step: bool,
     wants_group_closed: bool,
     can_gain: bool,
     /// Segments whose summary or records could not be read: left alone until the store is checked.
     unreadable: Vec<u32>,
+}
+
+/// A segment whose records have all been copied or are dead.
+#[derive(Clone, Copy, Debug)]
+struct Emptied {
+    segment: u32,
+    /// Cold groups that must be durable first: they hold the copies.
+    cold_groups: u64,
+    /// The sequence that must be durable first: up to here writes have made records of it dead.
+    seq: Seq,
 }
 
 #[derive(Debug)]
@@ -101,7 +112,7 @@ impl LogShard {
         let idle_victim = self.cleaner.victim.as_ref().is_some_and(|victim| !victim.reading);
         self.cleaner.wants_step = idle_victim;
         self.cleaner.wants_group_closed =
-            self.cleaner.emptied.iter().any(|(_, groups)| *groups > self.cold.durable_groups());
+            self.cleaner.emptied.iter().any(|emptied| emptied.cold_groups > self.cold.durable_groups());
     }
 
     fn free_wanted(&self) -> u32 {
@@ -135,14 +146,30 @@ impl LogShard {
         }
     }
 
+    /// Frees a segment in which nothing lives, so that a victim that waits for room gets some.
+    fn free_one_dead(&mut self) {
+        let is_dead = |number: u32, segment: &Segment| {
+            segment.role == Role::Sealed
+                && segment.live_records == 0
+                && !self.cleaner.unreadable.contains(&number)
+        };
+        let dead = self
+            .segments
+            .iter()
+            .find(|(number, segment)| is_dead(*number, segment))
+            .map(|(number, _)| number);
+        if let Some(number) = dead {
+            self.start_victim(number);
+        }
+    }
+
     fn start_victim(&mut self, number: u32) {
         self.cleaner.can_gain = true;
         let oldest_other = self.segments.oldest_opened_seq(number);
         let segment = self.segments.get_mut(number);
         segment.role = Role::Cleaning;
         if segment.live_records == 0 {
-            let groups = self.cold.durable_groups();
-            self.cleaner.emptied.push((number, groups));
+            self.cleaner.emptied.push(Emptied { segment: number, cold_groups: 0, seq: self.applied });
             self.free_emptied();
             return;
         }
@@ -157,7 +184,12 @@ impl LogShard {
             piece: Vec::new(),
             reading: true,
         });
-        self.requests.push(IoTag::CleanSummary { segment: number }, IoKind::Read, offset, IoBuffer::zeroed(len));
+        self.requests.push(
+            IoTag::CleanSummary { segment: number },
+            IoKind::Read,
+            offset,
+            IoBuffer::zeroed(len),
+        );
     }
 
     pub(crate) fn clean_summary_read(&mut self, number: u32, completion: IoCompletion) {
@@ -168,7 +200,9 @@ impl LogShard {
         let place = segment.summary;
         let buffer = completion.buffer.filter(|buffer| {
             completion.result.is_ok()
-                && buffer.get(..place.len as usize).is_some_and(|bytes| checksum(segment.generation, bytes) == place.checksum)
+                && buffer
+                    .get(..place.len as usize)
+                    .is_some_and(|bytes| checksum(segment.generation, bytes) == place.checksum)
         });
         match buffer {
             Some(buffer) => {
@@ -200,8 +234,10 @@ impl LogShard {
         // Copies go where there is room; the reserve keeps a segment for them.
         let longest = self.segments.get(victim.segment).longest_units as usize;
         let piece = self.settings.clean_step_bytes + longest * UNIT_BYTES;
-        if self.segments.free_count() == 0 && !self.cold.room_for(piece as u64, longest) {
+        let is_done = victim.summary.is_some() && victim.cursor.is_at_end();
+        if !is_done && self.segments.free_count() == 0 && !self.cold.room_for(piece as u64, longest) {
             self.cleaner.victim = Some(victim);
+            self.free_one_dead();
             return;
         }
         let Some(summary) = victim.summary.take() else { return };
@@ -278,7 +314,10 @@ impl LogShard {
         if self.target_of(entry, location).is_none() {
             return false;
         }
-        if entry.expiry_ms == 0 || entry.expiry_ms > self.now.wall_ms || self.is_tombstone_needed(victim, entry.seq) {
+        if entry.expiry_ms == 0
+            || entry.expiry_ms > self.now.wall_ms
+            || self.is_tombstone_needed(victim, entry.seq)
+        {
             return true;
         }
         self.forget_expired(entry, location);
@@ -341,7 +380,9 @@ impl LogShard {
             return self.bury_expired(entry, &found, bytes, location);
         }
         let header = RecordHeader { flags: found.flags & !FLAG_BATCH_MORE, ..found };
-        let Some(moved) = self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments) else {
+        let Some(moved) =
+            self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments)
+        else {
             return false;
         };
         self.segments.kill(location, found.units(), false);
@@ -357,7 +398,13 @@ impl LogShard {
     }
 
     /// An expired record becomes a tombstone where an older version of its key may exist.
-    fn bury_expired(&mut self, entry: &SummaryEntry, found: &RecordHeader, bytes: &[u8], location: Location) -> bool {
+    fn bury_expired(
+        &mut self,
+        entry: &SummaryEntry,
+        found: &RecordHeader,
+        bytes: &[u8],
+        location: Location,
+    ) -> bool {
         let Some(key) = bytes.get(found.key_range()) else { return false };
         let header = RecordHeader {
             flags: FLAG_TOMBSTONE | (found.flags & FLAG_COLLIDES),
@@ -377,17 +424,22 @@ impl LogShard {
     fn finish_victim(&mut self, victim: Victim) {
         self.segments.clear_live(victim.segment);
         self.cold.close_group(&self.segments);
-        self.cleaner.emptied.push((victim.segment, self.cold.group_count()));
+        let (segment, cold_groups, seq) = (victim.segment, self.cold.group_count(), self.applied);
+        self.cleaner.emptied.push(Emptied { segment, cold_groups, seq });
         self.free_emptied();
     }
 
-    /// Frees emptied segments whose copies are durable and that nobody reads.
+    /// Frees emptied segments whose copies and the overwrites of whose records are durable, and that
+    /// nobody reads.
     fn free_emptied(&mut self) {
-        let early = self.identity.mutations.is_on("free_before_copies_durable");
+        let mutations = &self.identity.mutations;
+        let copies_early = mutations.is_on("free_before_copies_durable");
+        let overwrites_early = mutations.is_on("free_before_overwrites_durable");
         let mut waiting = std::mem::take(&mut self.cleaner.emptied);
-        waiting.retain(|&(number, groups)| {
-            let segment = self.segments.get(number);
-            if segment.pins > 0 || (groups > self.cold.durable_groups() && !early) {
+        waiting.retain(|&Emptied { segment: number, cold_groups, seq }| {
+            let copied = cold_groups <= self.cold.durable_groups() || copies_early;
+            let overwritten = seq <= self.hot.durable_seq() || overwrites_early;
+            if self.segments.get(number).pins > 0 || !copied || !overwritten {
                 return true;
             }
             self.reads.forget_segment(number);

@@ -4,8 +4,8 @@ use crate::read_path::{Found, Search, meta_of};
 use crate::shard::LogShard;
 use tierstone_base::{KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordView, ScanRequest, Write,
-    WriteReceipt,
+    Admission, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordView, ScanRequest,
+    Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 

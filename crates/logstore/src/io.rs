@@ -1,8 +1,8 @@
 //! The shard's device requests: what each token in flight stands for.
 
 use crate::location::Location;
-use tierstone_base::collections::Map;
 use tierstone_base::Token;
+use tierstone_base::collections::Map;
 use tierstone_engine::Cost;
 use tierstone_media::{IoBuffer, IoCompletion, IoKind, IoRequest};
 

@@ -52,7 +52,11 @@ impl Keyspaces {
     pub fn get_or_create(&mut self, id: KeyspaceId) -> &mut Keyspace {
         if self.get_mut(id).is_none() {
             self.recent = self.list.len();
-            self.list.push(Keyspace { id, index: HashIndex::new(HashIndexSettings::default()), swept: Position(0) });
+            self.list.push(Keyspace {
+                id,
+                index: HashIndex::new(HashIndexSettings::default()),
+                swept: Position(0),
+            });
         }
         &mut self.list[self.recent]
     }

@@ -20,6 +20,7 @@ pub mod open;
 mod read_path;
 mod reads;
 pub mod recovery;
+mod seal;
 mod segments;
 pub mod settings;
 pub mod shard;

@@ -132,7 +132,10 @@ pub struct OpenedStore {
 }
 
 /// Submits `requests` and waits for all; gives the completions ordered by token.
-pub(crate) fn run_all(device: &mut dyn BlockDevice, mut requests: Vec<IoRequest>) -> Result<Vec<IoCompletion>> {
+pub(crate) fn run_all(
+    device: &mut dyn BlockDevice,
+    mut requests: Vec<IoRequest>,
+) -> Result<Vec<IoCompletion>> {
     let mut completions = Vec::with_capacity(requests.len());
     device.submit(&mut requests);
     device.complete(Wait::All, &mut completions);
@@ -157,13 +160,17 @@ pub(crate) fn read_ranges(
     while start < ranges.len() {
         let mut bytes = 0;
         let mut end = start;
-        while end < ranges.len() && end - start < READS_AT_ONCE && (end == start || bytes + ranges[end].1 <= BYTES_AT_ONCE)
+        while end < ranges.len()
+            && end - start < READS_AT_ONCE
+            && (end == start || bytes + ranges[end].1 <= BYTES_AT_ONCE)
         {
             bytes += ranges[end].1;
             end += 1;
         }
         let requests = (start..end)
-            .map(|number| IoRequest::read(number as u64, ranges[number].0, IoBuffer::zeroed(ranges[number].1)))
+            .map(|number| {
+                IoRequest::read(number as u64, ranges[number].0, IoBuffer::zeroed(ranges[number].1))
+            })
             .collect();
         for completion in run_all(device, requests)? {
             if let Some(buffer) = &completion.buffer {
@@ -212,7 +219,8 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         Some(bits) => KeyHasher::weakened(superblock.hash_secret, bits),
         None => KeyHasher::new(superblock.hash_secret),
     };
-    let walked_max_seq = walk::seal_open_segments(device, settings, &superblock, &hasher, &mut found, &mut report)?;
+    let walked_max_seq =
+        walk::seal_open_segments(device, settings, &superblock, &hasher, &mut found, &mut report)?;
 
     let mut next = superblock.clone();
     next.open_count += 1;
@@ -296,7 +304,9 @@ fn read_segments(
             HeaderFound::OtherVersion(version) => {
                 return Err(Error::new(
                     ErrorKind::Incompatible,
-                    format!("segment {number} has format version {version}, which this program does not know"),
+                    format!(
+                        "segment {number} has format version {version}, which this program does not know"
+                    ),
                 ));
             }
             HeaderFound::Damaged => damaged.push(number),
@@ -352,7 +362,9 @@ fn deal(
         let shared = (first != last).then(|| Arc::new(AtomicU32::new(u32::from(last - first) + 1)));
         for shard in first..=last {
             plans[usize::from(shard)].footers.insert(number, *footer);
-            plans[usize::from(shard)].segments.push((number, segment_of(superblock, header, footer, shared.clone())));
+            plans[usize::from(shard)]
+                .segments
+                .push((number, segment_of(superblock, header, footer, shared.clone())));
         }
     }
     let free = (0..geometry.segment_limit)

@@ -207,7 +207,8 @@ impl LogShard {
             reading.waiters.push(waiter);
             return;
         }
-        let longest = self.segments.get(location.segment()).longest_units as usize * crate::location::UNIT_BYTES;
+        let longest =
+            self.segments.get(location.segment()).longest_units as usize * crate::location::UNIT_BYTES;
         let asked = longest.clamp(record::HEADER_BYTES + 8, READ_AHEAD_BYTES_MAX);
         let volatile = self.hot.is_volatile(location) || self.cold.is_volatile(location);
         let reading = Reading { waiters: vec![waiter], asked, submitted: !volatile };
@@ -236,7 +237,8 @@ impl LogShard {
         let mut still = Vec::new();
         for location in std::mem::take(&mut self.reads.deferred) {
             if self.failed.is_some() {
-                let error = Error::new(ErrorKind::DeviceFailed, "the record was never written: the device failed");
+                let error =
+                    Error::new(ErrorKind::DeviceFailed, "the record was never written: the device failed");
                 self.finish_read(location, None, Some(error));
             } else if self.hot.is_volatile(location) || self.cold.is_volatile(location) {
                 still.push(location);
@@ -255,8 +257,10 @@ impl LogShard {
         let buffer = match (completion.result, completion.buffer) {
             (Ok(()), Some(buffer)) => buffer,
             (result, _) => {
-                let cause = result.err().map_or_else(|| "no buffer came back".to_owned(), |error| error.detail);
-                let error = Error::new(ErrorKind::DeviceFailed, format!("a record could not be read: {cause}"));
+                let cause =
+                    result.err().map_or_else(|| "no buffer came back".to_owned(), |error| error.detail);
+                let error =
+                    Error::new(ErrorKind::DeviceFailed, format!("a record could not be read: {cause}"));
                 self.finish_read(location, None, Some(error));
                 return;
             }
@@ -295,7 +299,11 @@ impl LogShard {
         if let Some(held) = &record
             && !self.drop_passed(location, held.bytes())
         {
-            self.cache_read(location, held.header, &held.buffer[held.start..held.start + held.header.record_len()]);
+            self.cache_read(
+                location,
+                held.header,
+                &held.buffer[held.start..held.start + held.header.record_len()],
+            );
         }
         let bytes = record.as_ref().map_or(0, |held| held.buffer.len() as u64);
         for waiter in reading.waiters {
@@ -379,12 +387,15 @@ impl LogShard {
         let position = self.identity.hasher.position(key);
         let target = Target::Device(location);
         let wanted = |keyspaces: &crate::keyspaces::Keyspaces| {
-            keyspaces.get(header.keyspace).is_some_and(|keyspace| keyspace.index.contains(position, target.pack()))
+            keyspaces
+                .get(header.keyspace)
+                .is_some_and(|keyspace| keyspace.index.contains(position, target.pack()))
         };
         if !wanted(&self.keyspaces) {
             return;
         }
-        let frame = NewFrame { position, keyspace: header.keyspace, location: location.raw(), parts: &[bytes] };
+        let frame =
+            NewFrame { position, keyspace: header.keyspace, location: location.raw(), parts: &[bytes] };
         if let Some(frame) = self.cache.insert(frame, &mut self.keyspaces)
             && let Some(keyspace) = self.keyspaces.get_mut(header.keyspace)
         {

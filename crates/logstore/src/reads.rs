@@ -2,8 +2,8 @@
 
 use crate::format::record::RecordHeader;
 use crate::location::Location;
-use tierstone_base::collections::{Map, Set};
 use std::collections::BTreeSet;
+use tierstone_base::collections::{Map, Set};
 use tierstone_base::{Error, KeyspaceId, Position, Token};
 use tierstone_engine::{Cost, Event, ScanEntry, ScanRequest};
 use tierstone_media::IoBuffer;

@@ -194,7 +194,8 @@ impl ShardPlan {
         if identity.mutations.is_on("torn_seal_not_repaired") {
             return Ok(None);
         }
-        let Some(summary) = walk::rebuild_summary(device, &identity.hasher, identity.geometry, footer)? else {
+        let Some(summary) = walk::rebuild_summary(device, &identity.hasher, identity.geometry, footer)?
+        else {
             return Ok(None);
         };
         let offset = identity.geometry.segment_offset(number) + u64::from(footer.summary_start);
@@ -255,7 +256,8 @@ impl ShardPlan {
 
     fn read_key(&self, device: &mut dyn BlockDevice, version: &Packed) -> Result<Option<Vec<u8>>> {
         let location = version.location();
-        let Some((_, segment)) = self.segments.iter().find(|(number, _)| *number == location.segment()) else {
+        let Some((_, segment)) = self.segments.iter().find(|(number, _)| *number == location.segment())
+        else {
             return Err(Error::new(ErrorKind::Corrupt, "a summary names a segment that was not dealt"));
         };
         let offset = location.offset();

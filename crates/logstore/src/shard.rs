@@ -119,8 +119,11 @@ impl LogShard {
             capacity_bytes: settings.cache_bytes(),
             ..RecordCacheSettings::default()
         })?;
-        let write_kind =
-            if identity.mutations.is_on("write_without_flush") { IoKind::Write } else { IoKind::WriteDurable };
+        let write_kind = if identity.mutations.is_on("write_without_flush") {
+            IoKind::Write
+        } else {
+            IoKind::WriteDurable
+        };
         let stream = |id: StreamId| {
             let settings = StreamSettings {
                 id,
@@ -200,7 +203,12 @@ impl LogShard {
         }
     }
 
-    pub(crate) fn step_inner(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
+    pub(crate) fn step_inner(
+        &mut self,
+        now: Now,
+        completions: &mut Vec<IoCompletion>,
+        events: &mut Vec<Event>,
+    ) {
         self.now = now;
         for completion in completions.drain(..) {
             self.completed(completion);

@@ -12,13 +12,13 @@
 
 use crate::format::group::{self, GroupHeader};
 use crate::format::record::{self, RecordHeader};
-use crate::format::segment::{SegmentFooter, SegmentHeader, SegmentState, Temperature};
+use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
 use crate::format::summary::{ENTRY_BYTES_MAX, SummaryBuilder, SummaryEntry};
 use crate::io::{IoTag, Requests, StreamId};
 use crate::location::{Location, UNIT_BYTES};
-use crate::segments::{Role, SegmentTable, SummaryPlace};
+use crate::seal::footer_block;
+use crate::segments::{Role, SegmentTable};
 use std::collections::VecDeque;
-use tierstone_base::checksum::checksum;
 use tierstone_base::{Position, Seq};
 use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer, IoKind};
 
@@ -162,9 +162,11 @@ impl Stream {
         let Some(segment) = &self.segment else { return false };
         let open = self.open.as_ref().map_or(BLOCK_BYTES + group::HEADER_BYTES, |open| open.used);
         let groups = bytes / self.settings.group_bytes_max as u64 + 2;
-        let padding = groups * (2 * BLOCK_BYTES + group::HEADER_BYTES + units_max.min(128) * UNIT_BYTES) as u64;
+        let padding =
+            groups * (2 * BLOCK_BYTES + group::HEADER_BYTES + units_max.min(128) * UNIT_BYTES) as u64;
         // The shortest record has two units.
-        let summary = segment.summary.bytes().len() as u64 + (bytes / (2 * UNIT_BYTES) as u64 + 1) * ENTRY_BYTES_MAX as u64;
+        let summary = segment.summary.bytes().len() as u64
+            + (bytes / (2 * UNIT_BYTES) as u64 + 1) * ENTRY_BYTES_MAX as u64;
         segment.end as u64 + open as u64 + bytes + padding + summary + 2 * BLOCK_BYTES as u64
             <= self.settings.geometry.segment_bytes
     }
@@ -533,7 +535,8 @@ impl Stream {
             return open.buffer.get(offset - open.start..open.used);
         }
         let closed = self.closed.iter().find(|closed| {
-            closed.segment == location.segment() && (closed.start..closed.start + closed.len).contains(&offset)
+            closed.segment == location.segment()
+                && (closed.start..closed.start + closed.len).contains(&offset)
         })?;
         closed.buffer.get(offset - closed.start..)
     }
@@ -558,45 +561,4 @@ impl Stream {
 
 fn segments_len(settings: &StreamSettings) -> usize {
     settings.geometry.segment_bytes as usize
-}
-
-/// Builds what seals a segment: the summary and, in the segment's last block, the footer. Returns the
-/// bytes, where they go, and the summary's place.
-pub fn footer_block(
-    settings: &StreamSettings,
-    generation: u64,
-    summary: &SummaryBuilder,
-    segment: u32,
-    groups: (u64, u64),
-    data_end: u32,
-) -> (IoBuffer, u64, SummaryPlace) {
-    let padded = summary.bytes().len().next_multiple_of(BLOCK_BYTES);
-    let start = settings.geometry.segment_bytes - (padded + BLOCK_BYTES) as u64;
-    let place = SummaryPlace {
-        start: start as u32,
-        len: summary.bytes().len() as u32,
-        records: summary.records(),
-        checksum: checksum(generation, summary.bytes()),
-    };
-    let mut buffer = IoBuffer::zeroed(padded + BLOCK_BYTES);
-    buffer[..summary.bytes().len()].copy_from_slice(summary.bytes());
-    let (min_seq, max_seq) = summary.seq_range();
-    SegmentFooter {
-        store: settings.store,
-        segment,
-        generation,
-        log_id: settings.log_id,
-        first_group: groups.0,
-        end_group: groups.1,
-        data_end,
-        summary_start: place.start,
-        summary_len: place.len,
-        records: place.records,
-        min_seq,
-        max_seq,
-        longest_units: summary.longest_units(),
-        summary_checksum: place.checksum,
-    }
-    .encode(&mut buffer[padded..]);
-    (buffer, start, place)
 }

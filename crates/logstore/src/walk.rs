@@ -6,11 +6,12 @@ use crate::format::record::{FLAG_BATCH_MORE, RecordHeader};
 use crate::format::segment::{SegmentFooter, SegmentHeader, SegmentState, Temperature};
 use crate::format::summary::{SummaryBuilder, SummaryEntry};
 use crate::format::superblock::Superblock;
+use crate::io::StreamId;
 use crate::location::UNIT_BYTES;
 use crate::open::{FoundSegment, OpenReport, OpenSettings, read_ranges, run_all};
+use crate::seal::footer_block;
 use crate::shard::segment_salt;
-use crate::stream::{StreamSettings, footer_block};
-use crate::io::StreamId;
+use crate::stream::StreamSettings;
 use std::collections::BTreeMap;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{KeyHasher, Position, Result, Seq};
@@ -20,7 +21,8 @@ use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoKind, IoRe
 #[derive(Debug)]
 struct WalkedGroup {
     header: GroupHeader,
-    /// Where it ends, padding included.
+    /// Where it begins in the segment, and where it ends, padding included.
+    start: usize,
     end: usize,
     entries: Vec<SummaryEntry>,
     /// For each entry, whether its batch goes on in the next record.
@@ -72,8 +74,11 @@ pub(crate) fn seal_open_segments(
             .map(|footer| footer.end_group)
             .max()
             .unwrap_or(0);
-        cut(settings, sealed_end, &mut segments, report);
-        drop_partial_batch(settings, &mut segments, report);
+        let (proven, end) = cut(settings, sealed_end, &mut segments, report);
+        drop_partial_batch(settings, end, &mut segments, report);
+        if !settings.mutations.is_on("seal_without_rewriting") {
+            rewrite(device, geometry, proven, &segments)?;
+        }
         seal(device, superblock, geometry, segments, found)?;
     }
     Ok(max_seq)
@@ -146,14 +151,21 @@ fn walk(
             })
             .collect();
         let more = records.iter().map(|(_, record)| record.flags & FLAG_BATCH_MORE != 0).collect();
+        let start = at;
         at += found.len.next_multiple_of(BLOCK_BYTES);
-        groups.push(WalkedGroup { header: found, end: at, entries, more });
+        groups.push(WalkedGroup { header: found, start, end: at, entries, more });
     }
     Ok(groups)
 }
 
-/// Keeps of each segment the groups before the first that is missing in the log.
-fn cut(settings: &OpenSettings, sealed_end: u64, segments: &mut [Walked], report: &mut OpenReport) {
+/// Keeps of each segment the groups before the first that is missing in the log. Returns up to which
+/// group the log itself says that it was durable, and where it ends.
+fn cut(
+    settings: &OpenSettings,
+    sealed_end: u64,
+    segments: &mut [Walked],
+    report: &mut OpenReport,
+) -> (u64, u64) {
     // Evidence of durability: a footer is written only after everything before it is durable, and
     // headers carry how far the log was durable when they were made.
     let mut end = sealed_end;
@@ -163,6 +175,7 @@ fn cut(settings: &OpenSettings, sealed_end: u64, segments: &mut [Walked], report
             end = end.max(group.header.durable_groups);
         }
     }
+    let proven = end;
     for segment in segments.iter() {
         for group in &segment.groups {
             if group.header.number == end {
@@ -171,22 +184,30 @@ fn cut(settings: &OpenSettings, sealed_end: u64, segments: &mut [Walked], report
         }
     }
     if settings.mutations.is_on("serve_past_gap") {
-        return;
+        return (proven, end);
     }
     for segment in segments {
         let before = segment.groups.len();
         segment.groups.retain(|group| group.header.number < end);
         report.fenced_groups += (before - segment.groups.len()) as u64;
     }
+    (proven, end)
 }
 
-/// Drops the records at the end of the log whose batch does not end before the log does.
-fn drop_partial_batch(settings: &OpenSettings, segments: &mut [Walked], report: &mut OpenReport) {
+/// Drops the records at the end of the log (at group `end`) whose batch does not end before the log
+/// does. Where a sealed segment follows, the batch ends in that one: segments are sealed in any order.
+fn drop_partial_batch(settings: &OpenSettings, end: u64, segments: &mut [Walked], report: &mut OpenReport) {
     if settings.mutations.is_on("keep_partial_batches") {
         return;
     }
+    let any_segment = settings.mutations.is_on("drop_batches_in_the_middle");
+    let mut next = end;
     for segment in segments.iter_mut().rev() {
         for group in segment.groups.iter_mut().rev() {
+            if group.header.number + 1 != next && !any_segment {
+                return;
+            }
+            next = group.header.number;
             while group.more.last() == Some(&true) {
                 group.more.pop();
                 group.entries.pop();

@@ -1,6 +1,8 @@
 //! Applying writes: find the old records, make room, append, repoint the index.
 
-use crate::format::record::{self, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_TOMBSTONE, RecordHeader};
+use crate::format::record::{
+    self, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_TOMBSTONE, RecordHeader,
+};
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::read_path::{Found, Search};
 use crate::shard::LogShard;
@@ -79,7 +81,11 @@ impl LogShard {
             if write.key.bytes.len() > record::KEY_BYTES_MAX {
                 return Err(Error::new(
                     ErrorKind::InvalidInput,
-                    format!("a key of {} bytes is longer than {}", write.key.bytes.len(), record::KEY_BYTES_MAX),
+                    format!(
+                        "a key of {} bytes is longer than {}",
+                        write.key.bytes.len(),
+                        record::KEY_BYTES_MAX
+                    ),
                 ));
             }
             if header.record_len() > longest {
@@ -135,7 +141,9 @@ impl LogShard {
         }
         Err(Error::new(
             ErrorKind::NoMemory,
-            format!("the index has used up its {limit} bytes of memory: new keys are refused; raise --memory or delete keys"),
+            format!(
+                "the index has used up its {limit} bytes of memory: new keys are refused; raise --memory or delete keys"
+            ),
         ))
     }
 
@@ -186,7 +194,13 @@ impl LogShard {
     }
 
     /// Repoints the index; true when the cache holds the new record in the old one's frame.
-    fn point_to(&mut self, write: &Write<'_>, search: Search, location: Location, header: &RecordHeader) -> bool {
+    fn point_to(
+        &mut self,
+        write: &Write<'_>,
+        search: Search,
+        location: Location,
+        header: &RecordHeader,
+    ) -> bool {
         let key = &write.key;
         if let Some(old) = self.old_place(search.found) {
             self.segments.kill(old, search.header.units(), false);
@@ -229,7 +243,9 @@ impl LogShard {
         let key = &write.key;
         let on_device = Target::Device(location).pack();
         let current = |keyspaces: &crate::keyspaces::Keyspaces| {
-            keyspaces.get(key.keyspace).is_some_and(|keyspace| keyspace.index.contains(key.position, on_device))
+            keyspaces
+                .get(key.keyspace)
+                .is_some_and(|keyspace| keyspace.index.contains(key.position, on_device))
         };
         let Some(bytes) = self.hot.unsubmitted(location).and_then(|bytes| bytes.get(..len)) else { return };
         // A later write of the same batch may have replaced it.

@@ -191,7 +191,7 @@ fn waits_keep_their_word<M: ConformanceMedium>(medium: &mut M) {
     while device.in_flight() > 0 {
         device.complete(Wait::Poll, &mut completions);
         polls += 1;
-        std::thread::yield_now();
+        std::hint::spin_loop();
     }
     assert_eq!(completions.len(), 8, "after {polls} polls");
 }

@@ -265,8 +265,8 @@ fn a_segment_in_two_directories_is_refused() {
     assert_eq!(refused(&settings).0, ErrorKind::Corrupt);
 }
 
-/// The states that a crash can leave while a store is made over two directories: each is the
-/// complete store less what comes later.
+/// The states that a crash can leave while a store is made over two directories (crash mark
+/// `members_half_marked`): each is the complete store less what comes later.
 #[test]
 fn a_store_whose_creation_was_cut_off_opens() {
     let copy = |from: PathBuf, to: PathBuf, names: &[&str]| {

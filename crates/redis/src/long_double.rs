@@ -234,7 +234,7 @@ impl LongDouble {
             return None;
         }
         let power = exponent.saturating_sub(behind_point.unwrap_or(0));
-        Some(from_decimal(is_negative, natural, power))
+        from_decimal(is_negative, natural, power)
     }
 
     /// The sum, rounded to the format; `None` when it is not a number (`inf - inf`).
@@ -340,10 +340,10 @@ fn parse_hexadecimal(is_negative: bool, text: &[u8]) -> Option<LongDouble> {
     if count == 0 {
         return None;
     }
-    if natural.bits() as i32 + power < -EXPONENT_MAX - 64 {
-        return Some(LongDouble::Finite { is_negative, mantissa: 0, exponent: 0 });
+    if !natural.is_zero() && natural.bits() as i32 + power < -EXPONENT_MAX - 64 {
+        return None;
     }
-    Some(round(is_negative, natural, power, false))
+    Some(round(is_negative, natural, power.max(-EXPONENT_MAX * 2), false)).filter(|value| value.is_finite())
 }
 
 /// The exponent of a text, bounded far beyond what the format can hold.
@@ -360,22 +360,20 @@ fn parse_exponent(text: &[u8]) -> Option<i32> {
     Some(sign * value)
 }
 
-fn from_decimal(is_negative: bool, mut natural: Natural, power: i32) -> LongDouble {
+/// `None` for what is beyond the format at either end, as in Redis.
+fn from_decimal(is_negative: bool, mut natural: Natural, power: i32) -> Option<LongDouble> {
     natural.trim();
     if natural.is_zero() {
-        return LongDouble::Finite { is_negative, mantissa: 0, exponent: 0 };
+        return Some(LongDouble::Finite { is_negative, mantissa: 0, exponent: 0 });
     }
     // Decimal digits before the point, within one: enough to know what cannot be held.
     let magnitude = i64::from(natural.bits()) * 30_103 / 100_000 + i64::from(power);
-    if magnitude > 4_940 {
-        return LongDouble::Infinite { is_negative };
-    }
-    if magnitude < -5_000 {
-        return LongDouble::Finite { is_negative, mantissa: 0, exponent: 0 };
+    if !(-4_960..=4_940).contains(&magnitude) {
+        return None;
     }
     if power >= 0 {
         natural.times_power_of_ten(power.unsigned_abs());
-        return round(is_negative, natural, 0, false);
+        return Some(round(is_negative, natural, 0, false)).filter(|value| value.is_finite());
     }
     let mut divisor = Natural::from_u64(1);
     divisor.times_power_of_ten(power.unsigned_abs());
@@ -388,7 +386,7 @@ fn from_decimal(is_negative: bool, mut natural: Natural, power: i32) -> LongDoub
         natural.shifted_left(shift.unsigned_abs())
     };
     let (quotient, has_rest) = scaled.quotient(&divisor);
-    round(is_negative, quotient, -shift, has_rest || is_cut)
+    Some(round(is_negative, quotient, -shift, has_rest || is_cut)).filter(|value| value.is_finite())
 }
 
 /// Rounds `natural × 2^exponent` (plus a little, when `has_rest`) to 64 bits, half to even.

@@ -222,13 +222,12 @@ impl<E: Engine> Shard<E> {
         }
         let old = std::mem::replace(&mut self.map, map.clone());
         for (database, keyspace) in old.keyspaces().iter().enumerate() {
-            if map.keyspace(database as u32) == Some(*keyspace) {
-                continue;
-            }
-            let is_dropped = !map.keyspaces().contains(keyspace);
-            // After a swap a missing key may stand for one that exists: those watchers are marked too.
-            self.watches.touch_keyspace(*keyspace, is_dropped);
-            if is_dropped {
+            let Some(new) = map.keyspace(database as u32).filter(|new| new != keyspace) else { continue };
+            if map.keyspaces().contains(keyspace) {
+                // After a swap a missing key may stand for one that exists.
+                self.watches.touch_keyspace(*keyspace);
+            } else {
+                self.watches.replace_keyspace(*keyspace, new);
                 self.engine.drop_keyspace(*keyspace);
             }
         }

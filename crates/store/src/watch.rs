@@ -91,12 +91,27 @@ impl WatchTable {
         }
     }
 
-    /// Marks the watchers of keys of `keyspace`; of those only that existed, when `only_existing`.
-    pub fn touch_keyspace(&mut self, keyspace: KeyspaceId, only_existing: bool) {
+    /// Marks the watchers of all keys of `keyspace`.
+    pub fn touch_keyspace(&mut self, keyspace: KeyspaceId) {
         for state in self.watchers.values_mut() {
-            let hit = |key: &WatchedKey| key.keyspace == keyspace && (key.existed || !only_existing);
-            state.is_dirty |= state.keys.iter().any(hit);
+            state.is_dirty |= state.keys.iter().any(|key| key.keyspace == keyspace);
         }
+    }
+
+    /// A database was emptied by giving it another keyspace: marks the watchers of keys that existed;
+    /// keys that did not exist are watched on in `new`, where the database's next writes will be.
+    pub fn replace_keyspace(&mut self, old: KeyspaceId, new: KeyspaceId) {
+        for (watcher, state) in &mut self.watchers {
+            for key in state.keys.iter_mut().filter(|key| key.keyspace == old) {
+                state.is_dirty |= key.existed;
+                if let Some(watchers) = self.positions.get_mut(&(old, key.position)) {
+                    watchers.retain(|other| other != watcher);
+                }
+                key.keyspace = new;
+                self.positions.entry((new, key.position)).or_default().push(*watcher);
+            }
+        }
+        self.positions.retain(|_, watchers| !watchers.is_empty());
     }
 
     /// Whether something that `watcher` watches was changed, or has expired by `now`.

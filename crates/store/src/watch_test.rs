@@ -42,12 +42,27 @@ fn expiry_after_the_watch_began_counts_as_a_change() {
 }
 
 #[test]
-fn a_flush_marks_watchers_of_keys_that_existed() {
+fn a_flush_marks_watchers_of_keys_that_existed_and_the_others_watch_on() {
     let mut table = WatchTable::default();
     table.watch(1, key(7, 0, true));
     table.watch(2, key(8, 0, false));
-    table.touch_keyspace(SPACE, true);
+    table.replace_keyspace(SPACE, KeyspaceId(5));
     assert!(table.is_dirty(1, at(0)) && !table.is_dirty(2, at(0)));
-    table.touch_keyspace(SPACE, false);
+    table.touch(SPACE, Position(8));
+    assert!(!table.is_dirty(2, at(0)), "nothing is written to a dropped keyspace any more");
+    table.touch(KeyspaceId(5), Position(8));
     assert!(table.is_dirty(2, at(0)));
+    table.unwatch(1);
+    table.unwatch(2);
+    assert!(table.is_empty() && table.positions.is_empty());
+}
+
+#[test]
+fn a_swap_marks_all_watchers_of_the_keyspace() {
+    let mut table = WatchTable::default();
+    table.watch(1, key(8, 0, false));
+    table.touch_keyspace(KeyspaceId(9));
+    assert!(!table.is_dirty(1, at(0)));
+    table.touch_keyspace(SPACE);
+    assert!(table.is_dirty(1, at(0)));
 }

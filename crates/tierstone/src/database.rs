@@ -9,6 +9,8 @@
 //! the superblock; its write commits a change ([`Database::change_map`]).
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Result, SeededRandom};
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
@@ -29,7 +31,8 @@ pub struct DatabaseOptions {
     /// Memory for indexes and record caches of all shards, in bytes. Default 256 MiB.
     pub memory_bytes: u64,
     /// The most that segment files may take, in bytes; rounded down to whole segments. Default: what
-    /// the disks have free, at most 512 GiB.
+    /// the store takes already and what its disks have free, less 5 % of that, at most 16,384 segments
+    /// (512 GiB); worked out anew at each opening.
     pub capacity_bytes: Option<u64>,
     /// Size of a segment in bytes, for a new store: 128 KiB to 32 MiB. Default 32 MiB.
     pub segment_bytes: u64,
@@ -48,6 +51,13 @@ pub struct DatabaseOptions {
     /// Everything else about a shard; its memory is set from `memory_bytes`.
     #[serde(skip)]
     pub shard: ShardSettings,
+}
+
+impl DatabaseOptions {
+    /// The defaults, in one directory.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        DatabaseOptions { directories: vec![directory.into()], ..Self::default() }
+    }
 }
 
 impl Default for DatabaseOptions {
@@ -103,7 +113,7 @@ impl Database {
     /// `Incompatible`: see [`tierstone_logstore::open`].
     pub fn open(options: &DatabaseOptions) -> Result<Database> {
         check(options)?;
-        let files = FileStore::open(&file_settings(options))?;
+        let files = open_files(options)?;
         // Write and flush works everywhere; the shards' own handles use what the superblock says.
         let mut device = files.device(DurableMethod::WriteThenFlush)?;
         let facts = new_facts(options, &files)?;
@@ -227,17 +237,60 @@ fn check(options: &DatabaseOptions) -> Result<()> {
     Ok(())
 }
 
-fn file_settings(options: &DatabaseOptions) -> FileStoreSettings {
-    let limit = options.capacity_bytes.map_or(u64::MAX, |bytes| bytes / options.segment_bytes);
-    FileStoreSettings {
+/// Opens the files twice at most: how many segments there may be depends on what is there.
+fn open_files(options: &DatabaseOptions) -> Result<FileStore> {
+    let widest = FileStoreSettings {
         segment_bytes: options.segment_bytes,
-        segment_limit: limit.clamp(u64::from(segments_min(options)), u64::from(SEGMENT_COUNT_MAX)) as u32,
+        segment_limit: SEGMENT_COUNT_MAX,
         meta_bytes: META_BYTES,
         backend: options.backend,
         direct_io: options.direct_io,
         create: options.create,
         ..FileStoreSettings::new(options.directories.clone())
+    };
+    let files = FileStore::open(&widest)?;
+    let segment_limit = segment_limit(options, &files)?;
+    if segment_limit == SEGMENT_COUNT_MAX {
+        return Ok(files);
     }
+    drop(files);
+    FileStore::open(&FileStoreSettings { segment_limit, ..widest })
+}
+
+/// How many segments the store may have.
+fn segment_limit(options: &DatabaseOptions, files: &FileStore) -> Result<u32> {
+    let segment_bytes = files.geometry().segment_bytes;
+    let existing = files.existing_segments();
+    let needed = existing.last().map_or(0, |highest| u64::from(*highest) + 1);
+    let wanted = match options.capacity_bytes {
+        Some(bytes) => bytes / segment_bytes,
+        None => {
+            let free = disks_free_bytes(files)?;
+            // A full disk hurts others than the store.
+            needed.max(existing.len() as u64 + (free - free / 20) / segment_bytes)
+        }
+    };
+    let limit = wanted.clamp(u64::from(segments_min(options)), u64::from(SEGMENT_COUNT_MAX));
+    if limit < needed {
+        let message = format!(
+            "a capacity of {limit} segments of {segment_bytes} bytes is too small: the store has segments up to \
+             number {}, which need {} bytes",
+            needed - 1,
+            needed * segment_bytes
+        );
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    Ok(limit as u32)
+}
+
+/// What the store's disks have free, in bytes; directories on one disk count once.
+fn disks_free_bytes(files: &FileStore) -> Result<u64> {
+    let mut of_disk: BTreeMap<u64, u64> = BTreeMap::new();
+    for member in files.properties().members {
+        let disk = std::fs::metadata(&member.directory).map_err(Error::from)?.dev();
+        of_disk.insert(disk, member.free_bytes);
+    }
+    Ok(of_disk.values().fold(0, |sum, free| sum.saturating_add(*free)))
 }
 
 /// Below this many segments a shard could not clean.

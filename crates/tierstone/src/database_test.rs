@@ -87,3 +87,45 @@ fn a_flushed_database_stays_empty_after_reopening() {
     assert_eq!(shard.get(new, b"key").unwrap(), None);
     std::fs::remove_dir_all(&directory).unwrap();
 }
+
+#[test]
+fn without_a_capacity_the_limit_follows_the_disk() {
+    let directory = scratch("limit");
+    let other = scratch("limit-2");
+    let open = DatabaseOptions {
+        capacity_bytes: None,
+        segment_bytes: 32 << 20,
+        directories: vec![directory.clone(), other.clone()],
+        ..options(&directory)
+    };
+    let limit = |options: &DatabaseOptions| Database::open(options).unwrap().files().geometry().segment_limit;
+    let free = rustix::fs::statvfs(&directory).unwrap();
+    let free_segments = free.f_bavail * free.f_frsize / (32 << 20);
+    let found = u64::from(limit(&open));
+    // Both directories lie on one disk, and others use it at the same time: half and whole bound it.
+    assert!(found <= free_segments.min(16_384).max(7), "{found} of {free_segments}");
+    assert!(found >= (free_segments / 2).min(16_384), "{found} of {free_segments}");
+    std::fs::remove_dir_all(&directory).unwrap();
+    std::fs::remove_dir_all(&other).unwrap();
+}
+
+#[test]
+fn a_capacity_below_the_segments_that_exist_is_refused_with_the_bytes_needed() {
+    let directory = scratch("capacity");
+    let small = DatabaseOptions { segment_bytes: 128 << 10, capacity_bytes: Some(32 << 17), ..options(&directory) };
+    let mut database = Database::open(&small).unwrap();
+    let keyspace = database.facts().map.keyspace(0).unwrap();
+    let mut shard = first_shard(&mut database);
+    for number in 0..100u32 {
+        shard.put(keyspace, &number.to_be_bytes(), &[7; 20_000]).unwrap();
+    }
+    shard.sync().unwrap();
+    drop((shard, database));
+    let error = Database::open(&DatabaseOptions { capacity_bytes: Some(8 << 17), ..small.clone() }).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.message().contains("which need"), "{error}");
+    // The segment size of the store counts, not that of the options.
+    let wider = DatabaseOptions { segment_bytes: 1 << 20, ..small };
+    assert_eq!(Database::open(&wider).unwrap().files().geometry().segment_limit, 32);
+    std::fs::remove_dir_all(&directory).unwrap();
+}

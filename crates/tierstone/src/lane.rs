@@ -118,10 +118,15 @@ impl<D: BlockDevice> Lane<D> {
         self.submit();
     }
 
-    /// Looks after the device without waiting, now and then.
+    /// Looks after device and engine without waiting, now and then, if they want it.
     pub fn attend(&mut self) {
         self.unattended += 1;
-        if self.unattended >= ATTEND_EVERY {
+        if self.unattended < ATTEND_EVERY {
+            return;
+        }
+        self.unattended = 0;
+        let now_us = self.tick().monotonic_us;
+        if self.device.in_flight() > 0 || self.engine.next_step_at_us().is_some_and(|at| at <= now_us) {
             self.turn(Wait::Poll);
         }
     }

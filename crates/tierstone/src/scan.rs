@@ -33,7 +33,9 @@ impl Cursor {
     /// Where a walk goes on after a page of `shard`.
     pub(crate) fn after(self, shard: u16, shards: u16, next: Option<Position>) -> Option<Cursor> {
         let following = (shard + 1 < shards).then(|| Position::first_of_shard(shard + 1, shards));
-        next.or(following).map(Cursor)
+        // An index rounds up, beyond what its shard owns at times: the next shard's keys there are not
+        // in it.
+        next.filter(|next| next.shard(shards) == shard).or(following).map(Cursor)
     }
 }
 

@@ -4,7 +4,9 @@
 use super::geometry;
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{ErrorKind, KeyHasher, KeyspaceId, Now, SeededRandom, Seq};
-use tierstone_crash::{Choices, DurableOrder, ExploreSettings, Mutations, Oracle, Report, Violation, explore};
+use tierstone_crash::{
+    Choices, DurableOrder, ExploreSettings, Mutations, Oracle, Report, Violation, explore,
+};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::{LogShard, OpenSettings, ShardSettings, open};
@@ -32,7 +34,9 @@ impl std::fmt::Debug for Stamp {
 impl Stamp {
     fn bytes(self) -> Vec<u8> {
         let mut bytes = self.write.to_le_bytes().to_vec();
-        bytes.extend((0..self.len).map(|at| (self.write as u8).wrapping_mul(37) ^ (at as u8) ^ (at >> 8) as u8));
+        bytes.extend(
+            (0..self.len).map(|at| (self.write as u8).wrapping_mul(37) ^ (at as u8) ^ (at >> 8) as u8),
+        );
         bytes.truncate((self.len as usize).max(4));
         bytes
     }
@@ -40,7 +44,9 @@ impl Stamp {
     fn read(bytes: &[u8]) -> Result<Stamp, Violation> {
         let write = bytes.first_chunk().map(|first| u32::from_le_bytes(*first));
         let stamp = Stamp { write: write.unwrap_or(0), len: bytes.len() as u32 };
-        Violation::unless(stamp.bytes() == bytes, || format!("a value of {} bytes is not whole", bytes.len()))?;
+        Violation::unless(stamp.bytes() == bytes, || {
+            format!("a value of {} bytes is not whole", bytes.len())
+        })?;
         Ok(stamp)
     }
 }
@@ -133,7 +139,8 @@ impl Plan {
                 let mut world = World::open(self, medium, device, &mut history)?;
                 world.check()?;
                 work(&mut world, life, choices)?;
-                let killed = self.kill_percent > 0 && choices.rarely(100 / self.kill_percent, "process killed");
+                let killed =
+                    self.kill_percent > 0 && choices.rarely(100 / self.kill_percent, "process killed");
                 if !killed || medium.power_is_off() {
                     return Ok(());
                 }
@@ -233,7 +240,9 @@ impl<'a> World<'a> {
                     return Err(Violation::new(format!("the scan gives a key that nobody wrote: {text}")));
                 };
                 let shard = usize::from(self.hasher.position(&entry.key).shard(shard_count));
-                Violation::unless(shard == number, || format!("key {key} of shard {shard} is in shard {number}"))?;
+                Violation::unless(shard == number, || {
+                    format!("key {key} of shard {shard} is in shard {number}")
+                })?;
                 keys.insert(key);
             }
         }
@@ -304,7 +313,9 @@ impl<'a> World<'a> {
         for expiry_ms in [0, self.history.now.wall_ms + in_ms] {
             self.history.writes += 1;
             let stamp = Stamp { write: self.history.writes, len };
-            let Some(seq) = self.write_stamps(shard, &[(key, Some(stamp))], expiry_ms)? else { return Ok(()) };
+            let Some(seq) = self.write_stamps(shard, &[(key, Some(stamp))], expiry_ms)? else {
+                return Ok(());
+            };
             if expiry_ms > 0 {
                 self.history.expiring.insert(key, (expiry_ms, false));
                 self.pending.push(Pending { shard, seq, what: PendingWhat::Expiring(key) });
@@ -387,8 +398,11 @@ impl<'a> World<'a> {
             }
             false
         });
-        history.now.monotonic_us =
-            self.shards.iter().map(|harness| harness.now.monotonic_us).fold(history.now.monotonic_us, u64::max);
+        history.now.monotonic_us = self
+            .shards
+            .iter()
+            .map(|harness| harness.now.monotonic_us)
+            .fold(history.now.monotonic_us, u64::max);
     }
 
     /// The store still works: it takes a write, makes it durable and gives it back.
@@ -397,7 +411,9 @@ impl<'a> World<'a> {
             self.sync()?;
             let expected = self.history.oracle.latest().get(&77).copied();
             let found = self.get(77)?;
-            Violation::unless(found == expected, || format!("read {found:?} where {expected:?} was written"))?;
+            Violation::unless(found == expected, || {
+                format!("read {found:?} where {expected:?} was written")
+            })?;
         }
         Ok(())
     }

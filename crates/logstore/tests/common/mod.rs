@@ -56,7 +56,10 @@ pub fn mutated(name: &'static str) -> OpenSettings {
     OpenSettings { mutations: Mutations::one(name), ..small_settings() }
 }
 
-pub fn open_on(mut device: SimDevice, settings: &OpenSettings) -> tierstone_base::Result<(Store, OpenReport)> {
+pub fn open_on(
+    mut device: SimDevice,
+    settings: &OpenSettings,
+) -> tierstone_base::Result<(Store, OpenReport)> {
     let mut opened = tierstone_logstore::open(&mut device, settings)?;
     let plan = opened.plans.pop().expect("one shard");
     let (shard, _) = plan.build(&mut device)?;

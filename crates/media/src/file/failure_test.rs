@@ -1,41 +1,13 @@
 //! What back-ends do when the operating system refuses: special files stand in for broken ones.
 
+use super::fixture::{Fixture, backends, fixture};
 use super::*;
 use crate::{BLOCK_BYTES, DeviceError, DeviceErrorKind, IoBuffer, IoKind};
 use std::fs::{File, OpenOptions};
-use std::path::PathBuf;
-
-struct Fixture {
-    path: PathBuf,
-    store: FileStore,
-}
-
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
-}
-
-fn fixture(name: &str, backend: FileBackend) -> Fixture {
-    let path =
-        std::env::temp_dir().join(format!("tierstone-failure-{name}-{backend:?}-{}", std::process::id()));
-    let settings = FileStoreSettings {
-        segment_bytes: 64 << 10,
-        segment_limit: 8,
-        backend,
-        ..FileStoreSettings::new(vec![path.clone()])
-    };
-    let store = FileStore::open(&settings).expect("a new store opens");
-    Fixture { path, store }
-}
 
 /// Runs `test` on both back-ends and both ways of making a write durable.
 fn on_both(name: &str, test: impl Fn(&Fixture, &mut FileDevice, DurableMethod)) {
-    for backend in [FileBackend::Threads, FileBackend::IoUring] {
-        if let (FileBackend::IoUring, Some(reason)) = (backend, uring_refusal()) {
-            println!("SKIPPED on io_uring: the kernel refuses it: {reason}");
-            continue;
-        }
+    for backend in backends() {
         for method in [DurableMethod::DurableWrite, DurableMethod::WriteThenFlush] {
             let fixture = fixture(&format!("{name}-{method:?}"), backend);
             let mut device = fixture.store.device(method).expect("a handle is made");

@@ -56,7 +56,8 @@ impl FileDevice {
     /// event loop that waits on sockets too. [`BlockDevice::complete`] resets it. Requests that
     /// finish inside [`BlockDevice::submit`] (wrong ones, reads of absent segments) do not wake:
     /// poll once after each submission. The first call makes the descriptor; from then on a
-    /// completion costs one more system call at most. `None` when the kernel refuses to make one.
+    /// completion costs one more system call at most. It is valid as long as the device. `None` when
+    /// the kernel refuses to make one.
     pub fn wake_descriptor(&self) -> Option<RawFd> {
         match self {
             FileDevice::Uring(device) => device.wake_descriptor(),
@@ -111,3 +112,7 @@ impl BlockDevice for FileDevice {
 
 #[cfg(test)]
 mod failure_test;
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod wake_test;

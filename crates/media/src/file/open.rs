@@ -213,7 +213,7 @@ fn complete(marker: Marker, directories: &[PathBuf]) -> Result<Marker> {
         return Ok(marker);
     }
     marker.write(&directories[0])?;
-    // crash here: the new directories are empty or marked, both are taken at the next open.
+    // crash here [members_half_marked]: the new directories are empty or marked; the next open takes both.
     for index in marker.ready.max(1)..marker.members {
         Marker { index, ready: marker.members, ..marker }.write(&directories[usize::from(index)])?;
     }

@@ -560,3 +560,7 @@ impl Drop for UringFiles {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "uring_test.rs"]
+mod uring_test;

@@ -83,7 +83,9 @@ const COLUMNS: &[Column] = &[
     ("connections", "gauge", "Connections now.", |s| s.connections),
     ("connections_total", "counter", "Connections accepted.", |s| s.connections_total),
     ("commands_total", "counter", "Requests carried out.", |s| s.commands),
-    ("commands_suspended_total", "counter", "Requests that had to wait for device, lock or shard.", |s| s.suspended),
+    ("commands_suspended_total", "counter", "Requests that had to wait for device, lock or shard.", |s| {
+        s.suspended
+    }),
     ("key_hits_total", "counter", "Keys found by reads.", |s| s.hits),
     ("key_misses_total", "counter", "Keys not found by reads.", |s| s.misses),
     ("undurable_writes", "gauge", "Writes applied and not durable yet.", |s| s.undurable),
@@ -94,10 +96,16 @@ const COLUMNS: &[Column] = &[
     ("device_reads_total", "counter", "Device reads.", |s| s.engine.device.reads),
     ("device_writes_total", "counter", "Device writes.", |s| s.engine.device.writes),
     ("device_read_bytes_total", "counter", "Bytes read from the device.", |s| s.engine.device.bytes_read),
-    ("device_written_bytes_total", "counter", "Bytes written to the device.", |s| s.engine.device.bytes_written),
-    ("user_written_bytes_total", "counter", "Bytes of keys and values accepted.", |s| s.engine.user_bytes_written),
+    ("device_written_bytes_total", "counter", "Bytes written to the device.", |s| {
+        s.engine.device.bytes_written
+    }),
+    ("user_written_bytes_total", "counter", "Bytes of keys and values accepted.", |s| {
+        s.engine.user_bytes_written
+    }),
     ("cleaned_bytes_total", "counter", "Bytes that cleaning moved.", |s| s.engine.cleaned_bytes_written),
-    ("padding_bytes_total", "counter", "Bytes of padding and group headers.", |s| s.engine.padding_bytes_written),
+    ("padding_bytes_total", "counter", "Bytes of padding and group headers.", |s| {
+        s.engine.padding_bytes_written
+    }),
     ("summary_bytes_total", "counter", "Bytes of headers and summaries.", |s| s.engine.summary_bytes_written),
     ("space_used_bytes", "gauge", "Bytes of segments in use.", |s| s.engine.space_used_bytes),
     ("space_live_bytes", "gauge", "Bytes of live records.", |s| s.engine.space_live_bytes),
@@ -136,7 +144,8 @@ impl MetricsBoard {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "# HELP tierstone_{name} {help}\n# TYPE tierstone_{name} {kind}");
             for snapshot in self.newest.values() {
-                let _ = writeln!(text, "tierstone_{name}{{shard=\"{}\"}} {}", snapshot.shard, value(snapshot));
+                let _ =
+                    writeln!(text, "tierstone_{name}{{shard=\"{}\"}} {}", snapshot.shard, value(snapshot));
             }
         }
         text

@@ -16,8 +16,8 @@ use crate::wake::Waker;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone::{Database, DatabaseOptions};
 use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
 use tierstone_engine::Durability;
@@ -129,19 +129,11 @@ impl Node {
         let (node_sender, messages) = unbounded();
         let (snapshot_sender, snapshots) = bounded(4 * count);
         let listeners = Listener::bind(&settings.listen, count, &settings.transport)?;
-        let addresses: Vec<SocketAddr> =
-            listeners.first().map(|list| list.iter().filter_map(Listener::local_address).collect()).unwrap_or_default();
-        let http = match settings.http.is_empty() {
-            true => None,
-            false => {
-                let board = Mutex::new(MetricsBoard::new(snapshots, Arc::clone(&ready)));
-                let provider = move |page| match board.lock() {
-                    Ok(mut board) => board.answer(page),
-                    Err(_) => http::Answer::Unavailable("the metrics thread has failed\n".into()),
-                };
-                Some(http::serve(&settings.http, Box::new(provider))?)
-            }
-        };
+        let addresses: Vec<SocketAddr> = listeners
+            .first()
+            .map(|list| list.iter().filter_map(Listener::local_address).collect())
+            .unwrap_or_default();
+        let http = start_http(settings, snapshots, &ready)?;
         let mut starts = Vec::new();
         let mut shards = Vec::new();
         for (plan, listeners) in plans.into_iter().zip(listeners) {
@@ -170,14 +162,8 @@ impl Node {
         };
         let (drivers, reports) = start_shards(&common, starts)?;
         ready.store(true, Ordering::Release);
-        let report = StartReport {
-            open: database.report().clone(),
-            shards: reports,
-            duration_us: clock.now().monotonic_us - started.monotonic_us,
-            guarantee: database.files().guarantee(),
-            durable_method: format!("{:?}", database.facts().durable_method),
-            driver: drivers.first().map(|driver| format!("{:?}", driver.kind())).unwrap_or_default(),
-        };
+        let duration_us = clock.now().monotonic_us - started.monotonic_us;
+        let report = start_report(&database, &drivers, reports, duration_us);
         Ok(Node {
             database,
             drivers,
@@ -296,6 +282,38 @@ impl Node {
     }
 }
 
+fn start_http(
+    settings: &NodeSettings,
+    snapshots: Receiver<super::metrics::ShardSnapshot>,
+    ready: &Arc<AtomicBool>,
+) -> Result<Option<HttpServer>> {
+    if settings.http.is_empty() {
+        return Ok(None);
+    }
+    let board = Mutex::new(MetricsBoard::new(snapshots, Arc::clone(ready)));
+    let provider = move |page| match board.lock() {
+        Ok(mut board) => board.answer(page),
+        Err(_) => http::Answer::Unavailable("the metrics thread has failed\n".into()),
+    };
+    http::serve(&settings.http, Box::new(provider)).map(Some)
+}
+
+fn start_report(
+    database: &Database,
+    drivers: &[DriverHandle],
+    shards: Vec<BuildReport>,
+    duration_us: u64,
+) -> StartReport {
+    StartReport {
+        open: database.report().clone(),
+        shards,
+        duration_us,
+        guarantee: database.files().guarantee(),
+        durable_method: format!("{:?}", database.facts().durable_method),
+        driver: drivers.first().map(|driver| format!("{:?}", driver.kind())).unwrap_or_default(),
+    }
+}
+
 /// What all shards' threads are started with.
 struct Common<'a> {
     settings: &'a NodeSettings,
@@ -315,10 +333,8 @@ fn start_shards(
     starts: Vec<ShardStart>,
 ) -> Result<(Vec<DriverHandle>, Vec<BuildReport>)> {
     let results: Vec<Result<(DriverHandle, BuildReport)>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = starts
-            .into_iter()
-            .map(|start| scope.spawn(move || start_shard(common, start)))
-            .collect();
+        let threads: Vec<_> =
+            starts.into_iter().map(|start| scope.spawn(move || start_shard(common, start))).collect();
         threads
             .into_iter()
             .map(|thread| match thread.join() {

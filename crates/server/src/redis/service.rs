@@ -63,6 +63,8 @@ pub struct RedisService<E> {
     incoming: Vec<ToShard>,
     outgoing: Vec<Vec<ToShard>>,
     snapshot_due_us: u64,
+    /// Requests carried out when the numbers were told last.
+    told_commands: u64,
     told_failure: bool,
     stopping: bool,
     shut: bool,
@@ -99,6 +101,7 @@ impl<E: Engine> RedisService<E> {
             incoming: Vec::new(),
             outgoing,
             snapshot_due_us: 0,
+            told_commands: u64::MAX,
             told_failure: false,
             stopping: false,
             shut: false,
@@ -226,6 +229,7 @@ impl<E: Engine> RedisService<E> {
     fn tell_numbers(&mut self, now: Now, connections: &Connections<RedisConnection>) {
         if now.monotonic_us >= self.snapshot_due_us {
             self.snapshot_due_us = now.monotonic_us + SNAPSHOT_INTERVAL_US;
+            self.told_commands = self.executor.counters().commands;
             let snapshot = ShardSnapshot::of(self.shard, &self.executor, connections);
             // A full channel holds numbers that nobody has read yet.
             let _ = self.snapshots.try_send(snapshot);
@@ -260,7 +264,7 @@ impl<E: Engine> Service for RedisService<E> {
         self.executor.connect(now, name, info);
         self.names.insert(name, id);
         let authenticated = self.executor.is_authenticated(name);
-        let mut parser = RequestParser::new(self.limits.clone());
+        let mut parser = RequestParser::new(self.limits);
         parser.set_authenticated(authenticated);
         Ok(RedisConnection { name, parser, arguments: Arguments::new(), authenticated, slots: Vec::new() })
     }
@@ -299,7 +303,8 @@ impl<E: Engine> Service for RedisService<E> {
                     return Received { consumed, want: Want::More { missing: needed_hint } };
                 }
                 Err(error) => {
-                    output.push_with(0, |bytes| ReplyWriter::new(bytes, Version::Resp2).protocol_error(&error));
+                    output
+                        .push_with(0, |bytes| ReplyWriter::new(bytes, Version::Resp2).protocol_error(&error));
                     return Received { consumed, want: Want::Close };
                 }
             }
@@ -340,7 +345,9 @@ impl<E: Engine> Service for RedisService<E> {
         if self.stopping && !self.shut {
             return Some(0);
         }
-        self.executor.next_step_at_us()
+        let untold = self.told_commands != self.executor.counters().commands;
+        let tell = untold.then_some(self.snapshot_due_us);
+        [self.executor.next_step_at_us(), tell].into_iter().flatten().min()
     }
 
     fn stop(&mut self, _now: Now, _connections: &mut Connections<RedisConnection>) {

@@ -2,7 +2,9 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+use std::thread::Thread;
 use tierstone_base::{Error, ErrorKind, Result};
 
 /// The sending end of an answer.
@@ -46,9 +48,30 @@ impl<T> Answer<T> {
     pub fn wait(self) -> Result<T> {
         match self.state {
             State::Sent(receiver) => receiver.recv().unwrap_or_else(|_| Err(closed())),
-            State::Awaited(receiver) => receiver.recv().unwrap_or_else(|_| Err(closed())),
+            State::Awaited(receiver) => park_until(receiver),
             State::Refused(error) => Err(error),
             State::Given => Err(given()),
+        }
+    }
+}
+
+/// Ends the parking of a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Blocks for an answer that was polled as a future before.
+fn park_until<T>(mut receiver: oneshot::AsyncReceiver<Result<T>>) -> Result<T> {
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match Pin::new(&mut receiver).poll(&mut context) {
+            Poll::Ready(answer) => return answer.unwrap_or_else(|_| Err(closed())),
+            Poll::Pending => std::thread::park(),
         }
     }
 }

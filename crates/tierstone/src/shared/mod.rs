@@ -286,8 +286,8 @@ impl SharedStore {
     /// `Busy`.
     ///
     /// # Errors
-    /// `Busy`: it was closed before. Otherwise when the device fails or has no space for what is left;
-    /// the store is then closed like one that was dropped.
+    /// `Busy`: it was closed before. `NoSpace`: the device has no room for what is left; writes are
+    /// refused from now on, and this call may be tried again. `DeviceFailed`: the device has failed.
     pub fn close(&self) -> Result<()> {
         let running = self.inner.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Running { threads, database }) = running else { return Err(closed()) };

@@ -8,7 +8,7 @@
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
-use std::os::fd::RawFd;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -56,7 +56,8 @@ impl Sleeper {
     }
 
     /// Wakes for completions too: `descriptor` becomes readable with each.
-    pub fn watch(&mut self, descriptor: RawFd) -> Result<()> {
+    pub fn watch(&mut self, descriptor: impl AsRawFd) -> Result<()> {
+        let descriptor = descriptor.as_raw_fd();
         let mut source = SourceFd(&descriptor);
         self.poll.registry().register(&mut source, COMPLETIONS, Interest::READABLE).map_err(Error::from)
     }
