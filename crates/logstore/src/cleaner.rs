@@ -329,7 +329,7 @@ impl LogShard {
     }
 
     /// The index entry that points to the record at `location`, if there is one.
-    fn target_of(&mut self, entry: &SummaryEntry, location: Location) -> Option<Target> {
+    pub(crate) fn target_of(&mut self, entry: &SummaryEntry, location: Location) -> Option<Target> {
         let keyspace = self.keyspaces.get(entry.keyspace)?;
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
@@ -360,7 +360,8 @@ impl LogShard {
         }
         let segment = self.segments.get(victim.segment);
         let longest = Stream::record_bytes_max(self.identity.geometry);
-        let Decoded::Whole(found) = record::decode(bytes, segment.salt, entry.unit, longest) else {
+        let unit = self.hot.broken().salt_unit(entry.unit);
+        let Decoded::Whole(found) = record::decode(bytes, segment.salt, unit, longest) else {
             return false;
         };
         let location = Location::new(victim.segment, entry.unit);
@@ -385,6 +386,9 @@ impl LogShard {
         else {
             return false;
         };
+        if self.identity.mutations.is_on("copies_not_repointed") {
+            return true;
+        }
         self.segments.kill(location, found.units(), false);
         match target {
             Target::Frame(bits) => self.cache.set_location(FrameId::from_bits(bits), moved.raw()),
@@ -435,15 +439,23 @@ impl LogShard {
         let mutations = &self.identity.mutations;
         let copies_early = mutations.is_on("free_before_copies_durable");
         let overwrites_early = mutations.is_on("free_before_overwrites_durable");
+        let forget_shared = mutations.is_on("forget_shared_segments");
+        let evidence_lost = mutations.is_on("free_what_proves_the_log");
         let mut waiting = std::mem::take(&mut self.cleaner.emptied);
         waiting.retain(|&Emptied { segment: number, cold_groups, seq }| {
             let copied = cold_groups <= self.cold.durable_groups() || copies_early;
             let overwritten = seq <= self.hot.durable_seq() || overwrites_early;
-            if self.segments.get(number).pins > 0 || !copied || !overwritten {
+            let segment = self.segments.get(number);
+            if segment.pins > 0 || !copied || !overwritten {
+                return true;
+            }
+            let stream = if segment.cold { &mut self.cold } else { &mut self.hot };
+            if !evidence_lost && segment.groups.is_some_and(|groups| !stream.may_forget(groups)) {
+                stream.prove(self.now.monotonic_us, &mut self.segments);
                 return true;
             }
             self.reads.forget_segment(number);
-            if self.segments.let_go(number) {
+            if self.segments.let_go(number, forget_shared) {
                 self.write_free_header(number);
             }
             false

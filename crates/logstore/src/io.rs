@@ -47,6 +47,11 @@ pub enum IoTag {
         /// The segment.
         segment: u32,
     },
+    /// The summary of a segment whose entries get their tag bits back.
+    RefreshSummary {
+        /// The segment.
+        segment: u32,
+    },
     /// Space made ready ahead of its use.
     Prepare {
         /// The segment.

@@ -20,6 +20,8 @@ pub mod open;
 mod read_path;
 mod reads;
 pub mod recovery;
+mod refresh;
+mod rules;
 mod seal;
 mod segments;
 pub mod settings;

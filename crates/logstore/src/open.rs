@@ -16,16 +16,18 @@
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::{self, KeyspaceEntry, SLOT_BYTES, SlotFound, Superblock};
 use crate::recovery::ShardPlan;
+use crate::rules::BrokenRules;
 use crate::segments::{Role, Segment, SummaryPlace};
 use crate::settings::ShardSettings;
-use crate::shard::{ShardIdentity, segment_salt};
+use crate::shard::{LOG_ID_OPEN_SHIFT, ShardIdentity, segment_salt};
 use crate::walk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use tierstone_base::codec::Reader;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, SeededRandom, Seq};
 use tierstone_crash::Mutations;
-use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoCompletion, IoRequest, Wait};
+use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoCompletion, IoKind, IoRequest, Wait};
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -81,7 +83,10 @@ pub struct OpenReport {
     pub fenced_groups: u64,
     /// Records of batches that were not whole.
     pub dropped_records: u64,
-    /// Segments whose header or summary is damaged: nothing of them is served, nothing overwritten.
+    /// One slot of the superblock was not whole: torn by a crash, or damaged. The other one served.
+    pub damaged_superblock_slot: bool,
+    /// Segments whose header is damaged, of which nothing is served and nothing overwritten, and those
+    /// in which a group is missing that was durable.
     pub damaged_segments: Vec<u32>,
 }
 
@@ -213,8 +218,13 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         (Some(numbers), _) => numbers.clone(),
         (None, _) => (0..geometry.segment_limit).collect(),
     };
-    let mut found = read_segments(device, &superblock, &numbers, &mut report)?;
+    let mut found = read_segments(device, settings, &superblock, &numbers, &mut report)?;
     report.segments = found.len() as u32;
+    // After the death of a process what it wrote last may lie in the device's cache only; nothing may be
+    // built on that.
+    if !report.created && !settings.mutations.is_on("no_flush_at_open") {
+        run_all(device, vec![IoRequest::flush(0)])?;
+    }
     let hasher = match settings.weak_hash_bits {
         Some(bits) => KeyHasher::weakened(superblock.hash_secret, bits),
         None => KeyHasher::new(superblock.hash_secret),
@@ -223,12 +233,20 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         walk::seal_open_segments(device, settings, &superblock, &hasher, &mut found, &mut report)?;
 
     let mut next = superblock.clone();
-    next.open_count += 1;
+    // A damaged slot may hide openings: their logs tell, and one more may have left none. Numbers are
+    // never used twice.
+    let logged = found.values().map(|segment| segment.header.log_id >> LOG_ID_OPEN_SHIFT).max().unwrap_or(0);
+    next.open_count = next.open_count.max(logged) + 1 + u64::from(report.damaged_superblock_slot);
     next.clean = false;
     if settings.mutations.is_on("reuse_open_count") {
         next.open_count = superblock.open_count.max(1);
     }
-    writer.write(device, next.clone())?;
+    if settings.mutations.is_on("superblock_not_durable") && !report.created {
+        let IoRequest { token, offset, buffer, .. } = writer.request(0, next.clone())?;
+        run_all(device, vec![IoRequest { token, kind: IoKind::Write, offset, buffer }])?;
+    } else {
+        writer.write(device, next.clone())?;
+    }
     let applied = found
         .values()
         .filter_map(|segment| segment.footer.map(|footer| footer.max_seq.max(segment.header.opened_seq)))
@@ -249,6 +267,7 @@ fn read_superblock(
         slots[number] = Superblock::decode(bytes);
         Ok(())
     })?;
+    report.damaged_superblock_slot = slots.contains(&SlotFound::Damaged);
     if let Some((superblock, counter, slot)) = superblock::choose(slots)? {
         report.clean = superblock.clean;
         return Ok(SuperblockWriter { superblock, counter, slot });
@@ -276,6 +295,7 @@ fn read_superblock(
 /// Reads the first and last block of each segment.
 fn read_segments(
     device: &mut dyn BlockDevice,
+    settings: &OpenSettings,
     superblock: &Superblock,
     numbers: &[u32],
     report: &mut OpenReport,
@@ -288,6 +308,7 @@ fn read_segments(
             [(start, BLOCK_BYTES), (start + geometry.segment_bytes - BLOCK_BYTES as u64, BLOCK_BYTES)]
         })
         .collect();
+    let any_generation = settings.mutations.is_on("footer_of_any_generation");
     let mut found = BTreeMap::new();
     let mut damaged = Vec::new();
     read_ranges(device, &ranges, |place, block| {
@@ -295,7 +316,11 @@ fn read_segments(
         if place % 2 == 1 {
             if let Some(segment) = found.get_mut(&number) {
                 let segment: &mut FoundSegment = segment;
-                segment.footer = SegmentFooter::decode(block, segment.header.generation)
+                let mut generation = segment.header.generation;
+                if any_generation {
+                    generation = Reader::new(&block[24..]).u64().unwrap_or(0);
+                }
+                segment.footer = SegmentFooter::decode(block, generation)
                     .filter(|footer| footer.store == superblock.store_id && footer.segment == number);
             }
             return Ok(());
@@ -320,7 +345,7 @@ fn read_segments(
         }
         Ok(())
     })?;
-    report.damaged_segments = damaged;
+    report.damaged_segments.append(&mut damaged);
     Ok(found)
 }
 
@@ -362,9 +387,10 @@ fn deal(
         let shared = (first != last).then(|| Arc::new(AtomicU32::new(u32::from(last - first) + 1)));
         for shard in first..=last {
             plans[usize::from(shard)].footers.insert(number, *footer);
-            plans[usize::from(shard)]
-                .segments
-                .push((number, segment_of(superblock, header, footer, shared.clone())));
+            plans[usize::from(shard)].segments.push((
+                number,
+                segment_of(superblock, header, footer, shared.clone(), BrokenRules::of(&settings.mutations)),
+            ));
         }
     }
     let free = (0..geometry.segment_limit)
@@ -387,11 +413,13 @@ fn segment_of(
     header: &SegmentHeader,
     footer: &SegmentFooter,
     shared: Option<Arc<AtomicU32>>,
+    broken: BrokenRules,
 ) -> Segment {
+    let salt_generation = broken.salt_generation(header.generation);
     Segment {
         role: Role::Sealed,
         generation: header.generation,
-        salt: segment_salt(superblock.store_id, header.segment, header.generation),
+        salt: segment_salt(superblock.store_id, header.segment, salt_generation),
         opened_seq: header.opened_seq,
         data_end: footer.data_end,
         summary: SummaryPlace {

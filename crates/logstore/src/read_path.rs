@@ -95,7 +95,11 @@ impl LogShard {
             };
             match matching(bytes, key) {
                 Some(header) => (result.found, result.header) = (found, header),
-                None => result.collides |= self.same_position(bytes, key),
+                None => {
+                    result.collides |= self.same_position(bytes, key);
+                    // Read for this key, or for another whose tag is equal by chance.
+                    self.counts.false_reads += u64::from(matches!(found, Found::Held(_)));
+                }
             }
         }
         self.candidates = candidates;
@@ -267,7 +271,8 @@ impl LogShard {
         };
         let segment = self.segments.get(location.segment());
         let longest = Stream::record_bytes_max(self.identity.geometry);
-        match record::decode(&buffer[start..], segment.salt, location.unit(), longest) {
+        let unit = self.hot.broken().salt_unit(location.unit());
+        match record::decode(&buffer[start..], segment.salt, unit, longest) {
             Decoded::Whole(header) => {
                 self.finish_read(location, Some(Held { buffer, start, header, holders: 0 }), None);
             }

@@ -194,7 +194,9 @@ impl ShardPlan {
         if identity.mutations.is_on("torn_seal_not_repaired") {
             return Ok(None);
         }
-        let Some(summary) = walk::rebuild_summary(device, &identity.hasher, identity.geometry, footer)?
+        let found = self.segments.iter().find(|(other, _)| *other == number);
+        let Some(salt) = found.map(|(_, segment)| segment.salt) else { return Ok(None) };
+        let Some(summary) = walk::rebuild_summary(device, &identity.hasher, identity.geometry, footer, salt)?
         else {
             return Ok(None);
         };

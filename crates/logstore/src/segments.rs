@@ -19,6 +19,8 @@ pub enum Role {
     Foreign,
     /// May be opened.
     Free,
+    /// Of an earlier opening and no longer needed here, but another shard still does.
+    Left,
     /// Being appended to, or waiting to be sealed.
     Open,
     /// Immutable.
@@ -56,8 +58,24 @@ pub struct Segment {
     pub pins: u32,
     /// Set when shards of an earlier opening left it to several of this one: how many still need it.
     pub shared: Option<Arc<AtomicU32>>,
+    /// Its first group and the one after its last, when it belongs to a log of this opening.
+    pub groups: Option<(u64, u64)>,
     /// Whether its records were moved often or written by users.
     pub cold: bool,
+}
+
+/// What the count of a shared segment becomes when its free header is durable.
+const GONE: u32 = u32::MAX;
+
+impl Segment {
+    /// Whether a crash now could bring records of it back.
+    fn may_hold_records(&self) -> bool {
+        match self.role {
+            Role::Foreign | Role::Free => false,
+            Role::Left => self.shared.as_ref().is_some_and(|shared| shared.load(Ordering::Acquire) != GONE),
+            Role::Open | Role::Sealed | Role::Cleaning | Role::Freeing => true,
+        }
+    }
 }
 
 /// Where a sealed segment's summary lies.
@@ -233,15 +251,17 @@ impl SegmentTable {
     }
 
     /// Lets go of a shared segment; true when this was the last shard that needed it, which then
-    /// owns it and frees it.
-    pub fn let_go(&mut self, segment: u32) -> bool {
+    /// owns it and frees it. `forget`: a test's mutation.
+    pub fn let_go(&mut self, segment: u32, forget: bool) -> bool {
         let entry = &mut self.segments[segment as usize];
-        let Some(shared) = entry.shared.take() else { return true };
+        let Some(shared) = entry.shared.clone() else { return true };
         if shared.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.owned += 1;
             return true;
         }
-        *entry = Segment::default();
+        // Until it is freed, a crash brings its records back: tombstones must outlive it.
+        let (role, opened_seq) = (if forget { Role::Foreign } else { Role::Left }, entry.opened_seq);
+        *entry = Segment { role, opened_seq, shared: Some(shared), ..Segment::default() };
         false
     }
 
@@ -249,6 +269,9 @@ impl SegmentTable {
     pub fn freed(&mut self, segment: u32) {
         let entry = &mut self.segments[segment as usize];
         debug_assert_eq!(entry.role, Role::Freeing);
+        if let Some(shared) = &entry.shared {
+            shared.store(GONE, Ordering::Release);
+        }
         *entry = Segment { role: Role::Free, ..Segment::default() };
         self.ready.push(segment);
     }
@@ -256,7 +279,7 @@ impl SegmentTable {
     /// The oldest opening among segments that hold records, `but` apart; `Seq::MAX` if there is none.
     pub fn oldest_opened_seq(&self, but: u32) -> Seq {
         self.iter()
-            .filter(|(number, segment)| *number != but && !matches!(segment.role, Role::Foreign | Role::Free))
+            .filter(|(number, segment)| *number != but && segment.may_hold_records())
             .map(|(_, segment)| segment.opened_seq)
             .min()
             .unwrap_or(Seq::MAX)

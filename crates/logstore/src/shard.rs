@@ -18,6 +18,7 @@ use crate::cleaner::Cleaner;
 use crate::io::{IoTag, Requests, StreamId};
 use crate::keyspaces::Keyspaces;
 use crate::reads::Reads;
+use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
 use crate::settings::ShardSettings;
 use crate::stream::{Stream, StreamSettings};
@@ -60,9 +61,12 @@ impl ShardIdentity {
     }
 }
 
+/// Where the number of the opening begins in a log's id.
+pub(crate) const LOG_ID_OPEN_SHIFT: u32 = 17;
+
 /// The id of a log: never repeats, because the opening's number is durable before its first use.
 pub fn log_id(open_count: u64, shard: ShardId, cold: bool) -> u64 {
-    (open_count << 17) | (u64::from(shard) << 1) | u64::from(cold)
+    (open_count << LOG_ID_OPEN_SHIFT) | (u64::from(shard) << 1) | u64::from(cold)
 }
 
 /// The life of the `opened`th segment of a log.
@@ -100,6 +104,7 @@ pub struct LogShard {
     pub(crate) refused_until_us: u64,
     pub(crate) candidates: crate::index::Candidates,
     pub(crate) space: crate::space::SpaceKeeper,
+    pub(crate) refresher: crate::refresh::Refresher,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -133,6 +138,7 @@ impl LogShard {
                 geometry: identity.geometry,
                 group_bytes_max: settings.group_bytes_max.min(identity.geometry.segment_bytes as usize / 4),
                 write_kind,
+                broken: BrokenRules::of(&identity.mutations),
             };
             Stream::new(settings, applied)
         };
@@ -154,6 +160,7 @@ impl LogShard {
             refused_until_us: 0,
             candidates: crate::index::Candidates::new(),
             space: crate::space::SpaceKeeper::default(),
+            refresher: crate::refresh::Refresher::default(),
             settings,
             identity,
         })
@@ -219,6 +226,7 @@ impl LogShard {
             self.clean_step();
             self.sweep_dropped();
             self.manage_space();
+            self.refresh_step();
             self.close_groups();
             self.pump();
         }
@@ -232,6 +240,7 @@ impl LogShard {
             IoTag::Record { location } => self.record_read(location, completion),
             IoTag::CleanSummary { segment } => self.clean_summary_read(segment, completion),
             IoTag::CleanPiece { segment } => self.clean_piece_read(segment, completion),
+            IoTag::RefreshSummary { segment } => self.refresh_summary_read(segment, completion),
             IoTag::Prepare { segment } | IoTag::Discard { segment } => {
                 let ready = matches!(tag, IoTag::Prepare { .. }) == completion.result.is_ok();
                 self.space_changed(segment, ready, completion.result.is_ok());
@@ -261,16 +270,19 @@ impl LogShard {
                 self.counts.groups += 1;
                 self.stream(stream).group_written(number, completion.buffer);
             }
-            IoTag::Seal { segment, .. } => {
+            IoTag::Seal { stream, segment } => {
                 let entry = self.segments.get_mut(segment);
                 if entry.role == Role::Open {
                     entry.role = Role::Sealed;
                 }
+                let first_group = entry.groups.map_or(0, |groups| groups.0);
+                self.stream(stream).sealed(first_group);
             }
             IoTag::Free { segment } => self.segments.freed(segment),
             IoTag::Record { .. }
             | IoTag::CleanSummary { .. }
             | IoTag::CleanPiece { .. }
+            | IoTag::RefreshSummary { .. }
             | IoTag::Prepare { .. }
             | IoTag::Discard { .. } => {}
         }
@@ -320,7 +332,11 @@ impl LogShard {
         }
         let mut next = None;
         let mut at = |time: u64| next = Some(next.map_or(time, |so_far: u64| so_far.min(time)));
-        if !self.reads.ready.is_empty() || !self.keyspaces.dying.is_empty() || self.cleaner.wants_step() {
+        if !self.reads.ready.is_empty()
+            || !self.keyspaces.dying.is_empty()
+            || self.cleaner.wants_step()
+            || self.refresher.wants_step()
+        {
             at(now_us);
         }
         if !self.refused.is_empty() {

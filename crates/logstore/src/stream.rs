@@ -16,11 +16,14 @@ use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
 use crate::format::summary::{ENTRY_BYTES_MAX, SummaryBuilder, SummaryEntry};
 use crate::io::{IoTag, Requests, StreamId};
 use crate::location::{Location, UNIT_BYTES};
+use crate::rules::BrokenRules;
 use crate::seal::footer_block;
 use crate::segments::{Role, SegmentTable};
 use std::collections::VecDeque;
 use tierstone_base::{Position, Seq};
 use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer, IoKind};
+
+mod proof;
 
 /// What does not change in the life of a log.
 #[derive(Clone, Debug)]
@@ -39,6 +42,8 @@ pub struct StreamSettings {
     pub group_bytes_max: usize,
     /// How groups and seals are written: durable writes, but for a test's mutation.
     pub write_kind: IoKind,
+    /// Rules that a test breaks on purpose.
+    pub broken: BrokenRules,
 }
 
 /// A group that takes records.
@@ -63,6 +68,7 @@ struct ClosedGroup {
     start: usize,
     len: usize,
     last_seq: Seq,
+    durable_groups: u64,
     buffer: IoBuffer,
 }
 
@@ -73,6 +79,7 @@ struct FlyingGroup {
     start: usize,
     end: usize,
     last_seq: Seq,
+    durable_groups: u64,
     done: bool,
 }
 
@@ -106,6 +113,10 @@ pub struct Stream {
     next_group: u64,
     durable_groups: u64,
     durable_seq: Seq,
+    /// Groups below this number are called durable by a group that is itself durable.
+    proven_groups: u64,
+    /// First groups of the segments that have no durable footer yet.
+    unsealed: Vec<u64>,
     closed_bytes: usize,
     flying_bytes: usize,
     /// Bytes of padding and group headers, and of headers, summaries and footers, written so far.
@@ -135,6 +146,8 @@ impl Stream {
             next_group: 0,
             durable_groups: 0,
             durable_seq: seq,
+            proven_groups: 0,
+            unsealed: Vec::new(),
             closed_bytes: 0,
             flying_bytes: 0,
             padding_bytes: 0,
@@ -144,6 +157,11 @@ impl Stream {
             segments_opened: 0,
             in_batch: false,
         }
+    }
+
+    /// Rules that a test breaks on purpose.
+    pub fn broken(&self) -> BrokenRules {
+        self.settings.broken
     }
 
     /// Records appended until [`Stream::end_batch`] count all or none.
@@ -244,10 +262,11 @@ impl Stream {
     ) -> Option<Location> {
         let bytes = header.units() * UNIT_BYTES;
         let (location, salt) = self.reserve(bytes, header.seq, now_us, segments)?;
+        let unit = self.settings.broken.salt_unit(location.unit());
         let Some(place) = self.place_of(location) else {
             unreachable!("the record was just given room in the open group")
         };
-        record::encode(place, header, key, value, salt, location.unit());
+        record::encode(place, header, key, value, salt, unit);
         self.note(header, position, location, segments);
         Some(location)
     }
@@ -264,13 +283,14 @@ impl Stream {
         let len = header.record_len();
         let padded = header.units() * UNIT_BYTES;
         let (location, salt) = self.reserve(padded, header.seq, now_us, segments)?;
+        let unit = self.settings.broken.salt_unit(location.unit());
         let Some(place) = self.place_of(location) else {
             unreachable!("the record was just given room in the open group")
         };
         place[..len].copy_from_slice(&bytes[..len]);
         place[len..padded].fill(0);
         record::set_flags(&mut place[..len], header.flags);
-        record::seal(&mut place[..len], salt, location.unit());
+        record::seal(&mut place[..len], salt, unit);
         self.note(header, position, location, segments);
         Some(location)
     }
@@ -346,11 +366,13 @@ impl Stream {
         // The free header (or none) that lies there has an older generation than this one.
         self.segments_opened += 1;
         entry.generation = crate::shard::generation(self.settings.log_id, self.segments_opened);
-        entry.salt = crate::shard::segment_salt(self.settings.store, number, entry.generation);
+        let salt_generation = self.settings.broken.salt_generation(entry.generation);
+        entry.salt = crate::shard::segment_salt(self.settings.store, number, salt_generation);
         entry.role = Role::Open;
         entry.opened_seq = seq;
         entry.longest_units = 0;
         entry.cold = self.settings.id == StreamId::Cold;
+        self.unsealed.push(self.next_group);
         self.segment = Some(OpenSegment {
             number,
             end: 0,
@@ -430,6 +452,7 @@ impl Stream {
             start: open.start,
             len: written,
             last_seq: open.last_seq,
+            durable_groups: self.durable_groups,
             buffer: open.buffer,
         });
         self.next_group += 1;
@@ -444,11 +467,13 @@ impl Stream {
             let entry = segments.get_mut(segment.number);
             entry.role = Role::Freeing;
             segments.freed(segment.number);
+            self.sealed(segment.first_group);
             return;
         }
         segments.get_mut(segment.number).data_end = segment.end as u32;
         let end_group = self.next_group;
-        let needs_durable = if self.in_batch { u64::MAX } else { end_group };
+        let in_batch = self.in_batch && !self.settings.broken.batch_sealed_early;
+        let needs_durable = if in_batch { u64::MAX } else { end_group };
         self.sealing.push(SealJob { segment, end_group, needs_durable });
     }
 
@@ -472,6 +497,7 @@ impl Stream {
                 start: closed.start,
                 end: closed.start + closed.len,
                 last_seq: closed.last_seq,
+                durable_groups: closed.durable_groups,
                 done: false,
             });
             let offset = self.settings.geometry.segment_offset(closed.segment) + closed.start as u64;
@@ -496,6 +522,7 @@ impl Stream {
             if let Some(first) = self.flying.pop_front() {
                 self.flying_bytes -= first.end - first.start;
                 self.durable_groups = first.number + 1;
+                self.proven_groups = self.proven_groups.max(first.durable_groups);
                 self.durable_seq = self.durable_seq.max(first.last_seq);
             }
         }
@@ -518,6 +545,7 @@ impl Stream {
                 entry.data_end,
             );
             entry.summary = summary;
+            entry.groups = Some((job.segment.first_group, job.end_group));
             self.summary_bytes += buffer.len() as u64;
             let offset = self.settings.geometry.segment_offset(job.segment.number) + start;
             let tag = IoTag::Seal { stream: self.settings.id, segment: job.segment.number };

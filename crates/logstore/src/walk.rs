@@ -9,6 +9,7 @@ use crate::format::superblock::Superblock;
 use crate::io::StreamId;
 use crate::location::UNIT_BYTES;
 use crate::open::{FoundSegment, OpenReport, OpenSettings, read_ranges, run_all};
+use crate::rules::BrokenRules;
 use crate::seal::footer_block;
 use crate::shard::segment_salt;
 use crate::stream::StreamSettings;
@@ -21,8 +22,7 @@ use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoKind, IoRe
 #[derive(Debug)]
 struct WalkedGroup {
     header: GroupHeader,
-    /// Where it begins in the segment, and where it ends, padding included.
-    start: usize,
+    /// Where it ends, padding included.
     end: usize,
     entries: Vec<SummaryEntry>,
     /// For each entry, whether its batch goes on in the next record.
@@ -57,7 +57,9 @@ pub(crate) fn seal_open_segments(
         .collect();
     for (number, header) in open {
         let SegmentHeader { generation, log_id, first_group, .. } = header;
-        let life = Life { store: superblock.store_id, segment: number, generation, log_id, first_group };
+        let generation = BrokenRules::of(&settings.mutations).salt_generation(generation);
+        let salt = segment_salt(superblock.store_id, number, generation);
+        let life = Life { segment: number, salt, log_id, first_group };
         let groups = walk(device, hasher, geometry, life)?;
         for entry in groups.iter().flat_map(|group| &group.entries) {
             max_seq = max_seq.max(entry.seq);
@@ -74,12 +76,9 @@ pub(crate) fn seal_open_segments(
             .map(|footer| footer.end_group)
             .max()
             .unwrap_or(0);
-        let (proven, end) = cut(settings, sealed_end, &mut segments, report);
+        let end = cut(settings, sealed_end, &mut segments, report);
         drop_partial_batch(settings, end, &mut segments, report);
-        if !settings.mutations.is_on("seal_without_rewriting") {
-            rewrite(device, geometry, proven, &segments)?;
-        }
-        seal(device, superblock, geometry, segments, found)?;
+        seal(device, settings, superblock, geometry, segments, found)?;
     }
     Ok(max_seq)
 }
@@ -87,9 +86,8 @@ pub(crate) fn seal_open_segments(
 /// What a walk must know of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
-    pub store: u64,
     pub segment: u32,
-    pub generation: u64,
+    pub salt: u64,
     pub log_id: u64,
     pub first_group: u64,
 }
@@ -101,9 +99,10 @@ pub(crate) fn rebuild_summary(
     hasher: &KeyHasher,
     geometry: Geometry,
     footer: &SegmentFooter,
+    salt: u64,
 ) -> Result<Option<Vec<u8>>> {
-    let &SegmentFooter { store, segment, generation, log_id, first_group, .. } = footer;
-    let groups = walk(device, hasher, geometry, Life { store, segment, generation, log_id, first_group })?;
+    let &SegmentFooter { segment, generation, log_id, first_group, .. } = footer;
+    let groups = walk(device, hasher, geometry, Life { segment, salt, log_id, first_group })?;
     let sealed = groups.iter().filter(|group| group.header.number < footer.end_group);
     let mut summary = SummaryBuilder::default();
     // The end of a batch that was not whole is in the groups and not in the summary.
@@ -114,14 +113,13 @@ pub(crate) fn rebuild_summary(
     Ok(is_same.then(|| summary.bytes().to_vec()))
 }
 
-/// Reads one segment and gives its whole groups, from the first on, without a hole.
+/// Reads one segment and gives its whole groups, with holes where groups are torn or damaged.
 fn walk(
     device: &mut dyn BlockDevice,
     hasher: &KeyHasher,
     geometry: Geometry,
     header: Life,
 ) -> Result<Vec<WalkedGroup>> {
-    let salt = segment_salt(header.store, header.segment, header.generation);
     let mut bytes = Vec::with_capacity(geometry.segment_bytes as usize);
     let start = geometry.segment_offset(header.segment);
     let piece = (1 << 20).min(geometry.segment_bytes as usize);
@@ -135,14 +133,16 @@ fn walk(
     })?;
     let mut groups = Vec::new();
     let mut at = BLOCK_BYTES;
+    let mut expected = header.first_group;
     let mut records: Vec<(usize, RecordHeader)> = Vec::new();
     while at < bytes.len() {
         records.clear();
-        let Some(found) = group::decode(&bytes[at..], salt, at, &mut records) else { break };
-        let expected = header.first_group + groups.len() as u64;
-        if found.log_id != header.log_id || found.number != expected {
-            break;
-        }
+        let found = group::decode(&bytes[at..], header.salt, at, &mut records);
+        let Some(found) = found.filter(|found| found.log_id == header.log_id && found.number >= expected)
+        else {
+            at += BLOCK_BYTES;
+            continue;
+        };
         let entries = records
             .iter()
             .map(|(offset, record)| {
@@ -151,21 +151,16 @@ fn walk(
             })
             .collect();
         let more = records.iter().map(|(_, record)| record.flags & FLAG_BATCH_MORE != 0).collect();
-        let start = at;
         at += found.len.next_multiple_of(BLOCK_BYTES);
-        groups.push(WalkedGroup { header: found, start, end: at, entries, more });
+        expected = found.number + 1;
+        groups.push(WalkedGroup { header: found, end: at, entries, more });
     }
     Ok(groups)
 }
 
-/// Keeps of each segment the groups before the first that is missing in the log. Returns up to which
-/// group the log itself says that it was durable, and where it ends.
-fn cut(
-    settings: &OpenSettings,
-    sealed_end: u64,
-    segments: &mut [Walked],
-    report: &mut OpenReport,
-) -> (u64, u64) {
+/// Keeps of each segment the groups before the first that is missing in the log. Returns where the log
+/// ends. A group that is missing although the log says that it was durable does not end it: it is damage.
+fn cut(settings: &OpenSettings, sealed_end: u64, segments: &mut [Walked], report: &mut OpenReport) -> u64 {
     // Evidence of durability: a footer is written only after everything before it is durable, and
     // headers carry how far the log was durable when they were made.
     let mut end = sealed_end;
@@ -175,7 +170,16 @@ fn cut(
             end = end.max(group.header.durable_groups);
         }
     }
-    let proven = end;
+    for segment in segments.iter() {
+        let mut numbers = segment.groups.iter().map(|group| group.header.number);
+        let next_segment = segments.iter().map(|other| other.header.first_group);
+        let next = next_segment.filter(|&first| first > segment.header.first_group).min().unwrap_or(u64::MAX);
+        let last = segment.groups.last().map_or(0, |group| group.header.number + 1);
+        let expected = segment.header.first_group..end.min(next).min(last);
+        if !expected.into_iter().all(|number| numbers.next() == Some(number)) {
+            report.damaged_segments.push(segment.number);
+        }
+    }
     for segment in segments.iter() {
         for group in &segment.groups {
             if group.header.number == end {
@@ -184,14 +188,14 @@ fn cut(
         }
     }
     if settings.mutations.is_on("serve_past_gap") {
-        return (proven, end);
+        return end;
     }
     for segment in segments {
         let before = segment.groups.len();
         segment.groups.retain(|group| group.header.number < end);
         report.fenced_groups += (before - segment.groups.len()) as u64;
     }
-    (proven, end)
+    end
 }
 
 /// Drops the records at the end of the log (at group `end`) whose batch does not end before the log
@@ -223,6 +227,7 @@ fn drop_partial_batch(settings: &OpenSettings, end: u64, segments: &mut [Walked]
 /// Writes a footer, or a free header where nothing is left, for each walked segment.
 fn seal(
     device: &mut dyn BlockDevice,
+    settings: &OpenSettings,
     superblock: &Superblock,
     geometry: Geometry,
     segments: Vec<Walked>,
@@ -257,14 +262,21 @@ fn seal(
             geometry,
             group_bytes_max: 0,
             write_kind: IoKind::WriteDurable,
+            broken: BrokenRules::default(),
         };
-        let groups = (header.first_group, header.first_group + segment.groups.len() as u64);
+        let end_group = segment.groups.last().map_or(header.first_group, |group| group.header.number + 1);
+        let groups = (header.first_group, end_group);
         let data_end = segment.groups.last().map_or(0, |group| group.end) as u32;
         let (buffer, offset, _) =
             footer_block(&stream, header.generation, &summary, segment.number, groups, data_end);
         let block = buffer.len() - BLOCK_BYTES;
         let footer = SegmentFooter::decode(&buffer[block..], header.generation);
-        run_all(device, vec![IoRequest::write_durable(0, start + offset, buffer)])?;
+        let request = if settings.mutations.is_on("seals_not_durable_at_open") {
+            IoRequest::write(0, start + offset, buffer)
+        } else {
+            IoRequest::write_durable(0, start + offset, buffer)
+        };
+        run_all(device, vec![request])?;
         if let Some(entry) = found.get_mut(&segment.number) {
             entry.footer = footer;
         }

@@ -150,11 +150,13 @@ impl LogShard {
     /// Applies one write; gives the place of a new record that the cache does not hold yet.
     fn apply(&mut self, write: &Write<'_>, search: Search, more: bool) -> Result<Option<(Location, usize)>> {
         let absent = search.found == Found::Absent;
-        if absent && !search.damaged && matches!(write.kind, WriteKind::Delete) && !self.hot.in_batch() {
+        let damaged = search.damaged && !self.identity.mutations.is_on("deletes_ignore_unreadable");
+        if absent && !damaged && matches!(write.kind, WriteKind::Delete) && !self.hot.in_batch() {
             return Ok(None);
         }
         self.applied += 1;
-        let header = header_of(write, self.applied, more, search.collides);
+        let collides = search.collides && !self.identity.mutations.is_on("no_collides_flag");
+        let header = header_of(write, self.applied, more, collides);
         let value = match write.kind {
             WriteKind::Put { value, .. } => value,
             WriteKind::Delete => &[],

@@ -11,13 +11,13 @@
 //!    let go: nobody sees a part.
 
 use crate::context::error_text;
+use crate::control::Output;
 use crate::executor::Executor;
 use crate::remote::Message;
 use crate::run::{run_handler, run_queued};
 use crate::session::{ConnectionId, Queued};
 use crate::table::Action;
 use crate::task::{Origin, Task, Work};
-use crate::control::Output;
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{Error, KeyspaceId, Now, Position, Seq, ShardId};
 use tierstone_engine::{Engine, Key, Lookup, RecordView, WriteKind};
@@ -73,9 +73,8 @@ impl Records for Gathered {
     }
 
     fn len(&self, keyspace: KeyspaceId) -> u64 {
-        let is_live = |(key, record): &(&OwnedKey, &Option<OwnedRecord>)| {
-            key.keyspace == keyspace && record.is_some()
-        };
+        let is_live =
+            |(key, record): &(&OwnedKey, &Option<OwnedRecord>)| key.keyspace == keyspace && record.is_some();
         self.records.iter().filter(is_live).count() as u64
     }
 }

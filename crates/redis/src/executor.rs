@@ -222,8 +222,13 @@ impl<E: Engine> Executor<E> {
 
     /// Tells the owner that put-off requests may be offered again.
     pub(crate) fn resume_blocked(&mut self) {
-        let mut blocked: Vec<ConnectionId> =
-            self.host.sessions.values().filter(|session| session.is_blocked).map(|session| session.id).collect();
+        let mut blocked: Vec<ConnectionId> = self
+            .host
+            .sessions
+            .values()
+            .filter(|session| session.is_blocked)
+            .map(|session| session.id)
+            .collect();
         blocked.sort_unstable();
         for connection in blocked {
             self.resume_session(connection);

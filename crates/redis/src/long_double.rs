@@ -241,15 +241,15 @@ impl LongDouble {
     pub fn plus(self, other: LongDouble) -> Option<LongDouble> {
         use LongDouble::{Finite, Infinite};
         let (left, right) = match (self, other) {
-            (Infinite { is_negative: left }, Infinite { is_negative: right }) if left != right => return None,
+            (Infinite { is_negative: left }, Infinite { is_negative: right }) if left != right => {
+                return None;
+            }
             (Infinite { .. }, _) => return Some(self),
             (_, Infinite { .. }) => return Some(other),
             (
                 Finite { is_negative, mantissa, exponent },
                 Finite { is_negative: is_other_negative, mantissa: other_mantissa, exponent: other_exponent },
-            ) => {
-                ((is_negative, mantissa, exponent), (is_other_negative, other_mantissa, other_exponent))
-            }
+            ) => ((is_negative, mantissa, exponent), (is_other_negative, other_mantissa, other_exponent)),
         };
         let low = left.2.min(right.2);
         let raise = |(_, mantissa, exponent): (bool, u64, i32)| {

@@ -7,8 +7,8 @@
 //!    connection's own shard need not know this one's sequences.
 
 use crate::args::{Args, OwnedArgs};
-use crate::coordination::Coordination;
 use crate::control::{Host, Output};
+use crate::coordination::Coordination;
 use crate::executor::{Executor, Outcome};
 use crate::request::Started;
 use crate::session::{ChannelKind, ConnectionId, Queued};
@@ -151,8 +151,7 @@ impl Host {
         payload: &[u8],
     ) {
         for to in (0..count).filter(|shard| *shard != index) {
-            let message =
-                Message::Publish { kind, channel: channel.to_vec(), payload: payload.to_vec() };
+            let message = Message::Publish { kind, channel: channel.to_vec(), payload: payload.to_vec() };
             self.outputs.push(Output::Send { to, message });
         }
     }
@@ -211,7 +210,8 @@ impl<E: Engine> Executor<E> {
     }
 
     fn unwatch_here(&mut self, now: Now, watcher: ConnectionId) {
-        let is_its = |task: &Task| matches!(task.work, Work::Watch { watcher: other, .. } if other == watcher);
+        let is_its =
+            |task: &Task| matches!(task.work, Work::Watch { watcher: other, .. } if other == watcher);
         let late: Vec<TaskId> =
             self.tasks.iter().filter(|(_, task)| is_its(task)).map(|(id, _)| *id).collect();
         for id in late {
@@ -333,8 +333,7 @@ impl<E: Engine> Executor<E> {
             (connection, shards)
         });
         let work = Coordination::transaction(commands, watcher);
-        let task =
-            Task::new(Origin::Connection(connection), db, version, Work::Coordinated(Box::new(work)));
+        let task = Task::new(Origin::Connection(connection), db, version, Work::Coordinated(Box::new(work)));
         if let Some(session) = self.host.sessions.get_mut(&connection) {
             session.suspend_all(id);
         }
@@ -389,12 +388,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Starts a walk over several shards.
-    pub(crate) fn walk_elsewhere(
-        &mut self,
-        connection: ConnectionId,
-        id: TaskId,
-        walk: Walk,
-    ) -> Outcome {
+    pub(crate) fn walk_elsewhere(&mut self, connection: ConnectionId, id: TaskId, walk: Walk) -> Outcome {
         let count = self.shard.count();
         let session = self.host.sessions.get(&connection);
         let (db, version) = session.map_or((0, Version::Resp2), |session| (session.db, session.version));
@@ -441,12 +435,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Watches keys of several shards.
-    pub(crate) fn watch_elsewhere(
-        &mut self,
-        connection: ConnectionId,
-        args: Args<'_>,
-        db: u32,
-    ) -> Outcome {
+    pub(crate) fn watch_elsewhere(&mut self, connection: ConnectionId, args: Args<'_>, db: u32) -> Outcome {
         let count = self.shard.count();
         let mut keys: BTreeMap<ShardId, Vec<&[u8]>> = BTreeMap::new();
         for key in args.from(1) {
@@ -476,11 +465,11 @@ impl<E: Engine> Executor<E> {
         if self.shard.count() == 1 {
             return;
         }
-        let own = self.shard.index();
         let shards: Vec<ShardId> = match self.host.sessions.get_mut(&connection) {
             Some(session) => std::mem::take(&mut session.watching_shards).into_iter().collect(),
-            // It has gone: whoever may watch for it is told.
-            None => (0..self.shard.count()).filter(|shard| *shard != own).collect(),
+            // It has gone: whoever may watch for it is told, this shard too, to which a part of a
+            // `WATCH` may be on its way.
+            None => (0..self.shard.count()).collect(),
         };
         for to in shards {
             let message = Message::Unwatch { watcher: connection };

@@ -147,7 +147,14 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Takes the reply back where the connection does not want it.
-    fn mute(&mut self, connection: ConnectionId, mode: ReplyMode, outcome: Outcome, start: usize, reply: &mut Vec<u8>) {
+    fn mute(
+        &mut self,
+        connection: ConnectionId,
+        mode: ReplyMode,
+        outcome: Outcome,
+        start: usize,
+        reply: &mut Vec<u8>,
+    ) {
         let is_on_now = |session: &Session| session.reply_mode == ReplyMode::On;
         let is_muted = match mode {
             ReplyMode::On => false,
@@ -232,13 +239,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Answers with an error; inside a transaction, breaks it.
-    fn refuse(
-        &mut self,
-        connection: ConnectionId,
-        text: &str,
-        version: Version,
-        reply: &mut Vec<u8>,
-    ) {
+    fn refuse(&mut self, connection: ConnectionId, text: &str, version: Version, reply: &mut Vec<u8>) {
         ReplyWriter::new(reply, version).error(text);
         // As in Redis, these two are answered with an error and leave the transaction whole.
         let is_nested = text.starts_with("ERR MULTI") || text.starts_with("ERR WATCH");
@@ -278,8 +279,7 @@ impl<E: Engine> Executor<E> {
             Action::Control(handler) => {
                 let facts = self.engine_facts();
                 let outputs = self.host.outputs.len();
-                let flow =
-                    run_control(&mut self.host, &facts, (now, connection), handler, args, reply);
+                let flow = run_control(&mut self.host, &facts, (now, connection), handler, args, reply);
                 self.follow_settings(outputs);
                 match flow {
                     Flow::Done => Outcome::Ready { gate: 0 },
@@ -444,7 +444,8 @@ fn may_listen(command: &Command) -> bool {
 }
 
 fn unknown_command(args: Args<'_>) -> String {
-    let shown = |bytes: &[u8], max: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned();
+    let shown =
+        |bytes: &[u8], max: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned();
     let mut text =
         format!("ERR unknown command '{}', with args beginning with: ", shown(args.at(0), SHOWN_BYTES));
     let start = text.len();
@@ -464,7 +465,8 @@ fn quick_index(is_get: bool) -> usize {
         let mut index = 0;
         while index < table::count() {
             let other = table::command(index).name.as_bytes();
-            if other.len() == name.len() && other[0] == name[0] && other[1] == name[1] && other[2] == name[2] {
+            if other.len() == name.len() && other[0] == name[0] && other[1] == name[1] && other[2] == name[2]
+            {
                 return index;
             }
             index += 1;

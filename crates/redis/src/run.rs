@@ -120,9 +120,8 @@ impl<E: Engine> Executor<E> {
             scratch,
             reads: &mut reads,
         };
-        let outcome = shard.run(now, workspace, failures, |view| {
-            run_handler(view, handler, args, &mut setting, reply)
-        });
+        let outcome =
+            shard.run(now, workspace, failures, |view| run_handler(view, handler, args, &mut setting, reply));
         match outcome {
             RunOutcome::Done { gate, .. } => {
                 host.counters.hits += reads.hits;
@@ -481,7 +480,8 @@ pub(crate) fn run_queued(
                 },
                 TaskKind::Unwatch => writer.ok(),
                 TaskKind::BackgroundSave => writer.simple("Background saving started"),
-                _ => writer.error(format!("ERR '{}' is not available inside a transaction", queued.command.name)),
+                _ => writer
+                    .error(format!("ERR '{}' is not available inside a transaction", queued.command.name)),
             }
         }
         Action::Container => unreachable!("a container is never queued"),

@@ -176,13 +176,18 @@ impl Session {
         let clash = |(_, position, others_write): &(TaskId, Position, bool)| {
             (writes || *others_write) && positions.contains(position)
         };
-        !self.barriers.is_empty()
+        // What names no key (`DBSIZE`) is about all of them.
+        positions.is_empty()
+            || !self.barriers.is_empty()
             || self.pending.len() + positions.len() > PENDING_MAX
             || self.pending.iter().any(clash)
     }
 
     /// Notes a suspended data command.
     pub fn suspend(&mut self, task: TaskId, positions: &[Position], writes: bool) {
+        if positions.is_empty() {
+            self.suspend_all(task);
+        }
         self.pending.extend(positions.iter().map(|position| (task, *position, writes)));
     }
 

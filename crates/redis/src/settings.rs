@@ -59,8 +59,7 @@ const VALUE_LIMIT_MAX_BYTES: u64 = 512 << 20;
 impl Settings {
     /// The executor's own settings, for `databases` databases and values up to `value_size_max_bytes`.
     pub fn new(databases: u32, value_size_max_bytes: u64, durability: Durability) -> Self {
-        let mut settings =
-            Settings { all: BTreeMap::new(), value_size_max_bytes, password: String::new() };
+        let mut settings = Settings { all: BTreeMap::new(), value_size_max_bytes, password: String::new() };
         let bytes = SettingKind::Bytes { min: VALUE_LIMIT_MIN_BYTES, max: VALUE_LIMIT_MAX_BYTES };
         settings.add("proto-max-bulk-len", &value_size_max_bytes.to_string(), bytes, true);
         settings.add("requirepass", "", SettingKind::Text, true);
@@ -110,10 +109,10 @@ impl Settings {
                 Ok(_) => Err(format!("argument must be between {min} and {max} inclusive")),
                 Err(_) => Err("argument couldn't be parsed into an integer".into()),
             },
-            SettingKind::Bytes { min, max } => match tierstone_base::units::parse_size(value) {
-                Ok(bytes) if (*min..=*max).contains(&bytes) => Ok(bytes.to_string()),
-                Ok(_) => Err(format!("argument must be between {min} and {max} inclusive")),
-                Err(_) => Err("argument must be a memory value".into()),
+            SettingKind::Bytes { min, max } => match parse_bytes(value) {
+                Some(bytes) if (*min..=*max).contains(&bytes) => Ok(bytes.to_string()),
+                Some(_) => Err(format!("argument must be between {min} and {max} inclusive")),
+                None => Err("argument must be a memory value".into()),
             },
             SettingKind::Durability => match parse_durability(value) {
                 Some(durability) => Ok(format_durability(durability)),
@@ -138,6 +137,24 @@ impl Settings {
     pub fn durability(&self) -> Durability {
         self.get("durability").and_then(|setting| parse_durability(&setting.value)).unwrap_or_default()
     }
+}
+
+/// Reads a size as Redis's configuration writes it: `k`, `m`, `g` are powers of 1000, `kb`, `mb`, `gb`
+/// powers of 1024.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let split = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1_000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
 /// Reads `sync`, `group:MS` (or `group:5ms`) or `relaxed`.

@@ -70,7 +70,8 @@ impl Keys {
         let (first, end, step) = match self {
             Keys::None => (0, 0, 1),
             Keys::Range { first, last, step } => {
-                let end = if last < 0 { args.len() as i64 + i64::from(last) + 1 } else { i64::from(last) + 1 };
+                let end =
+                    if last < 0 { args.len() as i64 + i64::from(last) + 1 } else { i64::from(last) + 1 };
                 (first, (end.max(0) as usize).min(args.len()), step)
             }
         };
@@ -215,7 +216,10 @@ impl Command {
             (flag::BLOCKING, category::BLOCKING),
         ];
         let speed = if self.has(flag::FAST) { category::FAST } else { category::SLOW };
-        implied.iter().filter(|(flag, _)| self.has(*flag)).fold(self.categories | speed, |all, (_, bits)| all | bits)
+        implied
+            .iter()
+            .filter(|(flag, _)| self.has(*flag))
+            .fold(self.categories | speed, |all, (_, bits)| all | bits)
     }
 }
 

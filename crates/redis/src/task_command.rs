@@ -222,9 +222,8 @@ impl<E: Engine> Executor<E> {
             _ => {
                 let is_debug = args.at(0).eq_ignore_ascii_case(b"debug");
                 let mode = if is_debug { None } else { args.get(1) };
-                let is_mode = |mode: &[u8]| {
-                    mode.eq_ignore_ascii_case(b"ASYNC") || mode.eq_ignore_ascii_case(b"SYNC")
-                };
+                let is_mode =
+                    |mode: &[u8]| mode.eq_ignore_ascii_case(b"ASYNC") || mode.eq_ignore_ascii_case(b"SYNC");
                 if !is_debug && args.len() > 2 || mode.is_some_and(|mode| !is_mode(mode)) {
                     return crate::context::fail(SYNTAX);
                 }
@@ -330,8 +329,7 @@ impl<E: Engine> Executor<E> {
         }
         let is_authenticated = self.host.settings.password.is_empty();
         let created_us = old.created_us;
-        let mut session =
-            crate::session::Session::new(connection, old.info, is_authenticated, now);
+        let mut session = crate::session::Session::new(connection, old.info, is_authenticated, now);
         session.created_us = created_us;
         session.reply_mode = ReplyMode::On;
         session.last_command = "reset";

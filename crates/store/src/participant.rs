@@ -173,13 +173,7 @@ impl Participant {
         }
     }
 
-    fn gather<E: Engine>(
-        &mut self,
-        now: Now,
-        shard: &mut Shard<E>,
-        batch: BatchId,
-        outgoing: &mut Outgoing,
-    ) {
+    fn gather<E: Engine>(&mut self, now: Now, shard: &mut Shard<E>, batch: BatchId, outgoing: &mut Outgoing) {
         let Some(state) = self.batches.get_mut(&batch) else { return };
         let now = shard.clock(now);
         let mut records = Vec::with_capacity(state.keys.len());
@@ -246,8 +240,7 @@ impl Participant {
         match result {
             Ok(gate) => state.prepared_at = Some(gate.max(shard.gate(state.observed))),
             Err(error) => {
-                outgoing
-                    .push((batch.coordinator, ShardMessage::Prepared { batch, error: Some(error) }));
+                outgoing.push((batch.coordinator, ShardMessage::Prepared { batch, error: Some(error) }));
             }
         }
     }

@@ -347,12 +347,7 @@ impl<E: Engine> Shard<E> {
     }
 
     /// One step of the engine; what it found out is appended to `events`.
-    pub fn step(
-        &mut self,
-        now: Now,
-        completions: &mut Vec<IoCompletion>,
-        events: &mut Vec<ShardEvent>,
-    ) {
+    pub fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<ShardEvent>) {
         let now = self.clock(now);
         let mut found = std::mem::take(&mut self.events);
         self.engine.step(now, completions, &mut found);

@@ -26,8 +26,7 @@ fn set(shard: &mut Shard<MapEngine>, now: Now, key: &[u8], expiry_ms: u64) -> Se
 }
 
 fn get(shard: &mut Shard<MapEngine>, now: Now, key: &[u8]) -> (bool, Seq) {
-    let outcome =
-        shard.run(now, &mut Workspace::default(), &[], |view| Ok(view.get(0, key)?.is_some()));
+    let outcome = shard.run(now, &mut Workspace::default(), &[], |view| Ok(view.get(0, key)?.is_some()));
     let RunOutcome::Done { value, gate } = outcome else { panic!("{outcome:?}") };
     (value, gate)
 }

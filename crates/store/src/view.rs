@@ -249,9 +249,8 @@ impl<'s> View<'s> {
 /// Notes that `key` must be fetched, unless that was tried in vain.
 #[cold]
 fn want(wanted: &mut Vec<Wanted>, failures: &[FetchFailure], key: Key<'_>) -> Stop {
-    let is_it = |failure: &&FetchFailure| {
-        failure.keyspace == key.keyspace && failure.position == key.position
-    };
+    let is_it =
+        |failure: &&FetchFailure| failure.keyspace == key.keyspace && failure.position == key.position;
     if let Some(failure) = failures.iter().find(is_it) {
         return Stop::Failed(failure.error.clone());
     }

@@ -117,6 +117,13 @@ fn single_puts(store: &mut Store, directory: &Path) -> Result<()> {
     fresh.latencies.print("raw durable 4 KiB, space taken only");
     filled.latencies.print("raw durable 4 KiB, filled with zeros");
     puts.print("Store::put, 24 B + 150 B");
+    let (count, started) = (20_000u32, now());
+    for _ in 0..count {
+        store.turn()?;
+    }
+    let nanoseconds = started.elapsed().as_nanos() as f64 / f64::from(count);
+    let segments = store.database().files().geometry().segment_limit;
+    println!("{:<44} {nanoseconds:>12.0} ns   {segments} segments", "a turn with nothing to do");
     Ok(())
 }
 
@@ -214,7 +221,12 @@ fn main() -> Result<()> {
     store.close()?;
     let started = now();
     let store = Store::open(&options)?;
-    println!("{:<44} {:.2} s for {} keys", "opening after close", started.elapsed().as_secs_f64(), store.len());
+    println!(
+        "{:<44} {:.2} s for {} keys",
+        "opening after close",
+        started.elapsed().as_secs_f64(),
+        store.len()
+    );
     drop(store);
     shared(&options, keys)?;
     let relaxed = DatabaseOptions { shard: relaxed(&options), ..options };

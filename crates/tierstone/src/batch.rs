@@ -153,8 +153,13 @@ mod tests {
     #[test]
     fn a_batch_keeps_order_databases_and_bytes_and_is_reusable() {
         let mut batch = Batch::new();
-        batch.put(b"a", b"1").in_database(3).put_with(b"", b"", PutOptions { expiry: Expiry::At(0) }).delete(b"bb");
-        let seen: Vec<_> = batch.changes().map(|c| (c.database, c.key.to_vec(), c.put.map(|p| p.0.to_vec()))).collect();
+        batch
+            .put(b"a", b"1")
+            .in_database(3)
+            .put_with(b"", b"", PutOptions { expiry: Expiry::At(0) })
+            .delete(b"bb");
+        let seen: Vec<_> =
+            batch.changes().map(|c| (c.database, c.key.to_vec(), c.put.map(|p| p.0.to_vec()))).collect();
         assert_eq!(
             seen,
             [(0, b"a".to_vec(), Some(b"1".to_vec())), (3, vec![], Some(vec![])), (3, b"bb".to_vec(), None)]

@@ -103,7 +103,7 @@ fn without_a_capacity_the_limit_follows_the_disk() {
     let free_segments = free.f_bavail * free.f_frsize / (32 << 20);
     let found = u64::from(limit(&open));
     // Both directories lie on one disk, and others use it at the same time: half and whole bound it.
-    assert!(found <= free_segments.min(16_384).max(7), "{found} of {free_segments}");
+    assert!(found <= free_segments.clamp(7, 16_384), "{found} of {free_segments}");
     assert!(found >= (free_segments / 2).min(16_384), "{found} of {free_segments}");
     std::fs::remove_dir_all(&directory).unwrap();
     std::fs::remove_dir_all(&other).unwrap();
@@ -112,7 +112,8 @@ fn without_a_capacity_the_limit_follows_the_disk() {
 #[test]
 fn a_capacity_below_the_segments_that_exist_is_refused_with_the_bytes_needed() {
     let directory = scratch("capacity");
-    let small = DatabaseOptions { segment_bytes: 128 << 10, capacity_bytes: Some(32 << 17), ..options(&directory) };
+    let small =
+        DatabaseOptions { segment_bytes: 128 << 10, capacity_bytes: Some(32 << 17), ..options(&directory) };
     let mut database = Database::open(&small).unwrap();
     let keyspace = database.facts().map.keyspace(0).unwrap();
     let mut shard = first_shard(&mut database);
@@ -121,7 +122,8 @@ fn a_capacity_below_the_segments_that_exist_is_refused_with_the_bytes_needed() {
     }
     shard.sync().unwrap();
     drop((shard, database));
-    let error = Database::open(&DatabaseOptions { capacity_bytes: Some(8 << 17), ..small.clone() }).unwrap_err();
+    let error =
+        Database::open(&DatabaseOptions { capacity_bytes: Some(8 << 17), ..small.clone() }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.message().contains("which need"), "{error}");
     // The segment size of the store counts, not that of the options.

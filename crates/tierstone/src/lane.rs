@@ -87,7 +87,9 @@ impl<D: BlockDevice> Lane<D> {
     pub fn check_health(&self) -> Result<()> {
         match self.engine.health() {
             Health::Good => Ok(()),
-            Health::Failed(error) => Err(error.context("the device has failed and nothing is answered any more")),
+            Health::Failed(error) => {
+                Err(error.context("the device has failed and nothing is answered any more"))
+            }
         }
     }
 
@@ -164,12 +166,10 @@ impl<D: BlockDevice> Lane<D> {
         Ok(())
     }
 
-    /// The same for those who wait for a write.
-    fn wait_for_write(&mut self, patience: &mut Patience) -> Result<()> {
-        if let Some(error) = self.space.verdict(self.now.monotonic_us) {
-            return Err(error);
-        }
-        self.wait(patience)
+    /// The same for those who wait for a write since `began_us`.
+    fn wait_for_write(&mut self, began_us: u64, patience: &mut Patience) -> Result<()> {
+        self.wait(patience)?;
+        self.space.verdict(began_us, self.now.monotonic_us).map_or(Ok(()), Err)
     }
 
     /// Applies `writes` as one; waits while there is no room yet.
@@ -177,8 +177,14 @@ impl<D: BlockDevice> Lane<D> {
         self.check_health()?;
         let began_us = self.tick().monotonic_us;
         let mut patience = Patience::default();
+        let mut tried_for_space = false;
         loop {
             match self.engine.write(self.now, writes) {
+                Err(error) if error.kind() == ErrorKind::NoSpace && !tried_for_space => {
+                    // Space may have come that only a step finds.
+                    tried_for_space = true;
+                    self.turn(Wait::Poll);
+                }
                 Err(error) if error.kind() == ErrorKind::Retry => {
                     if self.now.monotonic_us - began_us > ROOM_PATIENCE_US {
                         return Err(error);
@@ -208,10 +214,11 @@ impl<D: BlockDevice> Lane<D> {
             self.engine.flush(self.now);
             self.submit();
         }
+        let began_us = self.now.monotonic_us;
         let mut patience = Patience::default();
         while self.engine.durable_seq() < seq {
             self.check_health()?;
-            self.wait_for_write(&mut patience)?;
+            self.wait_for_write(began_us, &mut patience)?;
         }
         Ok(())
     }
@@ -410,12 +417,12 @@ impl<D: BlockDevice> Lane<D> {
     /// Writes all that is left and seals what is open.
     pub fn shut(&mut self) -> Result<()> {
         self.check_health()?;
-        self.tick();
+        let began_us = self.tick().monotonic_us;
         self.engine.shut();
         let mut patience = Patience::default();
         while !self.engine.is_shut() {
             self.check_health()?;
-            self.wait_for_write(&mut patience)?;
+            self.wait_for_write(began_us, &mut patience)?;
         }
         self.check_health()
     }
@@ -446,7 +453,10 @@ pub(crate) fn value_of(record: RecordView<'_>) -> Result<&[u8]> {
         return Ok(record.value);
     }
     let kind = record.meta.kind.0;
-    Err(Error::new(ErrorKind::Unsupported, format!("the value is of kind {kind}, which this handle does not read")))
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!("the value is of kind {kind}, which this handle does not read"),
+    ))
 }
 
 /// Whether a walk shows this record.

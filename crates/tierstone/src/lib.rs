@@ -6,6 +6,8 @@ mod lane;
 mod local;
 mod scan;
 pub mod shared;
+#[cfg(test)]
+mod simulated;
 mod space;
 mod statistics;
 

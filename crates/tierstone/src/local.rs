@@ -275,7 +275,11 @@ impl Store {
         let shards = self.lanes.len() as u16;
         let (shard, lane) = self.lane(cursor.0);
         let found = lane.scan_page(id, cursor.0, count.max(1))?;
-        let mut page = Page { entries: Vec::new(), next: cursor.after(shard, shards, found.next), damaged: found.damaged };
+        let mut page = Page {
+            entries: Vec::new(),
+            next: cursor.after(shard, shards, found.next),
+            damaged: found.damaged,
+        };
         let keys: Vec<&[u8]> = found.entries.iter().map(|entry| entry.key.as_slice()).collect();
         let mut values: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
         self.get_many_with(id, &keys, |place, value| match value {
@@ -299,7 +303,9 @@ impl Store {
         for (piece, start) in keys.chunks(READS_AT_ONCE).zip((0..).step_by(READS_AT_ONCE)) {
             let keys: Vec<(usize, Key<'_>)> = (start..)
                 .zip(piece)
-                .map(|(place, &bytes)| (place, Key { keyspace: id, position: self.hasher.position(bytes), bytes }))
+                .map(|(place, &bytes)| {
+                    (place, Key { keyspace: id, position: self.hasher.position(bytes), bytes })
+                })
                 .collect();
             let mut fetching: Vec<Fetching<'_>> = Vec::with_capacity(self.lanes.len());
             for (lane, shard) in self.lanes.iter_mut().zip(0..) {

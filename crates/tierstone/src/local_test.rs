@@ -1,0 +1,82 @@
+use super::*;
+
+fn options(name: &str) -> (std::path::PathBuf, DatabaseOptions) {
+    let path = std::env::temp_dir().join(format!("tierstone-local-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    let options = DatabaseOptions {
+        segment_bytes: 128 << 10,
+        capacity_bytes: Some(4 << 20),
+        memory_bytes: 4 << 20,
+        databases: 2,
+        durable_method: Some(tierstone_media::file::DurableMethod::DurableWrite),
+        ..DatabaseOptions::new(&path)
+    };
+    (path, options)
+}
+
+#[test]
+fn a_value_is_read_where_it_lies_and_into_the_callers_buffer() {
+    let (path, options) = options("read");
+    let mut store = Store::open(&options).unwrap();
+    store.put(b"key", b"value").unwrap();
+    assert_eq!(store.get_with(b"key", <[u8]>::len).unwrap(), Some(5));
+    let mut buffer = b"the ".to_vec();
+    assert!(store.get_into(b"key", &mut buffer).unwrap());
+    assert!(!store.get_into(b"nothing", &mut buffer).unwrap());
+    assert_eq!(buffer, b"the value");
+    drop(store);
+    std::fs::remove_dir_all(&path).unwrap();
+}
+
+#[test]
+fn a_value_is_gone_when_its_time_is_over() {
+    let (path, options) = options("expiry");
+    let mut store = Store::open(&options).unwrap();
+    store.put_with(b"gone", b"1", PutOptions { expiry: Expiry::At(1) }).unwrap();
+    store.put_with(b"there", b"2", PutOptions::expires_in(Duration::from_secs(3_600))).unwrap();
+    store.put_with(b"brief", b"3", PutOptions::expires_in(Duration::from_millis(30))).unwrap();
+    assert_eq!(store.get(b"gone").unwrap(), None);
+    assert_eq!(store.get(b"there").unwrap().unwrap(), b"2");
+    // The clock of the handle goes on by itself; every look at an expiring record reads it.
+    while store.get(b"brief").unwrap().is_some() {}
+    let seen: Vec<Entry> = store.scan().map(Result::unwrap).collect();
+    assert_eq!(seen.len(), 1);
+    assert!(seen[0].key == b"there" && seen[0].expires_at_ms.is_some());
+    drop(store);
+    std::fs::remove_dir_all(&path).unwrap();
+}
+
+#[test]
+fn a_ticket_is_waited_for_and_databases_are_apart() {
+    let (path, options) = options("tickets");
+    let mut store = Store::open(&options).unwrap();
+    let tickets: Vec<Ticket> =
+        (0..300u32).map(|n| store.put_nowait(&n.to_be_bytes(), &[1; 50]).unwrap()).collect();
+    let groups = store.statistics().groups;
+    store.wait(tickets[299]).unwrap();
+    assert!(store.statistics().groups < groups + 300, "puts that were not waited for share groups");
+    assert_eq!(store.lanes[0].engine.durable_seq(), store.lanes[0].engine.applied_seq());
+    let mut second = store.keyspace(1).unwrap();
+    assert!(second.is_empty());
+    second.put(&0u32.to_be_bytes(), b"other").unwrap();
+    assert_eq!((second.len(), store.len()), (1, 300));
+    assert_eq!(store.get(&0u32.to_be_bytes()).unwrap().unwrap(), [1; 50]);
+    assert_eq!(store.keyspace(2).unwrap_err().kind(), ErrorKind::InvalidInput);
+    drop(store);
+    std::fs::remove_dir_all(&path).unwrap();
+}
+
+#[test]
+fn lent_time_writes_what_was_not_waited_for() {
+    let (path, mut options) = options("turn");
+    options.shard.durability = tierstone_engine::Durability::Relaxed;
+    let mut store = Store::open(&options).unwrap();
+    store.put(b"key", b"value").unwrap();
+    let next = store.turn().unwrap();
+    assert!(next.is_some_and(|next| next <= Duration::from_secs(1)), "{next:?}");
+    while store.lanes[0].engine.durable_seq() < store.lanes[0].engine.applied_seq() {
+        store.turn().unwrap();
+    }
+    drop(store);
+    std::fs::remove_dir_all(&path).unwrap();
+}

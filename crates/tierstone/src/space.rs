@@ -26,9 +26,9 @@ impl SpaceWatch {
         }
     }
 
-    /// What to tell those who wait for a write, when they have waited long enough.
-    pub fn verdict(&self, now_us: u64) -> Option<Error> {
-        let since_us = self.full_since_us?;
+    /// What to tell those who wait for a write since `began_us`, when they have waited long enough.
+    pub fn verdict(&self, began_us: u64, now_us: u64) -> Option<Error> {
+        let since_us = self.full_since_us?.max(began_us);
         (now_us.saturating_sub(since_us) > PATIENCE_US).then(|| {
             let message = "the device has no space left for the log; what was written is kept in memory and \
                            becomes durable when there is space";
@@ -52,9 +52,10 @@ mod tests {
         let mut watch = SpaceWatch::default();
         watch.note(&[full()], 5);
         watch.note(&[full()], 900_000);
-        assert!(watch.verdict(1_000_005).is_none());
-        assert_eq!(watch.verdict(1_000_006).unwrap().kind(), ErrorKind::NoSpace);
+        assert!(watch.verdict(0, 1_000_005).is_none());
+        assert!(watch.verdict(6, 1_000_006).is_none());
+        assert_eq!(watch.verdict(0, 1_000_006).unwrap().kind(), ErrorKind::NoSpace);
         watch.note(&[write(Ok(()))], 1_000_007);
-        assert!(watch.verdict(9_000_000).is_none());
+        assert!(watch.verdict(0, 9_000_000).is_none());
     }
 }

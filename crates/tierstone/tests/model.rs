@@ -1,5 +1,7 @@
 //! Random operations on both handles against a plain map, with openings in between.
 
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails its test")]
+
 mod support;
 
 use std::collections::BTreeMap;
@@ -207,7 +209,8 @@ fn operate<H: Handle>(handle: &mut H, map: &mut Map, random: &mut SeededRandom) 
         72..80 => {
             let keys: Vec<Vec<u8>> = (0..random.below(60)).map(|_| key(random)).collect();
             let views: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-            let expected: Vec<_> = keys.iter().map(|key| map.get(&(database, key.clone())).cloned()).collect();
+            let expected: Vec<_> =
+                keys.iter().map(|key| map.get(&(database, key.clone())).cloned()).collect();
             assert!(handle.get_many(database, &views) == expected, "get_many differs");
         }
         _ => {
@@ -221,15 +224,23 @@ fn operate<H: Handle>(handle: &mut H, map: &mut Map, random: &mut SeededRandom) 
 /// Says which keys differ, and not all that there are.
 fn same(found: &BTreeMap<Vec<u8>, Vec<u8>>, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let differ = |key: &&Vec<u8>| found.get(*key) != expected.get(*key);
-    let keys: Vec<_> = found.keys().chain(expected.keys()).filter(differ).map(|key| key.escape_ascii()).collect();
+    let keys: Vec<_> =
+        found.keys().chain(expected.keys()).filter(differ).map(|key| key.escape_ascii()).collect();
     let first: Vec<String> = keys.iter().take(5).map(ToString::to_string).collect();
-    assert!(keys.is_empty(), "{} keys differ (found {}, expected {}): {first:?}", keys.len(), found.len(), expected.len());
+    assert!(
+        keys.is_empty(),
+        "{} keys differ (found {}, expected {}): {first:?}",
+        keys.len(),
+        found.len(),
+        expected.len()
+    );
 }
 
 fn compare<H: Handle>(handle: &mut H, map: &Map, random: &mut SeededRandom) {
     for database in 0..3 {
         let of_database = map.iter().filter(|((number, _), _)| *number == database);
-        let expected: BTreeMap<_, _> = of_database.map(|((_, key), value)| (key.clone(), value.clone())).collect();
+        let expected: BTreeMap<_, _> =
+            of_database.map(|((_, key), value)| (key.clone(), value.clone())).collect();
         same(&handle.walk(database, 1 + random.below(50) as u32), &expected);
         assert!(handle.len(database) >= expected.len() as u64);
     }
@@ -279,7 +290,8 @@ fn the_shared_handle_behaves_like_a_map() {
 #[test]
 fn any_number_of_shards_and_either_handle_opens_the_same_store() {
     let directory = TemporaryDirectory::new();
-    let options = |shards| DatabaseOptions { shards, memory_bytes: 8 << 20, ..directory.options(Default::default()) };
+    let options =
+        |shards| DatabaseOptions { shards, memory_bytes: 8 << 20, ..directory.options(Default::default()) };
     let mut expected = BTreeMap::new();
     let mut store = Store::open(&options(3)).unwrap();
     for number in 0..500u32 {

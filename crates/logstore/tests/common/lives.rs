@@ -184,11 +184,10 @@ pub struct World<'a> {
     history: &'a mut History,
     hasher: KeyHasher,
     pending: Vec<Pending>,
+    /// Keys have one hash tag, so that weak hashes make their positions equal.
+    tagged: bool,
 }
 
-pub fn key_bytes(key: u32) -> Vec<u8> {
-    format!("k{key}").into_bytes()
-}
 
 impl<'a> World<'a> {
     fn open(
@@ -213,11 +212,16 @@ impl<'a> World<'a> {
             shards.push(harness);
         }
         Violation::unless(damaged.is_empty(), || format!("recovery calls segments {damaged:?} damaged"))?;
-        Ok(World { shards, medium, history, hasher, pending: Vec::new() })
+        let tagged = settings.weak_hash_bits.is_some();
+        Ok(World { shards, medium, history, hasher, pending: Vec::new(), tagged })
+    }
+
+    fn key_bytes(&self, key: u32) -> Vec<u8> {
+        format!("{}{key}", if self.tagged { "{t}k" } else { "k" }).into_bytes()
     }
 
     pub fn shard_of(&self, key: u32) -> usize {
-        usize::from(self.hasher.position(&key_bytes(key)).shard(self.shards.len() as u16))
+        usize::from(self.hasher.position(&self.key_bytes(key)).shard(self.shards.len() as u16))
     }
 
     /// Everything that the store holds is what the history allows; afterwards it is the history.
@@ -236,7 +240,7 @@ impl<'a> World<'a> {
             let entries = harness.scan_all(KEYSPACE, 5)?;
             for entry in entries {
                 let text = String::from_utf8_lossy(&entry.key).into_owned();
-                let Some(key) = text.strip_prefix('k').and_then(|digits| digits.parse().ok()) else {
+                let Some(key) = text.trim_start_matches("{t}").strip_prefix('k').and_then(|digits| digits.parse().ok()) else {
                     return Err(Violation::new(format!("the scan gives a key that nobody wrote: {text}")));
                 };
                 let shard = usize::from(self.hasher.position(&entry.key).shard(shard_count));
@@ -270,7 +274,8 @@ impl<'a> World<'a> {
 
     pub fn get(&mut self, key: u32) -> Result<Option<Stamp>, Violation> {
         let shard = self.shard_of(key);
-        let found = self.shards[shard].get(KEYSPACE, &key_bytes(key))?;
+        let bytes = self.key_bytes(key);
+        let found = self.shards[shard].get(KEYSPACE, &bytes)?;
         found.map(|(_, value)| Stamp::read(&value)).transpose()
     }
 
@@ -330,7 +335,7 @@ impl<'a> World<'a> {
         changes: &[(u32, Option<Stamp>)],
         expiry_ms: u64,
     ) -> Result<Option<Seq>, Violation> {
-        let keys: Vec<Vec<u8>> = changes.iter().map(|(key, _)| key_bytes(*key)).collect();
+        let keys: Vec<Vec<u8>> = changes.iter().map(|(key, _)| self.key_bytes(*key)).collect();
         let values: Vec<Option<Vec<u8>>> = changes.iter().map(|(_, stamp)| stamp.map(Stamp::bytes)).collect();
         let harness = &mut self.shards[shard];
         let writes: Vec<Write<'_>> = keys

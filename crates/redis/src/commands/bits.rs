@@ -211,8 +211,8 @@ impl Operation {
             Operation::Diff1 => !first & others.fold(0, |any, byte| any | byte),
             Operation::AndOr => first & others.fold(0, |any, byte| any | byte),
             Operation::One => {
-                let (one, many) =
-                    others.fold((first, 0), |(one, many), byte| (one ^ byte, many | one & byte | many & byte));
+                let (one, many) = others
+                    .fold((first, 0), |(one, many), byte| (one ^ byte, many | one & byte | many & byte));
                 one & !many
             }
         }
@@ -412,8 +412,7 @@ fn run_bitfield(context: &mut Context<'_, '_>, is_read_only: bool) -> Run {
             Action::Get => (None, Some(old)),
             Action::Set(value) => {
                 // An unsigned field takes the 64 bits as they are.
-                let wanted =
-                    if step.field.is_signed { i128::from(value) } else { i128::from(value as u64) };
+                let wanted = if step.field.is_signed { i128::from(value) } else { i128::from(value as u64) };
                 let new = step.overflow.apply(step.field, wanted);
                 (new, new.map(|_| old))
             }

@@ -44,7 +44,8 @@ pub(crate) fn setinfo(control: &mut Control<'_>) -> Result<Flow, Halt> {
         ));
     }
     let session = control.session();
-    *(if is_library_name { &mut session.library_name } else { &mut session.library_version }) = value.to_vec();
+    *(if is_library_name { &mut session.library_name } else { &mut session.library_version }) =
+        value.to_vec();
     control.reply.ok();
     Ok(Flow::Done)
 }
@@ -301,10 +302,9 @@ pub(crate) fn pause(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let until_us = control.now.monotonic_us.saturating_add(timeout_ms.saturating_mul(1_000));
     // A second pause may only hold more back for longer.
     control.host.pause = Some(match control.host.pause {
-        Some(pause) => Pause {
-            until_us: pause.until_us.max(until_us),
-            only_writes: pause.only_writes && only_writes,
-        },
+        Some(pause) => {
+            Pause { until_us: pause.until_us.max(until_us), only_writes: pause.only_writes && only_writes }
+        }
         None => Pause { until_us, only_writes },
     });
     control.reply.ok();

@@ -5,8 +5,7 @@ use crate::control::{Control, Flow};
 use crate::number;
 use tierstone_wire::resp::{ReplyWriter, Version};
 
-const NOT_PERMITTED_NAME: &str =
-    "ERR Client names cannot contain spaces, newlines or special characters.";
+const NOT_PERMITTED_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 pub(crate) fn ping(control: &mut Control<'_>) -> Result<Flow, Halt> {

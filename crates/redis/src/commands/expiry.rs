@@ -45,8 +45,7 @@ impl Unit {
 pub(crate) fn positive_expiry(text: &[u8], unit: Unit, now_ms: u64, command: &str) -> Result<u64, Halt> {
     let Some(value) = number::integer(text) else { return fail(crate::context::NOT_AN_INTEGER) };
     let scale = if unit.is_seconds() { 1_000 } else { 1 };
-    let expiry =
-        value.checked_mul(scale).and_then(|value| value.checked_add(unit.base_ms(now_ms)));
+    let expiry = value.checked_mul(scale).and_then(|value| value.checked_add(unit.base_ms(now_ms)));
     match expiry {
         Some(expiry) if value > 0 => Ok(expiry as u64),
         _ => fail_with(format!("ERR invalid expire time in '{command}' command")),
@@ -102,9 +101,7 @@ fn expire(context: &mut Context<'_, '_>, unit: Unit, command: &str) -> Run {
     let conditions = Conditions::parse(context)?;
     let value = context.integer(2)?;
     let scale = if unit.is_seconds() { 1_000 } else { 1 };
-    let expiry = value
-        .checked_mul(scale)
-        .and_then(|value| value.checked_add(unit.base_ms(context.now_ms())));
+    let expiry = value.checked_mul(scale).and_then(|value| value.checked_add(unit.base_ms(context.now_ms())));
     let Some(expiry) = expiry else {
         return fail_with(format!("ERR invalid expire time in '{command}' command"));
     };
@@ -144,7 +141,8 @@ pub(crate) fn expire_at_milliseconds(context: &mut Context<'_, '_>) -> Run {
 /// Answers with what `show` makes of the expiry, −2 without a key, −1 without an expiry.
 fn show(context: &mut Context<'_, '_>, show: impl FnOnce(u64, u64) -> u64) -> Run {
     let now_ms = context.now_ms();
-    let expiry = context.view.get(context.db, context.args.at(1))?.map(|record: Record<'_>| record.meta.expiry_ms);
+    let expiry =
+        context.view.get(context.db, context.args.at(1))?.map(|record: Record<'_>| record.meta.expiry_ms);
     context.reply.integer(match expiry {
         None => -2,
         Some(0) => -1,

@@ -3,8 +3,8 @@
 use crate::args::Args;
 use crate::context::{Halt, SYNTAX, fail};
 use crate::control::{Control, Flow};
-use crate::table::{self, Command, Keys, category, flag};
 use crate::glob;
+use crate::table::{self, Command, Keys, category, flag};
 use tierstone_wire::resp::ReplyWriter;
 
 /// The command called `name`, `container|subcommand` included.
@@ -129,11 +129,8 @@ fn write_docs(command: &Command, reply: &mut ReplyWriter<'_>) {
 
 pub(crate) fn docs(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let args = control.args;
-    let wanted: Vec<&'static Command> = if args.len() == 2 {
-        table::commands().collect()
-    } else {
-        args.from(2).filter_map(find).collect()
-    };
+    let wanted: Vec<&'static Command> =
+        if args.len() == 2 { table::commands().collect() } else { args.from(2).filter_map(find).collect() };
     control.reply.map(wanted.len());
     wanted.iter().for_each(|command| write_docs(command, &mut control.reply));
     Ok(Flow::Done)

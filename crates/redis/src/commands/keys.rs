@@ -58,7 +58,11 @@ pub(crate) fn type_of(context: &mut Context<'_, '_>) -> Run {
 }
 
 /// Copies the record at `source` over `target`, its expiry and kind included; false when there is none.
-fn copy_record(context: &mut Context<'_, '_>, source: &[u8], (db, target): (u32, &[u8])) -> Result<bool, Halt> {
+fn copy_record(
+    context: &mut Context<'_, '_>,
+    source: &[u8],
+    (db, target): (u32, &[u8]),
+) -> Result<bool, Halt> {
     context.scratch.clear();
     let Some(record) = context.view.get(context.db, source)? else { return Ok(false) };
     let meta = record.meta;

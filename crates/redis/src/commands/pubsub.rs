@@ -1,7 +1,7 @@
 //! Channels: listening, sending, counting.
 
-use crate::control::{Control, Flow, Output};
 use crate::context::Halt;
+use crate::control::{Control, Flow, Output};
 use crate::glob;
 use crate::session::ChannelKind;
 use tierstone_wire::resp::ReplyWriter;
@@ -99,7 +99,12 @@ pub(crate) fn sunsubscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
 }
 
 /// Gives a message to the listeners among this executor's connections; how many there were.
-pub(crate) fn deliver(host: &mut crate::control::Host, kind: ChannelKind, name: &[u8], payload: &[u8]) -> usize {
+pub(crate) fn deliver(
+    host: &mut crate::control::Host,
+    kind: ChannelKind,
+    name: &[u8],
+    payload: &[u8],
+) -> usize {
     let mut count = 0;
     for (connection, pattern) in host.channels.receivers(kind, name) {
         let Some(session) = host.sessions.get(&connection) else { continue };

@@ -108,7 +108,8 @@ pub(crate) fn set(context: &mut Context<'_, '_>) -> Run {
     {
         expiry_ms = record.meta.expiry_ms;
     }
-    let is_equal = options.only_if_equal.is_none_or(|wanted| old.is_some_and(|record| record.value == wanted));
+    let is_equal =
+        options.only_if_equal.is_none_or(|wanted| old.is_some_and(|record| record.value == wanted));
     if options.wants_old {
         reply_old(context, key)?;
     }
@@ -435,11 +436,8 @@ fn lcs_table(left: &[u8], right: &[u8]) -> Vec<u32> {
     for (row, byte) in left.iter().enumerate() {
         for (column, other) in right.iter().enumerate() {
             let at = (row + 1) * width + column + 1;
-            table[at] = if byte == other {
-                table[at - width - 1] + 1
-            } else {
-                table[at - width].max(table[at - 1])
-            };
+            table[at] =
+                if byte == other { table[at - width - 1] + 1 } else { table[at - width].max(table[at - 1]) };
         }
     }
     table

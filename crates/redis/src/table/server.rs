@@ -446,21 +446,19 @@ static DEBUG: [Command; 6] = [
     },
 ];
 
-static FUNCTION: [Command; 1] = [
-    Command {
-        name: "function|flush",
-        arity: -2,
-        flags: flag::WRITE | flag::NOSCRIPT,
-        categories: category::SCRIPTING,
-        keys: Keys::None,
-        group: "scripting",
-        since: "7.0.0",
-        complexity: "O(1)",
-        summary: "Answers OK: there are no functions.",
-        action: Action::Control(scripting::function_flush),
-        subcommands: &[],
-    },
-];
+static FUNCTION: [Command; 1] = [Command {
+    name: "function|flush",
+    arity: -2,
+    flags: flag::WRITE | flag::NOSCRIPT,
+    categories: category::SCRIPTING,
+    keys: Keys::None,
+    group: "scripting",
+    since: "7.0.0",
+    complexity: "O(1)",
+    summary: "Answers OK: there are no functions.",
+    action: Action::Control(scripting::function_flush),
+    subcommands: &[],
+}];
 
 static MEMORY: [Command; 4] = [
     Command {
@@ -602,7 +600,13 @@ pub(super) static COMMANDS: [Command; 37] = [
     Command {
         name: "auth",
         arity: -2,
-        flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::NO_AUTH | flag::SENTINEL | flag::ALLOW_BUSY,
+        flags: flag::NOSCRIPT
+            | flag::LOADING
+            | flag::STALE
+            | flag::FAST
+            | flag::NO_AUTH
+            | flag::SENTINEL
+            | flag::ALLOW_BUSY,
         categories: category::CONNECTION,
         keys: Keys::None,
         group: "connection",
@@ -745,7 +749,13 @@ pub(super) static COMMANDS: [Command; 37] = [
     Command {
         name: "hello",
         arity: -1,
-        flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::NO_AUTH | flag::SENTINEL | flag::ALLOW_BUSY,
+        flags: flag::NOSCRIPT
+            | flag::LOADING
+            | flag::STALE
+            | flag::FAST
+            | flag::NO_AUTH
+            | flag::SENTINEL
+            | flag::ALLOW_BUSY,
         categories: category::CONNECTION,
         keys: Keys::None,
         group: "connection",
@@ -940,7 +950,13 @@ pub(super) static COMMANDS: [Command; 37] = [
     Command {
         name: "shutdown",
         arity: -1,
-        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::NO_MULTI | flag::SENTINEL | flag::ALLOW_BUSY,
+        flags: flag::ADMIN
+            | flag::NOSCRIPT
+            | flag::LOADING
+            | flag::STALE
+            | flag::NO_MULTI
+            | flag::SENTINEL
+            | flag::ALLOW_BUSY,
         categories: 0,
         keys: Keys::None,
         group: "server",

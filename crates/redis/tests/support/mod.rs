@@ -3,6 +3,7 @@
 #![expect(dead_code, reason = "each test file uses a part of the support")]
 
 pub mod fetching_engine;
+pub mod random_requests;
 
 use std::collections::{BTreeMap, VecDeque};
 use tierstone_base::{KeyHasher, Now, Seq};
@@ -176,7 +177,8 @@ impl<E: Engine> Server<E> {
                     let Some(connection) = self.connections.get_mut(&connection) else { continue };
                     let is_it = |slot: &&mut Slot| matches!(slot, Slot::Waiting(other) if *other == task);
                     let slot = connection.slots.iter_mut().find(is_it);
-                    let slot = slot.unwrap_or_else(|| panic!("task {task} was answered twice or never begun"));
+                    let slot =
+                        slot.unwrap_or_else(|| panic!("task {task} was answered twice or never begun"));
                     *slot = Slot::Ready { bytes, gate };
                     connection.is_closed |= closes;
                 }

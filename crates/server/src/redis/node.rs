@@ -17,7 +17,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tierstone::{Database, DatabaseOptions};
 use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
 use tierstone_engine::Durability;
@@ -159,6 +159,7 @@ impl Node {
             shards: &shards,
             node: &node_sender,
             snapshots: &snapshot_sender,
+            serving: Arc::new(AtomicUsize::new(count)),
         };
         let (drivers, reports) = start_shards(&common, starts)?;
         ready.store(true, Ordering::Release);
@@ -325,6 +326,7 @@ struct Common<'a> {
     shards: &'a [MailSender<ToShard>],
     node: &'a Sender<ToNode>,
     snapshots: &'a Sender<super::metrics::ShardSnapshot>,
+    serving: Arc<AtomicUsize>,
 }
 
 /// Starts all shards at the same time, so that their indexes are rebuilt in parallel.
@@ -387,7 +389,8 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
         facts: common.facts.clone(),
     };
     let (shards, node) = (common.shards.to_vec(), common.node.clone());
-    let snapshots = common.snapshots.clone();
+    let (snapshots, serving) = (common.snapshots.clone(), Arc::clone(&common.serving));
+    let stop_patience_us = common.settings.transport.stop_timeout_ms * 500;
     let cpu = common.settings.pin.then_some(usize::from(shard));
     let (report_sender, report) = bounded(1);
     let driver = DriverBuilder::new(format!("shard-{shard}"), common.settings.transport.clone(), waker)
@@ -401,7 +404,17 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
             let _ = report_sender.send(built);
             let executor = Executor::new(engine, settings);
             let limits = RequestLimits::default();
-            let parts = ServiceParts { executor, shard, mail, shards, node, snapshots, limits };
+            let parts = ServiceParts {
+                executor,
+                shard,
+                mail,
+                shards,
+                node,
+                snapshots,
+                limits,
+                serving,
+                stop_patience_us,
+            };
             Ok(Parts { service: RedisService::new(parts), device: Device::Files { store: files, method } })
         })?;
     let report = report

@@ -5,6 +5,8 @@
 //!    reply queue.
 //! 2. A reply carries the sequence that it observed and leaves when that is durable.
 //! 3. A throttled engine stops the intake: requests stay unparsed in their connections' input.
+//! 4. When the node stops, an engine is shut only after the connections of all shards have ended, since
+//!    their last requests may need it; or after half of the time that a stop may take.
 
 use super::mail::{ToNode, ToShard};
 use super::metrics::ShardSnapshot;
@@ -13,6 +15,8 @@ use crate::gate::{ReplyQueue, SlotId};
 use crate::mailbox::{MailReceiver, MailSender};
 use crate::service::{ConnectionId, Peer, Received, Service, Want};
 use crossbeam_channel::Sender;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Seq, ShardId};
 use tierstone_engine::{Admission, Engine, Health};
@@ -23,6 +27,8 @@ use tierstone_wire::resp::{Arguments, Progress, ReplyWriter, RequestLimits, Requ
 
 /// How often a shard tells its numbers, in microseconds.
 const SNAPSHOT_INTERVAL_US: u64 = 250_000;
+/// How often a stopping shard looks whether the others have ended their connections, in microseconds.
+const STOP_CHECK_INTERVAL_US: u64 = 500;
 
 /// What a service is made of.
 #[derive(Debug)]
@@ -41,6 +47,10 @@ pub struct ServiceParts<E> {
     pub snapshots: Sender<ShardSnapshot>,
     /// Limits of requests.
     pub limits: RequestLimits,
+    /// How many shards have connections, or are not stopping: shared by all, all of them to begin with.
+    pub serving: Arc<AtomicUsize>,
+    /// How long a stopping shard waits for connections, its own and the others', in microseconds.
+    pub stop_patience_us: u64,
 }
 
 /// The Redis service of one driver thread.
@@ -66,7 +76,12 @@ pub struct RedisService<E> {
     /// Requests carried out when the numbers were told last.
     told_commands: u64,
     told_failure: bool,
-    stopping: bool,
+    serving: Arc<AtomicUsize>,
+    stop_patience_us: u64,
+    /// When the engine is shut at the latest, once the shard is stopping.
+    stop_by_us: Option<u64>,
+    stop_check_due_us: u64,
+    has_left: bool,
     shut: bool,
 }
 
@@ -103,7 +118,11 @@ impl<E: Engine> RedisService<E> {
             snapshot_due_us: 0,
             told_commands: u64::MAX,
             told_failure: false,
-            stopping: false,
+            serving: parts.serving,
+            stop_patience_us: parts.stop_patience_us,
+            stop_by_us: None,
+            stop_check_due_us: 0,
+            has_left: false,
             shut: false,
         }
     }
@@ -226,6 +245,21 @@ impl<E: Engine> RedisService<E> {
         }
     }
 
+    /// Shuts the engine of a stopping shard when nobody needs it any more.
+    fn go_on_stopping(&mut self, now: Now, is_deserted: bool) {
+        let Some(stop_by_us) = self.stop_by_us else { return };
+        self.stop_check_due_us = now.monotonic_us + STOP_CHECK_INTERVAL_US;
+        if is_deserted && !self.has_left {
+            self.has_left = true;
+            self.serving.fetch_sub(1, Ordering::AcqRel);
+        }
+        let is_needed = !self.has_left || self.serving.load(Ordering::Acquire) > 0;
+        if !self.shut && (!is_needed || now.monotonic_us >= stop_by_us) {
+            self.shut = true;
+            self.executor.shard_mut().engine_mut().shut();
+        }
+    }
+
     fn tell_numbers(&mut self, now: Now, connections: &Connections<RedisConnection>) {
         if now.monotonic_us >= self.snapshot_due_us {
             self.snapshot_due_us = now.monotonic_us + SNAPSHOT_INTERVAL_US;
@@ -324,10 +358,7 @@ impl<E: Engine> Service for RedisService<E> {
         connections: &mut Connections<RedisConnection>,
     ) {
         self.take_mail(now);
-        if self.stopping && connections.is_empty() && !self.shut {
-            self.shut = true;
-            self.executor.shard_mut().engine_mut().shut();
-        }
+        self.go_on_stopping(now, connections.is_empty());
         let mut outputs = std::mem::take(&mut self.outputs);
         self.executor.step(now, completions, &mut outputs);
         self.outputs = outputs;
@@ -350,8 +381,8 @@ impl<E: Engine> Service for RedisService<E> {
         [self.executor.next_step_at_us(), tell].into_iter().flatten().min()
     }
 
-    fn stop(&mut self, _now: Now, _connections: &mut Connections<RedisConnection>) {
-        self.stopping = true;
+    fn stop(&mut self, now: Now, _connections: &mut Connections<RedisConnection>) {
+        self.stop_by_us = Some(now.monotonic_us + self.stop_patience_us);
     }
 
     fn is_quiet(&self) -> bool {

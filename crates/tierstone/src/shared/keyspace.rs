@@ -33,11 +33,19 @@ impl Inner {
         }
         let asked = of_shard.into_iter().zip(0..).filter(|((places, _), _)| !places.is_empty());
         asked
-            .map(|((places, keys), shard)| (places, self.ask(shard, |reply| Message::GetMany { keys, reply })))
+            .map(|((places, keys), shard)| {
+                (places, self.ask(shard, |reply| Message::GetMany { keys, reply }))
+            })
             .collect()
     }
 
-    pub(super) fn put(&self, keyspace: KeyspaceId, key: &[u8], value: &[u8], options: PutOptions) -> Answer<()> {
+    pub(super) fn put(
+        &self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        value: &[u8],
+        options: PutOptions,
+    ) -> Answer<()> {
         let position = self.hasher.position(key);
         let mut bytes = Vec::with_capacity(key.len() + value.len());
         bytes.extend_from_slice(key);

@@ -295,7 +295,8 @@ impl SharedStore {
         // Every shard is waited for, whatever happened to the others.
         let shut = answers.into_iter().map(Answer::wait).fold(Ok(()), Result::and);
         if let Err(error) = shut {
-            *self.inner.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(Running { threads, database });
+            *self.inner.running.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(Running { threads, database });
             return Err(error);
         }
         threads.into_iter().for_each(join);
@@ -420,7 +421,3 @@ fn build(start: Start, mailbox: Receiver<Message>, mut sleeper: Sleeper) -> Resu
         space: SpaceWatch::default(),
     })
 }
-
-#[cfg(test)]
-#[path = "shared_test.rs"]
-mod shared_test;

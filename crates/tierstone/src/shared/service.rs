@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, ErrorKind, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, Commit, Engine, Event, Health, Key, Lookup, ScanEntry, ScanRequest, Write, WriteKind, WriteReceipt,
+    Admission, Commit, Engine, Event, Health, Key, Lookup, ScanEntry, ScanRequest, Write, WriteKind,
+    WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 
@@ -123,7 +124,8 @@ impl Service {
         if let Health::Failed(error) = self.engine.health() {
             return message.refuse(failed(error));
         }
-        let is_write = matches!(message, Message::Put { .. } | Message::Write { .. } | Message::Delete { .. });
+        let is_write =
+            matches!(message, Message::Put { .. } | Message::Write { .. } | Message::Delete { .. });
         if is_write && !self.stalled.is_empty() {
             self.stalled.push_back(message);
             return;
@@ -279,7 +281,8 @@ impl Service {
             let Some(message) = self.stalled.pop_back() else { break };
             self.stalled_since_us = if some { self.now.monotonic_us } else { since_us };
             if self.now.monotonic_us - self.stalled_since_us > ROOM_PATIENCE_US {
-                message.refuse(Error::new(ErrorKind::Retry, "the store had no room for the write for too long"));
+                message
+                    .refuse(Error::new(ErrorKind::Retry, "the store had no room for the write for too long"));
             } else {
                 self.stalled.push_front(message);
             }
@@ -381,7 +384,13 @@ impl Service {
         }
     }
 
-    fn on_scanned(&mut self, token: Token, entries: Vec<ScanEntry>, next: Option<Position>, error: Option<Error>) {
+    fn on_scanned(
+        &mut self,
+        token: Token,
+        entries: Vec<ScanEntry>,
+        next: Option<Position>,
+        error: Option<Error>,
+    ) {
         let Some(Walk { reply, keyspace, cursor }) = self.walks.remove(&token) else { return };
         let identity = self.engine.identity();
         let next = cursor.after(identity.shard, identity.shard_count, next);

@@ -1,0 +1,161 @@
+use super::super::answer::Answer;
+use super::*;
+use crate::simulated::{KEYSPACE, medium, shard};
+use tierstone_engine::Durability;
+use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, FaultWhen};
+use tierstone_media::{BlockDevice, SimDevice, SimMedium, Wait};
+
+/// A service with its device; time moves 10 µs a turn.
+struct World {
+    service: Service,
+    device: SimDevice,
+    now: Now,
+}
+
+impl World {
+    fn new(medium: &SimMedium, durability: Durability) -> World {
+        let (engine, device) = shard(medium, 1 << 20, durability);
+        let now = Now { monotonic_us: 1, wall_ms: 1_000 };
+        World { service: Service::new(engine, durability == Durability::Relaxed, now), device, now }
+    }
+
+    /// A step that hands requests out and, if `wait`, takes one completion in.
+    fn turn(&mut self, wait: bool) -> bool {
+        let (mut requests, mut completions, mut events) = (Vec::new(), Vec::new(), Vec::new());
+        self.service.engine.take_requests(&mut requests);
+        self.device.submit(&mut requests);
+        if wait {
+            self.device.complete(Wait::One, &mut completions);
+        }
+        self.now.monotonic_us += 10;
+        self.now = self.service.set_now(self.now);
+        self.service.engine.step(self.now, &mut completions, &mut events);
+        events.drain(..).for_each(|event| self.service.on_event(event));
+        self.service.engine.take_requests(&mut requests);
+        self.device.submit(&mut requests);
+        self.service.retry_stalled();
+        self.service.settle()
+    }
+
+    fn put(&mut self, key: &str, value: &[u8]) -> Answer<()> {
+        let (reply, answer) = Answer::new();
+        let OwnedKey { keyspace, position, mut bytes } = self.key(key);
+        let key_len = bytes.len();
+        bytes.extend_from_slice(value);
+        let put = super::super::message::OwnedPut { keyspace, position, bytes, key_len, expiry_ms: 0 };
+        self.service.take(Message::Put { put, reply });
+        answer
+    }
+
+    fn get(&mut self, key: &str) -> Answer<Option<Vec<u8>>> {
+        let (reply, answer) = Answer::new();
+        let key = self.key(key);
+        self.service.take(Message::Get { key, reply });
+        answer
+    }
+
+    fn delete(&mut self, key: &str) -> Answer<bool> {
+        let (reply, answer) = Answer::new();
+        let key = self.key(key);
+        self.service.take(Message::Delete { key, reply });
+        answer
+    }
+
+    fn key(&self, key: &str) -> OwnedKey {
+        let position = self.service.engine.identity().hasher.position(key.as_bytes());
+        OwnedKey { keyspace: KEYSPACE, position, bytes: key.as_bytes().to_vec() }
+    }
+}
+
+/// Whether the answer is there; takes it then.
+fn poll<T>(answer: &mut Answer<T>) -> Option<Result<T>> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match Future::poll(std::pin::Pin::new(answer), &mut context) {
+        std::task::Poll::Ready(answer) => Some(answer),
+        std::task::Poll::Pending => None,
+    }
+}
+
+#[test]
+fn writes_and_the_reads_that_saw_them_are_answered_when_durable_and_share_a_group() {
+    let medium = medium(32);
+    let mut world = World::new(&medium, Durability::Sync);
+    let mut puts: Vec<_> = (0..20).map(|number| world.put(&format!("key:{number}"), b"value")).collect();
+    let (mut seen, mut absent) = (world.get("key:7"), world.get("nothing"));
+    let mut deleted = world.delete("key:8");
+    world.turn(false);
+    assert!(puts.iter_mut().all(|answer| poll(answer).is_none()));
+    assert!(poll(&mut seen).is_none() && poll(&mut absent).is_none() && poll(&mut deleted).is_none());
+    while poll(&mut deleted).is_none_or(|answer| !answer.unwrap()) {
+        world.turn(true);
+    }
+    assert!(puts.iter_mut().all(|answer| poll(answer).unwrap().is_ok()));
+    assert_eq!(poll(&mut seen).unwrap().unwrap().unwrap(), b"value");
+    assert_eq!(poll(&mut absent).unwrap().unwrap(), None);
+    assert_eq!(world.service.engine.statistics().groups, 1);
+    // Everything is durable: a read does not wait.
+    assert_eq!(poll(&mut world.get("key:9")).unwrap().unwrap().unwrap(), b"value");
+}
+
+#[test]
+fn in_relaxed_the_gate_is_open_and_a_sync_still_waits() {
+    let medium = medium(32);
+    let mut world = World::new(&medium, Durability::Relaxed);
+    assert!(poll(&mut world.put("key", b"value")).unwrap().is_ok());
+    assert_eq!(poll(&mut world.get("key")).unwrap().unwrap().unwrap(), b"value");
+    let (reply, mut synced) = Answer::new();
+    world.service.take(Message::Sync { reply });
+    world.turn(false);
+    assert!(poll(&mut synced).is_none());
+    while poll(&mut synced).is_none() {
+        world.turn(true);
+    }
+    assert_eq!(world.service.engine.durable_seq(), world.service.engine.applied_seq());
+}
+
+#[test]
+fn a_failed_write_is_told_to_everybody_who_waits_and_to_everybody_who_comes() {
+    let medium = medium(32);
+    let mut world = World::new(&medium, Durability::Sync);
+    let mut kept = world.put("kept", b"1");
+    while poll(&mut kept).is_none() {
+        world.turn(true);
+    }
+    medium
+        .inject(Fault { when: FaultWhen::Nth(0), ..Fault::new(FaultTarget::Durability, FaultEffect::Fail) });
+    let (mut put, mut read) = (world.put("lost", b"2"), world.get("lost"));
+    while poll(&mut put).is_none_or(|answer| answer.unwrap_err().kind() != ErrorKind::DeviceFailed) {
+        world.turn(true);
+    }
+    assert_eq!(poll(&mut read).unwrap().unwrap_err().kind(), ErrorKind::DeviceFailed);
+    assert_eq!(poll(&mut world.get("kept")).unwrap().unwrap_err().kind(), ErrorKind::DeviceFailed);
+    assert_eq!(poll(&mut world.put("kept", b"3")).unwrap().unwrap_err().kind(), ErrorKind::DeviceFailed);
+    let (reply, mut closed) = Answer::new();
+    world.service.take(Message::Close { reply });
+    assert_eq!(poll(&mut closed).unwrap().unwrap_err().kind(), ErrorKind::DeviceFailed);
+}
+
+#[test]
+fn overwriting_records_on_the_device_reads_them_at_the_same_time() {
+    let medium = medium(32);
+    let mut world = World::new(&medium, Durability::Sync);
+    for number in 0..50 {
+        drop(world.put(&format!("key:{number}"), &[1; 200]));
+    }
+    let (reply, closed) = Answer::new();
+    world.service.take(Message::Close { reply });
+    while !world.turn(true) {}
+    closed.wait().unwrap();
+    let mut world = World::new(&medium, Durability::Sync);
+    let mut puts: Vec<_> = (0..50).map(|number| world.put(&format!("key:{number}"), b"new")).collect();
+    world.turn(false);
+    assert!(world.device.in_flight() >= 50, "{} reads are under way", world.device.in_flight());
+    let mut turns = 0;
+    while !puts.is_empty() {
+        world.turn(true);
+        puts.retain_mut(|answer| poll(answer).map(Result::unwrap).is_none());
+        turns += 1;
+        assert!(turns < 1_000);
+    }
+    assert_eq!(poll(&mut world.get("key:49")).unwrap().unwrap().unwrap(), b"new");
+}

@@ -84,7 +84,7 @@ impl ShardThread {
         }
         let now = self.service.set_now(self.clock.now());
         self.space.note(&self.completions, now.monotonic_us);
-        if let Some(error) = self.space.verdict(now.monotonic_us) {
+        if let Some(error) = self.space.verdict(0, now.monotonic_us) {
             self.service.refuse_writers(&error);
         }
         self.service.engine.step(now, &mut self.completions, &mut self.events);

@@ -16,7 +16,7 @@ impl TemporaryDirectory {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tierstone-{}-{number}", std::process::id());
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir_all(&path).expect("a temporary directory is made");
+        std::fs::create_dir_all(&path).unwrap();
         TemporaryDirectory { path }
     }
 

@@ -1,0 +1,145 @@
+//! Brings back tag bits that the index lost while it grew, from the segments' summaries.
+//!
+//! Each split of a region costs its entries a bit of their tags; with fewer bits more lookups read a
+//! record of another key. When the worst entries have lost [`LOST_BITS_MAX`], all summaries are read
+//! once, a bounded number of entries a step, and each live entry is completed. No record is read.
+//! Nothing depends on it but the number of false reads.
+
+use crate::format::summary::{SummaryCursor, SummaryReader};
+use crate::io::IoTag;
+use crate::location::Location;
+use crate::segments::Role;
+use crate::shard::LogShard;
+use tierstone_base::checksum::checksum;
+use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
+
+/// Bits lost at which a pass begins: the worst entries then tell neighbours apart with ten bits.
+const LOST_BITS_MAX: u32 = 4;
+/// Entries of summaries that one step looks at: about 200 µs.
+const ENTRIES_A_STEP: usize = 500;
+
+/// A pass over all summaries.
+#[derive(Debug, Default)]
+pub struct Refresher {
+    waiting: Vec<u32>,
+    current: Option<Current>,
+    /// Keys in the index when the last pass began: the next one begins when there are twice as many.
+    keys_at_last_pass: u64,
+}
+
+#[derive(Debug)]
+struct Current {
+    segment: u32,
+    summary: Option<IoBuffer>,
+    cursor: SummaryCursor,
+}
+
+impl Refresher {
+    /// Whether a step would do something now.
+    pub fn wants_step(&self) -> bool {
+        self.current.as_ref().map_or(!self.waiting.is_empty(), |current| current.summary.is_some())
+    }
+}
+
+impl LogShard {
+    /// Begins a pass when it is worth it, and goes on with the one under way.
+    pub(crate) fn refresh_step(&mut self) {
+        if self.refresher.current.is_some() {
+            self.refresh_some();
+            return;
+        }
+        match self.refresher.waiting.pop() {
+            Some(segment) => self.refresh_segment(segment),
+            None => self.begin_refresh(),
+        }
+    }
+
+    /// Bits that the worst entries of the index have lost.
+    pub fn lost_tag_bits(&self) -> u32 {
+        self.keyspaces.iter().map(|keyspace| keyspace.index.stale_tag_bits()).max().unwrap_or(0)
+    }
+
+    fn begin_refresh(&mut self) {
+        if self.lost_tag_bits() < LOST_BITS_MAX {
+            return;
+        }
+        let keys: u64 = self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum();
+        if keys < 2 * self.refresher.keys_at_last_pass {
+            return;
+        }
+        self.refresher.keys_at_last_pass = keys;
+        self.refresher.waiting = self
+            .segments
+            .iter()
+            .filter(|(_, segment)| segment.role == Role::Sealed)
+            .map(|(number, _)| number)
+            .collect();
+    }
+
+    fn refresh_segment(&mut self, number: u32) {
+        let segment = self.segments.get_mut(number);
+        if segment.role != Role::Sealed || segment.summary.records == 0 {
+            return;
+        }
+        segment.pins += 1;
+        let place = segment.summary;
+        let len = (place.len as usize).max(1).next_multiple_of(BLOCK_BYTES);
+        let offset = self.identity.geometry.segment_offset(number) + u64::from(place.start);
+        let cursor = SummaryCursor::new(place.records);
+        self.refresher.current = Some(Current { segment: number, summary: None, cursor });
+        self.requests.push(
+            IoTag::RefreshSummary { segment: number },
+            IoKind::Read,
+            offset,
+            IoBuffer::zeroed(len),
+        );
+    }
+
+    /// The summary came; a damaged one is left alone, its entries keep the bits they have.
+    pub(crate) fn refresh_summary_read(&mut self, number: u32, completion: IoCompletion) {
+        let segment = self.segments.get(number);
+        let place = segment.summary;
+        let buffer = completion.buffer.filter(|buffer| {
+            completion.result.is_ok()
+                && buffer
+                    .get(..place.len as usize)
+                    .is_some_and(|bytes| checksum(segment.generation, bytes) == place.checksum)
+        });
+        match (&mut self.refresher.current, buffer) {
+            (Some(current), Some(buffer)) if current.segment == number => current.summary = Some(buffer),
+            _ => self.end_refresh_segment(number),
+        }
+    }
+
+    fn end_refresh_segment(&mut self, number: u32) {
+        self.refresher.current = None;
+        let segment = self.segments.get_mut(number);
+        segment.pins = segment.pins.saturating_sub(1);
+    }
+
+    fn refresh_some(&mut self) {
+        let Some(mut current) = self.refresher.current.take() else { return };
+        let Some(summary) = current.summary.take() else {
+            self.refresher.current = Some(current);
+            return;
+        };
+        let len = self.segments.get(current.segment).summary.len as usize;
+        let bytes = &summary[..len];
+        let mut reader = SummaryReader::resume(bytes, current.cursor);
+        for entry in reader.by_ref().take(ENTRIES_A_STEP) {
+            let location = Location::new(current.segment, entry.unit);
+            if let Some(target) = self.target_of(&entry, location)
+                && let Some(keyspace) = self.keyspaces.get_mut(entry.keyspace)
+            {
+                keyspace.index.refresh(entry.position, target.pack());
+            }
+        }
+        current.cursor = reader.cursor(bytes);
+        if reader.damaged() || current.cursor.is_at_end() {
+            self.end_refresh_segment(current.segment);
+            return;
+        }
+        current.summary = Some(summary);
+        self.refresher.current = Some(current);
+    }
+}

@@ -1,0 +1,35 @@
+//! Rules of the log that tests switch off by name, as plain flags for paths that run once a record.
+
+use tierstone_crash::Mutations;
+
+/// Rules of a log that tests switch off, to see that they are needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BrokenRules {
+    /// Checksums do not depend on the life of the segment.
+    pub salt_without_generation: bool,
+    /// Checksums of records do not depend on their place.
+    pub record_without_place: bool,
+    /// A segment is sealed although a batch that begins in it is not whole.
+    pub batch_sealed_early: bool,
+}
+
+impl BrokenRules {
+    /// The rules of a log among `mutations`.
+    pub fn of(mutations: &Mutations) -> Self {
+        BrokenRules {
+            salt_without_generation: mutations.is_on("salt_without_generation"),
+            record_without_place: mutations.is_on("record_without_place"),
+            batch_sealed_early: mutations.is_on("batch_sealed_early"),
+        }
+    }
+
+    /// The life that salts a segment's checksums.
+    pub fn salt_generation(self, generation: u64) -> u64 {
+        if self.salt_without_generation { 0 } else { generation }
+    }
+
+    /// The place that salts a record's checksum.
+    pub fn salt_unit(self, unit: u32) -> u32 {
+        if self.record_without_place { 0 } else { unit }
+    }
+}

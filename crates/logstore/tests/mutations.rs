@@ -1,0 +1,238 @@
+//! Every rule of order of the log store, switched off: the explorer must see each.
+
+mod common;
+
+use common::lives::{Mix, Plan, World};
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught};
+use tierstone_media::sim::Fault;
+
+/// Explores `mix` with the rule `name` switched off; it must be caught within `runs`.
+#[track_caller]
+fn caught(name: &'static str, plan: Plan, mix: Mix, runs: u64) {
+    caught_by(name, plan, runs, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[track_caller]
+fn caught_by(
+    name: &'static str,
+    plan: Plan,
+    runs: u64,
+    work: &dyn Fn(&mut World<'_>, u32, &Choices) -> Result<(), Violation>,
+) {
+    let plan = plan.mutated(&Mutations::one(name));
+    assert_caught(name, || explored(&plan, runs, work));
+}
+
+fn explored(
+    plan: &Plan,
+    runs: u64,
+    work: &dyn Fn(&mut World<'_>, u32, &Choices) -> Result<(), Violation>,
+) -> Report {
+    // Minimising takes longer than finding, and the path is not looked at.
+    let settings = ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(4711, runs) };
+    plan.explore(settings, work)
+}
+
+fn small() -> Plan {
+    Plan::new(32 << 10, 12)
+}
+
+/// Work that keeps the cleaner busy.
+fn cleaning() -> Mix {
+    Mix {
+        operations: 160,
+        keys: 14,
+        value_bytes_max: 3_000,
+        batches: 10,
+        deletes: 30,
+        settle_one_in: 12,
+        ..Mix::default()
+    }
+}
+
+fn batches() -> Mix {
+    Mix { batches: 60, value_bytes_max: 3_000, batch_len_max: 9, operations: 24, keys: 9, ..Mix::default() }
+}
+
+#[test]
+fn groups_are_written_durably() {
+    caught("write_without_flush", small(), Mix::default(), 300);
+}
+
+#[test]
+fn replies_wait_for_the_durable_sequence() {
+    caught("ungated_replies", small(), Mix::default(), 300);
+}
+
+#[test]
+fn a_segment_is_sealed_when_its_groups_are_durable() {
+    caught("seal_before_durable", small().groups_in_flight(3), batches(), 2_000);
+}
+
+#[test]
+fn a_log_ends_at_its_first_gap() {
+    caught("serve_past_gap", small().groups_in_flight(3), batches(), 1_000);
+}
+
+#[test]
+fn a_batch_without_its_end_is_dropped() {
+    caught("keep_partial_batches", small().groups_in_flight(3), batches(), 1_000);
+}
+
+#[test]
+fn a_batch_that_ends_in_a_sealed_segment_is_kept() {
+    // Batches longer than a segment, so that two seals are on their way at once.
+    let mix = Mix { batch_len_max: 30, operations: 12, value_bytes_max: 2_500, ..batches() };
+    caught("drop_batches_in_the_middle", Plan::new(32 << 10, 20).groups_in_flight(2), mix, 1_000);
+}
+
+#[test]
+fn a_segment_waits_for_the_end_of_its_batch() {
+    caught("batch_sealed_early", small().groups_in_flight(3), batches(), 2_000);
+}
+
+#[test]
+fn a_torn_seal_is_repaired() {
+    caught("torn_seal_not_repaired", small(), batches(), 1_000);
+}
+
+#[test]
+fn tombstones_outlive_what_they_hide() {
+    caught("drop_tombstones_early", Plan::new(32 << 10, 9).cut_one_in(400), cleaning(), 1_000);
+}
+
+#[test]
+fn copies_are_durable_before_their_originals_go() {
+    caught("free_before_copies_durable", Plan::new(32 << 10, 9).cut_one_in(300), cleaning(), 1_000);
+}
+
+#[test]
+fn overwrites_are_durable_before_what_they_replace_goes() {
+    let mut plan = Plan::new(32 << 10, 10).cut_one_in(40);
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    caught("free_before_overwrites_durable", plan, Mix { operations: 20, batches: 30, ..Mix::default() }, 1_000);
+}
+
+#[test]
+fn a_segment_is_opened_again_when_its_free_header_is_durable() {
+    caught("reuse_before_freed", Plan::new(32 << 10, 9).cut_one_in(200), cleaning(), 2_000);
+}
+
+#[test]
+fn copies_are_what_the_index_points_to() {
+    caught("copies_not_repointed", Plan::new(32 << 10, 9).cut_one_in(400), cleaning(), 300);
+}
+
+#[test]
+fn no_opening_number_is_used_twice() {
+    caught("reuse_open_count", small(), batches(), 1_000);
+}
+
+#[test]
+fn the_opening_number_is_durable_before_its_first_use() {
+    // The first group of an opening lands without the header before it; the next opening has the same
+    // number, opens the same segment, and only its header lands.
+    let mut plan = Plan::new(32 << 10, 6).cut_one_in(6);
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 1);
+    caught_by("superblock_not_durable", plan, 20_000, &|world, life, _| {
+        world.put(life, 20)?;
+        world.poll();
+        world.sync()
+    });
+}
+
+#[test]
+fn old_footers_do_not_seal_new_segments() {
+    caught("footer_of_any_generation", Plan::new(32 << 10, 9).cut_one_in(300), cleaning(), 500);
+}
+
+#[test]
+fn checksums_depend_on_the_life_of_the_segment() {
+    // Batches of records that end at the ends of sectors, in segments that are used again and again:
+    // a torn group then finds old records where its own should be.
+    let plan = Plan::new(32 << 10, 7).cut_one_in(60);
+    caught_by("salt_without_generation", plan, 3_000, &|world, life, _| {
+        let lives_operations = if life == 0 { 40 } else { 12 };
+        for number in 0..lives_operations {
+            let key = |at: u32| (number * 5 + at) % 9;
+            // A group's header and the first record fill a sector, each further record one more.
+            let head = 512 - 64 - 32 - 2;
+            let rest = 512 - 32 - 2;
+            let change = |at| (key(at), Some(if at == 0 { head } else { rest }));
+            world.write(&[change(0), change(1), change(2), change(3), change(4)])?;
+            if number % 3 == 0 {
+                world.poll()
+            } else {
+                world.sync()?
+            }
+            world.settle(20);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn records_of_equal_positions_say_so() {
+    let mut plan = small();
+    plan.open.weak_hash_bits = Some(0);
+    caught("no_collides_flag", plan, Mix::default(), 300);
+}
+
+#[test]
+fn what_a_dead_process_left_in_the_cache_is_flushed_first() {
+    let mut plan = small();
+    plan.kill_percent = 50;
+    caught("no_flush_at_open", plan, Mix { operations: 20, batches: 20, ..Mix::default() }, 2_000);
+}
+
+#[test]
+fn tombstones_outlive_segments_that_another_shard_still_needs() {
+    let mix = Mix { operations: 120, keys: 30, deletes: 40, settle_one_in: 5, ..Mix::default() };
+    let mut plan = Plan::new(32 << 10, 26).cut_one_in(2_000);
+    plan.shards = vec![1, 3, 2, 1, 2];
+    plan.sim.end_cuts = 4;
+    caught("forget_shared_segments", plan, mix, 2_000);
+}
+
+#[test]
+fn what_proves_the_end_of_a_log_is_kept() {
+    // One key is overwritten until the open segment holds a single group; the segments before it are
+    // empty then, and freed.
+    let plan = Plan::new(32 << 10, 12).cut_one_in(5_000).groups_in_flight(3);
+    caught_by("free_what_proves_the_log", plan, 1_000, &|world, _, choices| {
+        for _ in 0..choices.choose(10, "puts") + 1 {
+            world.put(1, 3_900)?;
+            if choices.choose(2, "poll") == 1 {
+                world.poll();
+            }
+        }
+        world.settle(300);
+        world.sync()
+    });
+}
+
+#[test]
+fn seals_of_recovery_are_durable_before_anything_is_served() {
+    caught("seals_not_durable_at_open", small().groups_in_flight(3).cut_one_in(100), cleaning(), 4_000);
+}
+
+#[test]
+fn a_delete_goes_past_a_record_that_cannot_be_read() {
+    let plan = small().mutated(&Mutations::one("deletes_ignore_unreadable"));
+    assert_caught("deletes_ignore_unreadable", || {
+        explored(&plan, 500, &|world, life, choices| Mix::default().work(world, life, choices))
+    });
+}
+
+#[test]
+fn a_lying_flush_is_found() {
+    let plan = small();
+    assert_caught("lying flush", || {
+        let settings = ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(4711, 300) };
+        tierstone_crash::explore(settings, |choices| {
+            plan.run(choices, &[Fault::lying_flush()], &|world, life, choices| {
+                Mix::default().work(world, life, choices)
+            })
+        })
+    });
+}

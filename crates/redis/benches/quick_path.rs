@@ -1,0 +1,157 @@
+//! What a request costs above the engine: nanoseconds and allocations of `GET`, `SET` and `INCR` over an
+//! engine that answers everything from one record.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tierstone_base::{Clock, KeyHasher, KeyspaceId, Now, Result, Seq, SystemClock, Token};
+use tierstone_engine::{
+    Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordMeta,
+    RecordView, ScanRequest, ValueKind, Write, WriteReceipt,
+};
+use tierstone_media::{IoCompletion, IoRequest};
+use tierstone_redis::{Args, ConnectionInfo, Executor, ExecutorSettings, Outcome, ServerFacts};
+use tierstone_store::{DatabaseMap, ShardSettings};
+use tierstone_wire::resp::{Arguments, Progress, RequestLimits, RequestParser, encode_command};
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[derive(Debug)]
+struct OneRecord {
+    value: Vec<u8>,
+    applied: Seq,
+}
+
+impl Engine for OneRecord {
+    fn lookup(&mut self, _now: Now, _key: Key<'_>) -> Lookup<'_> {
+        let meta = RecordMeta { seq: 1, expiry_ms: 0, kind: ValueKind::STRING };
+        Lookup::Found(RecordView { meta, value: &self.value })
+    }
+
+    fn fetch(&mut self, _now: Now, _keys: &[(Token, Key<'_>)]) {}
+
+    fn release(&mut self, _token: Token) {}
+
+    fn write(&mut self, _now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+        self.applied += writes.len() as u64;
+        Ok(WriteReceipt { seq: self.applied, commit: Commit::Durable })
+    }
+
+    fn scan(&mut self, _now: Now, _request: ScanRequest) {}
+
+    fn drop_keyspace(&mut self, _keyspace: KeyspaceId) {}
+
+    fn len(&self, _keyspace: KeyspaceId) -> u64 {
+        1
+    }
+
+    fn step(&mut self, _now: Now, _completions: &mut Vec<IoCompletion>, _events: &mut Vec<Event>) {}
+
+    fn take_requests(&mut self, _requests: &mut Vec<IoRequest>) {}
+
+    fn next_step_at_us(&self) -> Option<u64> {
+        None
+    }
+
+    fn durable_seq(&self) -> Seq {
+        self.applied
+    }
+
+    fn applied_seq(&self) -> Seq {
+        self.applied
+    }
+
+    fn flush(&mut self, _now: Now) {}
+
+    fn set_durability(&mut self, _durability: Durability) {}
+
+    fn health(&self) -> Health {
+        Health::Good
+    }
+
+    fn admission(&self) -> Admission {
+        Admission::Open
+    }
+
+    fn statistics(&self) -> EngineStatistics {
+        EngineStatistics::default()
+    }
+}
+
+fn main() {
+    let is_test = std::env::args().any(|argument| argument == "--test");
+    let count = if is_test { 100 } else { 3_000_000 };
+    let settings = ExecutorSettings {
+        shard: ShardSettings {
+            index: 0,
+            count: 1,
+            map: DatabaseMap::new(16),
+            hasher: KeyHasher::new([1, 2]),
+            durability: Durability::Sync,
+        },
+        value_size_max_bytes: 1 << 20,
+        password: String::new(),
+        transaction_size_max_bytes: 1 << 20,
+        facts: ServerFacts::default(),
+    };
+    let engine = OneRecord { value: b"12345678901234567".to_vec(), applied: 1 };
+    let mut executor = Executor::new(engine, settings);
+    let clock = SystemClock::new();
+    executor.connect(clock.now(), 1, ConnectionInfo::default());
+    let value = [b'x'; 100];
+    let requests: [&[&[u8]]; 5] = [
+        &[b"GET", b"key:000000012345"],
+        &[b"SET", b"key:000000012345", &value],
+        &[b"INCR", b"key:000000012345"],
+        &[b"STRLEN", b"key:000000012345"],
+        &[b"MGET", b"key:000000012345", b"key:000000012346", b"key:000000012347"],
+    ];
+    for words in requests {
+        let mut input = Vec::new();
+        encode_command(words, &mut input);
+        let mut parser = RequestParser::new(RequestLimits::default());
+        let mut arguments = Arguments::new();
+        let mut reply = Vec::with_capacity(1 << 16);
+        let now = clock.now();
+        let mut run = |count: u64| {
+            for _ in 0..count {
+                let Ok(Progress::Complete { .. }) = parser.parse(&input, &mut arguments) else {
+                    panic!("the request is whole")
+                };
+                reply.clear();
+                let args = Args::Request(arguments.request(&input));
+                let outcome = executor.request(now, 1, args, &mut reply);
+                assert!(matches!(outcome, Outcome::Ready { .. }));
+            }
+        };
+        run(count / 10);
+        let (before, start) = (ALLOCATIONS.load(Ordering::Relaxed), clock.now());
+        run(count);
+        let us = clock.now().monotonic_us - start.monotonic_us;
+        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        println!(
+            "{:7} {:6.1} ns, {:.2} allocations",
+            String::from_utf8_lossy(words[0]),
+            us as f64 * 1_000.0 / count as f64,
+            allocations as f64 / count as f64
+        );
+    }
+}

@@ -1,0 +1,39 @@
+//! Shards on a simulated device, for tests.
+
+use crate::lane::Lane;
+use tierstone_base::KeyspaceId;
+use tierstone_base::clock::SystemClock;
+use tierstone_crash::Choices;
+use tierstone_engine::Durability;
+use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
+use tierstone_logstore::{LogShard, OpenSettings, ShardSettings};
+use tierstone_media::{Geometry, SimDevice, SimMedium, SimSettings};
+
+/// The one keyspace.
+pub(crate) const KEYSPACE: KeyspaceId = KeyspaceId(1);
+
+/// An empty medium of segments of 128 KiB.
+pub(crate) fn medium(segment_limit: u32) -> SimMedium {
+    let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes: 128 << 10, segment_limit };
+    SimMedium::new(SimSettings::new(geometry), &Choices::quiet())
+}
+
+/// The only shard of the store on `medium`, which is made if there is none.
+pub(crate) fn shard(medium: &SimMedium, memory_bytes: u64, durability: Durability) -> (LogShard, SimDevice) {
+    let mut device = medium.device();
+    let settings = OpenSettings {
+        shard: ShardSettings { memory_bytes, durability, ..ShardSettings::default() },
+        keyspaces: vec![KeyspaceEntry { id: KEYSPACE, name: "0".into(), index: IndexKind::Hash }],
+        seed: 5,
+        ..OpenSettings::default()
+    };
+    let mut opened = tierstone_logstore::open(&mut device, &settings).unwrap();
+    let (shard, _) = opened.plans.remove(0).build(&mut device).unwrap();
+    (shard, device)
+}
+
+/// The same as a lane.
+pub(crate) fn lane(medium: &SimMedium, memory_bytes: u64, durability: Durability) -> Lane<SimDevice> {
+    let (shard, device) = shard(medium, memory_bytes, durability);
+    Lane::new(shard, device, SystemClock::new())
+}

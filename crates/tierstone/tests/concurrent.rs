@@ -1,0 +1,125 @@
+//! Many threads and many answers under way on one shared handle.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails its test")]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::{TemporaryDirectory, backends};
+use tierstone::{Batch, DatabaseOptions, SharedStore};
+use tierstone_base::SeededRandom;
+
+const THREADS: u64 = 8;
+const KEYS: u64 = 20;
+const WRITES: u64 = 300;
+
+fn name(thread: u64, key: u64) -> Vec<u8> {
+    format!("{thread}:{key}").into_bytes()
+}
+
+fn count(value: Option<Vec<u8>>) -> u64 {
+    value.map_or(0, |value| u64::from_le_bytes(*value.first_chunk().unwrap()))
+}
+
+fn padded(count: u64, random: &mut SeededRandom) -> Vec<u8> {
+    let mut value = count.to_le_bytes().to_vec();
+    value.resize(8 + random.below(500) as usize, 7);
+    value
+}
+
+/// One thread: counts its own keys up and says what was acknowledged; others read them meanwhile.
+fn work(store: &SharedStore, thread: u64, seed: u64) -> Vec<u64> {
+    let mut random = SeededRandom::new(seed + thread);
+    let mut acknowledged = vec![0; KEYS as usize];
+    for _ in 0..WRITES {
+        let key = random.below(KEYS);
+        let next = acknowledged[key as usize] + 1;
+        assert_eq!(count(store.get(&name(thread, key)).unwrap()), next - 1, "seed {seed}");
+        store.put(&name(thread, key), &padded(next, &mut random)).unwrap();
+        acknowledged[key as usize] = next;
+        let other = name(random.below(THREADS), random.below(KEYS));
+        let before = count(store.get(&other).unwrap());
+        assert!(before <= count(store.get(&other).unwrap()), "a counter went back, seed {seed}");
+    }
+    acknowledged
+}
+
+#[test]
+fn eight_threads_lose_nothing_that_was_acknowledged() {
+    for (backend, shards) in backends().into_iter().flat_map(|backend| [(backend, 1), (backend, 3)]) {
+        let seed = SeededRandom::system_seed().unwrap();
+        println!("seed {seed}, {backend:?}, {shards} shards");
+        let directory = TemporaryDirectory::new();
+        let options = DatabaseOptions { shards, memory_bytes: 8 << 20, ..directory.options(backend) };
+        let store = SharedStore::open(&options).unwrap();
+        let counters: Vec<Vec<u64>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    scope.spawn({
+                        let store = &store;
+                        move || work(store, thread, seed)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let groups = store.statistics().unwrap().groups;
+        assert!(groups < THREADS * WRITES, "{groups} groups: callers share them");
+        // No close: as if the process had ended here.
+        drop(store);
+        let store = SharedStore::open(&options).unwrap();
+        for (thread, counters) in (0..).zip(&counters) {
+            for (key, &acknowledged) in (0..).zip(counters) {
+                assert_eq!(count(store.get(&name(thread, key)).unwrap()), acknowledged, "seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_are_seen_whole_by_readers_of_several_keys() {
+    let directory = TemporaryDirectory::new();
+    let store = SharedStore::open(&directory.options(Default::default())).unwrap();
+    let names: Vec<Vec<u8>> = (0..10).map(|number| format!("account:{number}").into_bytes()).collect();
+    let views: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut batch = Batch::new();
+            for round in 0..400u64 {
+                batch.clear();
+                for name in &names {
+                    batch.put(name, &round.to_le_bytes());
+                }
+                store.write(&batch).unwrap();
+            }
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) {
+            let values = store.get_many(&views).unwrap();
+            assert!(values.windows(2).all(|pair| pair[0] == pair[1]), "a batch was seen in part");
+        }
+    });
+}
+
+#[test]
+fn answers_dropped_and_kept_are_all_carried_out() {
+    let directory = TemporaryDirectory::new();
+    let options = directory.options(Default::default());
+    let store = SharedStore::open(&options).unwrap();
+    let mut kept = Vec::new();
+    for number in 0..2_000u32 {
+        let answer = store.put_async(&number.to_be_bytes(), &[number as u8; 100]);
+        if number % 2 == 0 {
+            kept.push(answer);
+        } else {
+            drop(answer);
+        }
+    }
+    // Close answers what was sent before.
+    store.close().unwrap();
+    kept.into_iter().for_each(|answer| answer.wait().unwrap());
+    let store = SharedStore::open(&options).unwrap();
+    assert_eq!(store.len().unwrap(), 2_000);
+    assert_eq!(store.scan().map(Result::unwrap).filter(|entry| entry.value.len() == 100).count(), 2_000);
+}
