@@ -52,7 +52,7 @@ impl<'a> Args<'a> {
     }
 
     /// A copy of its own.
-    pub fn to_owned(&self) -> OwnedArgs {
+    pub fn to_owned(self) -> OwnedArgs {
         self.from(0).collect()
     }
 }

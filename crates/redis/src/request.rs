@@ -56,7 +56,8 @@ impl<E: Engine> Executor<E> {
     ) -> Option<Outcome> {
         let name = args.at(0);
         let is_get = args.len() == 2 && name.eq_ignore_ascii_case(b"get");
-        if !is_get && !(args.len() == 3 && name.eq_ignore_ascii_case(b"set")) {
+        let is_set = args.len() == 3 && name.eq_ignore_ascii_case(b"set");
+        if !is_get && !is_set {
             return None;
         }
         let bytes = args.at(1);

@@ -4,8 +4,11 @@
 //! 1. The table is constant; a lookup hashes the name once, in either case, and allocates nothing.
 //! 2. A container's subcommands carry its name before a `|`; the container itself does nothing.
 
-mod data;
+mod channels;
+mod connection;
+mod keys;
 mod server;
+mod strings;
 
 use crate::args::Args;
 use crate::context::{Context, Run};
@@ -232,7 +235,14 @@ pub struct Found {
     pub command: &'static Command,
 }
 
-const COMMANDS: usize = data::COMMANDS.len() + server::COMMANDS.len();
+/// The families in the order of the indexes of their commands.
+static FAMILIES: [&[Command]; 5] =
+    [&strings::COMMANDS, &keys::COMMANDS, &connection::COMMANDS, &channels::COMMANDS, &server::COMMANDS];
+const COMMANDS: usize = strings::COMMANDS.len()
+    + keys::COMMANDS.len()
+    + connection::COMMANDS.len()
+    + channels::COMMANDS.len()
+    + server::COMMANDS.len();
 const SLOTS: usize = 512;
 const LONGEST_NAME: usize = 24;
 
@@ -247,12 +257,14 @@ const fn fold(hash: u32) -> usize {
     ((hash ^ hash >> 15) as usize) % SLOTS
 }
 
-pub(crate) const fn command(index: usize) -> &'static Command {
-    if index < data::COMMANDS.len() {
-        &data::COMMANDS[index]
-    } else {
-        &server::COMMANDS[index - data::COMMANDS.len()]
+/// The command with this index, below [`count`].
+pub(crate) const fn command(mut index: usize) -> &'static Command {
+    let mut family = 0;
+    while index >= FAMILIES[family].len() {
+        index -= FAMILIES[family].len();
+        family += 1;
     }
+    &FAMILIES[family][index]
 }
 
 /// For each slot the index of a command plus one, or zero.

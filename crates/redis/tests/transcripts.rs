@@ -1,6 +1,8 @@
 //! Conversations whose answers are known from Redis's documentation. What needs no connection state
 //! beyond one request is compared with Redis itself in `redis_comparison.rs`.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::collections::BTreeSet;

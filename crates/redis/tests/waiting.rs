@@ -1,6 +1,8 @@
 //! Requests that wait: for records, locks, other shards. Whatever has to wait, the answers are those
 //! of a server in which nothing ever does.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::collections::BTreeMap;

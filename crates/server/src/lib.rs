@@ -7,7 +7,8 @@
 //! 3. [`connections`] is what a step sees of its clients;
 //! 4. [`driver`] is the loop of one thread over a [`reactor`]: io_uring or epoll;
 //! 5. [`wake`] and [`mailbox`] carry batches from thread to thread;
-//! 6. [`null`] answers without storing, for measuring the machine; [`http`] tells health and metrics.
+//! 6. [`manual`] is a driver whose owner is its kernel, for simulations;
+//! 7. [`null`] answers without storing, for measuring the machine; [`http`] tells health and metrics.
 //!
 //! Invariants:
 //! 1. A client sees its replies in the order of its requests, and none before what it tells is
@@ -23,6 +24,7 @@ pub mod http;
 mod input;
 pub mod listen;
 pub mod mailbox;
+pub mod manual;
 pub mod null;
 pub mod reactor;
 pub mod redis;
@@ -36,6 +38,7 @@ pub use driver::{DriverBuilder, DriverHandle, DriverReport, Parts, StopHandle};
 pub use gate::{ReplyQueue, SlotId};
 pub use listen::{ListenAddress, Listener};
 pub use mailbox::{MailReceiver, MailSender, mailbox};
+pub use manual::ManualDriver;
 pub use reactor::{Device, WakingDevice};
 pub use service::{ConnectionId, Peer, Service, Want};
 pub use settings::{DriverKind, OutputLimits, TransportSettings};

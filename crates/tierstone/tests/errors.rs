@@ -32,9 +32,9 @@ fn a_store_is_opened_once_by_either_handle() {
 #[test]
 fn wrong_input_is_refused_and_changes_nothing() {
     let directory = TemporaryDirectory::new();
-    let options = directory.options(Default::default());
+    let options = DatabaseOptions { segment_bytes: 1 << 20, ..directory.options(Default::default()) };
     let long = vec![b'k'; 65_536];
-    let huge = vec![0; 256 << 10];
+    let huge = vec![0; 300 << 10];
     let mut batch = Batch::new();
     batch.put(b"good", b"1").put(&long, b"");
     let mut elsewhere = Batch::new();

@@ -6,6 +6,9 @@
 //!    then the acknowledged one, since a read has shown it.
 //! 3. A read in a pipeline shows the state of the last write before it in the same pipeline, and makes
 //!    it acknowledged.
+//! 4. A batch that nobody acknowledged is whole after a crash where its keys have one hash tag. Over
+//!    several shards each key is judged alone, because engines do not mark batches yet
+//!    (`crates/store/src/message.rs`); acknowledged is acknowledged for these too.
 
 use crate::common::PATIENCE;
 use std::collections::VecDeque;
@@ -20,8 +23,14 @@ const CLIENTS: u64 = 4;
 /// Operations in flight on one connection.
 const WINDOW: usize = 16;
 /// Objects of each kind of each client; single values are most of the data.
-const KINDS: [(Kind, u32); 5] =
-    [(Kind::Value, 70), (Kind::Counter, 8), (Kind::Text, 8), (Kind::Mset, 10), (Kind::Transaction, 10)];
+const KINDS: [(Kind, u32); 6] = [
+    (Kind::Value, 70),
+    (Kind::Counter, 8),
+    (Kind::Text, 8),
+    (Kind::Mset, 8),
+    (Kind::Transaction, 8),
+    (Kind::Spread, 8),
+];
 /// A value is deleted by every seventh write.
 const DELETE_EVERY: u64 = 7;
 /// A text starts anew after so many pieces.
@@ -36,10 +45,12 @@ enum Kind {
     Counter,
     /// APPEND, and SET now and then.
     Text,
-    /// MSET of three keys in any shards.
+    /// MSET of three keys with one hash tag.
     Mset,
     /// MULTI, SET, SET, INCR, EXEC on keys with one hash tag.
     Transaction,
+    /// MSET of three keys in any shards.
+    Spread,
 }
 
 #[derive(Debug)]
@@ -48,6 +59,8 @@ struct Object {
     keys: Vec<Vec<u8>>,
     acknowledged: u64,
     sent: u64,
+    /// What a crash left of batches over several shards, and the number that it goes by.
+    mixed: Option<(u64, Content)>,
 }
 
 /// What the keys of an object hold.
@@ -216,10 +229,12 @@ impl Object {
             Kind::Value => vec![format!("value:{client}:{number}")],
             Kind::Counter => vec![format!("counter:{client}:{number}")],
             Kind::Text => vec![format!("text:{client}:{number}")],
-            Kind::Mset => (0..3).map(|part| format!("mset:{client}:{number}:{part}")).collect(),
+            Kind::Mset => (0..3).map(|part| format!("{{mset:{client}:{number}}}:{part}")).collect(),
+            Kind::Spread => (0..3).map(|part| format!("spread:{client}:{number}:{part}")).collect(),
             Kind::Transaction => (0..3).map(|part| format!("{{exec:{client}:{number}}}:{part}")).collect(),
         };
-        Object { kind, keys: keys.into_iter().map(String::into_bytes).collect(), acknowledged: 0, sent: 0 }
+        let keys = keys.into_iter().map(String::into_bytes).collect();
+        Object { kind, keys, acknowledged: 0, sent: 0, mixed: None }
     }
 
     fn read(&self) -> Vec<&[u8]> {
@@ -241,6 +256,9 @@ impl Object {
 
     /// What the keys hold after write `number`; nothing after none.
     fn state(&self, number: u64) -> Content {
+        if let Some((_, content)) = self.mixed.as_ref().filter(|(mixed, _)| *mixed == number) {
+            return content.clone();
+        }
         if number == 0 {
             return vec![None; self.keys.len()];
         }
@@ -252,7 +270,7 @@ impl Object {
                 let first = number - (number - 1) % PIECES;
                 vec![Some((first..=number).flat_map(piece).collect())]
             }
-            Kind::Mset => (0..3).map(|part| Some(self.value(part, number))).collect(),
+            Kind::Mset | Kind::Spread => (0..3).map(|part| Some(self.value(part, number))).collect(),
             Kind::Transaction => {
                 vec![Some(self.value(0, number)), Some(self.value(1, number)), Some(number.to_string().into_bytes())]
             }
@@ -269,7 +287,7 @@ impl Object {
             Kind::Counter => vec![vec![b"INCR".to_vec(), key(0)]],
             Kind::Text if number % PIECES == 1 => vec![vec![b"SET".to_vec(), key(0), piece(number)]],
             Kind::Text => vec![vec![b"APPEND".to_vec(), key(0), piece(number)]],
-            Kind::Mset => {
+            Kind::Mset | Kind::Spread => {
                 let pairs = (0..3).flat_map(|part| [key(part), self.value(part, number)]);
                 vec![std::iter::once(b"MSET".to_vec()).chain(pairs).collect()]
             }
@@ -287,7 +305,7 @@ impl Object {
             Kind::Text if number % PIECES != 1 => {
                 reply.integer() == Some((((number - 1) % PIECES + 1) as usize * PIECE_BYTES) as i64)
             }
-            Kind::Value | Kind::Text | Kind::Mset => reply.is_ok(),
+            Kind::Value | Kind::Text | Kind::Mset | Kind::Spread => reply.is_ok(),
             Kind::Counter => reply.integer() == Some(number as i64),
             Kind::Transaction => reply.items().is_some_and(|items| {
                 items.len() == 3 && items[0].is_ok() && items[1].is_ok() && items[2].integer() == Some(number as i64)
@@ -299,8 +317,9 @@ impl Object {
     fn judge(&mut self, found: &Content, findings: &mut Findings) {
         let name = String::from_utf8_lossy(&self.keys[0]).into_owned();
         let (acknowledged, sent) = (self.acknowledged, self.sent);
-        let number = (0..=sent).rev().find(|&number| self.state(number) == *found);
-        match number {
+        let whole = (0..=sent).rev().find(|&number| self.state(number) == *found);
+        let oldest = whole.or_else(|| self.oldest_part(found));
+        match oldest {
             Some(number) if number < acknowledged => findings
                 .lost
                 .push(format!("{name}: write {number} found, {acknowledged} acknowledged, {sent} sent")),
@@ -316,8 +335,23 @@ impl Object {
                 findings.torn.push(format!("{name}: {held:?}, {acknowledged} acknowledged, {sent} sent"));
             }
         }
-        self.acknowledged = number.unwrap_or(sent);
+        // A mixture goes by the newest number, so that the next write is newer than all of it.
+        self.acknowledged = whole.unwrap_or(sent);
         self.sent = self.acknowledged;
+        if whole.is_none() {
+            self.mixed = Some((sent, found.clone()));
+        }
+    }
+
+    /// The oldest write that one of the keys holds, if each holds one and may do so for itself.
+    fn oldest_part(&self, found: &Content) -> Option<u64> {
+        if self.kind != Kind::Spread {
+            return None;
+        }
+        let numbers: Option<Vec<u64>> = (0..found.len())
+            .map(|part| (0..=self.sent).rev().find(|&number| self.state(number)[part] == found[part]))
+            .collect();
+        numbers?.into_iter().min()
     }
 }
 
