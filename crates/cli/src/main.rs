@@ -3,9 +3,13 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 the store is damaged, 4 the device
 //! failed.
 
+mod bench;
+mod check;
+mod child;
 mod complete;
 mod demo;
 mod doctor;
+mod load;
 mod output;
 mod serve;
 
@@ -29,6 +33,12 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Examine directories: what their devices guarantee, how quick they are, what to change
     Doctor(doctor::DoctorArgs),
+    /// Drive a Redis server with YCSB or a single mix, and measure it
+    Bench(Box<bench::BenchArgs>),
+    /// Load a directory, NDJSON or CSV into a Redis server
+    Load(load::LoadArgs),
+    /// Verify every byte of a closed store, without changing it
+    Check(check::CheckArgs),
     /// Print a completion script for a shell
     Completions(complete::CompletionArgs),
 }
@@ -39,6 +49,9 @@ fn main() -> ExitCode {
         Command::Server(args) => serve::run(*args),
         Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Bench(args) => bench::run(*args),
+        Command::Load(args) => load::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Completions(args) => complete::run(&args),
     };
     match result {

@@ -240,6 +240,11 @@ fn announce(settings: &NodeSettings, node: &Node) -> Result<()> {
     for address in node.addresses() {
         print_line(&format!("listening on {address}"))?;
     }
+    for address in &settings.listen {
+        if let ListenAddress::Unix(path) = address {
+            print_line(&format!("listening on unix:{}", path.display()))?;
+        }
+    }
     for address in node.http_addresses() {
         print_line(&format!("metrics on http://{address}/metrics"))?;
     }

@@ -2,7 +2,7 @@
 //!
 //! A client that is not here is one `SKIP: …` line; `scripts/prepare.sh` installs them.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "test code")]
+#![expect(clippy::expect_used, reason = "test code")]
 
 mod common;
 
@@ -79,7 +79,7 @@ fn redis_cli_reads_writes_scans_and_pipes() {
     let said = redis_cli(&server, &["--pipe"], &commands);
     assert!(said.contains("errors: 0, replies: 5000"), "{said}");
     let mut keys: Vec<String> =
-        redis_cli(&server, &["--scan", "--pattern", "piped:*", "--count", "500"], b"").lines().map(Into::into).collect();
+        redis_cli(&server, &["--scan", "--pattern", "piped:*"], b"").lines().map(Into::into).collect();
     keys.sort();
     keys.dedup();
     assert_eq!(keys.len(), 5_000, "every key is scanned");
@@ -101,10 +101,26 @@ fn redis_benchmark_runs_its_tests_on_both_drivers() {
         let port = server.port();
         let said = tool(
             "redis-benchmark",
-            &["-p", &port, "-t", "ping,set,get,incr,mset", "-P", "16", "-c", "50", "-n", "4000", "-r", "500", "--csv"],
+            &[
+                "-p",
+                &port,
+                "-t",
+                "ping,set,get,incr,mset",
+                "-P",
+                "16",
+                "-c",
+                "50",
+                "-n",
+                "4000",
+                "-r",
+                "500",
+                "--csv",
+            ],
             b"",
         );
-        for name in ["\"PING_INLINE\"", "\"PING_MBULK\"", "\"SET\"", "\"GET\"", "\"INCR\"", "\"MSET (10 keys)\""] {
+        for name in
+            ["\"PING_INLINE\"", "\"PING_MBULK\"", "\"SET\"", "\"GET\"", "\"INCR\"", "\"MSET (10 keys)\""]
+        {
             assert!(said.lines().any(|line| line.starts_with(name)), "{driver}: no row {name}:\n{said}");
         }
         let keys = common::ask(&mut server.connect(), &[b"DBSIZE"]).integer();
@@ -175,7 +191,8 @@ fn the_redis_crate_is_served_unchanged() {
             pipeline.cmd("SET").arg(format!("many:{number}")).arg(number).ignore();
         }
         let () = pipeline.query(&mut connection).expect("a pipeline");
-        let scanned = connection.scan_match::<_, String>("many:*").expect("SCAN").map(|key| key.expect("a key"));
+        let scanned =
+            Commands::scan_match(&mut connection, "many:*").expect("SCAN").map(|key| key.expect("a key"));
         let mut keys: Vec<String> = scanned.collect();
         keys.sort();
         keys.dedup();
@@ -201,7 +218,15 @@ fn watched_by_the_redis_crate(server: &Server) {
             // Somebody else is quicker: the first attempt must be refused.
             let () = Commands::set(&mut other, "watched", 10)?;
         }
-        pipeline.cmd("SET").arg("watched").arg(now.unwrap_or(0) + 1).ignore().cmd("INCRBY").arg("watched").arg(0).query(connection)
+        pipeline
+            .cmd("SET")
+            .arg("watched")
+            .arg(now.unwrap_or(0) + 1)
+            .ignore()
+            .cmd("INCRBY")
+            .arg("watched")
+            .arg(0)
+            .query(connection)
     })
     .expect("a transaction");
     assert_eq!((total, attempts), (11, 2));

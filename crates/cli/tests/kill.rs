@@ -4,7 +4,7 @@
 //! read) and the last that was sent; MSET and EXEC on keys with one hash tag are there whole or not at all. `relaxed` opens the
 //! gate that holds replies back until they are durable; the same oracle must then find losses.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "test code")]
+#![expect(clippy::expect_used, reason = "test code")]
 
 mod common;
 mod load;
@@ -15,8 +15,8 @@ use rustix::process::Signal;
 use std::time::Duration;
 use tierstone_base::{Clock, SeededRandom, SystemClock};
 
-/// Small segments and little space, so that cleaning runs; little memory, so that reads need the device.
-const SMALL: [&str; 6] = ["--segment-size", "128KiB", "--capacity", "6MiB", "--memory", "4MiB"];
+/// Small segments and little space, so that cleaning runs; reads after each start need the device.
+const SMALL: [&str; 6] = ["--segment-size", "128KiB", "--capacity", "16MiB", "--memory", "32MiB"];
 const SHARDS: [&str; 4] = ["2", "1", "3", "2"];
 
 fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -44,7 +44,7 @@ fn what_was_acknowledged_survives_kills_under_load() {
         let mut server = Server::start(&folder, &arguments);
         let metrics = server.wait_for_metrics();
         load.verify(server.address).assert_clean(&format!("seed {seed}, {driver}, after the last kill"));
-        load.run(server.address, &Round::whole(4_000), &|| {});
+        load.run(server.address, &Round::whole(16_000), &|| {});
         assert!(server.metric(metrics, "cleaned_bytes_total") > 0, "cleaning never moved anything");
         assert!(server.metric(metrics, "device_lookups_total") > 0, "no read came from the device");
         server.stop();
@@ -86,12 +86,17 @@ fn a_kill_while_the_store_is_made_leaves_a_directory_that_opens() {
         let listened = spawn(&folder, &small(&["--shards", "2"])).kill_within(within);
         println!("round {round}: killed after {within:?}, listening: {listened}");
         if round % 2 == 0 {
-            spawn(&folder, &small(&["--shards", "2"])).kill_within(Duration::from_millis(random.below(1_200)));
+            spawn(&folder, &small(&["--shards", "2"]))
+                .kill_within(Duration::from_millis(random.below(1_200)));
         }
         let server = Server::start(&folder, &small(&["--shards", "3"]));
         let mut connection = server.connect();
         assert!(common::ask(&mut connection, &[b"SET", b"key", b"value"]).is_ok());
-        assert_eq!(common::ask(&mut connection, &[b"DBSIZE"]).integer(), Some(1), "seed {seed}, round {round}");
+        assert_eq!(
+            common::ask(&mut connection, &[b"DBSIZE"]).integer(),
+            Some(1),
+            "seed {seed}, round {round}"
+        );
     }
 }
 

@@ -151,6 +151,7 @@ impl LogShard {
         let is_dead = |number: u32, segment: &Segment| {
             segment.role == Role::Sealed
                 && segment.live_records == 0
+                && !segment.is_estimated
                 && !self.cleaner.unreadable.contains(&number)
         };
         let dead = self
@@ -168,7 +169,7 @@ impl LogShard {
         let oldest_other = self.segments.oldest_opened_seq(number);
         let segment = self.segments.get_mut(number);
         segment.role = Role::Cleaning;
-        if segment.live_records == 0 {
+        if segment.live_records == 0 && !segment.is_estimated {
             self.cleaner.emptied.push(Emptied { segment: number, cold_groups: 0, seq: self.applied });
             self.free_emptied();
             return;
@@ -231,42 +232,59 @@ impl LogShard {
             self.cleaner.victim = Some(victim);
             return;
         }
-        // Copies go where there is room; the reserve keeps a segment for them.
-        let longest = self.segments.get(victim.segment).longest_units as usize;
-        let piece = self.settings.clean_step_bytes + longest * UNIT_BYTES;
-        let is_done = victim.summary.is_some() && victim.cursor.is_at_end();
-        if !is_done && self.segments.free_count() == 0 && !self.cold.room_for(piece as u64, longest) {
-            self.cleaner.victim = Some(victim);
-            self.free_one_dead();
-            return;
-        }
         let Some(summary) = victim.summary.take() else { return };
         let place = self.segments.get(victim.segment).summary;
         let bytes = &summary[..place.len as usize];
-        let mut reader = SummaryReader::resume(bytes, victim.cursor);
+        let start = victim.cursor;
+        // When a whole piece has no room, a single record may.
+        for span_max in [self.settings.clean_step_bytes, 0] {
+            victim.piece.clear();
+            let mut reader = SummaryReader::resume(bytes, start);
+            self.gather_piece(&mut victim, &mut reader, span_max);
+            victim.cursor = reader.cursor(bytes);
+            if reader.damaged() {
+                self.cleaner.victim = Some(victim);
+                self.abandon_victim();
+                return;
+            }
+            if victim.piece.is_empty() {
+                self.finish_victim(victim);
+                return;
+            }
+            if self.has_room_for(&victim.piece) {
+                victim.summary = Some(summary);
+                self.read_piece(victim);
+                return;
+            }
+        }
+        victim.piece.clear();
+        victim.cursor = start;
+        victim.summary = Some(summary);
+        self.cleaner.victim = Some(victim);
+        self.free_one_dead();
+        self.cleaner.can_gain = !self.cleaner.emptied.is_empty();
+    }
+
+    /// Takes needed records into the victim's piece until they span `span_max` bytes.
+    fn gather_piece(&mut self, victim: &mut Victim, reader: &mut SummaryReader<'_>, span_max: usize) {
         let mut first_unit = None;
         for entry in reader.by_ref() {
-            if !self.is_needed(&victim, &entry) {
+            if !self.is_needed(victim, &entry) {
                 continue;
             }
             let first = *first_unit.get_or_insert(entry.unit);
             victim.piece.push(entry);
             let span = (entry.unit + entry.units - first) as usize * UNIT_BYTES;
-            if span >= self.settings.clean_step_bytes {
-                break;
+            if span >= span_max {
+                return;
             }
         }
-        let damaged = reader.damaged();
-        victim.cursor = reader.cursor(bytes);
-        victim.summary = Some(summary);
-        if damaged {
-            self.cleaner.victim = Some(victim);
-            self.abandon_victim();
-        } else if victim.piece.is_empty() {
-            self.finish_victim(victim);
-        } else {
-            self.read_piece(victim);
-        }
+    }
+
+    /// Whether the cold log has room for copies; the reserve keeps a segment for them.
+    fn has_room_for(&self, piece: &[SummaryEntry]) -> bool {
+        let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
+        self.segments.free_count() > 0 || self.cold.room_for(units * UNIT_BYTES as u64)
     }
 
     fn read_piece(&mut self, mut victim: Victim) {

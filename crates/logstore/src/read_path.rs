@@ -263,8 +263,7 @@ impl LogShard {
             (result, _) => {
                 let cause =
                     result.err().map_or_else(|| "no buffer came back".to_owned(), |error| error.detail);
-                let error =
-                    Error::new(ErrorKind::DeviceFailed, format!("a record could not be read: {cause}"));
+                let error = Error::new(ErrorKind::Corrupt, format!("a record could not be read: {cause}"));
                 self.finish_read(location, None, Some(error));
                 return;
             }
@@ -301,8 +300,9 @@ impl LogShard {
         } else {
             self.reads.damaged.remove(&location.raw());
         }
+        let is_old = record.as_ref().is_some_and(|held| self.drop_passed(location, held.bytes()));
         if let Some(held) = &record
-            && !self.drop_passed(location, held.bytes())
+            && !is_old
         {
             self.cache_read(
                 location,
@@ -317,6 +317,7 @@ impl LogShard {
                     if let Some(page) = self.reads.scans.get_mut(&number) {
                         page.outstanding -= 1;
                         match &record {
+                            Some(_) if is_old => {}
                             Some(held) => page.entries.extend(scan_entry(held.bytes())),
                             None => page.error = page.error.take().or_else(|| error.clone()),
                         }
@@ -416,7 +417,11 @@ impl LogShard {
         let mut next = None;
         if let Some(keyspace) = self.keyspaces.get(request.keyspace) {
             match keyspace.index.scan(request.cursor, request.count.max(1) as usize, &mut values) {
-                ScanProgress::Next(position) => next = Some(position),
+                // Buckets may reach beyond the shard's positions; the walk does not.
+                ScanProgress::Next(position) if position <= self.identity.positions().1 => {
+                    next = Some(position);
+                }
+                ScanProgress::Next(_) => {}
                 ScanProgress::End => {}
             }
         }

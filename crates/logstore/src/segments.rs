@@ -60,6 +60,9 @@ pub struct Segment {
     pub shared: Option<Arc<AtomicU32>>,
     /// Its first group and the one after its last, when it belongs to a log of this opening.
     pub groups: Option<(u64, u64)>,
+    /// Whether the numbers of live records and bytes are estimates: a segment is then never freed on
+    /// their word.
+    pub is_estimated: bool,
     /// Whether its records were moved often or written by users.
     pub cold: bool,
 }
@@ -202,6 +205,11 @@ impl SegmentTable {
         self.ready.len() as u32
     }
 
+    /// Whether a free header is on its way. Cost: a look at every segment.
+    pub fn is_freeing(&self) -> bool {
+        self.segments.iter().any(|segment| segment.role == Role::Freeing)
+    }
+
     /// How many segments this shard owns, free ones included.
     pub fn owned_count(&self) -> u32 {
         self.owned
@@ -226,20 +234,25 @@ impl SegmentTable {
     pub fn kill(&mut self, location: Location, units: usize, tombstone: bool) {
         let bytes = (units * UNIT_BYTES) as u64;
         let entry = &mut self.segments[location.segment() as usize];
-        debug_assert!(entry.live_records > 0 && entry.live_bytes >= bytes, "{location:?}: {entry:?}");
+        debug_assert!(
+            entry.is_estimated || (entry.live_records > 0 && entry.live_bytes >= bytes),
+            "{location:?}: {entry:?}"
+        );
         entry.live_records = entry.live_records.saturating_sub(1);
         entry.live_bytes = entry.live_bytes.saturating_sub(bytes);
         entry.tombstone_bytes = entry.tombstone_bytes.saturating_sub(if tombstone { bytes } else { 0 });
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
     }
 
-    /// A record of unknown length in `segment` is no longer needed: the segment's mean is taken.
+    /// A record of unknown length in `segment` is no longer needed: the segment's mean is taken, and
+    /// from now on only its summary can tell that nothing in it is live.
     pub fn kill_one_of(&mut self, segment: u32) {
         let entry = &mut self.segments[segment as usize];
         let records = u64::from(entry.live_records.max(1));
         let bytes = if entry.live_records <= 1 { entry.live_bytes } else { entry.live_bytes / records };
         entry.live_records = entry.live_records.saturating_sub(1);
         entry.live_bytes -= bytes;
+        entry.is_estimated = true;
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
     }
 

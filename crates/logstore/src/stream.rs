@@ -174,14 +174,15 @@ impl Stream {
         self.in_batch
     }
 
-    /// Whether the open segment surely has room for records of `bytes` altogether, none longer than
-    /// `units_max`. May say no where there is just enough.
-    pub fn room_for(&self, bytes: u64, units_max: usize) -> bool {
+    /// Whether the open segment surely has room for records of `bytes` altogether. May say no where
+    /// there is just enough.
+    pub fn room_for(&self, bytes: u64) -> bool {
         let Some(segment) = &self.segment else { return false };
         let open = self.open.as_ref().map_or(BLOCK_BYTES + group::HEADER_BYTES, |open| open.used);
-        let groups = bytes / self.settings.group_bytes_max as u64 + 2;
-        let padding =
-            groups * (2 * BLOCK_BYTES + group::HEADER_BYTES + units_max.min(128) * UNIT_BYTES) as u64;
+        // Two neighbouring groups with their headers are longer than one may be, or they would be one.
+        let pair_bytes = self.settings.group_bytes_max.saturating_sub(2 * group::HEADER_BYTES).max(1);
+        let groups = 2 * bytes / pair_bytes as u64 + 3;
+        let padding = groups * (BLOCK_BYTES + group::HEADER_BYTES) as u64;
         // The shortest record has two units.
         let summary = segment.summary.bytes().len() as u64
             + (bytes / (2 * UNIT_BYTES) as u64 + 1) * ENTRY_BYTES_MAX as u64;

@@ -111,12 +111,15 @@ impl LogShard {
     fn admit_space(&mut self, bytes: u64, units_max: usize, only_deletes: bool) -> Result<()> {
         let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
         // One segment more than whole ones: the open one may not take the first record.
-        let needed = if self.hot.room_for(bytes, units_max) { 0 } else { bytes.div_ceil(room) as u32 };
-        let kept = if only_deletes { 1 } else { self.settings.reserved_segments };
+        let needed = if self.hot.room_for(bytes) { 0 } else { bytes.div_ceil(room) as u32 };
+        // Two for the cleaner: a crash seals the one that it is filling.
+        let reserved = self.settings.reserved_segments;
+        let kept = if only_deletes { reserved.clamp(1, 2) } else { reserved };
         if needed + kept <= self.segments.free_count() || needed == 0 {
             return Ok(());
         }
-        if self.cleaner.can_gain() {
+        let coming = self.hot.is_sealing() || self.cold.is_sealing() || self.segments.is_freeing();
+        if self.cleaner.can_gain() || coming {
             return Err(Error::new(ErrorKind::Retry, "space is being cleaned"));
         }
         Err(Error::new(

@@ -4,7 +4,7 @@ mod common;
 
 use common::lives::{Mix, Plan, World};
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught};
-use tierstone_media::sim::Fault;
+use tierstone_media::sim::{CutPoints, Fault, PowerCut};
 
 /// Explores `mix` with the rule `name` switched off; it must be caught within `runs`.
 #[track_caller]
@@ -19,8 +19,11 @@ fn caught_by(
     runs: u64,
     work: &dyn Fn(&mut World<'_>, u32, &Choices) -> Result<(), Violation>,
 ) {
-    let plan = plan.mutated(&Mutations::one(name));
-    assert_caught(name, || explored(&plan, runs, work));
+    let mutated = plan.clone().mutated(&Mutations::one(name));
+    let report = assert_caught(name, || explored(&mutated, runs, work));
+    // The very same runs must be clean when the rule holds.
+    let tried = report.found.map_or(runs, |found| found.run + 1);
+    explored(&plan, tried, work).assert_clean();
 }
 
 fn explored(
@@ -110,7 +113,12 @@ fn copies_are_durable_before_their_originals_go() {
 fn overwrites_are_durable_before_what_they_replace_goes() {
     let mut plan = Plan::new(32 << 10, 10).cut_one_in(40);
     (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
-    caught("free_before_overwrites_durable", plan, Mix { operations: 20, batches: 30, ..Mix::default() }, 1_000);
+    caught(
+        "free_before_overwrites_durable",
+        plan,
+        Mix { operations: 20, batches: 30, ..Mix::default() },
+        1_000,
+    );
 }
 
 #[test]
@@ -132,7 +140,8 @@ fn no_opening_number_is_used_twice() {
 fn the_opening_number_is_durable_before_its_first_use() {
     // The first group of an opening lands without the header before it; the next opening has the same
     // number, opens the same segment, and only its header lands.
-    let mut plan = Plan::new(32 << 10, 6).cut_one_in(6);
+    let mut plan = Plan::new(32 << 10, 6);
+    plan.sim.power_cut = PowerCut::Anywhere { points: CutPoints::BeforeDurable, one_in: 3 };
     (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 1);
     caught_by("superblock_not_durable", plan, 20_000, &|world, life, _| {
         world.put(life, 20)?;
@@ -213,15 +222,19 @@ fn what_proves_the_end_of_a_log_is_kept() {
 
 #[test]
 fn seals_of_recovery_are_durable_before_anything_is_served() {
-    caught("seals_not_durable_at_open", small().groups_in_flight(3).cut_one_in(100), cleaning(), 4_000);
+    let mut plan = Plan::new(32 << 10, 10).groups_in_flight(2).cut_one_in(60);
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    caught(
+        "seals_not_durable_at_open",
+        plan,
+        Mix { operations: 40, batches: 30, settle_one_in: 8, ..batches() },
+        4_000,
+    );
 }
 
 #[test]
 fn a_delete_goes_past_a_record_that_cannot_be_read() {
-    let plan = small().mutated(&Mutations::one("deletes_ignore_unreadable"));
-    assert_caught("deletes_ignore_unreadable", || {
-        explored(&plan, 500, &|world, life, choices| Mix::default().work(world, life, choices))
-    });
+    caught("deletes_ignore_unreadable", small(), Mix::default(), 500);
 }
 
 #[test]

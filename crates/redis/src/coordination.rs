@@ -108,6 +108,8 @@ pub(crate) struct Coordination {
     writes: BTreeMap<ShardId, Vec<OwnedWrite>>,
     undo: BTreeMap<ShardId, Vec<OwnedWrite>>,
     reply: Vec<u8>,
+    /// What others are told when the batch is decided: messages of channels.
+    effects: Vec<Output>,
 }
 
 impl Coordination {
@@ -144,6 +146,7 @@ impl Coordination {
             writes: BTreeMap::new(),
             undo: BTreeMap::new(),
             reply: Vec::new(),
+            effects: Vec::new(),
         }
     }
 }
@@ -298,6 +301,8 @@ impl<E: Engine> Executor<E> {
         }
         self.workspace.overlay.clear();
         self.workspace.wanted.clear();
+        let outputs = self.host.outputs.len();
+        let db = self.selected(&task);
         let ran = self.run_over_gathered(now, &mut task);
         let Work::Coordinated(coordination) = &mut task.work else { return };
         match ran {
@@ -305,6 +310,12 @@ impl<E: Engine> Executor<E> {
                 let missing = plan_writes(coordination, &self.workspace.overlay, self.shard.count());
                 coordination.extra.extend(missing.iter().cloned());
                 let is_complete = missing.is_empty();
+                if is_complete {
+                    self.follow_settings(outputs);
+                    coordination.effects = self.host.outputs.split_off(outputs);
+                } else {
+                    self.take_back(&task, db, outputs);
+                }
                 self.tasks.insert(id, task);
                 if is_complete { self.scatter(now, id) } else { self.begin_anew(now, id) }
             }
@@ -316,14 +327,33 @@ impl<E: Engine> Executor<E> {
                         bytes: wanted.bytes,
                     });
                 }
+                self.take_back(&task, db, outputs);
                 self.tasks.insert(id, task);
                 self.begin_anew(now, id);
             }
             Err(Stop::Failed(error)) => {
                 coordination.reply = format!("-{}\r\n", error_text(&error)).into_bytes();
+                self.take_back(&task, db, outputs);
                 self.tasks.insert(id, task);
                 self.scatter(now, id);
             }
+        }
+    }
+
+    /// The database that the task's connection has selected.
+    fn selected(&self, task: &Task) -> u32 {
+        match task.origin {
+            Origin::Connection(connection) => {
+                self.host.sessions.get(&connection).map_or(task.db, |session| session.db)
+            }
+            Origin::Shard(..) => task.db,
+        }
+    }
+
+    /// Takes back what a run did outside its view.
+    fn take_back(&mut self, task: &Task, db: u32, outputs: usize) {
+        if let Origin::Connection(connection) = task.origin {
+            self.host.restore(connection, db, outputs);
         }
     }
 
@@ -335,8 +365,8 @@ impl<E: Engine> Executor<E> {
         let Executor { shard, host, workspace, scratch, .. } = self;
         let buffers = (&mut workspace.overlay, &mut workspace.wanted);
         let mut view = View::new(gathered, shard.map(), shard.hasher(), buffers, &[], now);
-        if let (false, Some(queued), Action::Data(handler)) =
-            (*is_transaction, commands.first(), commands[0].command.action)
+        if let (false, Some(queued)) = (*is_transaction, commands.first())
+            && let Action::Data(handler) = queued.command.action
         {
             let mut reads = crate::context::ReadCounts::default();
             let mut setting = crate::run::Setting {
@@ -406,9 +436,12 @@ impl<E: Engine> Executor<E> {
         let has_writes = !undo.is_empty();
         let shards: Vec<ShardId> = coordination.participants.iter().map(|(shard, _)| *shard).collect();
         let mut reply = std::mem::take(&mut coordination.reply);
+        let mut effects = std::mem::take(&mut coordination.effects);
         if let (false, Some(error)) = (refused.is_empty(), &coordination.error) {
             reply = format!("-{}\r\n", error_text(error)).into_bytes();
+            effects.clear();
         }
+        self.host.outputs.append(&mut effects);
         if has_writes {
             for shard in shards {
                 let restores = !refused.is_empty() && !refused.contains(&shard);

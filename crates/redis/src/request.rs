@@ -207,12 +207,9 @@ impl<E: Engine> Executor<E> {
         if !session.is_authenticated && !command.has(flag::NO_AUTH) {
             return Admitted::Refused("NOAUTH Authentication required.".into());
         }
-        if session.transaction.is_some() && command.has(flag::NO_MULTI) {
-            let text = match command.action {
-                Action::Task(TaskKind::Multi) => "ERR MULTI calls can not be nested",
-                Action::Task(TaskKind::Watch) => "ERR WATCH inside MULTI is not allowed",
-                _ => "ERR Command not allowed inside a transaction",
-            };
+        if session.transaction.is_some()
+            && let Some(text) = refused_inside(command)
+        {
             return Admitted::Refused(text.into());
         }
         if session.is_listening_only() && !may_listen(command) {
@@ -422,6 +419,16 @@ enum Admitted {
     Run(Found, &'static Command),
     Wait,
     Refused(Refusal),
+}
+
+/// Why a command may not be part of a transaction, if so.
+fn refused_inside(command: &Command) -> Option<&'static str> {
+    match command.action {
+        Action::Task(TaskKind::Multi) => Some("ERR MULTI calls can not be nested"),
+        Action::Task(TaskKind::Watch) => Some("ERR WATCH inside MULTI is not allowed"),
+        _ if command.has(flag::NO_MULTI) => Some("ERR Command not allowed inside a transaction"),
+        _ => None,
+    }
 }
 
 fn is_exec(command: &Command) -> bool {

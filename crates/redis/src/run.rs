@@ -328,6 +328,7 @@ impl<E: Engine> Executor<E> {
         task.failures = failures;
         match ran {
             Ran::Done(gate) => {
+                self.follow_settings(0);
                 self.tasks.insert(id, task);
                 self.finish(now, id, &reply, gate, false);
             }
@@ -492,7 +493,7 @@ pub(crate) fn run_queued(
 
 impl Host {
     /// Takes back what a transaction did that has not come to its end.
-    fn restore(&mut self, connection: ConnectionId, db: u32, outputs: usize) {
+    pub(crate) fn restore(&mut self, connection: ConnectionId, db: u32, outputs: usize) {
         self.outputs.truncate(outputs);
         if let Some(session) = self.sessions.get_mut(&connection) {
             session.db = db;

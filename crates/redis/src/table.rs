@@ -98,14 +98,13 @@ pub mod flag {
     pub const SKIP_SLOWLOG: u32 = 1 << 10;
     pub const FAST: u32 = 1 << 11;
     pub const NO_AUTH: u32 = 1 << 12;
-    pub const MAY_REPLICATE: u32 = 1 << 13;
     pub const SENTINEL: u32 = 1 << 14;
     pub const NO_ASYNC_LOADING: u32 = 1 << 15;
     pub const NO_MULTI: u32 = 1 << 16;
     pub const ALLOW_BUSY: u32 = 1 << 17;
     pub const NO_MANDATORY_KEYS: u32 = 1 << 18;
     /// Names in the order in which Redis lists them.
-    pub const NAMES: [(u32, &str); 17] = [
+    pub const NAMES: [(u32, &str); 16] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
@@ -119,7 +118,6 @@ pub mod flag {
         (SKIP_SLOWLOG, "skip_slowlog"),
         (FAST, "fast"),
         (NO_AUTH, "no_auth"),
-        (MAY_REPLICATE, "may_replicate"),
         (NO_ASYNC_LOADING, "no_async_loading"),
         (NO_MULTI, "no_multi"),
         (ALLOW_BUSY, "allow_busy"),

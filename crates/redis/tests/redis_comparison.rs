@@ -8,6 +8,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +17,7 @@ use support::Server;
 use support::random_requests::{is_outside_transactions, request, words};
 use tierstone_base::SeededRandom;
 use tierstone_engine::map_engine::MapEngine;
-use tierstone_wire::resp::{ReplyLimits, ReplyParser, ReplyProgress, encode_command};
+use tierstone_wire::resp::{ReplyLimits, ReplyParser, ReplyProgress, Value, encode_command};
 
 struct Redis {
     process: Child,
@@ -111,6 +112,11 @@ fn is_expected_difference(line: &str, redis: &[u8], own: &[u8]) -> bool {
         && number(redis).zip(number(own)).is_some_and(|(redis, own)| redis > 0 && (redis - own).abs() < 500)
 }
 
+fn is_before_8(peer: &mut Peer) -> bool {
+    let information = String::from_utf8_lossy(&peer.call(&words("INFO server"))).into_owned();
+    ["5", "6", "7"].iter().any(|major| information.contains(&format!("redis_version:{major}.")))
+}
+
 /// Whether Redis answers a request otherwise before version 8.
 fn is_since_redis_8(upper: &str) -> bool {
     let starts = |prefix: &str| upper.starts_with(prefix);
@@ -133,10 +139,7 @@ fn compare(seed: u64, requests: u32, redis: &Redis) -> Vec<String> {
     peer.call(&words("FLUSHALL"));
     let mut transcript: Vec<String> = Vec::new();
     let mut in_transaction = false;
-    let information = peer.call(&words("INFO server"));
-    let is_old = ["5", "6", "7"]
-        .iter()
-        .any(|major| String::from_utf8_lossy(&information).contains(&format!("redis_version:{major}.")));
+    let is_old = is_before_8(&mut peer);
     for _ in 0..requests {
         let line = request(&mut random);
         let upper = line.to_ascii_uppercase();
@@ -213,4 +216,48 @@ fn random_requests_are_answered_as_redis_answers_them() {
     }
     let shown = differences.iter().take(40).cloned().collect::<Vec<_>>().join("\n");
     assert!(differences.is_empty(), "{} differences:\n{shown}", differences.len());
+}
+
+/// Arity, flags, key positions and categories of a command.
+type Essence = (i64, BTreeSet<String>, [i64; 3], BTreeSet<String>);
+
+fn essence(info: &Value) -> Option<Essence> {
+    let items = info.items()?;
+    let number = |index: usize| items.get(index).and_then(Value::integer);
+    let names = |index: usize| {
+        let words = items.get(index).and_then(Value::items).unwrap_or_default().iter();
+        words.filter_map(|word| Some(String::from_utf8_lossy(word.bytes()?).into_owned())).collect()
+    };
+    Some((number(1)?, names(2), [number(3)?, number(4)?, number(5)?], names(6)))
+}
+
+#[test]
+fn the_table_of_commands_is_that_of_redis() {
+    let Some(redis) = Redis::start() else {
+        println!("SKIPPED: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
+        return;
+    };
+    let mut peer = redis.connect();
+    if is_before_8(&mut peer) {
+        println!("SKIPPED: the table is that of Redis 8");
+        return;
+    }
+    let mut own = Server::new([MapEngine::new(0)]);
+    let id = own.connect();
+    // Not in Redis (Valkey's), or with a meaning of its own here.
+    let differing = ["delifeq", "debug", "wait", "bgsave", "save", "function"];
+    for command in tierstone_redis::table::commands() {
+        for command in std::iter::once(command).chain(command.subcommands) {
+            let family = command.name.split('|').next().unwrap_or_default();
+            if differing.contains(&family) {
+                continue;
+            }
+            let request: Vec<Vec<u8>> = words(&format!("COMMAND INFO {}", command.name));
+            let slices: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+            let expected = support::parse_all(&peer.call(&request));
+            let got = own.call(id, &slices);
+            let first = |value: &Value| value.items().and_then(|items| essence(&items[0]));
+            assert_eq!(first(&got), first(&expected[0]), "{}", command.name);
+        }
+    }
 }

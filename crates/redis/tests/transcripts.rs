@@ -390,11 +390,22 @@ fn settings_that_can_be_set_have_an_effect() {
             ),
         ],
     );
+    server.check(
+        id,
+        &[
+            ("MULTI", "+OK"),
+            ("CONFIG SET durability sync", "+QUEUED"),
+            ("SET k v", "+QUEUED"),
+            ("EXEC", "*2 +OK +OK"),
+        ],
+    );
+    assert_eq!(server.executors[0].shard().gate(7), 7, "what a transaction sets has its effect too");
+    server.check(id, &[("CONFIG SET durability relaxed", "+OK")]);
     let mut reply = Vec::new();
     let words: Vec<&[u8]> = vec![b"SET", b"k", b"v"];
     let outcome = server.executors[0].request(server.now, id, Args::Slices(&words), &mut reply);
     assert_eq!(outcome, Outcome::Ready { gate: 0 }, "relaxed writes are not gated");
-    assert_eq!(server.settings_told.len(), 2);
+    assert_eq!(server.settings_told.len(), 4);
 }
 
 #[test]

@@ -318,3 +318,32 @@ fn connections_that_go_leave_nothing_behind() {
         }
     }
 }
+
+#[test]
+fn a_transaction_over_shards_that_begins_anew_has_its_effects_once() {
+    for seed in 0..20 {
+        let mut server = fetching(seed, 4, Trouble::default());
+        let (listener, id) = (server.connect(), server.connect());
+        server.line(listener, "SUBSCRIBE c");
+        server.check(id, &[("MSET a 1 b 2 d 3", "+OK"), ("SELECT 1", "+OK")]);
+        // The copies' keys in another database are not known before the commands run.
+        server.check(
+            id,
+            &[
+                ("MULTI", "+OK"),
+                ("SELECT 0", "+QUEUED"),
+                ("PUBLISH c x", "+QUEUED"),
+                ("COPY a b DB 5", "+QUEUED"),
+                ("COPY b a DB 5", "+QUEUED"),
+                ("COPY d d DB 6", "+QUEUED"),
+                ("INCR a", "+QUEUED"),
+            ],
+        );
+        assert!(server.line(id, "EXEC").ends_with(":1 :1 :1 :2"), "seed {seed}");
+        server.check(id, &[("GET a", "$1 2"), ("SELECT 5", "+OK"), ("MGET a b", "*2 $1 2 $1 1")]);
+        server.settle();
+        assert_eq!(parse_all(&server.take_received(listener)).len(), 1, "seed {seed}");
+        server.check(id, &[("WATCH a b", "+OK"), ("MULTI", "+OK"), ("EXEC", "*0")]);
+        assert_at_rest(&server, &format!("seed {seed}"));
+    }
+}

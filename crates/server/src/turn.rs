@@ -220,7 +220,9 @@ impl<S: Service> Turn<S> {
         self.recycle(buffer);
         let Some(entry) = self.connections.entry(index) else { return };
         entry.sending = 0;
-        if entry.phase != Phase::Open || entry.output.has_sendable() || entry.hold == Hold::Drain {
+        // Not `has_sendable`: the queue is not told of durability while a send is under way, so what
+        // waits in it may have become sendable meanwhile.
+        if entry.phase != Phase::Open || !entry.output.is_empty() || entry.hold == Hold::Drain {
             self.connections.note_changed(index);
         }
     }

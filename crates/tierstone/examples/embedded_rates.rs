@@ -18,6 +18,8 @@ const SEED: u64 = 1;
 const ROUNDS: usize = 8;
 const PUTS_A_ROUND: usize = 500;
 const BATCH: usize = 1_000;
+/// What the log writes for a batch of 1,000.
+const LARGE_BYTES: usize = 224 << 10;
 
 #[expect(clippy::disallowed_methods, reason = "a measuring program")]
 fn now() -> Instant {
@@ -80,6 +82,20 @@ impl Raw {
         Ok(completion.buffer.unwrap_or_else(|| IoBuffer::zeroed(BLOCK_BYTES)))
     }
 
+    /// Durable writes of the size of a batch.
+    fn large(&mut self, name: &str) -> Result<()> {
+        let mut latencies = Latencies::default();
+        let mut buffer = IoBuffer::zeroed(LARGE_BYTES);
+        for number in 0..60 {
+            buffer[0] = number;
+            let request = IoRequest::write_durable(0, self.offset, buffer);
+            self.offset += LARGE_BYTES as u64;
+            buffer = latencies.time(|| self.one(request))?;
+        }
+        latencies.print(name);
+        Ok(())
+    }
+
     fn round(&mut self) -> Result<()> {
         let mut buffer = IoBuffer::zeroed(BLOCK_BYTES);
         for number in 0..PUTS_A_ROUND {
@@ -114,6 +130,8 @@ fn single_puts(store: &mut Store, directory: &Path) -> Result<()> {
             puts.time(|| store.put(&key, &value))?;
         }
     }
+    Raw::open(&directory.join("raw-large"), method, false)?.large("raw durable 224 KiB, space taken only")?;
+    Raw::open(&directory.join("raw-large-filled"), method, true)?.large("raw durable 224 KiB, filled")?;
     fresh.latencies.print("raw durable 4 KiB, space taken only");
     filled.latencies.print("raw durable 4 KiB, filled with zeros");
     puts.print("Store::put, 24 B + 150 B");

@@ -5,7 +5,7 @@
 //! then built by whoever drives them, each on its own thread with its own device handle
 //! ([`Database::device`], [`tierstone_logstore::ShardPlan::build`]).
 //!
-//! What a crash leaves: see [`tierstone_logstore::open`]. The map of the numbered databases lies in
+//! What a crash leaves: see [`mod@tierstone_logstore::open`]. The map of the numbered databases lies in
 //! the superblock; its write commits a change ([`Database::change_map`]).
 
 use serde::{Deserialize, Serialize};
@@ -110,7 +110,7 @@ impl Database {
     ///
     /// # Errors
     /// `Busy`: another process has it open. `InvalidInput`: wrong options, or no store. `Corrupt`,
-    /// `Incompatible`: see [`tierstone_logstore::open`].
+    /// `Incompatible`: see [`mod@tierstone_logstore::open`].
     pub fn open(options: &DatabaseOptions) -> Result<Database> {
         check(options)?;
         let files = open_files(options)?;

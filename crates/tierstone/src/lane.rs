@@ -25,6 +25,8 @@ const ATTEND_EVERY: u32 = 64;
 const IDLE_PATIENCE_US: u64 = 1_000_000;
 /// How long a write waits for room, in microseconds.
 const ROOM_PATIENCE_US: u64 = 30_000_000;
+/// How long a write waits for segments that are being freed, in microseconds.
+pub(crate) const FREEING_PATIENCE_US: u64 = 1_000_000;
 /// How often a record may move away between its fetch and the look at it.
 pub(crate) const FETCH_ROUNDS: u32 = 100;
 /// Reads in flight at a time for one call.
@@ -127,8 +129,8 @@ impl<D: BlockDevice> Lane<D> {
             return;
         }
         self.unattended = 0;
-        let now_us = self.tick().monotonic_us;
-        if self.device.in_flight() > 0 || self.engine.next_step_at_us().is_some_and(|at| at <= now_us) {
+        self.tick();
+        if self.has_work() {
             self.turn(Wait::Poll);
         }
     }
@@ -172,18 +174,32 @@ impl<D: BlockDevice> Lane<D> {
         self.space.verdict(began_us, self.now.monotonic_us).map_or(Ok(()), Err)
     }
 
+    /// Whether something is under way, or to be done, that nobody waits for.
+    fn has_work(&self) -> bool {
+        self.device.in_flight() > 0
+            || self.engine.next_step_at_us().is_some_and(|at_us| at_us <= self.now.monotonic_us)
+    }
+
     /// Applies `writes` as one; waits while there is no room yet.
     pub fn write(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
         self.check_health()?;
         let began_us = self.tick().monotonic_us;
         let mut patience = Patience::default();
-        let mut tried_for_space = false;
+        let mut looked_for_space = false;
         loop {
             match self.engine.write(self.now, writes) {
-                Err(error) if error.kind() == ErrorKind::NoSpace && !tried_for_space => {
-                    // Space may have come that only a step finds.
-                    tried_for_space = true;
-                    self.turn(Wait::Poll);
+                // A segment that is being freed does not count yet, and some space only a step finds.
+                Err(error)
+                    if error.kind() == ErrorKind::NoSpace
+                        && (self.has_work() || !looked_for_space)
+                        && self.now.monotonic_us - began_us < FREEING_PATIENCE_US =>
+                {
+                    looked_for_space = true;
+                    if self.has_work() {
+                        self.wait(&mut patience)?;
+                    } else {
+                        self.turn(Wait::Poll);
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::Retry => {
                     if self.now.monotonic_us - began_us > ROOM_PATIENCE_US {

@@ -1,4 +1,109 @@
 //! Tierstone as a library: a durable store of keys and values on flash, embedded in a program.
+//!
+//! A write that was acknowledged survives the loss of power. Data may be many times larger than memory:
+//! a read of a record that is not in memory costs one read of the device.
+//!
+//! There are two handles on a database, and one may be open at a time:
+//!
+//! * [`Store`], the local one: the calling thread does all the work itself. The quickest for one
+//!   thread.
+//! * [`SharedStore`], for many threads and for tasks of any executor: a thread a shard does the work,
+//!   and writes of all callers share their way to the device.
+//!
+//! # First use
+//!
+//! ```
+//! use tierstone::{DatabaseOptions, Store};
+//!
+//! # let directory = std::env::temp_dir().join(format!("tierstone-doc-first-{}", std::process::id()));
+//! # let _ = std::fs::remove_dir_all(&directory);
+//! let mut store = Store::open(&DatabaseOptions::new(&directory))?;
+//! store.put(b"planet:3", b"Earth")?; // durable when this returns
+//! assert_eq!(store.get(b"planet:3")?.as_deref(), Some(&b"Earth"[..]));
+//! assert!(store.delete(b"planet:3")?);
+//! store.close()?;
+//! # std::fs::remove_dir_all(&directory).unwrap();
+//! # Ok::<(), tierstone::Error>(())
+//! ```
+//!
+//! # Many at once
+//!
+//! A [`Batch`] happens whole or not at all, and costs one write of the device; so do many puts that are
+//! not waited for one by one. [`Store::get_many`] reads the device for all its keys at the same time.
+//!
+//! ```
+//! use tierstone::{Batch, DatabaseOptions, Store};
+//!
+//! # let directory = std::env::temp_dir().join(format!("tierstone-doc-many-{}", std::process::id()));
+//! # let _ = std::fs::remove_dir_all(&directory);
+//! let mut store = Store::open(&DatabaseOptions::new(&directory))?;
+//! let mut batch = Batch::new();
+//! batch.put(b"from", b"90").put(b"to", b"110").delete(b"pending");
+//! store.write(&batch)?;
+//!
+//! for number in 0..1_000u32 {
+//!     let _ticket = store.put_nowait(&number.to_be_bytes(), b"value")?;
+//! }
+//! store.sync()?; // all 1,000 are durable from here on
+//!
+//! let values = store.get_many(&[b"from", b"nowhere", b"to"])?;
+//! assert_eq!(values, [Some(b"90".to_vec()), None, Some(b"110".to_vec())]);
+//!
+//! let mut count = 0;
+//! for entry in store.scan() {
+//!     let entry = entry?;
+//!     count += usize::from(entry.value == b"value");
+//! }
+//! assert_eq!(count, 1_000);
+//! # drop(store);
+//! # std::fs::remove_dir_all(&directory).unwrap();
+//! # Ok::<(), tierstone::Error>(())
+//! ```
+//!
+//! # Many threads, and tasks
+//!
+//! Each call of [`SharedStore`] has a twin that gives an [`Answer`]: a plain future, which needs no
+//! particular executor, and which a thread may also wait for.
+//!
+//! ```
+//! use tierstone::{DatabaseOptions, SharedStore};
+//!
+//! # let directory = std::env::temp_dir().join(format!("tierstone-doc-shared-{}", std::process::id()));
+//! # let _ = std::fs::remove_dir_all(&directory);
+//! let store = SharedStore::open(&DatabaseOptions { shards: 2, ..DatabaseOptions::new(&directory) })?;
+//! std::thread::scope(|scope| {
+//!     for thread in 0..4u8 {
+//!         let store = store.clone();
+//!         scope.spawn(move || store.put(&[thread], b"here"));
+//!     }
+//! });
+//! let answers: Vec<_> = (0..4u8).map(|thread| store.get_async(&[thread])).collect();
+//! for answer in answers {
+//!     assert_eq!(answer.wait()?.as_deref(), Some(&b"here"[..])); // or `answer.await?`
+//! }
+//! store.close()?;
+//! # std::fs::remove_dir_all(&directory).unwrap();
+//! # Ok::<(), tierstone::Error>(())
+//! ```
+//!
+//! # When things go wrong
+//!
+//! An [`Error`] says by its [`ErrorKind`] what to do: try again, correct the input, free space, restore,
+//! ask the operator. After a failed write of the device a store answers nothing any more until it is
+//! opened again: what the device then holds is what counts.
+//!
+//! Without [`Store::close`] nothing that was acknowledged is lost: the next opening takes a little
+//! longer, as after a crash.
+//!
+//! # Where to look
+//!
+//! | for | see |
+//! |---|---|
+//! | opening, directories, limits | [`DatabaseOptions`], [`Database`] |
+//! | when a write is acknowledged | [`Durability`] in [`DatabaseOptions::shard`] |
+//! | values that expire | [`PutOptions`] |
+//! | numbered databases | [`Store::keyspace`], [`SharedStore::keyspace`] |
+//! | what it costs | [`Store::statistics`] |
 
 mod batch;
 pub mod database;
@@ -16,3 +121,7 @@ pub use database::{Database, DatabaseFacts, DatabaseOptions};
 pub use local::{Keyspace, Store, Ticket};
 pub use scan::{Cursor, Entry, Page, Scan};
 pub use shared::{Answer, SharedKeyspace, SharedScan, SharedStore};
+pub use tierstone_base::{Error, ErrorKind, Result};
+pub use tierstone_engine::{Durability, EngineStatistics};
+pub use tierstone_logstore::ShardSettings;
+pub use tierstone_media::file::{DirectIo, DurableMethod, FileBackend};

@@ -10,14 +10,13 @@
 mod files;
 mod load;
 mod report;
-mod server;
 
+use crate::child::ServerProcess;
 use clap::Args;
 use files::Collected;
 use indicatif::{ProgressBar, ProgressStyle};
 use load::{Phase, Records};
 use report::DemoReport;
-use server::ServerProcess;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tierstone_base::units::parse_size;
@@ -97,7 +96,7 @@ fn stages(
 ) -> Result<(DemoReport, ServerProcess)> {
     let clock = SystemClock::new();
     let start = |what: &str| {
-        ServerProcess::start(directory, &args.memory, args.shards)
+        ServerProcess::start(directory, &args.memory, args.shards, None)
             .map_err(|error| error.context(&format!("{what} the demo's server")))
     };
     let mut server = start("starting")?;

@@ -2,7 +2,7 @@
 //!
 //! Nothing outlives its test: a dropped [`Server`] is killed, a dropped [`Folder`] is removed.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "test code")]
+#![expect(clippy::expect_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -64,7 +64,8 @@ impl Drop for Folder {
 /// `tierstone` with the settings of the tests only, not those of the environment.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierstone"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIERSTONE_")) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIERSTONE_"))
+    {
         command.env_remove(name);
     }
     command.stdin(Stdio::null());
@@ -89,7 +90,8 @@ pub struct Server {
 
 /// Starts a server with `arguments` on the data of `folder`, and does not wait for it.
 pub fn spawn(folder: &Folder, arguments: &[&str]) -> Starting {
-    let stderr = File::options().create(true).append(true).open(folder.path("stderr")).expect("a log is opened");
+    let stderr =
+        File::options().create(true).append(true).open(folder.path("stderr")).expect("a log is opened");
     let mut command = program();
     command.arg("server").arg("--data").arg(folder.data());
     if !arguments.contains(&"--listen") {
@@ -123,7 +125,9 @@ impl Starting {
                     }
                     greeting = line;
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(self.child.wait().expect("it can be waited for")),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(self.child.wait().expect("it can be waited for"));
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     let _ = self.child.kill();
                     panic!("the server neither listened nor ended");
@@ -216,9 +220,14 @@ impl Server {
         assert_eq!(last.as_deref(), Some("stopped in good order"));
     }
 
+    /// The next line of its output.
+    pub fn next_line(&mut self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("another line")
+    }
+
     /// The address behind the line that tells where the metrics are.
     pub fn wait_for_metrics(&mut self) -> SocketAddr {
-        let line = self.lines.recv_timeout(PATIENCE).expect("the line about metrics");
+        let line = self.next_line();
         let text = line.strip_prefix("metrics on http://").and_then(|rest| rest.strip_suffix("/metrics"));
         text.and_then(|text| text.parse().ok()).expect("an address")
     }
@@ -239,7 +248,8 @@ impl Server {
     pub fn info(&self, name: &str) -> u64 {
         let reply = self.connect().command(&[b"INFO", b"everything"]).expect("INFO is answered");
         let text = String::from_utf8_lossy(reply.bytes().expect("INFO gives text")).into_owned();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned));
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned));
         line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("no number {name} in INFO"))
     }
 }

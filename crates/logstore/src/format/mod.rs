@@ -5,6 +5,8 @@
 //! this place in this life of the segment.
 
 pub mod group;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod invariants;
 pub mod record;
 pub mod segment;
 pub mod summary;

@@ -13,6 +13,11 @@ impl Stream {
         self.unsealed.retain(|&first| first != first_group);
     }
 
+    /// Whether a full segment waits for its footer: until then nothing of it can be cleaned.
+    pub fn is_sealing(&self) -> bool {
+        self.unsealed.len() > usize::from(self.segment.is_some())
+    }
+
     /// Whether the log does without a sealed segment of its own that holds these groups. No older
     /// segment may be without a footer: what follows a batch in it tells that the batch is whole. And
     /// if a younger one is, its own groups must say that the log was durable up to there.

@@ -188,7 +188,6 @@ pub struct World<'a> {
     tagged: bool,
 }
 
-
 impl<'a> World<'a> {
     fn open(
         plan: &Plan,
@@ -240,7 +239,9 @@ impl<'a> World<'a> {
             let entries = harness.scan_all(KEYSPACE, 5)?;
             for entry in entries {
                 let text = String::from_utf8_lossy(&entry.key).into_owned();
-                let Some(key) = text.trim_start_matches("{t}").strip_prefix('k').and_then(|digits| digits.parse().ok()) else {
+                let Some(key) =
+                    text.trim_start_matches("{t}").strip_prefix('k').and_then(|digits| digits.parse().ok())
+                else {
                     return Err(Violation::new(format!("the scan gives a key that nobody wrote: {text}")));
                 };
                 let shard = usize::from(self.hasher.position(&entry.key).shard(shard_count));

@@ -114,7 +114,7 @@ pub(super) static COMMANDS: [Command; 14] = [
     Command {
         name: "multi",
         arity: 1,
-        flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY | flag::NO_MULTI,
+        flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY,
         categories: category::TRANSACTION,
         keys: Keys::None,
         group: "transactions",
@@ -140,7 +140,7 @@ pub(super) static COMMANDS: [Command; 14] = [
     Command {
         name: "publish",
         arity: 3,
-        flags: flag::PUBSUB | flag::LOADING | flag::STALE | flag::FAST | flag::MAY_REPLICATE | flag::SENTINEL,
+        flags: flag::PUBSUB | flag::LOADING | flag::STALE | flag::FAST | flag::SENTINEL,
         categories: 0,
         keys: Keys::None,
         group: "pubsub",
@@ -179,7 +179,7 @@ pub(super) static COMMANDS: [Command; 14] = [
     Command {
         name: "spublish",
         arity: 3,
-        flags: flag::PUBSUB | flag::LOADING | flag::STALE | flag::FAST | flag::MAY_REPLICATE,
+        flags: flag::PUBSUB | flag::LOADING | flag::STALE | flag::FAST,
         categories: 0,
         keys: Keys::Range { first: 1, last: 1, step: 1 },
         group: "pubsub",
@@ -257,7 +257,7 @@ pub(super) static COMMANDS: [Command; 14] = [
     Command {
         name: "watch",
         arity: -2,
-        flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY | flag::NO_MULTI,
+        flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY,
         categories: category::TRANSACTION,
         keys: Keys::Range { first: 1, last: -1, step: 1 },
         group: "transactions",

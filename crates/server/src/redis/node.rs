@@ -21,12 +21,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tierstone::{Database, DatabaseOptions};
 use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
 use tierstone_engine::Durability;
-use tierstone_logstore::{BuildReport, OpenReport, ShardPlan};
+use tierstone_logstore::{BuildReport, OpenReport, ShardPlan, value_bytes_max};
 use tierstone_media::Guarantee;
 use tierstone_media::file::{DurableMethod, FileStore};
 use tierstone_redis::{Executor, ExecutorSettings, ServerFacts};
 use tierstone_store::{DatabaseMap, MapChange, ShardSettings, TaskId};
 use tierstone_wire::resp::RequestLimits;
+
+/// A longer argument than this ends the connection; shorter ones that are too long for a value are
+/// answered with an error.
+const REQUEST_BULK_BYTES_MAX: usize = 64 << 20;
 
 /// Everything that a node is started with.
 #[derive(Clone, Debug)]
@@ -117,6 +121,8 @@ impl Node {
     /// # Errors
     /// What the database, a listening address or a thread says.
     pub fn start(settings: &NodeSettings) -> Result<Node> {
+        // Before anything is made.
+        settings.transport.check()?;
         let clock = SystemClock::new();
         let started = clock.now();
         raise_descriptor_limit(
@@ -383,7 +389,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
             hasher: common.hasher,
             durability: common.settings.durability,
         },
-        value_size_max_bytes: 512 << 20,
+        value_size_max_bytes: value_bytes_max(common.files.geometry()),
         password: common.settings.password.clone(),
         transaction_size_max_bytes: 64 << 20,
         facts: common.facts.clone(),
@@ -403,7 +409,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
             drop(device);
             let _ = report_sender.send(built);
             let executor = Executor::new(engine, settings);
-            let limits = RequestLimits::default();
+            let limits = RequestLimits { bulk_size_max_bytes: REQUEST_BULK_BYTES_MAX, ..RequestLimits::default() };
             let parts = ServiceParts {
                 executor,
                 shard,

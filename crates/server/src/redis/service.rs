@@ -373,12 +373,10 @@ impl<E: Engine> Service for RedisService<E> {
     }
 
     fn next_step_at_us(&self) -> Option<u64> {
-        if self.stopping && !self.shut {
-            return Some(0);
-        }
         let untold = self.told_commands != self.executor.counters().commands;
         let tell = untold.then_some(self.snapshot_due_us);
-        [self.executor.next_step_at_us(), tell].into_iter().flatten().min()
+        let stop = (self.stop_by_us.is_some() && !self.shut).then_some(self.stop_check_due_us);
+        [self.executor.next_step_at_us(), tell, stop].into_iter().flatten().min()
     }
 
     fn stop(&mut self, now: Now, _connections: &mut Connections<RedisConnection>) {

@@ -10,7 +10,7 @@
 use super::answer::Reply;
 use super::gate::{Gate, Ready};
 use super::message::{Message, OwnedKey};
-use crate::lane::{FETCH_ROUNDS, is_visible, later, never_held, value_of};
+use crate::lane::{FETCH_ROUNDS, FREEING_PATIENCE_US, is_visible, later, never_held, value_of};
 use crate::scan::{Entry, Page};
 use std::collections::VecDeque;
 use tierstone_base::collections::Map;
@@ -78,6 +78,10 @@ pub(super) struct Service {
     /// Writes that found no room, and since when the first of them waits.
     stalled: VecDeque<Message>,
     stalled_since_us: u64,
+    /// Whether the device or the engine has something under way that may make space.
+    busy: bool,
+    /// Since when no write has found space.
+    full_since_us: Option<u64>,
     next_number: u64,
     closing: Option<Reply<()>>,
 }
@@ -94,6 +98,8 @@ impl Service {
             walks: Map::default(),
             stalled: VecDeque::new(),
             stalled_since_us: 0,
+            busy: false,
+            full_since_us: None,
             next_number: 0,
             closing: None,
         }
@@ -107,6 +113,24 @@ impl Service {
 
     pub fn now_us(&self) -> u64 {
         self.now.monotonic_us
+    }
+
+    /// Whether the device or the engine has something under way.
+    pub fn set_busy(&mut self, busy: bool) {
+        self.busy = busy;
+    }
+
+    /// Whether a write that found no room is to be tried again.
+    fn may_find_room(&mut self, error: &Error) -> bool {
+        match error.kind() {
+            ErrorKind::Retry => true,
+            // A segment that is being freed does not count yet.
+            ErrorKind::NoSpace if self.busy => {
+                let since_us = *self.full_since_us.get_or_insert(self.now.monotonic_us);
+                self.now.monotonic_us - since_us < FREEING_PATIENCE_US
+            }
+            _ => false,
+        }
     }
 
     /// Whether messages may come.
@@ -173,6 +197,7 @@ impl Service {
     }
 
     fn acknowledge(&mut self, receipt: WriteReceipt, ready: Ready) {
+        self.full_since_us = None;
         match receipt.commit {
             Commit::Relaxed => ready.send(),
             Commit::Durable | Commit::Grouped => self.answer(receipt.seq, ready),
@@ -218,7 +243,7 @@ impl Service {
         let write = put.view();
         match self.engine.write(self.now, &[write]) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Done(reply)),
-            Err(error) if error.kind() == ErrorKind::Retry => {
+            Err(error) if self.may_find_room(&error) => {
                 let unknown = matches!(self.engine.lookup(self.now, write.key), Lookup::Fetch);
                 let message = Message::Put { put, reply };
                 if unknown && self.engine.admission() == Admission::Open {
@@ -242,7 +267,7 @@ impl Service {
         }
         match self.engine.write(self.now, &[Write { key: key.view(), kind: WriteKind::Delete }]) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Deleted(reply, true)),
-            Err(error) if error.kind() == ErrorKind::Retry => self.stall(Message::Delete { key, reply }),
+            Err(error) if self.may_find_room(&error) => self.stall(Message::Delete { key, reply }),
             Err(error) => drop(reply.send(Err(error))),
         }
     }
@@ -252,7 +277,7 @@ impl Service {
         match self.engine.write(self.now, &batch.view()) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Done(reply)),
             // Old records, if that is what it waits for, are on their way now.
-            Err(error) if error.kind() == ErrorKind::Retry => self.stall(Message::Write { batch, reply }),
+            Err(error) if self.may_find_room(&error) => self.stall(Message::Write { batch, reply }),
             Err(error) => drop(reply.send(Err(error))),
         }
     }

@@ -40,10 +40,12 @@ impl ShardThread {
     /// Serves until the shard is shut, or nobody is left who could send.
     pub fn run(mut self) {
         loop {
-            self.service.set_now(self.clock.now());
+            let now = self.service.set_now(self.clock.now());
+            let due = self.service.engine.next_step_at_us().is_some_and(|at_us| at_us <= now.monotonic_us);
+            self.service.set_busy(due || self.device.in_flight() > 0);
             let Some(received) = self.receive() else { return };
             let retried = self.service.retry_stalled();
-            let turned = self.turn();
+            let turned = self.turn(received || retried || due);
             if self.service.settle() {
                 return;
             }
@@ -76,11 +78,15 @@ impl ShardThread {
         Some(some)
     }
 
-    /// Requests out, completions in, a step, requests out; true when something moved.
-    fn turn(&mut self) -> bool {
+    /// Requests out, completions in, a step if there is a reason, requests out; true when something
+    /// moved.
+    fn turn(&mut self, has_reason: bool) -> bool {
         let mut moved = self.submit();
         if self.device.in_flight() > 0 {
             moved |= self.device.complete(Wait::Poll, &mut self.completions) > 0;
+        }
+        if !has_reason && !moved {
+            return false;
         }
         let now = self.service.set_now(self.clock.now());
         self.space.note(&self.completions, now.monotonic_us);

@@ -1,4 +1,4 @@
-//! The demo's server: this program again, as a process of its own that can be killed.
+//! A server of one's own, for `demo` and `bench`: this program again, as a process that can be killed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,6 +12,8 @@ use tierstone_client::Connection;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Shards tell their numbers four times a second; longer than this nobody waits for them.
 const METRICS_PATIENCE_US: u64 = 2_000_000;
+/// In this time each shard has told its numbers once at least.
+const METRICS_SETTLE_US: u64 = 600_000;
 
 /// A server process.
 #[derive(Debug)]
@@ -24,12 +26,20 @@ pub struct ServerProcess {
 
 impl ServerProcess {
     /// Starts a server on a free port and waits until it says where it listens.
-    pub fn start(directory: &Path, memory: &str, shards: Option<u16>) -> Result<Self> {
+    pub fn start(
+        directory: &Path,
+        memory: &str,
+        shards: Option<u16>,
+        durability: Option<&str>,
+    ) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("server").arg("--data").arg(directory);
         command.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--memory", memory]);
         if let Some(shards) = shards {
             command.args(["--shards", &shards.to_string()]);
+        }
+        if let Some(durability) = durability {
+            command.args(["--durability", durability]);
         }
         // Settings of the caller's environment are for the caller's servers.
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIERSTONE_")) {
@@ -80,6 +90,13 @@ impl ServerProcess {
         self.child.as_ref().map_or(0, Child::id)
     }
 
+    /// Processor time that it has used, user and system together, in microseconds; `None` where the
+    /// system does not tell.
+    pub fn cpu_us(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.process_id())).ok()?;
+        stat_ticks(&text).map(|ticks| ticks * 1_000_000 / rustix::param::clock_ticks_per_second().max(1))
+    }
+
     /// Kills the process with SIGKILL when called.
     pub fn killer(&self) -> impl Fn() + Send + Sync + 'static {
         let process = self.process_id();
@@ -107,7 +124,7 @@ impl ServerProcess {
         self.wait_for_death()
     }
 
-    /// Lets the server live on when the demo ends.
+    /// Lets the server live on when this program ends.
     pub fn leave(mut self) {
         self.child = None;
     }
@@ -124,10 +141,20 @@ impl ServerProcess {
         }
     }
 
+    /// The metrics when every shard has told its numbers again, for differences between two looks.
+    pub fn metrics_settled(&self) -> Result<BTreeMap<String, u64>> {
+        let clock = SystemClock::new();
+        while clock.now().monotonic_us < METRICS_SETTLE_US {
+            // Waking early only means another look at the clock.
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+        self.metrics_now()
+    }
+
     fn metrics_now(&self) -> Result<BTreeMap<String, u64>> {
         let mut socket = TcpStream::connect_timeout(&self.http, TIMEOUT)?;
         socket.set_read_timeout(Some(TIMEOUT))?;
-        socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n")?;
+        socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut text = String::new();
         socket.read_to_string(&mut text)?;
         let mut numbers = BTreeMap::new();
@@ -142,12 +169,33 @@ impl ServerProcess {
     }
 }
 
+/// User and system time in a line of `/proc/PID/stat`. The second field is a name in brackets, in which
+/// anything may stand.
+fn stat_ticks(text: &str) -> Option<u64> {
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    Some(user + fields.next()?.parse::<u64>().ok()?)
+}
+
 impl Drop for ServerProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // The demo failed half-way: its server must not outlive it.
+            // Its user failed half-way: the server must not outlive it.
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_behind_any_name() {
+        let line = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 31 11 0 0 20 0";
+        assert_eq!(stat_ticks(line), Some(42));
+        assert_eq!(stat_ticks("7 (short) S 1"), None);
     }
 }

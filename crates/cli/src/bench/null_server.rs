@@ -1,0 +1,46 @@
+//! `tierstone bench null-server`: the server that stores nothing, until it is stopped.
+
+use crate::output::print_line;
+use crate::serve::addresses;
+use clap::Args;
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_server::TransportSettings;
+use tierstone_server::null;
+
+/// The largest value that it answers with.
+const VALUE_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Debug, Args)]
+pub struct NullServerArgs {
+    /// Where clients come in, as for the server; port 0 takes a free port and prints it
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
+    listen: String,
+    /// Threads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// Bytes with which GET is answered
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    value_size: usize,
+}
+
+pub fn run(args: &NullServerArgs) -> Result<()> {
+    if !(1..=1024).contains(&args.threads) || args.value_size > VALUE_BYTES_MAX {
+        let message = "between 1 and 1024 threads and values of at most 64 MiB are possible";
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    let mut signals =
+        signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])?;
+    let listen = addresses(&args.listen)?;
+    let server = null::run(&listen, &TransportSettings::default(), args.threads, args.value_size)?;
+    for address in &server.addresses {
+        print_line(&format!("listening on {address}"))?;
+    }
+    signals.forever().next();
+    for driver in &server.drivers {
+        driver.stop_handle().stop();
+    }
+    for driver in server.drivers {
+        driver.join()?;
+    }
+    print_line("stopped in good order")
+}

@@ -1,0 +1,119 @@
+//! `tierstone check`: verifies every byte of a closed store and says what damage costs.
+
+use crate::output::{print_json, print_line, table};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::PathBuf;
+use tierstone_base::units::{format_size, parse_size};
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_logstore::check::{CheckProgress, CheckReport, CheckSettings, Finding, check};
+use tierstone_logstore::format::superblock::META_BYTES;
+use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
+use tierstone_media::file::{DurableMethod, FileStore, FileStoreSettings};
+
+/// Findings that are printed one by one; JSON has more.
+const FINDINGS_SHOWN: usize = 50;
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The directories of one store, as its server has them in --data; the server must not run
+    #[arg(required = true, value_name = "DIR", value_delimiter = ',')]
+    directories: Vec<PathBuf>,
+    /// Memory for telling old versions of keys from new ones; with less the store is read several times
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    memory: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &CheckArgs) -> Result<()> {
+    let memory_bytes = parse_size(&args.memory)?;
+    if memory_bytes < 1 << 20 {
+        return Err(Error::new(ErrorKind::InvalidInput, "at least 1MiB of memory is needed"));
+    }
+    let files = FileStore::open(&FileStoreSettings {
+        segment_bytes: SEGMENT_BYTES_MAX,
+        segment_limit: SEGMENT_COUNT_MAX,
+        meta_bytes: META_BYTES,
+        create: false,
+        ..FileStoreSettings::new(args.directories.clone())
+    })?;
+    // Nothing is written: the method is of no consequence.
+    let mut device = files.device(DurableMethod::WriteThenFlush)?;
+    let settings = CheckSettings { existing_segments: Some(files.existing_segments()), memory_bytes };
+    let bar = progress();
+    let report = check(&mut device, &settings, &mut |CheckProgress { bytes, bytes_total }| {
+        bar.set_length(bytes_total);
+        bar.set_position(bytes);
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print_line(&table(&rows(&report)))?;
+        print_findings(&report)?;
+    }
+    if report.is_damaged() {
+        let count: u64 = report.damage.values().sum();
+        let message =
+            format!("{count} damaged places, {} keys lost; restore from a backup", report.lost_keys);
+        return Err(Error::new(ErrorKind::Corrupt, message));
+    }
+    Ok(())
+}
+
+fn progress() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("checking [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+    bar
+}
+
+fn rows(report: &CheckReport) -> Vec<Vec<String>> {
+    let mut rows = vec![vec!["checked".to_owned(), "found".to_owned()]];
+    let mut row = |what: &str, value: String| rows.push(vec![what.to_owned(), value]);
+    row("closed in good order", if report.clean { "yes" } else { "no" }.to_owned());
+    row("segments with records", report.segments.to_string());
+    row("of these sealed", report.sealed_segments.to_string());
+    row("groups", report.groups.to_string());
+    row("records, old versions included", report.records.to_string());
+    row("bytes of them", format_size(report.record_bytes));
+    row("keys", report.live_keys.to_string());
+    row("bytes of their records", format_size(report.live_bytes));
+    if !report.clean {
+        row("groups behind the ends of logs (void)", report.void_groups.to_string());
+        row("records of batches that were not whole (void)", report.void_records.to_string());
+        row("torn summaries, made again at opening", report.torn_summaries.to_string());
+    }
+    for (kind, count) in &report.damage {
+        row(&format!("damaged: {}", kind.name()), count.to_string());
+    }
+    row("records lost to damage", report.lost_records.to_string());
+    row("keys lost to damage", report.lost_keys.to_string());
+    rows
+}
+
+fn print_findings(report: &CheckReport) -> Result<()> {
+    for finding in report.findings.iter().take(FINDINGS_SHOWN) {
+        print_line(&line(finding))?;
+    }
+    let left = report.damage.values().sum::<u64>().saturating_sub(FINDINGS_SHOWN as u64);
+    if left > 0 {
+        print_line(&format!("and {left} more; --json lists them"))?;
+    }
+    Ok(())
+}
+
+fn line(finding: &Finding) -> String {
+    let place = match (finding.segment, finding.unit) {
+        (None, _) => "superblock".to_owned(),
+        (Some(segment), None) => format!("segment {segment}"),
+        (Some(segment), Some(unit)) => format!("segment {segment}, unit {unit}"),
+    };
+    format!(
+        "* {place}: {} ({} records, {} keys lost)",
+        finding.detail, finding.lost_records, finding.lost_keys
+    )
+}

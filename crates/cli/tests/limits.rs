@@ -1,0 +1,442 @@
+//! What is hostile, too much or wrong: malformed requests, too many or too slow peers, a full store,
+//! wrong settings. Each is answered clearly, and others are served meanwhile.
+
+#![expect(clippy::expect_used, reason = "test code")]
+
+mod common;
+
+use common::{Folder, PATIENCE, Server, ask, program, spawn};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::Stdio;
+use std::time::Duration;
+
+const SMALL: [&str; 6] = ["--segment-size", "128KiB", "--capacity", "8MiB", "--memory", "32MiB"];
+
+fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    SMALL.iter().copied().chain(more.iter().copied()).collect()
+}
+
+/// A connection without a client on top.
+fn plain(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(address).expect("the server takes a connection");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
+    socket
+}
+
+/// Sends `request` and reads until the server ends the connection.
+fn last_words(address: SocketAddr, request: &[u8]) -> String {
+    let mut socket = plain(address);
+    // The server may end the connection before it has taken all.
+    let _ = socket.write_all(request);
+    let mut answer = Vec::new();
+    // A connection that is reset has said what it had to say.
+    let _ = socket.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn malformed_requests_are_answered_as_redis_does_and_end_the_connection() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &small(&["--shards", "2"]));
+    let long = vec![b'x'; 70_000];
+    let cases: [(&[u8], &str); 12] = [
+        (b"*1\r\n!4\r\nPING\r\n", "-ERR Protocol error: expected '$', got '!'\r\n"),
+        (b"*x\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        (b"*2000000000\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        (b"*99999999999999999999\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        (b"*1\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        (b"*1\r\n$x\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        (b"*1\r\n$99999999999999999999\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        (b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$536870913\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        (b"GET \"abc\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"),
+        (&long, "-ERR Protocol error: too big inline request\r\n"),
+        // What came before is answered, what comes after is not.
+        (b"PING\r\n*1\r\n!\r\nPING\r\n", "+PONG\r\n-ERR Protocol error: expected '$', got '!'\r\n"),
+        // Nothing is wrong here: empty requests are skipped.
+        (b"\r\n*0\r\n*-1\r\n\nPING\r\nQUIT\r\n", "+PONG\r\n+OK\r\n"),
+    ];
+    for (request, expected) in cases {
+        let shown = String::from_utf8_lossy(&request[..request.len().min(40)]).into_owned();
+        assert_eq!(last_words(server.address, request), expected, "to {shown:?}");
+    }
+    assert_eq!(ask(&mut server.connect(), &[b"PING"]).bytes(), Some(&b"PONG"[..]));
+    server.stop();
+}
+
+/// Resident memory of the process in bytes.
+fn resident_bytes(process: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") << 10
+}
+
+#[test]
+fn declared_lengths_cost_no_memory() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &small(&["--shards", "1"]));
+    let process = server.info("process_id").to_string();
+    let before = resident_bytes(&process);
+    let mut held = Vec::new();
+    for number in 0..300 {
+        let mut socket = plain(server.address);
+        let header: &[u8] = match number % 3 {
+            0 => b"*1048576\r\n$300\r\n",
+            1 => b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$536870912\r\n",
+            _ => b"*2\r\n$536870912\r\n",
+        };
+        socket.write_all(header).expect("it is sent");
+        socket.write_all(&[b'x'; 100][..number % 100]).expect("it is sent");
+        held.push(socket);
+    }
+    wait_for_clients(&server, 300);
+    let grown = resident_bytes(&process).saturating_sub(before);
+    assert!(grown < 64 << 20, "150 GiB were declared, 15 KB sent, and {grown} bytes taken");
+    server.stop();
+}
+
+/// Room for many sockets in this process.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+        .expect("the limit is raised");
+}
+
+#[test]
+fn a_thousand_idle_connections_do_not_hinder_others() {
+    raise_descriptor_limit();
+    for driver in common::drivers() {
+        let folder = Folder::new();
+        let server = Server::start(&folder, &small(&["--shards", "2", "--driver", driver]));
+        let mut idle: Vec<TcpStream> = (0..1_000).map(|_| plain(server.address)).collect();
+        let mut working = server.connect();
+        for number in 0..500u32 {
+            let key = number.to_string();
+            assert!(ask(&mut working, &[b"SET", key.as_bytes(), b"value"]).is_ok());
+            assert_eq!(ask(&mut working, &[b"GET", key.as_bytes()]).bytes(), Some(&b"value"[..]));
+        }
+        for socket in &mut idle {
+            socket.write_all(b"PING\r\n").expect("it is sent");
+        }
+        for socket in &mut idle {
+            let mut answer = [0; 7];
+            socket.read_exact(&mut answer).expect("it is answered");
+            assert_eq!(&answer, b"+PONG\r\n");
+        }
+        server.stop();
+    }
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &small(&["--shards", "1", "--maxclients", "3"]));
+    let mut served: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    for connection in &mut served {
+        ask(connection, &[b"PING"]);
+    }
+    assert_eq!(last_words(server.address, b""), "-ERR max number of clients reached\r\n");
+    drop(served.pop());
+    // The place is free as soon as the server has seen the end.
+    let is_served =
+        (0..10_000).any(|_| last_words(server.address, b"PING\r\nQUIT\r\n") == "+PONG\r\n+OK\r\n");
+    assert!(is_served, "the place of a closed connection was not given again");
+}
+
+/// Asks until the server counts `count` connections besides the one that asks.
+fn wait_for_clients(server: &Server, count: u64) {
+    let reached = (0..10_000).any(|_| server.info("connected_clients") == count + 1);
+    assert!(reached, "{} connections are counted, not {}", server.info("connected_clients"), count + 1);
+}
+
+#[test]
+fn half_open_and_vanished_peers_are_let_go() {
+    for driver in common::drivers() {
+        let folder = Folder::new();
+        let server = Server::start(&folder, &small(&["--shards", "1", "--driver", driver]));
+        // Half of a request, then nothing more: there is nothing to answer.
+        let mut socket = plain(server.address);
+        socket.write_all(b"*2\r\n$3\r\nGET\r\n$5\r\nab").expect("it is sent");
+        socket.shutdown(Shutdown::Write).expect("it is closed for sending");
+        let mut answer = Vec::new();
+        assert_eq!(socket.read_to_end(&mut answer).expect("the server closes too"), 0);
+        // Whole requests before the end of sending are answered.
+        let mut socket = plain(server.address);
+        socket.write_all(b"SET half open\r\nGET half\r\n").expect("it is sent");
+        socket.shutdown(Shutdown::Write).expect("it is closed for sending");
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).expect("the server closes too");
+        assert_eq!(String::from_utf8_lossy(&answer), "+OK\r\n$4\r\nopen\r\n", "{driver}");
+        // Peers that vanish with a reset, in the middle of requests and of answers.
+        for number in 0..50u32 {
+            let mut socket = plain(server.address);
+            let request: &[u8] = match number % 3 {
+                0 => b"*2\r\n$3\r\nGET\r\n$5\r\nab",
+                1 => b"SET vanished 1\r\nGET vanished\r\nINCR vanished\r\n",
+                _ => b"",
+            };
+            socket.write_all(request).expect("it is sent");
+            rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))
+                .expect("a reset at the end");
+        }
+        wait_for_clients(&server, 0);
+        assert_eq!(ask(&mut server.connect(), &[b"GET", b"half"]).bytes(), Some(&b"open"[..]));
+        server.stop();
+    }
+}
+
+#[test]
+fn slow_readers_cost_bounded_memory_while_others_work() {
+    const ANSWERS: usize = 4_000;
+    for driver in common::drivers() {
+        let folder = Folder::new();
+        let server = Server::start(&folder, &small(&["--shards", "1", "--driver", driver]));
+        let process = server.info("process_id").to_string();
+        let mut working = server.connect();
+        let value = vec![b'v'; 20_000];
+        assert!(ask(&mut working, &[b"SET", b"large", &value]).is_ok());
+        let before = resident_bytes(&process);
+        let mut slow: Vec<TcpStream> = (0..4).map(|_| plain(server.address)).collect();
+        for socket in &mut slow {
+            socket.write_all(&b"GET large\r\n".repeat(ANSWERS)).expect("the requests fit into the buffers");
+        }
+        for number in 0..300u32 {
+            assert!(ask(&mut working, &[b"SET", b"small", number.to_string().as_bytes()]).is_ok());
+        }
+        let grown = resident_bytes(&process).saturating_sub(before);
+        assert!(grown < 100 << 20, "{driver}: 320 MB of unread answers took {grown} bytes");
+        // Half of them wake up and get everything; the others are cut off by the end of the server.
+        for socket in &mut slow[..2] {
+            let mut expected = b"$20000\r\n".to_vec();
+            expected.extend_from_slice(&value);
+            expected.extend_from_slice(b"\r\n");
+            let mut answer = vec![0; expected.len()];
+            for number in 0..ANSWERS {
+                socket.read_exact(&mut answer).expect("it is answered");
+                assert!(answer == expected, "{driver}: answer {number} is wrong");
+            }
+        }
+        slow.truncate(2);
+        wait_for_clients(&server, 3);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_does_not_spoil_the_stop() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &small(&["--shards", "2"]));
+    let value = vec![b'v'; 20_000];
+    assert!(ask(&mut server.connect(), &[b"SET", b"large", &value]).is_ok());
+    let mut stuck = plain(server.address);
+    stuck.write_all(&b"GET large\r\n".repeat(4_000)).expect("the requests fit into the buffers");
+    let mut answer = [0; 8];
+    stuck.read_exact(&mut answer).expect("answers come");
+    server.stop();
+    let server = Server::start(&folder, &small(&["--shards", "1"]));
+    assert!(!server.greeting.contains("crash"), "{}", server.greeting);
+    assert_eq!(ask(&mut server.connect(), &[b"GET", b"large"]).bytes(), Some(&value[..]));
+}
+
+fn fill_value(number: usize) -> Vec<u8> {
+    vec![number as u8; 4_000]
+}
+
+/// Sets keys until writes are refused; the numbers of those that were stored.
+fn fill(server: &Server) -> Vec<usize> {
+    let mut connection = server.connect();
+    let mut stored = Vec::new();
+    let mut refused = 0;
+    for first in (0..4_096).step_by(64) {
+        let mut pipeline = connection.pipeline();
+        let numbers = first..first + 64;
+        for number in numbers.clone() {
+            pipeline.command(&[b"SET", format!("fill:{number}").as_bytes(), &fill_value(number)]);
+        }
+        let replies = pipeline.execute().expect("the server answers");
+        for (number, reply) in numbers.zip(replies) {
+            match reply.error() {
+                None => stored.push(number),
+                Some(error) => {
+                    assert!(
+                        error.contains("the store is full"),
+                        "an error that does not name the cause: {error}"
+                    );
+                    refused += 1;
+                }
+            }
+        }
+        if refused >= 64 {
+            return stored;
+        }
+    }
+    panic!("16 MB went into 8 MiB");
+}
+
+fn check_filled(server: &Server, stored: &[usize]) {
+    let mut connection = server.connect();
+    for number in stored {
+        let reply = ask(&mut connection, &[b"GET", format!("fill:{number}").as_bytes()]);
+        assert!(reply.bytes() == Some(&fill_value(*number)[..]), "fill:{number}: {reply:?}");
+    }
+    assert_eq!(ask(&mut connection, &[b"DBSIZE"]).integer(), Some(stored.len() as i64));
+}
+
+#[test]
+fn a_full_store_reads_and_deletes_and_takes_writes_again_after_deletes() {
+    let folder = Folder::new();
+    let mut server = Server::start(&folder, &small(&["--shards", "2"]));
+    let stored = fill(&server);
+    assert!(stored.len() > 800, "only {} of 8 MiB were filled", stored.len() * 4_000);
+    check_filled(&server, &stored);
+    // Full and killed: any number of shards reads it; as many as filled it go on with it.
+    server.kill();
+    let mut server = Server::start(&folder, &small(&["--shards", "3"]));
+    check_filled(&server, &stored);
+    server.kill();
+    let server = Server::start(&folder, &small(&["--shards", "2"]));
+    check_filled(&server, &stored);
+    let mut connection = server.connect();
+    let (deleted, kept): (Vec<usize>, Vec<usize>) = stored.iter().partition(|number| **number % 2 == 0);
+    for number in &deleted {
+        let reply = ask(&mut connection, &[b"DEL", format!("fill:{number}").as_bytes()]);
+        assert_eq!(reply.integer(), Some(1), "a delete in a full store");
+    }
+    check_filled(&server, &kept);
+    // Deletes have made room for most of what they took away.
+    let mut again = 0;
+    for number in &deleted[..deleted.len() / 2] {
+        let key = format!("fill:{number}");
+        let reply = connection.command(&[b"SET", key.as_bytes(), &fill_value(*number)]).expect("an answer");
+        assert!(reply.is_ok(), "after {again} writes: {:?}", reply.error());
+        again += 1;
+    }
+    let mut present = kept;
+    present.extend_from_slice(&deleted[..again]);
+    check_filled(&server, &present);
+    server.stop();
+    let server = Server::start(&folder, &small(&["--shards", "1"]));
+    check_filled(&server, &present);
+}
+
+#[test]
+fn a_second_server_on_the_same_data_is_refused() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &small(&["--shards", "2"]));
+    assert_eq!(spawn(&folder, &small(&["--shards", "2"])).refused(), 2);
+    let said = folder.complaints();
+    assert!(said.contains("has the store in") && said.contains("open"), "{said}");
+    assert_eq!(ask(&mut server.connect(), &[b"PING"]).bytes(), Some(&b"PONG"[..]));
+    server.stop();
+    Server::start(&folder, &small(&["--shards", "2"])).stop();
+}
+
+#[test]
+fn wrong_settings_are_refused_with_exit_code_2_before_anything_is_made() {
+    let cases: [(&[&str], &str); 13] = [
+        (&["--bogus"], "--bogus"),
+        (&["--shards", "none"], "--shards"),
+        (&["--shards", "0"], "shard"),
+        (&["--memory", "lots"], "lots"),
+        (&["--capacity", "-1"], "-1"),
+        (&["--segment-size", "3"], "segment"),
+        (&["--durability", "maybe"], "maybe"),
+        (&["--durability", "group:99999999"], "group:99999999"),
+        (&["--driver", "magic"], "magic"),
+        (&["--index", "magic"], "magic"),
+        (&["--listen", "nowhere:at:all"], "nowhere:at:all"),
+        (&["--maxclients", "0"], "connections_max"),
+        (&["--config", "/nonexistent/settings.toml"], "/nonexistent/settings.toml"),
+    ];
+    for (arguments, expected) in cases {
+        let folder = Folder::new();
+        let code = spawn(&folder, arguments).refused();
+        let said = folder.complaints();
+        assert_eq!(code, 2, "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+        assert!(!said.contains("panicked"), "{arguments:?}: {said}");
+        assert!(!folder.data().join("superblock.tier").exists(), "{arguments:?} made a store");
+    }
+    let status = program().arg("nonsense").stderr(Stdio::null()).status().expect("the program runs");
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn a_settings_file_is_followed_and_an_unknown_key_in_it_refused() {
+    let folder = Folder::new();
+    let file = folder.path("settings.toml");
+    let name = file.to_str().expect("a readable path").to_owned();
+    std::fs::write(&file, "memroy = \"1GiB\"\n").expect("a file is written");
+    assert_eq!(spawn(&folder, &["--config", &name]).refused(), 2);
+    assert!(folder.complaints().contains("memroy"), "{}", folder.complaints());
+    std::fs::write(&file, "shards = 3\nmemory = \"4MiB\"\ncapacity = \"8MiB\"\nsegment-size = \"128KiB\"\n")
+        .expect("a file is written");
+    let server = Server::start(&folder, &["--config", &name]);
+    assert_eq!(server.info("shards"), 3);
+    assert!(server.greeting.contains("4 MiB of memory"), "{}", server.greeting);
+    server.stop();
+    let server = Server::start(&folder, &["--config", &name, "--shards", "1"]);
+    assert_eq!(server.info("shards"), 1, "a flag wins over the file");
+}
+
+#[test]
+fn a_value_of_4_mib_survives_and_one_too_large_is_refused_alone() {
+    let folder = Folder::new();
+    let arguments = ["--shards", "2", "--memory", "64MiB", "--capacity", "512MiB"];
+    let mut server = Server::start(&folder, &arguments);
+    let mut connection = server.connect();
+    let value: Vec<u8> =
+        (0..4u32 << 20).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    assert!(ask(&mut connection, &[b"SET", b"large", &value]).is_ok());
+    assert!(ask(&mut connection, &[b"GET", b"large"]).bytes() == Some(&value[..]), "4 MiB come back");
+    let reply = connection.command(&[b"SET", b"large", &vec![b'x'; 40 << 20]]).expect("an answer");
+    let error = reply.error().expect("40 MiB are refused");
+    assert_eq!(error, "ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    assert!(
+        ask(&mut connection, &[b"GET", b"large"]).bytes() == Some(&value[..]),
+        "the refused SET changed nothing"
+    );
+    server.kill();
+    let server = Server::start(&folder, &arguments);
+    assert!(
+        ask(&mut server.connect(), &[b"GET", b"large"]).bytes() == Some(&value[..]),
+        "4 MiB survive a kill"
+    );
+}
+
+#[test]
+fn a_password_is_asked_for_and_bounds_what_strangers_may_send() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &small(&["--shards", "2", "--password", "secret"]));
+    let mut connection = server.connect();
+    let refused = connection.command(&[b"GET", b"key"]).expect("an answer");
+    assert!(refused.error().is_some_and(|error| error.starts_with("NOAUTH")), "{refused:?}");
+    let refused = connection.command(&[b"AUTH", b"guess"]).expect("an answer");
+    assert!(refused.error().is_some_and(|error| error.starts_with("WRONGPASS")), "{refused:?}");
+    assert_eq!(
+        last_words(server.address, b"*2\r\n$3\r\nGET\r\n$20000\r\n"),
+        "-ERR Protocol error: unauthenticated bulk length\r\n"
+    );
+    assert_eq!(
+        last_words(server.address, b"*11\r\n"),
+        "-ERR Protocol error: unauthenticated multibulk length\r\n"
+    );
+    assert!(ask(&mut connection, &[b"AUTH", b"secret"]).is_ok());
+    assert!(ask(&mut connection, &[b"SET", b"key", &[b'x'; 20_000]]).is_ok());
+}
+
+#[test]
+fn a_unix_socket_is_announced_and_served() {
+    let folder = Folder::new();
+    let path = folder.path("socket");
+    let listen = format!("127.0.0.1:0,unix:{}", path.display());
+    let mut server = Server::start(&folder, &small(&["--shards", "1", "--listen", &listen]));
+    assert_eq!(server.next_line(), format!("listening on unix:{}", path.display()));
+    let mut socket = std::os::unix::net::UnixStream::connect(&path).expect("the socket is there");
+    socket.write_all(b"SET by unix\r\nGET by\r\nQUIT\r\n").expect("it is sent");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("it is answered");
+    assert_eq!(answer, "+OK\r\n$4\r\nunix\r\n+OK\r\n");
+    server.stop();
+}

@@ -1,0 +1,370 @@
+//! Verifies a closed store without changing a byte of it.
+//!
+//! Both slots of the superblock, header, footer and summary of every segment, every group and every
+//! record are read and their checksums compared; summaries are compared with the records, both ways;
+//! then the newest version of each key is found, so that damage can be told in keys and not only in
+//! places.
+//!
+//! Invariants:
+//! 1. Nothing but reads is submitted.
+//! 2. What a crash may leave is no damage: torn groups after the end of a log, groups that were fenced
+//!    off, the end of a batch that was not whole, and (in a store that was not closed) a summary that
+//!    its records give again.
+//! 3. Memory: one segment and its records, the groups of segments that are open, and 32 bytes a record
+//!    up to [`CheckSettings::memory_bytes`]; beyond it the store is read several times.
+//!
+//! The caller holds the store's lock; a running store changes below the reader.
+
+mod read;
+mod segment;
+mod versions;
+
+use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
+use crate::format::superblock::{self, SLOT_BYTES, SlotFound, Superblock};
+use segment::OpenSegment;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use tierstone_base::codec::Reader;
+use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
+use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry};
+use versions::Versions;
+
+/// Findings that are kept one by one; more are only counted.
+const FINDINGS_MAX: usize = 10_000;
+/// For segments without a footer nobody says how many records they have; few are smaller than this.
+const RECORD_BYTES_GUESS: u64 = 128;
+
+/// How a store is checked.
+#[derive(Clone, Debug)]
+pub struct CheckSettings {
+    /// Segments whose files exist; `None`: look at all up to the device's limit.
+    pub existing_segments: Option<Vec<u32>>,
+    /// Memory for the versions of keys, in bytes. Default 1 GiB: 32 million records in one pass.
+    pub memory_bytes: u64,
+}
+
+impl Default for CheckSettings {
+    fn default() -> Self {
+        CheckSettings { existing_segments: None, memory_bytes: 1 << 30 }
+    }
+}
+
+/// How far a check is, in bytes of segments over all passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckProgress {
+    /// Done so far.
+    pub bytes: u64,
+    /// All there is to do.
+    pub bytes_total: u64,
+}
+
+/// What is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DamageKind {
+    /// A slot of the superblock.
+    Superblock,
+    /// A segment's header.
+    Header,
+    /// A segment's footer.
+    Footer,
+    /// A segment's summary.
+    Summary,
+    /// A group's header, or a group as a whole.
+    Group,
+    /// A record.
+    Record,
+    /// Summary and records are whole and do not say the same.
+    Mismatch,
+    /// The device gave an error for a block.
+    Unreadable,
+}
+
+impl DamageKind {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            DamageKind::Superblock => "superblock",
+            DamageKind::Header => "header",
+            DamageKind::Footer => "footer",
+            DamageKind::Summary => "summary",
+            DamageKind::Group => "group",
+            DamageKind::Record => "record",
+            DamageKind::Mismatch => "mismatch",
+            DamageKind::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// One damaged thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it is.
+    pub kind: DamageKind,
+    /// Its segment; `None` for the superblock.
+    pub segment: Option<u32>,
+    /// Where in the segment it begins, in units of 32 bytes, where that is known.
+    pub unit: Option<u32>,
+    /// Records that the store does not serve because of it, old versions included.
+    pub lost_records: u64,
+    /// Of these, newest versions of keys: the key is lost, or an older version of it comes back.
+    pub lost_keys: u64,
+    /// What was found, in words.
+    pub detail: String,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    /// The store had been closed in good order.
+    pub clean: bool,
+    /// Segments that hold logs, those with a damaged header included.
+    pub segments: u32,
+    /// Of these, with a valid footer.
+    pub sealed_segments: u32,
+    /// Groups that are whole and part of a log.
+    pub groups: u64,
+    /// Records that are whole and part of a log, old versions and tombstones included.
+    pub records: u64,
+    /// Bytes of these, padding to units included.
+    pub record_bytes: u64,
+    /// Keys whose newest version is there and is no tombstone; those that have expired are counted
+    /// until they are removed.
+    pub live_keys: u64,
+    /// Bytes of their records.
+    pub live_bytes: u64,
+    /// Groups after the end of their log, as a crash leaves them.
+    pub void_groups: u64,
+    /// Records of batches that did not become whole before a crash.
+    pub void_records: u64,
+    /// Summaries that a crash has torn; opening the store makes them again.
+    pub torn_summaries: u64,
+    /// How often the store was read.
+    pub passes: u32,
+    /// Records that are not served because of damage.
+    pub lost_records: u64,
+    /// Keys whose newest version is among them.
+    pub lost_keys: u64,
+    /// How many findings there are of each kind.
+    pub damage: BTreeMap<DamageKind, u64>,
+    /// The findings, the first ten thousand.
+    pub findings: Vec<Finding>,
+}
+
+impl CheckReport {
+    /// Whether anything is damaged.
+    pub fn is_damaged(&self) -> bool {
+        !self.damage.is_empty()
+    }
+
+    /// Notes damage; gives its place in the list, where it is kept.
+    fn note(&mut self, finding: Finding) -> Option<usize> {
+        *self.damage.entry(finding.kind).or_insert(0) += 1;
+        self.lost_records += finding.lost_records;
+        let place = self.findings.len();
+        (place < FINDINGS_MAX).then(|| {
+            self.findings.push(finding);
+            place
+        })
+    }
+}
+
+/// Checks the store on `device`, which has nothing in flight and stays as it is.
+///
+/// Cost: every log segment is read once a pass.
+///
+/// # Errors
+/// `InvalidInput`: there is no store, or not of this shape. `Incompatible`: a newer format. `Corrupt`: no
+/// superblock is readable, so that nothing can be told. `DeviceFailed`: the superblock cannot be read;
+/// other blocks that cannot be read are findings.
+pub fn check(
+    device: &mut dyn BlockDevice,
+    settings: &CheckSettings,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport> {
+    let mut report = CheckReport::default();
+    let superblock = read_superblock(device, &mut report)?;
+    let geometry = device.geometry();
+    if superblock.segment_bytes != geometry.segment_bytes {
+        let message = format!(
+            "the store has segments of {} bytes, the device is set up for {}",
+            superblock.segment_bytes, geometry.segment_bytes
+        );
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    let hasher = KeyHasher::new(superblock.hash_secret);
+    let mut checker = Checker {
+        device,
+        geometry,
+        hasher,
+        versions: Versions::new(&superblock.keyspaces),
+        superblock,
+        report,
+        is_first_pass: true,
+        bytes: vec![0; geometry.segment_bytes as usize],
+        found: BTreeMap::new(),
+        sealed_ends: BTreeMap::new(),
+    };
+    checker.run(settings, progress)?;
+    Ok(checker.report)
+}
+
+fn read_superblock(device: &mut dyn BlockDevice, report: &mut CheckReport) -> Result<Superblock> {
+    let mut slots = [SlotFound::Blank, SlotFound::Blank];
+    crate::open::read_ranges(
+        device,
+        &[(0, SLOT_BYTES), (SLOT_BYTES as u64, SLOT_BYTES)],
+        |number, bytes| {
+            slots[number] = Superblock::decode(bytes);
+            Ok(())
+        },
+    )?;
+    for (number, slot) in slots.iter().enumerate() {
+        if *slot == SlotFound::Damaged {
+            report.note(Finding {
+                kind: DamageKind::Superblock,
+                segment: None,
+                unit: None,
+                lost_records: 0,
+                lost_keys: 0,
+                detail: format!("slot {number} of the superblock is not whole; the other one serves"),
+            });
+        }
+    }
+    match superblock::choose(slots)? {
+        Some((superblock, _, _)) => {
+            report.clean = superblock.clean;
+            Ok(superblock)
+        }
+        None => Err(Error::new(ErrorKind::InvalidInput, "there is no store here")),
+    }
+}
+
+/// What the ends of a segment say.
+#[derive(Clone, Copy, Debug)]
+enum Ends {
+    Sealed { header: SegmentHeader, footer: SegmentFooter },
+    Open { header: SegmentHeader, is_footer_damaged: bool },
+    HeaderLost { footer: Option<SegmentFooter> },
+}
+
+struct Checker<'a> {
+    device: &'a mut dyn BlockDevice,
+    geometry: Geometry,
+    hasher: KeyHasher,
+    superblock: Superblock,
+    report: CheckReport,
+    /// Later passes only look for versions of other keys.
+    is_first_pass: bool,
+    /// The segment at hand.
+    bytes: Vec<u8>,
+    found: BTreeMap<u32, Ends>,
+    /// For each log, the number after the last group that a footer names.
+    sealed_ends: BTreeMap<u64, u64>,
+    versions: Versions,
+}
+
+impl Checker<'_> {
+    fn run(&mut self, settings: &CheckSettings, progress: &mut dyn FnMut(CheckProgress)) -> Result<()> {
+        let numbers = match &settings.existing_segments {
+            Some(numbers) => numbers.clone(),
+            None => (0..self.geometry.segment_limit).collect(),
+        };
+        for number in numbers {
+            self.look_at_ends(number)?;
+        }
+        let found = std::mem::take(&mut self.found);
+        let records = found.values().map(|ends| match ends {
+            Ends::Sealed { footer, .. } | Ends::HeaderLost { footer: Some(footer) } => {
+                u64::from(footer.records)
+            }
+            Ends::Open { .. } => self.geometry.segment_bytes / RECORD_BYTES_GUESS,
+            Ends::HeaderLost { footer: None } => 0,
+        });
+        let passes = self.versions.plan(records.sum(), settings.memory_bytes);
+        let bytes_total = found.len() as u64 * self.geometry.segment_bytes * u64::from(passes);
+        let mut done = CheckProgress { bytes: 0, bytes_total };
+        for pass in 0..passes {
+            self.is_first_pass = pass == 0;
+            self.versions.begin(pass, passes);
+            let mut logs: BTreeMap<u64, Vec<OpenSegment>> = BTreeMap::new();
+            for (&number, ends) in &found {
+                match ends {
+                    Ends::Sealed { header, footer } => self.check_sealed(number, header, footer)?,
+                    Ends::Open { header, is_footer_damaged } => {
+                        let open = self.walk_open(number, header, *is_footer_damaged)?;
+                        logs.entry(header.log_id).or_default().push(open);
+                    }
+                    Ends::HeaderLost { footer } => self.check_without_header(number, footer.as_ref())?,
+                }
+                done.bytes += self.geometry.segment_bytes;
+                progress(done);
+            }
+            for (log_id, segments) in logs {
+                self.end_log(log_id, segments);
+            }
+            self.versions.finish(&mut self.report);
+        }
+        self.report.passes = passes;
+        Ok(())
+    }
+
+    /// Reads the first and the last block of a segment.
+    fn look_at_ends(&mut self, number: u32) -> Result<()> {
+        let last = self.geometry.segment_bytes as usize - BLOCK_BYTES;
+        self.load(number, 0..BLOCK_BYTES)?;
+        self.load(number, last..last + BLOCK_BYTES)?;
+        let block = &self.bytes[last..];
+        let own_generation = block.get(24..).and_then(|rest| Reader::new(rest).u64()).unwrap_or(0);
+        let footer = SegmentFooter::decode(block, own_generation)
+            .filter(|footer| footer.store == self.superblock.store_id && footer.segment == number);
+        // Only footers are ever written to this block; one of an earlier life is whole, and void.
+        let is_footer_damaged = footer.is_none() && block.iter().any(|&byte| byte != 0);
+        let ends = match SegmentHeader::decode(&self.bytes[..BLOCK_BYTES]) {
+            HeaderFound::OtherVersion(version) => {
+                let message = format!(
+                    "segment {number} has format version {version}, which this program does not know"
+                );
+                return Err(Error::new(ErrorKind::Incompatible, message));
+            }
+            HeaderFound::Blank => return Ok(()),
+            HeaderFound::Whole(header)
+                if header.store == self.superblock.store_id && header.segment == number =>
+            {
+                match (header.state, footer) {
+                    (SegmentState::Free | SegmentState::Checkpoint, _) => return Ok(()),
+                    (SegmentState::Log, Some(footer)) if footer.generation == header.generation => {
+                        let end = self.sealed_ends.entry(header.log_id).or_insert(0);
+                        *end = footer.end_group.max(*end);
+                        self.report.sealed_segments += 1;
+                        Ends::Sealed { header, footer }
+                    }
+                    (SegmentState::Log, _) => Ends::Open { header, is_footer_damaged },
+                }
+            }
+            HeaderFound::Whole(_) | HeaderFound::Damaged => Ends::HeaderLost { footer },
+        };
+        self.report.segments += 1;
+        self.found.insert(number, ends);
+        Ok(())
+    }
+
+    /// Notes damage in the first pass; gives its place in the report's list.
+    fn note(
+        &mut self,
+        kind: DamageKind,
+        segment: u32,
+        unit: Option<u32>,
+        lost_records: u64,
+        detail: String,
+    ) -> Option<usize> {
+        if !self.is_first_pass {
+            return None;
+        }
+        self.report.note(Finding { kind, segment: Some(segment), unit, lost_records, lost_keys: 0, detail })
+    }
+}
+
+#[cfg(test)]
+#[path = "check_test.rs"]
+mod check_test;

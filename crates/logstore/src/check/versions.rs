@@ -1,0 +1,119 @@
+//! The newest version of each key, out of the records of all segments.
+
+use super::CheckReport;
+use crate::format::record::{FLAG_COLLIDES, FLAG_TOMBSTONE, SEQ_MAX};
+use crate::format::summary::SummaryEntry;
+use crate::format::superblock::KeyspaceEntry;
+use crate::location::UNIT_BYTES;
+use std::collections::BTreeMap;
+
+/// One version of a key, in 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    position: u64,
+    /// Number of the keyspace above the complement of the sequence: newer versions come first.
+    order: u64,
+    /// A second hash of the key; zero where the record is not readable.
+    fingerprint: u64,
+    /// Units above flags; lost versions carry the finding (from one) in [`Version::finding`].
+    units_and_flags: u32,
+    /// Zero: the record is served. Otherwise it is lost, to the finding of this number less one.
+    finding: u32,
+}
+
+/// Lost to a finding that is not in the list.
+const FINDING_UNLISTED: u32 = u32::MAX;
+
+/// Collects versions of keys with positions in the range of the pass.
+#[derive(Debug)]
+pub(super) struct Versions {
+    keyspaces: BTreeMap<u32, u64>,
+    all: Vec<Version>,
+    first: u64,
+    last: u64,
+}
+
+/// Why a record is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is served.
+    Served,
+    /// It is lost, to the finding at this place in the list.
+    Lost(Option<usize>),
+}
+
+impl Versions {
+    pub(super) fn new(keyspaces: &[KeyspaceEntry]) -> Self {
+        let keyspaces = keyspaces.iter().zip(0..).map(|(keyspace, number)| (keyspace.id.0, number)).collect();
+        Versions { keyspaces, all: Vec::new(), first: 0, last: u64::MAX }
+    }
+
+    /// In how many passes `records` records fit the memory.
+    pub(super) fn plan(&self, records: u64, memory_bytes: u64) -> u32 {
+        let needed = records.saturating_mul(size_of::<Version>() as u64);
+        u32::try_from(needed.div_ceil(memory_bytes.max(1)).max(1)).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn begin(&mut self, pass: u32, passes: u32) {
+        let bound = |pass: u32| (u128::from(pass) << 64) / u128::from(passes);
+        self.first = bound(pass) as u64;
+        self.last = (bound(pass + 1) - 1) as u64;
+        self.all.clear();
+    }
+
+    /// Takes one record. Those of keyspaces that were dropped are void.
+    pub(super) fn push(&mut self, entry: &SummaryEntry, fingerprint: u64, fate: Fate) {
+        let Some(&keyspace) = self.keyspaces.get(&entry.keyspace.0) else { return };
+        if !(self.first..=self.last).contains(&entry.position.0) {
+            return;
+        }
+        self.all.push(Version {
+            position: entry.position.0,
+            order: (keyspace << 48) | SEQ_MAX.saturating_sub(entry.seq),
+            fingerprint,
+            units_and_flags: entry.units << 8 | u32::from(entry.flags),
+            finding: match fate {
+                Fate::Served => 0,
+                Fate::Lost(place) => place.map_or(FINDING_UNLISTED, |place| place as u32 + 1),
+            },
+        });
+    }
+
+    /// Finds the newest versions of this pass.
+    pub(super) fn finish(&mut self, report: &mut CheckReport) {
+        self.all.sort_unstable();
+        let is_same = |a: &Version, b: &Version| a.position == b.position && a.order >> 48 == b.order >> 48;
+        for versions in self.all.chunk_by(is_same) {
+            let collides = versions.iter().any(|version| version.units_and_flags as u8 & FLAG_COLLIDES != 0);
+            if !collides {
+                newest(versions, report);
+                continue;
+            }
+            let mut keys: BTreeMap<u64, Vec<Version>> = BTreeMap::new();
+            for version in versions {
+                keys.entry(version.fingerprint).or_default().push(*version);
+            }
+            keys.values().for_each(|versions| newest(versions, report));
+        }
+        self.all.clear();
+    }
+}
+
+/// Counts one key. `versions`: newest first; the cleaner may have left two records of one version.
+fn newest(versions: &[Version], report: &mut CheckReport) {
+    let Some(first) = versions.first() else { return };
+    let mut copies = versions.iter().take_while(|version| version.order == first.order);
+    if let Some(whole) = copies.clone().find(|version| version.finding == 0) {
+        if whole.units_and_flags as u8 & FLAG_TOMBSTONE == 0 {
+            report.live_keys += 1;
+            report.live_bytes += u64::from(whole.units_and_flags >> 8) * UNIT_BYTES as u64;
+        }
+        return;
+    }
+    report.lost_keys += 1;
+    if let Some(lost) = copies.next()
+        && let Some(finding) = report.findings.get_mut(lost.finding as usize - 1)
+    {
+        finding.lost_keys += 1;
+    }
+}

@@ -1,0 +1,242 @@
+//! The promises of the decoders, as functions over arbitrary bytes.
+//!
+//! The fuzz targets and the crate's own tests run the same bodies; a broken promise panics. Random
+//! bytes never carry a right checksum, so each body also decodes them with the checksums put right: as
+//! if a writer with bad intentions had made them.
+
+use super::group::{self, GroupHeader};
+use super::record::{self, Decoded, FLAG_EXPIRY};
+use super::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState, Temperature};
+use super::summary::{SummaryBuilder, SummaryCursor, SummaryReader};
+use super::superblock::{SLOT_BYTES, SlotFound, Superblock};
+use crate::location::UNIT_BYTES;
+use tierstone_base::checksum::checksum;
+use tierstone_base::codec::Reader;
+
+const SALT: u64 = 0x1234_5678_9abc_def0;
+
+fn word(data: &[u8]) -> u64 {
+    Reader::new(data).u64().unwrap_or(0)
+}
+
+/// A record that decodes lies within its bytes, comes back when encoded again, and its beginnings are
+/// no records.
+pub fn check_record(data: &[u8]) {
+    const LONGEST: usize = 1 << 16;
+    let unit = word(data) as u32;
+    let mut bytes = data.to_vec();
+    let _ = record::decode(&bytes, SALT, unit, LONGEST);
+    let Some(header) = record::decode_header(&bytes) else { return };
+    let len = header.record_len();
+    if len > bytes.len() {
+        match record::decode(&bytes, SALT, unit, LONGEST) {
+            Decoded::Short { needed } => assert!(needed > bytes.len() && needed <= LONGEST),
+            Decoded::Invalid => {}
+            Decoded::Whole(_) => panic!("a record of {len} bytes in {}", bytes.len()),
+        }
+        return;
+    }
+    record::seal(&mut bytes[..len], SALT, unit);
+    if len > LONGEST || bytes.len() < record::HEADER_BYTES + 8 {
+        assert!(!matches!(record::decode(&bytes, SALT, unit, LONGEST), Decoded::Whole(_)));
+        return;
+    }
+    assert_eq!(record::decode(&bytes, SALT, unit, LONGEST), Decoded::Whole(header));
+    for cut in [0, 1, record::HEADER_BYTES, len.saturating_sub(1)] {
+        let cut = cut.min(len.saturating_sub(1));
+        assert!(!matches!(record::decode(&bytes[..cut], SALT, unit, LONGEST), Decoded::Whole(_)));
+    }
+    assert!(header.flags & FLAG_EXPIRY != 0 || header.expiry_ms == 0);
+    let (key, value) = (&bytes[header.key_range()], &bytes[header.value_range()]);
+    let mut again = vec![0xff; header.units() * UNIT_BYTES];
+    assert_eq!(record::encode(&mut again, &header, key, value, SALT, unit), len);
+    assert_eq!(&again[..len], &bytes[..len]);
+    assert!(again[len..].iter().all(|&byte| byte == 0));
+}
+
+/// The records of a group that decodes lie in it one after the other, and nothing behind the group
+/// matters.
+pub fn check_group(data: &[u8]) {
+    let offset = (word(data) % 1024) as usize * 4096;
+    let mut records = Vec::new();
+    let _ = group::decode(data, SALT, offset, &mut records);
+    let mut bytes = data.to_vec();
+    if bytes.len() < group::HEADER_BYTES {
+        return;
+    }
+    let mut at = group::HEADER_BYTES;
+    let mut count = 0;
+    while let Some(header) = bytes.get(at..).and_then(record::decode_header) {
+        let Some(record) = bytes.get_mut(at..at + header.record_len()) else { break };
+        record::seal(record, SALT, ((offset + at) / UNIT_BYTES) as u32);
+        at += header.units() * UNIT_BYTES;
+        count += 1;
+        if count == 1 + word(&data[8..]) % 64 {
+            break;
+        }
+    }
+    let end = at.min(bytes.len());
+    let wrong = |one_in: u64| word(&data[16..]).is_multiple_of(one_in);
+    let header = GroupHeader {
+        log_id: word(&data[24..]),
+        number: word(&data[32..]),
+        durable_groups: word(&data[40..]),
+        first_seq: word(&data[48..]),
+        len: if wrong(3) { (word(&data[16..]) >> 8) as u32 as usize } else { end },
+        records: if wrong(5) { (word(&data[16..]) >> 40) as u32 } else { count as u32 },
+        batches_resolved: 0,
+    };
+    group::encode_header(&mut bytes, &header, SALT, offset);
+    records.clear();
+    let found = group::decode(&bytes, SALT, offset, &mut records);
+    let Some(found) = found else {
+        assert!(records.is_empty(), "a group that is none gives records");
+        return;
+    };
+    assert_eq!((found, records.len()), (header, header.records as usize));
+    let mut next = offset + group::HEADER_BYTES;
+    for (place, record) in &records {
+        assert_eq!(*place, next);
+        assert!(place + record.record_len() <= offset + header.len);
+        next += record.units() * UNIT_BYTES;
+    }
+    let mut alone = Vec::new();
+    assert_eq!(group::decode(&bytes[..header.len], SALT, offset, &mut alone), Some(found));
+    assert_eq!(alone, records);
+    assert!(group::decode(&bytes[..header.len - 1], SALT, offset, &mut alone).is_none());
+    assert!(group::decode(&bytes, SALT, offset + 4096, &mut alone).is_none());
+}
+
+/// Headers and footers that decode come back when encoded again.
+pub fn check_segment_blocks(data: &[u8]) {
+    const HEADER_SUMMED: usize = 80;
+    const FOOTER_SUMMED: usize = 104;
+    let _ = (SegmentHeader::decode(data), SegmentFooter::decode(data, word(data)));
+    let mut block = data.to_vec();
+    block.resize(block.len().max(FOOTER_SUMMED + 8), 0);
+    let mut known = vec![0; FOOTER_SUMMED + 8];
+    blank_header().encode(&mut known);
+    // Magic, and mostly the version.
+    let taken = if word(data).is_multiple_of(4) { 4 } else { 8 };
+    block[..taken].copy_from_slice(&known[..taken]);
+    let magic = u64::from(Reader::new(&known).u32().unwrap_or(0));
+    let sum = checksum(magic, &block[..HEADER_SUMMED]);
+    put_word(&mut block, HEADER_SUMMED, sum);
+    if let HeaderFound::Whole(header) = SegmentHeader::decode(&block) {
+        let mut again = vec![0; block.len()];
+        header.encode(&mut again);
+        assert_eq!(SegmentHeader::decode(&again), HeaderFound::Whole(header));
+    }
+    blank_footer().encode(&mut known);
+    block[..taken].copy_from_slice(&known[..taken]);
+    let generation = word(&block[24..]);
+    let sum = checksum(generation, &block[..FOOTER_SUMMED]);
+    put_word(&mut block, FOOTER_SUMMED, sum);
+    if let Some(footer) = SegmentFooter::decode(&block, generation) {
+        let mut again = vec![0; block.len()];
+        footer.encode(&mut again);
+        assert_eq!(SegmentFooter::decode(&again, generation), Some(footer));
+        assert_eq!(SegmentFooter::decode(&block, !generation), None);
+    }
+}
+
+fn put_word(block: &mut [u8], at: usize, word: u64) {
+    block[at..at + 8].copy_from_slice(&word.to_le_bytes());
+}
+
+fn blank_header() -> SegmentHeader {
+    SegmentHeader {
+        store: 0,
+        segment: 0,
+        state: SegmentState::Free,
+        temperature: Temperature::Hot,
+        generation: 0,
+        log_id: 0,
+        opened_seq: 0,
+        first_group: 0,
+        durable_groups: 0,
+        first_position: 0,
+        last_position: 0,
+    }
+}
+
+fn blank_footer() -> SegmentFooter {
+    SegmentFooter {
+        store: 0,
+        segment: 0,
+        generation: 0,
+        log_id: 0,
+        first_group: 0,
+        end_group: 0,
+        data_end: 0,
+        summary_start: 0,
+        summary_len: 0,
+        records: 0,
+        min_seq: 0,
+        max_seq: 0,
+        longest_units: 0,
+        summary_checksum: 0,
+    }
+}
+
+/// A summary gives as many entries as were asked for or says that it is damaged; entries follow each
+/// other, come back when built again, and it does not matter where reading stops and goes on.
+pub fn check_summary(data: &[u8]) {
+    let (head, bytes) = data.split_at(data.len().min(2));
+    let count = head.iter().fold(0, |count, &byte| count << 8 | u32::from(byte));
+    let mut reader = SummaryReader::new(bytes, count);
+    let entries: Vec<_> = reader.by_ref().collect();
+    assert!(entries.len() == count as usize || reader.damaged());
+    for pair in entries.windows(2) {
+        assert!(pair[1].unit >= pair[0].unit + pair[0].units);
+    }
+    let mut builder = SummaryBuilder::default();
+    entries.iter().for_each(|entry| builder.push(*entry));
+    assert_eq!(builder.records() as usize, entries.len());
+    let again: Vec<_> = SummaryReader::new(builder.bytes(), builder.records()).collect();
+    assert_eq!(again, entries);
+    let mut cursor = SummaryCursor::new(count);
+    let mut pieces = Vec::new();
+    while !cursor.is_at_end() {
+        let mut reader = SummaryReader::resume(bytes, cursor);
+        let before = pieces.len();
+        pieces.extend(reader.by_ref().take(3));
+        cursor = reader.cursor(bytes);
+        assert!(pieces.len() > before || cursor.is_at_end());
+    }
+    assert_eq!(pieces, entries);
+}
+
+/// A superblock that decodes comes back when encoded again; its counter counts.
+pub fn check_superblock(data: &[u8]) {
+    let _ = Superblock::decode(data);
+    let blank = Superblock {
+        store_id: 0,
+        hash_secret: [0; 2],
+        segment_bytes: 0,
+        open_count: 0,
+        clean: false,
+        clock_high_water_ms: 0,
+        next_keyspace: 0,
+        keyspaces: Vec::new(),
+        facts: Vec::new(),
+    };
+    let Ok(mut slot) = blank.encode(word(data)) else { panic!("a blank superblock fits a slot") };
+    const HEADER_BYTES: usize = 40;
+    let body = data.len().min(SLOT_BYTES - HEADER_BYTES);
+    let magic = word(&slot);
+    slot[HEADER_BYTES..].fill(0);
+    slot[HEADER_BYTES..HEADER_BYTES + body].copy_from_slice(&data[..body]);
+    slot[12..16].copy_from_slice(&(body as u32).to_le_bytes());
+    put_word(&mut slot, 32, 0);
+    let sum = checksum(magic, &slot[..HEADER_BYTES + body]);
+    put_word(&mut slot, 32, sum);
+    let SlotFound::Whole { superblock, counter } = Superblock::decode(&slot) else { return };
+    assert_eq!(counter, word(data));
+    let Ok(again) = superblock.encode(counter) else { panic!("what came from a slot fits a slot") };
+    assert_eq!(Superblock::decode(&again), SlotFound::Whole { superblock, counter });
+}
+
+#[cfg(test)]
+#[path = "invariants_test.rs"]
+mod invariants_test;

@@ -1,0 +1,270 @@
+//! One client: sends its requests in pieces, reads replies as they come, notes what it saw.
+//!
+//! A client belongs to one connection; when that is gone, what was not answered is in doubt until the
+//! process that may still carry it out has ended.
+
+use crate::history::{EventId, History, Seen};
+use crate::script::{Expect, Request};
+use std::collections::{BTreeSet, VecDeque};
+use tierstone_wire::resp::{ReplyLimits, ReplyParser, ReplyProgress, Value, encode_command};
+
+/// A scan in progress.
+#[derive(Clone, Debug, Default)]
+pub struct Scan {
+    /// Keys that were there before it began and stay.
+    pub owed: BTreeSet<Vec<u8>>,
+    /// Keys that it has given.
+    pub seen: BTreeSet<Vec<u8>>,
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Client {
+    /// Unique in the run.
+    pub connection: u64,
+    /// Where it is connected: shard and index.
+    pub place: (usize, u32),
+    /// The numbered database that it uses.
+    pub database: u32,
+    /// Bytes on their way to the server.
+    pub outgoing: Vec<u8>,
+    /// Nothing is asked before this time, in microseconds.
+    pub idle_until_us: u64,
+    /// It has closed its sending half.
+    pub has_ended: bool,
+    /// It does not read until this time, in microseconds.
+    pub stalled_until_us: u64,
+    /// A scan in progress.
+    pub scan: Option<Scan>,
+    /// The cursor to go on with.
+    pub cursor: Option<Vec<u8>>,
+    parser: ReplyParser,
+    input: Vec<u8>,
+    waiting: VecDeque<Expect>,
+}
+
+/// What a client has read.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// Replies as text, for the transcript.
+    pub lines: Vec<String>,
+    /// Errors that the server gave.
+    pub errors: Vec<String>,
+    /// What no server may say.
+    pub violation: Option<String>,
+    /// Events whose writes are now acknowledged.
+    pub acknowledged: Vec<EventId>,
+}
+
+impl Client {
+    /// A client that has just been connected.
+    pub fn new(connection: u64, place: (usize, u32), database: u32) -> Self {
+        Client {
+            connection,
+            place,
+            database,
+            outgoing: Vec::new(),
+            idle_until_us: 0,
+            has_ended: false,
+            stalled_until_us: 0,
+            scan: None,
+            cursor: None,
+            parser: ReplyParser::new(ReplyLimits::default()),
+            input: Vec::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Whether every request has been answered.
+    pub fn is_answered(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Puts a request on its way; gives its text.
+    pub fn send(&mut self, request: &Request) -> String {
+        let arguments: Vec<&[u8]> = request.words.iter().map(Vec::as_slice).collect();
+        encode_command(&arguments, &mut self.outgoing);
+        self.waiting.push_back(request.expect.clone());
+        let texts: Vec<String> = request.words.iter().map(|word| brief(word)).collect();
+        texts.join(" ")
+    }
+
+    /// Events that were not answered.
+    pub fn unanswered(&self) -> Vec<EventId> {
+        let mut ids = Vec::new();
+        for expect in &self.waiting {
+            match expect {
+                Expect::One(id) | Expect::Each(id) => ids.push(*id),
+                Expect::AllOk(all) => ids.extend(all),
+                Expect::WatchedRead { read, .. } => ids.push(*read),
+                Expect::WatchedExec { transaction, .. } => ids.push(*transaction),
+                Expect::Ok | Expect::Queued | Expect::Page => {}
+            }
+        }
+        ids
+    }
+
+    /// Bytes have come from the server.
+    pub fn hear(&mut self, bytes: &[u8], history: &mut History, wall_ms: u64) -> Heard {
+        let mut heard = Heard::default();
+        self.input.extend_from_slice(bytes);
+        loop {
+            match self.parser.parse(&self.input) {
+                Ok(ReplyProgress::Complete { consumed, value }) => {
+                    self.input.drain(..consumed);
+                    heard.lines.push(brief_value(&value));
+                    match self.waiting.pop_front() {
+                        Some(expect) => self.answer(expect, value, history, wall_ms, &mut heard),
+                        None => heard.violation = Some(format!("a reply that nobody waits for: {value:?}")),
+                    }
+                }
+                Ok(ReplyProgress::Incomplete { consumed, .. }) => {
+                    self.input.drain(..consumed);
+                    return heard;
+                }
+                Err(error) => {
+                    heard.violation = Some(format!("a reply that is none: {error:?}"));
+                    return heard;
+                }
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        expect: Expect,
+        value: Value,
+        history: &mut History,
+        wall_ms: u64,
+        heard: &mut Heard,
+    ) {
+        if let Some(error) = value.error() {
+            heard.errors.push(error.into_owned());
+        }
+        match expect {
+            Expect::Ok | Expect::Queued => {
+                let expected: &[u8] = if matches!(expect, Expect::Ok) { b"OK" } else { b"QUEUED" };
+                if !value.is_error() && value != Value::Simple(expected.to_vec()) {
+                    heard.violation =
+                        Some(format!("{value:?} instead of {}", String::from_utf8_lossy(expected)));
+                }
+            }
+            Expect::Page => self.page(value, heard),
+            Expect::One(id) => {
+                let seen = if value.is_error() { Seen::Refused } else { Seen::Replies(vec![value]) };
+                self.end(id, seen, history, wall_ms, heard);
+            }
+            Expect::Each(id) => self.each(id, Vec::new(), value, history, wall_ms, heard),
+            Expect::AllOk(ids) => {
+                for id in ids {
+                    let count = history.events[id].steps.len();
+                    let seen = if value.is_error() {
+                        Seen::Refused
+                    } else {
+                        Seen::Replies(vec![value.clone(); count])
+                    };
+                    self.end(id, seen, history, wall_ms, heard);
+                }
+            }
+            Expect::WatchedRead { read, .. } => {
+                let seen = if value.is_error() { Seen::Refused } else { Seen::Replies(vec![value]) };
+                self.end(read, seen, history, wall_ms, heard);
+            }
+            Expect::WatchedExec { read, transaction } => match history.events[read].seen.clone() {
+                _ if value.is_null() => self.end(transaction, Seen::Refused, history, wall_ms, heard),
+                Seen::Replies(first) => self.each(transaction, first, value, history, wall_ms, heard),
+                _ => {
+                    // The read was refused: only the write of the transaction is known.
+                    history.events[transaction].steps.remove(0);
+                    self.each(transaction, Vec::new(), value, history, wall_ms, heard);
+                }
+            },
+        }
+    }
+
+    fn each(
+        &mut self,
+        id: EventId,
+        mut replies: Vec<Value>,
+        value: Value,
+        history: &mut History,
+        wall_ms: u64,
+        heard: &mut Heard,
+    ) {
+        let seen = match value {
+            Value::Array(items) => {
+                replies.extend(items);
+                let count = history.events[id].steps.len();
+                if replies.len() != count {
+                    heard.violation = Some(format!("{} replies to {count} commands", replies.len()));
+                }
+                heard.errors.extend(replies.iter().filter_map(|reply| reply.error().map(Into::into)));
+                // A command that was refused inside a transaction has done nothing.
+                let steps = std::mem::take(&mut history.events[id].steps);
+                let kept = steps.into_iter().zip(replies).filter(|(_, reply)| !reply.is_error());
+                let (steps, replies) = kept.unzip();
+                history.events[id].steps = steps;
+                Seen::Replies(replies)
+            }
+            Value::Error(_) => Seen::Refused,
+            other => {
+                heard.violation = Some(format!("{other:?} instead of an array"));
+                Seen::Refused
+            }
+        };
+        self.end(id, seen, history, wall_ms, heard);
+    }
+
+    fn end(&mut self, id: EventId, seen: Seen, history: &mut History, wall_ms: u64, heard: &mut Heard) {
+        if matches!(seen, Seen::Replies(_)) {
+            heard.acknowledged.push(id);
+        }
+        history.end(id, seen, wall_ms);
+    }
+
+    fn page(&mut self, value: Value, heard: &mut Heard) {
+        let Value::Array(parts) = value else {
+            self.scan = None;
+            return;
+        };
+        let Some(scan) = &mut self.scan else { return };
+        let (Some(cursor), Some(Value::Array(keys))) = (parts.first().and_then(Value::bytes), parts.get(1))
+        else {
+            heard.violation = Some(format!("no page of a scan: {parts:?}"));
+            return;
+        };
+        scan.seen.extend(keys.iter().filter_map(|key| key.bytes().map(<[u8]>::to_vec)));
+        if cursor != b"0" {
+            self.cursor = Some(cursor.to_vec());
+            return;
+        }
+        if let Some(missed) = scan.owed.iter().find(|key| !scan.seen.contains(*key)) {
+            heard.violation = Some(format!("a whole scan does not give {}", String::from_utf8_lossy(missed)));
+        }
+        self.scan = None;
+    }
+}
+
+/// Bytes for a transcript: long ones shortened.
+fn brief(bytes: &[u8]) -> String {
+    const LONGEST: usize = 24;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)]);
+    if bytes.len() > LONGEST {
+        format!("{text}...({} bytes, {:016x})", bytes.len(), tierstone_base::checksum::checksum(0, bytes))
+    } else {
+        text.into_owned()
+    }
+}
+
+fn brief_value(value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            let texts: Vec<String> = items.iter().map(brief_value).collect();
+            format!("[{}]", texts.join(", "))
+        }
+        Value::Integer(number) => number.to_string(),
+        Value::Null => "nil".into(),
+        Value::Error(text) => format!("-{}", String::from_utf8_lossy(text)),
+        other => other.bytes().map_or_else(|| format!("{other:?}"), brief),
+    }
+}

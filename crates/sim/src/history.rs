@@ -1,0 +1,100 @@
+//! What clients asked and what they saw, object by object.
+//!
+//! Invariants:
+//! 1. Events are numbered in the order in which they were asked; moments are counted by one counter
+//!    over the whole run, so of two moments one is always the earlier.
+//! 2. An event without a reply may have had its effect once, before its end, or not at all.
+
+use crate::model::{ObjectId, Step, WallSpan};
+use tierstone_wire::resp::Value;
+
+/// What became of an event.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    /// No reply has come.
+    Nothing,
+    /// The replies of its steps.
+    Replies(Vec<Value>),
+    /// A reply that says that nothing was done.
+    Refused,
+}
+
+/// One thing that a client wants done in one piece.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// To what.
+    pub object: ObjectId,
+    /// The connection, unique in the run. Its events take effect in order.
+    pub connection: u64,
+    /// What is done.
+    pub steps: Vec<Step>,
+    /// The moment before its first byte could arrive.
+    pub asked: u64,
+    /// The moment at which the reply was there, or the connection was gone.
+    pub ended: u64,
+    /// The same two by the wall clock.
+    pub span: WallSpan,
+    /// What came.
+    pub seen: Seen,
+}
+
+/// Names an event.
+pub type EventId = usize;
+
+/// All events of a run.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// By id.
+    pub events: Vec<Event>,
+    moments: u64,
+}
+
+impl History {
+    /// A moment later than all before.
+    pub fn moment(&mut self) -> u64 {
+        self.moments += 1;
+        self.moments
+    }
+
+    /// A client is about to ask.
+    pub fn ask(&mut self, connection: u64, object: ObjectId, steps: Vec<Step>, wall_ms: u64) -> EventId {
+        let asked = self.moment();
+        self.events.push(Event {
+            object,
+            connection,
+            steps,
+            asked,
+            ended: u64::MAX,
+            span: WallSpan { from_ms: wall_ms, to_ms: u64::MAX },
+            seen: Seen::Nothing,
+        });
+        self.events.len() - 1
+    }
+
+    /// The end of an event.
+    pub fn end(&mut self, id: EventId, seen: Seen, wall_ms: u64) {
+        let ended = self.moment();
+        let event = &mut self.events[id];
+        event.ended = ended;
+        event.span.to_ms = wall_ms;
+        event.seen = seen;
+    }
+
+    /// The objects that anything was asked of, in order.
+    pub fn objects(&self) -> Vec<ObjectId> {
+        let mut objects: Vec<ObjectId> = self.events.iter().map(|event| event.object).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        objects
+    }
+
+    /// The events of one object that say something, in the order in which they were asked.
+    pub fn of(&self, object: ObjectId) -> Vec<&Event> {
+        let says = |event: &&Event| match &event.seen {
+            Seen::Refused => false,
+            Seen::Nothing => event.steps.iter().any(|step| step.verb.is_write()),
+            Seen::Replies(_) => true,
+        };
+        self.events.iter().filter(|event| event.object == object).filter(says).collect()
+    }
+}

@@ -1,0 +1,29 @@
+//! Whole nodes in one thread, from one seed.
+//!
+//! The code of connections, commands and shards is production's; the driver ([`tierstone_server::ManualDriver`]),
+//! the clock, the device and the sockets are simulated. What clients see is written to a transcript and
+//! recorded as histories, which are checked afterwards.
+//!
+//! Reading order:
+//! 1. [`model`] says what one object does when commands reach it one after the other;
+//! 2. [`history`] is what clients asked and saw; [`linearize`] looks for an order that explains it;
+//! 3. [`node`] is the node: shards, the superblock's owner, its beginning and its ends;
+//! 4. [`script`] invents requests; [`client`] sends them in pieces and reads the replies;
+//! 5. [`simulation`] lets clients, shards, device and faults take turns as the seed says.
+//!
+//! Invariants:
+//! 1. One seed and one [`SimulationSettings`] give one run: the same transcript and the same requests
+//!    to the device, byte for byte.
+//! 2. No clock is read and no thread started.
+//!
+//! Nothing here is durable.
+
+pub mod client;
+pub mod history;
+pub mod linearize;
+pub mod model;
+pub mod node;
+pub mod script;
+pub mod simulation;
+
+pub use simulation::{Outcome, Simulation, SimulationSettings};

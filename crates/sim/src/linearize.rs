@@ -1,0 +1,213 @@
+//! Looks for an order of one object's events that explains what clients saw.
+//!
+//! The search is Wing and Gong's ("Testing and verifying concurrent objects", 1993) with Lowe's memory of
+//! visited configurations (2017). Departures: events without a reply may be left out, and must come before
+//! their connection's end; events of one connection keep their order; a read that agrees with the state
+//! is taken at once, because taking it closes no way.
+//!
+//! Invariants:
+//! 1. An event comes before all that were asked after its reply had come.
+//! 2. The answer is exact unless the budget is used up, which is said.
+
+use crate::history::{Event, Seen};
+use crate::model::ObjectState;
+use std::collections::BTreeSet;
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is an order.
+    Explained,
+    /// There is none; as far as it went, and what could not be explained next.
+    Impossible(String),
+    /// The budget is used up.
+    TooHard,
+}
+
+struct Search<'a> {
+    events: &'a [&'a Event],
+    visited: BTreeSet<(Vec<u64>, ObjectState)>,
+    budget: u64,
+    best: (usize, String),
+}
+
+#[derive(Clone)]
+struct Place {
+    done: Vec<u64>,
+    count: usize,
+    /// Events below are done, or without a reply and left behind.
+    first: usize,
+    state: ObjectState,
+}
+
+impl Place {
+    fn is_done(&self, at: usize) -> bool {
+        self.done[at / 64] >> (at % 64) & 1 == 1
+    }
+
+    fn mark(&mut self, at: usize) {
+        self.done[at / 64] |= 1 << (at % 64);
+        self.count += 1;
+    }
+}
+
+fn is_certain(event: &Event) -> bool {
+    matches!(event.seen, Seen::Replies(_))
+}
+
+/// Whether the events of one object (in the order in which they were asked) have an explanation. Takes at
+/// most `budget` configurations; exponential only in how many events overlap.
+pub fn check(events: &[&Event], budget: u64) -> Verdict {
+    let mut search = Search { events, visited: BTreeSet::new(), budget, best: (0, String::new()) };
+    let start =
+        Place { done: vec![0; events.len().div_ceil(64)], count: 0, first: 0, state: ObjectState::default() };
+    let mut stack = vec![start];
+    while let Some(place) = stack.pop() {
+        if search.budget == 0 {
+            return Verdict::TooHard;
+        }
+        search.budget -= 1;
+        if search.expand(place, &mut stack) {
+            return Verdict::Explained;
+        }
+    }
+    Verdict::Impossible(search.best.1)
+}
+
+impl Search<'_> {
+    /// Goes one event further; true when nothing certain is left.
+    fn expand(&mut self, mut place: Place, stack: &mut Vec<Place>) -> bool {
+        loop {
+            self.skip(&mut place);
+            let candidates = self.candidates(&place);
+            if candidates.is_empty() {
+                return !(place.first..self.events.len())
+                    .any(|at| !place.is_done(at) && is_certain(self.events[at]));
+            }
+            if candidates.iter().all(|at| !is_certain(self.events[*at]))
+                && !(place.first..self.events.len())
+                    .any(|at| !place.is_done(at) && is_certain(self.events[at]))
+            {
+                return true;
+            }
+            if let Some(read) = candidates.iter().find(|at| self.is_free_read(&place, **at)) {
+                place.mark(*read);
+                continue;
+            }
+            if !self.visited.insert((place.done.clone(), place.state.clone())) {
+                return false;
+            }
+            let mut any = false;
+            // The oldest is tried first: it is pushed last.
+            for &at in candidates.iter().rev() {
+                any |= self.take(&place, at, stack);
+            }
+            if !any && place.count >= self.best.0 {
+                self.best = (place.count, self.describe(&place, &candidates));
+            }
+            return false;
+        }
+    }
+
+    fn skip(&self, place: &mut Place) {
+        while place.first < self.events.len() && place.is_done(place.first) {
+            place.first += 1;
+        }
+    }
+
+    /// Events that may come next.
+    fn candidates(&self, place: &Place) -> Vec<usize> {
+        let open = || (place.first..self.events.len()).filter(|&at| !place.is_done(at));
+        let limit = open()
+            .filter(|&at| is_certain(self.events[at]))
+            .map(|at| self.events[at].ended)
+            .min()
+            .unwrap_or(u64::MAX);
+        let newest_done = (0..self.events.len()).rev().find(|&at| place.is_done(at));
+        let newest_asked = newest_done.map_or(0, |at| self.events[at].asked);
+        open()
+            .take_while(|&at| self.events[at].asked < limit)
+            .filter(|&at| self.may_come(place, at, newest_asked))
+            .collect()
+    }
+
+    /// The order of the connection, and the end of what has no reply.
+    fn may_come(&self, place: &Place, at: usize, newest_asked: u64) -> bool {
+        let event = self.events[at];
+        if !is_certain(event) && event.ended < newest_asked {
+            return false;
+        }
+        let earlier_is_owed = (place.first..at).any(|earlier| {
+            let other = self.events[earlier];
+            other.connection == event.connection && is_certain(other) && !place.is_done(earlier)
+        });
+        if earlier_is_owed {
+            return false;
+        }
+        is_certain(event)
+            || !(at + 1..self.events.len())
+                .any(|later| self.events[later].connection == event.connection && place.is_done(later))
+    }
+
+    fn is_free_read(&self, place: &Place, at: usize) -> bool {
+        let event = self.events[at];
+        let Seen::Replies(replies) = &event.seen else { return false };
+        if event.steps.iter().any(|step| step.verb.is_write()) {
+            return false;
+        }
+        let mut seen = place.state.seen_during(event.span);
+        if seen.len() != 1 || seen[0] != place.state {
+            return false;
+        }
+        let state = &mut seen[0];
+        event.steps.iter().zip(replies).all(|(step, reply)| state.apply(step, event.span) == *reply)
+    }
+
+    /// Pushes what follows when event `at` comes next; false when its replies forbid it.
+    fn take(&self, place: &Place, at: usize, stack: &mut Vec<Place>) -> bool {
+        let event = self.events[at];
+        let before = stack.len();
+        for mut state in place.state.seen_during(event.span) {
+            let fits = match &event.seen {
+                Seen::Replies(replies) => event
+                    .steps
+                    .iter()
+                    .zip(replies)
+                    .all(|(step, reply)| state.apply(step, event.span) == *reply),
+                _ => {
+                    event.steps.iter().for_each(|step| drop(state.apply(step, event.span)));
+                    true
+                }
+            };
+            if fits {
+                let mut next = place.clone();
+                next.mark(at);
+                next.state = state;
+                stack.push(next);
+            }
+        }
+        stack.len() > before
+    }
+
+    fn describe(&self, place: &Place, candidates: &[usize]) -> String {
+        let mut text = format!(
+            "{} of {} events explained, state {:?}; next could be",
+            place.count,
+            self.events.len(),
+            place.state
+        );
+        for &at in candidates.iter().take(6) {
+            text.push_str(&format!("\n    {:?}", self.events[at]));
+        }
+        shorten(&text)
+    }
+}
+
+/// Long rows of numbers say nothing.
+fn shorten(text: &str) -> String {
+    text.chars().take(4_000).collect()
+}
+
+#[cfg(test)]
+#[path = "linearize_test.rs"]
+mod linearize_test;

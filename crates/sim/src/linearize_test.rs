@@ -1,0 +1,109 @@
+use super::*;
+use crate::history::History;
+use crate::model::{ObjectId, Step, Verb};
+use tierstone_wire::resp::Value;
+
+const OBJECT: ObjectId = ObjectId { database: 0, number: 0 };
+
+fn step(verb: Verb) -> Vec<Step> {
+    vec![Step { key: 0, verb }]
+}
+
+fn set(text: &str) -> Vec<Step> {
+    step(Verb::Set(text.into()))
+}
+
+fn ok() -> Seen {
+    Seen::Replies(vec![Value::Simple(b"OK".to_vec())])
+}
+
+fn value(text: &str) -> Seen {
+    Seen::Replies(vec![Value::Bulk(text.into())])
+}
+
+fn verdict(history: &History) -> Verdict {
+    check(&history.of(OBJECT), 10_000)
+}
+
+#[test]
+fn a_read_sees_the_newest_acknowledged_write_or_a_concurrent_one() {
+    for (seen, is_possible) in [("a", true), ("b", true), ("c", false)] {
+        let mut history = History::default();
+        let first = history.ask(1, OBJECT, set("a"), 0);
+        history.end(first, ok(), 0);
+        let second = history.ask(2, OBJECT, set("b"), 0);
+        let read = history.ask(3, OBJECT, step(Verb::Get), 0);
+        history.end(read, value(seen), 0);
+        history.end(second, ok(), 0);
+        assert_eq!(verdict(&history) == Verdict::Explained, is_possible, "{seen}");
+    }
+}
+
+#[test]
+fn an_acknowledged_write_is_not_forgotten() {
+    let mut history = History::default();
+    for text in ["a", "b"] {
+        let write = history.ask(1, OBJECT, set(text), 0);
+        history.end(write, ok(), 0);
+    }
+    let read = history.ask(2, OBJECT, step(Verb::Get), 0);
+    history.end(read, value("a"), 0);
+    assert!(matches!(verdict(&history), Verdict::Impossible(_)));
+}
+
+#[test]
+fn an_unanswered_write_is_there_or_not_and_does_not_come_after_its_end() {
+    for (first, second, is_possible) in
+        [("a", "a", true), ("b", "b", true), ("a", "b", false), ("b", "a", false)]
+    {
+        let mut history = History::default();
+        let write = history.ask(1, OBJECT, set("a"), 0);
+        history.end(write, ok(), 0);
+        let lost = history.ask(1, OBJECT, set("b"), 0);
+        history.end(lost, Seen::Nothing, 0);
+        for seen in [first, second] {
+            let read = history.ask(2, OBJECT, step(Verb::Get), 0);
+            history.end(read, value(seen), 0);
+        }
+        assert_eq!(verdict(&history) == Verdict::Explained, is_possible, "{first} then {second}");
+    }
+}
+
+#[test]
+fn requests_of_one_connection_keep_their_order() {
+    let mut history = History::default();
+    let write = history.ask(1, OBJECT, set("a"), 0);
+    let read = history.ask(1, OBJECT, step(Verb::Get), 0);
+    history.end(write, ok(), 0);
+    history.end(read, Seen::Replies(vec![Value::Null]), 0);
+    assert!(matches!(verdict(&history), Verdict::Impossible(_)));
+}
+
+#[test]
+fn half_a_batch_is_never_seen() {
+    let both = |text: &str| (0..2).map(|key| Step { key, verb: Verb::Set(text.into()) }).collect::<Vec<_>>();
+    let mut history = History::default();
+    let write = history.ask(1, OBJECT, both("a"), 0);
+    let read = history.ask(2, OBJECT, (0..2).map(|key| Step { key, verb: Verb::Get }).collect(), 0);
+    history.end(read, Seen::Replies(vec![Value::Bulk(b"a".to_vec()), Value::Null]), 0);
+    history.end(write, Seen::Replies(vec![Value::Simple(b"OK".to_vec()); 2]), 0);
+    assert!(matches!(verdict(&history), Verdict::Impossible(_)));
+}
+
+#[test]
+fn a_key_that_expires_goes_within_its_time() {
+    for (read_at, seen, is_possible) in [
+        (5, value("a"), true),
+        (5, Seen::Replies(vec![Value::Null]), false),
+        (10, value("a"), true),
+        (11, Seen::Replies(vec![Value::Null]), true),
+        (13, value("a"), false),
+    ] {
+        let mut history = History::default();
+        let write = history.ask(1, OBJECT, step(Verb::SetFor(b"a".to_vec(), 10)), 0);
+        history.end(write, ok(), 2);
+        let read = history.ask(2, OBJECT, step(Verb::Get), read_at);
+        history.end(read, seen.clone(), read_at);
+        assert_eq!(verdict(&history) == Verdict::Explained, is_possible, "{seen:?} at {read_at}");
+    }
+}

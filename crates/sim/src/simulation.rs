@@ -1,0 +1,658 @@
+//! A run: lives of one node on one medium, with clients, faults and ends that the seed chooses.
+//!
+//! A tick is: perhaps a fault; each client asks, sends a piece, or waits; the shards that the seed lets
+//! run take a turn, in an order of the seed's; clients read. Then time moves on.
+//!
+//! Invariants:
+//! 1. Every choice comes from the seed, in one order.
+//! 2. What a client was not answered is in doubt until its node's process has ended, and no longer.
+
+use crate::client::{Client, Heard, Scan};
+use crate::history::{EventId, History, Seen};
+use crate::linearize::{self, Verdict};
+use crate::model::ObjectId;
+use crate::node::{Node, NodeSettings};
+use crate::script::{Asking, Expect, Kind, Request, Script, key_bytes, kind};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use tierstone_base::{ErrorKind, Now, SeededRandom};
+use tierstone_crash::{Choices, Mutations};
+use tierstone_engine::Durability;
+use tierstone_logstore::ShardSettings;
+use tierstone_logstore::format::superblock::META_BYTES;
+use tierstone_media::sim::{
+    CompletionOrder, CutPoints, Fault, FaultEffect, FaultTarget, FaultWhen, Latency, PowerCut, StaleRange,
+};
+use tierstone_media::{Geometry, SimDevice, SimMedium, SimSettings};
+use tierstone_server::{Peer, TransportSettings};
+
+/// The wall clock when a run begins, in milliseconds.
+const WALL_START_MS: u64 = 1_700_000_000_000;
+/// Ticks in which a node must have answered everything.
+const QUIET_TICKS: u32 = 60_000;
+/// Configurations that the search for an explanation may look at, for each object.
+const SEARCH_BUDGET: u64 = 400_000;
+
+/// What a run is made of. Plain data.
+#[derive(Clone, Debug)]
+pub struct SimulationSettings {
+    /// Everything that is not said here follows from it.
+    pub seed: u64,
+    /// Lives of the node, the last one included; each ends in one of the ways in `ends`.
+    pub lives: u32,
+    /// The most ticks of a life.
+    pub ticks: u64,
+    /// The most clients.
+    pub clients: u64,
+    /// How lives end.
+    pub ends: Vec<End>,
+    /// Numbers of shards that a life may have.
+    pub shard_counts: Vec<u16>,
+    /// Whether clients empty databases.
+    pub has_flushes: bool,
+    /// Whether the device gives errors at times.
+    pub has_device_errors: bool,
+    /// Rules broken on purpose.
+    pub mutations: Mutations,
+}
+
+impl SimulationSettings {
+    /// Short lives with everything that can happen.
+    pub fn new(seed: u64) -> Self {
+        SimulationSettings {
+            seed,
+            lives: 3,
+            ticks: 400,
+            clients: 5,
+            ends: vec![End::PowerLoss, End::Kill, End::Stop],
+            shard_counts: vec![1, 2, 3, 4],
+            has_flushes: false,
+            has_device_errors: true,
+            mutations: Mutations::none(),
+        }
+    }
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The machine loses power.
+    PowerLoss,
+    /// The process dies.
+    Kill,
+    /// The node stops in good order.
+    Stop,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Everything that clients saw, with times.
+    pub transcript: String,
+    /// A digest of everything that the device was asked and answered.
+    pub device_digest: u64,
+    /// What should not have happened.
+    pub violation: Option<String>,
+    /// Events recorded, and those answered.
+    pub events: (usize, usize),
+    /// Replies that were errors.
+    pub errors: u64,
+    /// Objects whose history was too tangled to be judged.
+    pub unjudged: usize,
+    /// Losses of power, those inside recovery included.
+    pub power_losses: u32,
+    /// Simulated microseconds.
+    pub duration_us: u64,
+}
+
+/// A run.
+#[derive(Debug)]
+pub struct Simulation {
+    settings: SimulationSettings,
+    random: SeededRandom,
+    medium: SimMedium,
+    script: Script,
+    history: History,
+    transcript: String,
+    clients: Vec<Client>,
+    /// Events in doubt whose connections are gone.
+    orphans: Vec<EventId>,
+    /// Keys that were written, acknowledged, and are never deleted.
+    lasting: BTreeSet<Vec<u8>>,
+    connections: u64,
+    errors: u64,
+    /// A fault was armed in this life: errors may be given.
+    is_faulty: bool,
+    latency: Latency,
+}
+
+/// Why a run ended early.
+type Broken = String;
+
+impl Simulation {
+    /// Runs to the end and judges what clients saw.
+    pub fn run(settings: SimulationSettings) -> Outcome {
+        let mut simulation = Simulation::new(settings);
+        let mut violation = simulation.live().err();
+        let mut unjudged = 0;
+        if violation.is_none() {
+            for object in simulation.history.objects() {
+                match linearize::check(&simulation.history.of(object), SEARCH_BUDGET) {
+                    Verdict::Explained => {}
+                    Verdict::TooHard => unjudged += 1,
+                    Verdict::Impossible(why) => {
+                        violation.get_or_insert(format!("{object:?} has no history: {why}"));
+                    }
+                }
+            }
+        }
+        let answered = |event: &&crate::history::Event| !matches!(event.seen, Seen::Nothing);
+        Outcome {
+            device_digest: simulation.medium.trace_digest(),
+            violation,
+            events: (
+                simulation.history.events.len(),
+                simulation.history.events.iter().filter(answered).count(),
+            ),
+            errors: simulation.errors,
+            unjudged,
+            power_losses: simulation.medium.counters().cuts,
+            duration_us: simulation.medium.now_us(),
+            transcript: simulation.transcript,
+        }
+    }
+
+    fn new(settings: SimulationSettings) -> Self {
+        let mut random = SeededRandom::new(settings.seed);
+        let latency = Latency { jitter_us: random.below(60), ..Latency::default() };
+        let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes: 64 << 10, segment_limit: 48 };
+        let device = SimSettings {
+            order: CompletionOrder::Timed,
+            stale_range: StaleRange::Chosen,
+            latency,
+            cut_limit: u32::MAX,
+            ..SimSettings::new(geometry)
+        };
+        let medium = SimMedium::new(device, &Choices::random(random.next_u64()));
+        let spreads = settings.ends.iter().all(|end| *end == End::Stop) && !settings.has_device_errors;
+        let objects = 4 + random.below(14) as u32;
+        let script = Script::new(objects, spreads, settings.has_flushes);
+        Simulation {
+            settings,
+            random,
+            medium,
+            script,
+            history: History::default(),
+            transcript: String::new(),
+            clients: Vec::new(),
+            orphans: Vec::new(),
+            lasting: BTreeSet::new(),
+            connections: 0,
+            errors: 0,
+            is_faulty: false,
+            latency,
+        }
+    }
+
+    fn now(&self) -> Now {
+        now_of(&self.medium)
+    }
+
+    fn note(&mut self, text: &str) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.transcript, "{:>9} {text}", self.medium.now_us());
+    }
+
+    fn node_settings(&mut self) -> NodeSettings {
+        let groups = 1 + self.random.below(3) as usize;
+        let durability =
+            if self.random.chance(0.3) { Durability::Group { interval_ms: 1 } } else { Durability::Sync };
+        let counts = &self.settings.shard_counts;
+        let shards = counts[self.random.below(counts.len() as u64) as usize];
+        NodeSettings {
+            shards,
+            shard: ShardSettings {
+                memory_bytes: if self.random.chance(0.5) { 256 << 10 } else { 2 << 20 },
+                index_fraction: 0.9,
+                durability,
+                groups_in_flight_max: groups,
+                ..ShardSettings::default()
+            },
+            transport: TransportSettings::default(),
+            durability,
+            seed: self.settings.seed,
+            mutations: self.settings.mutations.clone(),
+        }
+    }
+
+    fn live(&mut self) -> Result<(), Broken> {
+        let mut device = self.medium.device();
+        for life in 0..self.settings.lives {
+            let mut node = self.open(device)?;
+            self.begin_life(&mut node, life)?;
+            let ticks = self.settings.ticks / 4 + self.random.below(self.settings.ticks);
+            for _ in 0..ticks {
+                self.tick(&mut node, true)?;
+            }
+            let is_last = life + 1 == self.settings.lives;
+            if is_last && node.failed.is_empty() {
+                self.read_everything(&mut node)?;
+            }
+            let end = self.choose_end(&node);
+            device = self.end_life(node, end)?;
+        }
+        Ok(())
+    }
+
+    fn choose_end(&mut self, node: &Node) -> End {
+        if !node.failed.is_empty() {
+            // What a failed flush has left is known for certain only after a loss of power.
+            return End::PowerLoss;
+        }
+        self.settings.ends[self.random.below(self.settings.ends.len() as u64) as usize]
+    }
+
+    /// Opens the store, perhaps with losses of power on the way.
+    fn open(&mut self, mut device: SimDevice) -> Result<Node, Broken> {
+        loop {
+            let settings = self.node_settings();
+            if self.settings.ends.contains(&End::PowerLoss) && self.random.chance(0.25) {
+                let last = 1 + self.random.below(24);
+                self.medium.set_power_cut(PowerCut::Within { points: CutPoints::Every, last });
+            }
+            let medium = self.medium.clone();
+            let opened = Node::open(&self.medium, device, &settings, || now_of(&medium));
+            match opened {
+                Ok(node) if !self.medium.power_is_off() => {
+                    self.medium.set_power_cut(PowerCut::Never);
+                    self.note(&format!("a node of {} shards serves", settings.shards));
+                    return Ok(node);
+                }
+                Err(error) if !self.medium.power_is_off() => {
+                    return Err(format!("a store does not open: {:?}: {error}", error.kind()));
+                }
+                Err(error) if error.kind() != ErrorKind::DeviceFailed => {
+                    return Err(format!("without power, opening says {:?}: {error}", error.kind()));
+                }
+                _ => {
+                    self.note("power is lost while the store opens");
+                    self.medium.set_power_cut(PowerCut::Never);
+                    device = self.medium.power_on_after_loss();
+                }
+            }
+        }
+    }
+
+    fn begin_life(&mut self, node: &mut Node, life: u32) -> Result<(), Broken> {
+        self.is_faulty = false;
+        let count = 2 + self.random.below(self.settings.clients.max(3) - 2);
+        for _ in 0..count {
+            let client = self.connect(node)?;
+            self.clients.push(client);
+        }
+        if life > 0 {
+            self.ask_everything();
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, node: &mut Node) -> Result<Client, Broken> {
+        let shard = self.random.below(node.drivers.len() as u64) as usize;
+        let now = self.now();
+        let index = node.drivers[shard]
+            .connect(now, &Peer::Unix)
+            .map_err(|farewell| format!("a client is turned away: {}", String::from_utf8_lossy(&farewell)))?;
+        self.connections += 1;
+        let database = u64::from(self.random.chance(0.35)) as u32;
+        let mut client = Client::new(self.connections, (shard, index), database);
+        if database > 0 {
+            let select = Request { words: vec![b"SELECT".to_vec(), b"1".to_vec()], expect: Expect::Ok };
+            client.send(&select);
+        }
+        self.note(&format!("client {} comes to shard {shard}, database {database}", self.connections));
+        Ok(client)
+    }
+
+    fn asking(&self, client: usize) -> Asking {
+        Asking {
+            connection: self.clients[client].connection,
+            database: self.clients[client].database,
+            wall_ms: self.now().wall_ms,
+        }
+    }
+
+    fn send(&mut self, client: usize, request: &Request) {
+        let text = self.clients[client].send(request);
+        let connection = self.clients[client].connection;
+        self.note(&format!("c{connection} > {text}"));
+    }
+
+    /// The first client of each database reads all objects of it.
+    fn ask_everything(&mut self) {
+        for database in 0..2 {
+            let Some(client) = self.clients.iter().position(|client| client.database == database) else {
+                continue;
+            };
+            for number in 0..self.script.objects {
+                let object = ObjectId { database, number };
+                let asking = self.asking(client);
+                let request = self.script.read_all(&mut self.history, asking, object);
+                self.send(client, &request);
+            }
+        }
+    }
+
+    fn tick(&mut self, node: &mut Node, asks: bool) -> Result<(), Broken> {
+        self.disturb(asks);
+        let mut moved = false;
+        for client in 0..self.clients.len() {
+            if asks {
+                self.ask(node, client);
+            }
+            moved |= self.deliver(node, client);
+        }
+        if asks && self.random.below(150) == 0 {
+            self.break_connection(node)?;
+        }
+        moved |= self.turn_shards(node)?;
+        node.step().map_err(|error| format!("the node: {error}"))?;
+        moved |= self.listen(node)?;
+        self.pass_time(node, moved);
+        Ok(())
+    }
+
+    /// Faults of the device, and slowness.
+    fn disturb(&mut self, asks: bool) {
+        match self.random.below(240) {
+            0 => {
+                let slow = |us: u64| us * 25;
+                let Latency { read_us, write_us, durable_us, flush_us, .. } = self.latency;
+                self.medium.set_latency(Latency {
+                    read_us: slow(read_us),
+                    write_us: slow(write_us),
+                    durable_us: slow(durable_us),
+                    flush_us: slow(flush_us),
+                    ..self.latency
+                });
+                self.note("the device is slow");
+            }
+            1..6 => self.medium.set_latency(self.latency),
+            6 if asks && self.settings.has_device_errors => {
+                let when = FaultWhen::Nth(self.random.below(4));
+                self.medium.inject(Fault::new(FaultTarget::Read, FaultEffect::Fail).when(when));
+                self.is_faulty = true;
+                self.note("a read will fail");
+            }
+            7 if asks && self.settings.has_device_errors && self.random.chance(0.3) => {
+                let when = FaultWhen::Nth(self.random.below(10));
+                self.medium.inject(Fault::new(FaultTarget::Durability, FaultEffect::Fail).when(when));
+                self.is_faulty = true;
+                self.note("a durable write or flush will fail");
+            }
+            _ => {}
+        }
+    }
+
+    fn ask(&mut self, node: &mut Node, client: usize) {
+        let now_us = self.now().monotonic_us;
+        if self.clients[client].has_ended || now_us < self.clients[client].idle_until_us {
+            return;
+        }
+        if let Some(cursor) = self.clients[client].cursor.take() {
+            return self.ask_page(client, cursor);
+        }
+        if self.clients[client].scan.is_some() || !self.random.chance(0.3) {
+            return;
+        }
+        if !self.clients[client].is_answered() && !self.random.chance(0.2) {
+            return;
+        }
+        match self.random.below(100) {
+            0..3 if self.clients[client].database == 0 => {
+                self.clients[client].scan = Some(Scan { owed: self.lasting.clone(), ..Scan::default() });
+                self.ask_page(client, b"0".to_vec());
+            }
+            3..5 => {
+                let until_us = now_us + 50 + self.random.below(3_000);
+                self.clients[client].stalled_until_us = until_us;
+                let (shard, index) = self.clients[client].place;
+                node.drivers[shard].set_stalled(index, true);
+            }
+            5 => self.clients[client].has_ended = true,
+            _ => {
+                let asking = self.asking(client);
+                let requests = self.script.pipeline(&mut self.random, &mut self.history, asking);
+                requests.iter().for_each(|request| self.send(client, request));
+                self.clients[client].idle_until_us = now_us + self.random.below(400);
+            }
+        }
+    }
+
+    fn ask_page(&mut self, client: usize, cursor: Vec<u8>) {
+        let count = (1 + self.random.below(8)).to_string().into_bytes();
+        let words = vec![b"SCAN".to_vec(), cursor, b"COUNT".to_vec(), count];
+        self.send(client, &Request { words, expect: Expect::Page });
+    }
+
+    /// A piece of what the client has sent arrives.
+    fn deliver(&mut self, node: &mut Node, client: usize) -> bool {
+        let now = self.now();
+        let Client { place: (shard, index), stalled_until_us, .. } = self.clients[client];
+        let driver = &mut node.drivers[shard];
+        if stalled_until_us != 0 && now.monotonic_us >= stalled_until_us {
+            self.clients[client].stalled_until_us = 0;
+            driver.set_stalled(index, false);
+        }
+        let len = self.clients[client].outgoing.len() as u64;
+        if len == 0 {
+            if self.clients[client].has_ended {
+                driver.end_input(now, index);
+            }
+            return false;
+        }
+        if !driver.is_receiving(index) || self.random.chance(0.3) {
+            return false;
+        }
+        let piece = if self.random.chance(0.6) { len } else { 1 + self.random.below(len) };
+        let bytes: Vec<u8> = self.clients[client].outgoing.drain(..piece as usize).collect();
+        driver.receive(now, index, &bytes);
+        true
+    }
+
+    fn break_connection(&mut self, node: &mut Node) -> Result<(), Broken> {
+        let client = self.random.below(self.clients.len() as u64) as usize;
+        let (shard, index) = self.clients[client].place;
+        let now = self.now();
+        node.drivers[shard].reset(now, index);
+        node.drivers[shard].turn(now);
+        node.drivers[shard].take_output(index, &mut Vec::new());
+        let connection = self.clients[client].connection;
+        self.note(&format!("c{connection} breaks"));
+        self.replace(node, client)
+    }
+
+    /// A new client in the place of one whose connection is gone.
+    fn replace(&mut self, node: &mut Node, client: usize) -> Result<(), Broken> {
+        let unanswered = self.clients[client].unanswered();
+        self.orphans.extend(unanswered);
+        self.clients[client] = self.connect(node)?;
+        Ok(())
+    }
+
+    fn turn_shards(&mut self, node: &mut Node) -> Result<bool, Broken> {
+        let now = self.now();
+        let mut order: Vec<usize> = (0..node.drivers.len()).collect();
+        for place in (1..order.len()).rev() {
+            order.swap(place, self.random.below(place as u64 + 1) as usize);
+        }
+        let mut has_work = false;
+        for shard in order {
+            if self.random.chance(0.85) {
+                node.drivers[shard].turn(now);
+            }
+            has_work |= node.drivers[shard].has_work();
+        }
+        Ok(has_work || node.has_work())
+    }
+
+    fn listen(&mut self, node: &mut Node) -> Result<bool, Broken> {
+        let mut heard_any = false;
+        for client in 0..self.clients.len() {
+            let (shard, index) = self.clients[client].place;
+            let mut bytes = Vec::new();
+            let is_open = node.drivers[shard].take_output(index, &mut bytes);
+            if !bytes.is_empty() {
+                heard_any = true;
+                let wall_ms = self.now().wall_ms;
+                let heard = self.clients[client].hear(&bytes, &mut self.history, wall_ms);
+                self.digest_replies(client, heard)?;
+            }
+            if !is_open {
+                let ended_well = self.clients[client].has_ended && self.clients[client].is_answered();
+                let connection = self.clients[client].connection;
+                if !ended_well {
+                    return Err(format!("the server has closed the connection of client {connection}"));
+                }
+                self.note(&format!("c{connection} goes"));
+                self.replace(node, client)?;
+            }
+        }
+        Ok(heard_any)
+    }
+
+    fn digest_replies(&mut self, client: usize, heard: Heard) -> Result<(), Broken> {
+        let connection = self.clients[client].connection;
+        for line in &heard.lines {
+            self.note(&format!("c{connection} < {line}"));
+        }
+        for id in &heard.acknowledged {
+            let event = &self.history.events[*id];
+            if kind(event.object) == Kind::Lasting && event.steps.iter().any(|step| step.verb.is_write()) {
+                self.lasting.insert(key_bytes(event.object, 0));
+            }
+        }
+        self.errors += heard.errors.len() as u64;
+        let is_expected = |error: &String| self.is_faulty || error.starts_with("OOM");
+        if let Some(error) = heard.errors.iter().find(|error| !is_expected(error)) {
+            return Err(format!("client {connection} is told {error:?}, and no fault is armed"));
+        }
+        match heard.violation {
+            Some(violation) => Err(format!("client {connection}: {violation}")),
+            None => Ok(()),
+        }
+    }
+
+    fn pass_time(&mut self, node: &Node, moved: bool) {
+        let now_us = self.now().monotonic_us;
+        let small = now_us + 1 + self.random.below(30);
+        let is_busy = moved || self.clients.iter().any(|client| !client.outgoing.is_empty());
+        let waits = self.clients.iter().map(|client| client.idle_until_us.max(client.stalled_until_us));
+        let next = node
+            .drivers
+            .iter()
+            .filter_map(|driver| driver.next_turn_at_us())
+            .chain(self.medium.next_completion_at())
+            .chain(waits.filter(|at| *at > now_us))
+            .min();
+        // Mail may wait for a shard that was not let run: jumps are short.
+        let at = if is_busy { small } else { next.map_or(small, |next| next.clamp(small, now_us + 500)) };
+        self.medium.advance_to(at);
+    }
+
+    /// Waits until everything is answered, reads every object, waits again.
+    fn read_everything(&mut self, node: &mut Node) -> Result<(), Broken> {
+        self.medium.clear_faults();
+        self.quiesce(node)?;
+        if !node.failed.is_empty() {
+            return Ok(());
+        }
+        self.ask_everything();
+        self.quiesce(node)
+    }
+
+    fn quiesce(&mut self, node: &mut Node) -> Result<(), Broken> {
+        for _ in 0..QUIET_TICKS {
+            if self.clients.iter().all(Client::is_answered) || !node.failed.is_empty() {
+                return Ok(());
+            }
+            self.tick(node, false)?;
+        }
+        let stuck: Vec<u64> = self
+            .clients
+            .iter()
+            .filter(|client| !client.is_answered())
+            .map(|client| client.connection)
+            .collect();
+        Err(format!("clients {stuck:?} are never answered"))
+    }
+
+    fn end_life(&mut self, mut node: Node, end: End) -> Result<SimDevice, Broken> {
+        self.note(&format!("the life ends: {end:?}"));
+        if end == End::Stop {
+            self.stop(&mut node)?;
+        }
+        let medium = self.medium.clone();
+        let device = match end {
+            End::PowerLoss => {
+                medium.cut_power();
+                drop(node);
+                medium.power_on_after_loss()
+            }
+            End::Kill => {
+                drop(node);
+                medium.kill_process()
+            }
+            End::Stop => {
+                if node.failed.is_empty() {
+                    node.close().map_err(|error| format!("the superblock is not closed: {error}"))?;
+                }
+                medium.kill_process()
+            }
+        };
+        let wall_ms = self.now().wall_ms;
+        let clients = std::mem::take(&mut self.clients);
+        let unanswered = clients.iter().flat_map(Client::unanswered);
+        let in_doubt: Vec<EventId> = self.orphans.drain(..).chain(unanswered).collect();
+        for id in in_doubt {
+            self.history.end(id, Seen::Nothing, wall_ms);
+        }
+        medium.clear_faults();
+        medium.set_latency(self.latency);
+        Ok(device)
+    }
+
+    /// Stops the node in good order; what has come is answered.
+    fn stop(&mut self, node: &mut Node) -> Result<(), Broken> {
+        self.medium.clear_faults();
+        for client in &mut self.clients {
+            client.outgoing.clear();
+            client.stalled_until_us = 0;
+            let (shard, index) = client.place;
+            node.drivers[shard].set_stalled(index, false);
+        }
+        let now = self.now();
+        node.drivers.iter_mut().for_each(|driver| driver.stop(now));
+        for _ in 0..QUIET_TICKS {
+            if node.drivers.iter().all(|driver| driver.is_done()) || !node.failed.is_empty() {
+                return Ok(());
+            }
+            let moved = self.turn_shards(node)?;
+            node.step().map_err(|error| format!("the node: {error}"))?;
+            for client in 0..self.clients.len() {
+                let (shard, index) = self.clients[client].place;
+                let mut bytes = Vec::new();
+                node.drivers[shard].take_output(index, &mut bytes);
+                let wall_ms = self.now().wall_ms;
+                let heard = self.clients[client].hear(&bytes, &mut self.history, wall_ms);
+                self.digest_replies(client, heard)?;
+            }
+            self.pass_time(node, moved);
+        }
+        Err("a stop does not end".into())
+    }
+}
+
+fn now_of(medium: &SimMedium) -> Now {
+    let monotonic_us = medium.now_us();
+    Now { monotonic_us, wall_ms: WALL_START_MS + monotonic_us / 1_000 }
+}

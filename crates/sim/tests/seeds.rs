@@ -1,0 +1,100 @@
+//! Whole nodes, seed by seed. `TIERSTONE_SIM_SEEDS=N` runs N seeds instead of a few; `SEED=…` repeats one
+//! and prints what its clients saw.
+
+use tierstone_crash::Mutations;
+use tierstone_sim::simulation::End;
+use tierstone_sim::{Outcome, Simulation, SimulationSettings};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    match number("SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("TIERSTONE_SIM_SEEDS").unwrap_or(default),
+    }
+}
+
+#[track_caller]
+fn run(settings: SimulationSettings, test: &str) -> Outcome {
+    let seed = settings.seed;
+    let outcome = match std::panic::catch_unwind(|| Simulation::run(settings)) {
+        Ok(outcome) => outcome,
+        Err(panic) => {
+            println!("seed {seed} panics; SEED={seed} cargo test -p tierstone-sim {test} repeats it");
+            std::panic::resume_unwind(panic);
+        }
+    };
+    if number("SEED").is_some() {
+        println!("{}", outcome.transcript);
+    }
+    if let Some(violation) = &outcome.violation {
+        let lines: Vec<&str> = outcome.transcript.lines().collect();
+        let newest = lines[lines.len().saturating_sub(25)..].join("\n");
+        panic!(
+            "{newest}\nseed {seed}: {violation}\nSEED={seed} cargo test -p tierstone-sim {test} repeats it"
+        );
+    }
+    outcome
+}
+
+/// Runs `seeds` with settings made by `make`, and shows that enough has happened for them to mean something.
+#[track_caller]
+fn run_all(test: &str, default: u64, make: impl Fn(u64) -> SimulationSettings) {
+    let (mut events, mut answered, mut losses, mut unjudged, mut errors) = (0, 0, 0, 0, 0);
+    for seed in seeds(default) {
+        let outcome = run(make(seed), test);
+        events += outcome.events.0;
+        answered += outcome.events.1;
+        losses += outcome.power_losses;
+        unjudged += outcome.unjudged;
+        errors += outcome.errors;
+    }
+    println!(
+        "{events} events, {answered} answered, {errors} errors, {losses} losses of power, {unjudged} unjudged"
+    );
+    assert!(answered * 2 > events, "most requests are answered");
+    assert_eq!(unjudged, 0, "every history is judged");
+}
+
+#[test]
+fn acknowledged_writes_outlive_every_end_of_a_node() {
+    run_all("acknowledged_writes", 150, SimulationSettings::new);
+}
+
+#[test]
+fn without_crashes_batches_over_shards_are_seen_whole() {
+    run_all("without_crashes", 50, |seed| SimulationSettings {
+        ends: vec![End::Stop],
+        has_device_errors: false,
+        ..SimulationSettings::new(seed)
+    });
+}
+
+#[test]
+fn one_seed_gives_one_run() {
+    for seed in seeds(6) {
+        let first = run(SimulationSettings::new(seed), "one_seed");
+        let second = run(SimulationSettings::new(seed), "one_seed");
+        assert!(first.transcript == second.transcript, "seed {seed}: transcripts differ");
+        assert_eq!(first.device_digest, second.device_digest, "seed {seed}: requests to the device differ");
+        assert!(first.events.1 > 20, "seed {seed}: too little happens: {:?}", first.events);
+    }
+}
+
+#[test]
+fn replies_that_do_not_wait_for_the_device_are_noticed() {
+    let caught = (0..40).find_map(|seed| {
+        let settings = SimulationSettings {
+            mutations: Mutations::one("ungated_replies"),
+            ends: vec![End::PowerLoss],
+            has_device_errors: false,
+            ..SimulationSettings::new(seed)
+        };
+        Simulation::run(settings).violation.map(|violation| (seed, violation))
+    });
+    let (seed, violation) = caught.expect("40 seeds with ungated replies, and nothing was noticed");
+    println!("seed {seed}: {}", violation.lines().next().unwrap_or_default());
+    assert!(violation.contains("no history"), "{violation}");
+}

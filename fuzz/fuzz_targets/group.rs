@@ -1,0 +1,4 @@
+//! Groups of the log store: bytes from any device.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tierstone_logstore::format::invariants::check_group(data));
