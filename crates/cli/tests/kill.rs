@@ -40,13 +40,11 @@ fn what_was_acknowledged_survives_kills_under_load() {
             load.run(server.address, &end, &server.signaller(Signal::KILL));
             server.wait();
         }
-        let arguments = small(&["--driver", driver, "--shards", "2", "--http", "127.0.0.1:0"]);
-        let mut server = Server::start(&folder, &arguments);
-        let metrics = server.wait_for_metrics();
+        let server = Server::start(&folder, &small(&["--driver", driver, "--shards", "2"]));
         load.verify(server.address).assert_clean(&format!("seed {seed}, {driver}, after the last kill"));
         load.run(server.address, &Round::whole(16_000), &|| {});
-        assert!(server.metric(metrics, "cleaned_bytes_total") > 0, "cleaning never moved anything");
-        assert!(server.metric(metrics, "device_lookups_total") > 0, "no read came from the device");
+        assert!(server.info_of_any("cleaned_bytes_written") > 0, "cleaning never moved anything");
+        assert!(server.info_of_any("device_hits") > 0, "no read came from the device");
         server.stop();
         let server = Server::start(&folder, &small(&["--driver", driver, "--shards", "3"]));
         assert!(!server.greeting.contains("crash"), "after a stop in good order: {}", server.greeting);

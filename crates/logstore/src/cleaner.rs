@@ -39,7 +39,6 @@ pub struct Cleaner {
     stopped: bool,
     wants_step: bool,
     wants_group_closed: bool,
-    can_gain: bool,
     /// Segments whose summary or records could not be read: left alone until the store is checked.
     unreadable: Vec<u32>,
 }
@@ -89,15 +88,13 @@ impl Cleaner {
             self.unreadable.push(segment);
         }
     }
-
-    /// Whether cleaning can still make space.
-    pub fn can_gain(&self) -> bool {
-        self.can_gain && !self.stopped
-    }
 }
 
 /// A victim with more live bytes than this part of a segment gains too little to be worth moving.
 const LIVE_FRACTION_MAX: f64 = 0.97;
+/// While space is plenty, dead segments are looked for once in so many steps: the search looks at
+/// every segment.
+const STEPS_A_LOOK: u64 = 64;
 
 impl LogShard {
     pub(crate) fn clean_step(&mut self) {
@@ -123,18 +120,15 @@ impl LogShard {
     /// Chooses by free space and age: the benefit over the cost of Rosenblum and Ousterhout (1992).
     fn choose_victim(&mut self) {
         let low = self.segments.free_count() + (self.cleaner.emptied.len() as u32) < self.free_wanted();
+        if !low && !self.reads.steps.is_multiple_of(STEPS_A_LOOK) {
+            return;
+        }
         let mut best: Option<(f64, u32)> = None;
-        self.cleaner.can_gain = !self.cleaner.emptied.is_empty();
-        let usable = Stream::segment_room(self.segments.segment_bytes(), 4) as f64;
         for (number, segment) in self.segments.iter() {
-            if segment.role != Role::Sealed || self.cleaner.unreadable.contains(&number) {
+            let live = self.live_fraction(segment);
+            if !self.may_clean(number, segment) {
                 continue;
             }
-            let live = (segment.live_bytes as f64 / usable).min(1.0);
-            if live > LIVE_FRACTION_MAX {
-                continue;
-            }
-            self.cleaner.can_gain = true;
             let age = self.applied.saturating_sub(segment.opened_seq) as f64 + 1.0;
             let score = (1.0 - live) * age / (1.0 + live);
             if (low || segment.live_records == 0) && best.is_none_or(|(so_far, _)| score > so_far) {
@@ -144,6 +138,25 @@ impl LogShard {
         if let Some((_, number)) = best {
             self.start_victim(number);
         }
+    }
+
+    fn live_fraction(&self, segment: &Segment) -> f64 {
+        let usable = Stream::segment_room(self.segments.segment_bytes(), 4) as f64;
+        (segment.live_bytes as f64 / usable).min(1.0)
+    }
+
+    fn may_clean(&self, number: u32, segment: &Segment) -> bool {
+        segment.role == Role::Sealed
+            && self.live_fraction(segment) <= LIVE_FRACTION_MAX
+            && !self.cleaner.unreadable.contains(&number)
+    }
+
+    /// Whether cleaning is making space, or could. Cost: a look at every segment.
+    pub(crate) fn can_gain(&self) -> bool {
+        let is_gain = |number: u32, segment: &Segment| {
+            matches!(segment.role, Role::Cleaning | Role::Freeing) || self.may_clean(number, segment)
+        };
+        !self.cleaner.stopped && self.segments.iter().any(|(number, segment)| is_gain(number, segment))
     }
 
     /// Frees a segment in which nothing lives, so that a victim that waits for room gets some.
@@ -165,7 +178,6 @@ impl LogShard {
     }
 
     fn start_victim(&mut self, number: u32) {
-        self.cleaner.can_gain = true;
         let oldest_other = self.segments.oldest_opened_seq(number);
         let segment = self.segments.get_mut(number);
         segment.role = Role::Cleaning;
@@ -262,7 +274,6 @@ impl LogShard {
         victim.summary = Some(summary);
         self.cleaner.victim = Some(victim);
         self.free_one_dead();
-        self.cleaner.can_gain = !self.cleaner.emptied.is_empty();
     }
 
     /// Takes needed records into the victim's piece until they span `span_max` bytes.

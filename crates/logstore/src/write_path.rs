@@ -119,7 +119,7 @@ impl LogShard {
             return Ok(());
         }
         let coming = self.hot.is_sealing() || self.cold.is_sealing() || self.segments.is_freeing();
-        if self.cleaner.can_gain() || coming {
+        if self.can_gain() || coming {
             return Err(Error::new(ErrorKind::Retry, "space is being cleaned"));
         }
         Err(Error::new(

@@ -9,7 +9,7 @@
 //! 2. [`history`] is what clients asked and saw; [`linearize`] looks for an order that explains it;
 //! 3. [`node`] is the node: shards, the superblock's owner, its beginning and its ends;
 //! 4. [`script`] invents requests; [`client`] sends them in pieces and reads the replies;
-//! 5. [`simulation`] lets clients, shards, device and faults take turns as the seed says.
+//! 5. [`settings`] say what a run is made of; [`simulation`] lets clients, shards, device and faults take turns as the seed says.
 //!
 //! Invariants:
 //! 1. One seed and one [`SimulationSettings`] give one run: the same transcript and the same requests
@@ -24,6 +24,8 @@ pub mod linearize;
 pub mod model;
 pub mod node;
 pub mod script;
+pub mod settings;
 pub mod simulation;
 
-pub use simulation::{Outcome, Simulation, SimulationSettings};
+pub use settings::{End, Outcome, SimulationSettings};
+pub use simulation::Simulation;

@@ -13,10 +13,11 @@ use crate::linearize::{self, Verdict};
 use crate::model::ObjectId;
 use crate::node::{Node, NodeSettings};
 use crate::script::{Asking, Expect, Kind, Request, Script, key_bytes, kind};
+use crate::settings::{End, Outcome, SimulationSettings};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use tierstone_base::{ErrorKind, Now, SeededRandom};
-use tierstone_crash::{Choices, Mutations};
+use tierstone_crash::Choices;
 use tierstone_engine::Durability;
 use tierstone_logstore::ShardSettings;
 use tierstone_logstore::format::superblock::META_BYTES;
@@ -32,78 +33,6 @@ const WALL_START_MS: u64 = 1_700_000_000_000;
 const QUIET_TICKS: u32 = 60_000;
 /// Configurations that the search for an explanation may look at, for each object.
 const SEARCH_BUDGET: u64 = 400_000;
-
-/// What a run is made of. Plain data.
-#[derive(Clone, Debug)]
-pub struct SimulationSettings {
-    /// Everything that is not said here follows from it.
-    pub seed: u64,
-    /// Lives of the node, the last one included; each ends in one of the ways in `ends`.
-    pub lives: u32,
-    /// The most ticks of a life.
-    pub ticks: u64,
-    /// The most clients.
-    pub clients: u64,
-    /// How lives end.
-    pub ends: Vec<End>,
-    /// Numbers of shards that a life may have.
-    pub shard_counts: Vec<u16>,
-    /// Whether clients empty databases.
-    pub has_flushes: bool,
-    /// Whether the device gives errors at times.
-    pub has_device_errors: bool,
-    /// Rules broken on purpose.
-    pub mutations: Mutations,
-}
-
-impl SimulationSettings {
-    /// Short lives with everything that can happen.
-    pub fn new(seed: u64) -> Self {
-        SimulationSettings {
-            seed,
-            lives: 3,
-            ticks: 400,
-            clients: 5,
-            ends: vec![End::PowerLoss, End::Kill, End::Stop],
-            shard_counts: vec![1, 2, 3, 4],
-            has_flushes: false,
-            has_device_errors: true,
-            mutations: Mutations::none(),
-        }
-    }
-}
-
-/// How a life ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The machine loses power.
-    PowerLoss,
-    /// The process dies.
-    Kill,
-    /// The node stops in good order.
-    Stop,
-}
-
-/// What came of a run.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Everything that clients saw, with times.
-    pub transcript: String,
-    /// A digest of everything that the device was asked and answered.
-    pub device_digest: u64,
-    /// What should not have happened.
-    pub violation: Option<String>,
-    /// Events recorded, and those answered.
-    pub events: (usize, usize),
-    /// Replies that were errors.
-    pub errors: u64,
-    /// Objects whose history was too tangled to be judged.
-    pub unjudged: usize,
-    /// Losses of power, those inside recovery included.
-    pub power_losses: u32,
-    /// Simulated microseconds.
-    pub duration_us: u64,
-}
 
 /// A run.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! and prints what its clients saw.
 
 use tierstone_crash::Mutations;
-use tierstone_sim::simulation::End;
+use tierstone_sim::End;
 use tierstone_sim::{Outcome, Simulation, SimulationSettings};
 
 fn number(name: &str) -> Option<u64> {

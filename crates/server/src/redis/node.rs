@@ -409,7 +409,8 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
             drop(device);
             let _ = report_sender.send(built);
             let executor = Executor::new(engine, settings);
-            let limits = RequestLimits { bulk_size_max_bytes: REQUEST_BULK_BYTES_MAX, ..RequestLimits::default() };
+            let limits =
+                RequestLimits { bulk_size_max_bytes: REQUEST_BULK_BYTES_MAX, ..RequestLimits::default() };
             let parts = ServiceParts {
                 executor,
                 shard,
