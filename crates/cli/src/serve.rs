@@ -201,7 +201,6 @@ pub fn parse_durability(text: &str) -> Result<Durability> {
 pub fn run(args: ServerArgs) -> Result<()> {
     let settings = args.node_settings()?;
     let node = Node::start(&settings)?;
-    announce(&settings, &node)?;
     let stop = node.stopper();
     let mut signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])?;
@@ -210,6 +209,8 @@ pub fn run(args: ServerArgs) -> Result<()> {
             stop();
         }
     })?;
+    // After the signals are caught: whoever reads that it listens may stop it in good order.
+    announce(&settings, &node)?;
     node.run(|notice| eprintln!("tierstone: {notice}"))?;
     print_line("stopped in good order")
 }

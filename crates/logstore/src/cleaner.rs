@@ -92,9 +92,11 @@ impl Cleaner {
 
 /// A victim with more live bytes than this part of a segment gains too little to be worth moving.
 const LIVE_FRACTION_MAX: f64 = 0.97;
-/// While space is plenty, dead segments are looked for once in so many steps: the search looks at
-/// every segment.
+/// While space is plenty and segments are many, dead ones are looked for once in so many steps: the
+/// search looks at every segment.
 const STEPS_A_LOOK: u64 = 64;
+/// So few segments are looked at in every step: less than half a microsecond.
+const SEGMENTS_A_STEP: u32 = 256;
 
 impl LogShard {
     pub(crate) fn clean_step(&mut self) {
@@ -120,7 +122,8 @@ impl LogShard {
     /// Chooses by free space and age: the benefit over the cost of Rosenblum and Ousterhout (1992).
     fn choose_victim(&mut self) {
         let low = self.segments.free_count() + (self.cleaner.emptied.len() as u32) < self.free_wanted();
-        if !low && !self.reads.steps.is_multiple_of(STEPS_A_LOOK) {
+        let many = self.segments.owned_count() > SEGMENTS_A_STEP;
+        if !low && many && !self.reads.steps.is_multiple_of(STEPS_A_LOOK) {
             return;
         }
         let mut best: Option<(f64, u32)> = None;
@@ -140,9 +143,23 @@ impl LogShard {
         }
     }
 
+    /// Live bytes over what copies surely get into a segment: each group may lose a block to padding,
+    /// and the end a record. More would let full segments be moved for ever without gaining anything.
     fn live_fraction(&self, segment: &Segment) -> f64 {
-        let usable = Stream::segment_room(self.segments.segment_bytes(), 4) as f64;
-        (segment.live_bytes as f64 / usable).min(1.0)
+        let segment_bytes = self.segments.segment_bytes();
+        let summary_bytes = u64::from(segment.summary.len).next_multiple_of(BLOCK_BYTES as u64);
+        let data_bytes = segment_bytes.saturating_sub(summary_bytes + 2 * BLOCK_BYTES as u64);
+        let group_bytes = (self.settings.group_bytes_max as u64).clamp(1, (segment_bytes / 4).max(1));
+        let groups = segment_bytes / group_bytes + 1;
+        let longest_bytes = u64::from(segment.longest_units) * UNIT_BYTES as u64;
+        let packed =
+            data_bytes.saturating_sub(groups * BLOCK_BYTES as u64 + longest_bytes).max(data_bytes / 2);
+        (segment.live_bytes as f64 / packed.max(1) as f64).min(1.0)
+    }
+
+    /// Whether cleaning the open segment would make space: single deletes fill it with padding.
+    pub(crate) fn is_open_segment_sparse(&self) -> bool {
+        self.hot.written_segment().is_some_and(|number| self.live_fraction(self.segments.get(number)) < 0.5)
     }
 
     fn may_clean(&self, number: u32, segment: &Segment) -> bool {

@@ -112,15 +112,20 @@ impl LogShard {
         let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
         // One segment more than whole ones: the open one may not take the first record.
         let needed = if self.hot.room_for(bytes) { 0 } else { bytes.div_ceil(room) as u32 };
-        // Two for the cleaner: a crash seals the one that it is filling.
         let reserved = self.settings.reserved_segments;
-        let kept = if only_deletes { reserved.clamp(1, 2) } else { reserved };
+        // The cleaner needs two, the one it is filling included: a crash seals that one.
+        let for_cleaner = if self.cold.written_segment().is_some() { 1 } else { 2 };
+        let kept = if only_deletes { reserved.clamp(1, for_cleaner) } else { reserved };
         if needed + kept <= self.segments.free_count() || needed == 0 {
             return Ok(());
         }
         let coming = self.hot.is_sealing() || self.cold.is_sealing() || self.segments.is_freeing();
         if self.can_gain() || coming {
             return Err(Error::new(ErrorKind::Retry, "space is being cleaned"));
+        }
+        if self.is_open_segment_sparse() {
+            self.hot.roll(&mut self.segments);
+            return Err(Error::new(ErrorKind::Retry, "the open segment is being cleaned"));
         }
         Err(Error::new(
             ErrorKind::NoSpace,

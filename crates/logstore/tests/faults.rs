@@ -155,7 +155,7 @@ fn a_passing_read_error_does_not_bring_old_values_back() {
     filled(&medium, &settings, 20, 700);
     let (mut store, _) = reopened(&medium, &settings);
     medium.inject(Fault::new(FaultTarget::Read, FaultEffect::Fail));
-    assert_eq!(get(&mut store, 3).unwrap_err().kind(), ErrorKind::DeviceFailed);
+    assert_eq!(get(&mut store, 3).unwrap_err().kind(), ErrorKind::Corrupt);
     store.delete(SPACE, &key(3)).unwrap();
     store.put(SPACE, &key(4), b"new").unwrap();
     store.sync().unwrap();

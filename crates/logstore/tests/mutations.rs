@@ -111,14 +111,18 @@ fn copies_are_durable_before_their_originals_go() {
 
 #[test]
 fn overwrites_are_durable_before_what_they_replace_goes() {
-    let mut plan = Plan::new(32 << 10, 10).cut_one_in(40);
-    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
-    caught(
-        "free_before_overwrites_durable",
-        plan,
-        Mix { operations: 20, batches: 30, ..Mix::default() },
-        1_000,
-    );
+    // One key, overwritten after each recovery: the sealed segment that holds it is dead at once.
+    let mut plan = Plan::new(32 << 10, 8);
+    plan.open.shard.clean_below_free_fraction = 1.0;
+    plan.sim.power_cut = PowerCut::Anywhere { points: CutPoints::BeforeDurable, one_in: 8 };
+    caught_by("free_before_overwrites_durable", plan, 2_000, &|world, _, _| {
+        for _ in 0..3 {
+            world.put(1, 100)?;
+            world.poll();
+            world.poll();
+        }
+        world.sync()
+    });
 }
 
 #[test]
@@ -207,7 +211,8 @@ fn tombstones_outlive_segments_that_another_shard_still_needs() {
 fn what_proves_the_end_of_a_log_is_kept() {
     // One key is overwritten until the open segment holds a single group; the segments before it are
     // empty then, and freed.
-    let plan = Plan::new(32 << 10, 12).cut_one_in(5_000).groups_in_flight(3);
+    let mut plan = Plan::new(32 << 10, 12).cut_one_in(5_000).groups_in_flight(3);
+    plan.open.shard.clean_below_free_fraction = 1.0;
     caught_by("free_what_proves_the_log", plan, 1_000, &|world, _, choices| {
         for _ in 0..choices.choose(10, "puts") + 1 {
             world.put(1, 3_900)?;

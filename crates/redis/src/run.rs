@@ -15,6 +15,8 @@ use tierstone_wire::resp::{ReplyWriter, Version};
 /// Runs of one request after which it is given up: the records that it needs never stay in memory
 /// together.
 const RUNS_MAX: u32 = 1_000;
+/// How long a write asks an engine again that is busy making room.
+const BUSY_MAX_US: u64 = 2_000_000;
 
 /// The end of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -305,7 +307,6 @@ impl<E: Engine> Executor<E> {
     pub(crate) fn run_task(&mut self, now: Now, id: TaskId) {
         let now = self.shard_now(now);
         let Some(mut task) = self.tasks.remove(&id) else { return };
-        task.runs += 1;
         let mut reply = Vec::new();
         let failures = std::mem::take(&mut task.failures);
         let ran = match (&task.work, task.origin) {
@@ -332,12 +333,24 @@ impl<E: Engine> Executor<E> {
                 self.tasks.insert(id, task);
                 self.finish(now, id, &reply, gate, false);
             }
-            _ if task.runs >= RUNS_MAX => {
+            Ran::Retry => {
+                let since_us = *task.busy_since_us.get_or_insert(now.monotonic_us);
+                if now.monotonic_us < since_us + BUSY_MAX_US {
+                    return self.park(now, id, task, ran);
+                }
+                self.tasks.insert(id, task);
+                let text = b"-ERR the store is full: cleaning made no room for this write in time\r\n";
+                self.finish(now, id, text, 0, false);
+            }
+            Ran::Suspended if task.runs >= RUNS_MAX => {
                 self.tasks.insert(id, task);
                 let text = b"-ERR the records that the command needs do not stay in memory together\r\n";
                 self.finish(now, id, text, 0, false);
             }
-            ran => self.park(now, id, task, ran),
+            Ran::Suspended => {
+                task.runs += 1;
+                self.park(now, id, task, ran);
+            }
         }
     }
 

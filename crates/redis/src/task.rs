@@ -71,8 +71,10 @@ pub(crate) struct Task {
     /// Positions that its locks cover.
     pub(crate) positions: Vec<Position>,
     pub(crate) is_in_lock_table: bool,
-    /// How often it was run.
+    /// How often it was run and then wanted records.
     pub(crate) runs: u32,
+    /// Since when the engine has been too busy for it.
+    pub(crate) busy_since_us: Option<u64>,
 }
 
 impl Task {
@@ -90,6 +92,7 @@ impl Task {
             positions: Vec::new(),
             is_in_lock_table: false,
             runs: 0,
+            busy_since_us: None,
         }
     }
 }

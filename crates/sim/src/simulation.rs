@@ -32,7 +32,7 @@ const WALL_START_MS: u64 = 1_700_000_000_000;
 /// Ticks in which a node must have answered everything.
 const QUIET_TICKS: u32 = 60_000;
 /// Configurations that the search for an explanation may look at, for each object.
-const SEARCH_BUDGET: u64 = 400_000;
+const SEARCH_BUDGET: u64 = 8_000_000;
 
 /// A run.
 #[derive(Debug)]

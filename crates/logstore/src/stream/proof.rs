@@ -13,6 +13,11 @@ impl Stream {
         self.unsealed.retain(|&first| first != first_group);
     }
 
+    /// The segment that takes groups, if any was written to it.
+    pub fn written_segment(&self) -> Option<u32> {
+        self.segment.as_ref().filter(|segment| segment.end > 0).map(|segment| segment.number)
+    }
+
     /// Whether a full segment waits for its footer: until then nothing of it can be cleaned.
     pub fn is_sealing(&self) -> bool {
         self.unsealed.len() > usize::from(self.segment.is_some())
