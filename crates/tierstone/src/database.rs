@@ -38,7 +38,7 @@ pub struct DatabaseOptions {
     pub segment_bytes: u64,
     /// Numbered databases of a new store. Default 16.
     pub databases: u32,
-    /// How keyspaces of a new store find their keys.
+    /// How keyspaces of a new store find their keys; `Ordered` is refused so far.
     pub index: IndexKind,
     /// Which back-end drives the files.
     pub backend: FileBackend,
@@ -213,6 +213,12 @@ impl Database {
 
 fn check(options: &DatabaseOptions) -> Result<()> {
     let wrong = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
+    if options.index == IndexKind::Ordered {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "no keyspace uses the ordered index yet: choose hash",
+        ));
+    }
     if options.directories.is_empty() {
         return wrong("no directory is given".into());
     }

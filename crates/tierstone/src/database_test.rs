@@ -60,6 +60,15 @@ fn a_database_on_files_keeps_what_was_durable_and_closes_clean() {
 }
 
 #[test]
+fn an_index_that_is_not_built_is_refused_and_nothing_is_made() {
+    let directory = scratch("ordered");
+    let wanted = DatabaseOptions { index: IndexKind::Ordered, ..options(&directory) };
+    assert_eq!(Database::open(&wanted).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn a_database_is_opened_once() {
     let directory = scratch("busy");
     let _first = Database::open(&options(&directory)).unwrap();
