@@ -5,7 +5,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 use tierstone_base::{Position, SeededRandom};
-use tierstone_logstore::index::{Candidates, HashIndex, HashIndexSettings, IndexValue, ScanProgress};
+use tierstone_logstore::index::{
+    Candidates, HashIndex, HashIndexSettings, IndexValue, ScanProgress, SortedBuilder,
+};
 
 const SEED: u64 = 42;
 
@@ -141,10 +143,13 @@ fn changes(index: &mut HashIndex, positions: &[Position], order: &mut SeededRand
         positions.iter().zip(0..).map(|(&position, raw)| (position, IndexValue::new(raw))).collect();
     sorted.sort_unstable();
     let started = start();
-    let built = HashIndex::build_sorted(HashIndexSettings::default(), sorted.iter().copied())
-        .map_err(|error| error.to_string())?;
+    let mut builder = SortedBuilder::new(HashIndexSettings::default());
+    for &(position, value) in &sorted {
+        builder.push(position, value).map_err(|error| error.to_string())?;
+    }
+    let built = builder.finish().map_err(|error| error.to_string())?;
     println!(
-        "  build_sorted {:.1} ns an entry, {:.2} bytes a key",
+        "  sorted build {:.1} ns an entry, {:.2} bytes a key",
         nanoseconds(started, keys),
         built.memory_bytes() as f64 / keys as f64
     );

@@ -1,7 +1,8 @@
 //! A shard's index, rebuilt from the summaries of the segments that may hold its keys.
 //!
-//! Entries of all summaries are collected (24 bytes each), sorted by position, and of each key's
-//! versions the newest wins. Where the memory does not allow all at once, the shard's positions are
+//! Entries of all summaries are collected (24 bytes each) into ranges of positions that fit a
+//! processor's cache, sorted there, and of each key's versions the newest wins; the index is made
+//! region by region in that order. Where the memory does not allow all at once, the shard's positions are
 //! done in several ranges, each reading all summaries again.
 //!
 //! Two records with one position have one key, unless one of them carries `FLAG_COLLIDES`: then their
@@ -11,6 +12,7 @@ use crate::format::record::{self, Decoded, FLAG_COLLIDES, FLAG_TOMBSTONE};
 use crate::format::segment::SegmentFooter;
 use crate::format::summary::{SummaryEntry, SummaryReader};
 use crate::format::superblock::KeyspaceEntry;
+use crate::index::{HashIndexSettings, SortedBuilder};
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::open::{read_ranges, run_all};
 use crate::segments::{Segment, SegmentTable};
@@ -80,6 +82,32 @@ impl Packed {
     }
 }
 
+/// Collected entries, in ranges of positions: sorting each by itself keeps to the processor's cache.
+struct Buckets {
+    from: u64,
+    shift: u32,
+    lists: Vec<Vec<Packed>>,
+}
+
+/// Ranges of positions, as a power of two.
+const BUCKET_BITS: u32 = 11;
+
+impl Buckets {
+    fn new(from: u64, to: u64) -> Self {
+        let bits = u64::BITS - (to - from).leading_zeros();
+        let shift = bits.saturating_sub(BUCKET_BITS);
+        let count = ((to - from) >> shift) as usize + 1;
+        Buckets { from, shift, lists: (0..count).map(|_| Vec::new()).collect() }
+    }
+
+    fn push(&mut self, entry: Packed) {
+        self.lists[((entry.position - self.from) >> self.shift) as usize].push(entry);
+    }
+}
+
+/// The indexes being made, one for each keyspace of the superblock's list that has keys.
+type Builders = Vec<Option<SortedBuilder>>;
+
 /// Memory for collected entries is at least this, in bytes.
 const COLLECT_BYTES_MIN: u64 = 64 << 20;
 
@@ -109,11 +137,21 @@ impl ShardPlan {
         let (first, last) = self.identity.positions();
         let span = u128::from(last.0 - first.0) + 1;
         let bound = |pass: u64| u128::from(first.0) + span * u128::from(pass) / u128::from(passes);
+        let mut builders: Builders = self.keyspaces.iter().map(|_| None).collect();
         for pass in 0..passes {
             let (from, to) = (bound(pass) as u64, (bound(pass + 1) - 1) as u64);
-            let mut entries = self.collect(device, from, to, &mut report)?;
-            entries.sort_unstable();
-            self.install(device, &entries, &mut shard, &mut report)?;
+            let buckets = self.collect(device, from, to, &mut report)?;
+            for mut entries in buckets.lists {
+                entries.sort_unstable();
+                self.install(device, &entries, &mut shard, &mut builders, &mut report)?;
+            }
+        }
+        for (keyspace, builder) in self.keyspaces.iter().zip(builders) {
+            let Some(builder) = builder else { continue };
+            match builder.finish() {
+                Ok(index) => shard.keyspaces.get_or_create(keyspace.id).index = index,
+                Err(_) => unreachable!("the index has no limit of its own"),
+            }
         }
         report.passes = passes as u32;
         report.damaged_segments.sort_unstable();
@@ -131,7 +169,7 @@ impl ShardPlan {
         from: u64,
         to: u64,
         report: &mut BuildReport,
-    ) -> Result<Vec<Packed>> {
+    ) -> Result<Buckets> {
         let numbers: BTreeMap<u32, u64> =
             self.keyspaces.iter().zip(0..).map(|(keyspace, number)| (keyspace.id.0, number)).collect();
         let geometry = self.identity.geometry;
@@ -144,14 +182,14 @@ impl ShardPlan {
                 (geometry.segment_offset(*number) + u64::from(place.start), len)
             })
             .collect();
-        let mut entries = Vec::new();
+        let mut buckets = Buckets::new(from, to);
         let mut take = |number: u32, entry: SummaryEntry| {
             if !(from..=to).contains(&entry.position.0) {
                 return 0;
             }
             if let Some(&keyspace) = numbers.get(&entry.keyspace.0) {
                 let location = Location::new(number, entry.unit);
-                entries.push(Packed {
+                buckets.push(Packed {
                     position: entry.position.0,
                     order: (keyspace << 48) | (record::SEQ_MAX - entry.seq),
                     place: (location.raw() << 30) | (u64::from(entry.units) << 8) | u64::from(entry.flags),
@@ -183,7 +221,7 @@ impl ShardPlan {
                 None => {}
             }
         }
-        Ok(entries)
+        Ok(buckets)
     }
 
     /// Makes a summary that is torn or damaged again and writes it to its place, for the cleaner. Shards
@@ -212,12 +250,13 @@ impl ShardPlan {
         device: &mut dyn BlockDevice,
         entries: &[Packed],
         shard: &mut LogShard,
+        builders: &mut Builders,
         report: &mut BuildReport,
     ) -> Result<()> {
         let same = |a: &Packed, b: &Packed| a.position == b.position && a.keyspace() == b.keyspace();
         for versions in entries.chunk_by(same) {
             if versions.iter().all(|version| version.flags() & FLAG_COLLIDES == 0) {
-                self.install_key(versions, shard, report);
+                self.install_key(versions, shard, builders, report);
                 continue;
             }
             let mut keys: BTreeMap<Vec<u8>, Vec<Packed>> = BTreeMap::new();
@@ -228,18 +267,20 @@ impl ShardPlan {
                 }
             }
             for versions in keys.values() {
-                self.install_key(versions, shard, report);
+                self.install_key(versions, shard, builders, report);
             }
         }
         Ok(())
     }
 
-    fn install_key(&self, versions: &[Packed], shard: &mut LogShard, report: &mut BuildReport) {
-        let (Some(newest), Some(entry)) =
-            (versions.first(), versions.first().and_then(|newest| self.keyspaces.get(newest.keyspace())))
-        else {
-            return;
-        };
+    fn install_key(
+        &self,
+        versions: &[Packed],
+        shard: &mut LogShard,
+        builders: &mut Builders,
+        report: &mut BuildReport,
+    ) {
+        let Some(newest) = versions.first() else { return };
         let location = newest.location();
         if newest.flags() & FLAG_TOMBSTONE != 0 {
             // It is needed for as long as an older version may be found again.
@@ -250,8 +291,9 @@ impl ShardPlan {
         }
         shard.segments.add_live(location.segment(), newest.units(), false);
         report.live += 1;
-        let index = &mut shard.keyspaces.get_or_create(entry.id).index;
-        if index.insert(Position(newest.position), Target::Device(location).pack()).is_err() {
+        let builder = builders[newest.keyspace()]
+            .get_or_insert_with(|| SortedBuilder::new(HashIndexSettings::default()));
+        if builder.push(Position(newest.position), Target::Device(location).pack()).is_err() {
             unreachable!("the index has no limit of its own");
         }
     }

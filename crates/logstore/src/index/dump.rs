@@ -1,4 +1,4 @@
-//! The index as bytes, for checkpoints, and back; and the fast way to fill an empty index.
+//! The index as bytes, for checkpoints, and back.
 //!
 //! A dump is a run of records, one a region, little-endian:
 //!
@@ -20,11 +20,11 @@
 //!    bits that it knew then.
 //! 2. Loading what one dump wrote never makes two entries of one.
 
-use super::bucket::{Entry, HOME_BITS, PREFIX_BITS_MAX, fresh_tag, partial_tag};
+use super::bucket::{Entry, HOME_BITS, PREFIX_BITS_MAX, partial_tag};
 use super::hash::HashIndex;
 use super::region::{REGION_ENTRIES, pages_for, region_limit};
 use super::stash::{StashEntry, last_of, prefix};
-use super::value::{HashIndexSettings, IndexFull, IndexValue, ScanProgress};
+use super::value::{IndexFull, IndexValue, ScanProgress};
 use tierstone_base::codec::Reader;
 use tierstone_base::{Error, ErrorKind, Position, Result};
 
@@ -187,7 +187,7 @@ impl HashIndex {
 
     /// Makes the range of `prefix_bits` at `start` a region of `entries`. False when that range
     /// is not an empty part of one empty region.
-    fn fill_region(
+    pub(super) fn fill_region(
         &mut self,
         start: u64,
         prefix_bits: u32,
@@ -222,7 +222,7 @@ impl HashIndex {
 
     /// Adds an entry of which the first `known` bits of the position are known. Whether it went
     /// into the stash and may concern several regions, which are not marked yet.
-    fn insert_known(
+    pub(super) fn insert_known(
         &mut self,
         first: u64,
         known: u32,
@@ -263,89 +263,6 @@ impl HashIndex {
             }
         }
     }
-
-    /// An index of `entries`, which come in the order of their positions: for recovery. Cost:
-    /// about 15 ns an entry. Entries out of order are inserted one by one, so that a caller's
-    /// mistake costs time and nothing else.
-    ///
-    /// # Errors
-    /// [`IndexFull`] when they do not fit the memory limit.
-    pub fn build_sorted(
-        settings: HashIndexSettings,
-        entries: impl IntoIterator<Item = (Position, IndexValue)>,
-    ) -> std::result::Result<HashIndex, IndexFull> {
-        let mut index = HashIndex::new(settings);
-        let mut source = entries.into_iter();
-        let mut waiting: Vec<(Position, IndexValue)> = Vec::with_capacity(2 * REGION_ENTRIES);
-        let mut region_entries = Vec::with_capacity(REGION_ENTRIES);
-        let mut start = 0u64;
-        loop {
-            let mut last = waiting.last().map_or(start, |&(position, _)| position.0);
-            while waiting.len() <= REGION_ENTRIES
-                && let Some((position, value)) = source.next()
-            {
-                if position.0 < last {
-                    index.insert(position, value)?;
-                } else {
-                    last = position.0;
-                    waiting.push((position, value));
-                }
-            }
-            if waiting.is_empty() {
-                return Ok(index);
-            }
-            let (prefix_bits, count) = widest_region(start, &waiting);
-            if count > REGION_ENTRIES || prefix_bits > PREFIX_BITS_MAX {
-                for (position, value) in waiting.drain(..count) {
-                    index.insert(position, value)?;
-                }
-            } else {
-                region_entries.clear();
-                region_entries.extend(
-                    waiting
-                        .drain(..count)
-                        .map(|(position, value)| Entry::new(fresh_tag(position, prefix_bits), value)),
-                );
-                index.fill_or_insert(start, prefix_bits, &region_entries)?;
-            }
-            match last_of(start, prefix_bits).checked_add(1) {
-                Some(next) => start = next,
-                None => start = u64::MAX,
-            }
-        }
-    }
-
-    fn fill_or_insert(
-        &mut self,
-        start: u64,
-        prefix_bits: u32,
-        entries: &[Entry],
-    ) -> std::result::Result<(), IndexFull> {
-        if entries.is_empty() || self.fill_region(start, prefix_bits, entries)? {
-            return Ok(());
-        }
-        for entry in entries {
-            let first = entry.first_position(start, prefix_bits);
-            self.insert_known(first, prefix_bits + entry.known_bits(), entry.value())?;
-        }
-        Ok(())
-    }
-}
-
-/// The widest aligned range from `start` that a region can hold, with how many of `waiting`, which
-/// are in order, are in it.
-fn widest_region(start: u64, waiting: &[(Position, IndexValue)]) -> (u32, usize) {
-    let aligned = 64 - start.trailing_zeros().min(64);
-    for prefix_bits in aligned..=PREFIX_BITS_MAX {
-        let last = last_of(start, prefix_bits);
-        let count = waiting.partition_point(|(position, _)| position.0 <= last);
-        if count <= REGION_ENTRIES {
-            return (prefix_bits, count);
-        }
-    }
-    let prefix_bits = aligned.max(PREFIX_BITS_MAX);
-    let last = last_of(start, prefix_bits);
-    (prefix_bits, waiting.partition_point(|(position, _)| position.0 <= last))
 }
 
 fn read_record(reader: &mut Reader<'_>) -> Result<Record> {

@@ -1,4 +1,5 @@
 use super::super::bucket::{BUCKET_ENTRIES, HOME_BITS, PREFIX_BITS_MAX, partial_tag};
+use super::super::sorted::SortedBuilder;
 use super::super::stash::{last_of, prefix};
 use super::super::value::ScanProgress;
 use super::*;
@@ -411,7 +412,11 @@ proptest! {
         if count > 100 {
             sorted.swap(17, 60);
         }
-        pair.index = HashIndex::build_sorted(HashIndexSettings::default(), sorted).unwrap();
+        let mut builder = SortedBuilder::new(HashIndexSettings::default());
+        for (position, value) in sorted {
+            builder.push(position, value).unwrap();
+        }
+        pair.index = builder.finish().unwrap();
         pair.check_all();
         for _ in 0..500 {
             pair.step(SHAPES[shape], 0.5, &mut random);

@@ -19,9 +19,11 @@ mod prefetch;
 mod region;
 mod reshape;
 mod scan;
+mod sorted;
 mod stash;
 mod value;
 
 pub use hash::HashIndex;
 pub use ordered::{Direction, OrderedIndex};
+pub use sorted::SortedBuilder;
 pub use value::{Candidates, HashIndexSettings, IndexFull, IndexValue, ScanProgress};
