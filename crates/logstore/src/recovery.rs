@@ -90,7 +90,7 @@ struct Buckets {
 }
 
 /// Ranges of positions, as a power of two.
-const BUCKET_BITS: u32 = 11;
+const BUCKET_BITS: u32 = 9;
 
 impl Buckets {
     fn new(from: u64, to: u64) -> Self {
