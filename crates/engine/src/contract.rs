@@ -1,6 +1,7 @@
 //! The contract itself: requests, answers and the [`Engine`] trait.
 
 use serde::{Deserialize, Serialize};
+use tierstone_base::histogram::LatencyBuckets;
 use tierstone_base::{Error, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -246,6 +247,10 @@ pub struct EngineStatistics {
     pub groups: u64,
     /// Everything the device was asked to do.
     pub device: Cost,
+    /// Reads of records, from request to answer.
+    pub read_latency: LatencyBuckets,
+    /// Durable writes of groups, from request to answer.
+    pub commit_latency: LatencyBuckets,
     /// Reads whose checksum was wrong.
     pub corrupt_reads: u64,
     /// Bytes of segments that hold data now.

@@ -119,6 +119,8 @@ impl Engine for LogShard {
             summary_bytes_written: self.hot.summary_bytes + self.cold.summary_bytes,
             cleaned_bytes_written: self.cold.record_bytes,
             device: self.requests.cost(),
+            read_latency: self.requests.read_latency,
+            commit_latency: self.requests.commit_latency,
             space_used_bytes: u64::from(used) * segment_bytes,
             space_live_bytes: self.segments.live_bytes(),
             space_capacity_bytes: u64::from(self.segments.owned_count()) * segment_bytes,

@@ -3,6 +3,7 @@
 use crate::location::Location;
 use tierstone_base::Token;
 use tierstone_base::collections::Map;
+use tierstone_base::histogram::LatencyBuckets;
 use tierstone_engine::Cost;
 use tierstone_media::{IoBuffer, IoCompletion, IoKind, IoRequest};
 
@@ -73,12 +74,23 @@ pub enum IoTag {
 #[derive(Debug, Default)]
 pub struct Requests {
     next_token: Token,
-    tags: Map<Token, IoTag>,
+    /// What each token in flight stands for, and since when.
+    tags: Map<Token, (IoTag, u64)>,
+    now_us: u64,
     waiting: Vec<IoRequest>,
     cost: Cost,
+    /// Reads of records, from request to answer.
+    pub read_latency: LatencyBuckets,
+    /// Durable writes of groups, from request to answer.
+    pub commit_latency: LatencyBuckets,
 }
 
 impl Requests {
+    /// Tells the time, from which latencies are counted.
+    pub fn set_now_us(&mut self, now_us: u64) {
+        self.now_us = now_us;
+    }
+
     /// Adds a request.
     pub fn push(&mut self, tag: IoTag, kind: IoKind, offset: u64, buffer: IoBuffer) {
         self.next_token += 1;
@@ -93,25 +105,32 @@ impl Requests {
                 self.cost.bytes_written += bytes;
             }
         }
-        self.tags.insert(self.next_token, tag);
+        self.tags.insert(self.next_token, (tag, self.now_us));
         self.waiting.push(IoRequest { token: self.next_token, kind, offset, buffer: Some(buffer) });
     }
 
     /// What a completed request was for.
     pub fn finish(&mut self, token: Token) -> Option<IoTag> {
-        self.tags.remove(&token)
+        let (tag, since_us) = self.tags.remove(&token)?;
+        let latency_us = self.now_us.saturating_sub(since_us);
+        match tag {
+            IoTag::Record { .. } => self.read_latency.record_us(latency_us),
+            IoTag::Group { stream: StreamId::Hot, .. } => self.commit_latency.record_us(latency_us),
+            _ => {}
+        }
+        Some(tag)
     }
 
     /// Adds a request about space, without bytes.
     pub fn push_space(&mut self, tag: IoTag, kind: IoKind, offset: u64) {
         self.next_token += 1;
-        self.tags.insert(self.next_token, tag);
+        self.tags.insert(self.next_token, (tag, self.now_us));
         self.waiting.push(IoRequest { token: self.next_token, kind, offset, buffer: None });
     }
 
     /// The device had no space for this write; it keeps its meaning until it is submitted again.
     pub fn refuse(&mut self, token: Token, tag: IoTag) {
-        self.tags.insert(token, tag);
+        self.tags.insert(token, (tag, self.now_us));
     }
 
     /// Submits a refused write again, as it was.

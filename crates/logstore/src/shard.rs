@@ -217,6 +217,7 @@ impl LogShard {
         events: &mut Vec<Event>,
     ) {
         self.now = now;
+        self.requests.set_now_us(now.monotonic_us);
         for completion in completions.drain(..) {
             self.completed(completion);
         }

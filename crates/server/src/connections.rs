@@ -8,6 +8,7 @@ use crate::driver::DriverReport;
 use crate::gate::ReplyQueue;
 use crate::input::InputBuffer;
 use crate::service::ConnectionId;
+use tierstone_base::histogram::LatencyBuckets;
 
 /// What keeps a connection's input from the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,18 @@ pub(crate) enum Phase {
     Aborted,
 }
 
+/// How long requests and replies waited, by stage. Counted once a turn and connection, not once a request:
+/// what is pipelined travels together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageLatencies {
+    /// From the arrival of a connection's last bytes to the moment at which the service takes them.
+    pub queue: LatencyBuckets,
+    /// From the moment at which a reply waits for durability to the next one at which something is durable.
+    pub gate: LatencyBuckets,
+    /// From handing bytes to the kernel to its having taken them.
+    pub socket: LatencyBuckets,
+}
+
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Entry<C> {
@@ -49,6 +62,10 @@ pub(crate) struct Entry<C> {
     pub is_resumed: bool,
     /// Bytes that the reactor is sending.
     pub sending: usize,
+    /// When the send under way began.
+    pub sending_since_us: u64,
+    /// Since when replies have waited for durability.
+    pub gated_since_us: u64,
     pub last_input_us: u64,
     /// Since when the soft limit is exceeded; `u64::MAX`: it is not.
     pub soft_since_us: u64,
@@ -75,6 +92,7 @@ pub struct Connections<C> {
     places: Vec<Place<C>>,
     count: usize,
     pub(crate) report: DriverReport,
+    pub(crate) stages: StageLatencies,
     /// Indexes of entries with `is_changed`.
     pub(crate) changed: Vec<u32>,
     /// Indexes of entries with `is_gated`.
@@ -89,6 +107,7 @@ impl<C> Default for Connections<C> {
             places: Vec::new(),
             count: 0,
             report: DriverReport::default(),
+            stages: StageLatencies::default(),
             changed: Vec::new(),
             gated: Vec::new(),
             resumed: Vec::new(),
@@ -110,6 +129,11 @@ impl<C> Connections<C> {
     /// What the driver thread has done so far.
     pub fn report(&self) -> &DriverReport {
         &self.report
+    }
+
+    /// How long requests and replies waited in this thread so far.
+    pub fn stages(&self) -> &StageLatencies {
+        &self.stages
     }
 
     /// Bytes of memory in the buffers of all connections. Cost: O(the most connections there ever
@@ -244,11 +268,12 @@ impl<C> Connections<C> {
         }
     }
 
-    pub(crate) fn note_gated(&mut self, index: u32) {
+    pub(crate) fn note_gated(&mut self, index: u32, now_us: u64) {
         if let Some(entry) = self.entry(index)
             && !entry.is_gated
         {
             entry.is_gated = true;
+            entry.gated_since_us = now_us;
             self.gated.push(index);
         }
     }

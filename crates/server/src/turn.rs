@@ -98,6 +98,8 @@ impl<S: Service> Turn<S> {
                     is_gated: false,
                     is_resumed: false,
                     sending: 0,
+                    sending_since_us: 0,
+                    gated_since_us: 0,
                     last_input_us: self.now.monotonic_us,
                     soft_since_us: u64::MAX,
                 };
@@ -170,8 +172,12 @@ impl<S: Service> Turn<S> {
         let id = self.connections.id(index);
         let Some(entry) = self.connections.entry(index) else { return 0 };
         let received = self.service.receive(self.now, id, &mut entry.state, data, &mut entry.output);
+        let queued_us = self.now.monotonic_us.saturating_sub(entry.last_input_us);
         let consumed = received.consumed.min(data.len());
         apply_want(entry, received.want, data.len() - consumed);
+        if consumed > 0 {
+            self.connections.stages.queue.record_us(queued_us);
+        }
         consumed
     }
 
@@ -193,7 +199,11 @@ impl<S: Service> Turn<S> {
         let received = self.service.receive(self.now, id, &mut entry.state, input, &mut entry.output);
         entry.input.consume(received.consumed);
         let rest = entry.input.len();
+        let queued_us = self.now.monotonic_us.saturating_sub(entry.last_input_us);
         apply_want(entry, received.want, rest);
+        if received.consumed > 0 {
+            self.connections.stages.queue.record_us(queued_us);
+        }
     }
 
     /// The peer of `index` has closed its sending half: what it asked is still answered.
@@ -220,11 +230,13 @@ impl<S: Service> Turn<S> {
         self.recycle(buffer);
         let Some(entry) = self.connections.entry(index) else { return };
         entry.sending = 0;
+        let sent_us = self.now.monotonic_us.saturating_sub(entry.sending_since_us);
         // Not `has_sendable`: the queue is not told of durability while a send is under way, so what
         // waits in it may have become sendable meanwhile.
         if entry.phase != Phase::Open || !entry.output.is_empty() || entry.hold == Hold::Drain {
             self.connections.note_changed(index);
         }
+        self.connections.stages.socket.record_us(sent_us);
     }
 
     /// Takes back a buffer whose bytes are no longer needed.
@@ -301,8 +313,14 @@ impl<S: Service> Turn<S> {
     fn release_gated(&mut self) {
         let mut gated = std::mem::take(&mut self.connections.gated);
         for index in gated.drain(..) {
+            let now_us = self.now.monotonic_us;
+            let mut gated_us = None;
             if let Some(entry) = self.connections.entry(index) {
                 entry.is_gated = false;
+                gated_us = Some(now_us.saturating_sub(entry.gated_since_us));
+            }
+            if let Some(gated_us) = gated_us {
+                self.connections.stages.gate.record_us(gated_us);
             }
             self.connections.note_changed(index);
         }
@@ -324,11 +342,11 @@ impl<S: Service> Turn<S> {
             entry.hold = Hold::Free;
             self.connections.note_resumed(index);
         }
+        let now_us = self.now.monotonic_us;
         if waits_for_durable {
-            self.connections.note_gated(index);
+            self.connections.note_gated(index, now_us);
         }
         let limits = self.settings.output;
-        let now_us = self.now.monotonic_us;
         let Some(entry) = self.connections.entry(index) else { return };
         let mut over_limit = 0;
         if is_over_limit(entry, &limits, now_us) {
@@ -356,11 +374,15 @@ impl<S: Service> Turn<S> {
         let len = buffer.len();
         self.connections.report.sends += 1;
         self.connections.report.bytes_sent += len as u64;
+        let now_us = self.now.monotonic_us;
         let sending = reactor.send(index, buffer);
         let Some(entry) = self.connections.entry(index) else { return };
         match sending {
-            Sending::Done(buffer) => self.recycle(buffer),
-            Sending::UnderWay => entry.sending = len,
+            Sending::Done(buffer) => {
+                self.connections.stages.socket.record_us(0);
+                self.recycle(buffer);
+            }
+            Sending::UnderWay => (entry.sending, entry.sending_since_us) = (len, now_us),
             Sending::Broken => entry.phase = Phase::Aborted,
         }
     }

@@ -22,6 +22,8 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
             cleaned_bytes_written,
             groups,
             device,
+            read_latency,
+            commit_latency,
             corrupt_reads,
             space_used_bytes,
             space_live_bytes,
@@ -42,6 +44,8 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
         total.cleaned_bytes_written += cleaned_bytes_written;
         total.groups += groups;
         total.device += device;
+        total.read_latency += read_latency;
+        total.commit_latency += commit_latency;
         total.corrupt_reads += corrupt_reads;
         total.space_used_bytes += space_used_bytes;
         total.space_live_bytes += space_live_bytes;

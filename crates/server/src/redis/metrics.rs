@@ -1,7 +1,7 @@
 //! What a node says about itself: numbers of each shard, as Prometheus text.
 
 use super::service::RedisConnection;
-use crate::connections::Connections;
+use crate::connections::{Connections, StageLatencies};
 use crate::http::{Answer, Page};
 use crossbeam_channel::Receiver;
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone_base::ShardId;
+use tierstone_base::histogram::LatencyBuckets;
 use tierstone_engine::{Engine, EngineStatistics, Health};
 use tierstone_redis::Executor;
 
@@ -35,6 +36,8 @@ pub struct ShardSnapshot {
     pub connection_bytes: u64,
     /// Writes that are not durable yet.
     pub undurable: u64,
+    /// How long requests and replies waited in the shard's thread.
+    pub stages: StageLatencies,
     /// Whether the device still takes writes.
     pub is_healthy: bool,
 }
@@ -59,6 +62,7 @@ impl ShardSnapshot {
             connections: connections.len() as u64,
             connection_bytes: connections.buffer_bytes(),
             undurable: engine.applied_seq().saturating_sub(engine.durable_seq()),
+            stages: *connections.stages(),
             is_healthy: matches!(engine.health(), Health::Good),
         }
     }
@@ -113,6 +117,18 @@ const COLUMNS: &[Column] = &[
     ("healthy", "gauge", "1 while the device takes writes.", |s| u64::from(s.is_healthy)),
 ];
 
+type Stage = (&'static str, fn(&ShardSnapshot) -> &LatencyBuckets);
+
+/// The stages of a request, in their order. Their latencies do not add up to that of a request: reads of
+/// the device and waits for other shards overlap, and what is pipelined waits together.
+const STAGES: &[Stage] = &[
+    ("queue", |s| &s.stages.queue),
+    ("device_read", |s| &s.engine.read_latency),
+    ("device_commit", |s| &s.engine.commit_latency),
+    ("gate", |s| &s.stages.gate),
+    ("socket", |s| &s.stages.socket),
+];
+
 impl MetricsBoard {
     /// A board that is told by `incoming`; `ready` says whether clients are served.
     pub fn new(incoming: Receiver<ShardSnapshot>, ready: Arc<AtomicBool>) -> Self {
@@ -148,6 +164,32 @@ impl MetricsBoard {
                     writeln!(text, "tierstone_{name}{{shard=\"{}\"}} {}", snapshot.shard, value(snapshot));
             }
         }
+        self.stages(&mut text);
         text
     }
+
+    fn stages(&self, text: &mut String) {
+        let name = "tierstone_stage_latency_seconds";
+        // Writing to a string cannot fail.
+        let _ =
+            writeln!(text, "# HELP {name} Time spent in one stage of a request.\n# TYPE {name} histogram");
+        for snapshot in self.newest.values() {
+            for (stage, latencies) in STAGES {
+                let (latencies, labels) =
+                    (latencies(snapshot), format!("shard=\"{}\",stage=\"{stage}\"", snapshot.shard));
+                for (bound_us, count) in latencies.cumulative() {
+                    let _ =
+                        writeln!(text, "{name}_bucket{{{labels},le=\"{}\"}} {count}", bound_us as f64 / 1e6);
+                }
+                let count = latencies.count();
+                let sum = latencies.sum_us() as f64 / 1e6;
+                let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
+                let _ = writeln!(text, "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {count}");
+            }
+        }
+    }
 }
+
+#[cfg(test)]
+#[path = "metrics_test.rs"]
+mod metrics_test;
