@@ -10,6 +10,7 @@ mod complete;
 mod demo;
 mod doctor;
 mod load;
+mod log;
 mod output;
 mod serve;
 

@@ -1,5 +1,6 @@
 //! `tierstone server`: settings from flags, environment and file, then a node until it is stopped.
 
+use crate::log::{LogFormat, LogLevel};
 use crate::output::print_line;
 use clap::Args;
 use serde::Deserialize;
@@ -68,6 +69,12 @@ pub struct ServerArgs {
     /// Pin each shard's thread to the CPU of its number
     #[arg(long, env = "TIERSTONE_PIN", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pin: Option<bool>,
+    /// How events are written to the standard error output [default: text]
+    #[arg(long, value_name = "FORMAT", env = "TIERSTONE_LOG")]
+    log: Option<LogFormat>,
+    /// Which events are written [default: warn; with --log json: info]
+    #[arg(long, value_name = "LEVEL", env = "TIERSTONE_LOG_LEVEL")]
+    log_level: Option<LogLevel>,
 }
 
 impl ServerArgs {
@@ -89,6 +96,8 @@ impl ServerArgs {
             maxclients: self.maxclients.or(other.maxclients),
             driver: self.driver.or(other.driver),
             pin: self.pin.or(other.pin),
+            log: self.log.or(other.log),
+            log_level: self.log_level.or(other.log_level),
         }
     }
 
@@ -103,7 +112,7 @@ impl ServerArgs {
 
     /// The settings of a node.
     pub fn node_settings(self) -> Result<NodeSettings> {
-        let args = self.with_file()?;
+        let args = self;
         let mut settings = NodeSettings::default();
         let mut database = DatabaseOptions::default();
         if let Some(data) = &args.data {
@@ -199,6 +208,10 @@ pub fn parse_durability(text: &str) -> Result<Durability> {
 
 /// Serves until SIGINT, SIGTERM or SHUTDOWN.
 pub fn run(args: ServerArgs) -> Result<()> {
+    let args = args.with_file()?;
+    let format = args.log.unwrap_or_default();
+    let level = if format == LogFormat::Json { LogLevel::Info } else { LogLevel::default() };
+    crate::log::start(format, args.log_level.unwrap_or(level))?;
     let settings = args.node_settings()?;
     let node = Node::start(&settings)?;
     let stop = node.stopper();
@@ -211,7 +224,8 @@ pub fn run(args: ServerArgs) -> Result<()> {
     })?;
     // After the signals are caught: whoever reads that it listens may stop it in good order.
     announce(&settings, &node)?;
-    node.run(|notice| eprintln!("tierstone: {notice}"))?;
+    node.run()?;
+    tracing::info!("stopped in good order");
     print_line("stopped in good order")
 }
 
@@ -233,13 +247,9 @@ fn announce(settings: &NodeSettings, node: &Node) -> Result<()> {
         guarantee_text(report.guarantee),
         report.durable_method,
     ))?;
-    for damaged in
-        report.shards.iter().flat_map(|shard| &shard.damaged_segments).chain(&report.open.damaged_segments)
-    {
-        eprintln!("tierstone: segment {damaged} is damaged and not served; run `tierstone check`");
-    }
     for address in node.addresses() {
         print_line(&format!("listening on {address}"))?;
+        tracing::info!(%address, "listening");
     }
     for address in &settings.listen {
         if let ListenAddress::Unix(path) = address {

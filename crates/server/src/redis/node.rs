@@ -82,6 +82,41 @@ pub struct StartReport {
     pub driver: String,
 }
 
+impl StartReport {
+    /// Tells the log what starting found.
+    fn log(&self) {
+        let OpenReport { created, clean, walked_segments, fenced_groups, dropped_records, .. } = self.open;
+        let (durable_method, driver) = (self.durable_method.as_str(), self.driver.as_str());
+        for (shard, built) in self.shards.iter().enumerate() {
+            tracing::info!(shard, records = built.live, passes = built.passes, "a shard is ready");
+            if built.rebuilt_summaries > 0 {
+                tracing::warn!(shard, summaries = built.rebuilt_summaries, "torn summaries were made again");
+            }
+        }
+        let damaged = self.shards.iter().flat_map(|shard| &shard.damaged_segments);
+        for segment in damaged.chain(&self.open.damaged_segments) {
+            tracing::error!(segment, "a segment is damaged and not served; run `tierstone check`");
+        }
+        if !created && !clean {
+            tracing::warn!(
+                walked_segments,
+                fenced_groups,
+                dropped_records,
+                "the store was not closed in good order and has been recovered"
+            );
+        }
+        tracing::info!(
+            created,
+            clean,
+            duration_us = self.duration_us,
+            durable_method,
+            driver,
+            guarantee = guarantee_text(self.guarantee),
+            "serving"
+        );
+    }
+}
+
 /// A map change that shards are taking over.
 #[derive(Debug)]
 struct PendingChange {
@@ -171,6 +206,7 @@ impl Node {
         ready.store(true, Ordering::Release);
         let duration_us = clock.now().monotonic_us - started.monotonic_us;
         let report = start_report(&database, &drivers, reports, duration_us);
+        report.log();
         Ok(Node {
             database,
             drivers,
@@ -213,15 +249,16 @@ impl Node {
     ///
     /// # Errors
     /// What a driver thread or the last write of the superblock says. The store is safe all the same.
-    pub fn run(mut self, mut notice: impl FnMut(&str)) -> Result<()> {
+    pub fn run(mut self) -> Result<()> {
         let at_once = loop {
             match self.messages.recv() {
                 Ok(ToNode::Stop { at_once }) => break at_once,
-                Ok(message) => self.handle(message, &mut notice),
+                Ok(message) => self.handle(message),
                 Err(_) => unreachable!("the node holds a sender itself"),
             }
         };
         self.ready.store(false, Ordering::Release);
+        tracing::info!(at_once, "stopping");
         for driver in &self.drivers {
             driver.stop_handle().stop();
         }
@@ -242,11 +279,13 @@ impl Node {
         }
     }
 
-    fn handle(&mut self, message: ToNode, notice: &mut impl FnMut(&str)) {
+    fn handle(&mut self, message: ToNode) {
         match message {
             ToNode::ChangeMap { shard, task, change } => self.change_map(shard, task, change),
             ToNode::MapApplied { version } => self.map_applied(version),
             ToNode::Setting { shard, name, value } => {
+                // Values may be passwords.
+                tracing::info!(shard, name, "a client changed a setting");
                 for (number, sender) in (0..).zip(&self.shards) {
                     if number != shard {
                         sender.send(&mut vec![ToShard::Setting { name: name.clone(), value: value.clone() }]);
@@ -254,7 +293,7 @@ impl Node {
                 }
             }
             ToNode::Failed { shard, error } => {
-                notice(&format!("shard {shard} acknowledges nothing any more: {error}"));
+                tracing::error!(shard, %error, "a shard acknowledges nothing any more");
             }
             ToNode::Stop { .. } => unreachable!("handled by the loop"),
         }
