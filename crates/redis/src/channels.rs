@@ -1,34 +1,66 @@
-//! Who listens to which channel.
+//! Who listens to which channel, here and at other shards.
 //!
 //! Invariants:
 //! 1. A connection is listed once a channel, and not at all after it has gone.
 //! 2. A message costs its channel's listeners and, for plain channels, one match a pattern.
+//! 3. Of other shards only numbers are known: each tells the others of every change, in order. Who was
+//!    told that he listens is counted by whoever hears of it: a shard takes its messages before its
+//!    clients' next requests.
 
 use crate::glob;
 use crate::session::{ChannelKind, ConnectionId};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The listeners of one executor's connections.
 #[derive(Debug, Default)]
 pub struct Channels {
     listeners: BTreeMap<(ChannelKind, Vec<u8>), BTreeSet<ConnectionId>>,
+    /// How many connections of other shards listen; never zero.
+    elsewhere: BTreeMap<(ChannelKind, Vec<u8>), u64>,
 }
 
 impl Channels {
-    /// Adds a listener.
-    pub fn subscribe(&mut self, kind: ChannelKind, name: &[u8], connection: ConnectionId) {
-        self.listeners.entry((kind, name.to_vec())).or_default().insert(connection);
+    /// Adds a listener; whether it is new.
+    pub fn subscribe(&mut self, kind: ChannelKind, name: &[u8], connection: ConnectionId) -> bool {
+        self.listeners.entry((kind, name.to_vec())).or_default().insert(connection)
     }
 
-    /// Removes a listener.
-    pub fn unsubscribe(&mut self, kind: ChannelKind, name: &[u8], connection: ConnectionId) {
+    /// Removes a listener; whether there was one.
+    pub fn unsubscribe(&mut self, kind: ChannelKind, name: &[u8], connection: ConnectionId) -> bool {
         let key = (kind, name.to_vec());
-        if let Some(connections) = self.listeners.get_mut(&key) {
-            connections.remove(&connection);
-            if connections.is_empty() {
-                self.listeners.remove(&key);
-            }
+        let Some(connections) = self.listeners.get_mut(&key) else { return false };
+        let was_listed = connections.remove(&connection);
+        if connections.is_empty() {
+            self.listeners.remove(&key);
         }
+        was_listed
+    }
+
+    /// Another shard has one listener more, or one less.
+    pub fn note_elsewhere(&mut self, kind: ChannelKind, name: Vec<u8>, has_joined: bool) {
+        match self.elsewhere.entry((kind, name)) {
+            Entry::Vacant(place) if has_joined => {
+                place.insert(1);
+            }
+            Entry::Vacant(_) => {}
+            Entry::Occupied(mut place) if has_joined => *place.get_mut() += 1,
+            Entry::Occupied(place) if *place.get() == 1 => {
+                place.remove();
+            }
+            Entry::Occupied(mut place) => *place.get_mut() -= 1,
+        }
+    }
+
+    /// How many listeners of other shards get a message to `name`.
+    pub fn receivers_elsewhere(&self, kind: ChannelKind, name: &[u8]) -> u64 {
+        let direct = self.elsewhere.get(&(kind, name.to_vec())).copied().unwrap_or(0);
+        let patterns = self
+            .elsewhere
+            .range((ChannelKind::Pattern, Vec::new())..(ChannelKind::Shard, Vec::new()))
+            .filter(|((_, pattern), _)| kind == ChannelKind::Channel && glob::matches(pattern, name))
+            .map(|(_, count)| count);
+        direct + patterns.sum::<u64>()
     }
 
     /// Who gets a message to `name`: the listeners of the channel itself, then those of each pattern
@@ -47,13 +79,40 @@ impl Channels {
         direct.chain(patterns)
     }
 
-    /// How many listen to `name`.
-    pub fn count(&self, kind: ChannelKind, name: &[u8]) -> usize {
-        self.listeners.get(&(kind, name.to_vec())).map_or(0, BTreeSet::len)
+    /// How many listen to `name`, at all shards.
+    pub fn count(&self, kind: ChannelKind, name: &[u8]) -> u64 {
+        let key = (kind, name.to_vec());
+        let here = self.listeners.get(&key).map_or(0, BTreeSet::len) as u64;
+        here + self.elsewhere.get(&key).copied().unwrap_or(0)
     }
 
-    /// The names of one kind that have listeners, in order.
-    pub fn names(&self, kind: ChannelKind) -> impl Iterator<Item = &[u8]> {
-        self.listeners.keys().filter(move |(other, _)| *other == kind).map(|(_, name)| name.as_slice())
+    /// The names of one kind that have listeners at any shard, in order.
+    pub fn names(&self, kind: ChannelKind) -> BTreeSet<&[u8]> {
+        let all = self.listeners.keys().chain(self.elsewhere.keys());
+        all.filter(move |(other, _)| *other == kind).map(|(_, name)| name.as_slice()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_elsewhere_are_counted_with_their_patterns() {
+        let mut channels = Channels::default();
+        assert!(channels.subscribe(ChannelKind::Channel, b"news", 1));
+        assert!(!channels.subscribe(ChannelKind::Channel, b"news", 1), "listed once");
+        channels.note_elsewhere(ChannelKind::Channel, b"news".to_vec(), true);
+        channels.note_elsewhere(ChannelKind::Pattern, b"n*".to_vec(), true);
+        channels.note_elsewhere(ChannelKind::Shard, b"news".to_vec(), true);
+        assert_eq!(channels.receivers_elsewhere(ChannelKind::Channel, b"news"), 2);
+        assert_eq!(channels.receivers_elsewhere(ChannelKind::Shard, b"news"), 1);
+        assert_eq!(channels.receivers_elsewhere(ChannelKind::Channel, b"other"), 0);
+        assert_eq!(channels.count(ChannelKind::Channel, b"news"), 2);
+        channels.note_elsewhere(ChannelKind::Channel, b"news".to_vec(), false);
+        assert!(channels.unsubscribe(ChannelKind::Channel, b"news", 1));
+        assert!(!channels.unsubscribe(ChannelKind::Channel, b"news", 1));
+        assert!(channels.names(ChannelKind::Channel).is_empty());
+        assert_eq!(channels.names(ChannelKind::Pattern).len(), 1);
     }
 }

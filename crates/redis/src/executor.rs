@@ -130,8 +130,9 @@ impl<E: Engine> Executor<E> {
     /// A connection has gone. What it has suspended comes to its end; nobody is told.
     pub fn disconnect(&mut self, connection: ConnectionId) {
         let Some(session) = self.host.sessions.remove(&connection) else { return };
+        let shard = (self.shard.index(), self.shard.count());
         for (kind, name) in &session.channels {
-            self.host.channels.unsubscribe(*kind, name, connection);
+            self.host.unsubscribe(shard, *kind, name, connection);
         }
         if session.is_watching {
             self.unwatch(connection);
@@ -250,7 +251,7 @@ impl<E: Engine> Executor<E> {
 
     /// When a step is wanted even if nothing happens, by the monotonic clock.
     pub fn next_step_at_us(&self) -> Option<u64> {
-        let retry = (!self.retries.is_empty()).then_some(0);
+        let retry = (!self.retries.is_empty() || !self.host.outputs.is_empty()).then_some(0);
         let timer = self.timers.first_key_value().map(|((at, _), ())| *at);
         let pause = self.host.pause.map(|pause| pause.until_us);
         [retry, timer, pause, self.shard.engine().next_step_at_us()].into_iter().flatten().min()

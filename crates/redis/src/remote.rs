@@ -9,6 +9,7 @@
 use crate::args::{Args, OwnedArgs};
 use crate::control::{Host, Output};
 use crate::coordination::Coordination;
+use crate::everywhere::{self, Merge};
 use crate::executor::{Executor, Outcome};
 use crate::request::Started;
 use crate::session::{ChannelKind, ConnectionId, Queued};
@@ -100,6 +101,28 @@ pub enum Message {
         /// The number.
         value: u64,
     },
+    /// Carry this control command out for your own connections; answered by one reply as `Walked`.
+    Control {
+        /// The asker's task.
+        ticket: TaskId,
+        /// The client who asks.
+        connection: ConnectionId,
+        /// The command.
+        command: &'static Command,
+        /// Its arguments.
+        args: OwnedArgs,
+        /// The protocol of the reply.
+        version: Version,
+    },
+    /// A channel has one listener more among the sender's connections, or one less.
+    Listening {
+        /// Which kind of channel.
+        kind: ChannelKind,
+        /// The channel.
+        channel: Vec<u8>,
+        /// One more, or one less.
+        has_joined: bool,
+    },
     /// A message of a channel.
     Publish {
         /// Which kind of channel.
@@ -135,25 +158,70 @@ pub(crate) struct FanOut {
 
 /// What the answers become.
 #[derive(Debug)]
-enum Ending {
+pub(crate) enum Ending {
     Sum,
     Reply(Vec<u8>),
+    Merge { merge: Merge, own: Vec<u8>, closes: bool },
     Walk { kind: WalkKind, first: ShardId },
 }
 
 impl Host {
-    /// Passes a channel's message on to the other shards.
+    /// Adds a listener among this shard's connections and tells the others.
+    pub(crate) fn subscribe(
+        &mut self,
+        shard: (ShardId, u16),
+        kind: ChannelKind,
+        channel: &[u8],
+        who: ConnectionId,
+    ) {
+        if self.channels.subscribe(kind, channel, who) {
+            self.tell_listening(shard, kind, channel, true);
+        }
+    }
+
+    /// Removes a listener among this shard's connections and tells the others.
+    pub(crate) fn unsubscribe(
+        &mut self,
+        shard: (ShardId, u16),
+        kind: ChannelKind,
+        channel: &[u8],
+        who: ConnectionId,
+    ) {
+        if self.channels.unsubscribe(kind, channel, who) {
+            self.tell_listening(shard, kind, channel, false);
+        }
+    }
+
+    fn tell_listening(
+        &mut self,
+        (index, count): (ShardId, u16),
+        kind: ChannelKind,
+        channel: &[u8],
+        has_joined: bool,
+    ) {
+        for to in (0..count).filter(|shard| *shard != index) {
+            let message = Message::Listening { kind, channel: channel.to_vec(), has_joined };
+            self.outputs.push(Output::Send { to, message });
+        }
+    }
+
+    /// Passes a channel's message on to the other shards, if anyone listens there; how many do.
     pub(crate) fn broadcast_publish(
         &mut self,
         (index, count): (ShardId, u16),
         kind: ChannelKind,
         channel: &[u8],
         payload: &[u8],
-    ) {
+    ) -> u64 {
+        let receivers = self.channels.receivers_elsewhere(kind, channel);
+        if receivers == 0 {
+            return 0;
+        }
         for to in (0..count).filter(|shard| *shard != index) {
             let message = Message::Publish { kind, channel: channel.to_vec(), payload: payload.to_vec() };
             self.outputs.push(Output::Send { to, message });
         }
+        receivers
     }
 }
 
@@ -203,6 +271,12 @@ impl<E: Engine> Executor<E> {
             }
             Message::Unwatch { watcher } => self.unwatch_here(now, watcher),
             Message::Number { ticket, value } => self.part(now, from, ticket, value, Vec::new()),
+            Message::Control { ticket, connection, command, args, version } => {
+                self.control_elsewhere(now, (from, ticket), connection, command, &args, version);
+            }
+            Message::Listening { kind, channel, has_joined } => {
+                self.host.channels.note_elsewhere(kind, channel, has_joined);
+            }
             Message::Publish { kind, channel, payload } => {
                 self.deliver(kind, &channel, &payload);
             }
@@ -352,6 +426,15 @@ impl<E: Engine> Executor<E> {
         }))
     }
 
+    /// A question to every shard but this one.
+    pub(crate) fn fan_out_to_others(&self, ending: Ending) -> Work {
+        let mut work = self.fan_out(ending);
+        if let Work::FanOut(fan_out) = &mut work {
+            fan_out.outstanding -= 1;
+        }
+        work
+    }
+
     /// Sends what `message` makes to every shard, this one included.
     fn send_everywhere(&mut self, message: impl Fn(ShardId) -> Message) {
         for to in 0..self.shard.count() {
@@ -371,9 +454,15 @@ impl<E: Engine> Executor<E> {
             return;
         }
         let mut reply = Vec::new();
+        let mut closes_after = false;
         match &mut fan_out.ending {
             Ending::Sum => ReplyWriter::new(&mut reply, *version).integer(fan_out.number as i64),
             Ending::Reply(bytes) => reply = std::mem::take(bytes),
+            Ending::Merge { merge, own, closes } => {
+                let others: Vec<&[u8]> = fan_out.found.values().flatten().map(Vec::as_slice).collect();
+                reply = everywhere::merge(*merge, own, &others, *version);
+                closes_after = *closes;
+            }
             Ending::Walk { kind, first } => {
                 // In the order of the shards, beginning at the one where a random walk began.
                 let mut all = fan_out.found.split_off(first);
@@ -384,7 +473,7 @@ impl<E: Engine> Executor<E> {
                 write_walk(kind, &found, None, *version, &mut reply);
             }
         }
-        self.finish(now, id, &reply, 0, false);
+        self.finish(now, id, &reply, 0, closes_after);
     }
 
     /// Starts a walk over several shards.

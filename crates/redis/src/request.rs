@@ -275,6 +275,11 @@ impl<E: Engine> Executor<E> {
         match command.action {
             Action::Data(_) => self.data(now, connection, command, args, reply),
             Action::Control(handler) => {
+                let version =
+                    self.host.sessions.get(&connection).map_or(Version::Resp2, |session| session.version);
+                if let Some(outcome) = self.ask_everywhere(now, connection, command, args, version) {
+                    return outcome;
+                }
                 let facts = self.engine_facts();
                 let outputs = self.host.outputs.len();
                 let flow = run_control(&mut self.host, &facts, (now, connection), handler, args, reply);

@@ -82,8 +82,21 @@ pub(crate) fn run_control(
     args: Args<'_>,
     reply: &mut Vec<u8>,
 ) -> Flow {
-    let start = reply.len();
     let version = host.sessions.get(&connection).map_or(Version::Resp2, |session| session.version);
+    run_control_as(host, engine, (now, connection), handler, args, version, reply)
+}
+
+/// Runs one control command for a client who may be another shard's. An error is its reply.
+pub(crate) fn run_control_as(
+    host: &mut Host,
+    engine: &EngineFacts,
+    (now, connection): (Now, ConnectionId),
+    handler: crate::control::ControlHandler,
+    args: Args<'_>,
+    version: Version,
+    reply: &mut Vec<u8>,
+) -> Flow {
+    let start = reply.len();
     let mut control =
         Control { host, engine, args, reply: ReplyWriter::new(reply, version), connection, now };
     match handler(&mut control) {

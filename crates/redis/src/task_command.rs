@@ -324,8 +324,9 @@ impl<E: Engine> Executor<E> {
     fn reset(&mut self, now: Now, connection: ConnectionId) {
         self.unwatch(connection);
         let Some(old) = self.host.sessions.remove(&connection) else { return };
+        let shard = (self.shard.index(), self.shard.count());
         for (kind, name) in &old.channels {
-            self.host.channels.unsubscribe(*kind, name, connection);
+            self.host.unsubscribe(shard, *kind, name, connection);
         }
         let is_authenticated = self.host.settings.password.is_empty();
         let created_us = old.created_us;

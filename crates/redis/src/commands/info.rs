@@ -123,8 +123,8 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         counters.hits,
         counters.misses,
         counters.suspended,
-        control.host.channels.names(crate::session::ChannelKind::Channel).count(),
-        control.host.channels.names(crate::session::ChannelKind::Pattern).count(),
+        control.host.channels.names(crate::session::ChannelKind::Channel).len(),
+        control.host.channels.names(crate::session::ChannelKind::Pattern).len(),
     )
 }
 

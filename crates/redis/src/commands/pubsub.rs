@@ -37,7 +37,7 @@ fn listen(control: &mut Control<'_>, words: &Words) -> Result<Flow, Halt> {
     for name in args.from(1) {
         let connection = control.connection;
         control.session().channels.insert((words.kind, name.to_vec()));
-        control.host.channels.subscribe(words.kind, name, connection);
+        control.host.subscribe(control.engine.shard, words.kind, name, connection);
         answer(control, words.subscribe, Some(name), words.kind);
     }
     Ok(Flow::Done)
@@ -46,7 +46,7 @@ fn listen(control: &mut Control<'_>, words: &Words) -> Result<Flow, Halt> {
 fn leave(control: &mut Control<'_>, words: &Words, name: &[u8]) {
     let connection = control.connection;
     control.session().channels.remove(&(words.kind, name.to_vec()));
-    control.host.channels.unsubscribe(words.kind, name, connection);
+    control.host.unsubscribe(control.engine.shard, words.kind, name, connection);
     answer(control, words.unsubscribe, Some(name), words.kind);
 }
 
@@ -131,9 +131,9 @@ pub(crate) fn deliver(
 
 fn send(control: &mut Control<'_>, kind: ChannelKind) -> Result<Flow, Halt> {
     let (name, payload) = (control.args.at(1), control.args.at(2));
-    let count = deliver(control.host, kind, name, payload);
-    control.host.broadcast_publish(control.engine.shard, kind, name, payload);
-    control.reply.integer(count as i64);
+    let here = deliver(control.host, kind, name, payload) as u64;
+    let elsewhere = control.host.broadcast_publish(control.engine.shard, kind, name, payload);
+    control.reply.integer((here + elsewhere) as i64);
     Ok(Flow::Done)
 }
 
@@ -154,6 +154,7 @@ fn list(control: &mut Control<'_>, kind: ChannelKind) -> Result<Flow, Halt> {
         .host
         .channels
         .names(kind)
+        .into_iter()
         .filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name)))
         .collect();
     control.reply.array(names.len());
@@ -195,7 +196,7 @@ pub(crate) fn shardnumsub(control: &mut Control<'_>) -> Result<Flow, Halt> {
 }
 
 pub(crate) fn numpat(control: &mut Control<'_>) -> Result<Flow, Halt> {
-    let count = control.host.channels.names(ChannelKind::Pattern).count();
+    let count = control.host.channels.names(ChannelKind::Pattern).len();
     control.reply.integer(count as i64);
     Ok(Flow::Done)
 }

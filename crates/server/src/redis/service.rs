@@ -315,6 +315,8 @@ impl<E: Engine> Service for RedisService<E> {
         input: &[u8],
         output: &mut ReplyQueue,
     ) -> Received {
+        // What other shards told before this client asked is known when it asks.
+        self.take_mail(now);
         let mut consumed = 0;
         loop {
             let rest = &input[consumed..];

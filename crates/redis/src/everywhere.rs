@@ -1,0 +1,251 @@
+//! Commands about the whole server: every shard carries them out for its own connections and counters,
+//! and the answers become one.
+//!
+//! Invariant: what is merged was encoded by this program; an answer that cannot be read is left out of
+//! the sum rather than shown half.
+
+use crate::args::{Args, OwnedArgs};
+use crate::control::{Flow, Output};
+use crate::executor::{Executor, Outcome};
+use crate::remote::{Ending, Message};
+use crate::run::run_control_as;
+use crate::session::ConnectionId;
+use crate::table::{Action, Command};
+use std::collections::BTreeMap;
+use tierstone_base::units::format_size;
+use tierstone_base::{Now, ShardId};
+use tierstone_engine::Engine;
+use tierstone_store::TaskId;
+use tierstone_wire::resp::{ReplyWriter, Version};
+
+/// How the answers of all shards become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Merge {
+    /// The asked shard's own answer stands for all.
+    Own,
+    /// Texts one after the other.
+    Texts,
+    /// Numbers are added; a shard that found nothing says so with an error, which counts for nothing.
+    Numbers,
+    /// Lines of `name:value`: counters and sizes are added, the rest is the asked shard's.
+    Info,
+}
+
+impl Merge {
+    /// How the answers to `command` are merged; `None`: it concerns one shard.
+    fn of(command: &Command) -> Option<Merge> {
+        match command.name {
+            "info" => Some(Merge::Info),
+            "client|list" => Some(Merge::Texts),
+            "client|kill" => Some(Merge::Numbers),
+            "client|pause" | "client|unpause" | "config|resetstat" => Some(Merge::Own),
+            _ => None,
+        }
+    }
+}
+
+impl<E: Engine> Executor<E> {
+    /// Carries a control command out at every shard, if it concerns all of them.
+    pub(crate) fn ask_everywhere(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        command: &'static Command,
+        args: Args<'_>,
+        version: Version,
+    ) -> Option<Outcome> {
+        let merge = if self.shard.count() > 1 { Merge::of(command)? } else { return None };
+        let mut own = Vec::new();
+        let flow = self.control_for(now, connection, command, args, version, &mut own);
+        if own.first() == Some(&b'-') && merge != Merge::Numbers {
+            // Wrong arguments are wrong everywhere.
+            return None;
+        }
+        let id = self.shard.next_id();
+        let closes = flow == Flow::Close;
+        let work = self.fan_out_to_others(Ending::Merge { merge, own, closes });
+        let outcome = self.suspend(connection, id, work);
+        let own_index = self.shard.index();
+        for to in (0..self.shard.count()).filter(|shard| *shard != own_index) {
+            let args = args.to_owned();
+            let message = Message::Control { ticket: id, connection, command, args, version };
+            self.host.outputs.push(Output::Send { to, message });
+        }
+        Some(outcome)
+    }
+
+    /// Carries a control command out for a client of another shard.
+    pub(crate) fn control_elsewhere(
+        &mut self,
+        now: Now,
+        (from, ticket): (ShardId, TaskId),
+        connection: ConnectionId,
+        command: &'static Command,
+        args: &OwnedArgs,
+        version: Version,
+    ) {
+        let mut reply = Vec::new();
+        self.control_for(now, connection, command, args.args(), version, &mut reply);
+        let message = Message::Walked { ticket, found: vec![reply] };
+        self.host.outputs.push(Output::Send { to: from, message });
+    }
+
+    fn control_for(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        command: &'static Command,
+        args: Args<'_>,
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) -> Flow {
+        let Action::Control(handler) = command.action else {
+            unreachable!("'{}' is no control command", command.name)
+        };
+        let facts = self.engine_facts();
+        run_control_as(&mut self.host, &facts, (now, connection), handler, args, version, reply)
+    }
+}
+
+/// One answer out of the own one and those of the others.
+pub(crate) fn merge(merge: Merge, own: &[u8], others: &[&[u8]], version: Version) -> Vec<u8> {
+    let mut reply = Vec::new();
+    let mut writer = ReplyWriter::new(&mut reply, version);
+    match merge {
+        Merge::Own => return own.to_vec(),
+        Merge::Numbers => {
+            let found = std::iter::once(own)
+                .chain(others.iter().copied())
+                .filter(|reply| reply.first() != Some(&b'-'));
+            let answers: Vec<&[u8]> = found.collect();
+            match answers.first() {
+                None => return own.to_vec(),
+                Some(first) if first.first() == Some(&b'+') => return first.to_vec(),
+                Some(_) => writer.integer(answers.iter().filter_map(|reply| number_of(reply)).sum()),
+            }
+        }
+        Merge::Texts => {
+            let all = std::iter::once(own).chain(others.iter().copied());
+            let text: String = all.filter_map(text_of).collect();
+            writer.verbatim(*b"txt", text.as_bytes());
+        }
+        Merge::Info => {
+            let Some(own) = text_of(own) else { return own.to_vec() };
+            let others: Vec<&str> = others.iter().filter_map(|reply| text_of(reply)).collect();
+            writer.verbatim(*b"txt", merge_info(own, &others).as_bytes());
+        }
+    }
+    reply
+}
+
+/// The number of an encoded integer.
+fn number_of(reply: &[u8]) -> Option<i64> {
+    std::str::from_utf8(reply.strip_prefix(b":")?).ok()?.trim_end().parse().ok()
+}
+
+/// The text of an encoded bulk or verbatim string.
+fn text_of(reply: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(reply).ok()?;
+    let (head, body) = text.split_once("\r\n")?;
+    let body = body.strip_suffix("\r\n")?;
+    if head.starts_with('=') { body.strip_prefix("txt:") } else { Some(body) }
+}
+
+/// Names of `INFO` that every shard tells of its own part.
+const ADDED: [&str; 16] = [
+    "connected_clients",
+    "blocked_clients",
+    "pubsub_clients",
+    "used_memory",
+    "index_bytes",
+    "cache_bytes",
+    "buffer_bytes",
+    "applied_sequence",
+    "durable_sequence",
+    "total_connections_received",
+    "total_commands_processed",
+    "keyspace_hits",
+    "keyspace_misses",
+    "suspended_commands",
+    "total_error_replies",
+    "groups",
+];
+
+/// Sections of which every line is added.
+const ADDED_SECTIONS: [&str; 4] = ["Storage", "Errorstats", "Commandstats", "Keyspace"];
+
+/// A line of `INFO` with a number: everything before it, and the number.
+fn numbered(line: &str) -> Option<(&str, u64)> {
+    let place = line.rfind([':', '='])? + 1;
+    line[place..].parse().ok().map(|number| (&line[..place], number))
+}
+
+/// The lines to be added of one shard's `INFO`, by section and name.
+fn numbers_of(text: &str) -> BTreeMap<(&str, &str), u64> {
+    let mut section = "";
+    let mut numbers = BTreeMap::new();
+    for line in text.split("\r\n") {
+        if let Some(name) = line.strip_prefix("# ") {
+            section = name;
+        } else if let Some((name, number)) = numbered(line)
+            && is_added(section, name)
+        {
+            *numbers.entry((section, name)).or_insert(0) += number;
+        }
+    }
+    numbers
+}
+
+fn is_added(section: &str, name: &str) -> bool {
+    ADDED_SECTIONS.contains(&section) || ADDED.contains(&name.trim_end_matches([':', '=']))
+}
+
+/// One `INFO` out of those of all shards.
+fn merge_info(own: &str, others: &[&str]) -> String {
+    let mut rest: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for other in others {
+        for (name, number) in numbers_of(other) {
+            *rest.entry(name).or_insert(0) += number;
+        }
+    }
+    let mut merged = String::with_capacity(own.len() + 256);
+    let mut section = "";
+    let mut used_memory = 0;
+    for line in own.split_inclusive("\r\n").map(|line| line.trim_end_matches("\r\n")).chain(["# "]) {
+        if line.is_empty() || line.starts_with("# ") {
+            // What only others have belongs to the end of its section.
+            let left: Vec<(&str, &str)> = rest.keys().filter(|(of, _)| *of == section).copied().collect();
+            for key in left {
+                let number = rest.remove(&key).unwrap_or(0);
+                merged.push_str(&format!("{}{number}\r\n", key.1));
+            }
+            if let Some(name) = line.strip_prefix("# ") {
+                section = name;
+            }
+            if line != "# " {
+                merged.push_str(line);
+                merged.push_str("\r\n");
+            }
+            continue;
+        }
+        match numbered(line) {
+            Some((name, number)) if is_added(section, name) => {
+                let total = number + rest.remove(&(section, name)).unwrap_or(0);
+                if name == "used_memory:" {
+                    used_memory = total;
+                }
+                merged.push_str(&format!("{name}{total}"));
+            }
+            _ if line.starts_with("used_memory_human:") => {
+                merged.push_str(&format!("used_memory_human:{}", format_size(used_memory)));
+            }
+            _ => merged.push_str(line),
+        }
+        merged.push_str("\r\n");
+    }
+    merged
+}
+
+#[cfg(test)]
+#[path = "everywhere_test.rs"]
+mod everywhere_test;

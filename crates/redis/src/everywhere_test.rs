@@ -1,0 +1,41 @@
+use super::*;
+
+fn text(body: &str) -> Vec<u8> {
+    let mut reply = Vec::new();
+    ReplyWriter::new(&mut reply, Version::Resp2).verbatim(*b"txt", body.as_bytes());
+    reply
+}
+
+#[test]
+fn counters_of_all_shards_are_added_and_facts_are_not() {
+    let own = text(
+        "# Server\r\nuptime_in_seconds:7\r\n\r\n# Memory\r\nused_memory:1048576\r\nused_memory_human:1 MiB\r\n\r\n\
+         # Keyspace\r\ndb0:keys=3\r\n",
+    );
+    let other = text(
+        "# Server\r\nuptime_in_seconds:9\r\n\r\n# Memory\r\nused_memory:1048576\r\nused_memory_human:1 MiB\r\n\r\n\
+         # Keyspace\r\ndb0:keys=4\r\ndb2:keys=5\r\n",
+    );
+    let merged = merge(Merge::Info, &own, &[&other], Version::Resp3);
+    let merged = text_of(&merged).unwrap();
+    assert_eq!(
+        merged,
+        "# Server\r\nuptime_in_seconds:7\r\n\r\n# Memory\r\nused_memory:2097152\r\nused_memory_human:2 MiB\r\n\r\n\
+         # Keyspace\r\ndb0:keys=7\r\ndb2:keys=5\r\n"
+    );
+}
+
+#[test]
+fn who_kills_is_told_how_many_at_all_shards() {
+    let numbers = |own: &[u8], others: &[&[u8]]| merge(Merge::Numbers, own, others, Version::Resp2);
+    assert_eq!(numbers(b":1\r\n", &[b":2\r\n", b":0\r\n"]), b":3\r\n");
+    let none: &[u8] = b"-ERR No such client\r\n";
+    assert_eq!(numbers(none, &[b"+OK\r\n"]), b"+OK\r\n");
+    assert_eq!(numbers(none, &[none]), none);
+}
+
+#[test]
+fn lists_of_all_shards_follow_each_other() {
+    let merged = merge(Merge::Texts, &text("id=1\n"), &[&text("id=2\n")], Version::Resp2);
+    assert_eq!(text_of(&merged), Some("id=1\nid=2\n"));
+}
