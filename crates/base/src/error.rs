@@ -23,6 +23,8 @@ pub enum ErrorKind {
     Busy,
     /// The operation is not available here.
     Unsupported,
+    /// The snapshot had to be given up for want of space or memory: take a new one.
+    SnapshotLost,
 }
 
 /// An error of any layer of Tierstone.

@@ -3,10 +3,10 @@
 //! A check panics with its seed when the engine departs from the model. The crash checks live with
 //! each engine, because only it knows how its medium is reopened; they use the same operations.
 
-use crate::contract::{Engine, Write, WriteKind};
+use crate::contract::{Engine, SnapshotId, Write, WriteKind};
 use crate::harness::Harness;
 use std::collections::{BTreeMap, BTreeSet};
-use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
+use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};
 use tierstone_media::BlockDevice;
 
 /// What a random run looks like.
@@ -22,11 +22,23 @@ pub struct ModelSettings {
     pub value_bytes: u64,
     /// One of this many operations reopens the engine; zero: never.
     pub reopen_every: u64,
+    /// At most this many snapshots are alive at a time.
+    pub snapshots: usize,
+    /// Whether the engine may lose a snapshot, for want of space. It may not lose all of a run.
+    pub may_lose_snapshots: bool,
 }
 
 impl Default for ModelSettings {
     fn default() -> Self {
-        ModelSettings { operations: 2_000, keys: 200, keyspaces: 2, value_bytes: 600, reopen_every: 0 }
+        ModelSettings {
+            operations: 2_000,
+            keys: 200,
+            keyspaces: 2,
+            value_bytes: 600,
+            reopen_every: 0,
+            snapshots: 3,
+            may_lose_snapshots: false,
+        }
     }
 }
 
@@ -42,16 +54,18 @@ pub fn model<E: Engine, D: BlockDevice>(
 ) -> Harness<E, D> {
     let mut random = SeededRandom::new(seed);
     let mut model = Model::new();
+    let mut snapshots = Snapshots::default();
     for operation in 0..settings.operations {
         let place = format!("seed {seed}, operation {operation}");
         match random.below(100) {
             0..40 => put_random(&mut random, settings, &mut harness, &mut model, &place),
             40..50 => delete_random(&mut random, settings, &mut harness, &mut model, &place),
             50..60 => batch_random(&mut random, settings, &mut harness, &mut model, &place),
-            60..95 => {
+            60..88 => {
                 let (keyspace, key) = random_key(&mut random, settings);
                 check_key(&mut harness, &model, keyspace, &key, &place);
             }
+            88..95 => snapshots.operation(&mut random, settings, &mut harness, &mut model, &place),
             95..97 => harness.now.wall_ms += random.below(2_000),
             97..98 => check_everything(&mut harness, &model, settings, &mut random, &place),
             _ => {
@@ -63,12 +77,156 @@ pub fn model<E: Engine, D: BlockDevice>(
         if settings.reopen_every > 0 && random.below(settings.reopen_every) == 0 {
             let now = harness.now;
             harness = reopen(harness);
+            snapshots.alive.clear();
             harness.now = harness.now.max(now);
             check_everything(&mut harness, &model, settings, &mut random, &format!("{place}, reopened"));
         }
     }
+    snapshots.end(&mut random, settings, &mut harness, &mut model, &format!("seed {seed}, end"));
     check_everything(&mut harness, &model, settings, &mut random, &format!("seed {seed}, end"));
     harness
+}
+
+/// A snapshot and what it must show.
+struct Alive {
+    id: SnapshotId,
+    model: Model,
+    wall_ms: u64,
+}
+
+/// Snapshots of a run.
+#[derive(Default)]
+struct Snapshots {
+    alive: Vec<Alive>,
+    /// Whole walks that were right.
+    walks: u32,
+    lost: u32,
+}
+
+impl Snapshots {
+    /// Takes, reads, walks or releases a snapshot.
+    fn operation<E: Engine, D: BlockDevice>(
+        &mut self,
+        random: &mut SeededRandom,
+        settings: ModelSettings,
+        harness: &mut Harness<E, D>,
+        model: &mut Model,
+        place: &str,
+    ) {
+        if settings.snapshots == 0 {
+            return;
+        }
+        if self.alive.is_empty() || (self.alive.len() < settings.snapshots && random.chance(0.1)) {
+            match harness.engine.snapshot(harness.now) {
+                Ok(id) => self.alive.push(Alive { id, model: model.clone(), wall_ms: harness.now.wall_ms }),
+                Err(error) => panic!("{place}: snapshot: {error}"),
+            }
+            return;
+        }
+        let chosen = random.below(self.alive.len() as u64) as usize;
+        let lost = match random.below(20) {
+            0 => {
+                let ended = self.alive.swap_remove(chosen);
+                harness.engine.release_snapshot(ended.id);
+                let error = harness.get_at(ended.id, KeyspaceId(1), b"key").map_err(|error| error.kind());
+                assert_eq!(error, Err(ErrorKind::InvalidInput), "{place}: a released snapshot");
+                return;
+            }
+            1..4 => self.walk(chosen, random, settings, harness, model, place),
+            _ => {
+                let (keyspace, key) = random_key(random, settings);
+                self.read(chosen, harness, keyspace, &key, place)
+            }
+        };
+        if let Err(error) = lost {
+            assert!(settings.may_lose_snapshots, "{place}: {error}");
+            let lost = self.alive.swap_remove(chosen);
+            harness.engine.release_snapshot(lost.id);
+            self.lost += 1;
+        }
+    }
+
+    /// One read; an error is that the snapshot is lost.
+    fn read<E: Engine, D: BlockDevice>(
+        &self,
+        chosen: usize,
+        harness: &mut Harness<E, D>,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        place: &str,
+    ) -> Result<()> {
+        let Alive { id, model, wall_ms } = &self.alive[chosen];
+        let found = match harness.get_at(*id, keyspace, key) {
+            Err(error) if error.kind() == ErrorKind::SnapshotLost => return Err(error),
+            Err(error) => panic!("{place}: get of {key:?} at {id:?}: {error}"),
+            Ok(found) => found.map(|record| (record.value, record.meta.expiry_ms)),
+        };
+        let live = |expiry: u64| expiry == 0 || expiry > *wall_ms;
+        let expected = model.get(&(keyspace.0, key.to_vec())).filter(|(_, expiry)| live(*expiry));
+        let key = String::from_utf8_lossy(key);
+        assert_eq!(found.as_ref(), expected, "{place}: get of {key:?} in {keyspace:?} at {id:?}");
+        Ok(())
+    }
+
+    /// A whole walk, with writes between its pages: each key of the cut exactly once.
+    fn walk<E: Engine, D: BlockDevice>(
+        &mut self,
+        chosen: usize,
+        random: &mut SeededRandom,
+        settings: ModelSettings,
+        harness: &mut Harness<E, D>,
+        now: &mut Model,
+        place: &str,
+    ) -> Result<()> {
+        let Alive { id, model, wall_ms } = &self.alive[chosen];
+        let keyspace = KeyspaceId(1 + random.below(u64::from(settings.keyspaces)) as u32);
+        let count = random.below(40) as u32;
+        let walked = harness.scan_all_at(Some(*id), keyspace, count, |harness| {
+            for _ in 0..random.below(8) {
+                put_random(random, settings, harness, now, place);
+                delete_random(random, settings, harness, now, place);
+            }
+        });
+        let mut found = match walked {
+            Err(error) if error.kind() == ErrorKind::SnapshotLost => return Err(error),
+            Err(error) => panic!("{place}: walk of {id:?}: {error}"),
+            Ok(entries) => entries,
+        };
+        found.sort_by(|one, other| one.key.cmp(&other.key));
+        let live = |expiry: u64| expiry == 0 || expiry > *wall_ms;
+        let expected: Vec<(&[u8], u64)> = model
+            .iter()
+            .filter(|((number, _), (_, expiry))| *number == keyspace.0 && live(*expiry))
+            .map(|((_, key), (_, expiry))| (key.as_slice(), *expiry))
+            .collect();
+        let found: Vec<_> = found.iter().map(|entry| (entry.key.as_slice(), entry.meta.expiry_ms)).collect();
+        assert_eq!(found, expected, "{place}: walk of {keyspace:?} at {id:?}");
+        self.walks += 1;
+        Ok(())
+    }
+
+    fn end<E: Engine, D: BlockDevice>(
+        &mut self,
+        random: &mut SeededRandom,
+        settings: ModelSettings,
+        harness: &mut Harness<E, D>,
+        model: &mut Model,
+        place: &str,
+    ) {
+        for chosen in 0..self.alive.len() {
+            let lost = self.walk(chosen, random, settings, harness, model, place);
+            assert!(lost.is_ok() || settings.may_lose_snapshots, "{place}: {lost:?}");
+        }
+        for ended in self.alive.drain(..) {
+            harness.engine.release_snapshot(ended.id);
+        }
+        let Snapshots { walks, lost, .. } = self;
+        assert!(settings.snapshots == 0 || *walks > 0, "{place}: no whole walk, {lost} snapshots lost");
+        harness.settle(1_000);
+        let statistics = harness.engine.statistics();
+        let kept = (statistics.snapshots, statistics.snapshot_table_bytes, statistics.snapshot_pinned_bytes);
+        assert_eq!(kept, (0, 0, 0), "{place}: kept after the last snapshot");
+    }
 }
 
 fn random_key(random: &mut SeededRandom, settings: ModelSettings) -> (KeyspaceId, Vec<u8>) {
@@ -230,6 +388,54 @@ pub fn dropping_a_keyspace_empties_only_it<E: Engine, D: BlockDevice>(mut harnes
         assert!(matches!(harness.get(KeyspaceId(1), &key_bytes(number)), Ok(None)));
         assert!(matches!(harness.get(KeyspaceId(2), &key_bytes(number)), Ok(Some(_))));
     }
+}
+
+/// A snapshot shows keyspaces that were dropped after it was taken, and a later one does not.
+pub fn a_snapshot_outlives_the_drop_of_its_keyspaces<E: Engine, D: BlockDevice>(mut harness: Harness<E, D>) {
+    let (moved, pinned, other) = (KeyspaceId(1), KeyspaceId(2), KeyspaceId(3));
+    let value = vec![7; 2_000];
+    let fill = |harness: &mut Harness<E, D>, keyspace, keys: std::ops::Range<u64>, value: &[u8]| {
+        for number in keys {
+            if let Err(error) = harness.put(keyspace, &key_bytes(number), value) {
+                panic!("put: {error}");
+            }
+        }
+    };
+    // What is replaced now makes it worth while to move the rest of the first keyspace.
+    fill(&mut harness, moved, 0..50, &value);
+    fill(&mut harness, moved, 0..35, &value);
+    fill(&mut harness, pinned, 0..50, &value);
+    let Ok(before) = harness.engine.snapshot(harness.now) else { panic!("no snapshot") };
+    for number in 0..20 {
+        if let Err(error) = harness.delete(pinned, &key_bytes(number)) {
+            panic!("delete: {error}");
+        }
+    }
+    harness.engine.drop_keyspace(moved);
+    harness.engine.drop_keyspace(pinned);
+    let Ok(after) = harness.engine.snapshot(harness.now) else { panic!("no snapshot") };
+    for round in 0..40 {
+        fill(&mut harness, other, 0..50, &[round; 2_000]);
+        if let Err(error) = harness.sync() {
+            panic!("sync: {error}");
+        }
+        harness.settle(200);
+    }
+    for keyspace in [moved, pinned] {
+        let nothing = harness.scan_all_at(Some(after), keyspace, 7, |_| {});
+        assert!(matches!(nothing, Ok(entries) if entries.is_empty()));
+        let shown = harness.scan_all_at(Some(before), keyspace, 7, |_| {});
+        assert_eq!(shown.map(|entries| entries.len()).map_err(|error| error.kind()), Ok(50));
+        for number in 0..50 {
+            let read = harness.get_at(before, keyspace, &key_bytes(number)).map_err(|error| error.kind());
+            assert_eq!(read.map(|found| found.map(|record| record.value)), Ok(Some(value.clone())));
+            assert!(matches!(harness.get_at(after, keyspace, &key_bytes(number)), Ok(None)));
+        }
+    }
+    harness.engine.release_snapshot(before);
+    harness.engine.release_snapshot(after);
+    harness.settle(1_000);
+    assert!(matches!(harness.get(moved, &key_bytes(30)), Ok(None)));
 }
 
 /// A write is visible at once and durable only later, and the sequence says which.

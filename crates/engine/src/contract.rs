@@ -49,6 +49,19 @@ pub struct RecordView<'a> {
     pub value: &'a [u8],
 }
 
+/// A record of one's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedRecord {
+    /// Sequence, expiry and kind.
+    pub meta: RecordMeta,
+    /// The value's bytes.
+    pub value: Vec<u8>,
+}
+
+/// A snapshot of one engine. Numbers grow; none is given twice between two openings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapshotId(pub u64);
+
 /// The answer to a lookup.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup<'a> {
@@ -157,6 +170,8 @@ pub struct ScanRequest {
     pub cursor: Position,
     /// About how many entries to give: more only where many keys share one place.
     pub count: u32,
+    /// Walk this snapshot; `None`: the keys as they are when their page is made.
+    pub snapshot: Option<SnapshotId>,
 }
 
 /// One key of a walk.
@@ -186,12 +201,25 @@ pub enum Event {
         /// The scan's token.
         token: Token,
         /// Live entries, in no particular order inside the page. A key that exists during the whole
-        /// walk is given at least once.
+        /// walk is given at least once. Of a snapshot: the whole walk gives each key of the cut that
+        /// had not expired then exactly once.
         entries: Vec<ScanEntry>,
         /// Where to go on; `None` at the end.
         next: Option<Position>,
-        /// The first record that could not be read, if any; the others are given all the same.
+        /// The first record that could not be read, if any; the others are given all the same. A walk
+        /// of a snapshot that is lost ends with [`tierstone_base::ErrorKind::SnapshotLost`].
         error: Option<Error>,
+    },
+    /// A read at a snapshot is done; nothing is held for it.
+    SnapshotRead {
+        /// The read's token.
+        token: Token,
+        /// The record that the key had at the cut; `None` when it had none, or an expired one.
+        /// `SnapshotLost`: take a new snapshot. `Corrupt`: the record is damaged. `InvalidInput`: the
+        /// snapshot was released, or never made.
+        result: Result<Option<OwnedRecord>>,
+        /// What it cost.
+        cost: Cost,
     },
 }
 
@@ -259,6 +287,14 @@ pub struct EngineStatistics {
     pub space_live_bytes: u64,
     /// Bytes the device may hold at most.
     pub space_capacity_bytes: u64,
+    /// Snapshots alive now.
+    pub snapshots: u64,
+    /// Snapshots that were given up for want of space or memory.
+    pub snapshots_lost: u64,
+    /// Bytes of memory that snapshots take now.
+    pub snapshot_table_bytes: u64,
+    /// Bytes of records that are kept for snapshots only, now.
+    pub snapshot_pinned_bytes: u64,
 }
 
 /// One shard's engine.
@@ -284,7 +320,25 @@ pub trait Engine {
     /// Starts a page of a walk; answered by [`Event::Scanned`].
     fn scan(&mut self, now: Now, request: ScanRequest);
 
-    /// Drops every key of `keyspace`. Cost: constant now; space and memory come back step by step.
+    /// Takes a snapshot: the state of all keyspaces after the newest write, batches whole, with expiry
+    /// judged at `now` for ever. Cost: constant; while it lives, records that are replaced are kept.
+    /// It ends with [`Engine::release_snapshot`] or with the process. What it shows need not be
+    /// durable: who answers a client waits for [`Engine::applied_seq`] as it is now.
+    ///
+    /// # Errors
+    /// `Retry`: too many are alive; release some. `Unsupported`: the engine has none.
+    fn snapshot(&mut self, now: Now) -> Result<SnapshotId>;
+
+    /// Ends a snapshot; reads of it under way still end well. Space and memory come back step by step.
+    /// Does nothing when it has ended.
+    fn release_snapshot(&mut self, snapshot: SnapshotId);
+
+    /// Starts reading the records that `keys` had at `snapshot`; each token comes back with
+    /// [`Event::SnapshotRead`]. Cost: as a lookup and, where the record is not in memory, a fetch.
+    fn read_at(&mut self, now: Now, snapshot: SnapshotId, keys: &[(Token, Key<'_>)]);
+
+    /// Drops every key of `keyspace`, but not from snapshots. Cost: constant now; space and memory come
+    /// back step by step, when no snapshot shows the keyspace any more.
     /// The caller makes the drop itself durable (the keyspace's id is never used again).
     fn drop_keyspace(&mut self, keyspace: KeyspaceId);
 

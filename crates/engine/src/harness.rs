@@ -2,7 +2,8 @@
 //! handle's simplest form: every call runs the engine and the device until its answer is there.
 
 use crate::contract::{
-    Engine, Event, Health, Key, Lookup, RecordMeta, ScanEntry, ScanRequest, Write, WriteKind,
+    Engine, Event, Health, Key, Lookup, OwnedRecord, RecordMeta, ScanEntry, ScanRequest, SnapshotId, Write,
+    WriteKind,
 };
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
@@ -81,7 +82,9 @@ impl<E: Engine, D: BlockDevice> Harness<E, D> {
     fn wait_event(&mut self, wanted: Token) -> Result<Event> {
         self.run_until(|harness| {
             let found = harness.events.iter().position(|event| match event {
-                Event::Fetched { token, .. } | Event::Scanned { token, .. } => *token == wanted,
+                Event::Fetched { token, .. }
+                | Event::Scanned { token, .. }
+                | Event::SnapshotRead { token, .. } => *token == wanted,
             })?;
             Some(harness.events.remove(found))
         })
@@ -170,16 +173,49 @@ impl<E: Engine, D: BlockDevice> Harness<E, D> {
         self.run_until(|harness| (harness.engine.durable_seq() >= target).then_some(()))
     }
 
+    /// The record that a key had at `snapshot`.
+    ///
+    /// # Errors
+    /// What the engine says about the read.
+    pub fn get_at(
+        &mut self,
+        snapshot: SnapshotId,
+        keyspace: KeyspaceId,
+        bytes: &[u8],
+    ) -> Result<Option<OwnedRecord>> {
+        let token = self.token();
+        let key = self.key(keyspace, bytes);
+        self.engine.read_at(self.now, snapshot, &[(token, key)]);
+        let Event::SnapshotRead { result, .. } = self.wait_event(token)? else {
+            unreachable!("a read at a snapshot is answered by SnapshotRead");
+        };
+        result
+    }
+
     /// Walks a whole keyspace, `count` entries a page.
     ///
     /// # Errors
     /// The first unreadable record, or what the engine says.
     pub fn scan_all(&mut self, keyspace: KeyspaceId, count: u32) -> Result<Vec<ScanEntry>> {
+        self.scan_all_at(None, keyspace, count, |_| {})
+    }
+
+    /// The same at a snapshot; `between` runs after every page.
+    ///
+    /// # Errors
+    /// As [`Harness::scan_all`].
+    pub fn scan_all_at(
+        &mut self,
+        snapshot: Option<SnapshotId>,
+        keyspace: KeyspaceId,
+        count: u32,
+        mut between: impl FnMut(&mut Self),
+    ) -> Result<Vec<ScanEntry>> {
         let mut all = Vec::new();
         let mut cursor = Some(Position(0));
         while let Some(from) = cursor {
             let token = self.token();
-            self.engine.scan(self.now, ScanRequest { token, keyspace, cursor: from, count });
+            self.engine.scan(self.now, ScanRequest { token, keyspace, cursor: from, count, snapshot });
             let Event::Scanned { entries, next, error, .. } = self.wait_event(token)? else {
                 unreachable!("a scan is answered by Scanned");
             };
@@ -188,6 +224,7 @@ impl<E: Engine, D: BlockDevice> Harness<E, D> {
             }
             all.extend(entries);
             cursor = next;
+            between(self);
         }
         Ok(all)
     }

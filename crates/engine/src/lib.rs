@@ -13,7 +13,9 @@
 //!    sequence that is at least the durable one, batches whole.
 //! 3. **Lookups do not wait.** A record that is not in memory gives [`Lookup::Fetch`]; the caller
 //!    asks for it with [`Engine::fetch`] and looks again after [`Event::Fetched`].
-//! 4. **Failure stops.** After a failed write or flush of the device nothing above the durable
+//! 4. **Snapshots are exact or lost.** A read or walk of a snapshot shows the state at its cut, or says
+//!    that the snapshot is lost; never anything else.
+//! 5. **Failure stops.** After a failed write or flush of the device nothing above the durable
 //!    sequence ever becomes durable, and [`Engine::health`] says so.
 
 pub mod conformance;
@@ -22,6 +24,6 @@ pub mod harness;
 pub mod map_engine;
 
 pub use contract::{
-    Admission, Commit, Cost, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordMeta,
-    RecordView, ScanEntry, ScanRequest, ValueKind, Write, WriteKind, WriteReceipt,
+    Admission, Commit, Cost, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, OwnedRecord,
+    RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
 };

@@ -5,25 +5,31 @@
 //! gate its replies is seen.
 
 use crate::contract::{
-    Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordMeta,
-    RecordView, ScanEntry, ScanRequest, Write, WriteKind, WriteReceipt,
+    Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, OwnedRecord,
+    RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, Write, WriteKind, WriteReceipt,
 };
 use std::collections::BTreeMap;
-use tierstone_base::{KeyspaceId, Now, Position, Result, Seq, Token};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{IoCompletion, IoRequest};
 
 type MapKey = (KeyspaceId, Position, Vec<u8>);
+type Records = BTreeMap<MapKey, (RecordMeta, Vec<u8>)>;
 
 /// An engine over a `BTreeMap`.
 #[derive(Debug, Default)]
 pub struct MapEngine {
-    records: BTreeMap<MapKey, (RecordMeta, Vec<u8>)>,
+    records: Records,
     applied: Seq,
     durable: Seq,
     durability: Durability,
     fetched: Vec<Token>,
     scans: Vec<ScanRequest>,
     user_bytes: u64,
+    /// Whole copies: the oracle has no cleverness that could be wrong.
+    snapshots: BTreeMap<SnapshotId, (Records, u64)>,
+    next_snapshot: u64,
+    /// Answers of reads at snapshots that the next step gives.
+    read: Vec<Event>,
 }
 
 impl MapEngine {
@@ -33,10 +39,18 @@ impl MapEngine {
     }
 
     fn page(&self, request: ScanRequest) -> Event {
+        let (records, expired_ms) = match request.snapshot.map(|id| self.cut(id)) {
+            None => (&self.records, 0),
+            Some(Ok((records, wall_ms))) => (records, *wall_ms),
+            Some(Err(error)) => {
+                let (token, entries) = (request.token, Vec::new());
+                return Event::Scanned { token, entries, next: None, error: Some(error) };
+            }
+        };
         let start = (request.keyspace, request.cursor, Vec::new());
         let mut entries = Vec::new();
         let mut last = None;
-        for ((keyspace, position, key), (meta, _)) in self.records.range(start..) {
+        for ((keyspace, position, key), (meta, _)) in records.range(start..) {
             if *keyspace != request.keyspace {
                 break;
             }
@@ -44,9 +58,16 @@ impl MapEngine {
                 return Event::Scanned { token: request.token, entries, next: Some(*position), error: None };
             }
             last = Some(*position);
-            entries.push(ScanEntry { key: key.clone(), meta: *meta });
+            if meta.expiry_ms == 0 || meta.expiry_ms > expired_ms {
+                entries.push(ScanEntry { key: key.clone(), meta: *meta });
+            }
         }
         Event::Scanned { token: request.token, entries, next: None, error: None }
+    }
+
+    fn cut(&self, id: SnapshotId) -> Result<&(Records, u64)> {
+        let unknown = || Error::new(ErrorKind::InvalidInput, format!("there is no snapshot {}", id.0));
+        self.snapshots.get(&id).ok_or_else(unknown)
     }
 }
 
@@ -96,6 +117,28 @@ impl Engine for MapEngine {
         self.scans.push(request);
     }
 
+    fn snapshot(&mut self, now: Now) -> Result<SnapshotId> {
+        self.next_snapshot += 1;
+        let id = SnapshotId(self.next_snapshot);
+        self.snapshots.insert(id, (self.records.clone(), now.wall_ms));
+        Ok(id)
+    }
+
+    fn release_snapshot(&mut self, snapshot: SnapshotId) {
+        self.snapshots.remove(&snapshot);
+    }
+
+    fn read_at(&mut self, _now: Now, snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
+        for (token, key) in keys {
+            let result = self.cut(snapshot).map(|(records, wall_ms)| {
+                let (meta, value) = records.get(&map_key(*key))?;
+                let live = meta.expiry_ms == 0 || meta.expiry_ms > *wall_ms;
+                live.then(|| OwnedRecord { meta: *meta, value: value.clone() })
+            });
+            self.read.push(Event::SnapshotRead { token: *token, result, cost: Default::default() });
+        }
+    }
+
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
         self.records.retain(|key, _| key.0 != keyspace);
     }
@@ -110,6 +153,7 @@ impl Engine for MapEngine {
         for token in self.fetched.drain(..) {
             events.push(Event::Fetched { token, result: Ok(()), cost: Default::default() });
         }
+        events.append(&mut self.read);
         for request in std::mem::take(&mut self.scans) {
             events.push(self.page(request));
         }
@@ -118,7 +162,8 @@ impl Engine for MapEngine {
     fn take_requests(&mut self, _requests: &mut Vec<IoRequest>) {}
 
     fn next_step_at_us(&self) -> Option<u64> {
-        let idle = self.durable == self.applied && self.fetched.is_empty() && self.scans.is_empty();
+        let answered = self.fetched.is_empty() && self.scans.is_empty() && self.read.is_empty();
+        let idle = self.durable == self.applied && answered;
         (!idle).then_some(0)
     }
 
@@ -148,6 +193,7 @@ impl Engine for MapEngine {
         EngineStatistics {
             keys: self.records.len() as u64,
             user_bytes_written: self.user_bytes,
+            snapshots: self.snapshots.len() as u64,
             ..EngineStatistics::default()
         }
     }

@@ -53,6 +53,11 @@ fn the_map_engine_drops_keyspaces() {
 }
 
 #[test]
+fn the_map_engine_shows_dropped_keyspaces_in_snapshots() {
+    conformance::a_snapshot_outlives_the_drop_of_its_keyspaces(harness());
+}
+
+#[test]
 fn the_map_engine_gates() {
     conformance::writes_are_visible_before_they_are_durable(harness());
 }

@@ -14,6 +14,10 @@
 //! 3. A segment is opened again only when its free header is durable: otherwise a crash could bring
 //!    back old records whose tombstones are gone.
 //!
+//! 4. A segment with records that only snapshots show is not chosen; should it get some while it is
+//!    being emptied, it is freed when they are not needed any more (`snapshot_pins_ignored`). A record
+//!    that has expired but that a snapshot shows is moved like a live one.
+//!
 //! Crash at any point: the victim is whole until its free header is there; copies have the sequence
 //! of their originals, so recovery may take either.
 
@@ -121,7 +125,9 @@ impl LogShard {
 
     /// Chooses by free space and age: the benefit over the cost of Rosenblum and Ousterhout (1992).
     fn choose_victim(&mut self) {
-        let low = self.segments.free_count() + (self.cleaner.emptied.len() as u32) < self.free_wanted();
+        let pinned = |emptied: &&Emptied| self.segments.get(emptied.segment).snapshot_records > 0;
+        let coming = self.cleaner.emptied.len() - self.cleaner.emptied.iter().filter(pinned).count();
+        let low = self.segments.free_count() + (coming as u32) < self.free_wanted();
         let many = self.segments.owned_count() > SEGMENTS_A_STEP;
         if !low && many && !self.reads.steps.is_multiple_of(STEPS_A_LOOK) {
             return;
@@ -164,14 +170,21 @@ impl LogShard {
 
     fn may_clean(&self, number: u32, segment: &Segment) -> bool {
         segment.role == Role::Sealed
+            && (segment.snapshot_records == 0 || self.ignores_snapshot_pins())
             && self.live_fraction(segment) <= LIVE_FRACTION_MAX
             && !self.cleaner.unreadable.contains(&number)
+    }
+
+    /// For a test's mutation.
+    fn ignores_snapshot_pins(&self) -> bool {
+        self.identity.mutations.is_on("snapshot_pins_ignored")
     }
 
     /// Whether cleaning is making space, or could. Cost: a look at every segment.
     pub(crate) fn can_gain(&self) -> bool {
         let is_gain = |number: u32, segment: &Segment| {
-            matches!(segment.role, Role::Cleaning | Role::Freeing) || self.may_clean(number, segment)
+            (matches!(segment.role, Role::Cleaning | Role::Freeing) && segment.snapshot_records == 0)
+                || self.may_clean(number, segment)
         };
         !self.cleaner.stopped && self.segments.iter().any(|(number, segment)| is_gain(number, segment))
     }
@@ -181,6 +194,7 @@ impl LogShard {
         let is_dead = |number: u32, segment: &Segment| {
             segment.role == Role::Sealed
                 && segment.live_records == 0
+                && segment.snapshot_records == 0
                 && !segment.is_estimated
                 && !self.cleaner.unreadable.contains(&number)
         };
@@ -362,6 +376,7 @@ impl LogShard {
         }
         if entry.expiry_ms == 0
             || entry.expiry_ms > self.now.wall_ms
+            || self.snapshots.need(entry.seq, entry.expiry_ms)
             || self.is_tombstone_needed(victim, entry.seq)
         {
             return true;
@@ -376,7 +391,7 @@ impl LogShard {
 
     /// The index entry that points to the record at `location`, if there is one.
     pub(crate) fn target_of(&mut self, entry: &SummaryEntry, location: Location) -> Option<Target> {
-        let keyspace = self.keyspaces.get(entry.keyspace)?;
+        let keyspace = self.keyspaces.reachable(entry.keyspace)?;
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
         keyspace.index.candidates(entry.position, &mut candidates);
@@ -393,7 +408,7 @@ impl LogShard {
         if let Target::Frame(bits) = target {
             self.cache.remove(FrameId::from_bits(bits));
         }
-        if let Some(keyspace) = self.keyspaces.get_mut(entry.keyspace) {
+        if let Some(keyspace) = self.keyspaces.reachable_mut(entry.keyspace) {
             keyspace.index.remove(entry.position, target.pack());
         }
         self.segments.kill(location, entry.units as usize, false);
@@ -411,7 +426,7 @@ impl LogShard {
             return false;
         };
         let location = Location::new(victim.segment, entry.unit);
-        if self.drop_passed(location, bytes) {
+        if self.drop_passed(location, bytes).is_some() {
             return true;
         }
         let now_us = self.now.monotonic_us;
@@ -423,7 +438,8 @@ impl LogShard {
             return moved.is_some();
         }
         let Some(target) = self.target_of(entry, location) else { return true };
-        if found.expiry_ms != 0 && found.expiry_ms <= self.now.wall_ms {
+        let shown = self.snapshots.need(found.seq, found.expiry_ms);
+        if found.expiry_ms != 0 && found.expiry_ms <= self.now.wall_ms && !shown {
             return self.bury_expired(entry, &found, bytes, location);
         }
         let header = RecordHeader { flags: found.flags & !FLAG_BATCH_MORE, ..found };
@@ -439,7 +455,7 @@ impl LogShard {
         match target {
             Target::Frame(bits) => self.cache.set_location(FrameId::from_bits(bits), moved.raw()),
             Target::Device(_) => {
-                if let Some(keyspace) = self.keyspaces.get_mut(entry.keyspace) {
+                if let Some(keyspace) = self.keyspaces.reachable_mut(entry.keyspace) {
                     keyspace.index.replace(entry.position, target.pack(), Target::Device(moved).pack());
                 }
             }
@@ -486,13 +502,15 @@ impl LogShard {
         let copies_early = mutations.is_on("free_before_copies_durable");
         let overwrites_early = mutations.is_on("free_before_overwrites_durable");
         let forget_shared = mutations.is_on("forget_shared_segments");
+        let pins_ignored = self.ignores_snapshot_pins();
         let evidence_lost = mutations.is_on("free_what_proves_the_log");
         let mut waiting = std::mem::take(&mut self.cleaner.emptied);
         waiting.retain(|&Emptied { segment: number, cold_groups, seq }| {
             let copied = cold_groups <= self.cold.durable_groups() || copies_early;
             let overwritten = seq <= self.hot.durable_seq() || overwrites_early;
             let segment = self.segments.get(number);
-            if segment.pins > 0 || !copied || !overwritten {
+            let shown = segment.snapshot_records > 0 && !pins_ignored;
+            if segment.pins > 0 || shown || !copied || !overwritten {
                 return true;
             }
             let stream = if segment.cold { &mut self.cold } else { &mut self.hot };

@@ -5,7 +5,7 @@ use crate::shard::LogShard;
 use tierstone_base::{KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
     Admission, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordView, ScanRequest,
-    Write, WriteReceipt,
+    SnapshotId, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -53,8 +53,24 @@ impl Engine for LogShard {
         self.start_scan(request);
     }
 
+    fn snapshot(&mut self, now: Now) -> Result<SnapshotId> {
+        self.now = self.now.max(now);
+        self.take_snapshot()
+    }
+
+    fn release_snapshot(&mut self, snapshot: SnapshotId) {
+        self.end_snapshot(snapshot);
+    }
+
+    fn read_at(&mut self, now: Now, snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
+        self.now = self.now.max(now);
+        for (token, key) in keys {
+            self.start_read_at(snapshot, *token, key);
+        }
+    }
+
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
-        self.keyspaces.drop_keyspace(keyspace);
+        self.keyspaces.drop_keyspace(keyspace, &self.snapshots);
     }
 
     fn len(&self, keyspace: KeyspaceId) -> u64 {
@@ -106,6 +122,7 @@ impl Engine for LogShard {
 
     fn statistics(&self) -> EngineStatistics {
         let cache = self.cache.statistics();
+        let (snapshots, snapshots_lost) = self.snapshots.counts();
         let segment_bytes = self.segments.segment_bytes();
         let used = self.segments.owned_count().saturating_sub(self.segments.free_count());
         EngineStatistics {
@@ -124,6 +141,10 @@ impl Engine for LogShard {
             space_used_bytes: u64::from(used) * segment_bytes,
             space_live_bytes: self.segments.live_bytes(),
             space_capacity_bytes: u64::from(self.segments.owned_count()) * segment_bytes,
+            snapshots,
+            snapshots_lost,
+            snapshot_table_bytes: self.snapshots.table_bytes(),
+            snapshot_pinned_bytes: self.snapshots.pinned_bytes(),
             ..self.counts
         }
     }

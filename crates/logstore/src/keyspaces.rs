@@ -2,8 +2,10 @@
 
 use crate::index::{HashIndex, HashIndexSettings};
 use crate::location::{Location, Target};
+use crate::snapshots::{Cut, Snapshots};
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_cache::{FrameId, FrameOwner};
+use tierstone_engine::SnapshotId;
 
 /// One keyspace of the shard.
 pub struct Keyspace {
@@ -13,6 +15,10 @@ pub struct Keyspace {
     pub index: HashIndex,
     /// Once it is dropped: how far its records have been taken off their segments' accounts.
     pub swept: Position,
+    /// Once it is dropped: snapshots before this one show it.
+    pub dropped_before: SnapshotId,
+    /// Whether such a snapshot lives: then its records are as live as any.
+    pub is_retained: bool,
 }
 
 impl std::fmt::Debug for Keyspace {
@@ -56,16 +62,64 @@ impl Keyspaces {
                 id,
                 index: HashIndex::new(HashIndexSettings::default()),
                 swept: Position(0),
+                dropped_before: SnapshotId(0),
+                is_retained: false,
             });
         }
         &mut self.list[self.recent]
     }
 
-    /// Takes a keyspace out of use.
-    pub fn drop_keyspace(&mut self, id: KeyspaceId) {
+    /// Takes a keyspace out of use. Snapshots that live go on showing it.
+    pub fn drop_keyspace(&mut self, id: KeyspaceId, snapshots: &Snapshots) {
         if let Some(place) = self.list.iter().position(|keyspace| keyspace.id == id) {
-            self.dying.push(self.list.swap_remove(place));
+            let mut keyspace = self.list.swap_remove(place);
+            keyspace.dropped_before = snapshots.next_id();
+            keyspace.is_retained = snapshots.any_before(keyspace.dropped_before);
+            self.dying.push(keyspace);
         }
+    }
+
+    /// The keyspace with this id as a snapshot shows it.
+    pub fn at(&self, id: KeyspaceId, cut: &Cut) -> Option<&Keyspace> {
+        let dropped = |keyspace: &&Keyspace| keyspace.id == id && cut.id < keyspace.dropped_before;
+        self.dying.iter().find(dropped).or_else(|| self.get(id))
+    }
+
+    /// The keyspace with this id whose records must be kept: in use, or shown by a snapshot.
+    pub fn reachable(&self, id: KeyspaceId) -> Option<&Keyspace> {
+        let retained = |keyspace: &&Keyspace| keyspace.id == id && keyspace.is_retained;
+        self.get(id).or_else(|| self.dying.iter().find(retained))
+    }
+
+    /// The same, to change it.
+    pub fn reachable_mut(&mut self, id: KeyspaceId) -> Option<&mut Keyspace> {
+        if self.get(id).is_some() {
+            return self.get_mut(id);
+        }
+        self.dying.iter_mut().find(|keyspace| keyspace.id == id && keyspace.is_retained)
+    }
+
+    /// A snapshot has ended: finds the dropped keyspaces that none shows any more.
+    pub fn retain_dropped(&mut self, snapshots: &Snapshots) {
+        for keyspace in &mut self.dying {
+            keyspace.is_retained = snapshots.any_before(keyspace.dropped_before);
+        }
+    }
+
+    /// Whether a dropped keyspace is kept for a snapshot.
+    pub fn is_retaining(&self) -> bool {
+        self.dying.iter().any(|keyspace| keyspace.is_retained)
+    }
+
+    /// Whether a dropped keyspace is being taken off its segments' accounts.
+    pub fn is_sweeping(&self) -> bool {
+        self.dying.iter().any(|keyspace| !keyspace.is_retained)
+    }
+
+    /// Takes out a dropped keyspace that no snapshot shows.
+    pub fn take_sweepable(&mut self) -> Option<Keyspace> {
+        let place = self.dying.iter().rposition(|keyspace| !keyspace.is_retained)?;
+        Some(self.dying.swap_remove(place))
     }
 
     /// All keyspaces in use.

@@ -27,6 +27,8 @@ mod seal;
 mod segments;
 pub mod settings;
 pub mod shard;
+mod snapshot_reads;
+mod snapshots;
 mod space;
 mod stream;
 mod walk;

@@ -2,15 +2,14 @@
 //! only for those who ask.
 
 use crate::format::record::{self, Decoded, RecordHeader};
-use crate::index::ScanProgress;
 use crate::io::IoTag;
 use crate::location::{Location, Target};
-use crate::reads::{Held, Reading, ScanPage, Waiter};
+use crate::reads::{Held, Reading, Waiter};
 use crate::shard::LogShard;
 use crate::stream::Stream;
-use tierstone_base::{Error, ErrorKind, Token};
+use tierstone_base::{Error, ErrorKind, Seq, Token};
 use tierstone_cache::{FrameId, NewFrame};
-use tierstone_engine::{Cost, Key, RecordMeta, ScanEntry, ScanRequest, ValueKind};
+use tierstone_engine::{Cost, Key, RecordMeta, ScanEntry, ValueKind};
 use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
 
 /// A read fetches at least this much, and whole records up to this length at once: when records of a
@@ -198,14 +197,14 @@ impl LogShard {
         }
     }
 
-    fn unpin(&mut self, location: Location) {
+    pub(crate) fn unpin(&mut self, location: Location) {
         let segment = self.segments.get_mut(location.segment());
         debug_assert!(segment.pins > 0);
         segment.pins = segment.pins.saturating_sub(1);
     }
 
     /// Adds a waiter to the read of `location`, and makes the read if there is none.
-    fn read_record(&mut self, location: Location, waiter: Waiter) {
+    pub(crate) fn read_record(&mut self, location: Location, waiter: Waiter) {
         self.segments.get_mut(location.segment()).pins += 1;
         if let Some(reading) = self.reads.reading.get_mut(&location.raw()) {
             reading.waiters.push(waiter);
@@ -300,9 +299,9 @@ impl LogShard {
         } else {
             self.reads.damaged.remove(&location.raw());
         }
-        let is_old = record.as_ref().is_some_and(|held| self.drop_passed(location, held.bytes()));
+        let passed_at = record.as_ref().and_then(|held| self.drop_passed(location, held.bytes()));
         if let Some(held) = &record
-            && !is_old
+            && passed_at.is_none()
         {
             self.cache_read(
                 location,
@@ -314,16 +313,25 @@ impl LogShard {
         for waiter in reading.waiters {
             match waiter {
                 Waiter::Scan(number) => {
+                    let entry =
+                        record.as_ref().and_then(|held| self.page_entry(number, held.bytes(), passed_at));
                     if let Some(page) = self.reads.scans.get_mut(&number) {
                         page.outstanding -= 1;
-                        match &record {
-                            Some(_) if is_old => {}
-                            Some(held) => page.entries.extend(scan_entry(held.bytes())),
-                            None => page.error = page.error.take().or_else(|| error.clone()),
-                        }
+                        page.entries.extend(entry);
+                        page.error = page.error.take().or_else(|| error.clone());
                     }
                     self.unpin(location);
                     self.reads.report_scan(number);
+                }
+                Waiter::Snapshot(number) => {
+                    let cost = Cost { reads: 1, bytes_read: bytes, ..Cost::default() };
+                    match (&record, &error) {
+                        (Some(held), _) => {
+                            self.snapshot_read_came(number, held.bytes(), passed_at, cost);
+                        }
+                        (None, error) => self.snapshot_read_failed(number, location, error.clone()),
+                    }
+                    self.unpin(location);
                 }
                 Waiter::Token(token) => {
                     let Some(fetch) = self.reads.fetches.get_mut(&token) else {
@@ -352,7 +360,7 @@ impl LogShard {
     }
 
     /// Notes that `key` is written or deleted past records that could not be read.
-    pub(crate) fn note_passed(&mut self, key: &Key<'_>) {
+    pub(crate) fn note_passed(&mut self, key: &Key<'_>, seq: Seq) {
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
         if let Some(keyspace) = self.keyspaces.get(key.keyspace) {
@@ -363,28 +371,28 @@ impl LogShard {
                 && self.reads.damaged.contains(&location.raw())
             {
                 let keys = self.reads.passed.entry(location.raw()).or_default();
-                keys.insert((key.keyspace, key.bytes.to_vec()));
+                keys.entry((key.keyspace, key.bytes.to_vec())).or_insert(seq);
             }
         }
         self.candidates = candidates;
     }
 
-    /// The record in `bytes` at `location` became readable. True when its key was written or deleted
-    /// while it was not: then it is an old one and leaves the index.
-    pub(crate) fn drop_passed(&mut self, location: Location, bytes: &[u8]) -> bool {
-        let Some(keys) = self.reads.passed.remove(&location.raw()) else { return false };
-        let Some(header) = record::decode_header(bytes) else { return false };
-        let Some(key) = bytes.get(header.key_range()) else { return false };
-        if !keys.contains(&(header.keyspace, key.to_vec())) {
-            return false;
-        }
+    /// The record in `bytes` at `location` became readable. Gives the sequence of the write that went
+    /// past it if its key was written or deleted while it was not: then it is an old one and leaves the
+    /// index.
+    pub(crate) fn drop_passed(&mut self, location: Location, bytes: &[u8]) -> Option<Seq> {
+        let keys = self.reads.passed.remove(&location.raw())?;
+        let header = record::decode_header(bytes)?;
+        let key = bytes.get(header.key_range())?;
+        let passed_at = keys.get(&(header.keyspace, key.to_vec())).copied()?;
         let position = self.identity.hasher.position(key);
         if let Some(keyspace) = self.keyspaces.get_mut(header.keyspace)
             && keyspace.index.remove(position, Target::Device(location).pack())
         {
+            self.keep_for_snapshots((header.keyspace, position), location, &header, passed_at);
             self.segments.kill(location, header.units(), false);
         }
-        true
+        Some(passed_at)
     }
 
     /// Takes a record that was read into the cache, if the index still points to where it was.
@@ -408,47 +416,10 @@ impl LogShard {
             keyspace.index.replace(position, target.pack(), Target::Frame(frame.to_bits()).pack());
         }
     }
-
-    /// Starts a page of a walk.
-    pub(crate) fn start_scan(&mut self, request: ScanRequest) {
-        let number = self.reads.next_scan;
-        self.reads.next_scan += 1;
-        let mut values = Vec::new();
-        let mut next = None;
-        if let Some(keyspace) = self.keyspaces.get(request.keyspace) {
-            match keyspace.index.scan(request.cursor, request.count.max(1) as usize, &mut values) {
-                // Buckets may reach beyond the shard's positions; the walk does not.
-                ScanProgress::Next(position) if position <= self.identity.positions().1 => {
-                    next = Some(position);
-                }
-                ScanProgress::Next(_) => {}
-                ScanProgress::End => {}
-            }
-        }
-        let page = ScanPage { request, outstanding: 0, entries: Vec::new(), next, error: None };
-        self.reads.scans.insert(number, page);
-        for value in values {
-            let found = match Target::unpack(value) {
-                Target::Frame(bits) => Found::Frame(FrameId::from_bits(bits)),
-                Target::Device(location) => Found::Unsubmitted(location),
-            };
-            let entry = self.found_bytes(found).map(scan_entry);
-            let Some(page) = self.reads.scans.get_mut(&number) else { return };
-            match (entry, Target::unpack(value)) {
-                (Some(entry), _) => page.entries.extend(entry),
-                (None, Target::Device(location)) => {
-                    page.outstanding += 1;
-                    self.read_record(location, Waiter::Scan(number));
-                }
-                (None, Target::Frame(_)) => {}
-            }
-        }
-        self.reads.report_scan(number);
-    }
 }
 
 /// The header of the record in `bytes` if it is `key`'s.
-fn matching(bytes: &[u8], key: &Key<'_>) -> Option<RecordHeader> {
+pub(crate) fn matching(bytes: &[u8], key: &Key<'_>) -> Option<RecordHeader> {
     let header = record::decode_header(bytes)?;
     let same = header.key_len == key.bytes.len()
         && header.keyspace == key.keyspace
@@ -461,7 +432,7 @@ pub(crate) fn meta_of(header: &RecordHeader) -> RecordMeta {
     RecordMeta { seq: header.seq, expiry_ms: header.expiry_ms, kind: ValueKind(header.kind) }
 }
 
-fn scan_entry(bytes: &[u8]) -> Option<ScanEntry> {
+pub(crate) fn scan_entry(bytes: &[u8]) -> Option<ScanEntry> {
     let header = record::decode_header(bytes)?;
     Some(ScanEntry { key: bytes.get(header.key_range())?.to_vec(), meta: meta_of(&header) })
 }

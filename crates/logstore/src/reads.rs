@@ -2,9 +2,11 @@
 
 use crate::format::record::RecordHeader;
 use crate::location::Location;
-use std::collections::BTreeSet;
+use crate::snapshot_reads::SnapshotRead;
+use crate::snapshots::Cut;
+use std::collections::BTreeMap;
 use tierstone_base::collections::{Map, Set};
-use tierstone_base::{Error, KeyspaceId, Position, Token};
+use tierstone_base::{Error, KeyspaceId, Position, Seq, Token};
 use tierstone_engine::{Cost, Event, ScanEntry, ScanRequest};
 use tierstone_media::IoBuffer;
 
@@ -15,6 +17,8 @@ pub enum Waiter {
     Token(Token),
     /// A page of a walk.
     Scan(u64),
+    /// A read at a snapshot.
+    Snapshot(u64),
 }
 
 /// A record that is being read.
@@ -66,6 +70,8 @@ pub struct Fetch {
 pub struct ScanPage {
     /// What was asked.
     pub request: ScanRequest,
+    /// Of a snapshot: what it shows.
+    pub cut: Option<Cut>,
     /// Reads that have not come.
     pub outstanding: u32,
     /// Entries found so far.
@@ -89,13 +95,18 @@ pub struct Reads {
     pub damaged: Set<u64>,
     /// Keys that were written or deleted past an unreadable record, by its location: should the record
     /// become readable and be one of theirs, it is an old one.
-    pub passed: Map<u64, BTreeSet<(KeyspaceId, Vec<u8>)>>,
+    /// With the sequence of the first such write.
+    pub passed: Map<u64, BTreeMap<(KeyspaceId, Vec<u8>), Seq>>,
     /// By token.
     pub fetches: Map<Token, Fetch>,
     /// By number.
     pub scans: Map<u64, ScanPage>,
     /// The number of the next page.
     pub next_scan: u64,
+    /// Reads at snapshots, by number.
+    pub snapshot_reads: Map<u64, SnapshotRead>,
+    /// The number of the next read at a snapshot.
+    pub next_snapshot_read: u64,
     /// What the next step reports.
     pub ready: Vec<Event>,
     /// Fetches of the shard's own, made for writes that must know an old record, with the step until
@@ -120,7 +131,10 @@ impl Reads {
     /// Whether the key was written or deleted past the record at `location` when that was unreadable.
     pub fn is_passed(&self, location: Location, keyspace: KeyspaceId, key: &[u8]) -> bool {
         !self.passed.is_empty()
-            && self.passed.get(&location.raw()).is_some_and(|keys| keys.contains(&(keyspace, key.to_vec())))
+            && self
+                .passed
+                .get(&location.raw())
+                .is_some_and(|keys| keys.contains_key(&(keyspace, key.to_vec())))
     }
 
     /// Forgets what was unreadable in a segment that is given up: its locations will be used again.

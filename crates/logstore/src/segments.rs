@@ -4,7 +4,8 @@
 //! 1. A free segment of this shard is in no other shard's table as anything but foreign.
 //! 2. `live_bytes` of a segment counts exactly the records that the index points to, and the
 //!    tombstones that may still be needed.
-//! 3. A segment with pins is never freed: somebody reads it or holds bytes that lie in it.
+//! 3. A segment with pins is never freed: somebody reads it or holds bytes that lie in it. Nor is one
+//!    with records of snapshots.
 
 use crate::location::{Location, UNIT_BYTES};
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub struct Segment {
     pub tombstone_bytes: u64,
     /// Reads in flight and bytes held.
     pub pins: u32,
+    /// Records that only snapshots need.
+    pub snapshot_records: u32,
     /// Set when shards of an earlier opening left it to several of this one: how many still need it.
     pub shared: Option<Arc<AtomicU32>>,
     /// Its first group and the one after its last, when it belongs to a log of this opening.
@@ -254,6 +257,18 @@ impl SegmentTable {
         entry.live_bytes -= bytes;
         entry.is_estimated = true;
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
+    }
+
+    /// A snapshot needs a record of `segment` that the index no longer points to.
+    pub fn pin_for_snapshots(&mut self, segment: u32) {
+        self.segments[segment as usize].snapshot_records += 1;
+    }
+
+    /// No snapshot needs it any more.
+    pub fn unpin_for_snapshots(&mut self, segment: u32) {
+        let entry = &mut self.segments[segment as usize];
+        debug_assert!(entry.snapshot_records > 0);
+        entry.snapshot_records = entry.snapshot_records.saturating_sub(1);
     }
 
     /// Forgets what is live in a segment all of whose records have been moved.

@@ -33,6 +33,13 @@ pub struct ShardSettings {
     pub clean_step_bytes: usize,
     /// Segments that only deletes and the cleaner may use, so that a full store can be emptied.
     pub reserved_segments: u32,
+    /// Memory for the table of replaced records that snapshots still show, in bytes: 80 a record. When
+    /// it is full the oldest snapshot is lost. The default is enough for 200,000 replaced records.
+    pub snapshot_table_bytes_max: u64,
+    /// The part of the shard's capacity that records may take which only snapshots show, 0 to 1; beyond
+    /// it the oldest snapshot is lost. Their segments cannot be cleaned: more would leave the cleaner
+    /// so little room that every writer pays for it.
+    pub snapshot_pinned_fraction_max: f64,
 }
 
 impl Default for ShardSettings {
@@ -49,6 +56,8 @@ impl Default for ShardSettings {
             clean_below_free_fraction: 0.15,
             clean_step_bytes: 256 << 10,
             reserved_segments: 3,
+            snapshot_table_bytes_max: 16 << 20,
+            snapshot_pinned_fraction_max: 0.25,
         }
     }
 }

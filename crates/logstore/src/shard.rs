@@ -105,6 +105,7 @@ pub struct LogShard {
     pub(crate) candidates: crate::index::Candidates,
     pub(crate) space: crate::space::SpaceKeeper,
     pub(crate) refresher: crate::refresh::Refresher,
+    pub(crate) snapshots: crate::snapshots::Snapshots,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -161,6 +162,7 @@ impl LogShard {
             candidates: crate::index::Candidates::new(),
             space: crate::space::SpaceKeeper::default(),
             refresher: crate::refresh::Refresher::default(),
+            snapshots: crate::snapshots::Snapshots::default(),
             settings,
             identity,
         })
@@ -224,6 +226,7 @@ impl LogShard {
         self.retry_refused();
         self.submit_deferred();
         if self.failed.is_none() {
+            self.snapshot_step();
             self.clean_step();
             self.sweep_dropped();
             self.manage_space();
@@ -334,8 +337,9 @@ impl LogShard {
         let mut next = None;
         let mut at = |time: u64| next = Some(next.map_or(time, |so_far: u64| so_far.min(time)));
         if !self.reads.ready.is_empty()
-            || !self.keyspaces.dying.is_empty()
+            || self.keyspaces.is_sweeping()
             || self.cleaner.wants_step()
+            || self.snapshots.wants_step()
             || self.refresher.wants_step()
         {
             at(now_us);
@@ -358,7 +362,7 @@ impl LogShard {
     /// Takes records of dropped keyspaces off their segments' accounts, some at a step.
     fn sweep_dropped(&mut self) {
         const ENTRIES_A_STEP: usize = 2_000;
-        let Some(mut keyspace) = self.keyspaces.dying.pop() else { return };
+        let Some(mut keyspace) = self.keyspaces.take_sweepable() else { return };
         let done = self.sweep_some(&mut keyspace, ENTRIES_A_STEP);
         if !done {
             self.keyspaces.dying.push(keyspace);

@@ -120,7 +120,7 @@ impl LogShard {
             return Ok(());
         }
         let coming = self.hot.is_sealing() || self.cold.is_sealing() || self.segments.is_freeing();
-        if self.can_gain() || coming {
+        if self.can_gain() || coming || self.free_snapshot_space() {
             return Err(Error::new(ErrorKind::Retry, "space is being cleaned"));
         }
         if self.is_open_segment_sparse() {
@@ -180,7 +180,7 @@ impl LogShard {
         };
         self.counts.user_bytes_written += (key.bytes.len() + value.len()) as u64;
         if search.damaged {
-            self.note_passed(key);
+            self.note_passed(key, header.seq);
         }
         match write.kind {
             WriteKind::Put { .. } => {
@@ -213,6 +213,7 @@ impl LogShard {
     ) -> bool {
         let key = &write.key;
         if let Some(old) = self.old_place(search.found) {
+            self.keep_for_snapshots((key.keyspace, key.position), old, &search.header, header.seq);
             self.segments.kill(old, search.header.units(), false);
         }
         let Some(bytes) = self.hot.unsubmitted(location) else {
@@ -280,6 +281,8 @@ impl LogShard {
             }
             return;
         };
+        let key = &write.key;
+        self.keep_for_snapshots((key.keyspace, key.position), old, &search.header, header.seq);
         self.segments.kill(old, search.header.units(), false);
         let value = match search.found {
             Found::Frame(frame) => {

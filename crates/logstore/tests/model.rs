@@ -13,7 +13,8 @@ fn the_log_store_passes_the_model() {
         let seed = seeds.next_u64();
         let settings = random_settings(&mut SeededRandom::new(seed));
         let (_medium, store) = fresh(256 << 10, 64, &settings);
-        conformance::model(seed, ModelSettings::default(), store, |store| store);
+        let model = ModelSettings { may_lose_snapshots: true, ..ModelSettings::default() };
+        conformance::model(seed, model, store, |store| store);
     }
 }
 
@@ -24,7 +25,7 @@ fn the_log_store_passes_the_model_over_clean_reopenings() {
         let seed = seeds.next_u64();
         let settings = random_settings(&mut SeededRandom::new(seed));
         let (medium, store) = fresh(256 << 10, 64, &settings);
-        let model = ModelSettings { reopen_every: 300, ..ModelSettings::default() };
+        let model = ModelSettings { reopen_every: 300, may_lose_snapshots: true, ..ModelSettings::default() };
         conformance::model(seed, model, store, |store| reopen(store, &medium, &settings));
     }
 }
@@ -38,7 +39,12 @@ fn the_log_store_passes_the_model_while_it_cleans() {
         let settings = random_settings(&mut random);
         // About 120 KB live in 2 MB, written ten times over.
         let (medium, store) = fresh(128 << 10, 16, &settings);
-        let model = ModelSettings { operations: 12_000, reopen_every: 3_000, ..ModelSettings::default() };
+        let model = ModelSettings {
+            operations: 12_000,
+            reopen_every: 3_000,
+            may_lose_snapshots: true,
+            ..ModelSettings::default()
+        };
         let store = conformance::model(seed, model, store, |store| reopen(store, &medium, &settings));
         use tierstone_engine::Engine;
         let statistics = store.engine.statistics();
@@ -50,6 +56,12 @@ fn the_log_store_passes_the_model_while_it_cleans() {
 fn dropping_a_keyspace_empties_only_it() {
     let (_medium, store) = fresh(256 << 10, 32, &small_settings());
     conformance::dropping_a_keyspace_empties_only_it(store);
+}
+
+#[test]
+fn a_snapshot_outlives_the_drop_of_its_keyspaces() {
+    let (_medium, store) = fresh(64 << 10, 16, &small_settings());
+    conformance::a_snapshot_outlives_the_drop_of_its_keyspaces(store);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What a request costs above the engine: nanoseconds of some requests, parsing included, over an
 //! engine that answers everything from one record.
 
-use tierstone_base::{Clock, KeyHasher, KeyspaceId, Now, Result, Seq, SystemClock, Token};
+use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, KeyspaceId, Now, Result, Seq, SystemClock, Token};
 use tierstone_engine::{
     Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordMeta,
-    RecordView, ScanRequest, ValueKind, Write, WriteReceipt,
+    RecordView, ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_redis::{Args, ConnectionInfo, Executor, ExecutorSettings, Outcome, ServerFacts};
@@ -33,6 +33,14 @@ impl Engine for OneRecord {
     }
 
     fn scan(&mut self, _now: Now, _request: ScanRequest) {}
+
+    fn snapshot(&mut self, _now: Now) -> Result<SnapshotId> {
+        Err(Error::new(ErrorKind::Unsupported, "the one record has no snapshots"))
+    }
+
+    fn release_snapshot(&mut self, _snapshot: SnapshotId) {}
+
+    fn read_at(&mut self, _now: Now, _snapshot: SnapshotId, _keys: &[(Token, Key<'_>)]) {}
 
     fn drop_keyspace(&mut self, _keyspace: KeyspaceId) {}
 

@@ -343,7 +343,7 @@ impl<E: Engine> Shard<E> {
         let now = self.clock(now);
         let token = self.next_id();
         self.waiting.insert(token, Waiting { task, keyspace, position: cursor });
-        self.engine.scan(now, ScanRequest { token, keyspace, cursor, count });
+        self.engine.scan(now, ScanRequest { token, keyspace, cursor, count, snapshot: None });
     }
 
     /// One step of the engine; what it found out is appended to `events`.
@@ -363,6 +363,8 @@ impl<E: Engine> Shard<E> {
                     let Some(waiting) = self.waiting.remove(&token) else { continue };
                     events.push(ShardEvent::Scanned { task: waiting.task, entries, next, error });
                 }
+                // This layer takes no snapshots yet.
+                Event::SnapshotRead { .. } => {}
             }
         }
         self.events = found;

@@ -394,7 +394,7 @@ impl<D: BlockDevice> Lane<D> {
                     }
                     // Of a call that ended early because the device failed.
                     Event::Fetched { token, .. } => self.engine.release(token),
-                    Event::Scanned { .. } => {}
+                    Event::Scanned { .. } | Event::SnapshotRead { .. } => {}
                 }
             }
             if missing == 0 {
@@ -411,7 +411,7 @@ impl<D: BlockDevice> Lane<D> {
         self.next_token += 1;
         let wanted = self.next_token;
         let now = self.tick();
-        self.engine.scan(now, ScanRequest { token: wanted, keyspace, cursor, count });
+        self.engine.scan(now, ScanRequest { token: wanted, keyspace, cursor, count, snapshot: None });
         let mut patience = Patience::default();
         loop {
             for event in self.events.drain(..) {
@@ -422,7 +422,7 @@ impl<D: BlockDevice> Lane<D> {
                         return Ok(page);
                     }
                     Event::Fetched { token, .. } => self.engine.release(token),
-                    Event::Scanned { .. } => {}
+                    Event::Scanned { .. } | Event::SnapshotRead { .. } => {}
                 }
             }
             self.check_health()?;

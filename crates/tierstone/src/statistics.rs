@@ -28,6 +28,10 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
             space_used_bytes,
             space_live_bytes,
             space_capacity_bytes,
+            snapshots,
+            snapshots_lost,
+            snapshot_table_bytes,
+            snapshot_pinned_bytes,
         } = shard;
         total.keys += keys;
         total.index_bytes += index_bytes;
@@ -50,6 +54,10 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
         total.space_used_bytes += space_used_bytes;
         total.space_live_bytes += space_live_bytes;
         total.space_capacity_bytes += space_capacity_bytes;
+        total.snapshots += snapshots;
+        total.snapshots_lost += snapshots_lost;
+        total.snapshot_table_bytes += snapshot_table_bytes;
+        total.snapshot_pinned_bytes += snapshot_pinned_bytes;
         total
     })
 }

@@ -8,7 +8,7 @@ use tierstone_crash::{
     Choices, DurableOrder, ExploreSettings, Mutations, Oracle, Report, Violation, explore,
 };
 use tierstone_engine::harness::Harness;
-use tierstone_engine::{Engine, Write, WriteKind};
+use tierstone_engine::{Engine, SnapshotId, Write, WriteKind};
 use tierstone_logstore::{LogShard, OpenSettings, ShardSettings, open};
 use tierstone_media::sim::{CutPoints, Fault, PowerCut, SimDevice, SimMedium, SimSettings};
 use tierstone_media::{DurableWriteScope, Wait};
@@ -177,6 +177,9 @@ enum PendingWhat {
     Expiring(u32),
 }
 
+/// Keys and values that a snapshot must show.
+type Shown = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// One life of a store, with all its shards.
 pub struct World<'a> {
     pub shards: Vec<Harness<LogShard, SimDevice>>,
@@ -186,6 +189,8 @@ pub struct World<'a> {
     pending: Vec<Pending>,
     /// Keys have one hash tag, so that weak hashes make their positions equal.
     tagged: bool,
+    /// Of the first shard, with what they must show.
+    snapshots: Vec<(SnapshotId, Shown)>,
 }
 
 impl<'a> World<'a> {
@@ -212,7 +217,7 @@ impl<'a> World<'a> {
         }
         Violation::unless(damaged.is_empty(), || format!("recovery calls segments {damaged:?} damaged"))?;
         let tagged = settings.weak_hash_bits.is_some();
-        Ok(World { shards, medium, history, hasher, pending: Vec::new(), tagged })
+        Ok(World { shards, medium, history, hasher, pending: Vec::new(), tagged, snapshots: Vec::new() })
     }
 
     fn key_bytes(&self, key: u32) -> Vec<u8> {
@@ -411,6 +416,42 @@ impl<'a> World<'a> {
             .fold(history.now.monotonic_us, u64::max);
     }
 
+    /// Takes a snapshot of the first shard, or checks the oldest of three and ends it.
+    pub fn snapshot_or_check(&mut self) -> Result<(), Violation> {
+        let harness = &mut self.shards[0];
+        if self.snapshots.len() < 3 {
+            let id = harness.engine.snapshot(harness.now)?;
+            let mut shown = Shown::new();
+            for entry in harness.scan_all(KEYSPACE, 5)? {
+                if let Some((_, value)) = harness.get(KEYSPACE, &entry.key)? {
+                    shown.insert(entry.key, value);
+                }
+            }
+            self.snapshots.push((id, shown));
+            return Ok(());
+        }
+        let (id, mut shown) = self.snapshots.remove(0);
+        let mut walk = || -> tierstone_base::Result<Result<(), Violation>> {
+            for entry in harness.scan_all_at(Some(id), KEYSPACE, 5, |_| {})? {
+                let value = harness.get_at(id, KEYSPACE, &entry.key)?.map(|record| record.value);
+                let expected = shown.remove(&entry.key);
+                if value != expected {
+                    let key = String::from_utf8_lossy(&entry.key).into_owned();
+                    return Ok(Err(Violation::new(format!("key {key} at {id:?} is not as it was"))));
+                }
+            }
+            Ok(Violation::unless(shown.is_empty(), || {
+                format!("{} keys are not shown at {id:?}", shown.len())
+            }))
+        };
+        let answer = match walk() {
+            Err(error) if error.kind() == ErrorKind::SnapshotLost => Ok(()),
+            other => other?,
+        };
+        harness.engine.release_snapshot(id);
+        answer
+    }
+
     /// The store still works: it takes a write, makes it durable and gives it back.
     pub fn prove_alive(&mut self) -> Result<(), Violation> {
         if self.put(77, 100)? {
@@ -438,6 +479,8 @@ pub struct Mix {
     pub expiring: u64,
     /// One of so many operations is a settling of everything, so that cleaning gets on.
     pub settle_one_in: u64,
+    /// Taking or checking a snapshot.
+    pub snapshots: u64,
 }
 
 impl Default for Mix {
@@ -452,6 +495,7 @@ impl Default for Mix {
             syncs: 10,
             expiring: 0,
             settle_one_in: 0,
+            snapshots: 0,
         }
     }
 }
@@ -474,6 +518,9 @@ impl Mix {
             let value = (random.below(100) >= self.deletes).then(|| len(random));
             (key(random), value)
         };
+        if self.snapshots > 0 && random.below(100) < self.snapshots {
+            world.snapshot_or_check()?;
+        }
         if random.below(100) < self.expiring {
             let number = random.below(400) as u32;
             world.put_expiring(number, len(random), 1 + random.below(50))?;

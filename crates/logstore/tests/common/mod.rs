@@ -49,6 +49,7 @@ pub fn random_settings(random: &mut SeededRandom) -> OpenSettings {
     settings.shard.groups_in_flight_max = 1 + random.below(3) as usize;
     settings.shard.overlap_bytes = [4 << 10, 64 << 10][random.below(2) as usize];
     settings.weak_hash_bits = [None, Some(6), Some(0)][random.below(3) as usize];
+    settings.shard.snapshot_table_bytes_max = [8 << 10, 16 << 20][random.below(2) as usize];
     settings
 }
 

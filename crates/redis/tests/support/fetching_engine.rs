@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, SeededRandom, Seq, Token};
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_engine::{
-    Admission, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, ScanRequest, Write,
-    WriteReceipt,
+    Admission, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, ScanRequest, SnapshotId,
+    Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -86,6 +86,18 @@ impl Engine for FetchingEngine {
 
     fn scan(&mut self, now: Now, request: ScanRequest) {
         self.inner.scan(now, request);
+    }
+
+    fn snapshot(&mut self, now: Now) -> Result<SnapshotId> {
+        self.inner.snapshot(now)
+    }
+
+    fn release_snapshot(&mut self, snapshot: SnapshotId) {
+        self.inner.release_snapshot(snapshot);
+    }
+
+    fn read_at(&mut self, now: Now, snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
+        self.inner.read_at(now, snapshot, keys);
     }
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {

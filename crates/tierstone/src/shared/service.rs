@@ -167,7 +167,8 @@ impl Service {
             Message::Scan { keyspace, cursor, count, reply } => {
                 let token = self.number();
                 self.walks.insert(token, Walk { reply, keyspace, cursor });
-                let request = ScanRequest { token, keyspace, cursor: cursor.0, count: count.max(1) };
+                let count = count.max(1);
+                let request = ScanRequest { token, keyspace, cursor: cursor.0, count, snapshot: None };
                 self.engine.scan(self.now, request);
             }
             Message::Len { keyspace, reply } => drop(reply.send(Ok(self.engine.len(keyspace)))),
@@ -389,6 +390,7 @@ impl Service {
                 self.engine.release(token);
             }
             Event::Scanned { token, entries, next, error } => self.on_scanned(token, entries, next, error),
+            Event::SnapshotRead { .. } => {}
         }
     }
 

@@ -1,0 +1,307 @@
+//! Snapshots: a sequence and a time each, and a table of the records that they still need and the
+//! index no longer points to.
+//!
+//! A snapshot costs nothing when it is taken. While it lives, each record that is replaced, deleted or
+//! dropped as expired and that a snapshot shows goes to the side table, with the sequences between
+//! which it counted; its segment is pinned: neither cleaned nor freed. What the index points to is as
+//! good as before: the cleaner's copies keep their sequences.
+//!
+//! Invariants:
+//! 1. At any time, the version of a key that snapshot S shows is in the side table (`seq` ≤ S <
+//!    `replaced_at`) or in the index (`seq` ≤ S), and in one of them only.
+//! 2. A segment that a side entry points into is not freed.
+//! 3. A keyspace that was dropped while a snapshot lived keeps its index until no snapshot shows it.
+//! 4. When the table, or the bytes that it keeps, pass their bounds, and when the store would be full,
+//!    the oldest snapshot is lost: it answers `SnapshotLost` from then on.
+//!
+//! All of it is in memory: a crash ends every snapshot, and nothing is pinned after it.
+
+use crate::location::{Location, UNIT_BYTES};
+use crate::segments::SegmentTable;
+use crate::shard::LogShard;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq};
+use tierstone_engine::SnapshotId;
+
+/// What a snapshot shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub id: SnapshotId,
+    /// Writes up to this one.
+    pub seq: Seq,
+    /// Records that had expired by then are not shown.
+    pub wall_ms: u64,
+}
+
+/// A record that the index no longer points to.
+#[derive(Clone, Copy, Debug)]
+struct SideEntry {
+    location: Location,
+    units: u32,
+    /// The write that put an end to it; it counts below.
+    replaced_at: Seq,
+}
+
+/// The record's own sequence ends the key: versions of one key follow one another.
+type SideKey = (KeyspaceId, Position, Seq);
+
+/// All snapshots of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    /// Oldest first, so that sequences grow.
+    live: VecDeque<Cut>,
+    /// Lost, and not released yet.
+    lost: BTreeSet<SnapshotId>,
+    lost_count: u64,
+    last_id: u64,
+    side: BTreeMap<SideKey, SideEntry>,
+    /// Bytes of the records in the side table.
+    pinned_bytes: u64,
+    /// How far the search for entries that nobody needs has come.
+    purge: Option<Purge>,
+}
+
+#[derive(Debug, Default)]
+struct Purge {
+    after: Option<SideKey>,
+    /// A snapshot ended during the search: it must begin anew.
+    again: bool,
+}
+
+/// So many snapshots, lost ones included, may be alive.
+const SNAPSHOTS_MAX: usize = 1024;
+/// Memory of an entry of the side table: 48 bytes in tree nodes that are about two thirds full.
+const SIDE_ENTRY_BYTES: u64 = 80;
+/// Side entries that a step looks at: about 200 µs.
+const PURGED_A_STEP: usize = 2_000;
+
+impl Snapshots {
+    /// What `id` shows.
+    pub fn cut(&self, id: SnapshotId) -> Result<Cut> {
+        if let Some(cut) = self.live.iter().find(|cut| cut.id == id) {
+            return Ok(*cut);
+        }
+        if self.lost.contains(&id) {
+            let message =
+                "the snapshot was given up: the records that it kept took too much space; take a new one";
+            return Err(Error::new(ErrorKind::SnapshotLost, message));
+        }
+        Err(Error::new(ErrorKind::InvalidInput, format!("there is no snapshot {}", id.0)))
+    }
+
+    /// Whether some snapshot shows a record. Cost: one comparison when none is as young.
+    pub fn need(&self, seq: Seq, expiry_ms: u64) -> bool {
+        let Some(newest) = self.live.back() else { return false };
+        newest.seq >= seq
+            && (expiry_ms == 0 || self.live.iter().rev().any(|cut| cut.seq >= seq && cut.wall_ms < expiry_ms))
+    }
+
+    fn is_needed(&self, (_, _, seq): SideKey, entry: &SideEntry) -> bool {
+        let first = self.live.partition_point(|cut| cut.seq < seq);
+        self.live.get(first).is_some_and(|cut| cut.seq < entry.replaced_at)
+    }
+
+    /// The number that the next snapshot will have.
+    pub fn next_id(&self) -> SnapshotId {
+        SnapshotId(self.last_id + 1)
+    }
+
+    /// Whether a snapshot older than `than` lives.
+    pub fn any_before(&self, than: SnapshotId) -> bool {
+        self.live.front().is_some_and(|oldest| oldest.id < than)
+    }
+
+    /// Snapshots that live, and those that were lost so far.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.live.len() as u64, self.lost_count)
+    }
+
+    /// Bytes of memory of the side table.
+    pub fn table_bytes(&self) -> u64 {
+        self.side.len() as u64 * SIDE_ENTRY_BYTES
+    }
+
+    /// Bytes of records that are kept for snapshots only.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes
+    }
+
+    /// Whether a step would do something now.
+    pub fn wants_step(&self) -> bool {
+        self.purge.is_some()
+    }
+
+    /// Appends the places of records that may belong to `position` as `cut` shows it.
+    pub fn at(&self, keyspace: KeyspaceId, position: Position, cut: &Cut, out: &mut Vec<Location>) {
+        let range = (keyspace, position, 0)..=(keyspace, position, cut.seq);
+        let shown = self.side.range(range).filter(|(_, entry)| entry.replaced_at > cut.seq);
+        out.extend(shown.map(|(_, entry)| entry.location));
+    }
+
+    /// Appends the places of records with positions from `from` up to `until` that `cut` shows, about
+    /// `count` of them; gives where it stopped, all of a position taken, if before `until`.
+    pub fn page(
+        &self,
+        keyspace: KeyspaceId,
+        (from, until): (Position, Option<Position>),
+        count: usize,
+        cut: &Cut,
+        out: &mut Vec<Location>,
+    ) -> Option<Position> {
+        let end = match until {
+            Some(until) => Excluded((keyspace, until, 0)),
+            None => Included((keyspace, Position(u64::MAX), Seq::MAX)),
+        };
+        let enough = out.len() + count;
+        let mut last = None;
+        let visits_max = count.saturating_mul(4).saturating_add(PURGED_A_STEP);
+        let range = self.side.range((Included((keyspace, from, 0)), end));
+        for (visits, (&(_, position, seq), entry)) in range.enumerate() {
+            let stops = out.len() >= enough || visits >= visits_max;
+            if stops && last != Some(position) && position > from {
+                return Some(position);
+            }
+            if seq <= cut.seq && entry.replaced_at > cut.seq {
+                out.push(entry.location);
+                last = Some(position);
+            }
+        }
+        until
+    }
+
+    fn take(&mut self, seq: Seq, now: Now) -> Result<SnapshotId> {
+        if self.live.len() + self.lost.len() >= SNAPSHOTS_MAX {
+            let message = format!("{SNAPSHOTS_MAX} snapshots are alive: release some");
+            return Err(Error::new(ErrorKind::Retry, message));
+        }
+        let id = self.next_id();
+        self.last_id = id.0;
+        self.live.push_back(Cut { id, seq, wall_ms: now.wall_ms });
+        Ok(id)
+    }
+
+    /// Takes `id` out; true when it lived.
+    fn end(&mut self, id: SnapshotId) -> bool {
+        self.lost.remove(&id);
+        let Some(place) = self.live.iter().position(|cut| cut.id == id) else { return false };
+        self.live.remove(place);
+        match &mut self.purge {
+            Some(purge) => purge.again = true,
+            None => self.purge = (!self.side.is_empty()).then(Purge::default),
+        }
+        true
+    }
+
+    fn keep(&mut self, key: SideKey, entry: SideEntry, segments: &mut SegmentTable) {
+        self.pinned_bytes += u64::from(entry.units) * UNIT_BYTES as u64;
+        segments.pin_for_snapshots(entry.location.segment());
+        // One sequence belongs to one write: nothing can be in the place already.
+        if let Some(twin) = self.side.insert(key, entry) {
+            debug_assert!(false, "two records have sequence {}", key.2);
+            self.let_go(&twin, segments);
+        }
+    }
+
+    fn let_go(&mut self, entry: &SideEntry, segments: &mut SegmentTable) {
+        self.pinned_bytes -= u64::from(entry.units) * UNIT_BYTES as u64;
+        segments.unpin_for_snapshots(entry.location.segment());
+    }
+
+    /// Looks at up to `count` entries for those that nobody needs any more.
+    fn purge_some(&mut self, count: usize, segments: &mut SegmentTable) {
+        let Some(purge) = &self.purge else { return };
+        let from = purge.after.map_or(Unbounded, Excluded);
+        let mut unneeded = Vec::new();
+        let mut last = None;
+        for (key, entry) in self.side.range((from, Unbounded)).take(count) {
+            last = Some(*key);
+            if !self.is_needed(*key, entry) {
+                unneeded.push(*key);
+            }
+        }
+        for key in unneeded {
+            if let Some(entry) = self.side.remove(&key) {
+                self.let_go(&entry, segments);
+            }
+        }
+        if let Some(purge) = &mut self.purge {
+            match (last, purge.again) {
+                (Some(_), _) => purge.after = last,
+                (None, true) => *purge = Purge::default(),
+                (None, false) => self.purge = None,
+            }
+        }
+    }
+}
+
+impl LogShard {
+    pub(crate) fn take_snapshot(&mut self) -> Result<SnapshotId> {
+        self.snapshots.take(self.applied, self.now)
+    }
+
+    pub(crate) fn end_snapshot(&mut self, id: SnapshotId) {
+        if self.snapshots.end(id) {
+            self.keyspaces.retain_dropped(&self.snapshots);
+        }
+    }
+
+    /// The index stops pointing to a record: it is kept if a snapshot shows it. To be called before its
+    /// segment's account is.
+    pub(crate) fn keep_for_snapshots(
+        &mut self,
+        (keyspace, position): (KeyspaceId, Position),
+        location: Location,
+        header: &crate::format::record::RecordHeader,
+        replaced_at: Seq,
+    ) {
+        if !self.snapshots.need(header.seq, header.expiry_ms)
+            || self.identity.mutations.is_on("replaced_not_kept_for_snapshots")
+        {
+            return;
+        }
+        let units = header.units() as u32;
+        let entry = SideEntry { location, units, replaced_at };
+        self.snapshots.keep((keyspace, position, header.seq), entry, &mut self.segments);
+        // Far beyond the bound, steps were not quick enough.
+        if self.snapshots.table_bytes() > 2 * self.settings.snapshot_table_bytes_max {
+            self.lose_oldest_snapshot();
+            self.snapshots.purge = Some(Purge::default());
+            self.snapshots.purge_some(usize::MAX, &mut self.segments);
+        }
+    }
+
+    /// Keeps the bounds, and lets go, some at a step, of what nobody needs any more.
+    pub(crate) fn snapshot_step(&mut self) {
+        if self.snapshots.purge.is_some() {
+            self.snapshots.purge_some(PURGED_A_STEP, &mut self.segments);
+            return;
+        }
+        let capacity = u64::from(self.segments.owned_count()) * self.segments.segment_bytes();
+        let pinned_max = (capacity as f64 * self.settings.snapshot_pinned_fraction_max) as u64;
+        if self.snapshots.table_bytes() > self.settings.snapshot_table_bytes_max
+            || self.snapshots.pinned_bytes > pinned_max
+        {
+            self.lose_oldest_snapshot();
+        }
+    }
+
+    fn lose_oldest_snapshot(&mut self) {
+        let Some(oldest) = self.snapshots.live.front().copied() else { return };
+        self.end_snapshot(oldest.id);
+        self.snapshots.lost.insert(oldest.id);
+        self.snapshots.lost_count += 1;
+    }
+
+    /// Gives space that snapshots keep back to a store that is full; false when they keep none.
+    pub(crate) fn free_snapshot_space(&mut self) -> bool {
+        if self.snapshots.purge.is_some() || self.keyspaces.is_sweeping() {
+            return true;
+        }
+        if self.snapshots.side.is_empty() && !self.keyspaces.is_retaining() {
+            return false;
+        }
+        self.lose_oldest_snapshot();
+        true
+    }
+}
