@@ -1,0 +1,17 @@
+//! The experiments, one a file. To add one: its file here, its `mod`, its place in [`ALL`].
+
+mod fawn_ds_single_store;
+
+use crate::experiment::Experiment;
+
+/// Every experiment, in the order in which `all` runs them.
+pub const ALL: &[&Experiment] = &[&fawn_ds_single_store::EXPERIMENT];
+
+/// The experiment of this name.
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    ALL.iter().copied().find(|experiment| experiment.name == name)
+}
+
+#[cfg(test)]
+#[path = "experiments_test.rs"]
+mod experiments_test;
