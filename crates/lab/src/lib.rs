@@ -21,6 +21,7 @@ pub mod experiments;
 pub mod machine;
 pub mod output;
 mod page;
+pub mod peers;
 pub mod raw;
 pub mod result;
 pub mod run;

@@ -5,11 +5,11 @@
 
 use crate::run::Run;
 use std::path::Path;
-use tierstone_base::{Clock, Result, SeededRandom};
+use tierstone_base::{Clock, Error, ErrorKind, Result, SeededRandom};
 use tierstone_media::file::{DurableMethod, FileDevice, FileStore, FileStoreSettings};
 use tierstone_media::probe::load::{self, Load, Rate};
 use tierstone_media::probe::{ProbeReport, durable_method};
-use tierstone_media::{BlockDevice, IoKind, IoRequest, Wait};
+use tierstone_media::{BlockDevice, IoBuffer, IoKind, IoRequest, Wait};
 
 /// Requests of one step of a raw measurement: so long that their number does not matter, so short that
 /// the run can be stopped.
@@ -92,6 +92,53 @@ impl RawDevice {
     /// `Retry` when the run was stopped; when the device fails.
     pub fn measure(&mut self, run: &mut Run<'_>, load: &RawLoad) -> Result<Rate> {
         self.measure_requests(run, load, u64::MAX)
+    }
+
+    /// Appends `total_bytes` in durable requests of `request_bytes` (at most 1 MiB) to `streams` places in
+    /// turn, `depth` in flight; each place is written in order. Returns bytes a second.
+    ///
+    /// # Errors
+    /// As [`RawDevice::measure`].
+    pub fn append(
+        &mut self,
+        run: &mut Run<'_>,
+        streams: u64,
+        request_bytes: u64,
+        depth: u64,
+        total_bytes: u64,
+    ) -> Result<f64> {
+        let start = self.device.geometry().segment_offset(0);
+        let of_stream = self.span_bytes / streams / request_bytes * request_bytes;
+        if of_stream == 0 {
+            let message = format!("{streams} streams do not fit into {} bytes", self.span_bytes);
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        let total = (total_bytes / request_bytes).max(1);
+        let begun = run.now_us();
+        let mut bytes = IoBuffer::zeroed(request_bytes as usize);
+        self.random.fill(&mut bytes);
+        let mut free: Vec<IoBuffer> = (0..depth.min(total)).map(|_| bytes.clone()).collect();
+        let (mut requests, mut completions, mut issued) = (Vec::new(), Vec::new(), 0);
+        loop {
+            while issued < total
+                && let Some(buffer) = free.pop()
+            {
+                let (stream, round) = (issued % streams, issued / streams);
+                let offset = start + stream * of_stream + round * request_bytes % of_stream;
+                requests.push(IoRequest::write_durable(issued, offset, buffer));
+                issued += 1;
+            }
+            self.device.submit(&mut requests);
+            if self.device.complete(Wait::One, &mut completions) == 0 {
+                break;
+            }
+            for done in completions.drain(..) {
+                done.result?;
+                free.extend(done.buffer);
+            }
+            run.go_on(issued as f64 / total as f64)?;
+        }
+        Ok((total * request_bytes) as f64 * 1e6 / (run.now_us() - begun).max(1) as f64)
     }
 
     fn measure_requests(&mut self, run: &mut Run<'_>, load: &RawLoad, most_requests: u64) -> Result<Rate> {

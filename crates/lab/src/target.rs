@@ -3,7 +3,27 @@
 use std::path::Path;
 use tierstone::{DatabaseOptions, Durability, DurableMethod, ShardSettings, SharedStore, Store};
 use tierstone_base::Result;
-use tierstone_workload::Target;
+use tierstone_workload::key::KeyOrder;
+use tierstone_workload::value::ValueSettings;
+use tierstone_workload::{KeyFormat, Mix, SizeDistribution, Target, Workload};
+
+/// Keys of 160 bits, as FAWN-DS has them.
+pub const KEY_BYTES: u64 = 20;
+/// Bytes of the index for each key, with room for its growth.
+const INDEX_BYTES_A_KEY: u64 = 14;
+/// What a shard needs at least.
+const SHARD_BYTES_MIN: u64 = 1 << 20;
+
+/// Records with keys of [`KEY_BYTES`] in random order and values of `value_bytes`, and gets only.
+pub fn records(count: u64, value_bytes: u32) -> Workload {
+    Workload {
+        records: count,
+        key: KeyFormat { prefix: String::new(), digits: 20, order: KeyOrder::Hashed, size: None },
+        value: ValueSettings { size: SizeDistribution::Fixed(value_bytes), zero_share: 0.0 },
+        mix: Mix::GET,
+        ..Workload::default()
+    }
+}
 
 /// What the experiments choose of a store.
 #[derive(Clone, Debug)]
@@ -25,6 +45,22 @@ pub struct StoreChoice {
 }
 
 impl StoreChoice {
+    /// A store of `records` keys with `cache_bytes` for records, and its index on top of that.
+    pub fn with_cache(cache_bytes: u64, records: u64, shards: u16, method: DurableMethod) -> StoreChoice {
+        let shard_bytes = u64::from(shards) * SHARD_BYTES_MIN;
+        let index_bytes = records * INDEX_BYTES_A_KEY + shard_bytes / 4;
+        StoreChoice {
+            // Each shard has its minimum, whatever the whole is.
+            memory_bytes: (cache_bytes + index_bytes).max(shard_bytes),
+            index_fraction: index_bytes as f64 / (cache_bytes + index_bytes) as f64,
+            shards,
+            capacity_bytes: None,
+            segment_bytes: 8 << 20,
+            durability: Durability::Sync,
+            method,
+        }
+    }
+
     /// The options of a store in `directory`.
     pub fn options(&self, directory: &Path) -> DatabaseOptions {
         DatabaseOptions {
@@ -112,5 +148,24 @@ impl Target for SharedTarget {
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.0.put(key, value)
+    }
+}
+
+/// A writer of batches through the shared handle: all puts of a batch are under way together.
+#[derive(Clone, Debug)]
+pub struct BatchWriter(pub SharedStore);
+
+impl Target for BatchWriter {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        SharedTarget(self.0.clone()).get(key, value)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.put(key, value)
+    }
+
+    fn put_many(&mut self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        let answers: Vec<_> = records.iter().map(|(key, value)| self.0.put_async(key, value)).collect();
+        answers.into_iter().try_for_each(|answer| answer.wait())
     }
 }

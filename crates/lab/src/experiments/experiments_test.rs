@@ -86,3 +86,29 @@ fn the_single_store_runs() {
     let result = run_tiny("fawn-ds-single-store");
     assert_eq!(result.tables[0].rows.len(), 14);
 }
+
+#[test]
+fn the_put_ratio_sweep_runs_and_its_tight_store_cleans() {
+    let result = run_tiny("fawn-ds-put-ratio");
+    assert_eq!(result.tables[0].rows.len(), 3);
+    let cleaning = &result.rows[2].because;
+    assert!(!cleaning.contains("; 0 B moved"), "{cleaning}");
+}
+
+#[test]
+fn the_spread_over_logs_runs() {
+    let result = run_tiny("fawn-ds-files");
+    assert_eq!(result.tables[0].rows.len(), 2);
+}
+
+#[test]
+fn latency_beside_maintenance_runs() {
+    let result = run_tiny("fawn-ds-maintenance");
+    assert_eq!(result.tables[0].rows.len(), 6);
+}
+
+#[test]
+fn the_structures_run_side_by_side() {
+    let result = run_tiny("fawn-ds-vs-structures");
+    assert_eq!(result.tables[0].rows.len(), 3);
+}

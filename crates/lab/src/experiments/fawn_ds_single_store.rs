@@ -4,18 +4,14 @@ use crate::experiment::{Experiment, Kind, Published, PublishedSeries, Rule, Size
 use crate::raw::{RawDevice, RawLoad, probe};
 use crate::result::{Axis, Plot, Series, Table};
 use crate::run::Run;
-use crate::target::{LocalTarget, StoreChoice};
-use tierstone::{Durability, DurableMethod};
+use crate::target::{KEY_BYTES, LocalTarget, StoreChoice, records};
+use tierstone::DurableMethod;
 use tierstone_base::Result;
 use tierstone_base::units::format_size;
 use tierstone_media::IoKind;
 use tierstone_media::probe::Rate;
-use tierstone_workload::key::KeyOrder;
-use tierstone_workload::value::ValueSettings;
-use tierstone_workload::{Extent, KeyFormat, Mix, Pacing, SizeDistribution, Workload};
+use tierstone_workload::{Extent, Pacing, Workload};
 
-/// Keys of 160 bits, as published: 20 bytes.
-const KEY_BYTES: u64 = 20;
 /// The published node's memory.
 const NODE_MEMORY: u64 = 256 << 20;
 const MIB: u64 = 1 << 20;
@@ -31,8 +27,6 @@ const SIZES: [(&str, u64); 7] = [
 ];
 /// Gets that are under way together in the second measurement.
 const TOGETHER: u32 = 32;
-/// Bytes of the index for each key, with room for its growth.
-const INDEX_BYTES_A_KEY: u64 = 14;
 
 /// Tables 4.1 and 4.2 of the dissertation.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -224,25 +218,14 @@ fn measure_raw(run: &mut Run<'_>, size: Size, method: DurableMethod) -> Result<R
 
 fn measure_store(run: &mut Run<'_>, size: Size, value_bytes: u32, method: DurableMethod) -> Result<Column> {
     let record_bytes = u64::from(value_bytes) + KEY_BYTES;
-    let index_bytes = largest_bytes(size) / record_bytes * INDEX_BYTES_A_KEY + MIB;
-    let memory = memory_bytes(size) + index_bytes;
+    let records_max = largest_bytes(size) / record_bytes;
     let choice = StoreChoice {
-        memory_bytes: memory,
-        index_fraction: index_bytes as f64 / memory as f64,
-        shards: 1,
-        capacity_bytes: None,
         segment_bytes: run.pick(MIB, 8 * MIB, 32 * MIB),
-        durability: Durability::Sync,
-        method,
+        ..StoreChoice::with_cache(memory_bytes(size), records_max, 1, method)
     };
     let folder = run.folder().join("store");
     let mut target = LocalTarget::open(&choice, &folder)?;
-    let mut workload = Workload {
-        key: KeyFormat { prefix: String::new(), digits: 20, order: KeyOrder::Hashed, size: None },
-        value: ValueSettings { size: SizeDistribution::Fixed(value_bytes), zero_share: 0.0 },
-        mix: Mix::GET,
-        ..Workload::default()
-    };
+    let mut workload = records(1, value_bytes);
     let mut column =
         Column { value_bytes, points: Vec::new(), load_bytes_per_second: 0.0, load_records_per_second: 0.0 };
     let mut loaded = 0;
