@@ -9,6 +9,7 @@ mod child;
 mod complete;
 mod demo;
 mod doctor;
+mod lab;
 mod load;
 mod log;
 mod output;
@@ -38,6 +39,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Load a directory, NDJSON or CSV into a Redis server
     Load(load::LoadArgs),
+    /// Run published experiments here, and compare their numbers with the published ones
+    Lab(lab::LabArgs),
     /// Verify every byte of a closed store, without changing it
     Check(check::CheckArgs),
     /// Print a completion script for a shell
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Load(args) => load::run(&args),
+        Command::Lab(args) => lab::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Completions(args) => complete::run(&args),
     };

@@ -25,6 +25,14 @@ pub struct Progress {
     pub seconds_total: Option<f64>,
 }
 
+/// Where a thread tells how many operations it has answered since it told last.
+enum Reports<'a> {
+    /// To the thread that started it.
+    Started(Sender<u64>),
+    /// To the caller, whose own thread it is.
+    Own(&'a mut dyn FnMut(u64)),
+}
+
 /// What a thread of a run gets.
 pub(crate) struct Context<'a> {
     pub(crate) thread: usize,
@@ -37,7 +45,7 @@ pub(crate) struct Context<'a> {
     /// How many operations this thread counts, if the run has a length in operations.
     pub(crate) operations: Option<u64>,
     stop: &'a AtomicBool,
-    reports: Sender<u64>,
+    reports: Reports<'a>,
     reported: u64,
     next_report_us: u64,
     is_warm: bool,
@@ -70,8 +78,12 @@ impl Context<'_> {
     }
 
     fn report(&mut self, recorder: &Recorder) {
-        // The receiver outlives all threads of the run.
-        let _ = self.reports.send(recorder.operations - self.reported);
+        let more = recorder.operations - self.reported;
+        match &mut self.reports {
+            // The receiver outlives all threads of the run.
+            Reports::Started(reports) => drop(reports.send(more)),
+            Reports::Own(report) => report(more),
+        }
         self.reported = recorder.operations;
     }
 
@@ -133,24 +145,26 @@ pub(crate) fn run_threads<T: Send>(
         let mut threads = Vec::new();
         for (thread, part) in parts.into_iter().enumerate() {
             let share = |total: u64| total / count + u64::from((thread as u64) < total % count);
-            let mut context = Context {
-                thread,
-                clock,
-                start_us,
-                measured_from_us,
-                end_us,
-                // A walk ends by itself.
-                operations: if operations_total.is_some() { None } else { total.map(share) },
-                stop: &stop,
-                reports: reports.clone(),
-                reported: 0,
-                next_report_us: start_us,
-                is_warm: false,
-            };
-            let body = &body;
-            let started = std::thread::Builder::new()
-                .name(format!("load-{thread}"))
-                .spawn_scoped(scope, move || body(part, &mut context));
+            // A walk ends by itself.
+            let operations = if operations_total.is_some() { None } else { total.map(share) };
+            let (body, stop, reports) = (&body, &stop, reports.clone());
+            let started =
+                std::thread::Builder::new().name(format!("load-{thread}")).spawn_scoped(scope, move || {
+                    let mut context = Context {
+                        thread,
+                        clock,
+                        start_us,
+                        measured_from_us,
+                        end_us,
+                        operations,
+                        stop,
+                        reports: Reports::Started(reports),
+                        reported: 0,
+                        next_report_us: start_us,
+                        is_warm: false,
+                    };
+                    body(part, &mut context)
+                });
             match started {
                 Ok(handle) => threads.push(handle),
                 Err(error) => {
@@ -177,4 +191,49 @@ pub(crate) fn run_threads<T: Send>(
         let panicked = |_| Error::new(ErrorKind::Retry, "a thread of the load generator failed");
         threads.into_iter().map(|thread| thread.join().map_err(panicked)).collect()
     })
+}
+
+/// Runs `body` once, on the caller's own thread; else as [`run_threads`].
+pub(crate) fn run_here(
+    pacing: &Pacing,
+    operations_total: Option<u64>,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    body: impl FnOnce(&mut Context<'_>) -> Recorder,
+) -> Recorder {
+    let clock = SystemClock::new();
+    let start_us = clock.now().monotonic_us;
+    let measured_from_us = start_us + (pacing.warmup_seconds * 1e6) as u64;
+    let (end_us, operations) = match pacing.extent {
+        _ if operations_total.is_some() => (None, None),
+        Extent::Operations(total) => (None, Some(total)),
+        Extent::Seconds(seconds) => (Some(measured_from_us + (seconds * 1e6) as u64), None),
+    };
+    let stop = AtomicBool::new(false);
+    let mut done = 0;
+    let mut report = |more: u64| {
+        done += more;
+        let now = Progress {
+            operations: done,
+            operations_total: operations_total.or(operations),
+            seconds: (clock.now().monotonic_us - start_us) as f64 / 1e6,
+            seconds_total: end_us.map(|end| (end - start_us) as f64 / 1e6),
+        };
+        if progress(now).is_break() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    let mut context = Context {
+        thread: 0,
+        clock,
+        start_us,
+        measured_from_us,
+        end_us,
+        operations,
+        stop: &stop,
+        reports: Reports::Own(&mut report),
+        reported: 0,
+        next_report_us: start_us,
+        is_warm: false,
+    };
+    body(&mut context)
 }

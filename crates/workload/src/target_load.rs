@@ -3,17 +3,19 @@
 //! Each thread has a handle of its own and calls it synchronously. With a pipeline above 1 it gathers
 //! that many operations into a batch of reads and a batch of writes; each operation's latency is then
 //! that of its batch.
+//!
+//! A handle that stays on its thread is driven there by [`run_here`] and [`load_here`].
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-use tierstone_base::Result;
+use tierstone_base::{Error, ErrorKind, Result};
 
 use crate::key::KeyFormat;
 use crate::mix::OperationKind;
 use crate::outcome::Outcome;
 use crate::pacing::{Pacing, Schedule};
 use crate::recorder::{self, Recorder};
-use crate::run::{Context, Progress, pause, run_threads, wake_exactly};
+use crate::run::{Context, Progress, pause, run_here as run_on_own_thread, run_threads, wake_exactly};
 use crate::value::{ValueMaker, check_value};
 use crate::workload::{Operation, OperationSource, Workload};
 
@@ -49,6 +51,28 @@ pub trait Target {
     fn scan(&mut self, key: &[u8], count: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Option<Result<()>> {
         let _ = (key, count, each);
         None
+    }
+}
+
+impl<T: Target + ?Sized> Target for &mut T {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        (**self).get(key, value)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        (**self).put(key, value)
+    }
+
+    fn get_many(&mut self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        (**self).get_many(keys, each)
+    }
+
+    fn put_many(&mut self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        (**self).put_many(records)
+    }
+
+    fn scan(&mut self, key: &[u8], count: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Option<Result<()>> {
+        (**self).scan(key, count, each)
     }
 }
 
@@ -89,6 +113,57 @@ pub fn verify<T: Target + Send>(
     walk(&workload, pacing, OperationKind::Get, open, progress)
 }
 
+/// Drives the mix of `workload` on the caller's own thread; the pacing has one thread.
+///
+/// Errors: `InvalidInput` for settings out of range. The target's errors are counted in the outcome.
+pub fn run_here(
+    workload: &Workload,
+    pacing: &Pacing,
+    target: &mut dyn Target,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Outcome> {
+    let source = OperationSource::mixed(workload, pacing.seed, 1)?.swap_remove(0);
+    drive_here(workload, pacing, source, None, target, progress)
+}
+
+/// Inserts the records with numbers `ids` once, in order, in batches of the pacing's pipeline, on the
+/// caller's own thread: so a store can be grown between runs.
+///
+/// Errors: as [`run_here`].
+pub fn load_here(
+    workload: &Workload,
+    ids: Range<u64>,
+    pacing: &Pacing,
+    target: &mut dyn Target,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Outcome> {
+    workload.key.validate(ids.end)?;
+    workload.value.validate()?;
+    let pacing = Pacing { rate: None, warmup_seconds: 0.0, ..*pacing };
+    let count = ids.end.saturating_sub(ids.start);
+    let source = OperationSource::walk_of(OperationKind::Insert, ids);
+    drive_here(workload, &pacing, source, Some(count), target, progress)
+}
+
+fn drive_here(
+    workload: &Workload,
+    pacing: &Pacing,
+    source: OperationSource,
+    operations_total: Option<u64>,
+    target: &mut dyn Target,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Outcome> {
+    pacing.validate()?;
+    if pacing.threads != 1 {
+        return Err(Error::new(ErrorKind::InvalidInput, "pacing: the caller's own thread is one thread"));
+    }
+    let values = ValueMaker::new(workload.value.clone(), pacing.seed);
+    let caller = Caller::new(target, source, workload, values, pacing);
+    let recorder =
+        run_on_own_thread(pacing, operations_total, progress, |context| caller.run(pacing, context));
+    Ok(recorder::combine(vec![recorder], pacing.rate))
+}
+
 fn walk<T: Target + Send>(
     workload: &Workload,
     pacing: &Pacing,
@@ -114,17 +189,7 @@ fn drive<T: Target + Send>(
     let values = ValueMaker::new(workload.value.clone(), pacing.seed);
     let mut callers = Vec::with_capacity(sources.len());
     for source in sources {
-        callers.push(Caller {
-            target: open()?,
-            source,
-            key: workload.key.clone(),
-            values: values.clone(),
-            verify: workload.verify,
-            recorder: Recorder::new(0),
-            batch: Vec::with_capacity(pacing.pipeline),
-            bytes: Vec::new(),
-            bounds: Vec::new(),
-        });
+        callers.push(Caller::new(open()?, source, workload, values.clone(), pacing));
     }
     let recorders = run_threads(pacing, operations_total, callers, progress, |caller, context| {
         caller.run(pacing, context)
@@ -148,6 +213,26 @@ struct Caller<T> {
 }
 
 impl<T: Target> Caller<T> {
+    fn new(
+        target: T,
+        source: OperationSource,
+        workload: &Workload,
+        values: ValueMaker,
+        pacing: &Pacing,
+    ) -> Caller<T> {
+        Caller {
+            target,
+            source,
+            key: workload.key.clone(),
+            values,
+            verify: workload.verify,
+            recorder: Recorder::new(0),
+            batch: Vec::with_capacity(pacing.pipeline),
+            bytes: Vec::new(),
+            bounds: Vec::new(),
+        }
+    }
+
     fn run(mut self, pacing: &Pacing, context: &mut Context<'_>) -> Recorder {
         self.recorder = Recorder::new(context.measured_from_us);
         let mut left = context.operations;

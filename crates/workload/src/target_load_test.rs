@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tierstone_base::{Error, ErrorKind, Result};
 
-use super::{Target, load, run, verify};
+use super::{Target, load, load_here, run, run_here, verify};
 use crate::distribution::Distribution;
 use crate::mix::{Mix, OperationKind};
 use crate::pacing::{Arrivals, Extent, Pacing};
@@ -133,4 +133,43 @@ fn the_caller_can_end_a_run() {
         if calls == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert!(outcome.unwrap().operations > 0);
+}
+
+#[test]
+fn the_callers_own_thread_grows_a_store_and_runs_it_without_sending_it_elsewhere() {
+    /// A handle that cannot leave its thread.
+    struct Stays(Memory, std::rc::Rc<()>);
+    impl Target for Stays {
+        fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+            self.0.get(key, value)
+        }
+        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+            self.0.put(key, value)
+        }
+    }
+    let mut store = Stays(Memory::default(), std::rc::Rc::new(()));
+    let workload = Workload { records: 70, mix: Mix::puts(0.5), ..Workload::default() };
+    let first = load_here(&workload, 0..40, &pacing(1, 8, 1), &mut store, &mut keep_going).unwrap();
+    let second = load_here(&workload, 40..70, &pacing(1, 8, 1), &mut store, &mut keep_going).unwrap();
+    assert_eq!((first.operations, second.operations), (40, 30));
+    let mut told = 0;
+    let outcome = run_here(&workload, &pacing(1, 4, 500), &mut store, &mut |progress| {
+        told = progress.operations;
+        ControlFlow::Continue(())
+    });
+    let outcome = outcome.unwrap();
+    assert!(outcome.is_clean() && outcome.misses == 0, "{outcome:?}");
+    assert_eq!((outcome.operations, told), (500, 500));
+    assert_eq!(store.0.records.lock().unwrap().len(), 70);
+    assert_eq!(std::rc::Rc::strong_count(&store.1), 1);
+    assert!(run_here(&workload, &pacing(2, 4, 500), &mut store, &mut keep_going).is_err());
+}
+
+#[test]
+fn a_run_on_the_callers_thread_ends_when_its_progress_says_so() {
+    let mut store = Memory::default();
+    let workload = Workload { records: 10, mix: Mix::SET, ..Workload::default() };
+    let endless = Pacing { extent: Extent::Seconds(1e6), ..Pacing::default() };
+    let outcome = run_here(&workload, &endless, &mut store, &mut |_| ControlFlow::Break(()));
+    assert!(outcome.is_ok());
 }

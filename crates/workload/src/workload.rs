@@ -237,6 +237,11 @@ impl OperationSource {
         (0..threads).map(source).collect()
     }
 
+    /// The source of one thread that does `kind` to every number of `ids` once, in order.
+    pub fn walk_of(kind: OperationKind, ids: Range<u64>) -> OperationSource {
+        OperationSource { plan: SourcePlan::Walk { kind, ids }, thread: 0, threads: 1, versions: 0 }
+    }
+
     /// The next operation; `None` at the end of a walk, or when the next insert's number would not fit
     /// its key.
     #[inline]

@@ -1,0 +1,265 @@
+//! `tierstone lab`: published experiments, run here, their numbers beside the published ones.
+
+use crate::output::{print_json, print_line, table};
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_lab::result::Verdict;
+use tierstone_lab::{
+    ALL, Experiment, ExperimentResult, Kind, Published, PublishedSeries, RunSettings, Size, find, output,
+};
+
+/// Steps of the progress bar.
+const BAR_STEPS: u64 = 1_000;
+/// The exit code of a program that SIGINT ended.
+const INTERRUPTED: i32 = 130;
+
+#[derive(Debug, Args)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    /// List the experiments
+    List(ListArgs),
+    /// Run experiments by their names
+    Run(RunArgs),
+    /// Run every experiment
+    All(MeasureArgs),
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// List every published value that the experiments compare to, with its table or figure
+    #[arg(long)]
+    published: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Names, as `list` gives them
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    measure: MeasureArgs,
+}
+
+#[derive(Debug, Args)]
+struct MeasureArgs {
+    /// Seconds instead of minutes for each: the shapes, at smaller sizes
+    #[arg(long)]
+    quick: bool,
+    /// A second for each: shows that they run, the numbers mean nothing
+    #[arg(long, hide = true, conflicts_with = "quick")]
+    tiny: bool,
+    /// Where the results go: a folder for each experiment, and an index
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    out: PathBuf,
+    /// On which disk to measure: a temporary folder in it is used and removed [default: the results' own]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Seed of keys, operations and values
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print the results as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl MeasureArgs {
+    fn size(&self) -> Size {
+        match (self.tiny, self.quick) {
+            (true, _) => Size::Tiny,
+            (_, true) => Size::Quick,
+            _ => Size::Full,
+        }
+    }
+}
+
+pub fn run(args: &LabArgs) -> Result<()> {
+    match &args.command {
+        LabCommand::List(args) => list(args),
+        LabCommand::Run(args) => {
+            let named = args.names.iter().map(|name| {
+                find(name).ok_or_else(|| {
+                    let message = format!("there is no experiment '{name}'; `tierstone lab list` names them");
+                    Error::new(ErrorKind::InvalidInput, message)
+                })
+            });
+            // Before anything runs, so that a wrong name costs nothing.
+            let experiments = named.collect::<Result<Vec<_>>>()?;
+            measure(&experiments, &args.measure)
+        }
+        LabCommand::All(args) => measure(ALL, args),
+    }
+}
+
+/// An experiment without its code.
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: &'static str,
+    title: &'static str,
+    source: &'static str,
+    measures: &'static str,
+    kind: Kind,
+    published: &'static [Published],
+    series: &'static [PublishedSeries],
+}
+
+fn list(args: &ListArgs) -> Result<()> {
+    if args.json {
+        let listed: Vec<Listed> = ALL
+            .iter()
+            .map(|experiment| Listed {
+                name: experiment.name,
+                title: experiment.title,
+                source: experiment.source,
+                measures: experiment.measures,
+                kind: experiment.kind,
+                published: experiment.published,
+                series: experiment.series,
+            })
+            .collect();
+        return print_json(&listed);
+    }
+    let head = |heads: &[&str]| heads.iter().map(|&head| head.to_owned()).collect::<Vec<String>>();
+    if args.published {
+        let mut rows = vec![head(&["experiment", "value", "published", "unit", "where", "agreement"])];
+        for experiment in ALL {
+            rows.extend(experiment.published.iter().map(|value| published_row(experiment, value)));
+            rows.extend(experiment.series.iter().flat_map(|series| series_rows(experiment, series)));
+        }
+        return print_line(&table(&rows));
+    }
+    let mut rows = vec![head(&["experiment", "what", "source"])];
+    rows.extend(ALL.iter().map(|experiment| head(&[experiment.name, experiment.title, experiment.source])));
+    print_line(&table(&rows))
+}
+
+fn published_row(experiment: &Experiment, value: &Published) -> Vec<String> {
+    vec![
+        experiment.name.to_owned(),
+        value.name.to_owned(),
+        value.value.to_string(),
+        value.unit.to_owned(),
+        value.place.to_owned(),
+        value.rule.to_string(),
+    ]
+}
+
+fn series_rows(experiment: &Experiment, series: &PublishedSeries) -> Vec<Vec<String>> {
+    let point = |(x, y): &(f64, f64)| {
+        vec![
+            experiment.name.to_owned(),
+            format!("{}, at {} = {x}", series.name, series.x),
+            y.to_string(),
+            series.y.to_owned(),
+            series.place.to_owned(),
+            "shown beside ours".to_owned(),
+        ]
+    };
+    series.points.iter().map(point).collect()
+}
+
+fn measure(experiments: &[&'static Experiment], args: &MeasureArgs) -> Result<()> {
+    std::fs::create_dir_all(&args.out)
+        .map_err(|error| Error::from(error).context(&format!("cannot make {}", args.out.display())))?;
+    let settings = RunSettings {
+        size: args.size(),
+        data: args.data.clone().unwrap_or_else(|| args.out.clone()),
+        seed: args.seed,
+    };
+    let stop = stop_on_interrupt()?;
+    let mut results: Vec<ExperimentResult> = Vec::new();
+    let mut failures = Vec::new();
+    for experiment in experiments {
+        match measure_one(experiment, &settings, &args.out, &stop) {
+            Ok(result) => results.push(result),
+            Err(error) if stop.load(Ordering::Relaxed) => return Err(error),
+            // The others do not depend on it.
+            Err(error) => {
+                eprintln!("tierstone: {error}");
+                failures.push(error);
+            }
+        }
+    }
+    if !results.is_empty() {
+        output::write_index(&results, &args.out)?;
+    }
+    if args.json {
+        print_json(&results)?;
+    } else {
+        print_results(&results, &args.out)?;
+    }
+    match failures.into_iter().next() {
+        None => Ok(()),
+        Some(first) => Err(first.context("not every experiment ran; the first that did not")),
+    }
+}
+
+/// Set by SIGINT and SIGTERM; the second of them ends the program at once.
+fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+fn measure_one(
+    experiment: &'static Experiment,
+    settings: &RunSettings,
+    out: &Path,
+    stop: &AtomicBool,
+) -> Result<ExperimentResult> {
+    let bar = ProgressBar::new(BAR_STEPS);
+    let style = ProgressStyle::with_template("{prefix} [{bar:30}] {percent:>3} % {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+    bar.set_prefix(experiment.name);
+    let mut shown = String::new();
+    let result = tierstone_lab::run(experiment, settings, &mut |progress| {
+        bar.set_position((progress.done * BAR_STEPS as f64) as u64);
+        if progress.doing != shown {
+            progress.doing.clone_into(&mut shown);
+            bar.set_message(shown.clone());
+        }
+        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    let result = result?;
+    output::write(&result, out)?;
+    Ok(result)
+}
+
+fn print_results(results: &[ExperimentResult], out: &Path) -> Result<()> {
+    let mut rows =
+        vec![["experiment", "value", "published", "here", "unit", "verdict"].map(str::to_owned).to_vec()];
+    for result in results {
+        rows.extend(result.rows.iter().map(|row| {
+            let number =
+                |value: f64| if value < 10.0 { format!("{value:.3}") } else { format!("{value:.0}") };
+            let verdict = if row.verdict == Verdict::Agrees { "agrees" } else { "differs" };
+            vec![
+                result.name.clone(),
+                row.name.clone(),
+                number(row.published),
+                number(row.here),
+                row.unit.clone(),
+                verdict.to_owned(),
+            ]
+        }));
+    }
+    print_line(&table(&rows))?;
+    print_line(&format!("tables, plots and reasons: {}", out.join("README.md").display()))
+}

@@ -1,0 +1,64 @@
+//! `tierstone lab`: lists, runs, refuses, stops.
+
+#![expect(clippy::expect_used, reason = "test code")]
+
+mod common;
+
+use common::{Folder, program};
+use std::process::Output;
+
+fn lab(arguments: &[&str]) -> Output {
+    program().arg("lab").args(arguments).output().expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_list_names_experiments_and_every_published_value_with_its_place() {
+    let listed = lab(&["list"]);
+    assert!(listed.status.success());
+    assert!(text(&listed.stdout).contains("fawn-ds-single-store"), "{}", text(&listed.stdout));
+    let published = text(&lab(&["list", "--published"]).stdout);
+    for words in ["Tables 4.1, 4.2: 1,150 of 1,424 a second", "0.808", "agrees at 0.8 or more", "72352"] {
+        assert!(published.contains(words), "{words} is not in\n{published}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_slice(&lab(&["list", "--json"]).stdout).expect("the list is JSON");
+    assert_eq!(json[0]["kind"], "measured");
+    assert!(json[0]["published"][0]["rule"]["at_least"].is_number());
+}
+
+#[test]
+fn a_run_writes_its_files_and_prints_its_result() {
+    let folder = Folder::new();
+    let out = folder.path("results");
+    let out_text = out.display().to_string();
+    let ran = lab(&["run", "fawn-ds-put-ratio", "--tiny", "--json", "--out", &out_text]);
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let printed: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("the results are JSON");
+    let written = std::fs::read(out.join("fawn-ds-put-ratio/result.json")).expect("the result is written");
+    let written: serde_json::Value = serde_json::from_slice(&written).expect("the result is JSON");
+    assert_eq!(printed[0], written);
+    assert!(!text(&ran.stdout).contains(&out_text), "the result names a path");
+    let entries = std::fs::read_dir(&out).expect("the results are there");
+    let mut names: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into()).collect();
+    names.sort();
+    assert_eq!(names, ["README.md", "fawn-ds-put-ratio"], "the data is gone");
+}
+
+#[test]
+fn unknown_names_and_bad_places_are_refused_before_anything_runs() {
+    let unknown = lab(&["run", "fawn-ds-put-ratio", "no-such"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("no experiment 'no-such'"), "{}", text(&unknown.stderr));
+    assert_eq!(lab(&["run"]).status.code(), Some(2));
+    let folder = Folder::new();
+    let file = folder.path("file");
+    std::fs::write(&file, b"").expect("a file is written");
+    let nowhere = lab(&["all", "--tiny", "--out", &file.display().to_string()]);
+    assert!(!nowhere.status.success());
+    assert!(text(&nowhere.stderr).contains("cannot make"), "{}", text(&nowhere.stderr));
+}

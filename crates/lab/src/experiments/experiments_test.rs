@@ -1,0 +1,114 @@
+use super::{ALL, find};
+use crate::result::{Cell, ExperimentResult};
+use crate::{RunSettings, Size, run};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use tierstone_base::ErrorKind;
+
+fn tiny() -> RunSettings {
+    RunSettings { size: Size::Tiny, data: std::env::temp_dir(), seed: 1 }
+}
+
+/// Runs the experiment at its smallest and looks at the form of what it gives.
+fn run_tiny(name: &str) -> ExperimentResult {
+    let experiment = find(name).unwrap();
+    let mut done = 0.0;
+    let result = run(experiment, &tiny(), &mut |progress| {
+        assert!((0.0..=1.0).contains(&progress.done) && !progress.doing.is_empty(), "{progress:?}");
+        done = progress.done;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert!(done > 0.5, "the steps are fewer than was said: {done}");
+    assert_eq!(result.rows.len(), experiment.published.len());
+    for table in &result.tables {
+        assert!(!table.rows.is_empty(), "{}", table.name);
+        for row in &table.rows {
+            assert_eq!(row.len(), table.columns.len(), "{}", table.name);
+            assert!(row.iter().all(|cell| !matches!(cell, Cell::Number(number) if !number.is_finite())));
+        }
+    }
+    assert!(!result.plots.is_empty());
+    for plot in &result.plots {
+        assert!(
+            plot.series.iter().all(|series| !series.points.is_empty()),
+            "{}: {:?}",
+            plot.name,
+            plot.series
+        );
+    }
+    let names: BTreeSet<&str> = result
+        .tables
+        .iter()
+        .map(|table| table.name.as_str())
+        .chain(result.plots.iter().map(|plot| plot.name.as_str()))
+        .collect();
+    assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')), "{names:?}");
+    result
+}
+
+#[test]
+fn names_and_published_values_are_whole_and_unique() {
+    let names: BTreeSet<&str> = ALL.iter().map(|experiment| experiment.name).collect();
+    assert_eq!(names.len(), ALL.len());
+    for experiment in ALL {
+        assert!(!experiment.published.is_empty(), "{}", experiment.name);
+        let values: BTreeSet<&str> = experiment.published.iter().map(|value| value.name).collect();
+        assert_eq!(values.len(), experiment.published.len(), "{}", experiment.name);
+        for value in experiment.published {
+            assert!(
+                value.value.is_finite() && !value.place.is_empty() && !value.because.is_empty(),
+                "{value:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_stopped_ends_and_leaves_no_folder() {
+    let parent = std::env::temp_dir().join(format!("tierstone-lab-stop-{}", std::process::id()));
+    for experiment in ALL {
+        let mut calls = 0;
+        let settings = RunSettings { data: parent.clone(), ..tiny() };
+        let error = run(experiment, &settings, &mut |_| {
+            calls += 1;
+            if calls > 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 0);
+    }
+    std::fs::remove_dir_all(&parent).unwrap();
+}
+
+#[test]
+fn the_single_store_runs() {
+    let result = run_tiny("fawn-ds-single-store");
+    assert_eq!(result.tables[0].rows.len(), 14);
+}
+
+#[test]
+fn the_put_ratio_sweep_runs_and_its_tight_store_cleans() {
+    let result = run_tiny("fawn-ds-put-ratio");
+    assert_eq!(result.tables[0].rows.len(), 3);
+    let cleaning = &result.rows[2].because;
+    assert!(!cleaning.contains("; 0 B moved"), "{cleaning}");
+}
+
+#[test]
+fn the_spread_over_logs_runs() {
+    let result = run_tiny("fawn-ds-files");
+    assert_eq!(result.tables[0].rows.len(), 2);
+}
+
+#[test]
+fn latency_beside_maintenance_runs() {
+    let result = run_tiny("fawn-ds-maintenance");
+    assert_eq!(result.tables[0].rows.len(), 6);
+}
+
+#[test]
+fn the_structures_run_side_by_side() {
+    let result = run_tiny("fawn-ds-vs-structures");
+    assert_eq!(result.tables[0].rows.len(), 3);
+}

@@ -1,0 +1,27 @@
+//! The experiments, one a file. To add one: its file here, its `mod`, its place in [`ALL`].
+
+mod fawn_ds_files;
+mod fawn_ds_maintenance;
+mod fawn_ds_put_ratio;
+mod fawn_ds_single_store;
+mod fawn_ds_vs_structures;
+
+use crate::experiment::Experiment;
+
+/// Every experiment, in the order in which `all` runs them.
+pub const ALL: &[&Experiment] = &[
+    &fawn_ds_single_store::EXPERIMENT,
+    &fawn_ds_put_ratio::EXPERIMENT,
+    &fawn_ds_files::EXPERIMENT,
+    &fawn_ds_maintenance::EXPERIMENT,
+    &fawn_ds_vs_structures::EXPERIMENT,
+];
+
+/// The experiment of this name.
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    ALL.iter().copied().find(|experiment| experiment.name == name)
+}
+
+#[cfg(test)]
+#[path = "experiments_test.rs"]
+mod experiments_test;

@@ -1,0 +1,84 @@
+//! A result as files: `NAME/result.json`, a CSV a table, an SVG and a PNG a plot, a page; and the index
+//! of all.
+//!
+//! Crash: each file is written beside its name and then renamed, `result.json` last: a folder with a
+//! whole `result.json` has everything it names.
+
+use crate::drawing;
+use crate::page;
+use crate::result::{Cell, ExperimentResult, Table};
+use std::path::Path;
+use tierstone_base::{Error, ErrorKind, Result};
+
+/// Writes `result` into a folder of its name below `out`; files of an earlier run are replaced.
+///
+/// # Errors
+/// When a file cannot be written or a plot cannot be drawn.
+pub fn write(result: &ExperimentResult, out: &Path) -> Result<()> {
+    let folder = out.join(&result.name);
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| Error::from(error).context(&format!("cannot make {}", folder.display())))?;
+    for table in &result.tables {
+        put(&folder, &format!("{}.csv", table.name), &csv_of(table)?)?;
+    }
+    for plot in &result.plots {
+        put(&folder, &format!("{}.svg", plot.name), drawing::svg(plot)?.as_bytes())?;
+        put(&folder, &format!("{}.png", plot.name), &drawing::png(plot)?)?;
+    }
+    put(&folder, "README.md", page::page(result).as_bytes())?;
+    let json = serde_json::to_vec_pretty(result)
+        .map_err(|error| Error::new(ErrorKind::Unsupported, format!("the result is no JSON: {error}")))?;
+    put(&folder, "result.json", &json)
+}
+
+/// Writes `out/README.md`: what was run, and what came of it.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_index(results: &[ExperimentResult], out: &Path) -> Result<()> {
+    put(out, "README.md", page::index(results).as_bytes())
+}
+
+/// Reads a result back.
+///
+/// # Errors
+/// `Incompatible` for another version of the format, `InvalidInput` for what is no result.
+pub fn read(file: &Path) -> Result<ExperimentResult> {
+    let name = file.display();
+    let bytes =
+        std::fs::read(file).map_err(|error| Error::from(error).context(&format!("cannot read {name}")))?;
+    let result: ExperimentResult = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::new(ErrorKind::InvalidInput, format!("{name} is no result: {error}")))?;
+    if result.format != crate::result::FORMAT {
+        let message =
+            format!("{name} has format {}, this program reads {}", result.format, crate::result::FORMAT);
+        return Err(Error::new(ErrorKind::Incompatible, message));
+    }
+    Ok(result)
+}
+
+fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let (path, beside) = (folder.join(name), folder.join(format!("{name}.new")));
+    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, &path));
+    written.map_err(|error| Error::from(error).context(&format!("cannot write {}", path.display())))
+}
+
+fn csv_of(table: &Table) -> Result<Vec<u8>> {
+    let refused = |error: &dyn std::fmt::Display| {
+        Error::new(ErrorKind::Unsupported, format!("{}: {error}", table.name))
+    };
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(&table.columns).map_err(|error| refused(&error))?;
+    for row in &table.rows {
+        let cells = row.iter().map(|cell| match cell {
+            Cell::Number(number) => number.to_string(),
+            Cell::Text(text) => text.clone(),
+        });
+        writer.write_record(cells).map_err(|error| refused(&error))?;
+    }
+    writer.into_inner().map_err(|error| refused(&error))
+}
+
+#[cfg(test)]
+#[path = "output_test.rs"]
+mod output_test;

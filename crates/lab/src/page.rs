@@ -1,0 +1,162 @@
+//! A result as a Markdown page.
+
+use crate::result::{Cell, ExperimentResult, Row, Table, Verdict};
+use std::fmt::Write;
+
+/// The page of one result.
+pub fn page(result: &ExperimentResult) -> String {
+    let mut text = format!("# {}\n\n", result.title);
+    let mut line = |what: &str, value: &str| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "* {what}: {value}");
+    };
+    line("source", &result.source);
+    line("what", &result.measures);
+    line("all numbers here", &format!("{}, size `{}`", result.kind, result.size));
+    line("machine", &result.machine.summary());
+    line("run", &format!("{}, {:.0} s, {}", result.started, result.seconds, result.program));
+    text.push_str("\n## Beside the published values\n\n");
+    text.push_str(&rows(&result.rows));
+    for plot in &result.plots {
+        let _ = write!(text, "\n![{}]({}.svg)\n", escape(&plot.title), plot.name);
+    }
+    for table in &result.tables {
+        let _ = write!(text, "\n## {}\n\n{}", escape(&table.title), of_table(table));
+    }
+    if !result.notes.is_empty() {
+        text.push_str("\n## Notes\n\n");
+        result.notes.iter().for_each(|note| {
+            let _ = writeln!(text, "* {}", escape(note));
+        });
+    }
+    text.push_str("\n## Settings\n\n| setting | value |\n|---|---|\n");
+    for (name, value) in &result.settings {
+        let _ = writeln!(text, "| {} | {} |", escape(name), escape(value));
+    }
+    text
+}
+
+/// The index of several results.
+pub fn index(results: &[ExperimentResult]) -> String {
+    let mut text = String::from("# Published experiments, run here\n\n");
+    if let Some(first) = results.first() {
+        let _ = writeln!(text, "{}.\n", first.machine.summary());
+    }
+    text.push_str("| experiment | source | numbers | agree | differ | s |\n|---|---|---|---|---|---|\n");
+    for result in results {
+        let agreeing = result.rows.iter().filter(|row| row.verdict == Verdict::Agrees).count();
+        let _ = writeln!(
+            text,
+            "| [{}]({}/README.md) | {} | {} | {agreeing} | {} | {:.0} |",
+            escape(&result.title),
+            result.name,
+            escape(&result.source),
+            result.kind,
+            result.rows.len() - agreeing,
+            result.seconds
+        );
+    }
+    text.push_str("\n## Every comparison\n\n");
+    for result in results {
+        let _ = write!(text, "### {}\n\n{}\n", escape(&result.title), rows(&result.rows));
+    }
+    text
+}
+
+fn rows(rows: &[Row]) -> String {
+    let mut text =
+        String::from("| value | published | here | unit | verdict | because |\n|---|---|---|---|---|---|\n");
+    for row in rows {
+        let _ = writeln!(
+            text,
+            "| {} | {} ({}) | {} | {} | {} | {} |",
+            escape(&row.name),
+            number(row.published),
+            escape(&row.place),
+            number(row.here),
+            escape(&row.unit),
+            verdict(row.verdict),
+            escape(&row.because)
+        );
+    }
+    text
+}
+
+/// A verdict as a word.
+pub fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Agrees => "agrees",
+        Verdict::Differs => "**differs**",
+    }
+}
+
+fn of_table(table: &Table) -> String {
+    let cells = |cells: &mut dyn Iterator<Item = String>| {
+        let mut line = cells.fold(String::from("|"), |line, cell| format!("{line} {cell} |"));
+        line.push('\n');
+        line
+    };
+    let mut text = cells(&mut table.columns.iter().map(|column| escape(column)));
+    text.push_str(&cells(&mut table.columns.iter().map(|_| "---".to_owned())));
+    for row in &table.rows {
+        text.push_str(&cells(&mut row.iter().map(|cell| match cell {
+            Cell::Number(value) => number(*value),
+            Cell::Text(words) => escape(words),
+        })));
+    }
+    text
+}
+
+/// A number with three digits or more: `1,234,567`, `12.3`, `0.0812`.
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || (size >= 1.0 && size < 1e15 && value.fract() == 0.0) || size >= 100.0 {
+        return grouped(&format!("{value:.0}"));
+    }
+    let digits = match size {
+        10.0.. => 1,
+        1.0.. => 2,
+        0.1.. => 3,
+        0.01.. => 4,
+        _ => return format!("{value:.2e}"),
+    };
+    format!("{value:.digits$}")
+}
+
+fn grouped(digits: &str) -> String {
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |digits| ("-", digits));
+    let mut text = String::from(sign);
+    for (place, digit) in digits.char_indices() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Text that stays in its cell.
+fn escape(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        for (value, text) in [
+            (0.0, "0"),
+            (7.0, "7"),
+            (1_234_567.4, "1,234,567"),
+            (-1_150.0, "-1,150"),
+            (23.24, "23.2"),
+            (0.8076, "0.808"),
+            (0.0123, "0.0123"),
+            (0.00012, "1.20e-4"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Other structures on the same device, as targets of the load generators.
+//!
+//! What is the same for all: memory for data, size of batches, one durable commit a batch, data. Kernel
+//! caches are kept out: they would be memory that one of them has and the others have not.
+
+mod b_tree;
+mod hash_file;
+
+pub use b_tree::BTree;
+pub use hash_file::{HashFile, HashFileSettings};

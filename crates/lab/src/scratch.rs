@@ -1,0 +1,71 @@
+//! The temporary folder of a run.
+//!
+//! A crash may leave `tierstone-lab-*` behind; it can be deleted at any time.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tierstone_base::units::format_size;
+use tierstone_base::{Error, ErrorKind, Result};
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// A folder of its own, removed with everything in it when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// A folder below `directory` (made if missing), on a disk with `needed_bytes` free.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is less; others when the folder cannot be made.
+    pub fn new(directory: &Path, needed_bytes: u64) -> Result<Scratch> {
+        let doing = |what: &str| format!("cannot {what} {}", directory.display());
+        std::fs::create_dir_all(directory).map_err(|error| Error::from(error).context(&doing("make")))?;
+        let disk = rustix::fs::statvfs(directory)
+            .map_err(|error| Error::from(std::io::Error::from(error)).context(&doing("look at")))?;
+        let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free_bytes < needed_bytes {
+            let message = format!(
+                "the run needs {} in {}, where {} are free: name another place with --data",
+                format_size(needed_bytes),
+                directory.display(),
+                format_size(free_bytes)
+            );
+            return Err(Error::new(ErrorKind::NoSpace, message));
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!("tierstone-lab-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|error| Error::from(error).context(&doing("make a folder in")))?;
+        Ok(Scratch { path })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is named so that its owner can see what it is.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_goes_with_its_contents_and_a_full_disk_is_told_before() {
+        let parent = std::env::temp_dir();
+        let scratch = Scratch::new(&parent, 0).unwrap();
+        let path = scratch.path().to_owned();
+        std::fs::write(path.join("file"), b"content").unwrap();
+        drop(scratch);
+        assert!(!path.exists());
+        assert_eq!(Scratch::new(&parent, u64::MAX).unwrap_err().kind(), ErrorKind::NoSpace);
+    }
+}

@@ -1,0 +1,171 @@
+//! Tierstone as a target of the load generators.
+
+use std::path::Path;
+use tierstone::{DatabaseOptions, Durability, DurableMethod, ShardSettings, SharedStore, Store};
+use tierstone_base::Result;
+use tierstone_workload::key::KeyOrder;
+use tierstone_workload::value::ValueSettings;
+use tierstone_workload::{KeyFormat, Mix, SizeDistribution, Target, Workload};
+
+/// Keys of 160 bits, as FAWN-DS has them.
+pub const KEY_BYTES: u64 = 20;
+/// Bytes of the index for each key, with room for its growth.
+const INDEX_BYTES_A_KEY: u64 = 14;
+/// What a shard needs at least.
+const SHARD_BYTES_MIN: u64 = 1 << 20;
+
+/// Records with keys of [`KEY_BYTES`] in random order and values of `value_bytes`, and gets only.
+pub fn records(count: u64, value_bytes: u32) -> Workload {
+    Workload {
+        records: count,
+        key: KeyFormat { prefix: String::new(), digits: 20, order: KeyOrder::Hashed, size: None },
+        value: ValueSettings { size: SizeDistribution::Fixed(value_bytes), zero_share: 0.0 },
+        mix: Mix::GET,
+        ..Workload::default()
+    }
+}
+
+/// What the experiments choose of a store.
+#[derive(Clone, Debug)]
+pub struct StoreChoice {
+    /// Memory for index and cache.
+    pub memory_bytes: u64,
+    /// The part of it that the index may take, 0 to 1.
+    pub index_fraction: f64,
+    /// Shards: each writes a log of its own.
+    pub shards: u16,
+    /// The most that its files may take; `None`: what the disk has.
+    pub capacity_bytes: Option<u64>,
+    /// Size of a segment.
+    pub segment_bytes: u64,
+    /// When writes are acknowledged.
+    pub durability: Durability,
+    /// How they are made durable.
+    pub method: DurableMethod,
+}
+
+impl StoreChoice {
+    /// A store of `records` keys with `cache_bytes` for records, and its index on top of that.
+    pub fn with_cache(cache_bytes: u64, records: u64, shards: u16, method: DurableMethod) -> StoreChoice {
+        let shard_bytes = u64::from(shards) * SHARD_BYTES_MIN;
+        let index_bytes = records * INDEX_BYTES_A_KEY + shard_bytes / 4;
+        StoreChoice {
+            // Each shard has its minimum, whatever the whole is.
+            memory_bytes: (cache_bytes + index_bytes).max(shard_bytes),
+            index_fraction: index_bytes as f64 / (cache_bytes + index_bytes) as f64,
+            shards,
+            capacity_bytes: None,
+            segment_bytes: 8 << 20,
+            durability: Durability::Sync,
+            method,
+        }
+    }
+
+    /// The options of a store in `directory`.
+    pub fn options(&self, directory: &Path) -> DatabaseOptions {
+        DatabaseOptions {
+            shards: self.shards,
+            memory_bytes: self.memory_bytes,
+            capacity_bytes: self.capacity_bytes,
+            segment_bytes: self.segment_bytes,
+            databases: 1,
+            durable_method: Some(self.method),
+            shard: ShardSettings {
+                durability: self.durability,
+                index_fraction: self.index_fraction,
+                ..ShardSettings::default()
+            },
+            ..DatabaseOptions::new(directory)
+        }
+    }
+}
+
+/// The local handle: the calling thread does all the work. A batch of puts is one commit: when
+/// [`Target::put_many`] returns, all of it is durable (unless the durability is relaxed).
+#[derive(Debug)]
+pub struct LocalTarget {
+    store: Store,
+    waits: bool,
+}
+
+impl LocalTarget {
+    /// Opens the store in `directory`, or makes it.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open(choice: &StoreChoice, directory: &Path) -> Result<LocalTarget> {
+        let store = Store::open(&choice.options(directory))?;
+        Ok(LocalTarget { store, waits: choice.durability != Durability::Relaxed })
+    }
+
+    /// The store itself.
+    pub fn store(&mut self) -> &mut Store {
+        &mut self.store
+    }
+}
+
+impl Target for LocalTarget {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.store.get_into(key, value)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.store.put(key, value)
+    }
+
+    fn get_many(&mut self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        if let [key] = keys {
+            let found = self.store.get_with(key, |value| each(0, Some(value)))?;
+            if found.is_none() {
+                each(0, None);
+            }
+            return Ok(());
+        }
+        for (place, value) in self.store.get_many(keys)?.iter().enumerate() {
+            each(place, value.as_deref());
+        }
+        Ok(())
+    }
+
+    fn put_many(&mut self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        for (key, value) in records {
+            let _ticket = self.store.put_nowait(key, value)?;
+        }
+        if self.waits { self.store.sync() } else { Ok(()) }
+    }
+}
+
+/// The shared handle: a thread a shard does the work and goes on between calls.
+#[derive(Clone, Debug)]
+pub struct SharedTarget(pub SharedStore);
+
+impl Target for SharedTarget {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = self.0.get(key)?;
+        value.extend_from_slice(found.as_deref().unwrap_or_default());
+        Ok(found.is_some())
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.put(key, value)
+    }
+}
+
+/// A writer of batches through the shared handle: all puts of a batch are under way together.
+#[derive(Clone, Debug)]
+pub struct BatchWriter(pub SharedStore);
+
+impl Target for BatchWriter {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        SharedTarget(self.0.clone()).get(key, value)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.put(key, value)
+    }
+
+    fn put_many(&mut self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        let answers: Vec<_> = records.iter().map(|(key, value)| self.0.put_async(key, value)).collect();
+        answers.into_iter().try_for_each(|answer| answer.wait())
+    }
+}
