@@ -197,7 +197,7 @@ pub fn check(
         device,
         geometry,
         hasher,
-        versions: Versions::new(&superblock.keyspaces),
+        versions: Versions::new(&crate::format::superblock::served_keyspaces(&superblock.keyspaces)),
         superblock,
         report,
         is_first_pass: true,

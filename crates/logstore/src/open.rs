@@ -372,7 +372,7 @@ fn deal(
                 geometry,
                 mutations: settings.mutations.clone(),
             },
-            keyspaces: superblock.keyspaces.clone(),
+            keyspaces: crate::format::superblock::served_keyspaces(&superblock.keyspaces),
             applied,
             segments: Vec::new(),
             footers: BTreeMap::new(),

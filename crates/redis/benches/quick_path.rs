@@ -91,6 +91,7 @@ fn main() {
             map: DatabaseMap::new(16),
             hasher: KeyHasher::new([1, 2]),
             durability: Durability::Sync,
+            record_bytes_max: 1 << 20,
         },
         value_size_max_bytes: 1 << 20,
         password: String::new(),

@@ -3,9 +3,10 @@
 use crate::args::Args;
 use crate::number;
 use std::borrow::Cow;
+use std::ops::Range;
 use tierstone_base::{Error, ErrorKind};
 use tierstone_engine::ValueKind;
-use tierstone_store::{Record, Stop, View};
+use tierstone_store::{LargeMap, Record, Stop, View};
 use tierstone_wire::resp::ReplyWriter;
 
 /// Why a command ended early.
@@ -79,6 +80,14 @@ pub struct ReadCounts {
     pub misses: u64,
 }
 
+impl ReadCounts {
+    /// Counts one read.
+    pub fn count(&mut self, found: bool) {
+        self.hits += u64::from(found);
+        self.misses += u64::from(!found);
+    }
+}
+
 /// One run of one data command.
 pub struct Context<'c, 's> {
     /// The databases.
@@ -112,26 +121,111 @@ impl Context<'_, '_> {
     }
 
     /// The string at `key`, for a command that only reads.
-    pub fn read(&mut self, key: &[u8]) -> Result<Option<Record<'_>>, Halt> {
+    pub fn read(&mut self, key: &[u8]) -> Result<Option<Text<'_>>, Halt> {
         let record = self.view.get(self.db, key)?;
         match record {
             Some(_) => self.reads.hits += 1,
             None => self.reads.misses += 1,
         }
-        checked(record)
+        Text::of(record)
     }
 
     /// The string at `key`, for a command that goes on to write.
-    pub fn load(&mut self, key: &[u8]) -> Result<Option<Record<'_>>, Halt> {
-        checked(self.view.get(self.db, key)?)
+    pub fn load(&mut self, key: &[u8]) -> Result<Option<Text<'_>>, Halt> {
+        Text::of(self.view.get(self.db, key)?)
+    }
+
+    /// Whether the string at `key` is `wanted`.
+    pub fn is_equal(&mut self, key: &[u8], wanted: &[u8]) -> Result<bool, Halt> {
+        match self.load(key)? {
+            None => Ok(false),
+            Some(text) if text.len() != wanted.len() as u64 => Ok(false),
+            Some(Text::Whole(record)) => Ok(record.value == wanted),
+            Some(Text::Large(map, _)) => {
+                self.read_scratch(key, &map, 0..map.len())?;
+                Ok(*self.scratch == wanted)
+            }
+        }
     }
 
     /// Copies the string at `key` into the scratch buffer: its expiry, or `None` when there is none.
+    /// Commands that touch a part of a large value do not use it.
     pub fn load_scratch(&mut self, key: &[u8]) -> Result<Option<u64>, Halt> {
         self.scratch.clear();
-        let Some(record) = checked(self.view.get(self.db, key)?)? else { return Ok(None) };
-        self.scratch.extend_from_slice(record.value);
-        Ok(Some(record.meta.expiry_ms))
+        match Text::of(self.view.get(self.db, key)?)? {
+            None => Ok(None),
+            Some(Text::Whole(record)) => {
+                self.scratch.extend_from_slice(record.value);
+                Ok(Some(record.meta.expiry_ms))
+            }
+            Some(Text::Large(map, expiry_ms)) => {
+                self.read_scratch(key, &map, 0..map.len())?;
+                Ok(Some(expiry_ms))
+            }
+        }
+    }
+
+    /// Replaces the scratch buffer by a part of the large value at `key`.
+    pub fn read_scratch(&mut self, key: &[u8], map: &LargeMap, range: Range<u64>) -> Run {
+        self.scratch.clear();
+        let place = self.view.place(self.db, key)?;
+        Ok(self.view.read_large(place, map, range, self.scratch)?)
+    }
+
+    /// Overwrites a part of the string at `key` (`text`, if there is one), which may lie beyond its
+    /// end, and keeps its expiry; gives the new length. Only the chunks in question of a large value
+    /// are touched.
+    pub fn patch(&mut self, key: &[u8], text: Option<Extent>, offset: u64, part: &[u8]) -> Result<u64, Halt> {
+        let end = offset.saturating_add(part.len() as u64);
+        if end > self.value_size_max_bytes {
+            return fail(TOO_LONG);
+        }
+        let (old_len, expiry_ms) = text.as_ref().map_or((0, 0), |text| (text.len, text.expiry_ms));
+        let len = old_len.max(end);
+        let is_large = text.as_ref().is_some_and(|text| text.map.is_some());
+        if !is_large && len <= self.view.record_bytes_max() {
+            self.load_scratch(key)?;
+            self.scratch.resize(len as usize, 0);
+            self.scratch[offset as usize..end as usize].copy_from_slice(part);
+            self.store_scratch(key, expiry_ms)?;
+            return Ok(len);
+        }
+        let place = self.view.place(self.db, key)?;
+        let mut map = match text.and_then(|text| text.map) {
+            Some(map) => map,
+            // It becomes large, with what it was.
+            None => {
+                self.load_scratch(key)?;
+                let mut map = self.view.new_large(0);
+                self.view.write_large(place, &mut map, 0, self.scratch)?;
+                map
+            }
+        };
+        self.view.write_large(place, &mut map, offset, part)?;
+        self.view.put_map(self.db, key, &map, expiry_ms)?;
+        Ok(len)
+    }
+
+    /// The length and expiry of the string at `key`, and its map if it is a large value.
+    pub fn extent(&mut self, key: &[u8]) -> Result<Option<Extent>, Halt> {
+        Ok(self.load(key)?.map(|text| match text {
+            Text::Whole(record) => {
+                Extent { len: record.value.len() as u64, expiry_ms: record.meta.expiry_ms, map: None }
+            }
+            Text::Large(map, expiry_ms) => Extent { len: map.len(), expiry_ms, map: Some(map) },
+        }))
+    }
+
+    /// Gives the string at `key` another expiry; only the map of a large value is written.
+    pub fn set_expiry(&mut self, key: &[u8], expiry_ms: u64) -> Run {
+        match self.load(key)? {
+            None => Ok(()),
+            Some(Text::Large(map, _)) => Ok(self.view.put_map(self.db, key, &map, expiry_ms)?),
+            Some(Text::Whole(_)) => {
+                self.load_scratch(key)?;
+                self.store_scratch(key, expiry_ms)
+            }
+        }
     }
 
     /// Writes a string. One that has expired already is not written but deleted.
@@ -142,7 +236,7 @@ impl Context<'_, '_> {
         if expiry_ms != 0 && expiry_ms <= self.now_ms() {
             return Ok(self.view.delete(self.db, key)?);
         }
-        Ok(self.view.put(self.db, key, value, expiry_ms, ValueKind::STRING)?)
+        Ok(self.view.put_string(self.db, key, value, expiry_ms)?)
     }
 
     /// Writes the scratch buffer as a string.
@@ -150,7 +244,32 @@ impl Context<'_, '_> {
         if self.scratch.len() as u64 > self.value_size_max_bytes {
             return fail(TOO_LONG);
         }
-        Ok(self.view.put(self.db, key, self.scratch, expiry_ms, ValueKind::STRING)?)
+        Ok(self.view.put_string(self.db, key, self.scratch, expiry_ms)?)
+    }
+
+    /// Answers with a part of the large value at `key`.
+    pub fn reply_large(&mut self, key: &[u8], map: &LargeMap, range: Range<u64>) -> Run {
+        self.read_scratch(key, map, range)?;
+        self.reply.bulk(self.scratch);
+        Ok(())
+    }
+
+    /// Answers with the string at `key`, or null; gives its expiry.
+    pub fn reply_string(&mut self, key: &[u8]) -> Result<Option<u64>, Halt> {
+        match Text::of(self.view.get(self.db, key)?)? {
+            None => {
+                self.reply.null();
+                Ok(None)
+            }
+            Some(Text::Whole(record)) => {
+                self.reply.bulk(record.value);
+                Ok(Some(record.meta.expiry_ms))
+            }
+            Some(Text::Large(map, expiry_ms)) => {
+                self.reply_large(key, &map, 0..map.len())?;
+                Ok(Some(expiry_ms))
+            }
+        }
     }
 
     /// Deletes a key.
@@ -159,11 +278,63 @@ impl Context<'_, '_> {
     }
 }
 
-fn checked(record: Option<Record<'_>>) -> Result<Option<Record<'_>>, Halt> {
-    match record {
-        Some(found) if found.meta.kind != ValueKind::STRING => fail(WRONG_TYPE),
-        other => Ok(other),
+/// A string as it is stored.
+#[derive(Clone, Debug)]
+pub enum Text<'a> {
+    /// In one record.
+    Whole(Record<'a>),
+    /// As chunks: its map and expiry.
+    Large(LargeMap, u64),
+}
+
+impl<'a> Text<'a> {
+    /// The string that `record` is.
+    ///
+    /// # Errors
+    /// [`WRONG_TYPE`].
+    pub fn of(record: Option<Record<'a>>) -> Result<Option<Text<'a>>, Halt> {
+        match record {
+            None => Ok(None),
+            Some(record) if record.meta.kind == ValueKind::STRING => Ok(Some(Text::Whole(record))),
+            Some(record) if record.meta.kind == ValueKind::CHUNKED => match LargeMap::decode(record.value) {
+                Ok(map) => Ok(Some(Text::Large(map, record.meta.expiry_ms))),
+                Err(error) => Err(Halt::Error(error_text(&error))),
+            },
+            Some(_) => fail(WRONG_TYPE),
+        }
     }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Text::Whole(record) => record.value.len() as u64,
+            Text::Large(map, _) => map.len(),
+        }
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// When it expires; 0: never.
+    pub fn expiry_ms(&self) -> u64 {
+        match self {
+            Text::Whole(record) => record.meta.expiry_ms,
+            Text::Large(_, expiry_ms) => *expiry_ms,
+        }
+    }
+}
+
+/// What is known of a string without its bytes.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// Its length in bytes.
+    pub len: u64,
+    /// When it expires; 0: never.
+    pub expiry_ms: u64,
+    /// Its map, if it is a large value.
+    pub map: Option<LargeMap>,
 }
 
 impl std::fmt::Debug for Context<'_, '_> {

@@ -21,8 +21,9 @@ use crate::task::{Origin, Task, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{Error, KeyspaceId, Now, Position, Seq, ShardId};
 use tierstone_engine::{Engine, Key, Lookup, RecordView, WriteKind};
+use tierstone_store::large::parse_key;
 use tierstone_store::message::{BatchId, OwnedKey, OwnedRecord, OwnedWrite, ShardMessage};
-use tierstone_store::{Overlay, Records, Stop, TaskId, View};
+use tierstone_store::{Overlay, Records, Stop, TaskId, ValueIds, View};
 use tierstone_wire::resp::ReplyWriter;
 
 /// How often a batch may begin anew because of keys that were not foreseen.
@@ -303,11 +304,14 @@ impl<E: Engine> Executor<E> {
         self.workspace.wanted.clear();
         let outputs = self.host.outputs.len();
         let db = self.selected(&task);
+        let mark = self.shard.value_ids().mark();
         let ran = self.run_over_gathered(now, &mut task);
         let Work::Coordinated(coordination) = &mut task.work else { return };
         match ran {
             Ok(()) => {
-                let missing = plan_writes(coordination, &self.workspace.overlay, self.shard.count());
+                let ids = self.shard.value_ids();
+                let is_new = |key: &OwnedKey| is_new_chunk(key, ids, mark);
+                let missing = plan_writes(coordination, &self.workspace.overlay, self.shard.count(), is_new);
                 coordination.extra.extend(missing.iter().cloned());
                 let is_complete = missing.is_empty();
                 if is_complete {
@@ -364,7 +368,8 @@ impl<E: Engine> Executor<E> {
         let Coordination { commands, gathered, reply, is_transaction, .. } = &mut **coordination;
         let Executor { shard, host, workspace, scratch, .. } = self;
         let buffers = (&mut workspace.overlay, &mut workspace.wanted);
-        let mut view = View::new(gathered, shard.map(), shard.hasher(), buffers, &[], now);
+        let mut view =
+            View::new(gathered, shard.map(), (shard.hasher(), shard.value_ids()), buffers, &[], now);
         if let (false, Some(queued)) = (*is_transaction, commands.first())
             && let Action::Data(handler) = queued.command.action
         {
@@ -462,7 +467,14 @@ impl<E: Engine> Executor<E> {
 }
 
 /// Splits the writes by shards, with what undoes them; the keys whose old records are not known.
-fn plan_writes(coordination: &mut Coordination, overlay: &Overlay, count: u16) -> BTreeSet<OwnedKey> {
+///
+/// Chunks of new values need no undoing: with their map they lose their name, and are reclaimed.
+fn plan_writes(
+    coordination: &mut Coordination,
+    overlay: &Overlay,
+    count: u16,
+    is_new: impl Fn(&OwnedKey) -> bool,
+) -> BTreeSet<OwnedKey> {
     let mut missing = BTreeSet::new();
     let mut restored: BTreeSet<OwnedKey> = BTreeSet::new();
     coordination.writes.clear();
@@ -479,6 +491,7 @@ fn plan_writes(coordination: &mut Coordination, overlay: &Overlay, count: u16) -
             WriteKind::Delete => None,
         };
         match coordination.gathered.records.get(&key) {
+            None if is_new(&key) => {}
             None => {
                 missing.insert(key.clone());
             }
@@ -492,6 +505,11 @@ fn plan_writes(coordination: &mut Coordination, overlay: &Overlay, count: u16) -
         coordination.writes.entry(shard).or_default().push(OwnedWrite { key, value });
     }
     missing
+}
+
+/// Whether `key` is a chunk of a value that has got its id since `mark`.
+fn is_new_chunk(key: &OwnedKey, ids: &ValueIds, mark: u64) -> bool {
+    key.keyspace.is_chunks() && parse_key(&key.bytes).is_some_and(|(id, _)| ids.is_since(mark, id))
 }
 
 fn shard_of(position: Position, count: u16) -> ShardId {

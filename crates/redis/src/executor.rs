@@ -31,7 +31,8 @@ use tierstone_store::{DatabaseMap, Shard, ShardEvent, ShardSettings, TaskId, Wor
 pub struct ExecutorSettings {
     /// The shard's part.
     pub shard: ShardSettings,
-    /// The longest value in bytes, at most what the engine takes.
+    /// The longest value in bytes; less where the engine's records are so small that a map has no room
+    /// for more chunks.
     pub value_size_max_bytes: u64,
     /// Who connects must say this first; empty: nothing.
     pub password: String,
@@ -89,7 +90,9 @@ impl<E: Engine> Executor<E> {
     /// An executor over `engine`.
     pub fn new(engine: E, settings: ExecutorSettings) -> Self {
         let databases = settings.shard.map.databases();
-        let mut registry = Settings::new(databases, settings.value_size_max_bytes, settings.shard.durability);
+        let (durability, shard) = (settings.shard.durability, Shard::new(engine, settings.shard));
+        let longest = tierstone_store::large::value_bytes_max(shard.value_ids().chunk_bytes());
+        let mut registry = Settings::new(databases, settings.value_size_max_bytes.min(longest), durability);
         registry.set("requirepass", &settings.password);
         let host = Host {
             sessions: Map::default(),
@@ -102,7 +105,7 @@ impl<E: Engine> Executor<E> {
             pause: None,
         };
         Executor {
-            shard: Shard::new(engine, settings.shard),
+            shard,
             host,
             tasks: Map::default(),
             workspace: Workspace::default(),
@@ -254,7 +257,7 @@ impl<E: Engine> Executor<E> {
         let retry = (!self.retries.is_empty() || !self.host.outputs.is_empty()).then_some(0);
         let timer = self.timers.first_key_value().map(|((at, _), ())| *at);
         let pause = self.host.pause.map(|pause| pause.until_us);
-        [retry, timer, pause, self.shard.engine().next_step_at_us()].into_iter().flatten().min()
+        [retry, timer, pause, self.shard.next_step_at_us()].into_iter().flatten().min()
     }
 
     /// Every reply whose gate is at most this may be sent.

@@ -95,7 +95,7 @@ impl<E: Engine> Executor<E> {
         }
         let value = args.at(2);
         if self.shard.locks.blocks_writer(position)
-            || value.len() as u64 > self.host.settings.value_size_max_bytes
+            || value.len() as u64 > u64::from(self.shard.value_ids().chunk_bytes())
         {
             return None;
         }

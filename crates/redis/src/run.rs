@@ -15,6 +15,8 @@ use tierstone_wire::resp::{ReplyWriter, Version};
 /// Runs of one request after which it is given up: the records that it needs never stay in memory
 /// together.
 const RUNS_MAX: u32 = 1_000;
+/// Bytes of the scratch buffer that stay allocated from one command to the next.
+const SCRATCH_KEPT_BYTES: usize = 1 << 20;
 /// How long a write asks an engine again that is busy making room.
 const BUSY_MAX_US: u64 = 2_000_000;
 
@@ -49,6 +51,9 @@ pub(crate) fn run_handler(
     let start = reply.len();
     let mark = view.mark();
     setting.scratch.clear();
+    if setting.scratch.capacity() > SCRATCH_KEPT_BYTES {
+        *setting.scratch = Vec::new();
+    }
     let mut context = Context {
         view,
         args,

@@ -305,6 +305,7 @@ fn start_shard(
                 map: common.facts.map.clone(),
                 hasher: common.hasher,
                 durability: common.settings.durability,
+                record_bytes_max: tierstone_logstore::value_bytes_max(device.geometry()),
             },
             value_size_max_bytes: 1 << 20,
             password: String::new(),

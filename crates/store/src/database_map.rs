@@ -63,7 +63,7 @@ impl DatabaseMap {
     /// Makes one change.
     ///
     /// # Errors
-    /// `InvalidInput` for a database that does not exist; `Unsupported` when all 2^32 ids are used up.
+    /// `InvalidInput` for a database that does not exist; `Unsupported` when all 2^30 ids are used up.
     /// Nothing has changed then.
     pub fn change(&mut self, change: MapChange) -> Result<()> {
         match change {
@@ -97,6 +97,7 @@ impl DatabaseMap {
         let first = self.next_keyspace;
         self.next_keyspace = first
             .checked_add(count)
+            .filter(|next| *next <= KeyspaceId::USER_END)
             .ok_or_else(|| Error::new(ErrorKind::Unsupported, "all keyspace ids have been used"))?;
         Ok(KeyspaceId(first))
     }

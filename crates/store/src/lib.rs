@@ -18,17 +18,24 @@
 //!    that sequence to be durable.
 
 pub mod database_map;
+pub mod large;
+pub mod ledger;
 pub mod lock;
 pub mod message;
 pub mod overlay;
 pub mod participant;
+mod reclaim;
 pub mod shard;
+mod upload;
 pub mod view;
+mod view_large;
 pub mod watch;
 
 pub use database_map::{DatabaseMap, MapChange};
+pub use large::{LargeMap, ValueId, ValueIds};
 pub use lock::{LockMode, LockTable, TaskId};
 pub use overlay::Overlay;
 pub use shard::{Applied, FetchFailure, RunOutcome, Shard, ShardEvent, ShardSettings, Workspace};
 pub use view::{Record, Records, Stop, View};
+pub use view_large::Place;
 pub use watch::{WatchTable, WatchedKey, WatcherId};

@@ -6,6 +6,7 @@
 //!    with the locks held.
 //! 3. What is sent stays correct however long the messages take.
 
+use crate::large::ValueId;
 use crate::lock::{LockMode, TaskId};
 use crate::message::{BatchId, OwnedKey, OwnedRecord, OwnedWrite, ShardMessage};
 use crate::shard::{FetchFailure, Shard};
@@ -29,6 +30,8 @@ struct Batch {
     is_read_only: bool,
     /// Writes that the engine was too busy to take, to be tried again.
     deferred: Option<Deferred>,
+    /// Large values that have lost their names and may get them back.
+    died: Vec<ValueId>,
 }
 
 #[derive(Debug)]
@@ -87,6 +90,7 @@ impl Participant {
                     prepared_at: None,
                     is_read_only: false,
                     deferred: None,
+                    died: Vec::new(),
                 };
                 self.batches.insert(batch, state);
                 if is_granted {
@@ -225,7 +229,7 @@ impl Participant {
         let now = shard.clock(now);
         let Some(state) = self.batches.get_mut(&batch) else { return };
         let Some(deferred) = state.deferred.take() else { return };
-        let result = write_owned(now, shard, &deferred.writes);
+        let result = write_owned(now, shard, &deferred.writes, &mut state.died);
         if let Err(error) = &result
             && error.kind() == ErrorKind::Retry
         {
@@ -249,6 +253,7 @@ impl Participant {
         if let Some(mut state) = self.batches.remove(&batch) {
             self.tasks.remove(&state.task);
             shard.release(&mut state.tokens);
+            state.died.into_iter().for_each(|id| shard.ledger.let_go(id));
             shard.locks.leave(state.task, granted);
         }
     }
@@ -258,7 +263,13 @@ fn borrowed(key: &OwnedKey) -> Key<'_> {
     Key { keyspace: key.keyspace, position: key.position, bytes: &key.bytes }
 }
 
-fn write_owned<E: Engine>(now: Now, shard: &mut Shard<E>, writes: &[OwnedWrite]) -> Result<Seq> {
+/// Applies `writes`; large values that lose their names are held, and added to `died`.
+fn write_owned<E: Engine>(
+    now: Now,
+    shard: &mut Shard<E>,
+    writes: &[OwnedWrite],
+    died: &mut Vec<ValueId>,
+) -> Result<Seq> {
     if writes.is_empty() {
         return Ok(0);
     }
@@ -274,5 +285,11 @@ fn write_owned<E: Engine>(now: Now, shard: &mut Shard<E>, writes: &[OwnedWrite])
             Write { key: borrowed(&write.key), kind }
         })
         .collect();
-    Ok(shard.write(now, &batch)?.gate)
+    if !shard.ledger.concerns(&batch) {
+        return Ok(shard.write(now, &batch)?.gate);
+    }
+    let (applied, newly_died) = shard.write_accounted(now, &batch)?;
+    newly_died.iter().for_each(|id| shard.ledger.hold(*id));
+    died.extend(newly_died);
+    Ok(applied.gate)
 }

@@ -4,14 +4,17 @@
 //! [`DatabaseMap`] is a copy of the caller's durable one.
 
 use crate::database_map::DatabaseMap;
+use crate::large::{ValueId, ValueIds, chunk_bytes_for};
+use crate::ledger::Ledger;
 use crate::lock::{LockTable, TaskId};
 use crate::overlay::Overlay;
+use crate::reclaim::Opening;
 use crate::view::{Stop, View, Wanted};
 use crate::watch::WatchTable;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, KeyHasher, KeyspaceId, Now, Position, Result, Seq, ShardId, Token};
 use tierstone_engine::{
-    Commit, Durability, Engine, Event, Key, ScanEntry, ScanRequest, ValueKind, Write, WriteKind,
+    Commit, Durability, Engine, Event, Key, ScanEntry, ScanRequest, ValueKind, Write, WriteKind, WriteReceipt,
 };
 use tierstone_media::IoCompletion;
 
@@ -28,6 +31,9 @@ pub struct ShardSettings {
     pub hasher: KeyHasher,
     /// When writes may be acknowledged.
     pub durability: Durability,
+    /// The longest value that the engine takes in one record, in bytes. Large values are cut into
+    /// chunks of up to 64 KiB that fit.
+    pub record_bytes_max: u64,
 }
 
 /// A read that failed: whoever needs the record gets the error instead of a second try.
@@ -105,22 +111,28 @@ struct Waiting {
     position: Position,
 }
 
+/// The task of requests of the shard's own; tasks have ids from 1 on.
+const NO_TASK: TaskId = 0;
+
 /// Writes that are applied from a place on the stack.
 const STACK_WRITES: usize = 16;
 
 /// One shard's part of the database.
 #[derive(Debug)]
 pub struct Shard<E> {
-    engine: E,
+    pub(crate) engine: E,
     map: DatabaseMap,
-    hasher: KeyHasher,
+    pub(crate) hasher: KeyHasher,
     index: ShardId,
     count: u16,
     is_relaxed: bool,
     wall_high_ms: u64,
+    stepped_at: Now,
     next_id: u64,
     waiting: Map<Token, Waiting>,
     events: Vec<Event>,
+    pub(crate) ids: ValueIds,
+    pub(crate) ledger: Ledger,
     /// Who waits for whom.
     pub locks: LockTable,
     /// Who watches what.
@@ -131,7 +143,14 @@ impl<E: Engine> Shard<E> {
     /// A shard over `engine`, which is put into the durability of `settings`.
     pub fn new(mut engine: E, settings: ShardSettings) -> Self {
         engine.set_durability(settings.durability);
+        let has_large =
+            |keyspace: &&KeyspaceId| engine.len(keyspace.chunks()) > 0 || engine.len(keyspace.ledger()) > 0;
+        let large: Vec<KeyspaceId> = settings.map.keyspaces().iter().filter(has_large).copied().collect();
+        let ledger = Ledger::new(Opening::new(large));
+        let chunk_bytes = chunk_bytes_for(settings.record_bytes_max);
         Shard {
+            ids: ValueIds::new(engine.applied_seq(), settings.index, chunk_bytes),
+            ledger,
             engine,
             map: settings.map,
             hasher: settings.hasher,
@@ -139,6 +158,7 @@ impl<E: Engine> Shard<E> {
             count: settings.count.max(1),
             is_relaxed: settings.durability == Durability::Relaxed,
             wall_high_ms: 0,
+            stepped_at: Now::default(),
             next_id: 0,
             waiting: Map::default(),
             events: Vec::new(),
@@ -228,9 +248,10 @@ impl<E: Engine> Shard<E> {
                 self.watches.touch_keyspace(*keyspace);
             } else {
                 self.watches.replace_keyspace(*keyspace, new);
-                self.engine.drop_keyspace(*keyspace);
+                keyspace.family().into_iter().for_each(|id| self.engine.drop_keyspace(id));
             }
         }
+        self.ledger.follow(map);
     }
 
     /// Runs `command` over a view and applies its writes as one batch when it comes to its end.
@@ -253,6 +274,7 @@ impl<E: Engine> Shard<E> {
             failures,
             now,
             observed: 0,
+            ids: &self.ids,
         };
         let value = match command(&mut view) {
             Ok(value) => value,
@@ -295,14 +317,46 @@ impl<E: Engine> Shard<E> {
     /// As [`Engine::write`].
     #[inline]
     pub fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<Applied> {
+        if self.ledger.concerns(writes) {
+            return Ok(self.write_accounted(now, writes)?.0);
+        }
         let receipt = self.engine.write(now, writes)?;
+        Ok(self.applied(writes, receipt))
+    }
+
+    /// Applies one batch that may give or take names of large values; also tells which values have
+    /// lost theirs.
+    ///
+    /// # Errors
+    /// As [`Engine::write`].
+    pub(crate) fn write_accounted(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+    ) -> Result<(Applied, Vec<ValueId>)> {
+        let account = self.account(now, writes)?;
+        let receipt = if account.extra.is_empty() {
+            self.engine.write(now, writes)?
+        } else {
+            let batch: Vec<Write<'_>> = writes.iter().copied().chain(account.extra.iter()).collect();
+            self.engine.write(now, &batch)?
+        };
+        if self.ledger.is_order_broken {
+            self.write_late_chunks(now)?;
+        }
+        let died = self.ledger.apply(account);
+        Ok((self.applied(writes, receipt), died))
+    }
+
+    #[inline]
+    fn applied(&mut self, writes: &[Write<'_>], receipt: WriteReceipt) -> Applied {
         if !self.watches.is_empty() {
             for write in writes {
                 self.watches.touch(write.key.keyspace, write.key.position);
             }
         }
         let is_relaxed = self.is_relaxed || receipt.commit == Commit::Relaxed;
-        Ok(Applied { gate: if is_relaxed { 0 } else { receipt.seq } })
+        Applied { gate: if is_relaxed { 0 } else { receipt.seq } }
     }
 
     /// Puts one string without a view: the short way of plain `SET`.
@@ -349,6 +403,7 @@ impl<E: Engine> Shard<E> {
     /// One step of the engine; what it found out is appended to `events`.
     pub fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<ShardEvent>) {
         let now = self.clock(now);
+        self.stepped_at = now;
         let mut found = std::mem::take(&mut self.events);
         self.engine.step(now, completions, &mut found);
         for event in found.drain(..) {
@@ -356,11 +411,19 @@ impl<E: Engine> Shard<E> {
                 Event::Fetched { token, result, .. } => {
                     let Some(waiting) = self.waiting.remove(&token) else { continue };
                     let Waiting { task, keyspace, position } = waiting;
+                    if task == NO_TASK {
+                        self.ledger.note_fetched(token, result.err().as_ref());
+                        continue;
+                    }
                     let failure = result.err().map(|error| FetchFailure { keyspace, position, error });
                     events.push(ShardEvent::Fetched { task, token, failure });
                 }
                 Event::Scanned { token, entries, next, error } => {
                     let Some(waiting) = self.waiting.remove(&token) else { continue };
+                    if waiting.task == NO_TASK {
+                        self.ledger_scanned(entries, next);
+                        continue;
+                    }
                     events.push(ShardEvent::Scanned { task: waiting.task, entries, next, error });
                 }
                 // This layer takes no snapshots yet.
@@ -368,6 +431,37 @@ impl<E: Engine> Shard<E> {
             }
         }
         self.events = found;
+        self.reclaim(now);
+    }
+
+    /// When a step is wanted even if nothing happens, by the monotonic clock.
+    pub fn next_step_at_us(&self) -> Option<u64> {
+        let own = self.reclaim_at_us(self.stepped_at);
+        [own, self.engine.next_step_at_us()].into_iter().flatten().min()
+    }
+
+    /// A token for a request of the shard's own.
+    pub(crate) fn own_token(&mut self, keyspace: KeyspaceId, position: Position) -> Token {
+        let token = self.next_id();
+        self.waiting.insert(token, Waiting { task: NO_TASK, keyspace, position });
+        token
+    }
+
+    /// Breaks the rule that a map is appended behind its chunks, to see that it is needed: the mutation
+    /// `map_before_chunks`. With group commits of its own for each step of a test, a crash between the
+    /// two is then found.
+    pub fn break_order_of_chunks(&mut self) {
+        self.ledger.is_order_broken = true;
+    }
+
+    /// The large values of this shard.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Gives ids to new large values.
+    pub fn value_ids(&self) -> &ValueIds {
+        &self.ids
     }
 }
 

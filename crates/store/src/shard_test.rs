@@ -9,6 +9,7 @@ fn shard() -> Shard<MapEngine> {
         map: DatabaseMap::new(2),
         hasher: KeyHasher::new([1, 2]),
         durability: Durability::Sync,
+        record_bytes_max: 1 << 20,
     };
     Shard::new(MapEngine::new(0), settings)
 }

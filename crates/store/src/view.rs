@@ -9,6 +9,7 @@
 //!    of a record included: a delete may be what it saw.
 
 use crate::database_map::DatabaseMap;
+use crate::large::ValueIds;
 use crate::overlay::{Mark, Overlay};
 use crate::shard::FetchFailure;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Seq};
@@ -74,20 +75,21 @@ pub struct View<'s> {
     pub(crate) failures: &'s [FetchFailure],
     pub(crate) now: Now,
     pub(crate) observed: Seq,
+    pub(crate) ids: &'s ValueIds,
 }
 
 impl<'s> View<'s> {
     /// A view of `records`. Pending writes go to `overlay`, keys to be fetched to `wanted`; keys in
-    /// `failures` are not wanted again but fail.
+    /// `failures` are not wanted again but fail. New large values get ids of `ids`.
     pub fn new(
         records: &'s mut dyn Records,
         map: &'s DatabaseMap,
-        hasher: KeyHasher,
+        (hasher, ids): (KeyHasher, &'s ValueIds),
         (overlay, wanted): (&'s mut Overlay, &'s mut Vec<Wanted>),
         failures: &'s [FetchFailure],
         now: Now,
     ) -> Self {
-        View { records, map, hasher, overlay, wanted, failures, now, observed: 0 }
+        View { records, map, hasher, overlay, wanted, failures, now, observed: 0, ids }
     }
 
     /// The time of this run; expired records are missing by it.
@@ -113,6 +115,11 @@ impl<'s> View<'s> {
     /// vain, or when there is no such database.
     pub fn get(&mut self, database: u32, bytes: &[u8]) -> Result<Option<Record<'_>>, Stop> {
         let key = self.key(database, bytes)?;
+        self.get_key(key)
+    }
+
+    /// As [`View::get`], for a key that is known already.
+    pub(crate) fn get_key(&mut self, key: Key<'_>) -> Result<Option<Record<'_>>, Stop> {
         if let Some(pending) = self.overlay.find(key) {
             return Ok(match pending {
                 WriteKind::Put { expiry_ms, .. } if expiry_ms != 0 && expiry_ms <= self.now.wall_ms => None,

@@ -39,6 +39,16 @@ pub struct KeyspaceEntry {
     pub index: IndexKind,
 }
 
+/// The keyspaces whose records are served: those listed, each with its companions (the chunks of its
+/// large values and their ledger), which are never listed themselves.
+pub fn served_keyspaces(listed: &[KeyspaceEntry]) -> Vec<KeyspaceEntry> {
+    let family = |entry: &KeyspaceEntry| {
+        let (name, index) = (entry.name.clone(), entry.index);
+        entry.id.family().map(|id| KeyspaceEntry { id, name: name.clone(), index })
+    };
+    listed.iter().flat_map(family).collect()
+}
+
 /// Everything that a store must know before it reads its first segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {

@@ -1,10 +1,10 @@
 //! The commands of bits inside strings. Bit 0 is the highest bit of the first byte.
 
 use crate::commands::strings::range;
-use crate::context::{Context, Halt, NOT_AN_INTEGER, Run, SYNTAX, fail};
+use crate::context::{Context, Extent, Halt, Run, SYNTAX, Text, fail};
 use crate::number;
 
-const BAD_OFFSET: &str = "ERR bit offset is not an integer or out of range";
+pub(crate) const BAD_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 const BAD_BIT: &str = "ERR bit is not an integer or out of range";
 
 /// A bit's offset: below eight times the longest value.
@@ -16,14 +16,44 @@ pub(crate) fn bit_offset(context: &Context<'_, '_>, text: &[u8]) -> Result<u64, 
     }
 }
 
-fn bit_at(value: &[u8], offset: u64) -> bool {
+pub(crate) fn bit_at(value: &[u8], offset: u64) -> bool {
     value.get((offset / 8) as usize).is_some_and(|byte| byte >> (7 - offset % 8) & 1 == 1)
+}
+
+/// Byte `index` of the string at `key`; 0 beyond its end.
+fn byte_at(context: &mut Context<'_, '_>, key: &[u8], extent: &Extent, index: u64) -> Result<u8, Halt> {
+    if index >= extent.len {
+        return Ok(0);
+    }
+    match &extent.map {
+        Some(map) => {
+            context.read_scratch(key, map, index..index + 1)?;
+            Ok(context.scratch.first().copied().unwrap_or(0))
+        }
+        None => match context.load(key)? {
+            Some(Text::Whole(record)) => Ok(record.value.get(index as usize).copied().unwrap_or(0)),
+            _ => Ok(0),
+        },
+    }
 }
 
 pub(crate) fn getbit(context: &mut Context<'_, '_>) -> Run {
     let offset = bit_offset(context, context.args.at(2))?;
-    let bit = context.read(context.args.at(1))?.is_some_and(|record| bit_at(record.value, offset));
-    context.reply.integer(i64::from(bit));
+    let key = context.args.at(1);
+    let map = match context.read(key)? {
+        None => None,
+        Some(Text::Whole(record)) => {
+            let bit = bit_at(record.value, offset);
+            context.reply.integer(i64::from(bit));
+            return Ok(());
+        }
+        Some(Text::Large(map, expiry_ms)) => Some(Extent { len: map.len(), expiry_ms, map: Some(map) }),
+    };
+    let byte = match map {
+        Some(extent) => byte_at(context, key, &extent, offset / 8)?,
+        None => 0,
+    };
+    context.reply.integer(i64::from(bit_at(&[byte], offset % 8)));
     Ok(())
 }
 
@@ -35,18 +65,18 @@ pub(crate) fn setbit(context: &mut Context<'_, '_>) -> Run {
         b"1" => 1,
         _ => return fail(BAD_BIT),
     };
-    let expiry_ms = context.load_scratch(key)?;
-    let old = bit_at(context.scratch, offset);
-    let (byte, shift) = ((offset / 8) as usize, 7 - offset % 8);
-    let grows = context.scratch.len() <= byte;
-    if grows {
-        context.scratch.resize(byte + 1, 0);
+    let extent = context.extent(key)?;
+    let (index, shift) = (offset / 8, 7 - offset % 8);
+    let byte = match &extent {
+        Some(extent) => byte_at(context, key, extent, index)?,
+        None => 0,
+    };
+    let grows = extent.as_ref().is_none_or(|extent| extent.len <= index);
+    let new = byte & !(1 << shift) | bit << shift;
+    if grows || new != byte {
+        context.patch(key, extent, index, &[new])?;
     }
-    context.scratch[byte] = context.scratch[byte] & !(1 << shift) | bit << shift;
-    if grows || old != (bit == 1) {
-        context.store_scratch(key, expiry_ms.unwrap_or(0))?;
-    }
-    context.reply.integer(i64::from(old));
+    context.reply.integer(i64::from(byte >> shift & 1));
     Ok(())
 }
 
@@ -86,18 +116,33 @@ pub(crate) fn bitcount(context: &mut Context<'_, '_>) -> Run {
         }
         _ => return fail(SYNTAX),
     };
-    let count = match (context.read(args.at(1))?, bounds) {
-        (None, _) => 0,
-        (Some(record), None) => ones(record.value),
-        (Some(record), Some(((start, end), is_bits))) => {
-            let value = record.value;
+    let key = args.at(1);
+    // The bits to be counted of a string of `len` bytes.
+    let bits = |len: usize| match bounds {
+        None => (0, len * 8),
+        Some(((start, end), is_bits)) => {
             let scale = if is_bits { 1 } else { 8 };
-            match range(start, end, value.len() * 8 / scale) {
-                Some((start, end)) => ones_between(value, start * scale, end * scale),
-                None => 0,
-            }
+            let found = range(start, end, len * 8 / scale).unwrap_or_default();
+            (found.0 * scale, found.1 * scale)
         }
     };
+    let map = match context.read(key)? {
+        None => {
+            context.reply.integer(0);
+            return Ok(());
+        }
+        Some(Text::Whole(record)) => {
+            let (start, end) = bits(record.value.len());
+            let count = ones_between(record.value, start, end);
+            context.reply.integer(count as i64);
+            return Ok(());
+        }
+        Some(Text::Large(map, _)) => map,
+    };
+    let (start, end) = bits(map.len() as usize);
+    let first = start / 8;
+    context.read_scratch(key, &map, first as u64..end.div_ceil(8) as u64)?;
+    let count = ones_between(context.scratch, start - first * 8, end - first * 8);
     context.reply.integer(count as i64);
     Ok(())
 }
@@ -132,29 +177,42 @@ pub(crate) fn bitpos(context: &mut Context<'_, '_>) -> Run {
     let is_bits = counts_bits(args.get(5))?;
     let end = if args.len() > 4 { Some(context.integer(4)?) } else { None };
     let scale = if is_bits { 1 } else { 8 };
-    let found = match context.read(args.at(1))? {
+    let key = args.at(1);
+    // The bits that are looked at of a string of `len` bytes.
+    let bits = |len: usize| {
+        let found = range_of_search(start, end.unwrap_or(-1), len * 8 / scale);
+        found.map(|(start, stop)| (start * scale, stop * scale))
+    };
+    let (found, len) = match context.read(key)? {
         None => {
-            if wanted {
-                -1
-            } else {
-                0
-            }
+            context.reply.integer(if wanted { -1 } else { 0 });
+            return Ok(());
         }
-        Some(record) => {
-            let value = record.value;
-            let units = value.len() * 8 / scale;
-            match range_of_search(start, end.unwrap_or(-1), units) {
-                None => -1,
-                Some((start, stop)) => match first_bit(value, wanted, start * scale, stop * scale) {
-                    Some(bit) => bit as i64,
-                    // Behind a string without an explicit end lie zeros.
-                    None if !wanted && end.is_none() => (value.len() * 8) as i64,
-                    None => -1,
-                },
-            }
+        Some(Text::Whole(record)) => {
+            let bits = bits(record.value.len());
+            let found = bits.map(|(start, stop)| first_bit(record.value, wanted, start, stop));
+            (found, record.value.len())
+        }
+        Some(Text::Large(map, _)) => {
+            let len = map.len() as usize;
+            let found = match bits(len) {
+                None => None,
+                Some((start, stop)) => {
+                    let first = start / 8;
+                    context.read_scratch(key, &map, first as u64..stop.div_ceil(8) as u64)?;
+                    let found = first_bit(context.scratch, wanted, start - first * 8, stop - first * 8);
+                    Some(found.map(|bit| bit + first * 8))
+                }
+            };
+            (found, len)
         }
     };
-    context.reply.integer(found);
+    context.reply.integer(match found {
+        Some(Some(bit)) => bit as i64,
+        // Behind a string without an explicit end lie zeros.
+        Some(None) if !wanted && end.is_none() => (len * 8) as i64,
+        _ => -1,
+    });
     Ok(())
 }
 
@@ -237,7 +295,8 @@ pub(crate) fn bitop(context: &mut Context<'_, '_>) -> Run {
     context.view.prefetch(context.db, args.from(3))?;
     let mut values = Vec::with_capacity(sources);
     for key in args.from(3) {
-        values.push(context.load(key)?.map_or_else(Vec::new, |record| record.value.to_vec()));
+        context.load_scratch(key)?;
+        values.push(std::mem::take(context.scratch));
     }
     let len = values.iter().map(Vec::len).max().unwrap_or(0);
     context.scratch.clear();
@@ -250,193 +309,4 @@ pub(crate) fn bitop(context: &mut Context<'_, '_>) -> Run {
     }
     context.reply.integer(len as i64);
     Ok(())
-}
-
-/// A type of `BITFIELD`: `u1` to `u63`, `i1` to `i64`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FieldType {
-    is_signed: bool,
-    bits: u32,
-}
-
-impl FieldType {
-    fn parse(text: &[u8]) -> Result<FieldType, Halt> {
-        let parsed = match text {
-            [sign @ (b'i' | b'u'), digits @ ..] => number::integer(digits).map(|bits| (*sign == b'i', bits)),
-            _ => None,
-        };
-        match parsed {
-            Some((is_signed, bits @ 1..=64)) if is_signed || bits < 64 => {
-                Ok(FieldType { is_signed, bits: bits as u32 })
-            }
-            _ => fail(
-                "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",
-            ),
-        }
-    }
-
-    fn min(self) -> i128 {
-        if self.is_signed { -(1 << (self.bits - 1)) } else { 0 }
-    }
-
-    fn max(self) -> i128 {
-        if self.is_signed { (1 << (self.bits - 1)) - 1 } else { (1 << self.bits) - 1 }
-    }
-
-    fn wrap(self, value: i128) -> i64 {
-        let span = 1i128 << self.bits;
-        let low = value.rem_euclid(span);
-        (if low > self.max() { low - span } else { low }) as i64
-    }
-
-    fn read(self, value: &[u8], offset: u64) -> i64 {
-        let raw = (0..u64::from(self.bits))
-            .fold(0i128, |raw, bit| raw << 1 | i128::from(bit_at(value, offset + bit)));
-        self.wrap(raw)
-    }
-
-    fn write(self, value: &mut [u8], offset: u64, new: i64) {
-        for bit in 0..u64::from(self.bits) {
-            let at = offset + bit;
-            let (byte, shift) = ((at / 8) as usize, 7 - at % 8);
-            let one = (new >> (u64::from(self.bits) - 1 - bit) & 1) as u8;
-            value[byte] = value[byte] & !(1 << shift) | one << shift;
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Overflow {
-    Wrap,
-    Saturate,
-    Fail,
-}
-
-impl Overflow {
-    fn apply(self, field: FieldType, value: i128) -> Option<i64> {
-        let fits = (field.min()..=field.max()).contains(&value);
-        match self {
-            _ if fits => Some(value as i64),
-            Overflow::Wrap => Some(field.wrap(value)),
-            Overflow::Saturate => Some(value.clamp(field.min(), field.max()) as i64),
-            Overflow::Fail => None,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Action {
-    Get,
-    Set(i64),
-    Increment(i64),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    action: Action,
-    field: FieldType,
-    offset: u64,
-    overflow: Overflow,
-}
-
-fn field_offset(context: &Context<'_, '_>, text: &[u8], field: FieldType) -> Result<u64, Halt> {
-    let limit = context.value_size_max_bytes.saturating_mul(8);
-    let (digits, scale) = match text {
-        [b'#', digits @ ..] => (digits, u64::from(field.bits)),
-        _ => (text, 1),
-    };
-    let offset = number::integer(digits)
-        .and_then(|value| u64::try_from(value).ok())
-        .and_then(|value| value.checked_mul(scale));
-    match offset {
-        Some(offset) if offset.saturating_add(u64::from(field.bits)) <= limit => Ok(offset),
-        _ => fail(BAD_OFFSET),
-    }
-}
-
-fn parse_steps(context: &Context<'_, '_>, is_read_only: bool) -> Result<Vec<Step>, Halt> {
-    let args = context.args;
-    let mut steps = Vec::new();
-    let mut overflow = Overflow::Wrap;
-    let mut index = 2;
-    while let Some(name) = args.get(index) {
-        let left = args.len() - index - 1;
-        let name = name.to_ascii_uppercase();
-        match name.as_slice() {
-            b"OVERFLOW" if left >= 1 => {
-                overflow = match args.at(index + 1).to_ascii_uppercase().as_slice() {
-                    b"WRAP" => Overflow::Wrap,
-                    b"SAT" => Overflow::Saturate,
-                    b"FAIL" => Overflow::Fail,
-                    _ => return fail("ERR Invalid OVERFLOW type specified"),
-                };
-                index += 2;
-                continue;
-            }
-            b"GET" if left >= 2 => {}
-            b"SET" | b"INCRBY" if left >= 3 => {}
-            _ => return fail(SYNTAX),
-        }
-        let field = FieldType::parse(args.at(index + 1))?;
-        let offset = field_offset(context, args.at(index + 2), field)?;
-        let action = if name == b"GET" {
-            Action::Get
-        } else {
-            if is_read_only {
-                return fail("ERR BITFIELD_RO only supports the GET subcommand");
-            }
-            let Some(value) = number::integer(args.at(index + 3)) else { return fail(NOT_AN_INTEGER) };
-            index += 1;
-            if name == b"SET" { Action::Set(value) } else { Action::Increment(value) }
-        };
-        index += 3;
-        steps.push(Step { action, field, offset, overflow });
-    }
-    Ok(steps)
-}
-
-fn run_bitfield(context: &mut Context<'_, '_>, is_read_only: bool) -> Run {
-    let steps = parse_steps(context, is_read_only)?;
-    let key = context.args.at(1);
-    let expiry_ms = context.load_scratch(key)?.unwrap_or(0);
-    let writes = |step: &&Step| !matches!(step.action, Action::Get);
-    let end = steps.iter().filter(writes).map(|step| step.offset + u64::from(step.field.bits)).max();
-    let bytes = end.unwrap_or(0).div_ceil(8) as usize;
-    // As in Redis, the string grows even if the write then fails for its overflow.
-    let mut has_changed = context.scratch.len() < bytes;
-    context.scratch.resize(context.scratch.len().max(bytes), 0);
-    context.reply.array(steps.len());
-    for step in &steps {
-        let old = step.field.read(context.scratch, step.offset);
-        let (new, answer) = match step.action {
-            Action::Get => (None, Some(old)),
-            Action::Set(value) => {
-                // An unsigned field takes the 64 bits as they are.
-                let wanted = if step.field.is_signed { i128::from(value) } else { i128::from(value as u64) };
-                let new = step.overflow.apply(step.field, wanted);
-                (new, new.map(|_| old))
-            }
-            Action::Increment(by) => {
-                let new = step.overflow.apply(step.field, i128::from(old) + i128::from(by));
-                (new, new)
-            }
-        };
-        if let Some(new) = new {
-            step.field.write(context.scratch, step.offset, new);
-            has_changed = true;
-        }
-        match answer {
-            Some(value) => context.reply.integer(value),
-            None => context.reply.null(),
-        }
-    }
-    if has_changed { context.store_scratch(key, expiry_ms) } else { Ok(()) }
-}
-
-pub(crate) fn bitfield(context: &mut Context<'_, '_>) -> Run {
-    run_bitfield(context, false)
-}
-
-pub(crate) fn bitfield_ro(context: &mut Context<'_, '_>) -> Run {
-    run_bitfield(context, true)
 }

@@ -105,7 +105,8 @@ fn expire(context: &mut Context<'_, '_>, unit: Unit, command: &str) -> Run {
     let Some(expiry) = expiry else {
         return fail_with(format!("ERR invalid expire time in '{command}' command"));
     };
-    let Some(old) = context.load_scratch(key)? else {
+    let old = context.view.get(context.db, key)?.map(|record| record.meta.expiry_ms);
+    let Some(old) = old else {
         context.reply.integer(0);
         return Ok(());
     };
@@ -116,7 +117,7 @@ fn expire(context: &mut Context<'_, '_>, unit: Unit, command: &str) -> Run {
     if expiry <= context.now_ms() as i64 {
         context.delete(key)?;
     } else {
-        context.store_scratch(key, expiry as u64)?;
+        context.set_expiry(key, expiry as u64)?;
     }
     context.reply.integer(1);
     Ok(())
@@ -169,9 +170,9 @@ pub(crate) fn pexpiretime(context: &mut Context<'_, '_>) -> Run {
 
 pub(crate) fn persist(context: &mut Context<'_, '_>) -> Run {
     let key = context.args.at(1);
-    let has_expiry = context.load_scratch(key)?.is_some_and(|expiry| expiry != 0);
+    let has_expiry = context.view.get(context.db, key)?.is_some_and(|record| record.meta.expiry_ms != 0);
     if has_expiry {
-        context.store_scratch(key, 0)?;
+        context.set_expiry(key, 0)?;
     }
     context.reply.integer(i64::from(has_expiry));
     Ok(())
@@ -189,21 +190,17 @@ pub(crate) fn getex(context: &mut Context<'_, '_>) -> Run {
         },
         _ => return fail(SYNTAX),
     };
-    let Some(old) = context.load_scratch(key)? else {
-        context.reads.misses += 1;
-        context.reply.null();
-        return Ok(());
-    };
-    context.reads.hits += 1;
+    let old = context.reply_string(key)?;
+    context.reads.count(old.is_some());
+    let Some(old) = old else { return Ok(()) };
     let new = match expiry {
         Some(unit) => Some(positive_expiry(args.at(3), unit, context.now_ms(), "getex")?),
         None => None,
     };
-    context.reply.bulk(context.scratch);
     match new {
         Some(at) if at <= context.now_ms() => context.delete(key),
-        Some(at) => context.store_scratch(key, at),
-        None if persists && old != 0 => context.store_scratch(key, 0),
+        Some(at) => context.set_expiry(key, at),
+        None if persists && old != 0 => context.set_expiry(key, 0),
         None => Ok(()),
     }
 }

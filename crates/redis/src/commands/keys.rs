@@ -3,6 +3,7 @@
 use crate::context::{Context, Halt, NO_SUCH_KEY, Run, SYNTAX, fail};
 use crate::number;
 use tierstone_engine::ValueKind;
+use tierstone_store::{LargeMap, Record};
 
 pub(crate) fn del(context: &mut Context<'_, '_>) -> Run {
     let args = context.args;
@@ -63,10 +64,18 @@ fn copy_record(
     source: &[u8],
     (db, target): (u32, &[u8]),
 ) -> Result<bool, Halt> {
+    let Some(meta) = context.view.get(context.db, source)?.map(|record| record.meta) else {
+        return Ok(false);
+    };
+    if let ValueKind::STRING | ValueKind::CHUNKED = meta.kind {
+        context.load_scratch(source)?;
+        context.view.put_string(db, target, context.scratch, meta.expiry_ms)?;
+        return Ok(true);
+    }
     context.scratch.clear();
-    let Some(record) = context.view.get(context.db, source)? else { return Ok(false) };
-    let meta = record.meta;
-    context.scratch.extend_from_slice(record.value);
+    if let Some(record) = context.view.get(context.db, source)? {
+        context.scratch.extend_from_slice(record.value);
+    }
     context.view.put(db, target, context.scratch, meta.expiry_ms, meta.kind)?;
     Ok(true)
 }
@@ -177,8 +186,11 @@ pub(crate) fn dbsize(context: &mut Context<'_, '_>) -> Run {
 /// The longest string that Redis keeps inside its object.
 const EMBEDDED_MAX_BYTES: usize = 44;
 
-fn encoding(value: &[u8]) -> &'static str {
-    if value.len() <= 20 && number::integer(value).is_some() {
+fn encoding(record: &Record<'_>) -> &'static str {
+    let value = record.value;
+    if record.meta.kind == ValueKind::CHUNKED {
+        "raw"
+    } else if value.len() <= 20 && number::integer(value).is_some() {
         "int"
     } else if value.len() <= EMBEDDED_MAX_BYTES {
         "embstr"
@@ -188,7 +200,7 @@ fn encoding(value: &[u8]) -> &'static str {
 }
 
 pub(crate) fn object_encoding(context: &mut Context<'_, '_>) -> Run {
-    let name = context.view.get(context.db, context.args.at(2))?.map(|record| encoding(record.value));
+    let name = context.view.get(context.db, context.args.at(2))?.map(|record| encoding(&record));
     match name {
         Some(name) => context.reply.bulk(name.as_bytes()),
         None => context.reply.null(),
@@ -241,9 +253,17 @@ pub(crate) fn memory_usage(context: &mut Context<'_, '_>) -> Run {
         index += 2;
     }
     let key = args.at(2);
-    let size = context.view.get(context.db, key)?.map(|record| record.value.len() + key.len());
+    let size = context.view.get(context.db, key)?.map(|record| {
+        let chunks = match LargeMap::decode(record.value) {
+            Ok(map) if record.meta.kind == ValueKind::CHUNKED => {
+                map.stored_bytes() + map.present().count() as u64 * RECORD_OVERHEAD_BYTES as u64
+            }
+            _ => 0,
+        };
+        (record.value.len() + key.len() + RECORD_OVERHEAD_BYTES) as u64 + chunks
+    });
     match size {
-        Some(size) => context.reply.integer((size + RECORD_OVERHEAD_BYTES) as i64),
+        Some(size) => context.reply.integer(size as i64),
         None => context.reply.null(),
     }
     Ok(())
@@ -252,10 +272,13 @@ pub(crate) fn memory_usage(context: &mut Context<'_, '_>) -> Run {
 pub(crate) fn debug_object(context: &mut Context<'_, '_>) -> Run {
     let key = context.args.at(2);
     let text = context.view.get(context.db, key)?.map(|record| {
+        let len = match LargeMap::decode(record.value) {
+            Ok(map) if record.meta.kind == ValueKind::CHUNKED => map.len(),
+            _ => record.value.len() as u64,
+        };
         format!(
-            "Value at:0x0 refcount:1 encoding:{} serializedlength:{} lru:0 lru_seconds_idle:0 seq:{}",
-            encoding(record.value),
-            record.value.len(),
+            "Value at:0x0 refcount:1 encoding:{} serializedlength:{len} lru:0 lru_seconds_idle:0 seq:{}",
+            encoding(&record),
             record.meta.seq
         )
     });

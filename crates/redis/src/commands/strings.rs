@@ -1,34 +1,15 @@
 //! The commands of strings.
 
 use crate::commands::expiry::{Unit, positive_expiry};
-use crate::context::{Context, Halt, NOT_A_FLOAT, NOT_AN_INTEGER, Run, SYNTAX, TOO_LONG, fail, wrong_arity};
+use crate::context::{Context, Halt, NOT_A_FLOAT, NOT_AN_INTEGER, Run, SYNTAX, Text, fail, wrong_arity};
 use crate::long_double::LongDouble;
 use crate::number;
+use tierstone_engine::ValueKind;
 
 pub(crate) fn get(context: &mut Context<'_, '_>) -> Run {
-    let key = context.args.at(1);
-    match context.view.get(context.db, key)? {
-        Some(record) if record.meta.kind == tierstone_engine::ValueKind::STRING => {
-            context.reply.bulk(record.value);
-            context.reads.hits += 1;
-        }
-        Some(_) => return fail(crate::context::WRONG_TYPE),
-        None => {
-            context.reply.null();
-            context.reads.misses += 1;
-        }
-    }
+    let found = context.reply_string(context.args.at(1))?.is_some();
+    context.reads.count(found);
     Ok(())
-}
-
-/// Answers with the string at `key`, or null.
-fn reply_old(context: &mut Context<'_, '_>, key: &[u8]) -> Result<Option<u64>, Halt> {
-    let old = context.load_scratch(key)?;
-    match old {
-        Some(_) => context.reply.bulk(context.scratch),
-        None => context.reply.null(),
-    }
-    Ok(old)
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,21 +78,21 @@ pub(crate) fn set(context: &mut Context<'_, '_>) -> Run {
         context.reply.ok();
         return Ok(());
     }
-    let old = if options.wants_old || options.only_if_equal.is_some() {
-        context.load(key)?
+    let old_expiry_ms = if options.wants_old || options.only_if_equal.is_some() {
+        context.load(key)?.map(|text| text.expiry_ms())
     } else {
-        context.view.get(context.db, key)?
+        context.view.get(context.db, key)?.map(|record| record.meta.expiry_ms)
     };
-    let exists = old.is_some();
-    if let Some(record) = old
-        && options.keeps_expiry
-    {
-        expiry_ms = record.meta.expiry_ms;
+    let exists = old_expiry_ms.is_some();
+    if options.keeps_expiry {
+        expiry_ms = old_expiry_ms.unwrap_or(expiry_ms);
     }
-    let is_equal =
-        options.only_if_equal.is_none_or(|wanted| old.is_some_and(|record| record.value == wanted));
+    let is_equal = match options.only_if_equal {
+        Some(wanted) => context.is_equal(key, wanted)?,
+        None => true,
+    };
     if options.wants_old {
-        reply_old(context, key)?;
+        context.reply_string(key)?;
     }
     if options.only_new && exists || options.only_old && !exists || !is_equal {
         if !options.wants_old {
@@ -153,13 +134,13 @@ pub(crate) fn psetex(context: &mut Context<'_, '_>) -> Run {
 
 pub(crate) fn getset(context: &mut Context<'_, '_>) -> Run {
     let key = context.args.at(1);
-    reply_old(context, key)?;
+    context.reply_string(key)?;
     context.store(key, context.args.at(2), 0)
 }
 
 pub(crate) fn getdel(context: &mut Context<'_, '_>) -> Run {
     let key = context.args.at(1);
-    if reply_old(context, key)?.is_some() {
+    if context.reply_string(key)?.is_some() {
         context.delete(key)?;
     }
     Ok(())
@@ -170,16 +151,14 @@ pub(crate) fn mget(context: &mut Context<'_, '_>) -> Run {
     context.view.prefetch(context.db, args.from(1))?;
     context.reply.array(args.len() - 1);
     for key in args.from(1) {
-        match context.view.get(context.db, key)? {
-            Some(record) if record.meta.kind == tierstone_engine::ValueKind::STRING => {
-                context.reply.bulk(record.value);
-                context.reads.hits += 1;
-            }
-            _ => {
-                context.reply.null();
-                context.reads.misses += 1;
-            }
+        let kind = context.view.get(context.db, key)?.map(|record| record.meta.kind);
+        let is_string = matches!(kind, Some(ValueKind::STRING | ValueKind::CHUNKED));
+        if is_string {
+            context.reply_string(key)?;
+        } else {
+            context.reply.null();
         }
+        context.reads.count(is_string);
     }
     Ok(())
 }
@@ -220,7 +199,9 @@ pub(crate) fn msetnx(context: &mut Context<'_, '_>) -> Run {
 fn increment(context: &mut Context<'_, '_>, by: i64) -> Run {
     let key = context.args.at(1);
     let (old, expiry_ms) = match context.load(key)? {
-        Some(record) => (number::integer(record.value), record.meta.expiry_ms),
+        Some(Text::Whole(record)) => (number::integer(record.value), record.meta.expiry_ms),
+        // No number is so long.
+        Some(Text::Large(..)) => (None, 0),
         None => (Some(0), 0),
     };
     let Some(old) = old else { return fail(NOT_AN_INTEGER) };
@@ -256,7 +237,8 @@ pub(crate) fn decrby(context: &mut Context<'_, '_>) -> Run {
 pub(crate) fn incrbyfloat(context: &mut Context<'_, '_>) -> Run {
     let (key, by) = (context.args.at(1), context.args.at(2));
     let (old, expiry_ms) = match context.load(key)? {
-        Some(record) => (LongDouble::parse(record.value), record.meta.expiry_ms),
+        Some(Text::Whole(record)) => (LongDouble::parse(record.value), record.meta.expiry_ms),
+        Some(Text::Large(..)) => (None, 0),
         None => (Some(LongDouble::ZERO), 0),
     };
     let (Some(old), Some(by)) = (old, LongDouble::parse(by)) else { return fail(NOT_A_FLOAT) };
@@ -272,15 +254,15 @@ pub(crate) fn incrbyfloat(context: &mut Context<'_, '_>) -> Run {
 
 pub(crate) fn append(context: &mut Context<'_, '_>) -> Run {
     let (key, tail) = (context.args.at(1), context.args.at(2));
-    let expiry_ms = context.load_scratch(key)?.unwrap_or(0);
-    context.scratch.extend_from_slice(tail);
-    context.store_scratch(key, expiry_ms)?;
-    context.reply.integer(context.scratch.len() as i64);
+    let extent = context.extent(key)?;
+    let end = extent.as_ref().map_or(0, |extent| extent.len);
+    let len = context.patch(key, extent, end, tail)?;
+    context.reply.integer(len as i64);
     Ok(())
 }
 
 pub(crate) fn strlen(context: &mut Context<'_, '_>) -> Run {
-    let length = context.read(context.args.at(1))?.map_or(0, |record| record.value.len());
+    let length = context.read(context.args.at(1))?.map_or(0, |text| text.len());
     context.reply.integer(length as i64);
     Ok(())
 }
@@ -299,45 +281,35 @@ pub(crate) fn range(start: i64, end: i64, len: usize) -> Option<(usize, usize)> 
 
 pub(crate) fn getrange(context: &mut Context<'_, '_>) -> Run {
     let (start, end) = (context.integer(2)?, context.integer(3)?);
-    let record = context.view.get(context.db, context.args.at(1))?;
-    let value = match record {
-        Some(record) if record.meta.kind != tierstone_engine::ValueKind::STRING => {
-            return fail(crate::context::WRONG_TYPE);
-        }
-        Some(record) => {
-            context.reads.hits += 1;
-            record.value
-        }
+    let key = context.args.at(1);
+    let map = match context.read(key)? {
         None => {
-            context.reads.misses += 1;
-            b""
+            context.reply.bulk(b"");
+            return Ok(());
+        }
+        Some(Text::Large(map, _)) => map,
+        Some(Text::Whole(_)) => {
+            let Some(record) = context.view.get(context.db, key)? else { return Ok(()) };
+            let value = record.value;
+            let part = range(start, end, value.len()).map_or(&b""[..], |(start, end)| &value[start..end]);
+            context.reply.bulk(part);
+            return Ok(());
         }
     };
-    let part = range(start, end, value.len()).map_or(&b""[..], |(start, end)| &value[start..end]);
-    context.reply.bulk(part);
-    Ok(())
+    let (start, end) = range(start, end, map.len() as usize).unwrap_or_default();
+    context.reply_large(key, &map, start as u64..end as u64)
 }
 
 pub(crate) fn setrange(context: &mut Context<'_, '_>) -> Run {
     let (key, part) = (context.args.at(1), context.args.at(3));
     let offset = context.integer(2)?;
     let Ok(offset) = u64::try_from(offset) else { return fail("ERR offset is out of range") };
-    let expiry_ms = context.load_scratch(key)?;
-    if part.is_empty() {
-        context.reply.integer(context.scratch.len() as i64);
-        return Ok(());
-    }
-    let end = offset.saturating_add(part.len() as u64);
-    if end > context.value_size_max_bytes {
-        return fail(TOO_LONG);
-    }
-    let (offset, end) = (offset as usize, end as usize);
-    if context.scratch.len() < end {
-        context.scratch.resize(end, 0);
-    }
-    context.scratch[offset..end].copy_from_slice(part);
-    context.store_scratch(key, expiry_ms.unwrap_or(0))?;
-    context.reply.integer(context.scratch.len() as i64);
+    let extent = context.extent(key)?;
+    let len = match (part.is_empty(), extent) {
+        (true, extent) => extent.map_or(0, |extent| extent.len),
+        (false, extent) => context.patch(key, extent, offset, part)?,
+    };
+    context.reply.integer(len as i64);
     Ok(())
 }
 
@@ -376,6 +348,7 @@ impl LcsOptions {
 /// The most cells of the table of one `LCS`: bounds its memory (4 bytes a cell) and the time for
 /// which it holds up the shard.
 const LCS_CELLS_MAX: u64 = 16 << 20;
+const LCS_TOO_LARGE: &str = "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len";
 
 pub(crate) fn lcs(context: &mut Context<'_, '_>) -> Run {
     let options = LcsOptions::parse(context)?;
@@ -383,16 +356,17 @@ pub(crate) fn lcs(context: &mut Context<'_, '_>) -> Run {
     context.view.prefetch(context.db, [args.at(1), args.at(2)])?;
     let mut values = [Vec::new(), Vec::new()];
     for (value, key) in values.iter_mut().zip([args.at(1), args.at(2)]) {
-        let Some(record) = context.view.get(context.db, key)? else { continue };
-        if record.meta.kind != tierstone_engine::ValueKind::STRING {
-            return fail("ERR The specified keys must contain string values");
+        let Some(extent) = context.extent(key)? else { continue };
+        if extent.len > LCS_CELLS_MAX {
+            return fail(LCS_TOO_LARGE);
         }
-        value.extend_from_slice(record.value);
+        context.load_scratch(key)?;
+        value.extend_from_slice(context.scratch);
     }
     let [left, right] = &values;
     let cells = (left.len() as u64 + 1).saturating_mul(right.len() as u64 + 1);
     if cells > LCS_CELLS_MAX {
-        return fail("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
+        return fail(LCS_TOO_LARGE);
     }
     let table = lcs_table(left, right);
     let length = table[cells as usize - 1];
@@ -476,7 +450,7 @@ fn lcs_walk(left: &[u8], right: &[u8], table: &[u32]) -> Vec<Match> {
 
 pub(crate) fn delifeq(context: &mut Context<'_, '_>) -> Run {
     let (key, wanted) = (context.args.at(1), context.args.at(2));
-    let is_equal = context.load(key)?.is_some_and(|record| record.value == wanted);
+    let is_equal = context.is_equal(key, wanted)?;
     if is_equal {
         context.delete(key)?;
     }

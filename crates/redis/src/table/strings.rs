@@ -1,7 +1,7 @@
 //! Commands of strings and bits.
 
 use super::{Action, Command, Keys, category, flag};
-use crate::commands::{bits, expiry, strings};
+use crate::commands::{bitfield, bits, expiry, strings};
 
 pub(super) static COMMANDS: [Command; 30] = [
     Command {
@@ -326,7 +326,7 @@ pub(super) static COMMANDS: [Command; 30] = [
         since: "3.2.0",
         complexity: "O(N) with N the number of operations",
         summary: "Reads and writes integers of any width inside a string.",
-        action: Action::Data(bits::bitfield),
+        action: Action::Data(bitfield::bitfield),
         subcommands: &[],
     },
     Command {
@@ -339,7 +339,7 @@ pub(super) static COMMANDS: [Command; 30] = [
         since: "6.0.0",
         complexity: "O(N) with N the number of operations",
         summary: "Reads integers of any width inside a string.",
-        action: Action::Data(bits::bitfield_ro),
+        action: Action::Data(bitfield::bitfield_ro),
         subcommands: &[],
     },
     Command {

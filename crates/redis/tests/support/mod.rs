@@ -50,6 +50,7 @@ pub fn settings(index: u16, count: u16) -> ExecutorSettings {
             map: DatabaseMap::new(16),
             hasher: KeyHasher::new([7, 11]),
             durability: Durability::Sync,
+            record_bytes_max: 1 << 20,
         },
         value_size_max_bytes: 512 << 20,
         password: String::new(),
@@ -61,12 +62,21 @@ pub fn settings(index: u16, count: u16) -> ExecutorSettings {
 impl<E: Engine> Server<E> {
     /// A server with one shard an engine.
     pub fn new(engines: impl IntoIterator<Item = E>) -> Self {
+        Self::with_records(engines, 1 << 20)
+    }
+
+    /// The same with engines whose records take up to `record_bytes_max` bytes.
+    pub fn with_records(engines: impl IntoIterator<Item = E>, record_bytes_max: u64) -> Self {
         let engines: Vec<E> = engines.into_iter().collect();
         let count = engines.len() as u16;
         let executors = engines
             .into_iter()
             .enumerate()
-            .map(|(index, engine)| Executor::new(engine, settings(index as u16, count)))
+            .map(|(index, engine)| {
+                let mut settings = settings(index as u16, count);
+                settings.shard.record_bytes_max = record_bytes_max;
+                Executor::new(engine, settings)
+            })
             .collect();
         Server {
             executors,

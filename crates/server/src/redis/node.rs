@@ -28,6 +28,8 @@ use tierstone_redis::{Executor, ExecutorSettings, ServerFacts};
 use tierstone_store::{DatabaseMap, MapChange, ShardSettings, TaskId};
 use tierstone_wire::resp::RequestLimits;
 
+/// The longest value, in bytes: the default of `proto-max-bulk-len`.
+const VALUE_BYTES_MAX: u64 = 512 << 20;
 /// A longer argument than this ends the connection; shorter ones that are too long for a value are
 /// answered with an error.
 const REQUEST_BULK_BYTES_MAX: usize = 64 << 20;
@@ -427,8 +429,9 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
             map: common.map.clone(),
             hasher: common.hasher,
             durability: common.settings.durability,
+            record_bytes_max: value_bytes_max(common.files.geometry()),
         },
-        value_size_max_bytes: value_bytes_max(common.files.geometry()),
+        value_size_max_bytes: VALUE_BYTES_MAX,
         password: common.settings.password.clone(),
         transaction_size_max_bytes: 64 << 20,
         facts: common.facts.clone(),

@@ -1,0 +1,389 @@
+//! Strings in chunks: the same answers as strings in one record, only the chunks in question touched,
+//! and all space given back.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use support::Server;
+use support::fetching_engine::{FetchingEngine, Trouble};
+use tierstone_base::{KeyspaceId, SeededRandom};
+use tierstone_engine::Engine;
+use tierstone_engine::map_engine::MapEngine;
+use tierstone_wire::resp::Value;
+
+/// Databases of the support's servers have keyspaces from 1 on.
+const KEYSPACES: std::ops::RangeInclusive<u32> = 1..=40;
+
+fn records<E: Engine>(server: &Server<E>, companion: impl Fn(KeyspaceId) -> KeyspaceId) -> u64 {
+    let of = |engine: &E| KEYSPACES.map(|id| engine.len(companion(KeyspaceId(id)))).sum::<u64>();
+    server.executors.iter().map(|executor| of(executor.shard().engine())).sum()
+}
+
+fn chunks<E: Engine>(server: &Server<E>) -> u64 {
+    records(server, KeyspaceId::chunks)
+}
+
+/// Steps until nothing is left to be reclaimed.
+fn rest<E: Engine>(server: &mut Server<E>) {
+    for _ in 0..100_000 {
+        server.step();
+        if server.executors.iter().all(|executor| executor.shard().ledger().is_idle()) {
+            // What was read for the ledger is held for some steps more.
+            (0..100).for_each(|_| server.step());
+            return;
+        }
+    }
+    panic!("the ledger never came to rest");
+}
+
+/// Nothing is left of large values when all keys are gone.
+fn assert_all_given_back<E: Engine>(server: &mut Server<E>, place: &str) {
+    rest(server);
+    assert_eq!(chunks(server), 0, "{place}: chunks are left");
+    assert_eq!(records(server, KeyspaceId::ledger), 0, "{place}: entries of the ledger are left");
+}
+
+fn bytes(random: &mut SeededRandom, len: u64) -> Vec<u8> {
+    // Long runs of ones and zeros, so that searches for bits go far.
+    let mut bytes = vec![if random.chance(0.5) { 0 } else { 0xff }; len as usize];
+    for _ in 0..random.below(6) {
+        if len > 0 {
+            let at = random.below(len) as usize;
+            bytes[at] = random.next_u64() as u8;
+        }
+    }
+    bytes
+}
+
+/// A length around the sizes at which something changes, with chunks of 256 bytes.
+fn length(random: &mut SeededRandom) -> u64 {
+    let base = [0, 20, 255, 256, 257, 511, 512, 513, 1024, 5_000, 20_000][random.below(11) as usize];
+    base + random.below(3)
+}
+
+fn number(value: i64) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+/// One request of any string or bit command over a few keys.
+fn request(random: &mut SeededRandom) -> Vec<Vec<u8>> {
+    let key = |random: &mut SeededRandom| format!("{{t}}k{}", random.below(4)).into_bytes();
+    let offset = |random: &mut SeededRandom| length(random).saturating_sub(random.below(4)) as i64;
+    let signed = |random: &mut SeededRandom| {
+        let value = length(random) as i64;
+        if random.chance(0.3) { -value } else { value }
+    };
+    let part = |random: &mut SeededRandom| {
+        let len = [0, 1, 3, 256, 700][random.below(5) as usize];
+        bytes(random, len)
+    };
+    let bit = |random: &mut SeededRandom| vec![b'0' + random.below(2) as u8];
+    let (one, two) = (key(random), key(random));
+    let len = length(random);
+    let value = bytes(random, len);
+    let words: Vec<Vec<u8>> = match random.below(36) {
+        0 | 1 => vec![b"SET".to_vec(), one, value],
+        2 => vec![b"SET".to_vec(), one, value, b"GET".to_vec()],
+        3 => vec![b"SET".to_vec(), one, value, b"XX".to_vec(), b"KEEPTTL".to_vec()],
+        4 => vec![b"SETNX".to_vec(), one, value],
+        5 => vec![b"GETSET".to_vec(), one, value],
+        6 => vec![b"GETDEL".to_vec(), one],
+        7 => vec![b"GET".to_vec(), one],
+        8 => vec![b"MGET".to_vec(), one, two, b"{t}none".to_vec()],
+        9 => {
+            let len = length(random);
+            vec![b"MSET".to_vec(), one, value, two, bytes(random, len)]
+        }
+        10 => vec![b"MSETNX".to_vec(), one, value.clone(), two, value],
+        11 | 12 => vec![b"APPEND".to_vec(), one, part(random)],
+        13 => vec![b"STRLEN".to_vec(), one],
+        14 | 15 => vec![b"GETRANGE".to_vec(), one, number(signed(random)), number(signed(random))],
+        16 | 17 => vec![b"SETRANGE".to_vec(), one, number(offset(random)), part(random)],
+        18 | 19 => vec![b"SETBIT".to_vec(), one, number(offset(random) * 8 + 3), bit(random)],
+        20 => vec![b"GETBIT".to_vec(), one, number(offset(random) * 8 + 3)],
+        21 => vec![b"BITCOUNT".to_vec(), one],
+        22 => {
+            let unit = if random.chance(0.5) { b"BIT".to_vec() } else { b"BYTE".to_vec() };
+            vec![b"BITCOUNT".to_vec(), one, number(signed(random)), number(signed(random)), unit]
+        }
+        23 => vec![b"BITPOS".to_vec(), one, bit(random)],
+        24 => vec![b"BITPOS".to_vec(), one, bit(random), number(signed(random)), number(signed(random))],
+        25 => {
+            let operation = ["AND", "OR", "XOR", "DIFF", "ONE"][random.below(5) as usize];
+            vec![b"BITOP".to_vec(), operation.into(), key(random), one, two]
+        }
+        26 => vec![b"BITOP".to_vec(), b"NOT".to_vec(), two, one],
+        27 => {
+            let far = number(offset(random) * 8 + 5);
+            let mut words = vec![b"BITFIELD".to_vec(), one, b"GET".to_vec(), b"u13".to_vec(), far.clone()];
+            words.extend([b"INCRBY".to_vec(), b"i61".to_vec(), far, number(signed(random))]);
+            words.extend([b"SET".to_vec(), b"u8".to_vec(), number(offset(random)), b"77".to_vec()]);
+            words
+        }
+        28 => vec![b"RENAME".to_vec(), one, two],
+        29 => vec![b"COPY".to_vec(), one, two, b"REPLACE".to_vec()],
+        30 => vec![b"DEL".to_vec(), one, two],
+        31 => vec![b"EXPIRE".to_vec(), one, b"1000".to_vec()],
+        32 => vec![b"PERSIST".to_vec(), one],
+        33 => vec![b"GETEX".to_vec(), one, b"EX".to_vec(), b"900".to_vec()],
+        34 => vec![[&b"TYPE"[..], b"EXISTS", b"TTL", b"INCR"][random.below(4) as usize].to_vec(), one],
+        _ => vec![b"SET".to_vec(), one.clone(), value.clone(), b"IFEQ".to_vec(), value],
+    };
+    words
+}
+
+/// Every string and bit command gives the same answers over chunks of 256 bytes as over records.
+fn same_answers<E: Engine>(seed: u64, requests: usize, other: &mut Server<E>) {
+    let mut random = SeededRandom::new(seed);
+    let mut plain = Server::new([MapEngine::new(0)]);
+    let (plain_id, other_id) = (plain.connect(), other.connect());
+    let mut chunks_max = 0;
+    for number in 0..requests {
+        let words = request(&mut random);
+        chunks_max = chunks_max.max(chunks(other));
+        let slices: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let expected = plain.raw(plain_id, &slices);
+        let got = other.raw(other_id, &slices);
+        let shown: Vec<String> = words
+            .iter()
+            .map(|word| String::from_utf8_lossy(&word[..word.len().min(40)]).into_owned())
+            .collect();
+        assert!(
+            got == expected,
+            "seed {seed}, request {number}: {shown:?}: {} and {} bytes",
+            got.len(),
+            expected.len()
+        );
+    }
+    assert!(chunks(&plain) == 0 && chunks_max > 8, "seed {seed}: the servers do not differ");
+    for key in ["{t}k0", "{t}k1", "{t}k2", "{t}k3"] {
+        assert_eq!(
+            plain.raw(plain_id, &[b"GET", key.as_bytes()]),
+            other.raw(other_id, &[b"GET", key.as_bytes()])
+        );
+        other.raw(other_id, &[b"DEL", key.as_bytes()]);
+    }
+    assert_all_given_back(other, &format!("seed {seed}"));
+}
+
+#[test]
+fn chunked_strings_give_the_same_answers_as_records() {
+    for seed in 0..30 {
+        same_answers(seed, 300, &mut Server::with_records([MapEngine::new(0)], 256));
+    }
+}
+
+#[test]
+fn chunked_strings_that_must_be_fetched_give_the_same_answers_as_records() {
+    for seed in 0..20 {
+        let engine = FetchingEngine::new(seed, Trouble { fetch: 0.2, ..Trouble::default() });
+        let mut server = Server::with_records([engine], 256);
+        same_answers(seed, 120, &mut server);
+        assert_eq!(server.executors[0].shard().engine().held(), 0, "seed {seed}: a record is still held");
+    }
+}
+
+#[test]
+fn chunked_strings_of_several_shards_give_the_same_answers_as_records() {
+    for seed in 0..20 {
+        let engines = (0..3).map(|shard| FetchingEngine::new(seed * 8 + shard, Trouble::default()));
+        let mut server = Server::with_records(engines, 256);
+        let mut plain = Server::new([MapEngine::new(0)]);
+        let (plain_id, other_id) = (plain.connect(), server.connect());
+        let mut random = SeededRandom::new(seed);
+        for number in 0..80 {
+            let mut words = request(&mut random);
+            // Keys without a common tag lie on different shards.
+            for word in &mut words {
+                if word.starts_with(b"{t}") {
+                    word.drain(..3);
+                }
+            }
+            let is_transaction = random.chance(0.2);
+            let slices: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let mut requests: Vec<&[&[u8]]> = vec![&slices];
+            if is_transaction {
+                requests = vec![&[b"MULTI"], &slices, &[b"GET", b"k1"], &slices, &[b"EXEC"]];
+            }
+            for request in requests {
+                let (expected, got) = (plain.raw(plain_id, request), server.raw(other_id, request));
+                assert!(
+                    got == expected,
+                    "seed {seed}, request {number} of {:?}",
+                    String::from_utf8_lossy(&words[0])
+                );
+            }
+        }
+        for key in ["k0", "k1", "k2", "k3"] {
+            server.raw(other_id, &[b"DEL", key.as_bytes()]);
+        }
+        assert_all_given_back(&mut server, &format!("seed {seed}"));
+    }
+}
+
+/// A string and what it must be, changed in step.
+struct Model {
+    server: Server<MapEngine>,
+    connection: u64,
+    value: Vec<u8>,
+}
+
+impl Model {
+    fn new(len: usize) -> Model {
+        let mut server = Server::new([MapEngine::new(0)]);
+        let connection = server.connect();
+        let value: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+        assert_eq!(server.raw(connection, &[b"SET", b"big", &value]), b"+OK\r\n");
+        Model { server, connection, value }
+    }
+
+    fn written(&self) -> u64 {
+        self.server.executors[0].shard().engine().statistics().user_bytes_written
+    }
+
+    fn call(&mut self, words: &[&[u8]]) -> Value {
+        self.server.call(self.connection, words)
+    }
+
+    fn check(&mut self, start: usize, end: usize) {
+        let answer =
+            self.call(&[b"GETRANGE", b"big", start.to_string().as_bytes(), (end - 1).to_string().as_bytes()]);
+        assert!(answer.bytes() == Some(&self.value[start..end]), "{start}..{end} of {}", self.value.len());
+    }
+
+    fn check_whole(&mut self) {
+        let answer = self.call(&[b"GET", b"big"]);
+        assert!(answer.bytes() == Some(&self.value), "all of {}", self.value.len());
+        assert_eq!(self.call(&[b"STRLEN", b"big"]).integer(), Some(self.value.len() as i64));
+    }
+}
+
+const CHUNK: usize = 64 << 10;
+
+#[test]
+fn strings_around_the_real_chunk_size_are_what_was_written() {
+    for len in [CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 2 * CHUNK, 2 * CHUNK + 1, 1 << 20, 100_000_000] {
+        let mut model = Model::new(len);
+        let count = len.div_ceil(CHUNK) as u64;
+        assert_eq!(chunks(&model.server), if len > CHUNK { count } else { 0 }, "{len}");
+        for (start, end) in [(0, 1), (len - 1, len), (len / 2, len / 2 + 10), (CHUNK / 2, len.min(CHUNK + 9))]
+        {
+            model.check(start, end);
+        }
+        let patch = vec![7; 1_000];
+        for offset in [0, CHUNK - 500, len / 2, len - 100] {
+            let answer = model.call(&[b"SETRANGE", b"big", offset.to_string().as_bytes(), &patch]);
+            model.value.resize(model.value.len().max(offset + 1_000), 0);
+            model.value[offset..offset + 1_000].fill(7);
+            assert_eq!(answer.integer(), Some(model.value.len() as i64));
+        }
+        assert_eq!(model.call(&[b"APPEND", b"big", b"tail"]).integer(), Some(model.value.len() as i64 + 4));
+        model.value.extend_from_slice(b"tail");
+        let ones: u64 = model.value.iter().map(|byte| u64::from(byte.count_ones())).sum();
+        assert_eq!(model.call(&[b"BITCOUNT", b"big"]).integer(), Some(ones as i64));
+        model.check_whole();
+        assert_eq!(model.call(&[b"DEL", b"big"]).integer(), Some(1));
+        assert_all_given_back(&mut model.server, "deleted");
+    }
+}
+
+#[test]
+fn commands_on_a_part_of_a_large_string_write_only_its_chunks() {
+    let mut model = Model::new(20 << 20);
+    let map_bytes = 2_000;
+    let cost = |model: &mut Model, words: &[&[u8]], chunks: usize| {
+        let before = model.written();
+        model.call(words);
+        let written = model.written() - before;
+        let most = (chunks * (CHUNK + 100) + map_bytes) as u64;
+        assert!(written <= most, "{} wrote {written} bytes", String::from_utf8_lossy(words[0]));
+    };
+    cost(&mut model, &[b"GETRANGE", b"big", b"100", b"200000"], 0);
+    cost(&mut model, &[b"STRLEN", b"big"], 0);
+    cost(&mut model, &[b"EXPIRE", b"big", b"100"], 0);
+    cost(&mut model, &[b"PERSIST", b"big"], 0);
+    cost(&mut model, &[b"GETEX", b"big", b"PERSIST"], 0);
+    cost(&mut model, &[b"SETRANGE", b"big", b"100", b"abc"], 1);
+    cost(&mut model, &[b"SETRANGE", b"big", b"65535", b"abc"], 2);
+    cost(&mut model, &[b"APPEND", b"big", b"abc"], 1);
+    cost(&mut model, &[b"SETBIT", b"big", b"80000001", b"1"], 1);
+    cost(&mut model, &[b"BITFIELD", b"big", b"SET", b"u8", b"0", b"1", b"SET", b"u8", b"90000000", b"1"], 2);
+    // Zeros between the end and what is written are nowhere.
+    cost(&mut model, &[b"SETRANGE", b"big", b"400000000", b"far"], 1);
+    cost(&mut model, &[b"SETBIT", b"new", b"4294967295", b"1"], 1);
+    assert_eq!(model.call(&[b"STRLEN", b"new"]).integer(), Some(512 << 20));
+    assert_eq!(model.call(&[b"GETBIT", b"new", b"4294967295"]).integer(), Some(1));
+    assert_eq!(model.call(&[b"GETRANGE", b"new", b"-2", b"-1"]).bytes(), Some(&[0, 1][..]));
+    cost(&mut model, &[b"DEL", b"big"], 0);
+}
+
+#[test]
+fn commands_on_a_part_of_a_large_string_fetch_only_its_chunks() {
+    let mut server =
+        Server::new([FetchingEngine::new(5, Trouble { fetch: 1.0, retry: 0.0, ..Trouble::default() })]);
+    let connection = server.connect();
+    server.raw(connection, &[b"SET", b"big", &vec![1; 20 << 20]]);
+    let mut fetches = |words: &[&[u8]], most: u64| {
+        let before = server.executors[0].shard().engine().fetches;
+        server.raw(connection, words);
+        let fetched = server.executors[0].shard().engine().fetches - before;
+        assert!(fetched <= most, "{}: {fetched} fetches", String::from_utf8_lossy(words[0]));
+    };
+    // The map, and the chunks; a write looks at the map once more, for the ledger.
+    fetches(&[b"STRLEN", b"big"], 1);
+    fetches(&[b"GETRANGE", b"big", b"0", b"10"], 2);
+    fetches(&[b"GETRANGE", b"big", b"65535", b"65536"], 3);
+    fetches(&[b"GETBIT", b"big", b"80000001"], 2);
+    fetches(&[b"SETBIT", b"big", b"80000001", b"0"], 3);
+    fetches(&[b"SETRANGE", b"big", b"65535", b"ab"], 4);
+    fetches(&[b"APPEND", b"big", b"ab"], 3);
+    fetches(&[b"EXPIRE", b"big", b"100"], 2);
+}
+
+#[test]
+fn the_space_of_large_strings_comes_back_however_they_end() {
+    let mut model = Model::new(1 << 20);
+    let other = vec![3; 300_000];
+    let set = |model: &mut Model| {
+        assert_eq!(model.call(&[b"SET", b"big", &other]), Value::Simple(b"OK".to_vec()));
+        assert!(chunks(&model.server) >= 5);
+    };
+    let end = |model: &mut Model, words: &[&[u8]]| {
+        model.call(words);
+        assert_all_given_back(&mut model.server, &String::from_utf8_lossy(words[0]));
+    };
+    end(&mut model, &[b"SET", b"big", b"small"]);
+    set(&mut model);
+    end(&mut model, &[b"GETDEL", b"big"]);
+    set(&mut model);
+    end(&mut model, &[b"MSET", b"a", b"1", b"big", b"2"]);
+    set(&mut model);
+    model.call(&[b"EXPIRE", b"big", b"100"]);
+    model.call(&[b"APPEND", b"big", b"x"]);
+    model.server.now.wall_ms += 101_000;
+    rest(&mut model.server);
+    assert_all_given_back(&mut model.server, "expired");
+    assert_eq!(model.call(&[b"DBSIZE"]).integer(), Some(1), "the owner went with its chunks");
+    set(&mut model);
+    model.call(&[b"EXPIRE", b"big", b"100"]);
+    model.call(&[b"PERSIST", b"big"]);
+    model.server.now.wall_ms += 101_000;
+    rest(&mut model.server);
+    assert_eq!(model.call(&[b"STRLEN", b"big"]).integer(), Some(300_000), "it was persisted");
+    end(&mut model, &[b"FLUSHDB"]);
+    set(&mut model);
+    model.call(&[b"SWAPDB", b"0", b"1"]);
+    model.call(&[b"SELECT", b"1"]);
+    assert_eq!(model.call(&[b"GET", b"big"]).bytes(), Some(&other[..]), "chunks went with their database");
+    end(&mut model, &[b"DEL", b"big"]);
+    set(&mut model);
+    model.call(&[b"PEXPIRE", b"big", b"10"]);
+    model.server.now.wall_ms += 11;
+    // Over an owner that has expired and is still there.
+    model.server.send(model.connection, &[b"SET", b"big", b"new"]);
+    model.server.offer();
+    rest(&mut model.server);
+    assert_all_given_back(&mut model.server, "overwritten after it expired");
+    assert_eq!(model.call(&[b"GET", b"big"]).bytes().map(<[u8]>::len), Some(3));
+}
