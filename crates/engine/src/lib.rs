@@ -22,6 +22,7 @@ pub mod harness;
 pub mod map_engine;
 
 pub use contract::{
-    Admission, Commit, Cost, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordMeta,
-    RecordView, ScanEntry, ScanRequest, ValueKind, Write, WriteKind, WriteReceipt,
+    Admission, Commit, Cost, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
+    Lookup, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest, ValueKind, Write,
+    WriteKind, WriteReceipt,
 };

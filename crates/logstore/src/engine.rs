@@ -4,8 +4,8 @@ use crate::read_path::{Found, Search, meta_of};
 use crate::shard::LogShard;
 use tierstone_base::{KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordView, ScanRequest,
-    Write, WriteReceipt,
+    Admission, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, RangeRequest,
+    RecordView, ScanRequest, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -51,6 +51,15 @@ impl Engine for LogShard {
     fn scan(&mut self, now: Now, request: ScanRequest) {
         self.now = self.now.max(now);
         self.start_scan(request);
+    }
+
+    fn range(&mut self, now: Now, request: RangeRequest) {
+        self.now = self.now.max(now);
+        self.start_range(request);
+    }
+
+    fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind) {
+        self.keyspaces.define(keyspace, index);
     }
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {

@@ -3,8 +3,8 @@
 
 use tierstone_base::{Clock, KeyHasher, KeyspaceId, Now, Result, Seq, SystemClock, Token};
 use tierstone_engine::{
-    Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordMeta,
-    RecordView, ScanRequest, ValueKind, Write, WriteReceipt,
+    Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup,
+    RangeRequest, RecordMeta, RecordView, ScanRequest, ValueKind, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_redis::{Args, ConnectionInfo, Executor, ExecutorSettings, Outcome, ServerFacts};
@@ -33,6 +33,10 @@ impl Engine for OneRecord {
     }
 
     fn scan(&mut self, _now: Now, _request: ScanRequest) {}
+
+    fn range(&mut self, _now: Now, _request: RangeRequest) {}
+
+    fn create_keyspace(&mut self, _keyspace: KeyspaceId, _index: IndexKind) {}
 
     fn drop_keyspace(&mut self, _keyspace: KeyspaceId) {}
 
@@ -81,6 +85,7 @@ fn main() {
             index: 0,
             count: 1,
             map: DatabaseMap::new(16),
+            index_kind: Default::default(),
             hasher: KeyHasher::new([1, 2]),
             durability: Durability::Sync,
         },

@@ -11,7 +11,7 @@ use crate::watch::WatchTable;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, KeyHasher, KeyspaceId, Now, Position, Result, Seq, ShardId, Token};
 use tierstone_engine::{
-    Commit, Durability, Engine, Event, Key, ScanEntry, ScanRequest, ValueKind, Write, WriteKind,
+    Commit, Durability, Engine, Event, IndexKind, Key, ScanEntry, ScanRequest, ValueKind, Write, WriteKind,
 };
 use tierstone_media::IoCompletion;
 
@@ -24,6 +24,8 @@ pub struct ShardSettings {
     pub count: u16,
     /// The store's databases.
     pub map: DatabaseMap,
+    /// How their keyspaces find their keys, new ones included.
+    pub index_kind: IndexKind,
     /// Turns keys into positions.
     pub hasher: KeyHasher,
     /// When writes may be acknowledged.
@@ -115,6 +117,7 @@ pub struct Shard<E> {
     map: DatabaseMap,
     hasher: KeyHasher,
     index: ShardId,
+    index_kind: IndexKind,
     count: u16,
     is_relaxed: bool,
     wall_high_ms: u64,
@@ -136,6 +139,7 @@ impl<E: Engine> Shard<E> {
             map: settings.map,
             hasher: settings.hasher,
             index: settings.index,
+            index_kind: settings.index_kind,
             count: settings.count.max(1),
             is_relaxed: settings.durability == Durability::Relaxed,
             wall_high_ms: 0,
@@ -230,6 +234,9 @@ impl<E: Engine> Shard<E> {
                 self.watches.replace_keyspace(*keyspace, new);
                 self.engine.drop_keyspace(*keyspace);
             }
+        }
+        for &keyspace in map.keyspaces().iter().filter(|keyspace| !old.keyspaces().contains(keyspace)) {
+            self.engine.create_keyspace(keyspace, self.index_kind);
         }
     }
 
@@ -363,6 +370,8 @@ impl<E: Engine> Shard<E> {
                     let Some(waiting) = self.waiting.remove(&token) else { continue };
                     events.push(ShardEvent::Scanned { task: waiting.task, entries, next, error });
                 }
+                // No request of this layer asks for one.
+                Event::Ranged { .. } => {}
             }
         }
         self.events = found;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, SeededRandom, Seq, Token};
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_engine::{
-    Admission, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, ScanRequest, Write,
-    WriteReceipt,
+    Admission, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, RangeRequest,
+    ScanRequest, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -86,6 +86,14 @@ impl Engine for FetchingEngine {
 
     fn scan(&mut self, now: Now, request: ScanRequest) {
         self.inner.scan(now, request);
+    }
+
+    fn range(&mut self, now: Now, request: RangeRequest) {
+        self.inner.range(now, request);
+    }
+
+    fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind) {
+        self.inner.create_keyspace(keyspace, index);
     }
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {

@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tierstone::{Database, DatabaseOptions};
 use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
-use tierstone_engine::Durability;
+use tierstone_engine::{Durability, IndexKind};
 use tierstone_logstore::{BuildReport, OpenReport, ShardPlan, value_bytes_max};
 use tierstone_media::Guarantee;
 use tierstone_media::file::{DurableMethod, FileStore};
@@ -161,6 +161,7 @@ impl Node {
             method: database.facts().durable_method,
             hasher: database.hasher(),
             map: database.facts().map.clone(),
+            index_kind: database.facts().index,
             facts,
             shards: &shards,
             node: &node_sender,
@@ -328,6 +329,7 @@ struct Common<'a> {
     method: DurableMethod,
     hasher: KeyHasher,
     map: DatabaseMap,
+    index_kind: IndexKind,
     facts: ServerFacts,
     shards: &'a [MailSender<ToShard>],
     node: &'a Sender<ToNode>,
@@ -386,6 +388,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
             index: shard,
             count: common.shards.len() as u16,
             map: common.map.clone(),
+            index_kind: common.index_kind,
             hasher: common.hasher,
             durability: common.settings.durability,
         },
