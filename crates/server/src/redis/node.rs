@@ -151,6 +151,7 @@ impl Node {
         let facts = ServerFacts {
             port: addresses.first().map_or(0, SocketAddr::port),
             durability_guarantee: guarantee_text(database.files().guarantee()).into(),
+            index: database.facts().index.name().into(),
             started,
             run_id: run_id()?,
             ..ServerFacts::default()
