@@ -31,6 +31,7 @@ impl ServerProcess {
         memory: &str,
         shards: Option<u16>,
         durability: Option<&str>,
+        index: Option<&str>,
     ) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("server").arg("--data").arg(directory);
@@ -40,6 +41,9 @@ impl ServerProcess {
         }
         if let Some(durability) = durability {
             command.args(["--durability", durability]);
+        }
+        if let Some(index) = index {
+            command.args(["--index", index]);
         }
         // Settings of the caller's environment are for the caller's servers.
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIERSTONE_")) {

@@ -7,10 +7,10 @@ use serde::Deserialize;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use tierstone::DatabaseOptions;
+use tierstone::IndexKind;
 use tierstone_base::units::{format_duration_us, format_size, parse_size};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_engine::Durability;
-use tierstone_logstore::format::superblock::IndexKind;
 use tierstone_media::file::{DirectIo, FileBackend};
 use tierstone_server::redis::Node;
 use tierstone_server::redis::node::{NodeSettings, guarantee_text};
@@ -41,7 +41,9 @@ pub struct ServerArgs {
     /// milliseconds), relaxed (at once; a crash loses up to a second) [default: sync]
     #[arg(long, value_name = "MODE", env = "TIERSTONE_DURABILITY")]
     durability: Option<String>,
-    /// How a new store finds keys: hash (8 to 9 bytes of memory a key) [default: hash]
+    /// How a new store finds keys: hash (8 to 9 bytes of memory a key) or ordered (the keys in memory
+    /// besides, for ranges). A store keeps its kind; another one is refused [default: the store's, hash
+    /// for a new one]
     #[arg(long, value_name = "KIND", env = "TIERSTONE_INDEX")]
     index: Option<String>,
     /// Where /metrics, /live and /ready are served [default: nowhere]
@@ -130,8 +132,8 @@ impl ServerArgs {
         }
         database.databases = args.databases.unwrap_or(database.databases);
         database.index = match args.index.as_deref() {
-            None | Some("hash") => IndexKind::Hash,
-            Some(other) => return Err(wrong(format!("index '{other}': write hash"))),
+            None => None,
+            Some(kind) => Some(parse_index(kind)?),
         };
         database.backend = FileBackend::Auto;
         database.direct_io = DirectIo::Auto;
@@ -192,6 +194,14 @@ fn address(text: &str) -> Result<ListenAddress> {
             "'{text}' is no address; write for example 127.0.0.1:6379 or unix:/run/tierstone.sock"
         ))),
     }
+}
+
+/// `hash` or `ordered`.
+pub fn parse_index(text: &str) -> Result<IndexKind> {
+    [IndexKind::Hash, IndexKind::Ordered]
+        .into_iter()
+        .find(|kind| kind.name() == text)
+        .ok_or_else(|| wrong(format!("index '{text}': write hash or ordered")))
 }
 
 /// `sync`, `group:MS` or `relaxed`.

@@ -3,9 +3,10 @@
 //! A check panics with its seed when the engine departs from the model. The crash checks live with
 //! each engine, because only it knows how its medium is reopened; they use the same operations.
 
-use crate::contract::{Engine, SnapshotId, Write, WriteKind};
+use crate::contract::{Direction, Engine, SnapshotId, Write, WriteKind};
 use crate::harness::Harness;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, RangeBounds};
 use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};
 use tierstone_media::BlockDevice;
 
@@ -18,6 +19,8 @@ pub struct ModelSettings {
     pub keys: u64,
     /// How many keyspaces there are.
     pub keyspaces: u32,
+    /// So many of them, the first ones, have an order.
+    pub ordered: u32,
     /// The longest value in bytes.
     pub value_bytes: u64,
     /// One of this many operations reopens the engine; zero: never.
@@ -34,6 +37,7 @@ impl Default for ModelSettings {
             operations: 2_000,
             keys: 200,
             keyspaces: 2,
+            ordered: 1,
             value_bytes: 600,
             reopen_every: 0,
             snapshots: 3,
@@ -61,7 +65,11 @@ pub fn model<E: Engine, D: BlockDevice>(
             0..40 => put_random(&mut random, settings, &mut harness, &mut model, &place),
             40..50 => delete_random(&mut random, settings, &mut harness, &mut model, &place),
             50..60 => batch_random(&mut random, settings, &mut harness, &mut model, &place),
-            60..88 => {
+            60..64 => {
+                let keyspace = KeyspaceId(1 + random.below(u64::from(settings.keyspaces)) as u32);
+                check_range(&mut random, settings, &mut harness, &model, keyspace, &place);
+            }
+            64..88 => {
                 let (keyspace, key) = random_key(&mut random, settings);
                 check_key(&mut harness, &model, keyspace, &key, &place);
             }
@@ -366,9 +374,50 @@ fn check_everything<E: Engine, D: BlockDevice>(
             .map(|((_, key), _)| key.clone())
             .collect();
         assert_eq!(found, expected, "{place}: scan of keyspace {}", keyspace.0);
+        check_range(random, settings, harness, model, keyspace, place);
         let count = harness.engine.len(keyspace);
         assert!(count >= expected.len() as u64, "{place}: {count} keys counted, {} live", expected.len());
     }
+}
+
+/// Compares one random range with the model, page by page; a keyspace without order refuses it.
+fn check_range<E: Engine, D: BlockDevice>(
+    random: &mut SeededRandom,
+    settings: ModelSettings,
+    harness: &mut Harness<E, D>,
+    model: &Model,
+    keyspace: KeyspaceId,
+    place: &str,
+) {
+    let bound = |random: &mut SeededRandom| match random.below(5) {
+        0 | 1 => Bound::Unbounded,
+        2 => Bound::Excluded(key_bytes(random.below(settings.keys))),
+        _ => Bound::Included(key_bytes(random.below(settings.keys))),
+    };
+    let (from, to) = (bound(random), bound(random));
+    let direction = if random.chance(0.5) { Direction::Forward } else { Direction::Backward };
+    let limit = random.below(70) as u32;
+    let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+    let found = match harness.range_all(keyspace, bounds.0, bounds.1, limit, direction) {
+        Ok(entries) => entries,
+        Err(error) if keyspace.0 > settings.ordered => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{place}: {error}");
+            return;
+        }
+        Err(error) => panic!("{place}: range {bounds:?}: {error}"),
+    };
+    assert!(keyspace.0 <= settings.ordered, "{place}: a keyspace without order gives a range");
+    let found: Vec<_> =
+        found.into_iter().map(|entry| (entry.key, (entry.value, entry.meta.expiry_ms))).collect();
+    let wall_ms = harness.now.wall_ms;
+    let own = model.iter().filter(|((id, key), (_, expiry))| {
+        *id == keyspace.0 && bounds.contains(key.as_slice()) && (*expiry == 0 || *expiry > wall_ms)
+    });
+    let mut expected: Vec<_> = own.map(|((_, key), value)| (key.clone(), value.clone())).collect();
+    if direction == Direction::Backward {
+        expected.reverse();
+    }
+    assert!(found == expected, "{place}: range {bounds:?} {direction:?}: {found:?}, not {expected:?}");
 }
 
 /// Dropping a keyspace empties it at once and leaves the others alone.
@@ -383,6 +432,7 @@ pub fn dropping_a_keyspace_empties_only_it<E: Engine, D: BlockDevice>(mut harnes
     harness.engine.drop_keyspace(KeyspaceId(1));
     assert_eq!(harness.engine.len(KeyspaceId(1)), 0);
     assert_eq!(harness.engine.len(KeyspaceId(2)), 50);
+    assert!(!matches!(range(&mut harness, KeyspaceId(1)), Ok(entries) if !entries.is_empty()));
     harness.settle(1_000);
     for number in 0..50 {
         assert!(matches!(harness.get(KeyspaceId(1), &key_bytes(number)), Ok(None)));
@@ -436,6 +486,47 @@ pub fn a_snapshot_outlives_the_drop_of_its_keyspaces<E: Engine, D: BlockDevice>(
     harness.engine.release_snapshot(after);
     harness.settle(1_000);
     assert!(matches!(harness.get(moved, &key_bytes(30)), Ok(None)));
+}
+
+fn range<E: Engine, D: BlockDevice>(
+    harness: &mut Harness<E, D>,
+    keyspace: KeyspaceId,
+) -> tierstone_base::Result<Vec<crate::RangeEntry>> {
+    harness.range_all(keyspace, Bound::Unbounded, Bound::Unbounded, 7, Direction::Forward)
+}
+
+/// A range sees what was written before it, also when its records must be read, and goes on where the
+/// last page ended, whatever happens to that key meanwhile.
+pub fn pages_of_a_range_join<E: Engine, D: BlockDevice>(mut harness: Harness<E, D>) {
+    for number in 0..40u8 {
+        if let Err(error) = harness.put(KeyspaceId(1), &[number], &[number; 9]) {
+            panic!("put: {error}");
+        }
+    }
+    for direction in [Direction::Forward, Direction::Backward] {
+        let page = |harness: &mut Harness<E, D>, from: Bound<&[u8]>, to: Bound<&[u8]>| match harness
+            .range_page(KeyspaceId(1), from, to, 10, direction)
+        {
+            Ok((entries, Some(next))) => {
+                assert_eq!(entries.last().map(|entry| &entry.key), Some(&next));
+                next
+            }
+            other => panic!("{other:?}"),
+        };
+        let next = page(&mut harness, Bound::Unbounded, Bound::Unbounded);
+        if let Err(error) = harness.delete(KeyspaceId(1), &next) {
+            panic!("delete: {error}");
+        }
+        let after = Bound::Excluded(next.as_slice());
+        let last = match direction {
+            Direction::Forward => page(&mut harness, after, Bound::Unbounded),
+            Direction::Backward => page(&mut harness, Bound::Unbounded, after),
+        };
+        assert_eq!(last, if direction == Direction::Forward { [19] } else { [20] });
+        if let Err(error) = harness.put(KeyspaceId(1), &next, b"again") {
+            panic!("put: {error}");
+        }
+    }
 }
 
 /// A write is visible at once and durable only later, and the sequence says which.

@@ -1,8 +1,9 @@
 //! The contract itself: requests, answers and the [`Engine`] trait.
 
 use serde::{Deserialize, Serialize};
+use std::ops::Bound;
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_base::histogram::LatencyBuckets;
-use tierstone_base::{Error, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{IoCompletion, IoRequest};
 
 /// A key with everything that the layers above already know about it.
@@ -183,6 +184,84 @@ pub struct ScanEntry {
     pub meta: RecordMeta,
 }
 
+/// How a keyspace finds its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IndexKind {
+    /// By position alone: least memory a key, no order.
+    #[default]
+    Hash,
+    /// By position, and the whole keys in memory in order besides: range scans.
+    Ordered,
+}
+
+impl IndexKind {
+    /// Its name in settings and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            IndexKind::Hash => "hash",
+            IndexKind::Ordered => "ordered",
+        }
+    }
+}
+
+/// Which way a range is walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Direction {
+    /// From the least key up.
+    #[default]
+    Forward,
+    /// From the greatest key down.
+    Backward,
+}
+
+/// One page of a range of keys, in their order as strings of bytes.
+#[derive(Clone, Debug)]
+pub struct RangeRequest {
+    /// Comes back with [`Event::Ranged`].
+    pub token: Token,
+    /// Which keyspace; it must be [`IndexKind::Ordered`].
+    pub keyspace: KeyspaceId,
+    /// The lower end, whichever the direction.
+    pub from: Bound<Vec<u8>>,
+    /// The upper end, whichever the direction.
+    pub to: Bound<Vec<u8>>,
+    /// How many entries to give at most.
+    pub limit: u32,
+    /// Which end to begin at.
+    pub direction: Direction,
+}
+
+impl RangeRequest {
+    /// Makes the request that of the page behind `next`, which a page ended with.
+    pub fn go_on(&mut self, next: Vec<u8>) {
+        match self.direction {
+            Direction::Forward => self.from = Bound::Excluded(next),
+            Direction::Backward => self.to = Bound::Excluded(next),
+        }
+    }
+
+    /// What the request gets when its keyspace has no order.
+    pub fn no_order(&self) -> Error {
+        let message = format!(
+            "keyspace {} has a hash index and no order: ranges need one made with the ordered index",
+            self.keyspace.0
+        );
+        Error::new(ErrorKind::Unsupported, message)
+    }
+}
+
+/// One key of a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeEntry {
+    /// The key's bytes.
+    pub key: Vec<u8>,
+    /// Its record's meta data.
+    pub meta: RecordMeta,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
 /// Something that became known in a step.
 #[derive(Debug)]
 pub enum Event {
@@ -220,6 +299,20 @@ pub enum Event {
         result: Result<Option<OwnedRecord>>,
         /// What it cost.
         cost: Cost,
+    },
+    /// A page of a range is complete.
+    Ranged {
+        /// The request's token.
+        token: Token,
+        /// Live entries in the order that was asked for. A key that exists during the whole page is given
+        /// exactly once, with a value that it had at some time during the page.
+        entries: Vec<RangeEntry>,
+        /// The last key that was looked at, when there may be more behind it: see
+        /// [`RangeRequest::go_on`]. A page may end before its limit.
+        next: Option<Vec<u8>>,
+        /// The first record that could not be read, if any; the others are given all the same.
+        /// [`tierstone_base::ErrorKind::Unsupported`], without entries: the keyspace has no order.
+        error: Option<Error>,
     },
 }
 
@@ -319,6 +412,14 @@ pub trait Engine {
 
     /// Starts a page of a walk; answered by [`Event::Scanned`].
     fn scan(&mut self, now: Now, request: ScanRequest);
+
+    /// Starts a page of a range; answered by [`Event::Ranged`]. Reads of the device in flight for it at a
+    /// time are bounded.
+    fn range(&mut self, now: Now, request: RangeRequest);
+
+    /// Says how a new keyspace finds its keys, before its first write; keyspaces that nothing was said of
+    /// have no order. The caller keeps the kind durably, from before the first write on.
+    fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind);
 
     /// Takes a snapshot: the state of all keyspaces after the newest write, batches whole, with expiry
     /// judged at `now` for ever. Cost: constant; while it lives, records that are replaced are kept.

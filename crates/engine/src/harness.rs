@@ -2,9 +2,9 @@
 //! handle's simplest form: every call runs the engine and the device until its answer is there.
 
 use crate::contract::{
-    Engine, Event, Health, Key, Lookup, OwnedRecord, RecordMeta, ScanEntry, ScanRequest, SnapshotId, Write,
-    WriteKind,
+    Direction, Engine, Event, Health, Key, Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, ScanEntry, ScanRequest, SnapshotId, Write, WriteKind,
 };
+use std::ops::Bound;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
 
@@ -84,6 +84,7 @@ impl<E: Engine, D: BlockDevice> Harness<E, D> {
             let found = harness.events.iter().position(|event| match event {
                 Event::Fetched { token, .. }
                 | Event::Scanned { token, .. }
+                | Event::Ranged { token, .. }
                 | Event::SnapshotRead { token, .. } => *token == wanted,
             })?;
             Some(harness.events.remove(found))
@@ -227,6 +228,55 @@ impl<E: Engine, D: BlockDevice> Harness<E, D> {
             between(self);
         }
         Ok(all)
+    }
+
+    /// One page of a range, and the key behind which the next one begins.
+    ///
+    /// # Errors
+    /// The first unreadable record, or what the engine says.
+    pub fn range_page(
+        &mut self,
+        keyspace: KeyspaceId,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        limit: u32,
+        direction: Direction,
+    ) -> Result<(Vec<RangeEntry>, Option<Vec<u8>>)> {
+        let (from, to) = (from.map(<[u8]>::to_vec), to.map(<[u8]>::to_vec));
+        let token = self.token();
+        self.engine.range(self.now, RangeRequest { token, keyspace, from, to, limit, direction });
+        let Event::Ranged { entries, next, error, .. } = self.wait_event(token)? else {
+            unreachable!("a range is answered by Ranged");
+        };
+        error.map_or(Ok((entries, next)), Err)
+    }
+
+    /// Walks a whole range, `limit` entries a page.
+    ///
+    /// # Errors
+    /// The first unreadable record, or what the engine says.
+    pub fn range_all(
+        &mut self,
+        keyspace: KeyspaceId,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        limit: u32,
+        direction: Direction,
+    ) -> Result<Vec<RangeEntry>> {
+        let (mut all, mut last): (Vec<RangeEntry>, Option<Vec<u8>>) = (Vec::new(), None);
+        loop {
+            let behind = last.as_deref().map(Bound::Excluded);
+            let (from, to) = match direction {
+                Direction::Forward => (behind.unwrap_or(from), to),
+                Direction::Backward => (from, behind.unwrap_or(to)),
+            };
+            let (entries, next) = self.range_page(keyspace, from, to, limit, direction)?;
+            all.extend(entries);
+            if next.is_none() {
+                return Ok(all);
+            }
+            last = next;
+        }
     }
 
     /// Turns until neither the device nor the engine has anything left to do, or `turns` are used up.

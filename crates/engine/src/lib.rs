@@ -24,6 +24,5 @@ pub mod harness;
 pub mod map_engine;
 
 pub use contract::{
-    Admission, Commit, Cost, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, OwnedRecord,
-    RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
+    Admission, Commit, Cost, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
 };

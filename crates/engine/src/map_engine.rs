@@ -5,10 +5,10 @@
 //! gate its replies is seen.
 
 use crate::contract::{
-    Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, OwnedRecord,
-    RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, Write, WriteKind, WriteReceipt,
+    Admission, Commit, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, Write, WriteKind, WriteReceipt,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeBounds;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -24,6 +24,8 @@ pub struct MapEngine {
     durability: Durability,
     fetched: Vec<Token>,
     scans: Vec<ScanRequest>,
+    ranges: Vec<RangeRequest>,
+    ordered: BTreeSet<KeyspaceId>,
     user_bytes: u64,
     /// Whole copies: the oracle has no cleverness that could be wrong.
     snapshots: BTreeMap<SnapshotId, (Records, u64)>,
@@ -68,6 +70,33 @@ impl MapEngine {
     fn cut(&self, id: SnapshotId) -> Result<&(Records, u64)> {
         let unknown = || Error::new(ErrorKind::InvalidInput, format!("there is no snapshot {}", id.0));
         self.snapshots.get(&id).ok_or_else(unknown)
+    }
+
+    fn range_page(&self, now: Now, request: RangeRequest) -> Event {
+        if !self.ordered.contains(&request.keyspace) {
+            let error = Some(request.no_order());
+            return Event::Ranged { token: request.token, entries: Vec::new(), next: None, error };
+        }
+        let RangeRequest { token, keyspace, from, to, limit, direction } = request;
+        let start = (keyspace, Position(0), Vec::new());
+        let own = self.records.range(start..).take_while(|((id, ..), _)| *id == keyspace);
+        let mut found: Vec<RangeEntry> = own
+            .filter(|((_, _, key), _)| (from.clone(), to.clone()).contains(key))
+            .filter(|(_, (meta, _))| meta.expiry_ms == 0 || meta.expiry_ms > now.wall_ms)
+            .map(|((_, _, key), (meta, value))| RangeEntry {
+                key: key.clone(),
+                meta: *meta,
+                value: value.clone(),
+            })
+            .collect();
+        found.sort_by(|one, other| one.key.cmp(&other.key));
+        if direction == Direction::Backward {
+            found.reverse();
+        }
+        let more = found.len() > limit.max(1) as usize;
+        found.truncate(limit.max(1) as usize);
+        let next = found.last().filter(|_| more).map(|entry| entry.key.clone());
+        Event::Ranged { token, entries: found, next, error: None }
     }
 }
 
@@ -139,7 +168,18 @@ impl Engine for MapEngine {
         }
     }
 
+    fn range(&mut self, _now: Now, request: RangeRequest) {
+        self.ranges.push(request);
+    }
+
+    fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind) {
+        if index == IndexKind::Ordered {
+            self.ordered.insert(keyspace);
+        }
+    }
+
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
+        self.ordered.remove(&keyspace);
         self.records.retain(|key, _| key.0 != keyspace);
     }
 
@@ -148,7 +188,7 @@ impl Engine for MapEngine {
         self.records.range(start..).take_while(|(key, _)| key.0 == keyspace).count() as u64
     }
 
-    fn step(&mut self, _now: Now, _completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
+    fn step(&mut self, now: Now, _completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
         self.durable = self.applied;
         for token in self.fetched.drain(..) {
             events.push(Event::Fetched { token, result: Ok(()), cost: Default::default() });
@@ -157,12 +197,18 @@ impl Engine for MapEngine {
         for request in std::mem::take(&mut self.scans) {
             events.push(self.page(request));
         }
+        for request in std::mem::take(&mut self.ranges) {
+            events.push(self.range_page(now, request));
+        }
     }
 
     fn take_requests(&mut self, _requests: &mut Vec<IoRequest>) {}
 
     fn next_step_at_us(&self) -> Option<u64> {
-        let answered = self.fetched.is_empty() && self.scans.is_empty() && self.read.is_empty();
+        let answered = self.fetched.is_empty()
+            && self.scans.is_empty()
+            && self.ranges.is_empty()
+            && self.read.is_empty();
         let idle = self.durable == self.applied && answered;
         (!idle).then_some(0)
     }

@@ -1,9 +1,10 @@
 //! The oracle itself passes the conformance suite.
 
-use tierstone_base::{KeyHasher, SeededRandom};
+use tierstone_base::{KeyHasher, KeyspaceId, SeededRandom};
 use tierstone_engine::conformance::{self, ModelSettings};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::map_engine::MapEngine;
+use tierstone_engine::{Engine, IndexKind};
 use tierstone_media::{BlockDevice, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
 
 /// A device that nothing is ever asked of.
@@ -36,7 +37,9 @@ impl BlockDevice for NoDevice {
 }
 
 fn harness() -> Harness<MapEngine, NoDevice> {
-    Harness::new(MapEngine::new(0), NoDevice, KeyHasher::new([1, 2]))
+    let mut engine = MapEngine::new(0);
+    engine.create_keyspace(KeyspaceId(1), IndexKind::Ordered);
+    Harness::new(engine, NoDevice, KeyHasher::new([1, 2]))
 }
 
 #[test]
@@ -60,4 +63,9 @@ fn the_map_engine_shows_dropped_keyspaces_in_snapshots() {
 #[test]
 fn the_map_engine_gates() {
     conformance::writes_are_visible_before_they_are_durable(harness());
+}
+
+#[test]
+fn pages_of_a_range_of_the_map_engine_join() {
+    conformance::pages_of_a_range_join(harness());
 }

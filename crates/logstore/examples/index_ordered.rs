@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::ops::Bound;
 use std::time::Instant;
 use tierstone_base::SeededRandom;
-use tierstone_logstore::index::{Direction, IndexValue, OrderedIndex};
+use tierstone_logstore::index::{Direction, OrderedIndex};
 
 /// Nanoseconds that this thread has been running, where the system tells (Linux), else since
 /// `started`; so that other programs on the machine disturb the numbers less.
@@ -22,21 +22,21 @@ fn measure(name: &str, keys: &[Vec<u8>]) -> Result<(), String> {
     let now = || running_ns(started);
     let mut index = OrderedIndex::new(u64::MAX);
     let before = now();
-    for (key, raw) in keys.iter().zip(0..) {
-        index.insert(key, IndexValue::new(raw)).map_err(|error| error.to_string())?;
+    for key in keys {
+        index.insert(key).map_err(|error| error.to_string())?;
     }
     let insert_ns = (now() - before) / count;
     let before = now();
     keys.iter().for_each(|key| {
-        black_box(index.get(key));
+        black_box(index.contains(key));
     });
     let get_ns = (now() - before) / count;
     let mut walk_ns = [0; 2];
     for (spent, direction) in walk_ns.iter_mut().zip([Direction::Forward, Direction::Backward]) {
         let before = now();
         let all = (Bound::Unbounded, Bound::Unbounded);
-        index.range(all.0, all.1, usize::MAX, direction, |_, value| {
-            black_box(value);
+        index.range(all.0, all.1, usize::MAX, direction, |key| {
+            black_box(key);
             true
         });
         *spent = (now() - before) / count;
@@ -55,13 +55,25 @@ fn main() -> Result<(), String> {
     let argument = std::env::args().nth(1);
     let count = argument.and_then(|text| text.parse().ok()).unwrap_or(1_000_000u64);
     let mut random = SeededRandom::new(42);
-    let mut drawn = |form: &dyn Fn(u64) -> Vec<u8>| -> Vec<Vec<u8>> {
+    fn drawn(random: &mut SeededRandom, count: u64, form: impl Fn(u64) -> Vec<u8>) -> Vec<Vec<u8>> {
         (0..count).map(|_| form(random.next_u64())).collect()
-    };
-    let random_keys = drawn(&|any| format!("{any:016x}").into_bytes());
+    }
+    let random_keys = drawn(&mut random, count, |any| format!("{any:016x}").into_bytes());
     measure("16 random hexadecimal digits", &random_keys)?;
-    let user_keys = drawn(&|any| format!("user:{:012}:profile", any % 1_000_000_000_000).into_bytes());
+    let user_keys =
+        drawn(&mut random, count, |any| format!("user:{:012}:profile", any % 1_000_000_000_000).into_bytes());
     measure("user:<12 random digits>:profile", &user_keys)?;
     let rising: Vec<Vec<u8>> = (0..count).map(|n| format!("event:{n:012}").into_bytes()).collect();
-    measure("event:<12 rising digits>", &rising)
+    measure("event:<12 rising digits>", &rising)?;
+    for len in [8, 16, 32, 64] {
+        let keys: Vec<Vec<u8>> = (0..count)
+            .map(|_| {
+                let mut key = vec![0; len];
+                random.fill(&mut key);
+                key
+            })
+            .collect();
+        measure(&format!("{len} random bytes"), &keys)?;
+    }
+    Ok(())
 }

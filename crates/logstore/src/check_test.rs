@@ -13,14 +13,14 @@ const KEYSPACE: KeyspaceId = KeyspaceId(1);
 const SEGMENT_BYTES: u64 = 128 << 10;
 const KEYS: u32 = 400;
 
-fn settings() -> OpenSettings {
+fn settings(index: IndexKind) -> OpenSettings {
     OpenSettings {
         shard: ShardSettings {
             memory_bytes: 256 << 10,
             group_bytes_max: 16 << 10,
             ..ShardSettings::default()
         },
-        keyspaces: vec![KeyspaceEntry { id: KEYSPACE, name: "0".into(), index: IndexKind::Hash }],
+        keyspaces: vec![KeyspaceEntry { id: KEYSPACE, name: "0".into(), index }],
         seed: 3,
         ..OpenSettings::default()
     }
@@ -28,10 +28,14 @@ fn settings() -> OpenSettings {
 
 /// A store of [`KEYS`] keys, of which ten were overwritten and ten deleted; closed or not.
 fn store(is_closed: bool) -> SimMedium {
+    store_with(is_closed, &settings(IndexKind::Hash))
+}
+
+fn store_with(is_closed: bool, settings: &OpenSettings) -> SimMedium {
     let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes: SEGMENT_BYTES, segment_limit: 32 };
     let medium = SimMedium::new(SimSettings::new(geometry), &Choices::quiet());
     let mut device = medium.device();
-    let mut opened = crate::open(&mut device, &settings()).unwrap();
+    let mut opened = crate::open(&mut device, settings).unwrap();
     let (shard, _) = opened.plans.remove(0).build(&mut device).unwrap();
     let mut store = Harness::new(shard, device, opened.hasher);
     let value = |key: u32, version: u8| vec![version ^ key as u8; 500 + key as usize];
@@ -100,6 +104,31 @@ fn a_store_whose_process_died_has_no_findings() {
     assert_eq!(report.findings, []);
     assert!(report.segments > report.sealed_segments && !report.clean);
     assert_eq!(report.live_keys, u64::from(KEYS) - 10);
+}
+
+#[test]
+fn an_ordered_store_is_compared_with_the_keys_of_its_summaries() {
+    let ordered = settings(IndexKind::Ordered);
+    let report = run(&store_with(false, &ordered));
+    assert_eq!((report.findings, report.live_keys), (vec![], u64::from(KEYS) - 10));
+    let medium = store_with(true, &ordered);
+    let report = run(&medium);
+    assert_eq!((report.findings, report.live_keys), (vec![], u64::from(KEYS) - 10));
+    // A damaged summary: the records give it again, keys and all.
+    let segment = sealed(&medium);
+    let start = u64::from(footer(&medium, segment).summary_start);
+    medium.flip_bit(offset(&medium, segment) + start + 7, 7);
+    let report = run(&medium);
+    assert_eq!(kinds(&report), [(DamageKind::Summary, Some(segment))]);
+    assert_eq!((report.lost_records, report.live_keys), (0, u64::from(KEYS) - 10));
+}
+
+#[test]
+fn values_of_an_ordered_keyspace_without_keys_in_the_summary_are_found() {
+    let mutations = tierstone_crash::Mutations::one("summaries_without_keys");
+    let report = run(&store_with(true, &OpenSettings { mutations, ..settings(IndexKind::Ordered) }));
+    assert_eq!(report.damage.get(&DamageKind::Mismatch), Some(&u64::from(KEYS + 10)));
+    assert_eq!(report.lost_records, 0);
 }
 
 #[test]

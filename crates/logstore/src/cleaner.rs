@@ -310,8 +310,8 @@ impl LogShard {
     /// Takes needed records into the victim's piece until they span `span_max` bytes.
     fn gather_piece(&mut self, victim: &mut Victim, reader: &mut SummaryReader<'_>, span_max: usize) {
         let mut first_unit = None;
-        for entry in reader.by_ref() {
-            if !self.is_needed(victim, &entry) {
+        while let Some((entry, key)) = reader.next_keyed() {
+            if !self.is_needed(victim, &entry, Some(key)) {
                 continue;
             }
             let first = *first_unit.get_or_insert(entry.unit);
@@ -326,7 +326,8 @@ impl LogShard {
     /// Whether the cold log has room for copies; the reserve keeps a segment for them.
     fn has_room_for(&self, piece: &[SummaryEntry]) -> bool {
         let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
-        self.segments.free_count() > 0 || self.cold.room_for(units * UNIT_BYTES as u64)
+        let keys: u64 = piece.iter().map(|entry| 3 + u64::from(entry.key_len)).sum();
+        self.segments.free_count() > 0 || self.cold.room_for(units * UNIT_BYTES as u64, keys)
     }
 
     fn read_piece(&mut self, mut victim: Victim) {
@@ -365,8 +366,9 @@ impl LogShard {
         }
     }
 
-    /// Whether a record of the victim must be kept.
-    fn is_needed(&mut self, victim: &Victim, entry: &SummaryEntry) -> bool {
+    /// Whether a record of the victim must be kept. One that has expired and is not needed any more is
+    /// forgotten; `key` is known then, if its keyspace is ordered and the record can be read.
+    fn is_needed(&mut self, victim: &Victim, entry: &SummaryEntry, key: Option<&[u8]>) -> bool {
         if entry.flags & FLAG_TOMBSTONE != 0 {
             return self.is_tombstone_needed(victim, entry.seq);
         }
@@ -381,7 +383,8 @@ impl LogShard {
         {
             return true;
         }
-        self.forget_expired(entry, location);
+        let Some(key) = key else { return true };
+        self.forget_expired(entry, key, location);
         false
     }
 
@@ -403,28 +406,35 @@ impl LogShard {
         found
     }
 
-    fn forget_expired(&mut self, entry: &SummaryEntry, location: Location) {
+    fn forget_expired(&mut self, entry: &SummaryEntry, key: &[u8], location: Location) {
         let Some(target) = self.target_of(entry, location) else { return };
         if let Target::Frame(bits) = target {
             self.cache.remove(FrameId::from_bits(bits));
         }
         if let Some(keyspace) = self.keyspaces.reachable_mut(entry.keyspace) {
             keyspace.index.remove(entry.position, target.pack());
+            // A key that was written past this record, when it was unreadable, stays.
+            let stays = self.identity.mutations.is_on("expiry_leaves_order");
+            if entry.is_keyed() && !stays && !self.reads.is_passed(location, entry.keyspace, key) {
+                keyspace.note_gone(key);
+            }
         }
         self.segments.kill(location, entry.units as usize, false);
     }
 
     /// Copies one record to the cold log if it is still needed. False when it cannot be read.
     fn move_record(&mut self, victim: &Victim, entry: &SummaryEntry, bytes: &[u8]) -> bool {
-        if !self.is_needed(victim, entry) {
-            return true;
-        }
         let segment = self.segments.get(victim.segment);
         let longest = Stream::record_bytes_max(self.identity.geometry);
         let unit = self.hot.broken().salt_unit(entry.unit);
-        let Decoded::Whole(found) = record::decode(bytes, segment.salt, unit, longest) else {
-            return false;
+        let whole = match record::decode(bytes, segment.salt, unit, longest) {
+            Decoded::Whole(found) => bytes.get(found.key_range()).map(|key| (found, key)),
+            Decoded::Short { .. } | Decoded::Invalid => None,
         };
+        if !self.is_needed(victim, entry, whole.map(|(_, key)| key)) {
+            return true;
+        }
+        let Some((found, key)) = whole else { return false };
         let location = Location::new(victim.segment, entry.unit);
         if self.drop_passed(location, bytes).is_some() {
             return true;
@@ -440,7 +450,7 @@ impl LogShard {
         let Some(target) = self.target_of(entry, location) else { return true };
         let shown = self.snapshots.need(found.seq, found.expiry_ms);
         if found.expiry_ms != 0 && found.expiry_ms <= self.now.wall_ms && !shown {
-            return self.bury_expired(entry, &found, bytes, location);
+            return self.bury_expired(entry, &found, key, location);
         }
         let header = RecordHeader { flags: found.flags & !FLAG_BATCH_MORE, ..found };
         let Some(moved) =
@@ -468,10 +478,9 @@ impl LogShard {
         &mut self,
         entry: &SummaryEntry,
         found: &RecordHeader,
-        bytes: &[u8],
+        key: &[u8],
         location: Location,
     ) -> bool {
-        let Some(key) = bytes.get(found.key_range()) else { return false };
         let header = RecordHeader {
             flags: FLAG_TOMBSTONE | (found.flags & FLAG_COLLIDES),
             expiry_ms: 0,
@@ -481,7 +490,7 @@ impl LogShard {
         let now_us = self.now.monotonic_us;
         let buried = self.cold.append(&header, entry.position, key, &[], now_us, &mut self.segments);
         if buried.is_some() {
-            self.forget_expired(entry, location);
+            self.forget_expired(entry, key, location);
         }
         buried.is_some()
     }

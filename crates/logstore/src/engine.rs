@@ -4,8 +4,7 @@ use crate::read_path::{Found, Search, meta_of};
 use crate::shard::LogShard;
 use tierstone_base::{KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordView, ScanRequest,
-    SnapshotId, Write, WriteReceipt,
+    Admission, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -67,6 +66,15 @@ impl Engine for LogShard {
         for (token, key) in keys {
             self.start_read_at(snapshot, *token, key);
         }
+    }
+
+    fn range(&mut self, now: Now, request: RangeRequest) {
+        self.now = self.now.max(now);
+        self.start_range(request);
+    }
+
+    fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind) {
+        self.keyspaces.define(keyspace, index);
     }
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {

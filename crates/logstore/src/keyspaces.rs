@@ -1,18 +1,24 @@
 //! The indexes of a shard, one a keyspace, and the keyspaces that are being dropped.
+//!
+//! Invariant: an ordered keyspace's order holds exactly the keys that have a record in its hash index,
+//! but for keys that were deleted past a record that cannot be read: those are out of the order at once.
 
-use crate::index::{HashIndex, HashIndexSettings};
+use crate::index::{HashIndex, HashIndexSettings, OrderedIndex};
 use crate::location::{Location, Target};
 use crate::snapshots::{Cut, Snapshots};
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_cache::{FrameId, FrameOwner};
 use tierstone_engine::SnapshotId;
+use tierstone_engine::IndexKind;
 
 /// One keyspace of the shard.
 pub struct Keyspace {
     /// Its id.
     pub id: KeyspaceId,
-    /// Its keys.
+    /// Places of records by the positions of their keys.
     pub index: HashIndex,
+    /// The keys in their order, if the keyspace is ordered.
+    pub order: Option<OrderedIndex>,
     /// Once it is dropped: how far its records have been taken off their segments' accounts.
     pub swept: Position,
     /// Once it is dropped: snapshots before this one show it.
@@ -27,12 +33,37 @@ impl std::fmt::Debug for Keyspace {
     }
 }
 
+impl Keyspace {
+    /// `key` has a record from now on.
+    pub fn note_live(&mut self, key: &[u8]) {
+        if let Some(order) = &mut self.order
+            && order.insert(key).is_err()
+        {
+            unreachable!("the order has no limit of its own");
+        }
+    }
+
+    /// `key` has no record any more.
+    pub fn note_gone(&mut self, key: &[u8]) {
+        if let Some(order) = &mut self.order {
+            order.remove(key);
+        }
+    }
+
+    /// Memory of its indexes, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.index.memory_bytes() + self.order.as_ref().map_or(0, OrderedIndex::memory_bytes)
+    }
+}
+
 /// All keyspaces of the shard. There are few: a search through them is quicker than a table.
 #[derive(Debug, Default)]
 pub struct Keyspaces {
     list: Vec<Keyspace>,
     /// Where the last one asked for was found.
     recent: usize,
+    /// Those with an order, whether they have keys or not.
+    ordered: Vec<KeyspaceId>,
     /// Dropped ones, whose records still count as live in their segments.
     pub dying: Vec<Keyspace>,
 }
@@ -44,6 +75,27 @@ impl Keyspaces {
             Some(recent) if recent.id == id => Some(recent),
             _ => self.list.iter().find(|keyspace| keyspace.id == id),
         }
+    }
+
+    /// Says how a keyspace without keys finds them.
+    pub fn define(&mut self, id: KeyspaceId, kind: IndexKind) {
+        debug_assert!(self.get(id).is_none_or(|keyspace| keyspace.index.is_empty()));
+        if kind == IndexKind::Ordered && !self.is_ordered(id) {
+            self.ordered.push(id);
+            if let Some(keyspace) = self.get_mut(id) {
+                keyspace.order = Some(OrderedIndex::new(u64::MAX));
+            }
+        }
+    }
+
+    /// Whether the keyspace has an order.
+    pub fn is_ordered(&self, id: KeyspaceId) -> bool {
+        self.ordered.contains(&id)
+    }
+
+    /// Whether any keyspace has.
+    pub fn has_ordered(&self) -> bool {
+        !self.ordered.is_empty()
     }
 
     /// The keyspace with this id, to change it.
@@ -61,6 +113,7 @@ impl Keyspaces {
             self.list.push(Keyspace {
                 id,
                 index: HashIndex::new(HashIndexSettings::default()),
+                order: self.is_ordered(id).then(|| OrderedIndex::new(u64::MAX)),
                 swept: Position(0),
                 dropped_before: SnapshotId(0),
                 is_retained: false,
@@ -71,6 +124,7 @@ impl Keyspaces {
 
     /// Takes a keyspace out of use. Snapshots that live go on showing it.
     pub fn drop_keyspace(&mut self, id: KeyspaceId, snapshots: &Snapshots) {
+        self.ordered.retain(|other| *other != id);
         if let Some(place) = self.list.iter().position(|keyspace| keyspace.id == id) {
             let mut keyspace = self.list.swap_remove(place);
             keyspace.dropped_before = snapshots.next_id();
@@ -129,7 +183,7 @@ impl Keyspaces {
 
     /// Memory of all indexes, in bytes.
     pub fn memory_bytes(&self) -> u64 {
-        self.list.iter().chain(&self.dying).map(|keyspace| keyspace.index.memory_bytes()).sum()
+        self.list.iter().chain(&self.dying).map(Keyspace::memory_bytes).sum()
     }
 
     fn repoint(&mut self, id: KeyspaceId, position: Position, from: Target, to: Target) {

@@ -18,6 +18,7 @@ mod io;
 mod keyspaces;
 pub mod location;
 pub mod open;
+mod range;
 mod read_path;
 mod reads;
 pub mod recovery;

@@ -2,6 +2,7 @@
 
 use crate::format::record::RecordHeader;
 use crate::location::Location;
+use crate::range::RangePage;
 use crate::snapshot_reads::SnapshotRead;
 use crate::snapshots::Cut;
 use std::collections::BTreeMap;
@@ -101,12 +102,18 @@ pub struct Reads {
     pub fetches: Map<Token, Fetch>,
     /// By number.
     pub scans: Map<u64, ScanPage>,
-    /// The number of the next page.
+    /// The number of the next page, of walks and ranges.
     pub next_scan: u64,
     /// Reads at snapshots, by number.
     pub snapshot_reads: Map<u64, SnapshotRead>,
     /// The number of the next read at a snapshot.
     pub next_snapshot_read: u64,
+    /// Pages of ranges, by number.
+    pub ranges: Map<u64, RangePage>,
+    /// The page that each fetch for a range is for.
+    pub range_of: Map<Token, u64>,
+    /// Pages of which a fetch is done.
+    pub ranges_ready: Vec<u64>,
     /// What the next step reports.
     pub ready: Vec<Event>,
     /// Fetches of the shard's own, made for writes that must know an old record, with the step until
@@ -128,6 +135,11 @@ impl Reads {
         OWN_TOKENS | self.next_own
     }
 
+    /// Whether a step would report something, or go on with a page, now.
+    pub fn wants_step(&self) -> bool {
+        !self.ready.is_empty() || !self.ranges_ready.is_empty()
+    }
+
     /// Whether the key was written or deleted past the record at `location` when that was unreadable.
     pub fn is_passed(&self, location: Location, keyspace: KeyspaceId, key: &[u8]) -> bool {
         !self.passed.is_empty()
@@ -143,10 +155,14 @@ impl Reads {
         self.passed.retain(|raw, _| Location::from_raw(*raw).segment() != segment);
     }
 
-    /// Reports a fetch that waits for nothing any more.
+    /// Reports a fetch that waits for nothing any more: to its caller, or to the page that it is for.
     pub fn report(&mut self, token: Token) {
         let Some(fetch) = self.fetches.get_mut(&token) else { return };
-        if fetch.outstanding > 0 || token >= OWN_TOKENS {
+        if fetch.outstanding > 0 {
+            return;
+        }
+        if token >= OWN_TOKENS {
+            self.ranges_ready.extend(self.range_of.get(&token));
             return;
         }
         let result = match fetch.error.take() {

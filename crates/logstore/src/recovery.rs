@@ -5,6 +5,9 @@
 //! region by region in that order. Where the memory does not allow all at once, the shard's positions are
 //! done in several ranges, each reading all summaries again.
 //!
+//! Keys of ordered keyspaces come from the summaries too, in a pass of their own when it is known which
+//! records are live: so the keys of dead versions cost no memory.
+//!
 //! Two records with one position have one key, unless one of them carries `FLAG_COLLIDES`: then their
 //! keys are read and compared.
 
@@ -131,6 +134,7 @@ impl ShardPlan {
         }
         let mut report = BuildReport::default();
         let mut shard = LogShard::new(self.settings.clone(), self.identity.clone(), table, self.applied)?;
+        self.keyspaces.iter().for_each(|keyspace| shard.keyspaces.define(keyspace.id, keyspace.index));
         let total: u64 = self.segments.iter().map(|(_, segment)| u64::from(segment.summary.records)).sum();
         let budget = (self.settings.memory_bytes / 2).max(COLLECT_BYTES_MIN);
         let passes = (total * size_of::<Packed>() as u64).div_ceil(budget).max(1);
@@ -154,6 +158,9 @@ impl ShardPlan {
             }
         }
         report.passes = passes as u32;
+        if shard.keyspaces.has_ordered() {
+            self.order_keys(device, &mut shard, &mut report)?;
+        }
         report.damaged_segments.sort_unstable();
         report.damaged_segments.dedup();
         // Nothing of theirs is in the index, so they look empty; they may still be worth repairing.
@@ -172,16 +179,7 @@ impl ShardPlan {
     ) -> Result<Buckets> {
         let numbers: BTreeMap<u32, u64> =
             self.keyspaces.iter().zip(0..).map(|(keyspace, number)| (keyspace.id.0, number)).collect();
-        let geometry = self.identity.geometry;
-        let ranges: Vec<(u64, usize)> = self
-            .segments
-            .iter()
-            .map(|(number, segment)| {
-                let place = segment.summary;
-                let len = (place.len as usize).max(1).next_multiple_of(BLOCK_BYTES);
-                (geometry.segment_offset(*number) + u64::from(place.start), len)
-            })
-            .collect();
+        let ranges = self.summary_ranges();
         let mut buckets = Buckets::new(from, to);
         let mut take = |number: u32, entry: SummaryEntry| {
             if !(from..=to).contains(&entry.position.0) {
@@ -222,6 +220,49 @@ impl ShardPlan {
             }
         }
         Ok(buckets)
+    }
+
+    /// Where the summaries lie, whole blocks each.
+    fn summary_ranges(&self) -> Vec<(u64, usize)> {
+        let of = |(number, segment): &(u32, Segment)| {
+            let place = segment.summary;
+            let len = (place.len as usize).max(1).next_multiple_of(BLOCK_BYTES);
+            (self.identity.geometry.segment_offset(*number) + u64::from(place.start), len)
+        };
+        self.segments.iter().map(of).collect()
+    }
+
+    /// Puts the keys of ordered keyspaces in order: reads the summaries once more and takes the keys of
+    /// the records that the index points to. No record is read, and no key is kept but the live ones.
+    fn order_keys(
+        &self,
+        device: &mut dyn BlockDevice,
+        shard: &mut LogShard,
+        report: &mut BuildReport,
+    ) -> Result<()> {
+        read_ranges(device, &self.summary_ranges(), |place, bytes| {
+            let (number, segment) = &self.segments[place];
+            let summary = bytes.get(..segment.summary.len as usize).unwrap_or_default();
+            if checksum(segment.generation, summary) != segment.summary.checksum {
+                // It was found damaged before, and nothing of it is in the index; or it is now.
+                report.damaged_segments.push(*number);
+                return Ok(());
+            }
+            let mut reader = SummaryReader::new(summary, segment.summary.records);
+            while let Some((entry, key)) = reader.next_keyed() {
+                let target = Target::Device(Location::new(*number, entry.unit)).pack();
+                let Some(keyspace) = shard.keyspaces.get_mut(entry.keyspace) else { continue };
+                if keyspace.order.is_none() || !keyspace.index.contains(entry.position, target) {
+                    continue;
+                }
+                if entry.is_keyed() {
+                    keyspace.note_live(key);
+                } else {
+                    report.damaged_segments.push(*number);
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Makes a summary that is torn or damaged again and writes it to its place, for the cleaner. Shards

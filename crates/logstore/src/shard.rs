@@ -23,7 +23,7 @@ use crate::segments::{Role, SegmentTable};
 use crate::settings::ShardSettings;
 use crate::stream::{Stream, StreamSettings};
 use tierstone_base::checksum::salt;
-use tierstone_base::{Error, ErrorKind, KeyHasher, Now, Position, Seq, ShardId};
+use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Seq, ShardId};
 use tierstone_cache::{RecordCache, RecordCacheSettings};
 use tierstone_crash::Mutations;
 use tierstone_engine::{Durability, EngineStatistics, Event};
@@ -186,6 +186,12 @@ impl LogShard {
         &self.identity
     }
 
+    /// Keys that the order of a keyspace holds, those included that have expired and were not met since;
+    /// `None` for one without order, and for one without keys.
+    pub fn ordered_len(&self, keyspace: KeyspaceId) -> Option<u64> {
+        self.keyspaces.get(keyspace)?.order.as_ref().map(crate::index::OrderedIndex::len)
+    }
+
     /// Free segments, for the store to move between shards.
     pub fn free_segments(&self) -> u32 {
         self.segments.free_count()
@@ -235,6 +241,7 @@ impl LogShard {
             self.pump();
         }
         self.trim_own_fetches();
+        self.advance_ranges();
         events.append(&mut self.reads.ready);
     }
 
@@ -332,11 +339,11 @@ impl LogShard {
     pub(crate) fn next_step(&self) -> Option<u64> {
         let now_us = self.now.monotonic_us;
         if self.failed.is_some() {
-            return (!self.reads.ready.is_empty()).then_some(now_us);
+            return self.reads.wants_step().then_some(now_us);
         }
         let mut next = None;
         let mut at = |time: u64| next = Some(next.map_or(time, |so_far: u64| so_far.min(time)));
-        if !self.reads.ready.is_empty()
+        if self.reads.wants_step()
             || self.keyspaces.is_sweeping()
             || self.cleaner.wants_step()
             || self.snapshots.wants_step()

@@ -13,7 +13,7 @@
 use crate::format::group::{self, GroupHeader};
 use crate::format::record::{self, RecordHeader};
 use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
-use crate::format::summary::{ENTRY_BYTES_MAX, SummaryBuilder, SummaryEntry};
+use crate::format::summary::{self, SummaryBuilder, SummaryEntry};
 use crate::io::{IoTag, Requests, StreamId};
 use crate::location::{Location, UNIT_BYTES};
 use crate::rules::BrokenRules;
@@ -24,6 +24,7 @@ use tierstone_base::{Position, Seq};
 use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer, IoKind};
 
 mod proof;
+mod room;
 
 /// What does not change in the life of a log.
 #[derive(Clone, Debug)]
@@ -174,22 +175,6 @@ impl Stream {
         self.in_batch
     }
 
-    /// Whether the open segment surely has room for records of `bytes` altogether. May say no where
-    /// there is just enough.
-    pub fn room_for(&self, bytes: u64) -> bool {
-        let Some(segment) = &self.segment else { return false };
-        let open = self.open.as_ref().map_or(BLOCK_BYTES + group::HEADER_BYTES, |open| open.used);
-        // Two neighbouring groups with their headers are longer than one may be, or they would be one.
-        let pair_bytes = self.settings.group_bytes_max.saturating_sub(2 * group::HEADER_BYTES).max(1);
-        let groups = 2 * bytes / pair_bytes as u64 + 3;
-        let padding = groups * (BLOCK_BYTES + group::HEADER_BYTES) as u64;
-        // The shortest record has two units.
-        let summary = segment.summary.bytes().len() as u64
-            + (bytes / (2 * UNIT_BYTES) as u64 + 1) * ENTRY_BYTES_MAX as u64;
-        segment.end as u64 + open as u64 + bytes + padding + summary + 2 * BLOCK_BYTES as u64
-            <= self.settings.geometry.segment_bytes
-    }
-
     /// The batch is complete.
     pub fn end_batch(&mut self) {
         self.in_batch = false;
@@ -241,15 +226,6 @@ impl Stream {
         self.open.is_none() && self.closed.is_empty() && self.flying.is_empty() && self.sealing.is_empty()
     }
 
-    /// Bytes of records that a whole segment surely takes, for `record_units` long records.
-    pub fn segment_room(segment_bytes: u64, record_units: usize) -> u64 {
-        let overhead = 2 * BLOCK_BYTES as u64;
-        let record = (record_units.max(1) * UNIT_BYTES) as u64;
-        let summary_share = record as f64 / (record as f64 + ENTRY_BYTES_MAX as f64);
-        // One group's padding and one record's rest at the end of the segment are lost at most.
-        ((segment_bytes.saturating_sub(overhead)) as f64 * summary_share * 0.9) as u64
-    }
-
     /// Appends a record and says where it lies. The caller has made sure that a segment is free when
     /// one is needed; `None` when there is none all the same.
     pub fn append(
@@ -262,13 +238,13 @@ impl Stream {
         segments: &mut SegmentTable,
     ) -> Option<Location> {
         let bytes = header.units() * UNIT_BYTES;
-        let (location, salt) = self.reserve(bytes, header.seq, now_us, segments)?;
+        let (location, salt) = self.reserve(bytes, header, now_us, segments)?;
         let unit = self.settings.broken.salt_unit(location.unit());
         let Some(place) = self.place_of(location) else {
             unreachable!("the record was just given room in the open group")
         };
         record::encode(place, header, key, value, salt, unit);
-        self.note(header, position, location, segments);
+        self.note(header, position, key, location, segments);
         Some(location)
     }
 
@@ -283,7 +259,7 @@ impl Stream {
     ) -> Option<Location> {
         let len = header.record_len();
         let padded = header.units() * UNIT_BYTES;
-        let (location, salt) = self.reserve(padded, header.seq, now_us, segments)?;
+        let (location, salt) = self.reserve(padded, header, now_us, segments)?;
         let unit = self.settings.broken.salt_unit(location.unit());
         let Some(place) = self.place_of(location) else {
             unreachable!("the record was just given room in the open group")
@@ -292,7 +268,7 @@ impl Stream {
         place[len..padded].fill(0);
         record::set_flags(&mut place[..len], header.flags);
         record::seal(&mut place[..len], salt, unit);
-        self.note(header, position, location, segments);
+        self.note(header, position, &bytes[header.key_range()], location, segments);
         Some(location)
     }
 
@@ -300,11 +276,12 @@ impl Stream {
         &mut self,
         header: &RecordHeader,
         position: Position,
+        key: &[u8],
         location: Location,
         segments: &mut SegmentTable,
     ) {
         if let Some(segment) = &mut self.segment {
-            segment.summary.push(SummaryEntry::new(header, position, location.unit()));
+            segment.summary.push(SummaryEntry::new(header, position, location.unit()), key);
         }
         self.record_bytes += (header.units() * UNIT_BYTES) as u64;
         segments.add_live(location.segment(), header.units(), header.is_tombstone());
@@ -316,14 +293,15 @@ impl Stream {
     fn reserve(
         &mut self,
         bytes: usize,
-        seq: Seq,
+        header: &RecordHeader,
         now_us: u64,
         segments: &mut SegmentTable,
     ) -> Option<(Location, u64)> {
+        let seq = header.seq;
         if !self.fits_group(bytes) {
             self.close_group(segments);
         }
-        if !self.fits_segment(bytes) {
+        if !self.fits_segment(bytes, summary::key_bytes(header)) {
             self.roll(segments);
             self.open_segment(seq, segments)?;
         }
@@ -336,29 +314,6 @@ impl Stream {
         open.records += 1;
         open.last_seq = open.last_seq.max(seq);
         Some((location, segments.get(segment.number).salt))
-    }
-
-    fn fits_group(&self, bytes: usize) -> bool {
-        self.open.as_ref().is_none_or(|open| {
-            open.used + bytes <= self.settings.group_bytes_max && open.used + bytes <= open.buffer.capacity()
-        })
-    }
-
-    /// Whether the open segment takes `bytes` more, with its summary, in the open group or a new one.
-    fn fits_segment(&self, bytes: usize) -> bool {
-        let Some(segment) = &self.segment else { return false };
-        let used = self.open.as_ref().map_or_else(
-            || if segment.end == 0 { BLOCK_BYTES + group::HEADER_BYTES } else { group::HEADER_BYTES },
-            |open| open.used,
-        );
-        let data_end = segment.end + (used + bytes).next_multiple_of(BLOCK_BYTES);
-        let summary = segment.summary.bytes().len() + ENTRY_BYTES_MAX;
-        data_end + summary.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES <= segments_len(&self.settings)
-    }
-
-    /// The longest record that an empty segment takes, in bytes.
-    pub fn record_bytes_max(geometry: Geometry) -> usize {
-        (geometry.segment_bytes as usize).saturating_sub(4 * BLOCK_BYTES) / 4
     }
 
     fn open_segment(&mut self, seq: Seq, segments: &mut SegmentTable) -> Option<()> {
@@ -586,8 +541,4 @@ impl Stream {
                 flying.segment == location.segment() && (flying.start..flying.end).contains(&offset)
             })
     }
-}
-
-fn segments_len(settings: &StreamSettings) -> usize {
-    settings.geometry.segment_bytes as usize
 }

@@ -24,7 +24,8 @@ struct WalkedGroup {
     header: GroupHeader,
     /// Where it ends, padding included.
     end: usize,
-    entries: Vec<SummaryEntry>,
+    /// Each with its key, if the summary carries it.
+    entries: Vec<(SummaryEntry, Box<[u8]>)>,
     /// For each entry, whether its batch goes on in the next record.
     more: Vec<bool>,
 }
@@ -61,7 +62,7 @@ pub(crate) fn seal_open_segments(
         let salt = segment_salt(superblock.store_id, number, generation);
         let life = Life { segment: number, salt, log_id, first_group };
         let groups = walk(device, hasher, geometry, life)?;
-        for entry in groups.iter().flat_map(|group| &group.entries) {
+        for (entry, _) in groups.iter().flat_map(|group| &group.entries) {
             max_seq = max_seq.max(entry.seq);
         }
         max_seq = max_seq.max(header.opened_seq);
@@ -106,8 +107,8 @@ pub(crate) fn rebuild_summary(
     let sealed = groups.iter().filter(|group| group.header.number < footer.end_group);
     let mut summary = SummaryBuilder::default();
     // The end of a batch that was not whole is in the groups and not in the summary.
-    for entry in sealed.flat_map(|group| &group.entries).take(footer.records as usize) {
-        summary.push(*entry);
+    for (entry, key) in sealed.flat_map(|group| &group.entries).take(footer.records as usize) {
+        summary.push(*entry, key);
     }
     let is_same = checksum(generation, summary.bytes()) == footer.summary_checksum;
     Ok(is_same.then(|| summary.bytes().to_vec()))
@@ -147,7 +148,8 @@ fn walk(
             .iter()
             .map(|(offset, record)| {
                 let key = &bytes[offset + record.key_range().start..offset + record.key_range().end];
-                SummaryEntry::new(record, hasher.position(key), (offset / UNIT_BYTES) as u32)
+                let entry = SummaryEntry::new(record, hasher.position(key), (offset / UNIT_BYTES) as u32);
+                (entry, if entry.is_keyed() { key.into() } else { Box::default() })
             })
             .collect();
         let more = records.iter().map(|(_, record)| record.flags & FLAG_BATCH_MORE != 0).collect();
@@ -251,8 +253,8 @@ fn seal(
             continue;
         }
         let mut summary = SummaryBuilder::default();
-        for entry in segment.groups.iter().flat_map(|group| &group.entries) {
-            summary.push(*entry);
+        for (entry, key) in segment.groups.iter().flat_map(|group| &group.entries) {
+            summary.push(*entry, key);
         }
         let stream = StreamSettings {
             id: StreamId::Hot,

@@ -1,8 +1,10 @@
 //! Applying writes: find the old records, make room, append, repoint the index.
 
 use crate::format::record::{
-    self, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_TOMBSTONE, RecordHeader,
+    self, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_KEYED, FLAG_TOMBSTONE, RecordHeader,
 };
+use crate::format::summary;
+use crate::index::ordered;
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::read_path::{Found, Search};
 use crate::shard::LogShard;
@@ -13,6 +15,8 @@ use tierstone_engine::{Commit, Durability, Write, WriteKind, WriteReceipt};
 
 /// What a new key may cost the index at worst, in bytes: its share of a page and of a region's split.
 const INDEX_BYTES_A_NEW_KEY_MAX: u64 = 512;
+/// Keys of an order that a leaf has, about: what is a step's work is counted in keys.
+const KEYS_A_LEAF: usize = 20;
 /// The index is taken as full this far below its limit, for what splits need at once.
 const INDEX_SLACK_BYTES: u64 = 64 << 10;
 
@@ -67,9 +71,9 @@ impl LogShard {
     /// Refuses, before anything is applied, what could not be applied whole.
     fn admit(&mut self, writes: &[Write<'_>], found: &[Found]) -> Result<()> {
         let longest = Stream::record_bytes_max(self.identity.geometry);
-        let mut bytes = 0u64;
+        let (mut bytes, mut key_bytes) = (0u64, 0u64);
         let mut units_max = 1;
-        let mut new_keys = 0;
+        let mut index_bytes = 0;
         let mut only_deletes = true;
         let mut unknown = false;
         for (write, found) in writes.iter().zip(found) {
@@ -77,7 +81,7 @@ impl LogShard {
                 self.start_own_fetch(&write.key);
                 unknown = true;
             }
-            let header = header_of(write, 0, false, false);
+            let header = self.header_of(write, 0, false, false);
             if write.key.bytes.len() > record::KEY_BYTES_MAX {
                 return Err(Error::new(
                     ErrorKind::InvalidInput,
@@ -96,22 +100,31 @@ impl LogShard {
             }
             if matches!(write.kind, WriteKind::Put { .. }) {
                 only_deletes = false;
-                new_keys += u64::from(*found == Found::Absent);
+                if *found == Found::Absent {
+                    index_bytes += INDEX_BYTES_A_NEW_KEY_MAX;
+                    if header.flags & FLAG_KEYED != 0 {
+                        index_bytes += ordered::bytes_of_new_key_max(write.key.bytes.len());
+                    }
+                }
             }
             bytes += (header.units() * UNIT_BYTES) as u64;
+            key_bytes += summary::key_bytes(&header) as u64;
             units_max = units_max.max(header.units());
         }
         if unknown {
             return Err(Error::new(ErrorKind::Retry, "an old record must be read first"));
         }
-        self.admit_space(bytes, units_max, only_deletes)?;
-        self.admit_memory(new_keys)
+        self.admit_space((bytes, key_bytes), units_max, only_deletes)?;
+        self.admit_memory(index_bytes)
     }
 
-    fn admit_space(&mut self, bytes: u64, units_max: usize, only_deletes: bool) -> Result<()> {
+    /// `bytes`: of the records, and of their keys in the summary.
+    fn admit_space(&mut self, bytes: (u64, u64), units_max: usize, only_deletes: bool) -> Result<()> {
+        let (bytes, key_bytes) = bytes;
         let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
         // One segment more than whole ones: the open one may not take the first record.
-        let needed = if self.hot.room_for(bytes) { 0 } else { bytes.div_ceil(room) as u32 };
+        let has_room = self.hot.room_for(bytes, key_bytes);
+        let needed = if has_room { 0 } else { (bytes + key_bytes).div_ceil(room) as u32 };
         let reserved = self.settings.reserved_segments;
         // The cleaner needs two, the one it is filling included: a crash seals that one.
         let for_cleaner = if self.cold.written_segment().is_some() { 1 } else { 2 };
@@ -137,12 +150,13 @@ impl LogShard {
         ))
     }
 
-    fn admit_memory(&self, new_keys: u64) -> Result<()> {
-        if new_keys == 0 {
+    /// `wanted`: what new keys may cost the indexes at worst, in bytes.
+    fn admit_memory(&self, wanted: u64) -> Result<()> {
+        if wanted == 0 {
             return Ok(());
         }
         let limit = self.settings.index_bytes_max();
-        let needed = self.keyspaces.memory_bytes() + new_keys * INDEX_BYTES_A_NEW_KEY_MAX + INDEX_SLACK_BYTES;
+        let needed = self.keyspaces.memory_bytes() + wanted + INDEX_SLACK_BYTES;
         // A small index is let grow: its first keys cost a hundred kilobytes at once.
         if needed <= limit.max(1 << 20) {
             return Ok(());
@@ -164,7 +178,7 @@ impl LogShard {
         }
         self.applied += 1;
         let collides = search.collides && !self.identity.mutations.is_on("no_collides_flag");
-        let header = header_of(write, self.applied, more, collides);
+        let header = self.header_of(write, self.applied, more, collides);
         let value = match write.kind {
             WriteKind::Put { value, .. } => value,
             WriteKind::Delete => &[],
@@ -244,6 +258,9 @@ impl LogShard {
                 if keyspace.index.insert(key.position, on_device).is_err() {
                     unreachable!("the index has no limit of its own");
                 }
+                if !self.identity.mutations.is_on("order_misses_new_keys") {
+                    keyspace.note_live(key.bytes);
+                }
             }
         }
         false
@@ -273,6 +290,12 @@ impl LogShard {
     }
 
     fn unpoint(&mut self, write: &Write<'_>, search: Search, tombstone: Location, header: &RecordHeader) {
+        // A record that cannot be read may be the key's: the order knows better than the search.
+        if !self.identity.mutations.is_on("deletes_stay_in_order")
+            && let Some(keyspace) = self.keyspaces.get_mut(write.key.keyspace)
+        {
+            keyspace.note_gone(write.key.bytes);
+        }
         let Some(old) = self.old_place(search.found) else {
             // The record only marks the end of a batch: nothing older can exist that it would hide. But a
             // record that cannot be read now may be one.
@@ -299,6 +322,12 @@ impl LogShard {
 
     /// Takes up to `count` records of a dropped keyspace off their segments' accounts; true at its end.
     pub(crate) fn sweep_some(&mut self, keyspace: &mut crate::keyspaces::Keyspace, count: usize) -> bool {
+        if let Some(order) = &mut keyspace.order {
+            if order.discard(count / KEYS_A_LEAF) {
+                keyspace.order = None;
+            }
+            return false;
+        }
         let mut values = Vec::new();
         let progress = keyspace.index.scan(keyspace.swept, count, &mut values);
         for value in values {
@@ -318,27 +347,34 @@ impl LogShard {
             crate::index::ScanProgress::End => true,
         }
     }
-}
 
-fn header_of(write: &Write<'_>, seq: u64, more: bool, collides: bool) -> RecordHeader {
-    let mut flags = if more { FLAG_BATCH_MORE } else { 0 } | if collides { FLAG_COLLIDES } else { 0 };
-    let (value_len, expiry_ms, kind) = match write.kind {
-        WriteKind::Put { value, expiry_ms, kind } => (value.len(), expiry_ms, kind.0),
-        WriteKind::Delete => (0, 0, 0),
-    };
-    if matches!(write.kind, WriteKind::Delete) {
-        flags |= FLAG_TOMBSTONE;
+    fn summaries_without_keys(&self) -> bool {
+        self.identity.mutations.is_on("summaries_without_keys")
     }
-    if expiry_ms != 0 {
-        flags |= FLAG_EXPIRY;
-    }
-    RecordHeader {
-        seq,
-        flags,
-        kind,
-        keyspace: write.key.keyspace,
-        expiry_ms,
-        key_len: write.key.bytes.len(),
-        value_len,
+
+    /// The header of the record that `write` will be.
+    fn header_of(&self, write: &Write<'_>, seq: u64, more: bool, collides: bool) -> RecordHeader {
+        let mut flags = if more { FLAG_BATCH_MORE } else { 0 } | if collides { FLAG_COLLIDES } else { 0 };
+        let (value_len, expiry_ms, kind) = match write.kind {
+            WriteKind::Put { value, expiry_ms, kind } => (value.len(), expiry_ms, kind.0),
+            WriteKind::Delete => (0, 0, 0),
+        };
+        if matches!(write.kind, WriteKind::Delete) {
+            flags |= FLAG_TOMBSTONE;
+        } else if self.keyspaces.is_ordered(write.key.keyspace) && !self.summaries_without_keys() {
+            flags |= FLAG_KEYED;
+        }
+        if expiry_ms != 0 {
+            flags |= FLAG_EXPIRY;
+        }
+        RecordHeader {
+            seq,
+            flags,
+            kind,
+            keyspace: write.key.keyspace,
+            expiry_ms,
+            key_len: write.key.bytes.len(),
+            value_len,
+        }
     }
 }

@@ -105,6 +105,34 @@ fn a_killed_process_and_a_loss_of_power_after_it_lose_nothing() {
     sampled("kill", 700, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
+#[test]
+fn an_ordered_keyspace_comes_back_with_its_order() {
+    let mix = Mix {
+        operations: 100,
+        keys: 14,
+        value_bytes_max: 2_000,
+        batches: 25,
+        deletes: 35,
+        expiring: 10,
+        settle_one_in: 12,
+        ..Mix::default()
+    };
+    let mut plan = Plan::new(32 << 10, 10).cut_one_in(300).ordered();
+    sampled("ordered", 800, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+    plan.open.weak_hash_bits = Some(1);
+    plan.kill_percent = 30;
+    sampled("ordered, collisions", 900, 200, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn an_order_is_rebuilt_for_any_number_of_shards() {
+    let mix = Mix { operations: 60, batches: 20, keys: 30, settle_one_in: 10, ..Mix::default() };
+    let mut plan = Plan::new(32 << 10, 30).cut_one_in(250).ordered();
+    plan.shards = vec![1, 3, 2, 1, 2];
+    plan.sim.end_cuts = 3;
+    sampled("ordered shards", 1_000, 120, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
 /// Three puts, one overwritten, a delete: every order of completion and every cut, within two
 /// answers other than the quiet ones.
 fn few_writes(world: &mut World<'_>, life: u32, _: &Choices) -> Result<(), Violation> {

@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{fresh, random_settings, reopen, small_settings};
+use common::{fresh, ordered_keyspaces, random_settings, reopen, small_settings};
 use tierstone_base::SeededRandom;
 use tierstone_engine::conformance::{self, ModelSettings};
+use tierstone_logstore::OpenSettings;
 
 #[test]
 fn the_log_store_passes_the_model() {
@@ -54,7 +55,8 @@ fn the_log_store_passes_the_model_while_it_cleans() {
 
 #[test]
 fn dropping_a_keyspace_empties_only_it() {
-    let (_medium, store) = fresh(256 << 10, 32, &small_settings());
+    let settings = OpenSettings { keyspaces: ordered_keyspaces(), ..small_settings() };
+    let (_medium, store) = fresh(256 << 10, 32, &settings);
     conformance::dropping_a_keyspace_empties_only_it(store);
 }
 
@@ -62,6 +64,13 @@ fn dropping_a_keyspace_empties_only_it() {
 fn a_snapshot_outlives_the_drop_of_its_keyspaces() {
     let (_medium, store) = fresh(64 << 10, 16, &small_settings());
     conformance::a_snapshot_outlives_the_drop_of_its_keyspaces(store);
+}
+
+#[test]
+fn pages_of_a_range_join() {
+    let settings = OpenSettings { keyspaces: ordered_keyspaces(), ..small_settings() };
+    let (_medium, store) = fresh(256 << 10, 32, &settings);
+    conformance::pages_of_a_range_join(store);
 }
 
 #[test]

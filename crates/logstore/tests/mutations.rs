@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::lives::{Mix, Plan, World};
+use common::lives::{Mix, Plan, Work, World};
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught};
 use tierstone_media::sim::{CutPoints, Fault, PowerCut};
 
@@ -235,6 +235,44 @@ fn seals_of_recovery_are_durable_before_anything_is_served() {
         Mix { operations: 40, batches: 30, settle_one_in: 8, ..batches() },
         4_000,
     );
+}
+
+#[test]
+fn summaries_of_ordered_keyspaces_carry_the_keys() {
+    caught("summaries_without_keys", small().ordered(), Mix::default(), 100);
+}
+
+#[test]
+fn a_deleted_key_leaves_the_order() {
+    // Without crashes too: what is recovered is in order again.
+    caught_by("deletes_stay_in_order", small().ordered(), 100, &|world, _, _| {
+        world.put(1, 100)?;
+        world.delete(1)?;
+        world.sync()?;
+        world.check()
+    });
+}
+
+#[test]
+fn a_new_key_comes_into_the_order() {
+    caught_by("order_misses_new_keys", small().ordered(), 100, &|world, _, _| {
+        world.put(1, 100)?;
+        world.sync()?;
+        world.check()
+    });
+}
+
+#[test]
+fn an_expired_key_leaves_the_order() {
+    let mix = Mix { expiring: 20, ..cleaning() };
+    let plan = Plan::new(32 << 10, 9).cut_one_in(400).ordered();
+    let work: Work<'_> = &|world, life, choices| {
+        mix.work(world, life, choices)?;
+        world.advance(1_000);
+        world.settle(200);
+        world.check()
+    };
+    caught_by("expiry_leaves_order", plan, 500, work);
 }
 
 #[test]

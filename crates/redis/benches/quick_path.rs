@@ -3,8 +3,7 @@
 
 use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, KeyspaceId, Now, Result, Seq, SystemClock, Token};
 use tierstone_engine::{
-    Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordMeta,
-    RecordView, ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
+    Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, RangeRequest, RecordMeta, RecordView, ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_redis::{Args, ConnectionInfo, Executor, ExecutorSettings, Outcome, ServerFacts};
@@ -41,6 +40,10 @@ impl Engine for OneRecord {
     fn release_snapshot(&mut self, _snapshot: SnapshotId) {}
 
     fn read_at(&mut self, _now: Now, _snapshot: SnapshotId, _keys: &[(Token, Key<'_>)]) {}
+
+    fn range(&mut self, _now: Now, _request: RangeRequest) {}
+
+    fn create_keyspace(&mut self, _keyspace: KeyspaceId, _index: IndexKind) {}
 
     fn drop_keyspace(&mut self, _keyspace: KeyspaceId) {}
 
@@ -89,6 +92,7 @@ fn main() {
             index: 0,
             count: 1,
             map: DatabaseMap::new(16),
+            index_kind: Default::default(),
             hasher: KeyHasher::new([1, 2]),
             durability: Durability::Sync,
             record_bytes_max: 1 << 20,

@@ -98,6 +98,8 @@ pub struct ServerFacts {
     pub port: u16,
     /// What the device really guarantees, in words for a person.
     pub durability_guarantee: String,
+    /// How the databases find their keys: `hash` or `ordered`.
+    pub index: String,
     /// When the server started.
     pub started: Now,
 }
@@ -110,6 +112,7 @@ impl Default for ServerFacts {
             run_id: "0".repeat(40),
             port: 0,
             durability_guarantee: "unknown".into(),
+            index: "hash".into(),
             started: Now::default(),
         }
     }

@@ -303,6 +303,7 @@ fn start_shard(
                 index: shard,
                 count: common.senders.len() as u16,
                 map: common.facts.map.clone(),
+                index_kind: common.facts.index,
                 hasher: common.hasher,
                 durability: common.settings.durability,
                 record_bytes_max: tierstone_logstore::value_bytes_max(device.geometry()),

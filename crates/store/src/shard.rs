@@ -14,7 +14,7 @@ use crate::watch::WatchTable;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, KeyHasher, KeyspaceId, Now, Position, Result, Seq, ShardId, Token};
 use tierstone_engine::{
-    Commit, Durability, Engine, Event, Key, ScanEntry, ScanRequest, ValueKind, Write, WriteKind, WriteReceipt,
+    Commit, Durability, Engine, Event, IndexKind, Key, ScanEntry, ScanRequest, ValueKind, Write, WriteKind, WriteReceipt,
 };
 use tierstone_media::IoCompletion;
 
@@ -27,6 +27,8 @@ pub struct ShardSettings {
     pub count: u16,
     /// The store's databases.
     pub map: DatabaseMap,
+    /// How their keyspaces find their keys, new ones included.
+    pub index_kind: IndexKind,
     /// Turns keys into positions.
     pub hasher: KeyHasher,
     /// When writes may be acknowledged.
@@ -124,6 +126,7 @@ pub struct Shard<E> {
     map: DatabaseMap,
     pub(crate) hasher: KeyHasher,
     index: ShardId,
+    index_kind: IndexKind,
     count: u16,
     is_relaxed: bool,
     wall_high_ms: u64,
@@ -155,6 +158,7 @@ impl<E: Engine> Shard<E> {
             map: settings.map,
             hasher: settings.hasher,
             index: settings.index,
+            index_kind: settings.index_kind,
             count: settings.count.max(1),
             is_relaxed: settings.durability == Durability::Relaxed,
             wall_high_ms: 0,
@@ -252,6 +256,9 @@ impl<E: Engine> Shard<E> {
             }
         }
         self.ledger.follow(map);
+        for &keyspace in map.keyspaces().iter().filter(|keyspace| !old.keyspaces().contains(keyspace)) {
+            self.engine.create_keyspace(keyspace, self.index_kind);
+        }
     }
 
     /// Runs `command` over a view and applies its writes as one batch when it comes to its end.
@@ -428,6 +435,8 @@ impl<E: Engine> Shard<E> {
                 }
                 // This layer takes no snapshots yet.
                 Event::SnapshotRead { .. } => {}
+                // No request of this layer asks for one.
+                Event::Ranged { .. } => {}
             }
         }
         self.events = found;

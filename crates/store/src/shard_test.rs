@@ -7,6 +7,7 @@ fn shard() -> Shard<MapEngine> {
         index: 0,
         count: 1,
         map: DatabaseMap::new(2),
+        index_kind: Default::default(),
         hasher: KeyHasher::new([1, 2]),
         durability: Durability::Sync,
         record_bytes_max: 1 << 20,

@@ -38,8 +38,11 @@ pub struct DatabaseOptions {
     pub segment_bytes: u64,
     /// Numbered databases of a new store. Default 16.
     pub databases: u32,
-    /// How keyspaces of a new store find their keys; `Ordered` is refused so far.
-    pub index: IndexKind,
+    /// How the numbered databases of a store find their keys. `Hash` takes least memory a key (about 9
+    /// bytes); `Ordered` keeps the keys in memory besides, in order, so that ranges can be walked.
+    /// `None`: what the store has, hash for a new one. A store keeps the kind that it was made with:
+    /// another one is refused. Default `None`.
+    pub index: Option<IndexKind>,
     /// Which back-end drives the files.
     pub backend: FileBackend,
     /// Whether files bypass the page cache.
@@ -69,7 +72,7 @@ impl Default for DatabaseOptions {
             capacity_bytes: None,
             segment_bytes: SEGMENT_BYTES_MAX,
             databases: 16,
-            index: IndexKind::Hash,
+            index: None,
             backend: FileBackend::Auto,
             direct_io: DirectIo::Auto,
             durable_method: None,
@@ -139,6 +142,7 @@ impl Database {
         let facts = serde_json::from_slice(&opened.superblock.superblock.facts).map_err(|error| {
             Error::new(ErrorKind::Corrupt, format!("the superblock's facts are not readable: {error}"))
         })?;
+        check_index(options, &facts)?;
         Ok(Database {
             files,
             superblock: opened.superblock,
@@ -213,12 +217,6 @@ impl Database {
 
 fn check(options: &DatabaseOptions) -> Result<()> {
     let wrong = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
-    if options.index == IndexKind::Ordered {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "no keyspace uses the ordered index yet: choose hash",
-        ));
-    }
     if options.directories.is_empty() {
         return wrong("no directory is given".into());
     }
@@ -241,6 +239,21 @@ fn check(options: &DatabaseOptions) -> Result<()> {
         return wrong(format!("{} bytes of memory: at least 1 MiB a shard is needed", options.memory_bytes));
     }
     Ok(())
+}
+
+/// A store keeps its kind of index.
+fn check_index(options: &DatabaseOptions, facts: &DatabaseFacts) -> Result<()> {
+    match options.index {
+        Some(wanted) if wanted != facts.index => {
+            let (wanted, kept) = (wanted.name(), facts.index.name());
+            let message = format!(
+                "the {wanted} index was asked for, but the store was made with the {kept} index and keeps it: ask \
+                 for {kept}, or make a new store"
+            );
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Opens the files twice at most: how many segments there may be depends on what is there.
@@ -317,7 +330,7 @@ fn new_facts(options: &DatabaseOptions, files: &FileStore) -> Result<Option<Data
     let method = options.durable_method.or(probe.as_ref().map(|probe| probe.method)).unwrap_or_default();
     Ok(Some(DatabaseFacts {
         map: DatabaseMap::new(options.databases),
-        index: options.index,
+        index: options.index.unwrap_or_default(),
         durable_method: method,
         probe,
     }))

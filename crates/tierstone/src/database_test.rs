@@ -60,11 +60,35 @@ fn a_database_on_files_keeps_what_was_durable_and_closes_clean() {
 }
 
 #[test]
-fn an_index_that_is_not_built_is_refused_and_nothing_is_made() {
-    let directory = scratch("ordered");
-    let wanted = DatabaseOptions { index: IndexKind::Ordered, ..options(&directory) };
-    assert_eq!(Database::open(&wanted).unwrap_err().kind(), ErrorKind::Unsupported);
-    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+fn a_store_keeps_its_kind_of_index() {
+    for (made, other) in [(IndexKind::Ordered, IndexKind::Hash), (IndexKind::Hash, IndexKind::Ordered)] {
+        let directory = scratch("kind");
+        let of_kind = |index| DatabaseOptions { index, ..options(&directory) };
+        drop(Database::open(&of_kind((made != IndexKind::default()).then_some(made))).unwrap());
+        for index in [None, Some(made)] {
+            assert_eq!(Database::open(&of_kind(index)).unwrap().facts().index, made);
+        }
+        let refused = Database::open(&of_kind(Some(other))).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        assert!(refused.message().contains("hash") && refused.message().contains("ordered"), "{refused}");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
+
+#[test]
+fn a_flushed_ordered_database_is_ordered_again() {
+    let directory = scratch("flushed-ordered");
+    let ordered = DatabaseOptions { index: Some(IndexKind::Ordered), ..options(&directory) };
+    let mut database = Database::open(&ordered).unwrap();
+    let mut map = database.facts().map.clone();
+    map.change(tierstone_store::MapChange::Flush(3)).unwrap();
+    database.change_map(map).unwrap();
+    let new = database.facts().map.keyspace(3).unwrap();
+    drop(database);
+    let mut database = Database::open(&ordered).unwrap();
+    let mut shard = first_shard(&mut database);
+    shard.put(new, b"key", b"value").unwrap();
+    assert_eq!(shard.engine.ordered_len(new), Some(1));
     std::fs::remove_dir_all(&directory).unwrap();
 }
 

@@ -8,12 +8,13 @@
 //!
 //! Who owns the data: the lane owns engine and device; callers' keys and values are borrowed.
 
+use crate::range::RangePage;
 use crate::space::SpaceWatch;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
-    Commit, Engine, Event, Health, Key, Lookup, RecordView, ScanEntry, ScanRequest, ValueKind, Write,
-    WriteReceipt,
+    Commit, Engine, Event, Health, Key, Lookup, RangeRequest, RecordView, ScanEntry, ScanRequest, ValueKind,
+    Write, WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
@@ -394,7 +395,7 @@ impl<D: BlockDevice> Lane<D> {
                     }
                     // Of a call that ended early because the device failed.
                     Event::Fetched { token, .. } => self.engine.release(token),
-                    Event::Scanned { .. } | Event::SnapshotRead { .. } => {}
+                    Event::Scanned { .. } | Event::Ranged { .. } | Event::SnapshotRead { .. } => {}
                 }
             }
             if missing == 0 {
@@ -422,7 +423,36 @@ impl<D: BlockDevice> Lane<D> {
                         return Ok(page);
                     }
                     Event::Fetched { token, .. } => self.engine.release(token),
-                    Event::Scanned { .. } | Event::SnapshotRead { .. } => {}
+                    Event::Scanned { .. } | Event::Ranged { .. } | Event::SnapshotRead { .. } => {}
+                }
+            }
+            self.check_health()?;
+            self.wait(&mut patience)?;
+        }
+    }
+
+    /// Starts a page of a range; [`Lane::finish_range`] waits for it.
+    pub fn begin_range(&mut self, mut request: RangeRequest) -> Result<Token> {
+        self.check_health()?;
+        self.next_token += 1;
+        request.token = self.next_token;
+        let now = self.tick();
+        self.engine.range(now, request);
+        self.submit();
+        Ok(self.next_token)
+    }
+
+    /// Waits for the page that [`Lane::begin_range`] has started.
+    pub fn finish_range(&mut self, wanted: Token) -> Result<RangePage> {
+        let mut patience = Patience::default();
+        loop {
+            for event in self.events.drain(..) {
+                match event {
+                    Event::Ranged { token, entries, next, error } if token == wanted => {
+                        return RangePage::of(entries, next, error, self.now);
+                    }
+                    Event::Fetched { token, .. } => self.engine.release(token),
+                    Event::Scanned { .. } | Event::Ranged { .. } | Event::SnapshotRead { .. } => {}
                 }
             }
             self.check_health()?;
@@ -468,11 +498,13 @@ pub(crate) fn value_of(record: RecordView<'_>) -> Result<&[u8]> {
     if record.meta.kind == ValueKind::STRING {
         return Ok(record.value);
     }
-    let kind = record.meta.kind.0;
-    Err(Error::new(
-        ErrorKind::Unsupported,
-        format!("the value is of kind {kind}, which this handle does not read"),
-    ))
+    Err(unreadable_kind(record.meta.kind))
+}
+
+/// What a value that is no plain string gives.
+pub(crate) fn unreadable_kind(kind: ValueKind) -> Error {
+    let message = format!("the value is of kind {}, which this handle does not read", kind.0);
+    Error::new(ErrorKind::Unsupported, message)
 }
 
 /// Whether a walk shows this record.

@@ -101,6 +101,7 @@
 //! |---|---|
 //! | opening, directories, limits | [`DatabaseOptions`], [`Database`] |
 //! | when a write is acknowledged | [`Durability`] in [`DatabaseOptions::shard`] |
+//! | keys in their order, ranges of them | [`DatabaseOptions::index`], [`Store::range`], [`SharedStore::range`] |
 //! | values that expire | [`PutOptions`] |
 //! | numbered databases | [`Store::keyspace`], [`SharedStore::keyspace`] |
 //! | what it costs | [`Store::statistics`] |
@@ -109,6 +110,7 @@ mod batch;
 pub mod database;
 mod lane;
 mod local;
+mod range;
 mod scan;
 pub mod shared;
 #[cfg(test)]
@@ -119,9 +121,10 @@ mod statistics;
 pub use batch::{Batch, Expiry, PutOptions};
 pub use database::{Database, DatabaseFacts, DatabaseOptions};
 pub use local::{Keyspace, Store, Ticket};
+pub use range::{KeyRange, Prefix, Range};
 pub use scan::{Cursor, Entry, Page, Scan};
-pub use shared::{Answer, SharedKeyspace, SharedScan, SharedStore};
+pub use shared::{Answer, SharedKeyspace, SharedRange, SharedScan, SharedStore};
 pub use tierstone_base::{Error, ErrorKind, Result};
-pub use tierstone_engine::{Durability, EngineStatistics};
+pub use tierstone_engine::{Durability, EngineStatistics, IndexKind};
 pub use tierstone_logstore::ShardSettings;
 pub use tierstone_media::file::{DirectIo, DurableMethod, FileBackend};

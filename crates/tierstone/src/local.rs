@@ -14,6 +14,7 @@
 use crate::batch::{Batch, Expiry, PutOptions};
 use crate::database::{Database, DatabaseOptions};
 use crate::lane::{Fetching, Lane, READS_AT_ONCE};
+use crate::range::{KeyRange, Merge, Range};
 use crate::scan::{Cursor, Entry, Page, Scan};
 use crate::statistics::sum;
 use std::marker::PhantomData;
@@ -187,6 +188,36 @@ impl Store {
         self.first().scan_page(cursor, count)
     }
 
+    /// Walks the keys of a range and their values in the order of the keys, over all shards. It needs a
+    /// database with the ordered index ([`DatabaseOptions::index`]); another gives one error
+    /// (`Unsupported`) and no entry. Cost: a walk down a tree in memory; records that are not in memory
+    /// are read from the device up to 32 a shard at a time.
+    ///
+    /// ```
+    /// use tierstone::{DatabaseOptions, IndexKind, Prefix, Store};
+    ///
+    /// # let directory = std::env::temp_dir().join(format!("tierstone-doc-range-{}", std::process::id()));
+    /// # let _ = std::fs::remove_dir_all(&directory);
+    /// let options = DatabaseOptions { index: Some(IndexKind::Ordered), shards: 2, ..DatabaseOptions::new(&directory) };
+    /// let mut store = Store::open(&options)?;
+    /// for (planet, moons) in [("earth", "1"), ("mars", "2"), ("neptune", "16"), ("mercury", "0")] {
+    ///     store.put(planet.as_bytes(), moons.as_bytes())?;
+    /// }
+    /// let keys = |range: tierstone::Range<'_>| -> tierstone::Result<Vec<String>> {
+    ///     range.map(|entry| Ok(String::from_utf8_lossy(&entry?.key).into_owned())).collect()
+    /// };
+    /// assert_eq!(keys(store.range("mars"..="neptune"))?, ["mars", "mercury", "neptune"]);
+    /// assert_eq!(keys(store.range(Prefix("m")).backward())?, ["mercury", "mars"]);
+    /// assert_eq!(store.range(..).next().unwrap()?.value, b"1");
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&directory).unwrap();
+    /// # Ok::<(), tierstone::Error>(())
+    /// ```
+    pub fn range(&mut self, range: impl KeyRange) -> Range<'_> {
+        let id = self.keyspaces[0];
+        Range::new(self, id, range)
+    }
+
     /// How many keys there are, those included that have expired and were not met since.
     pub fn len(&self) -> u64 {
         self.len_of(self.keyspaces[0])
@@ -269,6 +300,22 @@ impl Store {
     fn lane(&mut self, position: Position) -> (u16, &mut Lane<FileDevice>) {
         let shard = position.shard(self.lanes.len() as u16);
         (shard, &mut self.lanes[usize::from(shard)])
+    }
+
+    pub(crate) fn shards(&self) -> u16 {
+        self.lanes.len() as u16
+    }
+
+    /// Gets the pages that `merge` wants, from all shards at the same time.
+    pub(crate) fn fetch_ranges(&mut self, merge: &mut Merge) -> Result<()> {
+        let mut begun = Vec::new();
+        for (shard, request) in merge.wanted() {
+            begun.push((shard, self.lanes[usize::from(shard)].begin_range(request)?));
+        }
+        for (shard, token) in begun {
+            merge.take(shard, self.lanes[usize::from(shard)].finish_range(token)?);
+        }
+        Ok(())
     }
 
     pub(crate) fn scan_page_in(&mut self, id: KeyspaceId, cursor: Cursor, count: u32) -> Result<Page> {
@@ -427,6 +474,11 @@ impl Keyspace<'_> {
     /// See [`Store::scan`].
     pub fn scan(&mut self) -> Scan<'_> {
         Scan::new(self.store, self.id)
+    }
+
+    /// See [`Store::range`].
+    pub fn range(&mut self, range: impl KeyRange) -> Range<'_> {
+        Range::new(self.store, self.id, range)
     }
 
     /// See [`Store::len`].

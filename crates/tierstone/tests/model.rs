@@ -5,11 +5,13 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
 use support::{TemporaryDirectory, backends};
-use tierstone::{Batch, Cursor, DatabaseOptions, Expiry, PutOptions, SharedStore, Store};
+use tierstone::{Batch, Cursor, DatabaseOptions, Expiry, IndexKind, Prefix, PutOptions, SharedStore, Store};
 use tierstone_base::{ErrorKind, Result, SeededRandom};
 
 type Map = BTreeMap<(u32, Vec<u8>), Vec<u8>>;
+type Entries = Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
 /// What both handles can do.
 trait Handle: Sized {
@@ -21,6 +23,7 @@ trait Handle: Sized {
     fn delete(&mut self, database: u32, key: &[u8]) -> bool;
     fn write(&mut self, batch: &Batch) -> Result<()>;
     fn walk(&mut self, database: u32, page: u32) -> BTreeMap<Vec<u8>, Vec<u8>>;
+    fn range(&mut self, database: u32, range: (Bound<&[u8]>, Bound<&[u8]>), backward: bool) -> Entries;
     fn len(&mut self, database: u32) -> u64;
     fn sync(&mut self);
     fn close(self);
@@ -68,6 +71,13 @@ impl Handle for Store {
         }
         same(&paged, &whole);
         whole
+    }
+
+    fn range(&mut self, database: u32, range: (Bound<&[u8]>, Bound<&[u8]>), backward: bool) -> Entries {
+        let mut keyspace = self.keyspace(database).unwrap();
+        let walk = keyspace.range(range);
+        let walk = if backward { walk.backward() } else { walk };
+        walk.map(|entry| entry.map(|entry| (entry.key, entry.value))).collect()
     }
 
     fn len(&mut self, database: u32) -> u64 {
@@ -118,6 +128,23 @@ impl Handle for SharedStore {
     fn walk(&mut self, database: u32, _page: u32) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let walk = self.keyspace(database).unwrap().scan();
         walk.map(|entry| entry.map(|entry| (entry.key, entry.value)).unwrap()).collect()
+    }
+
+    fn range(&mut self, database: u32, range: (Bound<&[u8]>, Bound<&[u8]>), backward: bool) -> Entries {
+        let keyspace = self.keyspace(database).unwrap();
+        let walk = || {
+            let walk = keyspace.range(range);
+            if backward { walk.backward() } else { walk }
+        };
+        let all: Result<Vec<_>> = walk().map(|entry| entry.map(|entry| (entry.key, entry.value))).collect();
+        let mut walk = walk();
+        let first = pollster(walk.next_async()).transpose().map(|entry| entry.map(|entry| entry.key));
+        match (&all, first) {
+            (Ok(all), Ok(first)) => assert_eq!(first.as_ref(), all.first().map(|(key, _)| key)),
+            (Err(_), Err(_)) => {}
+            (all, first) => panic!("{all:?}, to tasks {first:?}"),
+        }
+        all
     }
 
     fn len(&mut self, database: u32) -> u64 {
@@ -236,6 +263,25 @@ fn same(found: &BTreeMap<Vec<u8>, Vec<u8>>, expected: &BTreeMap<Vec<u8>, Vec<u8>
     );
 }
 
+/// A random range of an ordered database, or the refusal of one without order.
+fn compare_range<H: Handle>(handle: &mut H, map: &Map, random: &mut SeededRandom, ordered: bool) {
+    let (database, low, high) = (random.below(3) as u32, key(random), key(random));
+    let low = if random.chance(0.3) { Bound::Unbounded } else { Bound::Included(low.as_slice()) };
+    let high = if random.chance(0.3) { Bound::Unbounded } else { Bound::Excluded(high.as_slice()) };
+    let backward = random.chance(0.5);
+    let found = match handle.range(database, (low, high), backward) {
+        Err(error) if !ordered => return assert_eq!(error.kind(), ErrorKind::Unsupported),
+        found => found.unwrap(),
+    };
+    let of_database =
+        map.iter().filter(|((number, key), _)| *number == database && (low, high).contains(key.as_slice()));
+    let mut expected: Vec<_> = of_database.map(|((_, key), value)| (key.clone(), value.clone())).collect();
+    if backward {
+        expected.reverse();
+    }
+    assert!(ordered && found == expected, "{low:?} to {high:?}: {} of {}", found.len(), expected.len());
+}
+
 fn compare<H: Handle>(handle: &mut H, map: &Map, random: &mut SeededRandom) {
     for database in 0..3 {
         let of_database = map.iter().filter(|((number, _), _)| *number == database);
@@ -246,6 +292,12 @@ fn compare<H: Handle>(handle: &mut H, map: &Map, random: &mut SeededRandom) {
     }
 }
 
+/// Ordered for odd seeds.
+fn ordered_at_times(options: DatabaseOptions, seed: u64) -> DatabaseOptions {
+    let index = (seed % 2 == 1).then_some(IndexKind::Ordered);
+    DatabaseOptions { index, ..options }
+}
+
 /// Lives of a store, each ended by closing it or by dropping it after a sync.
 fn model<H: Handle>(options: &DatabaseOptions, seed: u64) {
     println!("seed {seed}, {:?}, {} shards", options.backend, options.shards);
@@ -253,9 +305,14 @@ fn model<H: Handle>(options: &DatabaseOptions, seed: u64) {
     let mut map = Map::new();
     for _ in 0..4 {
         let mut handle = H::open(options);
+        let ordered = options.index == Some(IndexKind::Ordered);
         compare(&mut handle, &map, &mut random);
-        for _ in 0..250 {
+        compare_range(&mut handle, &map, &mut random, ordered);
+        for number in 0..250 {
             operate(&mut handle, &mut map, &mut random);
+            if number % 20 == 0 {
+                compare_range(&mut handle, &map, &mut random, ordered);
+            }
         }
         compare(&mut handle, &map, &mut random);
         if random.chance(0.5) {
@@ -272,7 +329,7 @@ fn the_local_handle_behaves_like_a_map() {
     for backend in backends() {
         for seed in 1..=3 {
             let directory = TemporaryDirectory::new();
-            model::<Store>(&directory.options(backend), seed);
+            model::<Store>(&ordered_at_times(directory.options(backend), seed), seed);
         }
     }
 }
@@ -282,7 +339,7 @@ fn the_shared_handle_behaves_like_a_map() {
     for backend in backends() {
         for seed in 11..=13 {
             let directory = TemporaryDirectory::new();
-            model::<SharedStore>(&directory.options(backend), seed);
+            model::<SharedStore>(&ordered_at_times(directory.options(backend), seed), seed);
         }
     }
 }
@@ -326,4 +383,38 @@ fn any_number_of_shards_and_either_handle_opens_the_same_store() {
     let mut store = Store::open(&options(5)).unwrap();
     assert!(store.database().report().clean);
     same(&store.walk(0, 3), &expected);
+}
+
+#[test]
+fn ranges_are_merged_over_any_number_of_shards() {
+    let directory = TemporaryDirectory::new();
+    let options = |shards| DatabaseOptions {
+        shards,
+        memory_bytes: 8 << 20,
+        index: Some(IndexKind::Ordered),
+        ..directory.options(Default::default())
+    };
+    let keys: Vec<Vec<u8>> = (0..2_000u32).map(|number| format!("key:{number:04}").into_bytes()).collect();
+    let mut store = Store::open(&options(3)).unwrap();
+    for key in &keys {
+        let _ticket = store.put_nowait(key, &key.repeat(20)).unwrap();
+    }
+    store.sync().unwrap();
+    drop(store);
+    for shards in [1, 2, 5] {
+        let mut store = Store::open(&options(shards)).unwrap();
+        let found: Result<Vec<_>> = store.range(..).map(|entry| entry.map(|entry| entry.key)).collect();
+        assert!(found.unwrap() == keys, "{shards} shards");
+        let mut back = store.range("key:0100".."key:1900").backward();
+        for key in keys[100..1900].iter().rev().take(700) {
+            let entry = back.next().unwrap().unwrap();
+            assert!(entry.key == *key && entry.value == key.repeat(20));
+        }
+    }
+    let store = SharedStore::open(&options(4)).unwrap();
+    let found: Result<Vec<_>> =
+        store.range(Prefix("key:12")).map(|entry| entry.map(|entry| entry.key)).collect();
+    assert!(found.unwrap() == keys[1200..1300]);
+    SharedStore::close(&store).unwrap();
+    assert!(store.range(..).next().unwrap().is_err());
 }

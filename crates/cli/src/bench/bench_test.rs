@@ -54,6 +54,8 @@ fn what_makes_no_sense_is_refused() {
         "--distribution pareto",
         "--no-load",
         "--address 127.0.0.1:1 --shards 2",
+        "--address 127.0.0.1:1 --embedded",
+        "--address 127.0.0.1:1 --index ordered",
         "--workload a null-server",
     ] {
         assert!(parse(line).is_err(), "{line} was taken");
@@ -62,9 +64,34 @@ fn what_makes_no_sense_is_refused() {
 
 #[test]
 fn cost_is_the_difference_of_two_looks() {
-    let look = |written: u64| BTreeMap::from([("tierstone_device_written_bytes_total".to_owned(), written)]);
+    let look = |written: u64| {
+        BTreeMap::from([
+            ("tierstone_device_written_bytes_total".to_owned(), written),
+            ("tierstone_index_bytes".to_owned(), 500),
+            ("tierstone_keys".to_owned(), 20),
+        ])
+    };
     let cost = ServerCost::new(10, Some((5, 105)), &look(1_000), &look(3_000));
     assert_eq!(cost.device_written_bytes_per_operation, 200.0);
     assert_eq!(cost.cpu_us_per_operation, Some(10.0));
     assert_eq!(cost.device_read_bytes_per_operation, 0.0);
+    assert_eq!(cost.index_bytes_per_key, 25.0);
+}
+
+#[test]
+fn the_library_is_measured_in_this_process_with_ranges_where_there_is_order() {
+    let directory = std::env::temp_dir().join(format!("tierstone-bench-test-{}", std::process::id()));
+    for index in ["ordered", "hash"] {
+        let words = format!(
+            "bench --embedded --index {index} --workload e --records 300 --operations 60 --threads 2 --shards 2 \
+             --memory 16MiB --verify"
+        );
+        let line = Line::try_parse_from(words.split_whitespace()).unwrap();
+        let report = embedded::measure(&line.bench.load, &directory).unwrap();
+        judge(&report).unwrap();
+        assert_eq!((report.run.operations, report.run.misses), (60, 0), "{index}");
+        let bytes_a_key = report.server.unwrap().index_bytes_per_key;
+        assert!(bytes_a_key > 0.0);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 }

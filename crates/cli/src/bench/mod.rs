@@ -1,9 +1,11 @@
 //! `tierstone bench`: YCSB and single mixes against any Redis server, this one by default.
 
+mod embedded;
 mod null_server;
 mod report;
 
 use crate::child::ServerProcess;
+use crate::serve::parse_index;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use report::{BenchReport, ServerCost};
@@ -86,6 +88,13 @@ struct LoadArgs {
     /// Durability of the own server: sync, group:MS, relaxed [default: sync]
     #[arg(long, value_name = "MODE", conflicts_with = "address")]
     durability: Option<String>,
+    /// How the own server finds keys: hash or ordered [default: hash]
+    #[arg(long, value_name = "KIND", conflicts_with = "address")]
+    index: Option<String>,
+    /// Measure the library in this process instead of a server: a thread a shard, callers as many as
+    /// --threads. With --index ordered, workload e walks ranges; else it reads keys one by one
+    #[arg(long, conflicts_with = "address")]
+    embedded: bool,
     /// Where the own server keeps its data; it must not exist yet [default: a new folder here]
     #[arg(long, value_name = "DIR", conflicts_with = "address")]
     data: Option<PathBuf>,
@@ -138,9 +147,11 @@ pub fn run(args: BenchArgs) -> Result<()> {
     // Before anything is started, so that a wrong setting costs nothing.
     args.plan(args.address.clone().unwrap_or_default())?;
     parse_size(&args.memory)?;
+    args.index.as_deref().map(parse_index).transpose()?;
     let report = match &args.address {
         Some(address) => measure(&args, address.clone(), None)?,
-        None => with_own_server(&args)?,
+        None if args.embedded => with_folder(&args, embedded::measure)?,
+        None => with_folder(&args, serve_and_measure)?,
     };
     report.print(args.json)?;
     judge(&report)
@@ -169,7 +180,11 @@ fn judge(report: &BenchReport) -> Result<()> {
     }
 }
 
-fn with_own_server(args: &LoadArgs) -> Result<BenchReport> {
+/// Measures in a folder that is made for it and removed afterwards.
+fn with_folder(
+    args: &LoadArgs,
+    measure: impl FnOnce(&LoadArgs, &Path) -> Result<BenchReport>,
+) -> Result<BenchReport> {
     let directory = match &args.data {
         Some(directory) => directory.clone(),
         None => PathBuf::from(format!("tierstone-bench-{}", std::process::id())),
@@ -177,7 +192,7 @@ fn with_own_server(args: &LoadArgs) -> Result<BenchReport> {
     if directory.exists() {
         return Err(Error::new(ErrorKind::InvalidInput, format!("{} exists already", directory.display())));
     }
-    let outcome = serve_and_measure(args, &directory);
+    let outcome = measure(args, &directory);
     // This run made the folder itself.
     if let (Ok(_), Err(error)) = (&outcome, std::fs::remove_dir_all(&directory)) {
         eprintln!("tierstone: {} was not removed: {error}", directory.display());
@@ -186,7 +201,8 @@ fn with_own_server(args: &LoadArgs) -> Result<BenchReport> {
 }
 
 fn serve_and_measure(args: &LoadArgs, directory: &Path) -> Result<BenchReport> {
-    let mut server = ServerProcess::start(directory, &args.memory, args.shards, args.durability.as_deref())
+    let (durability, index) = (args.durability.as_deref(), args.index.as_deref());
+    let mut server = ServerProcess::start(directory, &args.memory, args.shards, durability, index)
         .map_err(|error| error.context("starting a server to measure"))?;
     let report = measure(args, server.address().to_string(), Some(&server))?;
     server.stop()?;

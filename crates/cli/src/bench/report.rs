@@ -17,6 +17,8 @@ pub struct ServerCost {
     pub device_read_bytes_per_operation: f64,
     /// Bytes written to the device an operation, padding, summaries and cleaning included.
     pub device_written_bytes_per_operation: f64,
+    /// Memory of the index a key at the end, in bytes.
+    pub index_bytes_per_key: f64,
 }
 
 impl ServerCost {
@@ -31,10 +33,12 @@ impl ServerCost {
             let number = |numbers: &BTreeMap<String, u64>| numbers.get(name).copied().unwrap_or(0);
             number(after).saturating_sub(number(before)) as f64 / operations
         };
+        let last = |name: &str| after.get(name).copied().unwrap_or(0) as f64;
         ServerCost {
             cpu_us_per_operation: cpu_us.map(|(from, to)| to.saturating_sub(from) as f64 / operations),
             device_read_bytes_per_operation: each("tierstone_device_read_bytes_total"),
             device_written_bytes_per_operation: each("tierstone_device_written_bytes_total"),
+            index_bytes_per_key: last("tierstone_index_bytes") / last("tierstone_keys").max(1.0),
         }
     }
 }
@@ -111,6 +115,7 @@ impl BenchReport {
                 "device bytes written an operation",
                 format!("{:.0}", server.device_written_bytes_per_operation),
             );
+            row("index bytes a key", format!("{:.1}", server.index_bytes_per_key));
         }
         row("errors", self.run.errors.to_string());
         row("not answered", self.run.unanswered.to_string());

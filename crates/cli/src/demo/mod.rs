@@ -96,7 +96,7 @@ fn stages(
 ) -> Result<(DemoReport, ServerProcess)> {
     let clock = SystemClock::new();
     let start = |what: &str| {
-        ServerProcess::start(directory, &args.memory, args.shards, None)
+        ServerProcess::start(directory, &args.memory, args.shards, None, None)
             .map_err(|error| error.context(&format!("{what} the demo's server")))
     };
     let mut server = start("starting")?;

@@ -3,9 +3,10 @@
 use super::versions::Fate;
 use super::{Checker, DamageKind};
 use crate::format::group::{self, GroupHeader};
-use crate::format::record::{self, Decoded, FLAG_BATCH_MORE};
+use crate::format::record::{self, Decoded, FLAG_BATCH_MORE, FLAG_KEYED, FLAG_TOMBSTONE};
 use crate::format::segment::{SegmentFooter, SegmentHeader};
 use crate::format::summary::{SummaryBuilder, SummaryEntry, SummaryReader};
+use crate::format::superblock::{IndexKind, KeyspaceEntry};
 use crate::location::UNIT_BYTES;
 use crate::shard::segment_salt;
 use crate::stream::Stream;
@@ -21,6 +22,20 @@ const FINGERPRINT_SALT: u64 = 0x6b65_7966_696e_6765;
 struct FoundRecord {
     entry: SummaryEntry,
     fingerprint: u64,
+}
+
+/// What a summary says of a record.
+#[derive(Clone, Copy, Debug)]
+struct ListedRecord {
+    entry: SummaryEntry,
+    /// The fingerprint of the key that the summary has for it, if it has one.
+    key_fingerprint: Option<u64>,
+}
+
+impl ListedRecord {
+    fn new(entry: SummaryEntry, key: &[u8]) -> Self {
+        ListedRecord { entry, key_fingerprint: entry.is_keyed().then(|| checksum(FINGERPRINT_SALT, key)) }
+    }
 }
 
 /// A group whose header is whole.
@@ -218,15 +233,17 @@ impl Checker<'_> {
         number: u32,
         footer: &SegmentFooter,
         records: &[FoundRecord],
-    ) -> std::result::Result<Vec<SummaryEntry>, Option<usize>> {
+    ) -> std::result::Result<Vec<ListedRecord>, Option<usize>> {
         let start = footer.summary_start as usize;
         let bytes = &self.bytes[start..start + footer.summary_len as usize];
         if checksum(footer.generation, bytes) == footer.summary_checksum {
-            return Ok(SummaryReader::new(bytes, footer.records).collect());
+            let mut reader = SummaryReader::new(bytes, footer.records);
+            let listed = std::iter::from_fn(|| reader.next_keyed());
+            return Ok(listed.map(|(entry, key)| ListedRecord::new(entry, key)).collect());
         }
         let mut again = SummaryBuilder::default();
         let sealed = &records[..records.len().min(footer.records as usize)];
-        sealed.iter().for_each(|record| again.push(record.entry));
+        sealed.iter().for_each(|record| again.push(record.entry, self.key_of(record)));
         let unit = Some((start / UNIT_BYTES) as u32);
         if checksum(footer.generation, again.bytes()) != footer.summary_checksum {
             let detail = "the summary is damaged, and the records do not give it again".to_owned();
@@ -238,7 +255,14 @@ impl Checker<'_> {
         } else if self.is_first_pass {
             self.report.torn_summaries += 1;
         }
-        Ok(sealed.iter().map(|record| record.entry).collect())
+        let listed = sealed.iter().map(|record| ListedRecord::new(record.entry, self.key_of(record)));
+        Ok(listed.collect())
+    }
+
+    /// The key of a record of the segment at hand.
+    fn key_of(&self, record: &FoundRecord) -> &[u8] {
+        let bytes = self.bytes.get(record.entry.unit as usize * UNIT_BYTES..).unwrap_or_default();
+        record::decode_header(bytes).and_then(|header| bytes.get(header.key_range())).unwrap_or_default()
     }
 
     /// Compares a summary with the records, both ways.
@@ -246,7 +270,7 @@ impl Checker<'_> {
         &mut self,
         number: u32,
         footer: &SegmentFooter,
-        entries: &[SummaryEntry],
+        entries: &[ListedRecord],
         records: &[FoundRecord],
     ) {
         if entries.len() != footer.records as usize {
@@ -256,13 +280,21 @@ impl Checker<'_> {
         }
         let mut rest = records.iter().peekable();
         let mut unnamed = Vec::new();
-        for entry in entries {
+        for ListedRecord { entry, key_fingerprint } in entries {
             while let Some(record) = rest.next_if(|record| record.entry.unit < entry.unit) {
                 unnamed.push(record);
             }
             let unit = Some(entry.unit);
             match rest.next_if(|record| record.entry.unit == entry.unit) {
-                Some(record) if record.entry == *entry => self.count(record),
+                Some(record) if key_fingerprint.is_some_and(|key| key != record.fingerprint) => {
+                    let detail = format!("the summary has another key than the record, {:?}", record.entry);
+                    let finding = self.note(DamageKind::Mismatch, number, unit, 1, detail);
+                    self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding));
+                }
+                Some(record) if record.entry == *entry => {
+                    self.count(record);
+                    self.note_missing_key(number, entry);
+                }
                 Some(record) => {
                     let detail = format!("the summary says {entry:?}, the record {:?}", record.entry);
                     let finding = self.note(DamageKind::Mismatch, number, unit, 1, detail);
@@ -288,6 +320,19 @@ impl Checker<'_> {
             let detail = format!("the record of sequence {} is not in the summary", record.entry.seq);
             let finding = self.note(DamageKind::Mismatch, number, Some(record.entry.unit), 1, detail);
             self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding));
+        }
+    }
+
+    /// Notes a value of an ordered keyspace whose key is not in the summary.
+    fn note_missing_key(&mut self, number: u32, entry: &SummaryEntry) {
+        let is_ordered =
+            |keyspace: &KeyspaceEntry| keyspace.id == entry.keyspace && keyspace.index == IndexKind::Ordered;
+        if entry.flags & (FLAG_KEYED | FLAG_TOMBSTONE) == 0
+            && self.superblock.keyspaces.iter().any(is_ordered)
+        {
+            let detail =
+                format!("the record of sequence {} has no key in the summary: ranges miss it", entry.seq);
+            self.note(DamageKind::Mismatch, number, Some(entry.unit), 0, detail);
         }
     }
 

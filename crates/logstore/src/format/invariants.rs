@@ -185,22 +185,29 @@ pub fn check_summary(data: &[u8]) {
     let (head, bytes) = data.split_at(data.len().min(2));
     let count = head.iter().fold(0, |count, &byte| count << 8 | u32::from(byte));
     let mut reader = SummaryReader::new(bytes, count);
-    let entries: Vec<_> = reader.by_ref().collect();
+    let mut entries = Vec::new();
+    while let Some(entry) = reader.next_keyed() {
+        entries.push(entry);
+    }
     assert!(entries.len() == count as usize || reader.damaged());
     for pair in entries.windows(2) {
-        assert!(pair[1].unit >= pair[0].unit + pair[0].units);
+        assert!(pair[1].0.unit >= pair[0].0.unit + pair[0].0.units);
     }
     let mut builder = SummaryBuilder::default();
-    entries.iter().for_each(|entry| builder.push(*entry));
+    for (entry, key) in &entries {
+        assert_eq!((usize::from(entry.key_len), entry.is_keyed() || key.is_empty()), (key.len(), true));
+        builder.push(*entry, key);
+    }
     assert_eq!(builder.records() as usize, entries.len());
-    let again: Vec<_> = SummaryReader::new(builder.bytes(), builder.records()).collect();
+    let mut reader = SummaryReader::new(builder.bytes(), builder.records());
+    let again: Vec<_> = std::iter::from_fn(|| reader.next_keyed()).collect();
     assert_eq!(again, entries);
     let mut cursor = SummaryCursor::new(count);
     let mut pieces = Vec::new();
     while !cursor.is_at_end() {
         let mut reader = SummaryReader::resume(bytes, cursor);
         let before = pieces.len();
-        pieces.extend(reader.by_ref().take(3));
+        pieces.extend(std::iter::from_fn(|| reader.next_keyed()).take(3));
         cursor = reader.cursor(bytes);
         assert!(pieces.len() > before || cursor.is_at_end());
     }

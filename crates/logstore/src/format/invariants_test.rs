@@ -1,10 +1,11 @@
 use super::*;
+use crate::format::record::FLAG_KEYED;
 use proptest::prelude::*;
 use tierstone_base::codec::put_varint;
 
 /// Bytes that look like records one after the other, some of them broken.
 fn records() -> impl Strategy<Value = Vec<u8>> {
-    let one = (any::<u64>(), 0..16u8, 0..200u32, 0..40u16, any::<u8>(), 0..12u8);
+    let one = (any::<u64>(), 0..32u8, 0..200u32, 0..40u16, any::<u8>(), 0..12u8);
     proptest::collection::vec(one, 0..6).prop_map(|parts| {
         let mut bytes = Vec::new();
         for (word, flags, value_len, key_len, fill, broken) in parts {
@@ -40,6 +41,11 @@ fn summaries() -> impl Strategy<Value = Vec<u8>> {
             }
             if flags & FLAG_EXPIRY != 0 {
                 bytes.extend_from_slice(&position.to_le_bytes());
+            }
+            if flags & FLAG_KEYED != 0 {
+                let len = keyspace % 40;
+                put_varint(&mut bytes, if keyspace % 17 == 0 { difference } else { u64::from(len) });
+                bytes.resize(bytes.len() + len as usize, flags);
             }
         }
         bytes

@@ -29,7 +29,9 @@ pub const FLAG_EXPIRY: u8 = 2;
 pub const FLAG_BATCH_MORE: u8 = 4;
 /// When this record was written, another live key had the same position: recovery compares keys.
 pub const FLAG_COLLIDES: u8 = 8;
-const FLAGS_KNOWN: u8 = 15;
+/// Its keyspace is ordered: the summary entry of the record carries the key. Not in tombstones.
+pub const FLAG_KEYED: u8 = 16;
+const FLAGS_KNOWN: u8 = 31;
 
 /// What a record says, without the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -54,6 +56,11 @@ impl RecordHeader {
     /// Whether the record says that its key has no value.
     pub fn is_tombstone(&self) -> bool {
         self.flags & FLAG_TOMBSTONE != 0
+    }
+
+    /// Bytes of the key that the record's summary entry carries.
+    pub fn summary_key_len(&self) -> usize {
+        if self.flags & FLAG_KEYED != 0 { self.key_len } else { 0 }
     }
 
     fn prefix_len(&self) -> usize {

@@ -3,16 +3,23 @@
 //!
 //! An entry: flags u8 (record flags, and `SAME_KEYSPACE`), position u64, sequence (zigzag difference
 //! to the entry before, varint), units since the end of the entry before (varint), units of the
-//! record (varint), keyspace (varint, unless the same), expiry u64 if the record has one.
+//! record (varint), keyspace (varint, unless the same), expiry u64 if the record has one; for records
+//! with `FLAG_KEYED` length of the key (varint) and key.
 
-use super::record::{FLAG_EXPIRY, RecordHeader};
+use super::record::{FLAG_EXPIRY, FLAG_KEYED, RecordHeader};
 use tierstone_base::codec::{Reader, put_varint};
 use tierstone_base::{KeyspaceId, Position, Seq};
 
 const SAME_KEYSPACE: u8 = 0x80;
 
-/// The longest entry in bytes: a bound for the space that a segment keeps free for its summary.
+/// The longest entry in bytes, key apart: a bound for the space that a segment keeps free for its
+/// summary. With a key it is longer by what [`key_bytes`] says.
 pub const ENTRY_BYTES_MAX: usize = 1 + 8 + 10 + 5 + 5 + 5 + 8;
+
+/// Bytes that the key adds to the entry of a record at most; a record's key has at most 65,535.
+pub fn key_bytes(header: &RecordHeader) -> usize {
+    if header.flags & FLAG_KEYED != 0 { 3 + header.key_len } else { 0 }
+}
 
 /// One record in a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -31,6 +38,8 @@ pub struct SummaryEntry {
     pub units: u32,
     /// Its expiry, zero for none.
     pub expiry_ms: u64,
+    /// Bytes of the key that the entry carries; zero without `FLAG_KEYED`.
+    pub key_len: u16,
 }
 
 impl SummaryEntry {
@@ -44,11 +53,18 @@ impl SummaryEntry {
             unit,
             units: header.units() as u32,
             expiry_ms: header.expiry_ms,
+            key_len: header.summary_key_len() as u16,
         }
+    }
+
+    /// Whether it carries the record's key.
+    pub fn is_keyed(&self) -> bool {
+        self.flags & FLAG_KEYED != 0
     }
 }
 
-/// Collects the entries of an open segment. Memory: about 12 bytes a record.
+/// Collects the entries of an open segment. Memory: about 12 bytes a record, and the keys of ordered
+/// keyspaces.
 #[derive(Clone, Debug, Default)]
 pub struct SummaryBuilder {
     bytes: Vec<u8>,
@@ -59,8 +75,9 @@ pub struct SummaryBuilder {
 }
 
 impl SummaryBuilder {
-    /// Adds the next record; records come in order of their place.
-    pub fn push(&mut self, entry: SummaryEntry) {
+    /// Adds the next record; records come in order of their place. `key` is the record's; it is kept if
+    /// the entry [is keyed](SummaryEntry::is_keyed).
+    pub fn push(&mut self, entry: SummaryEntry, key: &[u8]) {
         let same = entry.keyspace == self.last.keyspace;
         self.bytes.push(entry.flags | if same { SAME_KEYSPACE } else { 0 });
         self.bytes.extend_from_slice(&entry.position.0.to_le_bytes());
@@ -73,6 +90,11 @@ impl SummaryBuilder {
         }
         if entry.flags & FLAG_EXPIRY != 0 {
             self.bytes.extend_from_slice(&entry.expiry_ms.to_le_bytes());
+        }
+        if entry.is_keyed() {
+            debug_assert_eq!(key.len(), usize::from(entry.key_len));
+            put_varint(&mut self.bytes, key.len() as u64);
+            self.bytes.extend_from_slice(key);
         }
         let (low, high) = self.seq_range.unwrap_or((entry.seq, entry.seq));
         self.seq_range = Some((low.min(entry.seq), high.max(entry.seq)));
@@ -159,7 +181,19 @@ impl<'a> SummaryReader<'a> {
         self.damaged
     }
 
-    fn read(&mut self) -> Option<SummaryEntry> {
+    /// The next entry, with its key if it carries one.
+    pub fn next_keyed(&mut self) -> Option<(SummaryEntry, &'a [u8])> {
+        self.left = self.left.checked_sub(1)?;
+        let Some((entry, key)) = self.read() else {
+            self.damaged = true;
+            self.left = 0;
+            return None;
+        };
+        self.last = entry;
+        Some((entry, key))
+    }
+
+    fn read(&mut self) -> Option<(SummaryEntry, &'a [u8])> {
         let first = self.reader.u8()?;
         let flags = first & !SAME_KEYSPACE;
         let position = Position(self.reader.u64()?);
@@ -173,10 +207,16 @@ impl<'a> SummaryReader<'a> {
             KeyspaceId(u32::try_from(self.reader.varint()?).ok()?)
         };
         let expiry_ms = if flags & FLAG_EXPIRY != 0 { self.reader.u64()? } else { 0 };
+        let mut key: &[u8] = &[];
+        if flags & FLAG_KEYED != 0 {
+            let len = u16::try_from(self.reader.varint()?).ok()?;
+            key = self.reader.bytes(usize::from(len))?;
+        }
         let unit = self.last.unit.checked_add(self.last.units)?.checked_add(gap)?;
         unit.checked_add(units)?;
         let seq = self.last.seq.wrapping_add(difference as u64);
-        Some(SummaryEntry { position, keyspace, seq, flags, unit, units, expiry_ms })
+        let key_len = key.len() as u16;
+        Some((SummaryEntry { position, keyspace, seq, flags, unit, units, expiry_ms, key_len }, key))
     }
 }
 
@@ -184,14 +224,7 @@ impl Iterator for SummaryReader<'_> {
     type Item = SummaryEntry;
 
     fn next(&mut self) -> Option<SummaryEntry> {
-        self.left = self.left.checked_sub(1)?;
-        let Some(entry) = self.read() else {
-            self.damaged = true;
-            self.left = 0;
-            return None;
-        };
-        self.last = entry;
-        Some(entry)
+        self.next_keyed().map(|(entry, _)| entry)
     }
 }
 
@@ -200,28 +233,61 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn keys() -> impl Strategy<Value = Option<Vec<u8>>> {
+        proptest::option::of(prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..40),
+            Just(vec![7; usize::from(u16::MAX)]),
+        ])
+    }
+
     proptest! {
         #[test]
         fn entries_come_back(
-            raw in proptest::collection::vec((any::<u64>(), 0..3u32, 0..1u64 << 48, any::<bool>(), 0..9u32, 1..9u32), 0..50)
+            raw in proptest::collection::vec((any::<u64>(), 0..3u32, 0..1u64 << 48, any::<bool>(), 0..9u32, 1..9u32, keys()), 0..50)
         ) {
             let mut builder = SummaryBuilder::default();
             let mut unit = 128;
             let mut entries = Vec::new();
-            for (position, keyspace, seq, expires, gap, units) in raw {
+            let mut longest = 0;
+            for (position, keyspace, seq, expires, gap, units, key) in raw {
                 unit += gap;
                 let (flags, expiry_ms) = if expires { (FLAG_EXPIRY, position) } else { (1, 0) };
+                let flags = flags | if key.is_some() { FLAG_KEYED } else { 0 };
                 let keyspace = KeyspaceId(keyspace);
-                let entry = SummaryEntry { position: Position(position), keyspace, seq, flags, unit, units, expiry_ms };
-                builder.push(entry);
-                entries.push(entry);
+                let key = key.unwrap_or_default();
+                let entry = SummaryEntry {
+                    position: Position(position), keyspace, seq, flags, unit, units, expiry_ms, key_len: key.len() as u16,
+                };
+                builder.push(entry, &key);
+                longest += ENTRY_BYTES_MAX + key_bytes(&RecordHeader { flags, key_len: key.len(), ..Default::default() });
+                entries.push((entry, key));
                 unit += units;
             }
-            prop_assert!(builder.bytes().len() <= entries.len() * ENTRY_BYTES_MAX);
+            prop_assert!(builder.bytes().len() <= longest);
             let mut reader = SummaryReader::new(builder.bytes(), builder.records());
-            let read: Vec<SummaryEntry> = reader.by_ref().collect();
-            prop_assert_eq!(read, entries);
+            let mut read = Vec::new();
+            while let Some((entry, key)) = reader.next_keyed() {
+                read.push((entry, key.to_vec()));
+            }
+            prop_assert_eq!(&read, &entries);
+            let plain: Vec<SummaryEntry> = SummaryReader::new(builder.bytes(), builder.records()).collect();
+            prop_assert!(plain.iter().eq(entries.iter().map(|(entry, _)| entry)));
             prop_assert!(!reader.damaged());
+        }
+
+        /// A key that claims more bytes than there are, or than a key may have, ends the summary there.
+        #[test]
+        fn hostile_key_lengths_end_the_summary(claimed in any::<u64>(), there in 0..80_000usize) {
+            let mut bytes = vec![FLAG_KEYED | SAME_KEYSPACE];
+            bytes.extend_from_slice(&[0; 8 + 1 + 1 + 1]);
+            put_varint(&mut bytes, claimed);
+            bytes.resize(bytes.len() + there, b'k');
+            let mut reader = SummaryReader::new(&bytes, 1);
+            let fits = claimed <= there as u64 && claimed <= u64::from(u16::MAX);
+            match reader.next_keyed() {
+                Some((entry, key)) => prop_assert!(fits && key.len() as u64 == claimed && entry.key_len == key.len() as u16),
+                None => prop_assert!(!fits && reader.damaged()),
+            }
         }
 
         #[test]

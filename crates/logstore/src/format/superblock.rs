@@ -7,26 +7,19 @@
 use tierstone_base::checksum::checksum;
 use tierstone_base::codec::{Reader, put_varint};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
+pub use tierstone_engine::IndexKind;
 
 const MAGIC: u64 = 0x0a65_6e6f_7473_7265;
 /// The format version of stores that this program writes; it opens no newer one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// Versions from this one on are read; a store of an older one becomes one of [`VERSION`] when it is
+/// opened.
+const OLDEST_VERSION: u32 = 1;
 /// Bytes of a slot. Slots lie at 0 and at this offset of the device's meta space.
 pub const SLOT_BYTES: usize = 64 << 10;
 /// Bytes of the meta space that a device for this engine needs.
 pub const META_BYTES: u64 = 2 * SLOT_BYTES as u64;
 const HEADER_BYTES: usize = 40;
-
-/// How a keyspace finds its keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum IndexKind {
-    /// 7-byte entries by position: at most 10 bytes a key, no order.
-    #[default]
-    Hash,
-    /// Keys in memory, in order: range scans.
-    Ordered,
-}
 
 /// A keyspace that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +120,7 @@ impl Superblock {
             return if blank { SlotFound::Blank } else { SlotFound::Damaged };
         }
         match reader.u32() {
-            Some(VERSION) => {}
+            Some(OLDEST_VERSION..=VERSION) => {}
             Some(version) if version > VERSION => return SlotFound::Newer(version),
             _ => return SlotFound::Damaged,
         }
@@ -261,6 +254,17 @@ mod tests {
         assert_eq!(found(&old, &torn).unwrap().unwrap(), (superblock(1), 1, 1));
         assert_eq!(found(&torn, &torn).unwrap_err().kind(), ErrorKind::Corrupt);
         assert!(found(&[0; SLOT_BYTES], &[0; SLOT_BYTES]).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_older_format_is_read() {
+        let mut older = slot(1, 1);
+        older[8..12].copy_from_slice(&1u32.to_le_bytes());
+        older[32..40].fill(0);
+        let used = HEADER_BYTES + u32::from_le_bytes(older[12..16].try_into().unwrap()) as usize;
+        let sum = checksum(MAGIC, &older[..used]);
+        older[32..40].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Superblock::decode(&older), SlotFound::Whole { superblock: superblock(1), counter: 1 });
     }
 
     #[test]

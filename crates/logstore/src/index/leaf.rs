@@ -1,18 +1,15 @@
-//! A sorted run of keys and values packed into bytes.
+//! A sorted run of keys packed into bytes.
 //!
 //! An entry is: how many bytes it shares with the key before it (varint), how many more it has
-//! (varint), these bytes, the value in five bytes. (Front coding, as in prefix B-trees: Bayer and
-//! Unterauer 1977.)
+//! (varint), these bytes. (Front coding, as in prefix B-trees: Bayer and Unterauer 1977.)
 //!
 //! Invariants:
 //! 1. Keys ascend strictly; the first shares nothing.
 //! 2. An entry shares exactly the longest prefix that it has in common with the key before it. The
 //!    search depends on it: it compares each byte of the target once.
 
-use super::value::IndexValue;
 use tierstone_base::codec::{Reader, put_varint};
 
-const VALUE_BYTES: usize = 5;
 /// Leaves grow in steps of this many bytes.
 const ROUND_BYTES: usize = 64;
 /// What an allocation costs besides its bytes.
@@ -28,7 +25,6 @@ pub struct Leaf {
 struct Raw<'a> {
     shared: usize,
     suffix: &'a [u8],
-    value_at: usize,
     end: usize,
 }
 
@@ -48,11 +44,10 @@ pub fn common_prefix(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
-fn put_entry(out: &mut Vec<u8>, shared: usize, suffix: &[u8], value: IndexValue) {
+fn put_entry(out: &mut Vec<u8>, shared: usize, suffix: &[u8]) {
     put_varint(out, shared as u64);
     put_varint(out, suffix.len() as u64);
     out.extend_from_slice(suffix);
-    out.extend_from_slice(&value.raw().to_le_bytes()[..VALUE_BYTES]);
 }
 
 impl Leaf {
@@ -70,14 +65,7 @@ impl Leaf {
         let mut reader = Reader::new(self.bytes.get(at..)?);
         let (shared, length) = (reader.varint()? as usize, reader.varint()? as usize);
         let suffix = reader.bytes(length)?;
-        let value_at = self.bytes.len() - reader.rest().len();
-        Some(Raw { shared, suffix, value_at, end: value_at + VALUE_BYTES })
-    }
-
-    fn value(&self, at: usize) -> IndexValue {
-        let mut word = [0u8; 8];
-        word[..VALUE_BYTES].copy_from_slice(&self.bytes[at..at + VALUE_BYTES]);
-        IndexValue::from_low_bits(u64::from_le_bytes(word))
+        Some(Raw { shared, suffix, end: self.bytes.len() - reader.rest().len() })
     }
 
     fn search(&self, key: &[u8]) -> Spot {
@@ -102,20 +90,9 @@ impl Leaf {
         Spot { at, shared_before: matched, shared_after: 0, exact: false }
     }
 
-    pub fn get(&self, key: &[u8]) -> Option<IndexValue> {
-        let spot = self.search(key);
-        let raw = if spot.exact { self.raw(spot.at) } else { None }?;
-        Some(self.value(raw.value_at))
-    }
-
-    /// Writes another value over that of `key`; the one before.
-    pub fn replace(&mut self, key: &[u8], value: IndexValue) -> Option<IndexValue> {
-        let spot = self.search(key);
-        let value_at = if spot.exact { self.raw(spot.at)?.value_at } else { return None };
-        let before = self.value(value_at);
-        self.bytes[value_at..value_at + VALUE_BYTES]
-            .copy_from_slice(&value.raw().to_le_bytes()[..VALUE_BYTES]);
-        Some(before)
+    /// Whether `key` is there.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.search(key).exact
     }
 
     /// Puts `middle` in the place of the bytes `from..to`, in an allocation that fits.
@@ -132,24 +109,23 @@ impl Leaf {
     }
 
     /// Adds `key`, which is not there. `middle` is room.
-    pub fn insert(&mut self, key: &[u8], value: IndexValue, middle: &mut Vec<u8>) {
+    pub fn insert(&mut self, key: &[u8], middle: &mut Vec<u8>) {
         let spot = self.search(key);
         middle.clear();
-        put_entry(middle, spot.shared_before, &key[spot.shared_before..], value);
+        put_entry(middle, spot.shared_before, &key[spot.shared_before..]);
         let mut end = spot.at;
         if let Some(next) = self.raw(spot.at) {
             let kept = &next.suffix[spot.shared_after - next.shared..];
-            put_entry(middle, spot.shared_after, kept, self.value(next.value_at));
+            put_entry(middle, spot.shared_after, kept);
             end = next.end;
         }
         self.splice(spot.at, end, middle);
     }
 
-    /// Takes `key` out; its value. `middle` is room.
-    pub fn remove(&mut self, key: &[u8], middle: &mut Vec<u8>) -> Option<IndexValue> {
+    /// Takes `key` out; whether it was there. `middle` is room.
+    pub fn remove(&mut self, key: &[u8], middle: &mut Vec<u8>) -> bool {
         let spot = self.search(key);
-        let raw = if spot.exact { self.raw(spot.at) } else { None }?;
-        let value = self.value(raw.value_at);
+        let Some(raw) = self.raw(spot.at).filter(|_| spot.exact) else { return false };
         middle.clear();
         let mut end = raw.end;
         if let Some(next) = self.raw(raw.end) {
@@ -159,20 +135,20 @@ impl Leaf {
             put_varint(middle, shared as u64);
             put_varint(middle, (own.len() + next.suffix.len()) as u64);
             middle.extend_from_slice(own);
-            middle.extend_from_slice(&self.bytes[next.value_at - next.suffix.len()..next.end]);
+            middle.extend_from_slice(next.suffix);
             end = next.end;
         }
         self.splice(spot.at, end, middle);
-        Some(value)
+        true
     }
 
     /// Shows keys in order until `visit` answers false; whether it never did. `key` is room.
-    pub fn for_each(&self, key: &mut Vec<u8>, mut visit: impl FnMut(&[u8], IndexValue) -> bool) -> bool {
+    pub fn for_each(&self, key: &mut Vec<u8>, mut visit: impl FnMut(&[u8]) -> bool) -> bool {
         let mut at = 0;
         while let Some(raw) = self.raw(at) {
             key.truncate(raw.shared);
             key.extend_from_slice(raw.suffix);
-            if !visit(key, self.value(raw.value_at)) {
+            if !visit(key) {
                 return false;
             }
             at = raw.end;
@@ -188,14 +164,14 @@ impl Leaf {
             key.truncate(raw.shared);
             key.extend_from_slice(raw.suffix);
             if at > 0 && (raw.end * 2 >= self.len()) {
-                middle = Some((at, raw.shared, self.value(raw.value_at), raw.end));
+                middle = Some((at, raw.shared, raw.end));
                 break;
             }
             at = raw.end;
         }
-        let (at, shared, value, end) = middle?;
+        let (at, shared, end) = middle?;
         let mut bytes = Vec::with_capacity((self.len() - at + key.len()).next_multiple_of(64));
-        put_entry(&mut bytes, 0, &key, value);
+        put_entry(&mut bytes, 0, &key);
         bytes.extend_from_slice(&self.bytes[end..]);
         bytes.shrink_to(bytes.len().next_multiple_of(ROUND_BYTES));
         self.bytes.truncate(at);
@@ -207,11 +183,11 @@ impl Leaf {
     /// Appends the entries of `next`, whose keys are all greater.
     pub fn append(&mut self, next: &Leaf) {
         let mut last = Vec::new();
-        self.for_each(&mut last, |_, _| true);
+        self.for_each(&mut last, |_| true);
         let Some(first) = next.raw(0) else { return };
         let shared = common_prefix(&last, first.suffix);
         let mut middle = Vec::with_capacity(next.len());
-        put_entry(&mut middle, shared, &first.suffix[shared..], next.value(first.value_at));
+        put_entry(&mut middle, shared, &first.suffix[shared..]);
         middle.extend_from_slice(&next.bytes[first.end..]);
         let end = self.len();
         self.splice(end, end, &middle);

@@ -2,7 +2,8 @@
 //!
 //! 1. [`HashIndex`] maps 64-bit positions to 35-bit values in about 8.5 bytes a key. It holds no
 //!    keys: what it answers are candidates, which the caller checks against the record.
-//! 2. [`OrderedIndex`] holds whole keys in order, for range scans.
+//! 2. [`OrderedIndex`] holds whole keys in order and nothing else, for range scans of the keyspaces that
+//!    are ordered; their records are found through the first all the same.
 //! 3. Neither does any input or output. A crash leaves nothing of them: both are rebuilt from a
 //!    checkpoint ([`HashIndex::dump_from`]) and the segments' summaries.
 //!

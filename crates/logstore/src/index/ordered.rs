@@ -1,19 +1,21 @@
-//! The ordered index: whole keys in memory, in order, for range scans.
+//! The ordered index: the keys of an ordered keyspace, whole and in order, in memory, for range scans. It
+//! holds no places of records: those are in the hash index, which every keyspace has.
 //!
 //! A B+tree of two parts: packed leaves of about a kibibyte ([`leaf`](super::leaf)), found by a
 //! `BTreeMap` from the shortest key that parts a leaf from the one before. Random keys of 16 bytes
-//! take about 24 bytes each; keys with long common prefixes much less.
+//! take about 19 bytes each; keys with long common prefixes much less.
 //!
 //! Invariants:
 //! 1. There is always a leaf under the empty key, so that every key has one: that of the greatest
 //!    separator not after it.
 //! 2. Every key of a leaf is at least its separator and before the next one.
-//! 3. `replace` and `remove` succeed whatever the memory limit.
+//! 3. `remove` succeeds whatever the memory limit.
 
 use super::leaf::Leaf;
-use super::value::{IndexFull, IndexValue};
+use super::value::IndexFull;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+pub use tierstone_engine::Direction;
 
 /// A leaf of more bytes is split.
 const LEAF_BYTES_MAX: usize = 1024;
@@ -25,13 +27,10 @@ const JOINED_BYTES_MAX: usize = LEAF_BYTES_MAX * 3 / 4;
 /// allocation for the separator.
 const PLACE_BYTES: u64 = 76;
 
-/// Which way a range is walked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From the least key up.
-    Forward,
-    /// From the greatest key down.
-    Backward,
+/// Memory that a new key of `key_len` bytes takes at worst: its leaf splits, and both halves and the
+/// separator hold the whole key.
+pub fn bytes_of_new_key_max(key_len: usize) -> u64 {
+    3 * key_len as u64 + 256 + PLACE_BYTES
 }
 
 /// See the [module](self).
@@ -103,11 +102,10 @@ impl OrderedIndex {
         self.memory_limit_bytes = memory_limit_bytes;
     }
 
-    /// The value of `key`. Cost: a walk down the tree and half a leaf, about a microsecond at a
+    /// Whether `key` is there. Cost: a walk down the tree and half a leaf, about a microsecond at a
     /// million random keys; no allocation.
-    pub fn get(&self, key: &[u8]) -> Option<IndexValue> {
-        let (_, leaf) = self.leaves.range::<[u8], _>(up_to(key)).next_back()?;
-        leaf.get(key)
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.leaves.range::<[u8], _>(up_to(key)).next_back().is_some_and(|(_, leaf)| leaf.contains(key))
     }
 
     fn leaf_mut(&mut self, key: &[u8]) -> &mut Leaf {
@@ -117,23 +115,21 @@ impl OrderedIndex {
         }
     }
 
-    /// Sets `key` to `value`; the value before.
+    /// Adds `key`; true when it is new.
     ///
     /// # Errors
-    /// [`IndexFull`] when the key is new and the limit does not allow it; nothing has changed then.
-    pub fn insert(&mut self, key: &[u8], value: IndexValue) -> Result<Option<IndexValue>, IndexFull> {
-        // At worst the leaf splits, and both halves and the separator hold the whole key.
-        let bytes_max = 3 * key.len() as u64 + 256 + PLACE_BYTES;
-        let fits = self.bytes.saturating_add(bytes_max) <= self.memory_limit_bytes;
+    /// [`IndexFull`] when it is and the limit does not allow it; nothing has changed then.
+    pub fn insert(&mut self, key: &[u8]) -> Result<bool, IndexFull> {
+        let fits = self.bytes.saturating_add(bytes_of_new_key_max(key.len())) <= self.memory_limit_bytes;
         let mut room = std::mem::take(&mut self.room);
         let leaf = self.leaf_mut(key);
-        let before = leaf.replace(key, value);
-        if before.is_some() || !fits {
+        let is_there = leaf.contains(key);
+        if is_there || !fits {
             self.keep_room(room);
-            return if before.is_some() { Ok(before) } else { Err(IndexFull) };
+            return if is_there { Ok(false) } else { Err(IndexFull) };
         }
         let bytes_before = leaf.memory_bytes() as u64;
-        leaf.insert(key, value, &mut room);
+        leaf.insert(key, &mut room);
         let upper = if leaf.len() > LEAF_BYTES_MAX { leaf.split() } else { None };
         let bytes_after = leaf.memory_bytes() as u64;
         self.bytes = self.bytes - bytes_before + bytes_after;
@@ -143,30 +139,40 @@ impl OrderedIndex {
             self.leaves.insert(separator, leaf);
         }
         self.count += 1;
-        Ok(None)
+        Ok(true)
     }
 
-    /// Gives `key` the value `to` if it has `from`; whether it had.
-    pub fn replace(&mut self, key: &[u8], from: IndexValue, to: IndexValue) -> bool {
-        let leaf = self.leaf_mut(key);
-        leaf.get(key) == Some(from) && leaf.replace(key, to).is_some()
-    }
-
-    /// Takes `key` out; its value.
-    pub fn remove(&mut self, key: &[u8]) -> Option<IndexValue> {
+    /// Takes `key` out; whether it was there.
+    pub fn remove(&mut self, key: &[u8]) -> bool {
         let mut room = std::mem::take(&mut self.room);
         let leaf = self.leaf_mut(key);
         let bytes_before = leaf.memory_bytes() as u64;
         let removed = leaf.remove(key, &mut room);
         let (bytes_after, small) = (leaf.memory_bytes() as u64, leaf.len() < LEAF_BYTES_MIN);
         self.keep_room(room);
-        let value = removed?;
+        if !removed {
+            return false;
+        }
         self.bytes = self.bytes - bytes_before + bytes_after;
         self.count -= 1;
         if small {
             self.join(key);
         }
-        Some(value)
+        true
+    }
+
+    /// Gives the memory of up to `leaves` leaves back, with their keys; true when nothing is left. For an
+    /// index that is not needed any more: dropping a large one at once takes milliseconds.
+    pub fn discard(&mut self, leaves: usize) -> bool {
+        for _ in 0..leaves {
+            let Some((separator, leaf)) = self.leaves.pop_first() else { break };
+            self.bytes -= PLACE_BYTES + (separator.len() + leaf.memory_bytes()) as u64;
+        }
+        let is_done = self.leaves.is_empty();
+        if is_done {
+            *self = OrderedIndex::new(self.memory_limit_bytes);
+        }
+        is_done
     }
 
     /// Keeps the room for the next change, unless a huge key has blown it up.
@@ -201,23 +207,22 @@ impl OrderedIndex {
         }
     }
 
-    /// Shows up to `limit` keys between `from` and `to` and their values until `visit` answers
-    /// false; returns how many it showed. Cost: about 20 ns a key forward, 30 ns backward.
+    /// Shows up to `limit` keys between `from` and `to` until `visit` answers false; returns how many it showed. Cost: about 20 ns a key forward, 30 ns backward.
     pub fn range(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         limit: usize,
         direction: Direction,
-        mut visit: impl FnMut(&[u8], IndexValue) -> bool,
+        mut visit: impl FnMut(&[u8]) -> bool,
     ) -> usize {
         let mut shown = 0;
         if limit == 0 {
             return shown;
         }
-        let mut show = |key: &[u8], value: IndexValue| {
+        let mut show = |key: &[u8]| {
             shown += 1;
-            visit(key, value) && shown < limit
+            visit(key) && shown < limit
         };
         match direction {
             Direction::Forward => self.walk_forward(from, to, &mut show),
@@ -226,12 +231,7 @@ impl OrderedIndex {
         shown
     }
 
-    fn walk_forward(
-        &self,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-        show: &mut impl FnMut(&[u8], IndexValue) -> bool,
-    ) {
+    fn walk_forward(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, show: &mut impl FnMut(&[u8]) -> bool) {
         let (Bound::Included(first) | Bound::Excluded(first)) = from else {
             return self.walk_leaves(self.leaves.values(), from, to, show);
         };
@@ -246,25 +246,19 @@ impl OrderedIndex {
         leaves: impl Iterator<Item = &'a Leaf>,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
-        show: &mut impl FnMut(&[u8], IndexValue) -> bool,
+        show: &mut impl FnMut(&[u8]) -> bool,
     ) {
         let mut room = Vec::new();
         for leaf in leaves {
-            let whole = leaf.for_each(&mut room, |key, value| {
-                is_short_of(key, from) || (!is_past(key, to) && show(key, value))
-            });
+            let whole =
+                leaf.for_each(&mut room, |key| is_short_of(key, from) || (!is_past(key, to) && show(key)));
             if !whole {
                 return;
             }
         }
     }
 
-    fn walk_backward(
-        &self,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-        show: &mut impl FnMut(&[u8], IndexValue) -> bool,
-    ) {
+    fn walk_backward(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, show: &mut impl FnMut(&[u8]) -> bool) {
         let last = match to {
             Bound::Unbounded => Bound::Unbounded,
             Bound::Included(to) | Bound::Excluded(to) => Bound::Included(to),
@@ -274,18 +268,18 @@ impl OrderedIndex {
         for (_, leaf) in self.leaves.range::<[u8], _>((Bound::Unbounded, last)).rev() {
             keys.clear();
             ends.clear();
-            leaf.for_each(&mut room, |key, value| {
+            leaf.for_each(&mut room, |key| {
                 keys.extend_from_slice(key);
-                ends.push((keys.len(), value));
+                ends.push(keys.len());
                 true
             });
-            for (index, &(end, value)) in ends.iter().enumerate().rev() {
-                let start = if index == 0 { 0 } else { ends[index - 1].0 };
+            for (index, &end) in ends.iter().enumerate().rev() {
+                let start = if index == 0 { 0 } else { ends[index - 1] };
                 let key = &keys[start..end];
                 if is_past(key, to) {
                     continue;
                 }
-                if is_short_of(key, from) || !show(key, value) {
+                if is_short_of(key, from) || !show(key) {
                     return;
                 }
             }

@@ -1,15 +1,12 @@
 use super::*;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use tierstone_base::SeededRandom;
 
-fn value(raw: u64) -> IndexValue {
-    IndexValue::new(raw & IndexValue::MAX_RAW)
-}
-
-/// The index next to a plain map.
+/// The index next to a plain set.
 struct Pair {
     index: OrderedIndex,
-    model: BTreeMap<Vec<u8>, IndexValue>,
+    model: BTreeSet<Vec<u8>>,
 }
 
 /// Keys with shared prefixes, prefixes of each other, zero bytes, the empty key, long keys.
@@ -26,28 +23,20 @@ fn draw(random: &mut SeededRandom) -> Vec<u8> {
 
 impl Pair {
     fn new() -> Self {
-        Pair { index: OrderedIndex::new(u64::MAX), model: BTreeMap::new() }
+        Pair { index: OrderedIndex::new(u64::MAX), model: BTreeSet::new() }
     }
 
     fn step(&mut self, inserts: f64, random: &mut SeededRandom) {
         let key = draw(random);
-        let new = value(random.next_u64());
         if random.chance(inserts) {
-            let before = self.index.insert(&key, new).unwrap();
-            assert_eq!(before, self.model.insert(key, new));
-        } else if random.chance(0.8) {
-            let from = self.model.range(key.clone()..).next().map_or(key, |(key, _)| key.clone());
-            assert_eq!(self.index.remove(&from), self.model.remove(&from));
+            assert_eq!(self.index.insert(&key).unwrap(), self.model.insert(key));
         } else {
-            let before = self.model.get(&key).copied();
-            assert!(!self.index.replace(&key, value(before.map_or(1, |v| v.raw() + 1)), new));
-            if let Some(before) = before {
-                assert!(self.index.replace(&key, before, new));
-                self.model.insert(key, new);
-            }
+            let near = random.chance(0.8);
+            let from = self.model.range(key.clone()..).next().filter(|_| near).cloned().unwrap_or(key);
+            assert_eq!(self.index.remove(&from), self.model.remove(&from));
         }
         let key = draw(random);
-        assert_eq!(self.index.get(&key), self.model.get(&key).copied());
+        assert_eq!(self.index.contains(&key), self.model.contains(&key));
     }
 
     fn check_range(&self, random: &mut SeededRandom) {
@@ -66,17 +55,12 @@ impl Pair {
             !is_short_of(key, from.as_ref().map(Vec::as_slice))
                 && !is_past(key, to.as_ref().map(Vec::as_slice))
         };
-        let mut expected: Vec<(Vec<u8>, IndexValue)> = self
-            .model
-            .iter()
-            .filter(|(key, _)| within(key))
-            .map(|(key, &value)| (key.clone(), value))
-            .collect();
+        let mut expected: Vec<Vec<u8>> = self.model.iter().filter(|key| within(key)).cloned().collect();
         for direction in [Direction::Forward, Direction::Backward] {
             let mut got = Vec::new();
             let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-            let shown = self.index.range(from, to, limit, direction, |key, value| {
-                got.push((key.to_vec(), value));
+            let shown = self.index.range(from, to, limit, direction, |key| {
+                got.push(key.to_vec());
                 true
             });
             assert_eq!(got[..], expected[..expected.len().min(limit)]);
@@ -93,7 +77,7 @@ impl Pair {
         for (separator, leaf) in &self.index.leaves {
             let next = separators.next();
             bytes += PLACE_BYTES + (separator.len() + leaf.memory_bytes()) as u64;
-            leaf.for_each(&mut Vec::new(), |key, _| {
+            leaf.for_each(&mut Vec::new(), |key| {
                 assert!(key >= &separator[..] && next.is_none_or(|next| key < &next[..]));
                 true
             });
@@ -127,11 +111,11 @@ fn an_emptied_index_gives_its_memory_back() {
     let mut index = OrderedIndex::new(u64::MAX);
     let empty = index.memory_bytes();
     let keys: Vec<Vec<u8>> = (0..20_000u64).map(|n| format!("user:{n:08}").into_bytes()).collect();
-    for (key, raw) in keys.iter().zip(0..) {
-        index.insert(key, value(raw)).unwrap();
+    for key in &keys {
+        index.insert(key).unwrap();
     }
     let full = index.memory_bytes();
-    assert!(full < 20_000 * 14, "{full} bytes for keys with long common prefixes");
+    assert!(full < 20_000 * 9, "{full} bytes for keys with long common prefixes");
     for key in &keys[..15_000] {
         index.remove(key);
     }
@@ -151,37 +135,52 @@ fn at_the_limit_new_keys_are_refused_and_old_ones_work() {
     loop {
         let mut key = vec![0; 5 + random.below(40) as usize];
         random.fill(&mut key);
-        match index.insert(&key, value(7)) {
+        match index.insert(&key) {
             Ok(_) => keys.push(key),
             Err(IndexFull) => break,
         }
         assert!(index.memory_bytes() <= limit);
     }
     for key in &keys {
-        assert!(index.replace(key, value(7), value(8)));
-        assert_eq!(index.insert(key, value(9)), Ok(Some(value(8))));
+        assert_eq!(index.insert(key), Ok(false));
     }
     for key in &keys {
-        assert_eq!(index.remove(key), Some(value(9)));
+        assert!(index.remove(key) && !index.remove(key));
         assert!(index.memory_bytes() <= limit);
     }
-    assert_eq!(index.insert(b"again", value(1)), Ok(None));
+    assert_eq!(index.insert(b"again"), Ok(true));
+}
+
+#[test]
+fn a_discarded_index_is_empty_and_works() {
+    let mut index = OrderedIndex::new(u64::MAX);
+    let empty = index.memory_bytes();
+    for number in 0..5_000u32 {
+        index.insert(&number.wrapping_mul(0x9e37_79b9).to_be_bytes()).unwrap();
+    }
+    let mut steps = 1;
+    while !index.discard(3) {
+        steps += 1;
+    }
+    assert!(steps > 5, "{steps} steps");
+    assert_eq!((index.len(), index.memory_bytes(), index.contains(&[0; 4])), (0, empty, false));
+    assert_eq!(index.insert(b"again"), Ok(true));
 }
 
 #[test]
 fn a_visitor_may_stop_a_range() {
     let mut index = OrderedIndex::new(u64::MAX);
-    for raw in 0..100 {
-        index.insert(&[raw as u8], value(raw)).unwrap();
+    for raw in 0..100u8 {
+        index.insert(&[raw]).unwrap();
     }
     for (direction, third) in [(Direction::Forward, 2), (Direction::Backward, 97)] {
         let mut seen = Vec::new();
-        let shown = index.range(Bound::Unbounded, Bound::Unbounded, 50, direction, |_, value| {
-            seen.push(value.raw());
+        let shown = index.range(Bound::Unbounded, Bound::Unbounded, 50, direction, |key| {
+            seen.push(key[0]);
             seen.len() < 3
         });
         assert_eq!((shown, seen[2]), (3, third));
     }
-    let none = index.range(Bound::Unbounded, Bound::Unbounded, 0, Direction::Forward, |_, _| true);
+    let none = index.range(Bound::Unbounded, Bound::Unbounded, 0, Direction::Forward, |_| true);
     assert_eq!(none, 0);
 }

@@ -38,7 +38,7 @@ impl Stream {
         {
             return;
         }
-        if self.fits_segment(0) {
+        if self.fits_segment(0, 0) {
             self.open_group(0, self.durable_seq, now_us);
             self.close_group(segments);
         } else {

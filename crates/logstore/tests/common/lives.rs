@@ -3,12 +3,13 @@
 
 use super::geometry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::Unbounded;
 use tierstone_base::{ErrorKind, KeyHasher, KeyspaceId, Now, SeededRandom, Seq};
 use tierstone_crash::{
     Choices, DurableOrder, ExploreSettings, Mutations, Oracle, Report, Violation, explore,
 };
 use tierstone_engine::harness::Harness;
-use tierstone_engine::{Engine, SnapshotId, Write, WriteKind};
+use tierstone_engine::{Direction, Engine, IndexKind, SnapshotId, Write, WriteKind};
 use tierstone_logstore::{LogShard, OpenSettings, ShardSettings, open};
 use tierstone_media::sim::{CutPoints, Fault, PowerCut, SimDevice, SimMedium, SimSettings};
 use tierstone_media::{DurableWriteScope, Wait};
@@ -100,6 +101,12 @@ impl Plan {
         self
     }
 
+    /// The same with an ordered keyspace.
+    pub fn ordered(mut self) -> Plan {
+        self.open.keyspaces = super::ordered_keyspaces();
+        self
+    }
+
     pub fn scope(mut self, scope: DurableWriteScope) -> Plan {
         self.sim.durable_write_scope = scope;
         self
@@ -151,6 +158,14 @@ impl Plan {
     }
 }
 
+/// The number in a key's bytes.
+fn key_number(bytes: &[u8]) -> Result<u32, Violation> {
+    let text = String::from_utf8_lossy(bytes);
+    let digits = text.trim_start_matches("{t}").strip_prefix('k');
+    let number = digits.and_then(|digits| digits.parse().ok());
+    number.ok_or_else(|| Violation::new(format!("the store gives a key that nobody wrote: {text}")))
+}
+
 /// What a scenario does in each life, after recovery has been checked.
 pub type Work<'a> = &'a dyn Fn(&mut World<'_>, u32, &Choices) -> Result<(), Violation>;
 
@@ -191,6 +206,8 @@ pub struct World<'a> {
     tagged: bool,
     /// Of the first shard, with what they must show.
     snapshots: Vec<(SnapshotId, Shown)>,
+    /// The keyspace is ordered: ranges are checked as well.
+    ordered: bool,
 }
 
 impl<'a> World<'a> {
@@ -217,7 +234,8 @@ impl<'a> World<'a> {
         }
         Violation::unless(damaged.is_empty(), || format!("recovery calls segments {damaged:?} damaged"))?;
         let tagged = settings.weak_hash_bits.is_some();
-        Ok(World { shards, medium, history, hasher, pending: Vec::new(), tagged, snapshots: Vec::new() })
+        let ordered = settings.keyspaces[0].index == IndexKind::Ordered;
+        Ok(World { shards, medium, history, hasher, pending: Vec::new(), tagged, ordered, snapshots: Vec::new() })
     }
 
     fn key_bytes(&self, key: u32) -> Vec<u8> {
@@ -243,12 +261,7 @@ impl<'a> World<'a> {
         for (number, harness) in self.shards.iter_mut().enumerate() {
             let entries = harness.scan_all(KEYSPACE, 5)?;
             for entry in entries {
-                let text = String::from_utf8_lossy(&entry.key).into_owned();
-                let Some(key) =
-                    text.trim_start_matches("{t}").strip_prefix('k').and_then(|digits| digits.parse().ok())
-                else {
-                    return Err(Violation::new(format!("the scan gives a key that nobody wrote: {text}")));
-                };
+                let key = key_number(&entry.key)?;
                 let shard = usize::from(self.hasher.position(&entry.key).shard(shard_count));
                 Violation::unless(shard == number, || {
                     format!("key {key} of shard {shard} is in shard {number}")
@@ -268,6 +281,9 @@ impl<'a> World<'a> {
                 contents.insert(key, value);
             }
         }
+        if self.ordered {
+            self.check_order(&contents)?;
+        }
         let wall_ms = self.history.now.wall_ms;
         for (key, (expiry_ms, acknowledged)) in self.history.expiring.clone() {
             if acknowledged && expiry_ms <= wall_ms {
@@ -276,6 +292,30 @@ impl<'a> World<'a> {
             }
         }
         Ok(contents)
+    }
+
+    /// Ranges give `contents`, each shard's in order, and orders hold no keys that are gone.
+    fn check_order(&mut self, contents: &BTreeMap<u32, Stamp>) -> Result<(), Violation> {
+        let mut ranged = BTreeMap::new();
+        for harness in &mut self.shards {
+            let forward = harness.range_all(KEYSPACE, Unbounded, Unbounded, 3, Direction::Forward)?;
+            let mut backward = harness.range_all(KEYSPACE, Unbounded, Unbounded, 50, Direction::Backward)?;
+            backward.reverse();
+            Violation::unless(forward == backward, || format!("{forward:?} forward, {backward:?} backward"))?;
+            let ascends = forward.windows(2).all(|pair| pair[0].key < pair[1].key);
+            Violation::unless(ascends, || format!("a range without order: {forward:?}"))?;
+            for entry in forward {
+                let key = key_number(&entry.key)?;
+                if key < EXPIRING {
+                    ranged.insert(key, Stamp::read(&entry.value)?);
+                }
+            }
+            let (keys, ordered) = (harness.engine.len(KEYSPACE), harness.engine.ordered_len(KEYSPACE));
+            Violation::unless(ordered.unwrap_or(0) == keys, || {
+                format!("{keys} keys have records, {ordered:?} are in order")
+            })?;
+        }
+        Violation::unless(ranged == *contents, || format!("ranges give {ranged:?}, not {contents:?}"))
     }
 
     pub fn get(&mut self, key: u32) -> Result<Option<Stamp>, Violation> {

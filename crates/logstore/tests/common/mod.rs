@@ -26,6 +26,13 @@ pub fn keyspaces() -> Vec<KeyspaceEntry> {
         .collect()
 }
 
+/// The same with the first one ordered.
+pub fn ordered_keyspaces() -> Vec<KeyspaceEntry> {
+    let mut all = keyspaces();
+    all[0].index = IndexKind::Ordered;
+    all
+}
+
 /// Settings that make small segments fill and clean quickly.
 pub fn small_settings() -> OpenSettings {
     OpenSettings {
@@ -50,6 +57,8 @@ pub fn random_settings(random: &mut SeededRandom) -> OpenSettings {
     settings.shard.overlap_bytes = [4 << 10, 64 << 10][random.below(2) as usize];
     settings.weak_hash_bits = [None, Some(6), Some(0)][random.below(3) as usize];
     settings.shard.snapshot_table_bytes_max = [8 << 10, 16 << 20][random.below(2) as usize];
+    // The model's ordered keyspace.
+    settings.keyspaces = ordered_keyspaces();
     settings
 }
 

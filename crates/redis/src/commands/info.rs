@@ -81,10 +81,12 @@ fn memory(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let total = statistics.index_bytes + statistics.cache_bytes + statistics.buffer_bytes;
     write!(
         out,
-        "used_memory:{total}\r\nused_memory_human:{}\r\nindex_bytes:{}\r\ncache_bytes:{}\r\n\
-         buffer_bytes:{}\r\nmaxmemory_policy:noeviction\r\n",
+        "used_memory:{total}\r\nused_memory_human:{}\r\nindex:{}\r\nindex_bytes:{}\r\n\
+         index_bytes_per_key:{:.1}\r\ncache_bytes:{}\r\nbuffer_bytes:{}\r\nmaxmemory_policy:noeviction\r\n",
         format_size(total),
+        control.host.facts.index,
         statistics.index_bytes,
+        statistics.index_bytes as f64 / statistics.keys.max(1) as f64,
         statistics.cache_bytes,
         statistics.buffer_bytes
     )

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, SeededRandom, Seq, Token};
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_engine::{
-    Admission, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, ScanRequest, SnapshotId,
-    Write, WriteReceipt,
+    Admission, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -98,6 +97,14 @@ impl Engine for FetchingEngine {
 
     fn read_at(&mut self, now: Now, snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
         self.inner.read_at(now, snapshot, keys);
+    }
+
+    fn range(&mut self, now: Now, request: RangeRequest) {
+        self.inner.range(now, request);
+    }
+
+    fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind) {
+        self.inner.create_keyspace(keyspace, index);
     }
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {

@@ -48,6 +48,7 @@ pub fn settings(index: u16, count: u16) -> ExecutorSettings {
             index,
             count,
             map: DatabaseMap::new(16),
+            index_kind: Default::default(),
             hasher: KeyHasher::new([7, 11]),
             durability: Durability::Sync,
             record_bytes_max: 1 << 20,

@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tierstone::{Database, DatabaseOptions};
 use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
-use tierstone_engine::Durability;
+use tierstone_engine::{Durability, IndexKind};
 use tierstone_logstore::{BuildReport, OpenReport, ShardPlan, value_bytes_max};
 use tierstone_media::Guarantee;
 use tierstone_media::file::{DurableMethod, FileStore};
@@ -188,6 +188,7 @@ impl Node {
         let facts = ServerFacts {
             port: addresses.first().map_or(0, SocketAddr::port),
             durability_guarantee: guarantee_text(database.files().guarantee()).into(),
+            index: database.facts().index.name().into(),
             started,
             run_id: run_id()?,
             ..ServerFacts::default()
@@ -198,6 +199,7 @@ impl Node {
             method: database.facts().durable_method,
             hasher: database.hasher(),
             map: database.facts().map.clone(),
+            index_kind: database.facts().index,
             facts,
             shards: &shards,
             node: &node_sender,
@@ -369,6 +371,7 @@ struct Common<'a> {
     method: DurableMethod,
     hasher: KeyHasher,
     map: DatabaseMap,
+    index_kind: IndexKind,
     facts: ServerFacts,
     shards: &'a [MailSender<ToShard>],
     node: &'a Sender<ToNode>,
@@ -427,6 +430,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
             index: shard,
             count: common.shards.len() as u16,
             map: common.map.clone(),
+            index_kind: common.index_kind,
             hasher: common.hasher,
             durability: common.settings.durability,
             record_bytes_max: value_bytes_max(common.files.geometry()),

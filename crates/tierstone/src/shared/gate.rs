@@ -5,6 +5,7 @@
 //! 2. Answers to one sequence leave in the order in which they came.
 
 use super::answer::Reply;
+use crate::range::RangePage;
 use crate::scan::Page;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,6 +17,7 @@ pub(super) enum Ready {
     Value(Reply<Option<Vec<u8>>>, Result<Option<Vec<u8>>>),
     Values(Reply<Vec<Option<Vec<u8>>>>, Result<Vec<Option<Vec<u8>>>>),
     Page(Reply<Page>, Page),
+    Range(Reply<RangePage>, Result<RangePage>),
     Deleted(Reply<bool>, bool),
     Done(Reply<()>),
 }
@@ -27,6 +29,7 @@ impl Ready {
             Ready::Value(reply, value) => drop(reply.send(value)),
             Ready::Values(reply, values) => drop(reply.send(values)),
             Ready::Page(reply, page) => drop(reply.send(Ok(page))),
+            Ready::Range(reply, page) => drop(reply.send(page)),
             Ready::Deleted(reply, existed) => drop(reply.send(Ok(existed))),
             Ready::Done(reply) => drop(reply.send(Ok(()))),
         }
@@ -38,6 +41,7 @@ impl Ready {
             Ready::Value(reply, _) => drop(reply.send(Err(error))),
             Ready::Values(reply, _) => drop(reply.send(Err(error))),
             Ready::Page(reply, _) => drop(reply.send(Err(error))),
+            Ready::Range(reply, _) => drop(reply.send(Err(error))),
             Ready::Deleted(reply, _) => drop(reply.send(Err(error))),
             Ready::Done(reply) => drop(reply.send(Err(error))),
         }

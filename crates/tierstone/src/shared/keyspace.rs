@@ -2,8 +2,9 @@
 
 use super::answer::Answer;
 use super::message::{Message, OwnedKey, OwnedPut};
-use super::{Inner, SharedStore};
+use super::{Inner, SharedRange, SharedStore};
 use crate::batch::PutOptions;
+use crate::range::KeyRange;
 use crate::scan::{Buffered, Cursor, Entry, PAGE_ENTRIES, Page};
 use std::future::Future;
 use tierstone_base::{KeyspaceId, Result};
@@ -186,6 +187,11 @@ impl SharedKeyspace {
     /// See [`SharedStore::scan`].
     pub fn scan(&self) -> SharedScan {
         SharedScan::new(self.store.clone(), self.id)
+    }
+
+    /// See [`SharedStore::range`].
+    pub fn range(&self, range: impl KeyRange) -> SharedRange {
+        SharedRange::new(self.store.clone(), self.id, range)
     }
 
     /// See [`SharedStore::len`].

@@ -2,9 +2,10 @@
 
 use super::answer::Reply;
 use crate::batch::Batch;
+use crate::range::RangePage;
 use crate::scan::{Cursor, Page};
 use tierstone_base::{KeyspaceId, Position};
-use tierstone_engine::{EngineStatistics, Key, ValueKind, Write, WriteKind};
+use tierstone_engine::{EngineStatistics, Key, RangeRequest, ValueKind, Write, WriteKind};
 
 /// A key with what the caller's thread has worked out about it.
 #[derive(Debug)]
@@ -72,6 +73,7 @@ pub(super) enum Message {
     Delete { key: OwnedKey, reply: Reply<bool> },
     Write { batch: OwnedBatch, reply: Reply<()> },
     Scan { keyspace: KeyspaceId, cursor: Cursor, count: u32, reply: Reply<Page> },
+    Range { request: RangeRequest, reply: Reply<RangePage> },
     Len { keyspace: KeyspaceId, reply: Reply<u64> },
     Statistics { reply: Reply<EngineStatistics> },
     Sync { reply: Reply<()> },
@@ -91,6 +93,7 @@ impl Message {
             | Message::Close { reply } => drop(reply.send(Err(error))),
             Message::Delete { reply, .. } => drop(reply.send(Err(error))),
             Message::Scan { reply, .. } => drop(reply.send(Err(error))),
+            Message::Range { reply, .. } => drop(reply.send(Err(error))),
             Message::Len { reply, .. } => drop(reply.send(Err(error))),
             Message::Statistics { reply } => drop(reply.send(Err(error))),
         }

@@ -19,17 +19,20 @@ mod answer;
 mod gate;
 mod keyspace;
 mod message;
+mod range;
 mod service;
 mod sleep;
 mod thread;
 
 pub use answer::Answer;
 pub use keyspace::{SharedKeyspace, SharedScan};
+pub use range::SharedRange;
 
 use crate::batch::{Batch, PutOptions};
 use crate::database::{Database, DatabaseOptions};
 use crate::lane::later;
 use crate::local::{find_keyspace, one_shard};
+use crate::range::KeyRange;
 use crate::scan::{Cursor, Page};
 use crate::space::SpaceWatch;
 use crate::statistics::sum;
@@ -233,6 +236,32 @@ impl SharedStore {
     /// Walks all keys and values.
     pub fn scan(&self) -> SharedScan {
         SharedScan::new(self.clone(), self.first())
+    }
+
+    /// Walks the keys of a range and their values in the order of the keys, over all shards. It needs a
+    /// database with the ordered index ([`DatabaseOptions::index`]); another gives one error
+    /// (`Unsupported`) and no entry. What it shows is durable, as with every read.
+    ///
+    /// ```
+    /// use tierstone::{DatabaseOptions, IndexKind, SharedStore};
+    ///
+    /// # let directory = std::env::temp_dir().join(format!("tierstone-doc-ranges-{}", std::process::id()));
+    /// # let _ = std::fs::remove_dir_all(&directory);
+    /// let options = DatabaseOptions { index: Some(IndexKind::Ordered), shards: 2, ..DatabaseOptions::new(&directory) };
+    /// let store = SharedStore::open(&options)?;
+    /// for hour in 0..24u8 {
+    ///     store.put(format!("2026-11-21T{hour:02}").as_bytes(), &[hour])?;
+    /// }
+    /// let morning = store.range("2026-11-21T06".."2026-11-21T09").collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(morning.iter().map(|entry| entry.value[0]).collect::<Vec<_>>(), [6, 7, 8]);
+    /// let last = store.range(..).backward().next().unwrap()?;
+    /// assert_eq!(last.value, [23]);
+    /// # store.close()?;
+    /// # std::fs::remove_dir_all(&directory).unwrap();
+    /// # Ok::<(), tierstone::Error>(())
+    /// ```
+    pub fn range(&self, range: impl KeyRange) -> SharedRange {
+        SharedRange::new(self.clone(), self.first(), range)
     }
 
     /// How many keys there are, those included that have expired and were not met since.

@@ -11,6 +11,7 @@ use super::answer::Reply;
 use super::gate::{Gate, Ready};
 use super::message::{Message, OwnedKey};
 use crate::lane::{FETCH_ROUNDS, FREEING_PATIENCE_US, is_visible, later, never_held, value_of};
+use crate::range::RangePage;
 use crate::scan::{Entry, Page};
 use std::collections::VecDeque;
 use tierstone_base::collections::Map;
@@ -75,6 +76,7 @@ pub(super) struct Service {
     parked: Map<Token, Parked>,
     many: Map<u64, Many>,
     walks: Map<Token, Walk>,
+    ranges: Map<Token, Reply<RangePage>>,
     /// Writes that found no room, and since when the first of them waits.
     stalled: VecDeque<Message>,
     stalled_since_us: u64,
@@ -96,6 +98,7 @@ impl Service {
             parked: Map::default(),
             many: Map::default(),
             walks: Map::default(),
+            ranges: Map::default(),
             stalled: VecDeque::new(),
             stalled_since_us: 0,
             busy: false,
@@ -170,6 +173,11 @@ impl Service {
                 let count = count.max(1);
                 let request = ScanRequest { token, keyspace, cursor: cursor.0, count, snapshot: None };
                 self.engine.scan(self.now, request);
+            }
+            Message::Range { mut request, reply } => {
+                request.token = self.number();
+                self.ranges.insert(request.token, reply);
+                self.engine.range(self.now, request);
             }
             Message::Len { keyspace, reply } => drop(reply.send(Ok(self.engine.len(keyspace)))),
             Message::Statistics { reply } => drop(reply.send(Ok(self.engine.statistics()))),
@@ -391,6 +399,12 @@ impl Service {
             }
             Event::Scanned { token, entries, next, error } => self.on_scanned(token, entries, next, error),
             Event::SnapshotRead { .. } => {}
+            Event::Ranged { token, entries, next, error } => {
+                let Some(reply) = self.ranges.remove(&token) else { return };
+                let page = RangePage::of(entries, next, error, self.now);
+                // That a key is not in the page was observed as well.
+                self.answer(self.engine.applied_seq(), Ready::Range(reply, page));
+            }
         }
     }
 
@@ -473,6 +487,9 @@ impl Service {
         }
         for walk in std::mem::take(&mut self.walks).into_values() {
             drop(walk.reply.send(Err(error.clone())));
+        }
+        for reply in std::mem::take(&mut self.ranges).into_values() {
+            drop(reply.send(Err(error.clone())));
         }
     }
 }

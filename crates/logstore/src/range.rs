@@ -1,0 +1,235 @@
+//! Ranges: keys from an order, their values from memory or the device, in the order of the keys.
+//!
+//! Invariants:
+//! 1. A page has at most [`READS_AT_ONCE`] keys under way. Entries leave in the order of their keys.
+//! 2. A page ends when it has looked at as many keys as it may give, or has [`PAGE_BYTES_MAX`].
+//! 3. A key that goes while its record is being read is left out; one whose record moves is looked for
+//!    again; one that comes behind the last key taken is seen.
+//!
+//! Who owns the data: [`Reads`](crate::reads::Reads) owns pages; records are held by fetches of the
+//! shard's own until they are copied into the page.
+
+use crate::format::record::RecordHeader;
+use crate::read_path::{Found, Search, meta_of};
+use crate::reads::OWN_TOKENS;
+use crate::shard::LogShard;
+use std::collections::VecDeque;
+use tierstone_base::{Error, ErrorKind, Token};
+use tierstone_engine::{Event, Key, RangeEntry, RangeRequest};
+
+/// Keys of a page whose records are under way at the same time.
+const READS_AT_ONCE: usize = 32;
+/// Keys are taken from the order when there is room for so many.
+const KEYS_A_LOOK: usize = READS_AT_ONCE / 2;
+/// A page with so many bytes takes no further keys.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+/// What an entry counts besides its key and value.
+const ENTRY_BYTES: usize = 64;
+/// How often a record may move away between its read and the look at it.
+const ROUNDS_MAX: u32 = 100;
+
+/// A page of a range in the making.
+#[derive(Debug)]
+pub(crate) struct RangePage {
+    /// What is still wanted: the end it began at moves with the keys that are taken.
+    request: RangeRequest,
+    slots: VecDeque<Slot>,
+    entries: Vec<RangeEntry>,
+    /// Bytes of the entries so far.
+    bytes: usize,
+    /// The last key taken from the order.
+    last: Option<Vec<u8>>,
+    /// The order has no further key in the range.
+    is_at_end: bool,
+    error: Option<Error>,
+}
+
+/// A key of a page, in its order.
+#[derive(Debug)]
+struct Slot {
+    key: Vec<u8>,
+    rounds: u32,
+    state: SlotState,
+}
+
+#[derive(Debug)]
+enum SlotState {
+    /// Its record is being read by the fetch with this token.
+    Reading(Token),
+    /// What became of it; `None`: nothing to show.
+    Known(Option<RangeEntry>),
+}
+
+impl RangePage {
+    fn wants_keys(&self) -> bool {
+        !self.is_at_end && self.request.limit > 0 && self.bytes < PAGE_BYTES_MAX
+    }
+
+    /// Moves what is known from the front into the entries; true when something was.
+    fn emit(&mut self) -> bool {
+        let before = self.slots.len();
+        while let Some(Slot { state: SlotState::Known(_), .. }) = self.slots.front() {
+            let Some(Slot { state: SlotState::Known(entry), .. }) = self.slots.pop_front() else { break };
+            self.entries.extend(entry);
+        }
+        self.slots.len() < before
+    }
+}
+
+impl LogShard {
+    /// Starts a page of a range.
+    pub(crate) fn start_range(&mut self, mut request: RangeRequest) {
+        if !self.keyspaces.is_ordered(request.keyspace) {
+            let error = Some(request.no_order());
+            self.reads.ready.push(Event::Ranged {
+                token: request.token,
+                entries: Vec::new(),
+                next: None,
+                error,
+            });
+            return;
+        }
+        request.limit = request.limit.max(1);
+        let number = self.reads.next_scan;
+        self.reads.next_scan += 1;
+        let page = RangePage {
+            request,
+            slots: VecDeque::new(),
+            entries: Vec::new(),
+            bytes: 0,
+            last: None,
+            is_at_end: false,
+            error: None,
+        };
+        self.advance_range(number, page);
+    }
+
+    /// Goes on with the pages whose records have come.
+    pub(crate) fn advance_ranges(&mut self) {
+        while let Some(number) = self.reads.ranges_ready.pop() {
+            if let Some(page) = self.reads.ranges.remove(&number) {
+                self.advance_range(number, page);
+            }
+        }
+    }
+
+    fn advance_range(&mut self, number: u64, mut page: RangePage) {
+        for place in 0..page.slots.len() {
+            self.look_again(number, &mut page, place);
+        }
+        loop {
+            page.emit();
+            if !page.wants_keys() || page.slots.len() + KEYS_A_LOOK > READS_AT_ONCE {
+                break;
+            }
+            self.take_keys(number, &mut page);
+        }
+        if !page.slots.is_empty() {
+            self.reads.ranges.insert(number, page);
+            return;
+        }
+        let RangePage { request, entries, last, is_at_end, error, .. } = page;
+        let next = last.filter(|_| !is_at_end);
+        self.reads.ready.push(Event::Ranged { token: request.token, entries, next, error });
+    }
+
+    /// Takes the next keys of the range and looks for their records.
+    fn take_keys(&mut self, number: u64, page: &mut RangePage) {
+        let wanted = (READS_AT_ONCE - page.slots.len()).min(page.request.limit as usize);
+        let RangeRequest { keyspace, from, to, direction, .. } = &page.request;
+        let mut keys: Vec<Vec<u8>> = Vec::with_capacity(wanted);
+        if let Some(order) = self.keyspaces.get(*keyspace).and_then(|keyspace| keyspace.order.as_ref()) {
+            let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+            order.range(from, to, wanted, *direction, |key| {
+                keys.push(key.to_vec());
+                true
+            });
+        }
+        page.is_at_end = keys.len() < wanted;
+        page.request.limit -= keys.len() as u32;
+        if let Some(last) = keys.last() {
+            page.request.go_on(last.clone());
+            page.last = Some(last.clone());
+        }
+        for key in keys {
+            let state = self.look_for(number, page, &key, 0, None);
+            page.slots.push_back(Slot { key, rounds: 0, state });
+        }
+    }
+
+    /// Looks at a key whose record has been read.
+    fn look_again(&mut self, number: u64, page: &mut RangePage, place: usize) {
+        let SlotState::Reading(token) = page.slots[place].state else { return };
+        let Some(fetch) = self.reads.fetches.get_mut(&token) else { return };
+        if fetch.outstanding > 0 {
+            return;
+        }
+        let failure = fetch.error.take();
+        let key = std::mem::take(&mut page.slots[place].key);
+        let rounds = page.slots[place].rounds + 1;
+        let state = self.look_for(number, page, &key, rounds, failure);
+        page.slots[place] = Slot { key, rounds, state };
+        self.reads.range_of.remove(&token);
+        self.release_token(token);
+    }
+
+    /// Looks for a key's record; starts to read it where that is needed and no earlier read has failed.
+    fn look_for(
+        &mut self,
+        number: u64,
+        page: &mut RangePage,
+        bytes: &[u8],
+        rounds: u32,
+        failure: Option<Error>,
+    ) -> SlotState {
+        let position = self.identity.hasher.position(bytes);
+        let key = Key { keyspace: page.request.keyspace, position, bytes };
+        let Search { found, header, damaged, .. } = self.search(&key);
+        match found {
+            Found::Absent if !damaged => SlotState::Known(None),
+            Found::Absent | Found::Unknown => {
+                let moved = (rounds >= ROUNDS_MAX).then(|| {
+                    let message = format!("a record moved away {rounds} times before it could be read");
+                    Error::new(ErrorKind::Retry, message)
+                });
+                if let Some(error) = failure.or(moved) {
+                    page.error.get_or_insert(error);
+                    return SlotState::Known(None);
+                }
+                self.counts.device_hits += 1;
+                let token = self.reads.own_token();
+                debug_assert!(token >= OWN_TOKENS);
+                self.reads.range_of.insert(token, number);
+                self.start_fetch(token, &key);
+                SlotState::Reading(token)
+            }
+            Found::Frame(_) | Found::Held(_) | Found::Unsubmitted(_) => {
+                SlotState::Known(self.entry_of(page, bytes, found, &header))
+            }
+        }
+    }
+
+    /// The entry of a record in memory, unless it has expired.
+    fn entry_of(
+        &mut self,
+        page: &mut RangePage,
+        key: &[u8],
+        found: Found,
+        header: &RecordHeader,
+    ) -> Option<RangeEntry> {
+        if header.expiry_ms != 0 && header.expiry_ms <= self.now.wall_ms {
+            return None;
+        }
+        match found {
+            Found::Frame(frame) => {
+                self.counts.memory_hits += 1;
+                self.cache.touch(frame);
+            }
+            Found::Unsubmitted(_) => self.counts.memory_hits += 1,
+            Found::Held(_) | Found::Absent | Found::Unknown => {}
+        }
+        let value = self.found_bytes(found)?.get(header.value_range())?.to_vec();
+        page.bytes += key.len() + value.len() + ENTRY_BYTES;
+        Some(RangeEntry { key: key.to_vec(), meta: meta_of(header), value })
+    }
+}

@@ -1,0 +1,63 @@
+//! What fits: records into groups, groups with their summary into segments.
+//!
+//! Invariant: a record is appended to a segment only when the summary of all its records, keys of ordered
+//! keyspaces included, and the footer still have room behind it.
+
+use super::Stream;
+use crate::format::group;
+use crate::format::summary::ENTRY_BYTES_MAX;
+use crate::location::UNIT_BYTES;
+use tierstone_media::{BLOCK_BYTES, Geometry};
+
+impl Stream {
+    /// Whether the open segment surely has room for records of `bytes` altogether whose keys take
+    /// `key_bytes` of its summary. May say no where there is just enough.
+    pub fn room_for(&self, bytes: u64, key_bytes: u64) -> bool {
+        let Some(segment) = &self.segment else { return false };
+        let open = self.open.as_ref().map_or(BLOCK_BYTES + group::HEADER_BYTES, |open| open.used);
+        // Two neighbouring groups with their headers are longer than one may be, or they would be one.
+        let pair_bytes = self.settings.group_bytes_max.saturating_sub(2 * group::HEADER_BYTES).max(1);
+        let groups = 2 * bytes / pair_bytes as u64 + 3;
+        let padding = groups * (BLOCK_BYTES + group::HEADER_BYTES) as u64;
+        // The shortest record has two units.
+        let summary = segment.summary.bytes().len() as u64
+            + (bytes / (2 * UNIT_BYTES) as u64 + 1) * ENTRY_BYTES_MAX as u64
+            + key_bytes;
+        segment.end as u64 + open as u64 + bytes + padding + summary + 2 * BLOCK_BYTES as u64
+            <= self.settings.geometry.segment_bytes
+    }
+
+    /// Bytes of records that a whole segment surely takes, for `record_units` long records.
+    pub fn segment_room(segment_bytes: u64, record_units: usize) -> u64 {
+        let overhead = 2 * BLOCK_BYTES as u64;
+        let record = (record_units.max(1) * UNIT_BYTES) as u64;
+        let summary_share = record as f64 / (record as f64 + ENTRY_BYTES_MAX as f64);
+        // One group's padding and one record's rest at the end of the segment are lost at most.
+        ((segment_bytes.saturating_sub(overhead)) as f64 * summary_share * 0.9) as u64
+    }
+
+    pub(super) fn fits_group(&self, bytes: usize) -> bool {
+        self.open.as_ref().is_none_or(|open| {
+            open.used + bytes <= self.settings.group_bytes_max && open.used + bytes <= open.buffer.capacity()
+        })
+    }
+
+    /// Whether the open segment takes a record of `bytes` more, with its summary, in which the record's key
+    /// takes `key_bytes`, in the open group or a new one.
+    pub(super) fn fits_segment(&self, bytes: usize, key_bytes: usize) -> bool {
+        let Some(segment) = &self.segment else { return false };
+        let used = self.open.as_ref().map_or_else(
+            || if segment.end == 0 { BLOCK_BYTES + group::HEADER_BYTES } else { group::HEADER_BYTES },
+            |open| open.used,
+        );
+        let data_end = segment.end + (used + bytes).next_multiple_of(BLOCK_BYTES);
+        let summary = segment.summary.bytes().len() + ENTRY_BYTES_MAX + key_bytes;
+        data_end + summary.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES
+            <= self.settings.geometry.segment_bytes as usize
+    }
+
+    /// The longest record that an empty segment takes, in bytes.
+    pub fn record_bytes_max(geometry: Geometry) -> usize {
+        (geometry.segment_bytes as usize).saturating_sub(4 * BLOCK_BYTES) / 4
+    }
+}
