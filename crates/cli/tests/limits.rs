@@ -359,6 +359,35 @@ fn wrong_settings_are_refused_with_exit_code_2_before_anything_is_made() {
 }
 
 #[test]
+fn a_store_keeps_its_kind_of_index_and_tells_it() {
+    let folder = Folder::new();
+    let file = folder.path("settings.toml");
+    std::fs::write(&file, "index = \"ordered\"\n").expect("a file is written");
+    let config = ["--config", file.to_str().expect("a readable path")];
+    let server = Server::start(&folder, &small(&config));
+    let mut connection = server.connect();
+    for number in 0..100 {
+        ask(&mut connection, &[b"SET", format!("key:{number:03}").as_bytes(), b"value"]);
+    }
+    let told = |server: &Server| {
+        let answer = ask(&mut server.connect(), &[b"INFO", b"memory"]);
+        String::from_utf8_lossy(answer.bytes().expect("INFO gives a text")).into_owned()
+    };
+    let text = told(&server);
+    assert!(text.contains("index:ordered\r\n") && text.contains("index_bytes_per_key:"), "{text}");
+    // A flushed database is ordered again.
+    ask(&mut connection, &[b"FLUSHALL"]);
+    ask(&mut connection, &[b"SET", b"key", b"value"]);
+    server.stop();
+    assert_eq!(spawn(&folder, &small(&["--index", "hash"])).refused(), 2);
+    let said = folder.complaints();
+    assert!(said.contains("hash") && said.contains("ordered"), "{said}");
+    let server = Server::start(&folder, &SMALL);
+    assert!(told(&server).contains("index:ordered\r\n"));
+    server.stop();
+}
+
+#[test]
 fn a_settings_file_is_followed_and_an_unknown_key_in_it_refused() {
     let folder = Folder::new();
     let file = folder.path("settings.toml");
