@@ -14,11 +14,12 @@ use crate::request::Started;
 use crate::session::{ChannelKind, ConnectionId, Queued};
 use crate::table::{Action, Command, flag};
 use crate::task::{Origin, Task, Work};
+use crate::upload::{Ticket, UploadMessage};
 use crate::walk::{Walk, WalkKind, write_walk};
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{Now, Position, Seq, ShardId};
 use tierstone_engine::Engine;
-use tierstone_store::TaskId;
+use tierstone_store::{TaskId, ValueId};
 use tierstone_store::message::ShardMessage;
 use tierstone_wire::resp::{ReplyWriter, Version};
 
@@ -99,6 +100,18 @@ pub enum Message {
         ticket: TaskId,
         /// The number.
         value: u64,
+    },
+    /// A part of an upload.
+    Upload {
+        /// The upload, by its name at the shard of its connection.
+        ticket: Ticket,
+        /// What about it.
+        message: UploadMessage,
+    },
+    /// An uploaded value is not wanted, if no command has put it under a key.
+    DropUpload {
+        /// Which.
+        id: ValueId,
     },
     /// A message of a channel.
     Publish {
@@ -203,6 +216,8 @@ impl<E: Engine> Executor<E> {
             }
             Message::Unwatch { watcher } => self.unwatch_here(now, watcher),
             Message::Number { ticket, value } => self.part(now, from, ticket, value, Vec::new()),
+            Message::Upload { ticket, message } => self.upload_message(now, (from, ticket), message),
+            Message::DropUpload { id } => self.shard.drop_upload(id),
             Message::Publish { kind, channel, payload } => {
                 self.deliver(kind, &channel, &payload);
             }
