@@ -24,16 +24,16 @@ impl Position {
         (self.0 >> HASH_BITS) as u16
     }
 
-    /// The shard, of `count` equal ranges of positions, that owns this position.
+    /// The shard, of `count` ranges of slots as equal as can be, that owns this position. All keys of a
+    /// slot lie on one shard: so do keys with one hash tag, and the chunks of a large value.
     pub fn shard(self, count: u16) -> u16 {
-        ((u128::from(self.0) * u128::from(count)) >> 64) as u16
+        ((u32::from(self.slot()) * u32::from(count)) >> SLOT_BITS) as u16
     }
 
     /// The first position owned by shard `shard` of `count`.
     pub fn first_of_shard(shard: u16, count: u16) -> Position {
-        let numerator = u128::from(shard) << 64;
-        let count = u128::from(count.max(1));
-        Position(numerator.div_ceil(count).min(u128::from(u64::MAX)) as u64)
+        let slot = (u64::from(shard) << SLOT_BITS).div_ceil(u64::from(count.max(1)));
+        Position(u64::try_from(u128::from(slot) << HASH_BITS).unwrap_or(u64::MAX))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The arguments of one request, borrowed from wherever they lie.
 
+use crate::upload::Staged;
 use tierstone_wire::resp::Request;
 
 /// The arguments of one request, the command's name first. Cheap to copy.
@@ -45,6 +46,21 @@ impl<'a> Args<'a> {
         self.get(index).unwrap_or_default()
     }
 
+    /// Argument `index`, if it was uploaded: its bytes are not among the arguments then.
+    #[inline]
+    pub fn staged(&self, index: usize) -> Option<&'a Staged> {
+        match self {
+            Args::Owned(owned) => owned.staged.iter().find(|(at, _)| *at == index).map(|(_, staged)| staged),
+            Args::Request(_) | Args::Slices(_) => None,
+        }
+    }
+
+    /// Whether any argument was uploaded.
+    #[inline]
+    pub fn has_staged(&self) -> bool {
+        matches!(self, Args::Owned(owned) if !owned.staged.is_empty())
+    }
+
     /// The arguments from `first` on.
     pub fn from(&self, first: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let args = *self;
@@ -53,6 +69,9 @@ impl<'a> Args<'a> {
 
     /// A copy of its own.
     pub fn to_owned(self) -> OwnedArgs {
+        if let Args::Owned(owned) = self {
+            return owned.clone();
+        }
         self.from(0).collect()
     }
 }
@@ -62,6 +81,8 @@ impl<'a> Args<'a> {
 pub struct OwnedArgs {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// Arguments that were uploaded, by their indexes; empty among the others.
+    staged: Vec<(usize, Staged)>,
 }
 
 impl OwnedArgs {
@@ -72,6 +93,25 @@ impl OwnedArgs {
         self.bytes.get(start..end)
     }
 
+    /// Adds arguments behind the others.
+    pub fn extend<'a>(&mut self, arguments: impl IntoIterator<Item = &'a [u8]>) {
+        for argument in arguments {
+            self.bytes.extend_from_slice(argument);
+            self.ends.push(self.bytes.len());
+        }
+    }
+
+    /// Adds an argument that was uploaded.
+    pub fn push_staged(&mut self, staged: Staged) {
+        self.staged.push((self.ends.len(), staged));
+        self.ends.push(self.bytes.len());
+    }
+
+    /// The arguments that were uploaded, with their indexes.
+    pub fn all_staged(&self) -> &[(usize, Staged)] {
+        &self.staged
+    }
+
     /// These arguments, borrowed.
     pub fn args(&self) -> Args<'_> {
         Args::Owned(self)
@@ -79,17 +119,15 @@ impl OwnedArgs {
 
     /// Bytes that they take.
     pub fn size_bytes(&self) -> usize {
-        self.bytes.len() + self.ends.len() * size_of::<usize>()
+        let staged = self.staged.len() * size_of::<(usize, Staged)>();
+        self.bytes.len() + self.ends.len() * size_of::<usize>() + staged
     }
 }
 
 impl<'a> FromIterator<&'a [u8]> for OwnedArgs {
     fn from_iter<I: IntoIterator<Item = &'a [u8]>>(arguments: I) -> Self {
         let mut owned = OwnedArgs::default();
-        for argument in arguments {
-            owned.bytes.extend_from_slice(argument);
-            owned.ends.push(owned.bytes.len());
-        }
+        owned.extend(arguments);
         owned
     }
 }

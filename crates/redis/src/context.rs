@@ -239,6 +239,57 @@ impl Context<'_, '_> {
         Ok(self.view.put_string(self.db, key, value, expiry_ms)?)
     }
 
+    /// Writes argument `index` as a string. One that was uploaded only gets its name, if the key's
+    /// database is still the one that it was uploaded to.
+    pub fn store_arg(&mut self, key: &[u8], index: usize, expiry_ms: u64) -> Run {
+        let Some(staged) = self.args.staged(index) else {
+            return self.store(key, self.args.at(index), expiry_ms);
+        };
+        if staged.map.len() > self.value_size_max_bytes {
+            return fail(TOO_LONG);
+        }
+        if expiry_ms != 0 && expiry_ms <= self.now_ms() {
+            return Ok(self.view.delete(self.db, key)?);
+        }
+        if staged.place == self.view.place(self.db, key)? {
+            return Ok(self.view.put_map(self.db, key, &staged.map, expiry_ms)?);
+        }
+        self.load_arg(index)?;
+        self.store_scratch(key, expiry_ms)
+    }
+
+    /// Copies argument `index` into the scratch buffer.
+    pub fn load_arg(&mut self, index: usize) -> Run {
+        self.scratch.clear();
+        match self.args.staged(index) {
+            None => self.scratch.extend_from_slice(self.args.at(index)),
+            Some(staged) => {
+                let (place, map) = (staged.place, &staged.map);
+                self.view.read_large(place, map, 0..map.len(), self.scratch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The length of argument `index` in bytes.
+    pub fn arg_len(&self, index: usize) -> u64 {
+        self.args.staged(index).map_or(self.args.at(index).len() as u64, |staged| staged.map.len())
+    }
+
+    /// As [`Context::patch`], with argument `index`.
+    pub fn patch_arg(&mut self, key: &[u8], text: Option<Extent>, offset: u64, index: usize) -> Result<u64, Halt> {
+        if self.args.staged(index).is_none() {
+            return self.patch(key, text, offset, self.args.at(index));
+        }
+        if text.is_none() && offset == 0 {
+            self.store_arg(key, index, 0)?;
+            return Ok(self.arg_len(index));
+        }
+        self.load_arg(index)?;
+        let part = std::mem::take(self.scratch);
+        self.patch(key, text, offset, &part)
+    }
+
     /// Writes the scratch buffer as a string.
     pub fn store_scratch(&mut self, key: &[u8], expiry_ms: u64) -> Run {
         if self.scratch.len() as u64 > self.value_size_max_bytes {

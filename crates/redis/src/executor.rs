@@ -18,6 +18,7 @@ use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts};
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
 use crate::settings::Settings;
 use crate::task::{State, Task, Work};
+use crate::upload::Uploads;
 use std::collections::BTreeMap;
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Position, Seq};
@@ -83,6 +84,7 @@ pub struct Executor<E> {
     /// Answers to other shards that wait for a sequence to be durable.
     pub(crate) gated: BTreeMap<(Seq, u64), Output>,
     pub(crate) transaction_size_max_bytes: usize,
+    pub(crate) uploads: Uploads,
     events: Vec<ShardEvent>,
 }
 
@@ -119,6 +121,7 @@ impl<E: Engine> Executor<E> {
             outgoing: Outgoing::new(),
             gated: BTreeMap::new(),
             transaction_size_max_bytes: settings.transaction_size_max_bytes,
+            uploads: Uploads::default(),
             events: Vec::new(),
         }
     }
@@ -140,6 +143,7 @@ impl<E: Engine> Executor<E> {
         if session.is_watching {
             self.unwatch(connection);
         }
+        self.abandon_uploads(connection, session.uploads);
     }
 
     /// Whether a connection has authenticated itself, where that is asked: its parser's limits follow.
@@ -163,6 +167,7 @@ impl<E: Engine> Executor<E> {
         self.events = events;
         self.run_retries(now);
         self.poll_participant(now);
+        self.poll_uploads(now);
         self.finish_waits(now);
         self.end_pause(now);
         outputs.append(&mut self.host.outputs);
@@ -257,7 +262,7 @@ impl<E: Engine> Executor<E> {
         let retry = (!self.retries.is_empty() || !self.host.outputs.is_empty()).then_some(0);
         let timer = self.timers.first_key_value().map(|((at, _), ())| *at);
         let pause = self.host.pause.map(|pause| pause.until_us);
-        [retry, timer, pause, self.shard.next_step_at_us()].into_iter().flatten().min()
+        [retry, timer, pause, self.upload_step_at_us(), self.shard.next_step_at_us()].into_iter().flatten().min()
     }
 
     /// Every reply whose gate is at most this may be sent.

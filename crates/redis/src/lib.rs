@@ -7,7 +7,8 @@
 //! 4. [`commands`] are the commands by family, over a [`context::Context`] (data) or a
 //!    [`control::Control`] (sessions and settings);
 //! 5. [`task_command`] and [`walk`] are the commands that wait by nature;
-//! 6. [`remote`] and [`coordination`] are what several shards do together.
+//! 6. [`upload`] brings large arguments to their shards while they are received;
+//! 7. [`remote`] and [`coordination`] are what several shards do together.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -36,6 +37,7 @@ pub mod settings;
 pub mod table;
 mod task;
 mod task_command;
+pub mod upload;
 pub mod walk;
 
 pub use args::{Args, OwnedArgs};
@@ -43,4 +45,5 @@ pub use control::{Output, ServerFacts};
 pub use executor::{Executor, ExecutorSettings, Outcome};
 pub use map_request::MapRequest;
 pub use remote::Message;
+pub use upload::{Begun, Staged, Ticket, UPLOAD_ABOVE_BYTES};
 pub use session::{ConnectionId, ConnectionInfo};

@@ -15,11 +15,12 @@ use crate::request::Started;
 use crate::session::{ChannelKind, ConnectionId, Queued};
 use crate::table::{Action, Command, flag};
 use crate::task::{Origin, Task, Work};
+use crate::upload::{Ticket, UploadMessage};
 use crate::walk::{Walk, WalkKind, write_walk};
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{Now, Position, Seq, ShardId};
 use tierstone_engine::Engine;
-use tierstone_store::TaskId;
+use tierstone_store::{TaskId, ValueId};
 use tierstone_store::message::ShardMessage;
 use tierstone_wire::resp::{ReplyWriter, Version};
 
@@ -122,6 +123,18 @@ pub enum Message {
         channel: Vec<u8>,
         /// One more, or one less.
         has_joined: bool,
+    },
+    /// A part of an upload.
+    Upload {
+        /// The upload, by its name at the shard of its connection.
+        ticket: Ticket,
+        /// What about it.
+        message: UploadMessage,
+    },
+    /// An uploaded value is not wanted, if no command has put it under a key.
+    DropUpload {
+        /// Which.
+        id: ValueId,
     },
     /// A message of a channel.
     Publish {
@@ -277,6 +290,8 @@ impl<E: Engine> Executor<E> {
             Message::Listening { kind, channel, has_joined } => {
                 self.host.channels.note_elsewhere(kind, channel, has_joined);
             }
+            Message::Upload { ticket, message } => self.upload_message(now, (from, ticket), message),
+            Message::DropUpload { id } => self.shard.drop_upload(id),
             Message::Publish { kind, channel, payload } => {
                 self.deliver(kind, &channel, &payload);
             }

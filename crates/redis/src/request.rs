@@ -37,11 +37,21 @@ impl<E: Engine> Executor<E> {
             return Outcome::Close { gate: 0 };
         };
         session.used_us = now.monotonic_us;
-        let is_quick = session.is_plain() && self.host.pause.is_none() && self.shard.count() == 1;
+        let is_quick = session.is_plain()
+            && self.host.pause.is_none()
+            && self.shard.count() == 1
+            && !args.has_staged();
         if is_quick && let Some(outcome) = self.quick(now, connection, args, reply) {
             return outcome;
         }
-        self.dispatch(now, connection, args, reply)
+        let outcome = self.dispatch(now, connection, args, reply);
+        if let Args::Owned(owned) = args
+            && outcome != Outcome::Blocked
+        {
+            self.own_uploads(connection, owned);
+        }
+        self.drop_leftovers(connection);
+        outcome
     }
 
     /// Plain `GET` and `SET` of one shard; `None` when it is something else, or something stands in

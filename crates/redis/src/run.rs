@@ -387,6 +387,7 @@ impl<E: Engine> Executor<E> {
                     let bytes = if task.is_silent { Vec::new() } else { reply.to_vec() };
                     self.host.outputs.push(Output::Reply { connection, task: id, bytes, gate, closes });
                     self.resume_session(connection);
+                    self.drop_leftovers(connection);
                 }
             }
             Origin::Shard(shard, ticket) => self.answer_shard(shard, ticket, reply, gate),

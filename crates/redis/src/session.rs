@@ -11,7 +11,7 @@ use crate::args::OwnedArgs;
 use crate::table::Command;
 use std::collections::BTreeSet;
 use tierstone_base::{Now, Position, ShardId};
-use tierstone_store::TaskId;
+use tierstone_store::{TaskId, ValueId};
 use tierstone_wire::resp::Version;
 
 /// A connection's id, chosen by the caller and never used twice: also its `CLIENT ID`.
@@ -117,6 +117,8 @@ pub struct Session {
     pub is_closing: bool,
     /// Whether a request was put off: the caller waits for a sign.
     pub is_blocked: bool,
+    /// Uploaded arguments of requests that were taken, and their shards.
+    pub uploads: Vec<(ShardId, ValueId)>,
     pending: Vec<(TaskId, Position, bool)>,
     barriers: Vec<TaskId>,
 }
@@ -145,6 +147,7 @@ impl Session {
             last_command: "NULL",
             is_closing: false,
             is_blocked: false,
+            uploads: Vec::new(),
             pending: Vec::new(),
             barriers: Vec::new(),
         }
@@ -165,6 +168,11 @@ impl Session {
     #[inline]
     pub fn has_suspended(&self) -> bool {
         !self.pending.is_empty() || !self.barriers.is_empty()
+    }
+
+    /// Whether something of it is suspended that everything else waits for.
+    pub fn has_barrier(&self) -> bool {
+        !self.barriers.is_empty()
     }
 
     /// Whether a data command on these positions must wait for suspended ones.

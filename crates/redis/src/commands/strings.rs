@@ -68,13 +68,13 @@ impl<'a> SetOptions<'a> {
 
 pub(crate) fn set(context: &mut Context<'_, '_>) -> Run {
     let options = SetOptions::parse(context.args)?;
-    let (key, value) = (context.args.at(1), context.args.at(2));
+    let key = context.args.at(1);
     let mut expiry_ms = match options.expiry {
         Some((unit, text)) => positive_expiry(text, unit, context.now_ms(), "set")?,
         None => 0,
     };
     if !options.needs_old() {
-        context.store(key, value, expiry_ms)?;
+        context.store_arg(key, 2, expiry_ms)?;
         context.reply.ok();
         return Ok(());
     }
@@ -100,7 +100,7 @@ pub(crate) fn set(context: &mut Context<'_, '_>) -> Run {
         }
         return Ok(());
     }
-    context.store(key, value, expiry_ms)?;
+    context.store_arg(key, 2, expiry_ms)?;
     if !options.wants_old {
         context.reply.ok();
     }
@@ -108,10 +108,10 @@ pub(crate) fn set(context: &mut Context<'_, '_>) -> Run {
 }
 
 pub(crate) fn setnx(context: &mut Context<'_, '_>) -> Run {
-    let (key, value) = (context.args.at(1), context.args.at(2));
+    let key = context.args.at(1);
     let exists = context.view.get(context.db, key)?.is_some();
     if !exists {
-        context.store(key, value, 0)?;
+        context.store_arg(key, 2, 0)?;
     }
     context.reply.integer(i64::from(!exists));
     Ok(())
@@ -119,7 +119,7 @@ pub(crate) fn setnx(context: &mut Context<'_, '_>) -> Run {
 
 fn set_with_expiry(context: &mut Context<'_, '_>, unit: Unit, command: &str) -> Run {
     let expiry_ms = positive_expiry(context.args.at(2), unit, context.now_ms(), command)?;
-    context.store(context.args.at(1), context.args.at(3), expiry_ms)?;
+    context.store_arg(context.args.at(1), 3, expiry_ms)?;
     context.reply.ok();
     Ok(())
 }
@@ -135,7 +135,7 @@ pub(crate) fn psetex(context: &mut Context<'_, '_>) -> Run {
 pub(crate) fn getset(context: &mut Context<'_, '_>) -> Run {
     let key = context.args.at(1);
     context.reply_string(key)?;
-    context.store(key, context.args.at(2), 0)
+    context.store_arg(key, 2, 0)
 }
 
 pub(crate) fn getdel(context: &mut Context<'_, '_>) -> Run {
@@ -165,7 +165,7 @@ pub(crate) fn mget(context: &mut Context<'_, '_>) -> Run {
 
 fn put_pairs(context: &mut Context<'_, '_>) -> Run {
     for index in (1..context.args.len()).step_by(2) {
-        context.store(context.args.at(index), context.args.at(index + 1), 0)?;
+        context.store_arg(context.args.at(index), index + 1, 0)?;
     }
     Ok(())
 }
@@ -253,10 +253,10 @@ pub(crate) fn incrbyfloat(context: &mut Context<'_, '_>) -> Run {
 }
 
 pub(crate) fn append(context: &mut Context<'_, '_>) -> Run {
-    let (key, tail) = (context.args.at(1), context.args.at(2));
+    let key = context.args.at(1);
     let extent = context.extent(key)?;
     let end = extent.as_ref().map_or(0, |extent| extent.len);
-    let len = context.patch(key, extent, end, tail)?;
+    let len = context.patch_arg(key, extent, end, 2)?;
     context.reply.integer(len as i64);
     Ok(())
 }
@@ -301,13 +301,13 @@ pub(crate) fn getrange(context: &mut Context<'_, '_>) -> Run {
 }
 
 pub(crate) fn setrange(context: &mut Context<'_, '_>) -> Run {
-    let (key, part) = (context.args.at(1), context.args.at(3));
+    let key = context.args.at(1);
     let offset = context.integer(2)?;
     let Ok(offset) = u64::try_from(offset) else { return fail("ERR offset is out of range") };
     let extent = context.extent(key)?;
-    let len = match (part.is_empty(), extent) {
-        (true, extent) => extent.map_or(0, |extent| extent.len),
-        (false, extent) => context.patch(key, extent, offset, part)?,
+    let len = match (context.arg_len(3), extent) {
+        (0, extent) => extent.map_or(0, |extent| extent.len),
+        (_, extent) => context.patch_arg(key, extent, offset, 3)?,
     };
     context.reply.integer(len as i64);
     Ok(())

@@ -1,10 +1,12 @@
 //! The Redis door: connections in, commands to the shard's executor, replies out.
 //!
 //! 1. [`service`] joins one driver thread's connections to its shard's executor;
-//! 2. [`mail`] is what the threads of a node tell each other;
-//! 3. [`node`] opens the database, starts the threads and ends them in good order;
-//! 4. [`metrics`] is what the node says about itself.
+//! 2. `incoming` takes large arguments out of the input piece by piece;
+//! 3. [`mail`] is what the threads of a node tell each other;
+//! 4. [`node`] opens the database, starts the threads and ends them in good order;
+//! 5. [`metrics`] is what the node says about itself.
 
+mod incoming;
 pub mod mail;
 pub mod metrics;
 pub mod node;

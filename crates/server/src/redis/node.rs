@@ -30,9 +30,6 @@ use tierstone_wire::resp::RequestLimits;
 
 /// The longest value, in bytes: the default of `proto-max-bulk-len`.
 const VALUE_BYTES_MAX: u64 = 512 << 20;
-/// A longer argument than this ends the connection; shorter ones that are too long for a value are
-/// answered with an error.
-const REQUEST_BULK_BYTES_MAX: usize = 64 << 20;
 
 /// Everything that a node is started with.
 #[derive(Clone, Debug)]
@@ -455,8 +452,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
             drop(device);
             let _ = report_sender.send(built);
             let executor = Executor::new(engine, settings);
-            let limits =
-                RequestLimits { bulk_size_max_bytes: REQUEST_BULK_BYTES_MAX, ..RequestLimits::default() };
+            let limits = RequestLimits::default();
             let parts = ServiceParts {
                 executor,
                 shard,

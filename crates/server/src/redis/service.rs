@@ -9,6 +9,7 @@
 //!    their last requests may need it; or after half of the time that a stop may take.
 
 use super::mail::{ToNode, ToShard};
+use super::incoming::Incoming;
 use super::metrics::ShardSnapshot;
 use crate::connections::Connections;
 use crate::gate::{ReplyQueue, SlotId};
@@ -56,7 +57,7 @@ pub struct ServiceParts<E> {
 /// The Redis service of one driver thread.
 #[derive(Debug)]
 pub struct RedisService<E> {
-    executor: Executor<E>,
+    pub(super) executor: Executor<E>,
     shard: ShardId,
     mail: MailReceiver<ToShard>,
     shards: Vec<MailSender<ToShard>>,
@@ -88,12 +89,14 @@ pub struct RedisService<E> {
 /// What is kept for each connection.
 #[derive(Debug)]
 pub struct RedisConnection {
-    name: u64,
-    parser: RequestParser,
-    arguments: Arguments,
+    pub(super) name: u64,
+    pub(super) parser: RequestParser,
+    pub(super) arguments: Arguments,
     authenticated: bool,
     /// Places kept for suspended requests.
     slots: Vec<(TaskId, SlotId)>,
+    /// A request of which a large argument is uploaded while it is received.
+    pub(super) incoming: Option<Incoming>,
 }
 
 impl<E: Engine> RedisService<E> {
@@ -128,7 +131,7 @@ impl<E: Engine> RedisService<E> {
     }
 
     /// One request; gives what the driver should do instead of going on, if anything.
-    fn request(
+    pub(super) fn request(
         &mut self,
         now: Now,
         id: ConnectionId,
@@ -141,7 +144,22 @@ impl<E: Engine> RedisService<E> {
             return Some(Want::Pause);
         }
         self.reply.clear();
-        let args = Args::Request(connection.arguments.request(input));
+        if let Some(error) = connection.incoming.as_mut().and_then(|incoming| incoming.failure.take()) {
+            connection.incoming = None;
+            self.executor.fail_upload(connection.name, &error, &mut self.reply);
+            output.push(0, &self.reply);
+            return None;
+        }
+        // Only what was uploaded outlives its input.
+        let whole = connection.incoming.as_ref().map(|incoming| {
+            let mut args = incoming.args.clone();
+            args.extend(connection.arguments.request(input).iter());
+            args
+        });
+        let args = match &whole {
+            Some(args) => args.args(),
+            None => Args::Request(connection.arguments.request(input)),
+        };
         let outcome = self.executor.request(now, connection.name, args, &mut self.reply);
         match outcome {
             Outcome::Ready { gate } => output.push(gate, &self.reply),
@@ -152,6 +170,7 @@ impl<E: Engine> RedisService<E> {
                 return Some(Want::Close);
             }
         }
+        connection.incoming = None;
         if !connection.authenticated {
             connection.authenticated = self.executor.is_authenticated(connection.name);
             connection.parser.set_authenticated(connection.authenticated);
@@ -300,7 +319,7 @@ impl<E: Engine> Service for RedisService<E> {
         let authenticated = self.executor.is_authenticated(name);
         let mut parser = RequestParser::new(self.limits);
         parser.set_authenticated(authenticated);
-        Ok(RedisConnection { name, parser, arguments: Arguments::new(), authenticated, slots: Vec::new() })
+        Ok(RedisConnection { name, parser, arguments: Arguments::new(), authenticated, slots: Vec::new(), incoming: None })
     }
 
     fn too_many_connections(&self) -> &[u8] {
@@ -326,17 +345,32 @@ impl<E: Engine> Service for RedisService<E> {
             if output.is_full() {
                 return Received { consumed, want: Want::Drain };
             }
+            if connection.is_uploading() {
+                let (taken, want) = self.take_upload(now, id, connection, rest, output);
+                consumed += taken;
+                match want {
+                    None => continue,
+                    Some(want) => return Received { consumed, want },
+                }
+            }
             match connection.parser.parse(rest, &mut connection.arguments) {
                 Ok(Progress::Complete { consumed: len }) => {
                     match self.request(now, id, connection, rest, output) {
                         None => consumed += len,
                         // What is paused comes again; what closes is done with.
-                        Some(want) => return Received { consumed, want },
+                        Some(want) => {
+                            connection.parse_again();
+                            return Received { consumed, want };
+                        }
                     }
                 }
                 Ok(Progress::Skipped { consumed: len }) => consumed += len,
                 Ok(Progress::Incomplete { needed_hint }) => {
-                    return Received { consumed, want: Want::More { missing: needed_hint } };
+                    match self.begin_upload(now, connection, rest, output) {
+                        Some((taken, None)) => consumed += taken,
+                        Some((_, Some(want))) => return Received { consumed, want },
+                        None => return Received { consumed, want: Want::More { missing: needed_hint } },
+                    }
                 }
                 Err(error) => {
                     output

@@ -174,6 +174,24 @@ impl RequestParser {
         })
     }
 
+    /// Hands the argument in progress ([`RequestParser::pending_bulk`]) to the caller, who takes its
+    /// body and the CR LF behind it out of the stream himself. Gives how many arguments of the request
+    /// follow it: [`RequestParser::resume_with`] goes on with those.
+    pub fn detach(&mut self) -> usize {
+        let following = self.missing.saturating_sub(1);
+        self.reset();
+        following
+    }
+
+    /// Goes on, at the start of the next input, with the `missing` last arguments of a request (at
+    /// least one), which [`RequestParser::parse`] gives as if they were a request.
+    pub fn resume_with(&mut self, missing: usize, arguments: &mut Arguments) {
+        arguments.clear();
+        self.reset();
+        self.declared = missing;
+        self.missing = missing;
+    }
+
     fn parse_multibulk(
         &mut self,
         input: &[u8],

@@ -181,3 +181,29 @@ fn a_million_arguments_pass_and_their_storage_is_given_back() {
     assert_eq!(parser.parse(small, &mut arguments), Ok(Progress::Complete { consumed: small.len() }));
     assert_eq!(arguments.request(small).iter().collect::<Vec<_>>(), [b"PING"]);
 }
+
+#[test]
+fn a_detached_argument_is_taken_by_the_caller_and_the_others_follow() {
+    let stream = b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$10\r\n0123456789\r\n$2\r\nEX\r\n$2\r\n99\r\n*1\r\n$4\r\nPING\r\n";
+    let mut parser = RequestParser::new(RequestLimits::default());
+    let mut arguments = Arguments::new();
+    let come = &stream[..30];
+    assert!(matches!(parser.parse(come, &mut arguments), Ok(Progress::Incomplete { .. })));
+    let pending = parser.pending_bulk().unwrap();
+    assert_eq!((pending.argument_index, pending.declared_len), (2, 10));
+    let before: Vec<&[u8]> = arguments.request(come).iter().collect();
+    assert_eq!(before, [&b"SET"[..], b"k"]);
+    let following = parser.detach();
+    assert_eq!(following, 2);
+    let rest = &stream[pending.start + 12..];
+    assert_eq!(&stream[pending.start..pending.start + 12], b"0123456789\r\n");
+    parser.resume_with(following, &mut arguments);
+    for cut in 0..16 {
+        assert!(matches!(parser.parse(&rest[..cut], &mut arguments), Ok(Progress::Incomplete { .. })), "{cut}");
+    }
+    let Ok(Progress::Complete { consumed }) = parser.parse(rest, &mut arguments) else { panic!("not complete") };
+    let after: Vec<&[u8]> = arguments.request(rest).iter().collect();
+    assert_eq!((consumed, after), (16, vec![&b"EX"[..], b"99"]));
+    let last = &rest[consumed..];
+    assert_eq!(parser.parse(last, &mut arguments), Ok(Progress::Complete { consumed: last.len() }));
+}

@@ -1,0 +1,459 @@
+//! Large arguments on their way in: each is written to its shard piece by piece while it is received,
+//! and the command gets the finished value instead of its bytes.
+//!
+//! Invariants:
+//! 1. Of an argument on its way at most [`WINDOW_BYTES`] are in memory between the connection and the
+//!    shard that takes it, and one chunk there.
+//! 2. An upload that no command has put under a key is given up: when its request has been answered,
+//!    or its connection has gone.
+//! 3. What goes wrong on the way is the answer of the request, after all of it has been received.
+
+use crate::args::OwnedArgs;
+use crate::context::error_text;
+use crate::control::Output;
+use crate::executor::Executor;
+use crate::remote::Message;
+use crate::session::ConnectionId;
+use crate::task::Origin;
+use std::collections::{BTreeMap, VecDeque};
+use tierstone_base::position::SLOT_BITS;
+use tierstone_base::{Error, ErrorKind, Now, Position, ShardId};
+use tierstone_engine::{Admission, Engine};
+use tierstone_store::{LargeMap, Place, ValueId};
+use tierstone_wire::resp::ReplyWriter;
+
+/// Arguments above this many bytes are uploaded; others wait whole in the connection's input.
+pub const UPLOAD_ABOVE_BYTES: usize = 1 << 20;
+/// Bytes under way to another shard at most, for each upload.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// How often an engine that had no room is asked again at least, in microseconds.
+const STEP_US: u64 = 1_000;
+
+/// An argument that was uploaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Staged {
+    /// Where its chunks lie.
+    pub place: Place,
+    /// Its map.
+    pub map: LargeMap,
+}
+
+/// The name of an upload at the shard of its connection.
+pub type Ticket = u64;
+
+/// What became of the wish to upload an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// Its bytes are wanted piece by piece.
+    Upload(Ticket),
+    /// It must be received whole: the command takes no uploads.
+    Whole,
+    /// It is longer than a value may be.
+    TooLong,
+    /// Ask again after [`Output::Resume`].
+    Wait,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Pieces are taken.
+    Open,
+    /// All pieces were sent, and the end.
+    Ending,
+    Ended(LargeMap),
+    Failed(Error),
+}
+
+/// One upload, at the shard of its connection.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    connection: ConnectionId,
+    to: ShardId,
+    place: Place,
+    state: State,
+    /// The value's id, if this shard takes it.
+    id: Option<ValueId>,
+    in_flight: usize,
+}
+
+/// One upload of another shard's connection, at the shard that takes it.
+#[derive(Debug)]
+pub(crate) struct Taking {
+    place: Place,
+    len: u64,
+    /// None until the engine has had room for its beginning.
+    id: Option<ValueId>,
+    /// Pieces that the engine had no room for.
+    pieces: VecDeque<Vec<u8>>,
+    has_ended: bool,
+}
+
+/// All that an executor knows about uploads.
+#[derive(Debug, Default)]
+pub(crate) struct Uploads {
+    own: BTreeMap<Ticket, Upload>,
+    taking: BTreeMap<(ShardId, Ticket), Taking>,
+    /// When the next step is wanted while something waits.
+    step_at_us: u64,
+    /// Connections that wait for the engine.
+    waiting: Vec<ConnectionId>,
+    /// What connections that have gone leave behind, until their last commands have ended.
+    orphans: Vec<(ConnectionId, Vec<(ShardId, ValueId)>)>,
+}
+
+/// A message about an upload, to the shard that takes it or back.
+#[derive(Clone, Debug)]
+pub enum UploadMessage {
+    /// A value of this length is coming.
+    Begin {
+        /// Where it will lie.
+        place: Place,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// Its next bytes.
+    Piece(Vec<u8>),
+    /// That was all.
+    End,
+    /// It is not wanted any more.
+    Drop,
+    /// Back: so many bytes were taken.
+    Taken(usize),
+    /// Back: its end, or why it has failed.
+    Ended(tierstone_base::Result<LargeMap>),
+}
+
+/// The argument with the key of the value in argument `index`, if that may be uploaded.
+fn key_of(args: &OwnedArgs, index: usize) -> Option<usize> {
+    let name = args.get(0)?.to_ascii_lowercase();
+    let is_value = match name.as_slice() {
+        b"set" | b"setnx" | b"getset" | b"append" => index == 2,
+        b"setex" | b"psetex" | b"setrange" => index == 3,
+        b"mset" | b"msetnx" => return (index >= 2 && index.is_multiple_of(2)).then(|| index - 1),
+        _ => false,
+    };
+    is_value.then_some(1)
+}
+
+impl<E: Engine> Executor<E> {
+    /// The longest value, in bytes (`proto-max-bulk-len`).
+    pub fn value_size_max_bytes(&self) -> u64 {
+        self.host.settings.value_size_max_bytes
+    }
+
+    /// A connection is about to send argument `args.len()` of a request, `len` bytes long; `args` are
+    /// those before it.
+    pub fn begin_upload(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        args: &OwnedArgs,
+        len: u64,
+    ) -> Begun {
+        let Some(session) = self.host.sessions.get(&connection) else { return Begun::Whole };
+        let key = key_of(args, args.args().len()).and_then(|index| args.get(index));
+        let (Some(key), true) = (key, session.is_authenticated) else { return Begun::Whole };
+        if len > self.host.settings.value_size_max_bytes {
+            return Begun::TooLong;
+        }
+        // What waits may select another database.
+        if session.has_barrier() {
+            self.wait_for_room(connection, false);
+            return Begun::Wait;
+        }
+        let Some(keyspace) = self.shard.map().keyspace(session.db) else { return Begun::Whole };
+        let position = self.shard.position(key);
+        let place = Place { keyspace, slot: position.slot() };
+        let to = position.shard(self.shard.count());
+        let mut upload = Upload { connection, to, place, state: State::Open, id: None, in_flight: 0 };
+        let ticket = self.shard.next_id();
+        if to == self.shard.index() {
+            match self.shard.begin_upload(now, place, len) {
+                Ok(id) => upload.id = Some(id),
+                Err(error) if error.kind() == ErrorKind::Retry => {
+                    self.wait_for_room(connection, true);
+                    return Begun::Wait;
+                }
+                Err(error) => upload.state = State::Failed(error),
+            }
+        } else {
+            self.send_upload(to, ticket, UploadMessage::Begin { place, len });
+        }
+        self.uploads.own.insert(ticket, upload);
+        Begun::Upload(ticket)
+    }
+
+    /// Takes the next bytes of an upload; gives how many. None: again after [`Output::Resume`].
+    pub fn feed_upload(&mut self, now: Now, ticket: Ticket, bytes: &[u8]) -> usize {
+        let Some(upload) = self.uploads.own.get_mut(&ticket) else { return bytes.len() };
+        let connection = upload.connection;
+        if let State::Failed(_) = upload.state {
+            return bytes.len();
+        }
+        if upload.to != self.shard.index() {
+            let room = WINDOW_BYTES.saturating_sub(upload.in_flight);
+            let come = &bytes[..bytes.len().min(room)];
+            upload.in_flight += come.len();
+            let to = upload.to;
+            if come.is_empty() {
+                self.wait_for_room(connection, false);
+            } else {
+                self.send_upload(to, ticket, UploadMessage::Piece(come.to_vec()));
+            }
+            return come.len();
+        }
+        let Some(id) = upload.id else { return bytes.len() };
+        match self.shard.upload(now, id, bytes) {
+            Ok(taken) => {
+                if taken < bytes.len() {
+                    self.wait_for_room(connection, true);
+                }
+                taken
+            }
+            Err(error) => {
+                upload.state = State::Failed(error);
+                self.shard.drop_upload(id);
+                bytes.len()
+            }
+        }
+    }
+
+    /// All bytes of an upload have been fed: the value, or why there is none. None: again after
+    /// [`Output::Resume`].
+    pub fn end_upload(&mut self, now: Now, ticket: Ticket) -> Option<Result<Staged, Error>> {
+        let upload = self.uploads.own.get_mut(&ticket)?;
+        let (to, connection) = (upload.to, upload.connection);
+        if let (State::Open, Some(id), true) = (&upload.state, upload.id, to == self.shard.index()) {
+            upload.state = match self.shard.end_upload(now, id) {
+                Ok(map) => State::Ended(map),
+                Err(error) if error.kind() == ErrorKind::Retry => {
+                    self.wait_for_room(connection, true);
+                    return None;
+                }
+                Err(error) => {
+                    self.shard.drop_upload(id);
+                    State::Failed(error)
+                }
+            };
+        }
+        match &upload.state {
+            State::Ended(map) => Some(Ok(Staged { place: upload.place, map: map.clone() })),
+            State::Failed(error) => Some(Err(error.clone())),
+            State::Open => {
+                upload.state = State::Ending;
+                self.send_upload(to, ticket, UploadMessage::End);
+                self.wait_for_room(connection, false);
+                None
+            }
+            State::Ending => {
+                self.wait_for_room(connection, false);
+                None
+            }
+        }
+    }
+
+    /// The request with these arguments has been taken: its uploads are its connection's now.
+    pub(crate) fn own_uploads(&mut self, connection: ConnectionId, args: &OwnedArgs) {
+        let count = self.shard.count();
+        self.uploads.own.retain(|_, upload| upload.connection != connection);
+        let Some(session) = self.host.sessions.get_mut(&connection) else { return };
+        for (_, staged) in args.all_staged() {
+            let shard = Position(u64::from(staged.place.slot) << (64 - SLOT_BITS)).shard(count);
+            session.uploads.push((shard, staged.map.id));
+        }
+    }
+
+    /// Gives up what the answered requests of a connection have left.
+    pub(crate) fn drop_leftovers(&mut self, connection: ConnectionId) {
+        let Some(session) = self.host.sessions.get_mut(&connection) else { return };
+        if session.uploads.is_empty() || session.transaction.is_some() || session.has_suspended() {
+            return;
+        }
+        let left = std::mem::take(&mut session.uploads);
+        self.drop_all(left);
+    }
+
+    fn drop_all(&mut self, left: Vec<(ShardId, ValueId)>) {
+        for (to, id) in left {
+            if to == self.shard.index() {
+                self.shard.drop_upload(id);
+            } else {
+                self.host.outputs.push(Output::Send { to, message: Message::DropUpload { id } });
+            }
+        }
+    }
+
+    /// A connection has gone, with these uploads of its requests.
+    pub(crate) fn abandon_uploads(&mut self, connection: ConnectionId, left: Vec<(ShardId, ValueId)>) {
+        let own = std::mem::take(&mut self.uploads.own);
+        for (ticket, upload) in own {
+            if upload.connection != connection {
+                self.uploads.own.insert(ticket, upload);
+            } else if let State::Ended(map) = upload.state {
+                self.drop_all(vec![(upload.to, map.id)]);
+            } else if upload.to != self.shard.index() {
+                self.send_upload(upload.to, ticket, UploadMessage::Drop);
+            } else if let Some(id) = upload.id {
+                self.shard.drop_upload(id);
+            }
+        }
+        if !left.is_empty() {
+            self.uploads.orphans.push((connection, left));
+        }
+    }
+
+    /// A request of which an upload has failed has come to its end: answers it.
+    pub fn fail_upload(&mut self, connection: ConnectionId, error: &Error, reply: &mut Vec<u8>) {
+        self.abandon_uploads(connection, Vec::new());
+        let Some(session) = self.host.sessions.get_mut(&connection) else { return };
+        if let Some(transaction) = &mut session.transaction {
+            transaction.is_broken = true;
+        }
+        let start = reply.len();
+        ReplyWriter::new(reply, session.version).error(error_text(error).as_bytes());
+        self.host.counters.note_error(&reply[start..]);
+    }
+
+    /// When uploads want a step, by the monotonic clock.
+    pub(crate) fn upload_step_at_us(&self) -> Option<u64> {
+        let has_pieces = |taking: &Taking| taking.id.is_none() || !taking.pieces.is_empty() || taking.has_ended;
+        let waits = !self.uploads.waiting.is_empty() || self.uploads.taking.values().any(has_pieces);
+        waits.then_some(self.uploads.step_at_us)
+    }
+
+    /// What each step does for uploads.
+    pub(crate) fn poll_uploads(&mut self, now: Now) {
+        self.uploads.step_at_us = now.monotonic_us + STEP_US;
+        let is_open = self.shard.engine().admission() == Admission::Open;
+        if !self.uploads.waiting.is_empty() && is_open {
+            for connection in std::mem::take(&mut self.uploads.waiting) {
+                self.resume_session(connection);
+            }
+        }
+        if is_open {
+            let places: Vec<(ShardId, Ticket)> = self.uploads.taking.keys().copied().collect();
+            places.into_iter().for_each(|(from, ticket)| self.take_pieces(now, from, ticket));
+        }
+        for (connection, left) in std::mem::take(&mut self.uploads.orphans) {
+            let is_its = |origin: Origin| origin == Origin::Connection(connection);
+            if self.tasks.values().any(|task| is_its(task.origin)) {
+                self.uploads.orphans.push((connection, left));
+            } else {
+                self.drop_all(left);
+            }
+        }
+    }
+
+    /// Takes a message about an upload.
+    pub(crate) fn upload_message(
+        &mut self,
+        now: Now,
+        (from, ticket): (ShardId, Ticket),
+        message: UploadMessage,
+    ) {
+        match message {
+            UploadMessage::Begin { place, len } => {
+                let taking = Taking { place, len, id: None, pieces: VecDeque::new(), has_ended: false };
+                self.uploads.taking.insert((from, ticket), taking);
+                self.take_pieces(now, from, ticket);
+            }
+            UploadMessage::Piece(bytes) => {
+                if let Some(taking) = self.uploads.taking.get_mut(&(from, ticket)) {
+                    taking.pieces.push_back(bytes);
+                    self.take_pieces(now, from, ticket);
+                }
+            }
+            UploadMessage::End => {
+                if let Some(taking) = self.uploads.taking.get_mut(&(from, ticket)) {
+                    taking.has_ended = true;
+                    self.take_pieces(now, from, ticket);
+                }
+            }
+            UploadMessage::Drop => {
+                let taking = self.uploads.taking.remove(&(from, ticket));
+                if let Some(id) = taking.and_then(|taking| taking.id) {
+                    self.shard.drop_upload(id);
+                }
+            }
+            UploadMessage::Taken(bytes) => {
+                if let Some(upload) = self.uploads.own.get_mut(&ticket) {
+                    upload.in_flight = upload.in_flight.saturating_sub(bytes);
+                    let connection = upload.connection;
+                    self.resume_session(connection);
+                }
+            }
+            UploadMessage::Ended(result) => {
+                if let Some(upload) = self.uploads.own.get_mut(&ticket) {
+                    upload.state = match result {
+                        Ok(map) => State::Ended(map),
+                        Err(error) => State::Failed(error),
+                    };
+                    let connection = upload.connection;
+                    self.resume_session(connection);
+                } else if let Ok(map) = result {
+                    // Its connection has gone meanwhile.
+                    self.drop_all(vec![(from, map.id)]);
+                }
+            }
+        }
+    }
+
+    fn take_pieces(&mut self, now: Now, from: ShardId, ticket: Ticket) {
+        let mut taken_bytes = 0;
+        let result = self.take_on(now, (from, ticket), &mut taken_bytes);
+        if taken_bytes > 0 {
+            self.send_upload(from, ticket, UploadMessage::Taken(taken_bytes));
+        }
+        let ended = match result {
+            Ok(None) => return,
+            Err(error) if error.kind() == ErrorKind::Retry => return,
+            Ok(Some(map)) => Ok(map),
+            Err(error) => Err(error),
+        };
+        let id = self.uploads.taking.remove(&(from, ticket)).and_then(|taking| taking.id);
+        if let (Err(_), Some(id)) = (&ended, id) {
+            self.shard.drop_upload(id);
+        }
+        self.send_upload(from, ticket, UploadMessage::Ended(ended));
+    }
+
+    /// Writes what has come of another shard's upload; its map at the end.
+    fn take_on(
+        &mut self,
+        now: Now,
+        name: (ShardId, Ticket),
+        taken_bytes: &mut usize,
+    ) -> Result<Option<LargeMap>, Error> {
+        let Some(taking) = self.uploads.taking.get_mut(&name) else { return Ok(None) };
+        let id = match taking.id {
+            Some(id) => id,
+            None => *taking.id.insert(self.shard.begin_upload(now, taking.place, taking.len)?),
+        };
+        while let Some(piece) = taking.pieces.front_mut() {
+            let taken = self.shard.upload(now, id, piece)?;
+            *taken_bytes += taken;
+            if taken < piece.len() {
+                piece.drain(..taken);
+                return Ok(None);
+            }
+            taking.pieces.pop_front();
+        }
+        if taking.has_ended { self.shard.end_upload(now, id).map(Some) } else { Ok(None) }
+    }
+
+    fn send_upload(&mut self, to: ShardId, ticket: Ticket, message: UploadMessage) {
+        let message = Message::Upload { ticket, message };
+        self.host.outputs.push(Output::Send { to, message });
+    }
+
+    /// Notes that a connection waits: for the engine, or for a message.
+    fn wait_for_room(&mut self, connection: ConnectionId, for_engine: bool) {
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.is_blocked = true;
+        }
+        if for_engine && !self.uploads.waiting.contains(&connection) {
+            self.uploads.waiting.push(connection);
+        }
+    }
+}
