@@ -102,6 +102,7 @@
 //! | opening, directories, limits | [`DatabaseOptions`], [`Database`] |
 //! | when a write is acknowledged | [`Durability`] in [`DatabaseOptions::shard`] |
 //! | values that expire | [`PutOptions`] |
+//! | one moment of all keys | [`Store::snapshot`], [`SharedStore::snapshot`] |
 //! | numbered databases | [`Store::keyspace`], [`SharedStore::keyspace`] |
 //! | what it costs | [`Store::statistics`] |
 
@@ -113,14 +114,19 @@ mod scan;
 pub mod shared;
 #[cfg(test)]
 mod simulated;
+mod snapshot;
 mod space;
 mod statistics;
 
 pub use batch::{Batch, Expiry, PutOptions};
 pub use database::{Database, DatabaseFacts, DatabaseOptions};
 pub use local::{Keyspace, Store, Ticket};
-pub use scan::{Cursor, Entry, Page, Scan};
-pub use shared::{Answer, SharedKeyspace, SharedScan, SharedStore};
+pub use scan::{Cursor, Entry, Page};
+pub use shared::{
+    Answer, SharedKeyspace, SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSnapshotScan,
+    SharedStore,
+};
+pub use snapshot::{Scan, Snapshot, SnapshotKeyspace};
 pub use tierstone_base::{Error, ErrorKind, Result};
 pub use tierstone_engine::{Durability, EngineStatistics};
 pub use tierstone_logstore::ShardSettings;

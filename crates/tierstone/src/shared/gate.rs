@@ -9,6 +9,7 @@ use crate::scan::Page;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tierstone_base::{Error, Result, Seq};
+use tierstone_engine::SnapshotId;
 
 /// An answer that is ready but for the gate.
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub(super) enum Ready {
     Values(Reply<Vec<Option<Vec<u8>>>>, Result<Vec<Option<Vec<u8>>>>),
     Page(Reply<Page>, Page),
     Deleted(Reply<bool>, bool),
+    Snapshot(Reply<SnapshotId>, SnapshotId),
     Done(Reply<()>),
 }
 
@@ -28,6 +30,7 @@ impl Ready {
             Ready::Values(reply, values) => drop(reply.send(values)),
             Ready::Page(reply, page) => drop(reply.send(Ok(page))),
             Ready::Deleted(reply, existed) => drop(reply.send(Ok(existed))),
+            Ready::Snapshot(reply, id) => drop(reply.send(Ok(id))),
             Ready::Done(reply) => drop(reply.send(Ok(()))),
         }
     }
@@ -39,6 +42,7 @@ impl Ready {
             Ready::Values(reply, _) => drop(reply.send(Err(error))),
             Ready::Page(reply, _) => drop(reply.send(Err(error))),
             Ready::Deleted(reply, _) => drop(reply.send(Err(error))),
+            Ready::Snapshot(reply, _) => drop(reply.send(Err(error))),
             Ready::Done(reply) => drop(reply.send(Err(error))),
         }
     }

@@ -7,12 +7,17 @@
 //! 3. After a failed write of the device everything is answered with that failure.
 //! 4. Requests that are under way at the same time have no order among each other.
 
+mod snapshots;
+
 use super::answer::Reply;
+use super::cut::Cut;
 use super::gate::{Gate, Ready};
 use super::message::{Message, OwnedKey};
 use crate::lane::{FETCH_ROUNDS, FREEING_PATIENCE_US, is_visible, later, never_held, value_of};
 use crate::scan::{Entry, Page};
+use snapshots::{ManyAt, WalkAt};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, ErrorKind, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
@@ -84,6 +89,14 @@ pub(super) struct Service {
     full_since_us: Option<u64>,
     next_number: u64,
     closing: Option<Reply<()>>,
+    /// The cut that the shard has taken its part of and that is not whole.
+    holding: Option<Arc<Cut>>,
+    /// Events that wait for that cut.
+    held_back: Vec<Event>,
+    /// Reads at snapshots: the number of the request, and the key's place in it.
+    read_at: Map<Token, (u64, usize)>,
+    many_at: Map<u64, ManyAt>,
+    walks_at: Map<Token, WalkAt>,
 }
 
 impl Service {
@@ -102,6 +115,11 @@ impl Service {
             full_since_us: None,
             next_number: 0,
             closing: None,
+            holding: None,
+            held_back: Vec::new(),
+            read_at: Map::default(),
+            many_at: Map::default(),
+            walks_at: Map::default(),
         }
     }
 
@@ -135,12 +153,12 @@ impl Service {
 
     /// Whether messages may come.
     pub fn is_open_for_more(&self) -> bool {
-        self.engine.admission() == Admission::Open
+        self.engine.admission() == Admission::Open && !self.is_holding()
     }
 
     /// Whether somebody waits for something that only the passing of time can bring.
     pub fn is_waited_for(&self) -> bool {
-        !self.gate.is_empty() || !self.stalled.is_empty() || self.closing.is_some()
+        !self.is_holding() && (!self.gate.is_empty() || !self.stalled.is_empty() || self.closing.is_some())
     }
 
     /// Takes a message.
@@ -171,6 +189,14 @@ impl Service {
                 let request = ScanRequest { token, keyspace, cursor: cursor.0, count, snapshot: None };
                 self.engine.scan(self.now, request);
             }
+            Message::Snapshot { share, reply } => self.take_snapshot(share, reply),
+            Message::GetAt { snapshot, keys, reply } => {
+                self.read_at(snapshot, keys, Purpose::Values(reply));
+            }
+            Message::ScanAt { snapshot, keyspace, cursor, count, reply } => {
+                self.scan_at(snapshot, keyspace, (cursor, count), reply);
+            }
+            Message::Release { snapshot } => self.engine.release_snapshot(snapshot),
             Message::Len { keyspace, reply } => drop(reply.send(Ok(self.engine.len(keyspace)))),
             Message::Statistics { reply } => drop(reply.send(Ok(self.engine.statistics()))),
             Message::Sync { reply } => {
@@ -293,6 +319,9 @@ impl Service {
     /// Tries again what found no room; true when something found it.
     pub fn retry_stalled(&mut self) -> bool {
         let mut some = false;
+        if self.is_holding() {
+            return false;
+        }
         let since_us = self.stalled_since_us;
         for _ in 0..self.stalled.len() {
             let Some(message) = self.stalled.pop_front() else { break };
@@ -384,13 +413,18 @@ impl Service {
 
     /// Takes what the engine has found out.
     pub fn on_event(&mut self, event: Event) {
+        let Some(event) = self.hold_back(event) else { return };
         match event {
             Event::Fetched { token, result, .. } => {
                 self.on_fetched(token, result);
                 self.engine.release(token);
             }
-            Event::Scanned { token, entries, next, error } => self.on_scanned(token, entries, next, error),
-            Event::SnapshotRead { .. } => {}
+            Event::Scanned { token, mut entries, next, error } => {
+                if !self.on_scanned_at(token, &mut entries, next, &error) {
+                    self.on_scanned(token, entries, next, error);
+                }
+            }
+            Event::SnapshotRead { token, result, .. } => self.on_snapshot_read(token, result),
         }
     }
 
@@ -474,6 +508,7 @@ impl Service {
         for walk in std::mem::take(&mut self.walks).into_values() {
             drop(walk.reply.send(Err(error.clone())));
         }
+        self.refuse_snapshot_reads(error);
     }
 }
 
