@@ -73,6 +73,6 @@ fn exit_code(error: &Error) -> u8 {
         ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::Busy => 2,
         ErrorKind::Corrupt | ErrorKind::Incompatible => 3,
         ErrorKind::DeviceFailed | ErrorKind::NoSpace => 4,
-        ErrorKind::Retry | ErrorKind::NoMemory => 1,
+        ErrorKind::Retry | ErrorKind::NoMemory | ErrorKind::SnapshotLost => 1,
     }
 }

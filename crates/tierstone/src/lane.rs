@@ -13,8 +13,7 @@ use crate::space::SpaceWatch;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
-    Commit, Engine, Event, Health, Key, Lookup, RangeRequest, RecordView, ScanEntry, ScanRequest, ValueKind,
-    Write, WriteReceipt,
+    Commit, Engine, Event, Health, Key, Lookup, OwnedRecord, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
@@ -406,20 +405,85 @@ impl<D: BlockDevice> Lane<D> {
         }
     }
 
-    /// One page of a walk.
-    pub fn scan_page(&mut self, keyspace: KeyspaceId, cursor: Position, count: u32) -> Result<KeyPage> {
+    /// Takes a snapshot.
+    pub fn snapshot(&mut self) -> Result<SnapshotId> {
+        self.check_health()?;
+        let now = self.tick();
+        self.engine.snapshot(now)
+    }
+
+    /// Starts reading `keys` at a snapshot, in one submission; [`Lane::finish_at`] waits for them.
+    pub fn begin_at<'k>(
+        &mut self,
+        snapshot: SnapshotId,
+        keys: impl Iterator<Item = (usize, Key<'k>)>,
+    ) -> Result<Fetching<'k>> {
+        self.check_health()?;
+        let fetching = Fetching { keys: keys.collect(), first: self.next_token + 1 };
+        self.next_token += fetching.keys.len() as u64;
+        let keys = fetching.keys.iter().zip(fetching.first..);
+        let tokens: Vec<(Token, Key<'_>)> = keys.map(|(&(_, key), token)| (token, key)).collect();
+        let now = self.tick();
+        self.engine.read_at(now, snapshot, &tokens);
+        self.submit();
+        Ok(fetching)
+    }
+
+    /// Waits for what [`Lane::begin_at`] has started and gives all of it to `take`.
+    pub fn finish_at(
+        &mut self,
+        fetching: &Fetching<'_>,
+        take: &mut impl FnMut(usize, Result<Option<Vec<u8>>>),
+    ) -> Result<()> {
+        let mut missing = fetching.keys.len();
+        let mut patience = Patience::default();
+        while missing > 0 {
+            for event in self.events.drain(..) {
+                match event {
+                    Event::SnapshotRead { token, result, .. } => {
+                        let place = token.checked_sub(fetching.first).unwrap_or(u64::MAX) as usize;
+                        if let Some(&(place, _)) = fetching.keys.get(place) {
+                            missing -= 1;
+                            take(place, result.and_then(owned_value));
+                        }
+                    }
+                    Event::Fetched { token, .. } => self.engine.release(token),
+                    Event::Scanned { .. } | Event::Ranged { .. } => {}
+                }
+            }
+            if missing > 0 {
+                self.check_health()?;
+                self.wait(&mut patience)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One page of a walk, of a snapshot or of what is there.
+    pub fn scan_page(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: Position,
+        count: u32,
+        snapshot: Option<SnapshotId>,
+    ) -> Result<KeyPage> {
         self.check_health()?;
         self.next_token += 1;
         let wanted = self.next_token;
         let now = self.tick();
-        self.engine.scan(now, ScanRequest { token: wanted, keyspace, cursor, count, snapshot: None });
+        self.engine.scan(now, ScanRequest { token: wanted, keyspace, cursor, count, snapshot });
         let mut patience = Patience::default();
         loop {
             for event in self.events.drain(..) {
                 match event {
                     Event::Scanned { token, entries, next, error } if token == wanted => {
+                        if let Some(error) = error.as_ref().filter(|error| is_of_snapshot(error)) {
+                            return Err(error.clone());
+                        }
                         let mut page = KeyPage { entries, next, damaged: error };
-                        page.entries.retain(|entry| is_visible(&entry.meta, self.now));
+                        if snapshot.is_none() {
+                            page.entries.retain(|entry| is_visible(&entry.meta, self.now));
+                        }
                         return Ok(page);
                     }
                     Event::Fetched { token, .. } => self.engine.release(token),
@@ -507,9 +571,26 @@ pub(crate) fn unreadable_kind(kind: ValueKind) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
+/// The value of a record that a snapshot showed.
+pub(crate) fn owned_value(record: Option<OwnedRecord>) -> Result<Option<Vec<u8>>> {
+    let Some(record) = record else { return Ok(None) };
+    value_of(RecordView { meta: record.meta, value: &record.value })?;
+    Ok(Some(record.value))
+}
+
+/// Whether an error of a walk says that its snapshot is not there.
+pub(crate) fn is_of_snapshot(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::SnapshotLost | ErrorKind::InvalidInput)
+}
+
 /// Whether a walk shows this record.
-pub(crate) fn is_visible(meta: &tierstone_engine::RecordMeta, now: Now) -> bool {
-    meta.kind != ValueKind::INTERNAL && (meta.expiry_ms == 0 || meta.expiry_ms > now.wall_ms)
+pub(crate) fn is_visible(meta: &RecordMeta, now: Now) -> bool {
+    is_user_value(meta) && (meta.expiry_ms == 0 || meta.expiry_ms > now.wall_ms)
+}
+
+/// Whether a walk of a snapshot, which knows what has expired, shows this record.
+pub(crate) fn is_user_value(meta: &RecordMeta) -> bool {
+    meta.kind != ValueKind::INTERNAL
 }
 
 pub(crate) fn never_held() -> Error {

@@ -57,7 +57,7 @@ fn after_a_failed_write_every_call_says_so() {
     let kept = key(&lane, b"kept");
     failed(lane.delete(kept).map(drop));
     failed(lane.begin_many(std::iter::once((0, kept)), &mut |_, _| {}).map(drop));
-    failed(lane.scan_page(KEYSPACE, Position(0), 10).map(drop));
+    failed(lane.scan_page(KEYSPACE, Position(0), 10, None).map(drop));
     failed(lane.start_sync().map(drop));
     failed(lane.shut());
     drop(lane);

@@ -103,6 +103,7 @@
 //! | when a write is acknowledged | [`Durability`] in [`DatabaseOptions::shard`] |
 //! | keys in their order, ranges of them | [`DatabaseOptions::index`], [`Store::range`], [`SharedStore::range`] |
 //! | values that expire | [`PutOptions`] |
+//! | one moment of all keys | [`Store::snapshot`], [`SharedStore::snapshot`] |
 //! | numbered databases | [`Store::keyspace`], [`SharedStore::keyspace`] |
 //! | what it costs | [`Store::statistics`] |
 
@@ -115,6 +116,7 @@ mod scan;
 pub mod shared;
 #[cfg(test)]
 mod simulated;
+mod snapshot;
 mod space;
 mod statistics;
 
@@ -122,8 +124,9 @@ pub use batch::{Batch, Expiry, PutOptions};
 pub use database::{Database, DatabaseFacts, DatabaseOptions};
 pub use local::{Keyspace, Store, Ticket};
 pub use range::{KeyRange, Prefix, Range};
-pub use scan::{Cursor, Entry, Page, Scan};
-pub use shared::{Answer, SharedKeyspace, SharedRange, SharedScan, SharedStore};
+pub use scan::{Cursor, Entry, Page};
+pub use shared::{Answer, SharedKeyspace, SharedRange, SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSnapshotScan, SharedStore};
+pub use snapshot::{Scan, Snapshot, SnapshotKeyspace};
 pub use tierstone_base::{Error, ErrorKind, Result};
 pub use tierstone_engine::{Durability, EngineStatistics, IndexKind};
 pub use tierstone_logstore::ShardSettings;

@@ -13,15 +13,16 @@
 
 use crate::batch::{Batch, Expiry, PutOptions};
 use crate::database::{Database, DatabaseOptions};
-use crate::lane::{Fetching, Lane, READS_AT_ONCE};
+use crate::lane::{Fetching, KeyPage, Lane, READS_AT_ONCE};
 use crate::range::{KeyRange, Merge, Range};
-use crate::scan::{Cursor, Entry, Page, Scan};
+use crate::scan::{Cursor, Entry, Page};
+use crate::snapshot::{Dropped, Scan, Snapshot};
 use crate::statistics::sum;
 use std::marker::PhantomData;
 use std::time::Duration;
 use tierstone_base::clock::SystemClock;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Position, Result, Seq};
-use tierstone_engine::{Engine, EngineStatistics, Key, ValueKind, Write, WriteKind};
+use tierstone_engine::{Engine, EngineStatistics, Key, SnapshotId, ValueKind, Write, WriteKind};
 use tierstone_media::Wait;
 use tierstone_media::file::FileDevice;
 
@@ -32,6 +33,7 @@ pub struct Store {
     lanes: Vec<Lane<FileDevice>>,
     hasher: KeyHasher,
     keyspaces: Vec<KeyspaceId>,
+    dropped: Dropped,
     // After the lanes: their devices are done with the files before the lock goes.
     database: Database,
     // A ring belongs to the thread that made it.
@@ -65,7 +67,8 @@ impl Store {
         }
         let keyspaces = database.facts().map.keyspaces().to_vec();
         let hasher = database.hasher();
-        Ok(Store { lanes, hasher, keyspaces, database, stays_on_its_thread: PhantomData })
+        let dropped = Dropped::default();
+        Ok(Store { lanes, hasher, keyspaces, dropped, database, stays_on_its_thread: PhantomData })
     }
 
     /// The numbered database `number`, for calls in it; the calls of the store itself are in number 0.
@@ -155,6 +158,7 @@ impl Store {
             return Ok(());
         }
         let shards = self.lanes.len() as u16;
+        self.release_dropped();
         let now = self.lanes[0].tick();
         let mut writes = Vec::with_capacity(batch.len());
         for change in batch.changes() {
@@ -174,13 +178,35 @@ impl Store {
         lane.commit(receipt)
     }
 
-    /// Walks all keys and values, in an order of no meaning. See [`Scan`].
+    /// Takes a snapshot of all databases: what every write before it has done, and nothing later. Cost:
+    /// constant; see [`Snapshot`] for what it costs while it lives.
+    ///
+    /// # Errors
+    /// `Retry`: a thousand are alive; drop some. `DeviceFailed`: the store has failed.
+    pub fn snapshot(&mut self) -> Result<Snapshot> {
+        self.release_dropped();
+        let mut ids = Vec::with_capacity(self.lanes.len());
+        for lane in &mut self.lanes {
+            match lane.snapshot() {
+                Ok(id) => ids.push(id),
+                Err(error) => {
+                    self.release(&ids);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Snapshot::new(ids, Dropped::clone(&self.dropped)))
+    }
+
+    /// Walks all keys and values as they are when the first is asked for, in an order of no meaning. See
+    /// [`Scan`].
     pub fn scan(&mut self) -> Scan<'_> {
         let id = self.keyspaces[0];
         Scan::new(self, id)
     }
 
-    /// One page of a walk: about `count` entries from `cursor` on.
+    /// One page of a walk without a snapshot: about `count` entries from `cursor` on. A key that exists
+    /// during the whole walk is given at least once.
     ///
     /// # Errors
     /// `DeviceFailed`: the store has failed. Single records that cannot be read are told in the page.
@@ -253,6 +279,7 @@ impl Store {
     /// # Errors
     /// When the device has failed.
     pub fn turn(&mut self) -> Result<Option<Duration>> {
+        self.release_dropped();
         let mut next = None;
         for lane in &mut self.lanes {
             lane.turn(Wait::Poll);
@@ -288,6 +315,67 @@ impl Store {
         database.close()
     }
 
+    pub(crate) fn keyspaces(&self) -> &[KeyspaceId] {
+        &self.keyspaces
+    }
+
+    pub(crate) fn dropped(&self) -> &Dropped {
+        &self.dropped
+    }
+
+    /// Releases the snapshots that were dropped.
+    fn release_dropped(&mut self) {
+        // Taken out first: nothing below may find it borrowed.
+        let dropped = std::mem::take(&mut *self.dropped.borrow_mut());
+        dropped.iter().for_each(|ids| self.release(ids));
+    }
+
+    fn release(&mut self, ids: &[SnapshotId]) {
+        self.lanes.iter_mut().zip(ids).for_each(|(lane, id)| lane.engine.release_snapshot(*id));
+    }
+
+    /// One page of the keys of a snapshot, and where the next one begins.
+    pub(crate) fn keys_at(
+        &mut self,
+        snapshot: &Snapshot,
+        id: KeyspaceId,
+        cursor: Cursor,
+        count: u32,
+    ) -> Result<(KeyPage, Option<Cursor>)> {
+        let shards = self.lanes.len() as u16;
+        let shard = cursor.0.shard(shards);
+        let of_lane = snapshot.ids_in(self)?.get(usize::from(shard)).copied();
+        let found = self.lanes[usize::from(shard)].scan_page(id, cursor.0, count, of_lane)?;
+        let next = cursor.after(shard, shards, found.next);
+        Ok((found, next))
+    }
+
+    /// Reads `keys` at a snapshot, all shards at the same time, and gives all of them to `take`.
+    pub(crate) fn read_at(
+        &mut self,
+        snapshot: &Snapshot,
+        id: KeyspaceId,
+        keys: &[&[u8]],
+        mut take: impl FnMut(usize, Result<Option<Vec<u8>>>),
+    ) -> Result<()> {
+        let shards = self.lanes.len() as u16;
+        let ids = snapshot.ids_in(self)?;
+        for (piece, start) in keys.chunks(READS_AT_ONCE).zip((0..).step_by(READS_AT_ONCE)) {
+            let key = |bytes| Key { keyspace: id, position: self.hasher.position(bytes), bytes };
+            let keys: Vec<(usize, Key<'_>)> =
+                (start..).zip(piece).map(|(place, &bytes)| (place, key(bytes))).collect();
+            let mut reading = Vec::with_capacity(self.lanes.len());
+            for ((lane, of_lane), shard) in self.lanes.iter_mut().zip(ids).zip(0..) {
+                let own = keys.iter().copied().filter(|(_, key)| key.position.shard(shards) == shard);
+                reading.push(lane.begin_at(*of_lane, own)?);
+            }
+            for (lane, reading) in self.lanes.iter_mut().zip(reading) {
+                lane.finish_at(&reading, &mut take)?;
+            }
+        }
+        Ok(())
+    }
+
     fn first(&mut self) -> Keyspace<'_> {
         let id = self.keyspaces[0];
         Keyspace { store: self, id }
@@ -321,7 +409,7 @@ impl Store {
     pub(crate) fn scan_page_in(&mut self, id: KeyspaceId, cursor: Cursor, count: u32) -> Result<Page> {
         let shards = self.lanes.len() as u16;
         let (shard, lane) = self.lane(cursor.0);
-        let found = lane.scan_page(id, cursor.0, count.max(1))?;
+        let found = lane.scan_page(id, cursor.0, count.max(1), None)?;
         let mut page = Page {
             entries: Vec::new(),
             next: cursor.after(shard, shards, found.next),
@@ -431,6 +519,7 @@ impl Keyspace<'_> {
     /// # Errors
     /// As there.
     pub fn put_with(&mut self, key: &[u8], value: &[u8], options: PutOptions) -> Result<()> {
+        self.store.release_dropped();
         let key = self.key(key);
         let lane = self.store.lane(key.position).1;
         let expiry_ms = expiry_ms(lane, options);
@@ -443,6 +532,7 @@ impl Keyspace<'_> {
     /// # Errors
     /// As there.
     pub fn put_nowait(&mut self, key: &[u8], value: &[u8]) -> Result<Ticket> {
+        self.store.release_dropped();
         let key = self.key(key);
         let (shard, lane) = self.store.lane(key.position);
         let receipt = lane.write(&[put_of(key, value, 0)])?;
@@ -455,6 +545,7 @@ impl Keyspace<'_> {
     /// # Errors
     /// As there.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        self.store.release_dropped();
         let key = self.key(key);
         let lane = self.store.lane(key.position).1;
         match lane.delete(key)? {

@@ -1,12 +1,12 @@
-//! Walks through all keys: cursors, pages, and the iterator of the local handle.
+//! Walks through all keys: cursors, pages, and what the iterators share.
 //!
-//! Keys come in the order of their positions, which is an order of no meaning to a caller. A key that
-//! exists during the whole walk is given at least once (twice at times, when the index grew meanwhile);
-//! one that comes or goes during the walk may be given or not.
+//! Keys come in the order of their positions, which is an order of no meaning to a caller. The iterators
+//! walk snapshots. A walk by cursor takes none: a key that exists during the whole walk is given at
+//! least once (twice at times, when the index grew meanwhile); one that comes or goes during the walk
+//! may be given or not.
 
-use crate::local::Store;
 use std::collections::VecDeque;
-use tierstone_base::{Error, KeyspaceId, Position, Result};
+use tierstone_base::{Error, Position, Result};
 
 /// Entries that the iterators fetch at a time.
 pub(crate) const PAGE_ENTRIES: u32 = 256;
@@ -65,30 +65,6 @@ pub struct Page {
     pub next: Option<Cursor>,
     /// The first record that could not be read, if any; the others are given all the same.
     pub damaged: Option<Error>,
-}
-
-/// A walk through all keys and values of a local handle, 256 at a time. A record that cannot be read
-/// gives one error a page, and the walk goes on; any other error ends it.
-#[derive(Debug)]
-pub struct Scan<'s> {
-    store: &'s mut Store,
-    keyspace: KeyspaceId,
-    buffered: Buffered,
-}
-
-impl<'s> Scan<'s> {
-    pub(crate) fn new(store: &'s mut Store, keyspace: KeyspaceId) -> Self {
-        Scan { store, keyspace, buffered: Buffered::new() }
-    }
-}
-
-impl Iterator for Scan<'_> {
-    type Item = Result<Entry>;
-
-    fn next(&mut self) -> Option<Result<Entry>> {
-        let Scan { store, keyspace, buffered } = self;
-        buffered.next(|cursor| store.scan_page_in(*keyspace, cursor, PAGE_ENTRIES))
-    }
 }
 
 /// The entries of the last page, and where the next one begins.

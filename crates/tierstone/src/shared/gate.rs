@@ -10,6 +10,7 @@ use crate::scan::Page;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tierstone_base::{Error, Result, Seq};
+use tierstone_engine::SnapshotId;
 
 /// An answer that is ready but for the gate.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub(super) enum Ready {
     Page(Reply<Page>, Page),
     Range(Reply<RangePage>, Result<RangePage>),
     Deleted(Reply<bool>, bool),
+    Snapshot(Reply<SnapshotId>, SnapshotId),
     Done(Reply<()>),
 }
 
@@ -31,6 +33,7 @@ impl Ready {
             Ready::Page(reply, page) => drop(reply.send(Ok(page))),
             Ready::Range(reply, page) => drop(reply.send(page)),
             Ready::Deleted(reply, existed) => drop(reply.send(Ok(existed))),
+            Ready::Snapshot(reply, id) => drop(reply.send(Ok(id))),
             Ready::Done(reply) => drop(reply.send(Ok(()))),
         }
     }
@@ -43,6 +46,7 @@ impl Ready {
             Ready::Page(reply, _) => drop(reply.send(Err(error))),
             Ready::Range(reply, _) => drop(reply.send(Err(error))),
             Ready::Deleted(reply, _) => drop(reply.send(Err(error))),
+            Ready::Snapshot(reply, _) => drop(reply.send(Err(error))),
             Ready::Done(reply) => drop(reply.send(Err(error))),
         }
     }

@@ -1,16 +1,16 @@
-//! Requests in one keyspace, and the walk of the shared handle.
+//! Requests in one keyspace of the shared handle.
 
 use super::answer::Answer;
 use super::message::{Message, OwnedKey, OwnedPut};
-use super::{Inner, SharedRange, SharedStore};
+use super::{Inner, SharedRange, SharedScan, SharedStore};
 use crate::batch::PutOptions;
 use crate::range::KeyRange;
-use crate::scan::{Buffered, Cursor, Entry, PAGE_ENTRIES, Page};
+use crate::scan::{Cursor, Page};
 use std::future::Future;
 use tierstone_base::{KeyspaceId, Result};
 
 /// A shard's part of a get of many: places in the caller's list, and the answer.
-type Part = (Vec<usize>, Answer<Vec<Option<Vec<u8>>>>);
+pub(super) type Part = (Vec<usize>, Answer<Vec<Option<Vec<u8>>>>);
 
 impl Inner {
     fn owned(&self, keyspace: KeyspaceId, key: &[u8]) -> (u16, OwnedKey) {
@@ -23,7 +23,12 @@ impl Inner {
         self.ask(shard, |reply| Message::Get { key, reply })
     }
 
-    pub(super) fn get_many(&self, keyspace: KeyspaceId, keys: &[&[u8]]) -> Vec<Part> {
+    /// The keys of each shard that has some, with their places in the caller's list.
+    pub(super) fn of_shards(
+        &self,
+        keyspace: KeyspaceId,
+        keys: &[&[u8]],
+    ) -> impl Iterator<Item = (u16, Vec<usize>, Vec<OwnedKey>)> + use<> {
         let mut of_shard: Vec<(Vec<usize>, Vec<OwnedKey>)> = Vec::new();
         of_shard.resize_with(self.mailboxes.len(), Default::default);
         for (place, key) in keys.iter().enumerate() {
@@ -32,11 +37,13 @@ impl Inner {
             places.push(place);
             keys.push(key);
         }
-        let asked = of_shard.into_iter().zip(0..).filter(|((places, _), _)| !places.is_empty());
-        asked
-            .map(|((places, keys), shard)| {
-                (places, self.ask(shard, |reply| Message::GetMany { keys, reply }))
-            })
+        let some = of_shard.into_iter().zip(0..).filter(|((places, _), _)| !places.is_empty());
+        some.map(|((places, keys), shard)| (shard, places, keys))
+    }
+
+    pub(super) fn get_many(&self, keyspace: KeyspaceId, keys: &[&[u8]]) -> Vec<Part> {
+        self.of_shards(keyspace, keys)
+            .map(|(shard, places, keys)| (places, self.ask(shard, |reply| Message::GetMany { keys, reply })))
             .collect()
     }
 
@@ -208,29 +215,5 @@ impl SharedKeyspace {
     /// As [`SharedStore::len`].
     pub fn is_empty(&self) -> Result<bool> {
         self.len().map(|count| count == 0)
-    }
-}
-
-/// A walk through all keys and values of a shared handle, 256 at a time, beside whatever other callers
-/// do. See [`crate::Scan`] for what a walk promises.
-#[derive(Debug)]
-pub struct SharedScan {
-    store: SharedStore,
-    keyspace: KeyspaceId,
-    buffered: Buffered,
-}
-
-impl SharedScan {
-    pub(super) fn new(store: SharedStore, keyspace: KeyspaceId) -> Self {
-        SharedScan { store, keyspace, buffered: Buffered::new() }
-    }
-}
-
-impl Iterator for SharedScan {
-    type Item = Result<Entry>;
-
-    fn next(&mut self) -> Option<Result<Entry>> {
-        let SharedScan { store, keyspace, buffered } = self;
-        buffered.next(|cursor| store.inner.scan_page(*keyspace, cursor, PAGE_ENTRIES).wait())
     }
 }

@@ -1,11 +1,12 @@
 //! What callers send to a shard's thread. A message owns its bytes.
 
 use super::answer::Reply;
+use super::cut::Share;
 use crate::batch::Batch;
 use crate::range::RangePage;
 use crate::scan::{Cursor, Page};
 use tierstone_base::{KeyspaceId, Position};
-use tierstone_engine::{EngineStatistics, Key, RangeRequest, ValueKind, Write, WriteKind};
+use tierstone_engine::{EngineStatistics, Key, RangeRequest, SnapshotId, ValueKind, Write, WriteKind};
 
 /// A key with what the caller's thread has worked out about it.
 #[derive(Debug)]
@@ -74,6 +75,10 @@ pub(super) enum Message {
     Write { batch: OwnedBatch, reply: Reply<()> },
     Scan { keyspace: KeyspaceId, cursor: Cursor, count: u32, reply: Reply<Page> },
     Range { request: RangeRequest, reply: Reply<RangePage> },
+    Snapshot { share: Share, reply: Reply<SnapshotId> },
+    GetAt { snapshot: SnapshotId, keys: Vec<OwnedKey>, reply: Reply<Vec<Option<Vec<u8>>>> },
+    ScanAt { snapshot: SnapshotId, keyspace: KeyspaceId, cursor: Cursor, count: u32, reply: Reply<Page> },
+    Release { snapshot: SnapshotId },
     Len { keyspace: KeyspaceId, reply: Reply<u64> },
     Statistics { reply: Reply<EngineStatistics> },
     Sync { reply: Reply<()> },
@@ -86,13 +91,15 @@ impl Message {
         // Whoever has dropped the answer does not want it.
         match self {
             Message::Get { reply, .. } => drop(reply.send(Err(error))),
-            Message::GetMany { reply, .. } => drop(reply.send(Err(error))),
+            Message::GetMany { reply, .. } | Message::GetAt { reply, .. } => drop(reply.send(Err(error))),
             Message::Put { reply, .. }
             | Message::Write { reply, .. }
             | Message::Sync { reply }
             | Message::Close { reply } => drop(reply.send(Err(error))),
             Message::Delete { reply, .. } => drop(reply.send(Err(error))),
-            Message::Scan { reply, .. } => drop(reply.send(Err(error))),
+            Message::Scan { reply, .. } | Message::ScanAt { reply, .. } => drop(reply.send(Err(error))),
+            Message::Snapshot { reply, .. } => drop(reply.send(Err(error))),
+            Message::Release { .. } => {}
             Message::Range { reply, .. } => drop(reply.send(Err(error))),
             Message::Len { reply, .. } => drop(reply.send(Err(error))),
             Message::Statistics { reply } => drop(reply.send(Err(error))),

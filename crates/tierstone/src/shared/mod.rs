@@ -16,17 +16,20 @@
 //! acknowledged write; the next opening then reads the ends of the logs.
 
 mod answer;
+mod cut;
 mod gate;
 mod keyspace;
 mod message;
 mod range;
 mod service;
 mod sleep;
+mod snapshot;
 mod thread;
 
 pub use answer::Answer;
-pub use keyspace::{SharedKeyspace, SharedScan};
+pub use keyspace::SharedKeyspace;
 pub use range::SharedRange;
+pub use snapshot::{SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSnapshotScan};
 
 use crate::batch::{Batch, PutOptions};
 use crate::database::{Database, DatabaseOptions};
@@ -65,6 +68,8 @@ struct Inner {
     keyspaces: Vec<KeyspaceId>,
     clock: SystemClock,
     running: Mutex<Option<Running>>,
+    /// Held while a cut's messages go out.
+    cutting: Mutex<()>,
 }
 
 /// What ends with the store.
@@ -97,6 +102,7 @@ impl SharedStore {
             keyspaces: database.facts().map.keyspaces().to_vec(),
             clock,
             running: Mutex::new(None),
+            cutting: Mutex::new(()),
         };
         let (mut threads, mut ready) = (Vec::new(), Vec::new());
         for (plan, shard) in database.take_plans().into_iter().zip(0..) {
@@ -219,8 +225,8 @@ impl SharedStore {
         }
     }
 
-    /// One page of a walk: about `count` entries from `cursor` on. See [`crate::Scan`] for what a walk
-    /// promises.
+    /// One page of a walk without a snapshot: about `count` entries from `cursor` on. A key that exists
+    /// during the whole walk is given at least once.
     ///
     /// # Errors
     /// `DeviceFailed`: the store has failed. Single records that cannot be read are told in the page.
@@ -233,7 +239,7 @@ impl SharedStore {
         self.inner.scan_page(self.first(), cursor, count)
     }
 
-    /// Walks all keys and values.
+    /// Walks all keys and values as they are when the first is asked for.
     pub fn scan(&self) -> SharedScan {
         SharedScan::new(self.clone(), self.first())
     }
@@ -356,6 +362,16 @@ impl Inner {
                 answer
             }
             Err(_) => Answer::refused(closed()),
+        }
+    }
+
+    /// Sends a message that has no answer; a shard that is gone needs none.
+    fn tell(&self, shard: u16, message: Message) {
+        // When the store is being dropped its mailboxes are gone first.
+        if let Some(mailbox) = self.mailboxes.get(usize::from(shard))
+            && mailbox.sender.send(message).is_ok()
+        {
+            mailbox.waker.wake();
         }
     }
 

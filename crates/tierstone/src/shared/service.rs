@@ -7,13 +7,18 @@
 //! 3. After a failed write of the device everything is answered with that failure.
 //! 4. Requests that are under way at the same time have no order among each other.
 
+mod snapshots;
+
 use super::answer::Reply;
+use super::cut::Cut;
 use super::gate::{Gate, Ready};
 use super::message::{Message, OwnedKey};
 use crate::lane::{FETCH_ROUNDS, FREEING_PATIENCE_US, is_visible, later, never_held, value_of};
 use crate::range::RangePage;
 use crate::scan::{Entry, Page};
+use snapshots::{ManyAt, WalkAt};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, ErrorKind, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
@@ -86,6 +91,14 @@ pub(super) struct Service {
     full_since_us: Option<u64>,
     next_number: u64,
     closing: Option<Reply<()>>,
+    /// The cut that the shard has taken its part of and that is not whole.
+    holding: Option<Arc<Cut>>,
+    /// Events that wait for that cut.
+    held_back: Vec<Event>,
+    /// Reads at snapshots: the number of the request, and the key's place in it.
+    read_at: Map<Token, (u64, usize)>,
+    many_at: Map<u64, ManyAt>,
+    walks_at: Map<Token, WalkAt>,
 }
 
 impl Service {
@@ -105,6 +118,11 @@ impl Service {
             full_since_us: None,
             next_number: 0,
             closing: None,
+            holding: None,
+            held_back: Vec::new(),
+            read_at: Map::default(),
+            many_at: Map::default(),
+            walks_at: Map::default(),
         }
     }
 
@@ -138,12 +156,12 @@ impl Service {
 
     /// Whether messages may come.
     pub fn is_open_for_more(&self) -> bool {
-        self.engine.admission() == Admission::Open
+        self.engine.admission() == Admission::Open && !self.is_holding()
     }
 
     /// Whether somebody waits for something that only the passing of time can bring.
     pub fn is_waited_for(&self) -> bool {
-        !self.gate.is_empty() || !self.stalled.is_empty() || self.closing.is_some()
+        !self.is_holding() && (!self.gate.is_empty() || !self.stalled.is_empty() || self.closing.is_some())
     }
 
     /// Takes a message.
@@ -179,6 +197,14 @@ impl Service {
                 self.ranges.insert(request.token, reply);
                 self.engine.range(self.now, request);
             }
+            Message::Snapshot { share, reply } => self.take_snapshot(share, reply),
+            Message::GetAt { snapshot, keys, reply } => {
+                self.read_at(snapshot, keys, Purpose::Values(reply));
+            }
+            Message::ScanAt { snapshot, keyspace, cursor, count, reply } => {
+                self.scan_at(snapshot, keyspace, (cursor, count), reply);
+            }
+            Message::Release { snapshot } => self.engine.release_snapshot(snapshot),
             Message::Len { keyspace, reply } => drop(reply.send(Ok(self.engine.len(keyspace)))),
             Message::Statistics { reply } => drop(reply.send(Ok(self.engine.statistics()))),
             Message::Sync { reply } => {
@@ -301,6 +327,9 @@ impl Service {
     /// Tries again what found no room; true when something found it.
     pub fn retry_stalled(&mut self) -> bool {
         let mut some = false;
+        if self.is_holding() {
+            return false;
+        }
         let since_us = self.stalled_since_us;
         for _ in 0..self.stalled.len() {
             let Some(message) = self.stalled.pop_front() else { break };
@@ -392,13 +421,18 @@ impl Service {
 
     /// Takes what the engine has found out.
     pub fn on_event(&mut self, event: Event) {
+        let Some(event) = self.hold_back(event) else { return };
         match event {
             Event::Fetched { token, result, .. } => {
                 self.on_fetched(token, result);
                 self.engine.release(token);
             }
-            Event::Scanned { token, entries, next, error } => self.on_scanned(token, entries, next, error),
-            Event::SnapshotRead { .. } => {}
+            Event::Scanned { token, mut entries, next, error } => {
+                if !self.on_scanned_at(token, &mut entries, next, &error) {
+                    self.on_scanned(token, entries, next, error);
+                }
+            }
+            Event::SnapshotRead { token, result, .. } => self.on_snapshot_read(token, result),
             Event::Ranged { token, entries, next, error } => {
                 let Some(reply) = self.ranges.remove(&token) else { return };
                 let page = RangePage::of(entries, next, error, self.now);
@@ -491,6 +525,7 @@ impl Service {
         for reply in std::mem::take(&mut self.ranges).into_values() {
             drop(reply.send(Err(error.clone())));
         }
+        self.refuse_snapshot_reads(error);
     }
 }
 

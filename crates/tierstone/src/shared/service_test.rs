@@ -1,4 +1,5 @@
 use super::super::answer::Answer;
+use super::super::sleep::Sleeper;
 use super::*;
 use crate::simulated::{KEYSPACE, medium, shard};
 use tierstone_engine::Durability;
@@ -158,4 +159,74 @@ fn overwriting_records_on_the_device_reads_them_at_the_same_time() {
         assert!(turns < 1_000);
     }
     assert_eq!(poll(&mut world.get("key:49")).unwrap().unwrap().unwrap(), b"new");
+}
+
+/// The medium of a shard that was closed with 50 keys on it, so that none is in memory afterwards.
+fn filled() -> SimMedium {
+    let medium = medium(32);
+    let mut world = World::new(&medium, Durability::Sync);
+    for number in 0..50 {
+        drop(world.put(&format!("key:{number}"), b"old"));
+    }
+    let (reply, closed) = Answer::new();
+    world.service.take(Message::Close { reply });
+    while !world.turn(true) {}
+    closed.wait().unwrap();
+    medium
+}
+
+/// From its part of a cut until the other shard has taken its own, a shard applies nothing: neither
+/// messages nor writes that waited for a record or for room.
+#[test]
+fn a_shard_applies_nothing_between_its_part_of_a_cut_and_the_whole() {
+    let (one_medium, other_medium) = (filled(), filled());
+    let mut one = World::new(&one_medium, Durability::Sync);
+    let mut other = World::new(&other_medium, Durability::Sync);
+    let (_sleeper, waker) = Sleeper::new().unwrap();
+    let mut shares = Cut::shares(vec![Arc::clone(&waker), waker]);
+    // A write that must read an old record first, and one behind it that waits for its turn.
+    let mut parked = one.put("key:7", b"new");
+    let (reply, mut taken) = Answer::new();
+    one.service.take(Message::Snapshot { share: shares.pop().unwrap(), reply });
+    let at_cut = one.service.engine.applied_seq();
+    for _ in 0..20 {
+        one.turn(true);
+        assert!(!one.service.end_hold());
+        assert!(!one.service.is_open_for_more(), "messages are taken before the cut is whole");
+    }
+    assert_eq!(one.service.engine.applied_seq(), at_cut, "a write was applied before the cut was whole");
+    assert!(poll(&mut parked).is_none());
+    let (reply, _other_taken) = Answer::new();
+    other.service.take(Message::Snapshot { share: shares.pop().unwrap(), reply });
+    assert!(one.service.end_hold() && one.service.is_open_for_more());
+    while poll(&mut parked).is_none_or(|answer| answer.is_err()) {
+        one.turn(true);
+    }
+    assert!(one.service.engine.applied_seq() > at_cut);
+    let snapshot = poll(&mut taken).unwrap().unwrap();
+    let (reply, mut read) = Answer::new();
+    let keys = vec![one.key("key:7"), one.key("nothing")];
+    one.service.take(Message::GetAt { snapshot, keys, reply });
+    let values = loop {
+        one.turn(true);
+        if let Some(values) = poll(&mut read) {
+            break values.unwrap();
+        }
+    };
+    assert_eq!(values, [Some(b"old".to_vec()), None]);
+}
+
+#[test]
+fn a_snapshot_is_given_out_when_all_that_it_shows_is_durable() {
+    let medium = medium(32);
+    let mut world = World::new(&medium, Durability::Sync);
+    let mut put = world.put("key", b"value");
+    let (reply, mut taken) = Answer::new();
+    let share = Cut::shares(vec![Sleeper::new().unwrap().1]).pop().unwrap();
+    world.service.take(Message::Snapshot { share, reply });
+    assert!(poll(&mut taken).is_none(), "nothing is durable yet");
+    while poll(&mut put).is_none() {
+        world.turn(true);
+    }
+    poll(&mut taken).unwrap().unwrap();
 }

@@ -43,7 +43,9 @@ impl ShardThread {
             let now = self.service.set_now(self.clock.now());
             let due = self.service.engine.next_step_at_us().is_some_and(|at_us| at_us <= now.monotonic_us);
             self.service.set_busy(due || self.device.in_flight() > 0);
+            let resumed = self.service.end_hold();
             let Some(received) = self.receive() else { return };
+            let received = received || resumed;
             let retried = self.service.retry_stalled();
             let turned = self.turn(received || retried || due);
             if self.service.settle() {
