@@ -29,6 +29,8 @@ pub struct Keyspaces {
     recent: usize,
     /// Dropped ones, whose records still count as live in their segments.
     pub dying: Vec<Keyspace>,
+    /// Ids of all that were dropped in this opening.
+    pub dropped: Vec<KeyspaceId>,
 }
 
 impl Keyspaces {
@@ -65,6 +67,7 @@ impl Keyspaces {
     pub fn drop_keyspace(&mut self, id: KeyspaceId) {
         if let Some(place) = self.list.iter().position(|keyspace| keyspace.id == id) {
             self.dying.push(self.list.swap_remove(place));
+            self.dropped.push(id);
         }
     }
 

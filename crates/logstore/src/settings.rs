@@ -33,6 +33,19 @@ pub struct ShardSettings {
     pub clean_step_bytes: usize,
     /// Segments that only deletes and the cleaner may use, so that a full store can be emptied.
     pub reserved_segments: u32,
+    /// A checkpoint of the index is written when nothing was written for this long, in milliseconds, and
+    /// there is something to save by it. Shorter: a crash soon after a burst of writes is recovered from
+    /// quicker, and bursts cost more checkpoints.
+    pub checkpoint_idle_ms: u64,
+    /// Without a pause, a checkpoint is written when the log has grown by so many bytes for each byte of
+    /// the index: its cost is the inverse, a crash costs at most the replay of so much.
+    pub checkpoint_tail_per_index: u32,
+    /// ... and by this many bytes at least.
+    pub checkpoint_tail_bytes_min: u64,
+    /// Fewer records after the last checkpoint are not worth another: a second replays millions.
+    pub checkpoint_tail_records_min: u64,
+    /// Bytes of the index that one step puts into a checkpoint, or one region of it if that is more.
+    pub checkpoint_step_bytes: usize,
 }
 
 impl Default for ShardSettings {
@@ -49,6 +62,11 @@ impl Default for ShardSettings {
             clean_below_free_fraction: 0.15,
             clean_step_bytes: 256 << 10,
             reserved_segments: 3,
+            checkpoint_idle_ms: 1_000,
+            checkpoint_tail_per_index: 8,
+            checkpoint_tail_bytes_min: 64 << 20,
+            checkpoint_tail_records_min: 10_000,
+            checkpoint_step_bytes: 16 << 10,
         }
     }
 }

@@ -29,7 +29,10 @@ pub const FLAG_EXPIRY: u8 = 2;
 pub const FLAG_BATCH_MORE: u8 = 4;
 /// When this record was written, another live key had the same position: recovery compares keys.
 pub const FLAG_COLLIDES: u8 = 8;
-const FLAGS_KNOWN: u8 = 15;
+/// When this record was written, its key had a live record, which this one replaces: so the replay of a
+/// log over a checkpoint of the index need not read records to know.
+pub const FLAG_REPLACES: u8 = 32;
+const FLAGS_KNOWN: u8 = 15 | FLAG_REPLACES;
 
 /// What a record says, without the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
