@@ -309,8 +309,11 @@ fn open_with_an_older_commit(settings: &OpenSettings) -> (Store, BuildReport, Mo
     let commit = device.geometry().segment_offset(first + 1) - 4096;
     let older = common::read(&mut device, commit, 4096);
     for round in 0..10u32 {
-        store.put(KeyspaceId(1), b"key1", &round.to_le_bytes()).unwrap();
-        model.insert((1, b"key1".to_vec()), round.to_le_bytes().to_vec());
+        for number in 0..20 {
+            let key = format!("key{number}").into_bytes();
+            store.put(KeyspaceId(1), &key, &round.to_le_bytes()).unwrap();
+            model.insert((1, key), round.to_le_bytes().to_vec());
+        }
         store.sync().unwrap();
         store.settle(1_000);
         if round > 0 && checkpoint_segments(&mut device)[..] == [first] {
@@ -318,7 +321,7 @@ fn open_with_an_older_commit(settings: &OpenSettings) -> (Store, BuildReport, Mo
         }
     }
     assert_eq!(checkpoint_segments(&mut device), [first]);
-    assert_ne!(common::read(&mut device, commit, 4096), older);
+    assert!(common::read(&mut device, commit, 4096) != older, "another checkpoint lies there");
     common::write(&mut device, commit, &older);
     drop((store, device));
     let (store, report) = open_with_report(medium.kill_process(), settings);

@@ -372,7 +372,8 @@ impl LogShard {
         if let Some(older) = self.checkpoints.in_force.replace(younger) {
             self.free_checkpoint(&older.segments);
         }
-        self.checkpoints.ended = self.shutting;
+        // It may have begun before the end did.
+        self.checkpoints.ended = self.shutting && !self.is_tail_worth_saving();
     }
 }
 
