@@ -19,6 +19,7 @@ mod read;
 mod segment;
 mod versions;
 
+use crate::format::checkpoint::Commit;
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::{self, SLOT_BYTES, SlotFound, Superblock};
 use segment::OpenSegment;
@@ -318,8 +319,11 @@ impl Checker<'_> {
         let own_generation = block.get(24..).and_then(|rest| Reader::new(rest).u64()).unwrap_or(0);
         let footer = SegmentFooter::decode(block, own_generation)
             .filter(|footer| footer.store == self.superblock.store_id && footer.segment == number);
-        // Only footers are ever written to this block; one of an earlier life is whole, and void.
-        let is_footer_damaged = footer.is_none() && block.iter().any(|&byte| byte != 0);
+        // Only footers are ever written to this block, and what commits a checkpoint; those of an
+        // earlier life are whole, and void.
+        let store = self.superblock.store_id;
+        let is_commit = Commit::decode(block, store, number, own_generation).is_some();
+        let is_footer_damaged = footer.is_none() && !is_commit && block.iter().any(|&byte| byte != 0);
         let ends = match SegmentHeader::decode(&self.bytes[..BLOCK_BYTES]) {
             HeaderFound::OtherVersion(version) => {
                 let message = format!(

@@ -86,6 +86,11 @@ impl Cleaner {
         self.wants_group_closed
     }
 
+    /// Whether nothing is being moved, and every segment can be read.
+    pub fn is_idle(&self) -> bool {
+        self.victim.is_none() && self.unreadable.is_empty()
+    }
+
     /// Neither cleans nor frees a segment: what it holds is not all known.
     pub fn leave_alone(&mut self, segment: u32) {
         if !self.unreadable.contains(&segment) {
@@ -118,7 +123,8 @@ impl LogShard {
             self.cleaner.emptied.iter().any(|emptied| emptied.cold_groups > self.cold.durable_groups());
     }
 
-    fn free_wanted(&self) -> u32 {
+    /// Cleaning begins when fewer segments than this are free.
+    pub(crate) fn free_wanted(&self) -> u32 {
         let fraction = f64::from(self.segments.owned_count()) * self.settings.clean_below_free_fraction;
         (fraction as u32).max(self.settings.reserved_segments + 2)
     }
@@ -135,7 +141,9 @@ impl LogShard {
         let mut best: Option<(f64, u32)> = None;
         for (number, segment) in self.segments.iter() {
             let live = self.live_fraction(segment);
-            if !self.may_clean(number, segment) {
+            // While space is plenty, no checkpoint is given up for it.
+            let protected = !low && self.checkpoints.protects(number, segment.generation);
+            if protected || !self.may_clean(number, segment) {
                 continue;
             }
             let age = self.applied.saturating_sub(segment.opened_seq) as f64 + 1.0;
@@ -209,6 +217,9 @@ impl LogShard {
     }
 
     fn start_victim(&mut self, number: u32) {
+        if !self.make_way(number) {
+            return;
+        }
         let oldest_other = self.segments.oldest_opened_seq(number);
         let segment = self.segments.get_mut(number);
         segment.role = Role::Cleaning;
@@ -536,12 +547,13 @@ impl LogShard {
         self.cleaner.emptied = waiting;
     }
 
-    fn write_free_header(&mut self, number: u32) {
+    pub(crate) fn write_free_header(&mut self, number: u32) {
         let opened_seq = self.applied;
         let segment: &mut Segment = self.segments.get_mut(number);
         segment.role = Role::Freeing;
         if self.identity.mutations.is_on("reuse_before_freed") {
             self.segments.freed(number);
+            self.checkpoints.freed(number);
             return;
         }
         let mut buffer = IoBuffer::zeroed(BLOCK_BYTES);

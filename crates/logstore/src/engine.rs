@@ -79,6 +79,7 @@ impl Engine for LogShard {
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
         self.keyspaces.drop_keyspace(keyspace, &self.snapshots);
+        self.forget_keyspace();
     }
 
     fn len(&self, keyspace: KeyspaceId) -> u64 {

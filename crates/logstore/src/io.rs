@@ -63,6 +63,11 @@ pub enum IoTag {
         /// The segment.
         segment: u32,
     },
+    /// A piece of a checkpoint, or what commits it.
+    Checkpoint {
+        /// The segment.
+        segment: u32,
+    },
     /// A piece of a segment that is being cleaned.
     CleanPiece {
         /// The segment.

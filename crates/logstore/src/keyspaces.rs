@@ -66,6 +66,8 @@ pub struct Keyspaces {
     ordered: Vec<KeyspaceId>,
     /// Dropped ones, whose records still count as live in their segments.
     pub dying: Vec<Keyspace>,
+    /// Ids of all that were dropped in this opening.
+    pub dropped: Vec<KeyspaceId>,
 }
 
 impl Keyspaces {
@@ -130,6 +132,7 @@ impl Keyspaces {
             keyspace.dropped_before = snapshots.next_id();
             keyspace.is_retained = snapshots.any_before(keyspace.dropped_before);
             self.dying.push(keyspace);
+            self.dropped.push(id);
         }
     }
 

@@ -10,6 +10,7 @@
 //! [`shard::LogShard`], which is a [`tierstone_engine::Engine`].
 
 pub mod check;
+mod checkpoint;
 mod cleaner;
 mod engine;
 pub mod format;

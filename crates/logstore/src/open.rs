@@ -13,6 +13,7 @@
 //! Crash at any point in here: a sealed segment stays sealed, another is walked again with the same
 //! result; the same opening number is never used twice, because it is durable before its first use.
 
+use crate::checkpoint::find::{self, FoundCheckpoints};
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::{self, KeyspaceEntry, SLOT_BYTES, SlotFound, Superblock};
 use crate::recovery::ShardPlan;
@@ -21,7 +22,7 @@ use crate::segments::{Role, Segment, SummaryPlace};
 use crate::settings::ShardSettings;
 use crate::shard::{LOG_ID_OPEN_SHIFT, ShardIdentity, segment_salt};
 use crate::walk;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use tierstone_base::codec::Reader;
@@ -218,7 +219,9 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         (Some(numbers), _) => numbers.clone(),
         (None, _) => (0..geometry.segment_limit).collect(),
     };
-    let mut found = read_segments(device, settings, &superblock, &numbers, &mut report)?;
+    let mut checkpoints = FoundCheckpoints::default();
+    let mut found =
+        read_segments(device, settings, &superblock, &numbers, &mut checkpoints, &mut report)?;
     report.segments = found.len() as u32;
     // After the death of a process what it wrote last may lie in the device's cache only; nothing may be
     // built on that.
@@ -231,6 +234,12 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     };
     let walked_max_seq =
         walk::seal_open_segments(device, settings, &superblock, &hasher, &mut found, &mut report)?;
+
+    // What is damaged may be what a checkpoint needs.
+    let shards_with_checkpoints =
+        if report.damaged_segments.is_empty() { settings.shard_count.max(1) } else { 0 };
+    let (chosen, void) = checkpoints.choose(shards_with_checkpoints, geometry.segment_bytes);
+    find::free(device, superblock.store_id, &void)?;
 
     let mut next = superblock.clone();
     // A damaged slot may hide openings: their logs tell, and one more may have left none. Numbers are
@@ -253,7 +262,11 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         .max()
         .unwrap_or(0)
         .max(walked_max_seq);
-    let plans = deal(settings, &next, hasher, geometry, &found, applied, &report);
+    let mut plans = deal(settings, &next, hasher, geometry, &found, applied);
+    for (plan, commit) in plans.iter_mut().zip(chosen) {
+        plan.checkpoint = commit;
+    }
+    deal_free(settings, geometry, &found, &report, &mut plans);
     Ok(OpenedStore { superblock: writer, plans, report, hasher })
 }
 
@@ -298,6 +311,7 @@ fn read_segments(
     settings: &OpenSettings,
     superblock: &Superblock,
     numbers: &[u32],
+    checkpoints: &mut FoundCheckpoints,
     report: &mut OpenReport,
 ) -> Result<BTreeMap<u32, FoundSegment>> {
     let geometry = device.geometry();
@@ -309,11 +323,13 @@ fn read_segments(
         })
         .collect();
     let any_generation = settings.mutations.is_on("footer_of_any_generation");
+    let any_commit = settings.mutations.is_on("checkpoint_of_any_generation");
     let mut found = BTreeMap::new();
     let mut damaged = Vec::new();
     read_ranges(device, &ranges, |place, block| {
         let number = numbers[place / 2];
         if place % 2 == 1 {
+            checkpoints.add_last_block(number, block, any_commit);
             if let Some(segment) = found.get_mut(&number) {
                 let segment: &mut FoundSegment = segment;
                 let mut generation = segment.header.generation;
@@ -341,6 +357,9 @@ fn read_segments(
             HeaderFound::Whole(header) if header.state == SegmentState::Log => {
                 found.insert(number, FoundSegment { header, footer: None });
             }
+            HeaderFound::Whole(header) if header.state == SegmentState::Checkpoint => {
+                checkpoints.add_header(header);
+            }
             HeaderFound::Whole(_) | HeaderFound::Blank => {}
         }
         Ok(())
@@ -349,7 +368,7 @@ fn read_segments(
     Ok(found)
 }
 
-/// Deals segments with records to the shards whose positions they may hold, free ones in turn.
+/// Deals segments with records to the shards whose positions they may hold.
 fn deal(
     settings: &OpenSettings,
     superblock: &Superblock,
@@ -357,7 +376,6 @@ fn deal(
     geometry: tierstone_media::Geometry,
     found: &BTreeMap<u32, FoundSegment>,
     applied: Seq,
-    report: &OpenReport,
 ) -> Vec<ShardPlan> {
     let count = settings.shard_count.max(1);
     let mut plans: Vec<ShardPlan> = (0..count)
@@ -377,6 +395,7 @@ fn deal(
             segments: Vec::new(),
             footers: BTreeMap::new(),
             free: Vec::new(),
+            checkpoint: None,
         })
         .collect();
     for (&number, segment) in found {
@@ -393,8 +412,25 @@ fn deal(
             ));
         }
     }
-    let free = (0..geometry.segment_limit)
-        .filter(|number| !found.contains_key(number) && !report.damaged_segments.contains(number));
+    plans
+}
+
+/// Deals free segments to the shards in turn.
+fn deal_free(
+    settings: &OpenSettings,
+    geometry: tierstone_media::Geometry,
+    found: &BTreeMap<u32, FoundSegment>,
+    report: &OpenReport,
+    plans: &mut [ShardPlan],
+) {
+    let taken: BTreeSet<u32> = plans
+        .iter()
+        .flat_map(|plan| plan.checkpoint.iter().flat_map(|commit| &commit.segments))
+        .chain(&report.damaged_segments)
+        .chain(found.keys())
+        .copied()
+        .collect();
+    let free = (0..geometry.segment_limit).filter(|number| !taken.contains(number));
     // The pool is a stack: low numbers, which exist already, are used first.
     let mut shard = 0;
     for number in free {
@@ -402,10 +438,9 @@ fn deal(
         plans[shard].free.push((number, ready));
         shard = (shard + 1) % plans.len();
     }
-    for plan in &mut plans {
+    for plan in plans {
         plan.free.reverse();
     }
-    plans
 }
 
 fn segment_of(

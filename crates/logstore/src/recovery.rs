@@ -11,6 +11,9 @@
 //! Two records with one position have one key, unless one of them carries `FLAG_COLLIDES`: then their
 //! keys are read and compared.
 
+use crate::checkpoint::replay::Restored;
+use crate::checkpoint::{Tail, find, replay};
+use crate::format::checkpoint::Commit;
 use crate::format::record::{self, Decoded, FLAG_COLLIDES, FLAG_TOMBSTONE};
 use crate::format::segment::SegmentFooter;
 use crate::format::summary::{SummaryEntry, SummaryReader};
@@ -18,7 +21,7 @@ use crate::format::superblock::KeyspaceEntry;
 use crate::index::{HashIndexSettings, SortedBuilder};
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::open::{read_ranges, run_all};
-use crate::segments::{Segment, SegmentTable};
+use crate::segments::{Role, Segment, SegmentTable};
 use crate::settings::ShardSettings;
 use crate::shard::{LogShard, ShardIdentity};
 use crate::stream::Stream;
@@ -39,14 +42,18 @@ pub struct ShardPlan {
     pub(crate) footers: BTreeMap<u32, SegmentFooter>,
     /// Free segments, and whether their space has been written before.
     pub(crate) free: Vec<(u32, bool)>,
+    /// What commits the checkpoint of the shard's index, if there is one.
+    pub(crate) checkpoint: Option<Commit>,
 }
 
 /// What building a shard found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuildReport {
-    /// Records listed in summaries.
+    /// Whether the index comes from a checkpoint, and only what came after it from summaries.
+    pub from_checkpoint: bool,
+    /// Records listed in summaries that were read.
     pub records: u64,
-    /// Of these, live.
+    /// Live records.
     pub live: u64,
     /// Passes over the summaries.
     pub passes: u32,
@@ -58,8 +65,8 @@ pub struct BuildReport {
 
 /// One record of a summary, packed into 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Packed {
-    position: u64,
+pub(crate) struct Packed {
+    pub position: u64,
     /// Keyspace (its number in the superblock's list, 16 bits) above the complement of the sequence
     /// (48 bits), so that sorting puts newer records of a key first.
     order: u64,
@@ -68,28 +75,37 @@ struct Packed {
 }
 
 impl Packed {
-    fn keyspace(&self) -> usize {
+    /// Whether two records are of one keyspace and position.
+    pub fn is_same_key(&self, other: &Packed) -> bool {
+        self.position == other.position && self.keyspace() == other.keyspace()
+    }
+
+    pub fn keyspace(&self) -> usize {
         (self.order >> 48) as usize
     }
 
-    fn location(&self) -> Location {
+    pub fn seq(&self) -> Seq {
+        record::SEQ_MAX - (self.order & record::SEQ_MAX)
+    }
+
+    pub fn location(&self) -> Location {
         Location::from_raw(self.place >> 30)
     }
 
-    fn units(&self) -> usize {
+    pub fn units(&self) -> usize {
         (self.place >> 8 & ((1 << 22) - 1)) as usize
     }
 
-    fn flags(&self) -> u8 {
+    pub fn flags(&self) -> u8 {
         self.place as u8
     }
 }
 
 /// Collected entries, in ranges of positions: sorting each by itself keeps to the processor's cache.
-struct Buckets {
+pub(crate) struct Buckets {
     from: u64,
     shift: u32,
-    lists: Vec<Vec<Packed>>,
+    pub lists: Vec<Vec<Packed>>,
 }
 
 /// Ranges of positions, as a power of two.
@@ -125,26 +141,69 @@ impl ShardPlan {
     /// # Errors
     /// `DeviceFailed` when the device gives an error. Damaged summaries are reported, not refused.
     pub fn build(mut self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
+        if let Some(commit) = self.checkpoint.take() {
+            if let Some(restored) = replay::restore(&self, device, &commit) {
+                return self.build_restored(device, restored);
+            }
+            find::free(device, self.identity.store, &commit.segments)?;
+            self.free.extend(commit.segments.iter().map(|&segment| (segment, true)));
+        }
+        self.build_from_summaries(device)
+    }
+
+    /// The shard as a checkpoint and the log after it give it.
+    fn build_restored(
+        self,
+        device: &mut dyn BlockDevice,
+        restored: Restored,
+    ) -> Result<(LogShard, BuildReport)> {
+        let mut table = self.table(&restored.segments);
+        for &segment in &restored.in_force.segments {
+            table.adopt(segment, Segment { role: Role::Checkpoint, ..Segment::default() });
+        }
+        let mut shard = LogShard::new(self.settings.clone(), self.identity.clone(), table, self.applied)?;
+        self.keyspaces.iter().for_each(|keyspace| shard.keyspaces.define(keyspace.id, keyspace.index));
+        for (id, index) in restored.indexes {
+            shard.keyspaces.get_or_create(id).index = index;
+        }
+        shard.checkpoints.recovered(Some(restored.in_force), restored.tail);
+        let mut report = restored.report;
+        if shard.keyspaces.has_ordered() {
+            self.order_keys(device, &mut shard, &mut report)?;
+        }
+        Ok((shard, report))
+    }
+
+    fn table(&self, segments: &[(u32, Segment)]) -> SegmentTable {
         let mut table = SegmentTable::new(self.identity.geometry.segment_bytes);
         for &(segment, ready) in &self.free {
             table.grant(segment, ready);
         }
-        for (number, segment) in &self.segments {
+        for (number, segment) in segments {
             table.adopt(*number, segment.clone());
         }
+        table
+    }
+
+    /// Memory for collected entries, in bytes.
+    pub(crate) fn collect_bytes_max(&self) -> u64 {
+        (self.settings.memory_bytes / 2).max(COLLECT_BYTES_MIN)
+    }
+
+    fn build_from_summaries(mut self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
+        let table = self.table(&self.segments);
         let mut report = BuildReport::default();
         let mut shard = LogShard::new(self.settings.clone(), self.identity.clone(), table, self.applied)?;
         self.keyspaces.iter().for_each(|keyspace| shard.keyspaces.define(keyspace.id, keyspace.index));
         let total: u64 = self.segments.iter().map(|(_, segment)| u64::from(segment.summary.records)).sum();
-        let budget = (self.settings.memory_bytes / 2).max(COLLECT_BYTES_MIN);
-        let passes = (total * size_of::<Packed>() as u64).div_ceil(budget).max(1);
+        let passes = (total * size_of::<Packed>() as u64).div_ceil(self.collect_bytes_max()).max(1);
         let (first, last) = self.identity.positions();
         let span = u128::from(last.0 - first.0) + 1;
         let bound = |pass: u64| u128::from(first.0) + span * u128::from(pass) / u128::from(passes);
         let mut builders: Builders = self.keyspaces.iter().map(|_| None).collect();
         for pass in 0..passes {
             let (from, to) = (bound(pass) as u64, (bound(pass + 1) - 1) as u64);
-            let buckets = self.collect(device, from, to, &mut report)?;
+            let buckets = self.collect(device, (from, to), 0, &mut report)?;
             for mut entries in buckets.lists {
                 entries.sort_unstable();
                 self.install(device, &entries, &mut shard, &mut builders, &mut report)?;
@@ -165,24 +224,33 @@ impl ShardPlan {
         report.damaged_segments.dedup();
         // Nothing of theirs is in the index, so they look empty; they may still be worth repairing.
         report.damaged_segments.iter().for_each(|&number| shard.cleaner.leave_alone(number));
+        let bytes = self.segments.iter().map(|(_, segment)| u64::from(segment.data_end)).sum();
+        let tail = Tail { records: report.records, bytes, from_seq: self.applied, from_bytes: 0 };
+        shard.checkpoints.recovered(None, tail);
         self.segments.clear();
         Ok((shard, report))
     }
 
-    /// Reads the summaries and keeps the entries with positions in `from..=to`.
-    fn collect(
-        &mut self,
+    /// Reads the summaries and keeps the entries with positions in `from..=to` and sequences above
+    /// `after`.
+    pub(crate) fn collect(
+        &self,
         device: &mut dyn BlockDevice,
-        from: u64,
-        to: u64,
+        (from, to): (u64, u64),
+        after: Seq,
         report: &mut BuildReport,
     ) -> Result<Buckets> {
         let numbers: BTreeMap<u32, u64> =
             self.keyspaces.iter().zip(0..).map(|(keyspace, number)| (keyspace.id.0, number)).collect();
-        let ranges = self.summary_ranges();
+        let is_wanted = |number: &u32| {
+            after == 0 || self.footers.get(number).is_some_and(|footer| footer.max_seq > after)
+        };
+        let segments: Vec<&(u32, Segment)> =
+            self.segments.iter().filter(|(number, _)| is_wanted(number)).collect();
+        let ranges = self.summary_ranges(segments.iter().copied());
         let mut buckets = Buckets::new(from, to);
         let mut take = |number: u32, entry: SummaryEntry| {
-            if !(from..=to).contains(&entry.position.0) {
+            if !(from..=to).contains(&entry.position.0) || entry.seq <= after {
                 return 0;
             }
             if let Some(&keyspace) = numbers.get(&entry.keyspace.0) {
@@ -196,9 +264,8 @@ impl ShardPlan {
             1
         };
         let mut torn = Vec::new();
-        let segments = &self.segments;
         read_ranges(device, &ranges, |place, bytes| {
-            let (number, segment) = &segments[place];
+            let (number, segment) = segments[place];
             let summary = bytes.get(..segment.summary.len as usize).unwrap_or_default();
             if checksum(segment.generation, summary) != segment.summary.checksum {
                 torn.push(*number);
@@ -223,13 +290,13 @@ impl ShardPlan {
     }
 
     /// Where the summaries lie, whole blocks each.
-    fn summary_ranges(&self) -> Vec<(u64, usize)> {
+    fn summary_ranges<'s>(&self, segments: impl Iterator<Item = &'s (u32, Segment)>) -> Vec<(u64, usize)> {
         let of = |(number, segment): &(u32, Segment)| {
             let place = segment.summary;
             let len = (place.len as usize).max(1).next_multiple_of(BLOCK_BYTES);
             (self.identity.geometry.segment_offset(*number) + u64::from(place.start), len)
         };
-        self.segments.iter().map(of).collect()
+        segments.map(of).collect()
     }
 
     /// Puts the keys of ordered keyspaces in order: reads the summaries once more and takes the keys of
@@ -240,7 +307,7 @@ impl ShardPlan {
         shard: &mut LogShard,
         report: &mut BuildReport,
     ) -> Result<()> {
-        read_ranges(device, &self.summary_ranges(), |place, bytes| {
+        read_ranges(device, &self.summary_ranges(self.segments.iter()), |place, bytes| {
             let (number, segment) = &self.segments[place];
             let summary = bytes.get(..segment.summary.len as usize).unwrap_or_default();
             if checksum(segment.generation, summary) != segment.summary.checksum {
@@ -294,15 +361,14 @@ impl ShardPlan {
         builders: &mut Builders,
         report: &mut BuildReport,
     ) -> Result<()> {
-        let same = |a: &Packed, b: &Packed| a.position == b.position && a.keyspace() == b.keyspace();
-        for versions in entries.chunk_by(same) {
+        for versions in entries.chunk_by(Packed::is_same_key) {
             if versions.iter().all(|version| version.flags() & FLAG_COLLIDES == 0) {
                 self.install_key(versions, shard, builders, report);
                 continue;
             }
             let mut keys: BTreeMap<Vec<u8>, Vec<Packed>> = BTreeMap::new();
             for version in versions {
-                match self.read_key(device, version)? {
+                match self.read_key(device, version.location(), version.units())? {
                     Some(key) => keys.entry(key).or_default().push(*version),
                     None => report.damaged_segments.push(version.location().segment()),
                 }
@@ -339,15 +405,21 @@ impl ShardPlan {
         }
     }
 
-    fn read_key(&self, device: &mut dyn BlockDevice, version: &Packed) -> Result<Option<Vec<u8>>> {
-        let location = version.location();
+    /// The key of the record at `location`, which has `units` units at most; `None` when it is damaged.
+    pub(crate) fn read_key(
+        &self,
+        device: &mut dyn BlockDevice,
+        location: Location,
+        units: usize,
+    ) -> Result<Option<Vec<u8>>> {
         let Some((_, segment)) = self.segments.iter().find(|(number, _)| *number == location.segment())
         else {
             return Err(Error::new(ErrorKind::Corrupt, "a summary names a segment that was not dealt"));
         };
         let offset = location.offset();
         let start = offset / BLOCK_BYTES * BLOCK_BYTES;
-        let end = (offset + version.units() * UNIT_BYTES).next_multiple_of(BLOCK_BYTES);
+        let segment_bytes = self.identity.geometry.segment_bytes as usize;
+        let end = (offset + units * UNIT_BYTES).next_multiple_of(BLOCK_BYTES).min(segment_bytes);
         let place = self.identity.geometry.segment_offset(location.segment()) + start as u64;
         let longest = Stream::record_bytes_max(self.identity.geometry);
         let mut key = None;

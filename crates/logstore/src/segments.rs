@@ -30,6 +30,8 @@ pub enum Role {
     Cleaning,
     /// Its header is being overwritten with a free one.
     Freeing,
+    /// It holds a checkpoint of the index.
+    Checkpoint,
 }
 
 /// One segment.
@@ -53,7 +55,9 @@ pub struct Segment {
     pub live_records: u32,
     /// Their bytes.
     pub live_bytes: u64,
-    /// Of these, bytes of tombstones.
+    /// Of these, tombstones.
+    pub tombstone_records: u32,
+    /// Their bytes.
     pub tombstone_bytes: u64,
     /// Reads in flight and bytes held.
     pub pins: u32,
@@ -77,7 +81,7 @@ impl Segment {
     /// Whether a crash now could bring records of it back.
     fn may_hold_records(&self) -> bool {
         match self.role {
-            Role::Foreign | Role::Free => false,
+            Role::Foreign | Role::Free | Role::Checkpoint => false,
             Role::Left => self.shared.as_ref().is_some_and(|shared| shared.load(Ordering::Acquire) != GONE),
             Role::Open | Role::Sealed | Role::Cleaning | Role::Freeing => true,
         }
@@ -229,7 +233,10 @@ impl SegmentTable {
         let entry = &mut self.segments[segment as usize];
         entry.live_records += 1;
         entry.live_bytes += bytes;
-        entry.tombstone_bytes += if tombstone { bytes } else { 0 };
+        if tombstone {
+            entry.tombstone_records += 1;
+            entry.tombstone_bytes += bytes;
+        }
         self.live_bytes += bytes;
     }
 
@@ -243,7 +250,10 @@ impl SegmentTable {
         );
         entry.live_records = entry.live_records.saturating_sub(1);
         entry.live_bytes = entry.live_bytes.saturating_sub(bytes);
-        entry.tombstone_bytes = entry.tombstone_bytes.saturating_sub(if tombstone { bytes } else { 0 });
+        if tombstone {
+            entry.tombstone_records = entry.tombstone_records.saturating_sub(1);
+            entry.tombstone_bytes = entry.tombstone_bytes.saturating_sub(bytes);
+        }
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
     }
 
@@ -275,7 +285,8 @@ impl SegmentTable {
     pub fn clear_live(&mut self, segment: u32) {
         let entry = &mut self.segments[segment as usize];
         self.live_bytes = self.live_bytes.saturating_sub(entry.live_bytes);
-        (entry.live_records, entry.live_bytes, entry.tombstone_bytes) = (0, 0, 0);
+        (entry.live_records, entry.live_bytes) = (0, 0);
+        (entry.tombstone_records, entry.tombstone_bytes) = (0, 0);
     }
 
     /// Lets go of a shared segment; true when this was the last shard that needed it, which then

@@ -40,6 +40,19 @@ pub struct ShardSettings {
     /// it the oldest snapshot is lost. Their segments cannot be cleaned: more would leave the cleaner
     /// so little room that every writer pays for it.
     pub snapshot_pinned_fraction_max: f64,
+    /// A checkpoint of the index is written when nothing was written for this long, in milliseconds, and
+    /// there is something to save by it. Shorter: a crash soon after a burst of writes is recovered from
+    /// quicker, and bursts cost more checkpoints.
+    pub checkpoint_idle_ms: u64,
+    /// Without a pause, a checkpoint is written when the log has grown by so many bytes for each byte of
+    /// the index: its cost is the inverse, a crash costs at most the replay of so much.
+    pub checkpoint_tail_per_index: u32,
+    /// ... and by this many bytes at least.
+    pub checkpoint_tail_bytes_min: u64,
+    /// Fewer records after the last checkpoint are not worth another: a second replays millions.
+    pub checkpoint_tail_records_min: u64,
+    /// Bytes of the index that one step puts into a checkpoint, or one region of it if that is more.
+    pub checkpoint_step_bytes: usize,
 }
 
 impl Default for ShardSettings {
@@ -58,6 +71,11 @@ impl Default for ShardSettings {
             reserved_segments: 3,
             snapshot_table_bytes_max: 16 << 20,
             snapshot_pinned_fraction_max: 0.25,
+            checkpoint_idle_ms: 1_000,
+            checkpoint_tail_per_index: 8,
+            checkpoint_tail_bytes_min: 64 << 20,
+            checkpoint_tail_records_min: 10_000,
+            checkpoint_step_bytes: 16 << 10,
         }
     }
 }

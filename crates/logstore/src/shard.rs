@@ -106,6 +106,7 @@ pub struct LogShard {
     pub(crate) space: crate::space::SpaceKeeper,
     pub(crate) refresher: crate::refresh::Refresher,
     pub(crate) snapshots: crate::snapshots::Snapshots,
+    pub(crate) checkpoints: crate::checkpoint::Checkpointer,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -163,12 +164,14 @@ impl LogShard {
             space: crate::space::SpaceKeeper::default(),
             refresher: crate::refresh::Refresher::default(),
             snapshots: crate::snapshots::Snapshots::default(),
+            checkpoints: crate::checkpoint::Checkpointer::default(),
             settings,
             identity,
         })
     }
 
-    /// Starts the end: everything applied is written and every open segment sealed.
+    /// Starts the end: everything applied is written, every open segment sealed, and the index saved in
+    /// a checkpoint if that is worth it.
     pub(crate) fn begin_end(&mut self) {
         self.shutting = true;
         self.cleaner.stop();
@@ -178,7 +181,11 @@ impl LogShard {
 
     /// Whether nothing is left to be written.
     pub(crate) fn has_ended(&self) -> bool {
-        self.shutting && self.hot.is_idle() && self.cold.is_idle() && self.requests.outstanding() == 0
+        self.shutting
+            && self.hot.is_idle()
+            && self.cold.is_idle()
+            && self.has_last_checkpoint()
+            && self.requests.outstanding() == 0
     }
 
     /// What the shard is in its store.
@@ -239,6 +246,7 @@ impl LogShard {
             self.refresh_step();
             self.close_groups();
             self.pump();
+            self.checkpoint_step();
         }
         self.trim_own_fetches();
         self.advance_ranges();
@@ -256,7 +264,7 @@ impl LogShard {
                 let ready = matches!(tag, IoTag::Prepare { .. }) == completion.result.is_ok();
                 self.space_changed(segment, ready, completion.result.is_ok());
             }
-            IoTag::Group { .. } | IoTag::Seal { .. } | IoTag::Free { .. } => {
+            IoTag::Group { .. } | IoTag::Seal { .. } | IoTag::Free { .. } | IoTag::Checkpoint { .. } => {
                 self.written(tag, completion);
             }
         }
@@ -264,7 +272,12 @@ impl LogShard {
 
     fn written(&mut self, tag: IoTag, completion: IoCompletion) {
         if let Err(error) = &completion.result {
-            if error.kind == DeviceErrorKind::Full && self.failed.is_none() {
+            let full = error.kind == DeviceErrorKind::Full;
+            if full && matches!(tag, IoTag::Checkpoint { .. }) {
+                self.checkpoint_written(completion);
+                return;
+            }
+            if full && self.failed.is_none() {
                 // Nothing was promised about this write, and the same bytes go to the same place.
                 self.refused_until_us = self.now.monotonic_us + SPACE_RETRY_US;
                 self.requests.refuse(completion.token, tag);
@@ -289,7 +302,11 @@ impl LogShard {
                 let first_group = entry.groups.map_or(0, |groups| groups.0);
                 self.stream(stream).sealed(first_group);
             }
-            IoTag::Free { segment } => self.segments.freed(segment),
+            IoTag::Free { segment } => {
+                self.segments.freed(segment);
+                self.checkpoints.freed(segment);
+            }
+            IoTag::Checkpoint { .. } => self.checkpoint_written(completion),
             IoTag::Record { .. }
             | IoTag::CleanSummary { .. }
             | IoTag::CleanPiece { .. }
@@ -353,6 +370,9 @@ impl LogShard {
         }
         if !self.refused.is_empty() {
             at(self.refused_until_us);
+        }
+        if let Some(time) = self.next_checkpoint_us() {
+            at(time);
         }
         if let Some(opened_us) = self.hot.opened_us()
             && self.hot.may_submit(self.settings.groups_in_flight_max)

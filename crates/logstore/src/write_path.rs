@@ -1,7 +1,7 @@
 //! Applying writes: find the old records, make room, append, repoint the index.
 
 use crate::format::record::{
-    self, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_KEYED, FLAG_TOMBSTONE, RecordHeader,
+    FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_KEYED, FLAG_REPLACES, FLAG_TOMBSTONE, RecordHeader, self,
 };
 use crate::format::summary;
 use crate::index::ordered;
@@ -81,7 +81,7 @@ impl LogShard {
                 self.start_own_fetch(&write.key);
                 unknown = true;
             }
-            let header = self.header_of(write, 0, false, false);
+            let header = self.header_of(write, 0, 0);
             if write.key.bytes.len() > record::KEY_BYTES_MAX {
                 return Err(Error::new(
                     ErrorKind::InvalidInput,
@@ -132,6 +132,10 @@ impl LogShard {
         if needed + kept <= self.segments.free_count() || needed == 0 {
             return Ok(());
         }
+        if self.checkpoints.takes_space() {
+            self.drop_checkpoints();
+            return Err(Error::new(ErrorKind::Retry, "the space of a checkpoint is being freed"));
+        }
         let coming = self.hot.is_sealing() || self.cold.is_sealing() || self.segments.is_freeing();
         if self.can_gain() || coming || self.free_snapshot_space() {
             return Err(Error::new(ErrorKind::Retry, "space is being cleaned"));
@@ -178,7 +182,10 @@ impl LogShard {
         }
         self.applied += 1;
         let collides = search.collides && !self.identity.mutations.is_on("no_collides_flag");
-        let header = self.header_of(write, self.applied, more, collides);
+        let flags = if more { FLAG_BATCH_MORE } else { 0 }
+            | if collides { FLAG_COLLIDES } else { 0 }
+            | if absent { 0 } else { FLAG_REPLACES };
+        let header = self.header_of(write, self.applied, flags);
         let value = match write.kind {
             WriteKind::Put { value, .. } => value,
             WriteKind::Delete => &[],
@@ -353,8 +360,7 @@ impl LogShard {
     }
 
     /// The header of the record that `write` will be.
-    fn header_of(&self, write: &Write<'_>, seq: u64, more: bool, collides: bool) -> RecordHeader {
-        let mut flags = if more { FLAG_BATCH_MORE } else { 0 } | if collides { FLAG_COLLIDES } else { 0 };
+    fn header_of(&self, write: &Write<'_>, seq: u64, mut flags: u8) -> RecordHeader {
         let (value_len, expiry_ms, kind) = match write.kind {
             WriteKind::Put { value, expiry_ms, kind } => (value.len(), expiry_ms, kind.0),
             WriteKind::Delete => (0, 0, 0),

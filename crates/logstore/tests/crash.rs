@@ -133,6 +133,68 @@ fn an_order_is_rebuilt_for_any_number_of_shards() {
     sampled("ordered shards", 1_000, 120, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
+/// Work with pauses, in which checkpoints are written.
+fn with_pauses() -> Mix {
+    Mix { operations: 60, batches: 20, keys: 14, settle_one_in: 9, ..Mix::default() }
+}
+
+#[test]
+fn checkpoints_of_the_index_change_nothing_at_any_crash() {
+    let mix = with_pauses();
+    let mut plan = Plan::new(32 << 10, 24).checkpoints().cut_one_in(120);
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    sampled("checkpoints", 800, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn checkpoints_and_cleaning_survive_every_sampled_crash() {
+    let mix = Mix {
+        operations: 160,
+        value_bytes_max: 3_000,
+        deletes: 30,
+        expiring: 8,
+        settle_one_in: 12,
+        ..with_pauses()
+    };
+    let plan = Plan::new(32 << 10, 16).checkpoints().cut_one_in(400);
+    sampled("cleaned checkpoints", 900, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn checkpoints_of_many_keys_are_cut_anywhere() {
+    let mix = Mix { operations: 90, keys: 1_400, value_bytes_max: 30, settle_one_in: 0, ..with_pauses() };
+    let mut plan = Plan::new(128 << 10, 16).checkpoints().cut_one_in(200);
+    plan.open.shard.memory_bytes = 1 << 20;
+    sampled("large checkpoints", 1_000, 60, &plan, &|world, life, choices| {
+        if life == 0 {
+            for batch in 0..24 {
+                let keys: Vec<_> = (0..50).map(|key| (batch * 50 + key, Some(20))).collect();
+                world.write(&keys)?;
+            }
+        }
+        mix.work(world, life, choices)
+    });
+}
+
+#[test]
+fn equal_positions_and_killed_processes_do_not_confuse_a_checkpoint() {
+    let mut plan = Plan::new(32 << 10, 24).checkpoints().cut_one_in(150);
+    plan.open.weak_hash_bits = Some(1);
+    plan.kill_percent = 40;
+    plan.sim.cut_limit = 4;
+    let mix = Mix { keys: 8, deletes: 35, ..with_pauses() };
+    sampled("collided checkpoints", 1_100, 300, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn every_shard_has_its_own_checkpoint() {
+    let mut plan = Plan::new(32 << 10, 60).checkpoints().cut_one_in(300);
+    plan.shards = vec![2, 2, 2, 3, 2, 2];
+    plan.sim.end_cuts = 4;
+    let mix = Mix { keys: 30, operations: 80, ..with_pauses() };
+    sampled("checkpoints of shards", 1_200, 300, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
 /// Three puts, one overwritten, a delete: every order of completion and every cut, within two
 /// answers other than the quiet ones.
 fn few_writes(world: &mut World<'_>, life: u32, _: &Choices) -> Result<(), Violation> {

@@ -280,6 +280,31 @@ fn a_delete_goes_past_a_record_that_cannot_be_read() {
     caught("deletes_ignore_unreadable", small(), Mix::default(), 500);
 }
 
+/// Work with pauses, in which checkpoints are written.
+fn with_checkpoints() -> (Plan, Mix) {
+    let mut plan = Plan::new(32 << 10, 24).checkpoints().cut_one_in(120);
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    (plan, Mix { operations: 60, settle_one_in: 9, ..Mix::default() })
+}
+
+#[test]
+fn a_checkpoint_is_committed_when_what_it_points_to_is_durable() {
+    let (plan, mix) = with_checkpoints();
+    caught("checkpoint_before_flush", plan, mix, 2_000);
+}
+
+#[test]
+fn what_came_after_a_checkpoint_is_replayed() {
+    let (plan, mix) = with_checkpoints();
+    caught("tail_not_replayed", plan, mix, 300);
+}
+
+#[test]
+fn a_checkpoint_from_before_cleaning_does_not_count() {
+    let plan = Plan::new(32 << 10, 16).checkpoints().cut_one_in(400);
+    caught("stale_checkpoint", plan, cleaning(), 1_000);
+}
+
 #[test]
 fn a_lying_flush_is_found() {
     let plan = small();

@@ -4,12 +4,18 @@
 //! bytes never carry a right checksum, so each body also decodes them with the checksums put right: as
 //! if a writer with bad intentions had made them.
 
+use super::checkpoint::{
+    CHUNK_HEADER_BYTES, Commit, ITEM_HEADER_BYTES, Item, ItemKind, PIECE_HEADER_BYTES, SEGMENTS_MAX,
+    chunk_header, item_header, next_item, open_piece, seal_piece,
+};
 use super::group::{self, GroupHeader};
 use super::record::{self, Decoded, FLAG_EXPIRY};
 use super::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState, Temperature};
 use super::summary::{SummaryBuilder, SummaryCursor, SummaryReader};
 use super::superblock::{SLOT_BYTES, SlotFound, Superblock};
+use crate::index::{HashIndex, HashIndexSettings};
 use crate::location::UNIT_BYTES;
+use crate::shard::segment_salt;
 use tierstone_base::checksum::checksum;
 use tierstone_base::codec::Reader;
 
@@ -137,6 +143,58 @@ pub fn check_segment_blocks(data: &[u8]) {
         footer.encode(&mut again);
         assert_eq!(SegmentFooter::decode(&again, generation), Some(footer));
         assert_eq!(SegmentFooter::decode(&block, !generation), None);
+    }
+}
+
+/// Items of a checkpoint follow each other and end; what a chunk brings never makes the index panic or
+/// grow beyond its limit; a piece that is sealed opens as that piece and no other; a commit that decodes
+/// comes back when encoded again.
+pub fn check_checkpoint(data: &[u8]) {
+    let mut items = data;
+    while let Some(item) = next_item(&mut items) {
+        if let Item::Chunk { keyspace, from, applied, regions } = item {
+            let mut index = HashIndex::new(HashIndexSettings { memory_limit_bytes: 1 << 20 });
+            let _ = index.load(regions);
+            assert!(index.memory_bytes() <= 1 << 20);
+            let chunk = [&chunk_header(keyspace, from, applied)[..], regions].concat();
+            assert!(chunk.len() >= CHUNK_HEADER_BYTES);
+            let again = [&item_header(ItemKind::Chunk, chunk.len())[..], &chunk].concat();
+            let mut rest = &again[..];
+            assert_eq!(next_item(&mut rest), Some(Item::Chunk { keyspace, from, applied, regions }));
+            assert!(rest.is_empty() && again.len() == ITEM_HEADER_BYTES + chunk.len());
+        }
+    }
+    let number = word(data);
+    assert!(open_piece(data, number, SALT).is_none(), "random bytes carry a right checksum");
+    let mut piece = [&[0; PIECE_HEADER_BYTES][..], data].concat();
+    let used = piece.len();
+    seal_piece(&mut piece, number, used, SALT);
+    assert_eq!(open_piece(&piece, number, SALT), Some(data));
+    assert_eq!(open_piece(&piece, !number, SALT), None);
+    assert_eq!(open_piece(&piece, number, !SALT), None);
+    check_commit(data);
+}
+
+fn check_commit(data: &[u8]) {
+    let mut block = data.to_vec();
+    block.resize(4096, 0);
+    let (store, segment) = (word(&block[16..]), Reader::new(&block[88..]).u32().unwrap_or(0));
+    let generation = word(&block[24..]);
+    assert_eq!(Commit::decode(&block, store, segment, generation), None);
+    let mut known = vec![0; 4096];
+    Commit::default().encode(&mut known);
+    // Magic, and mostly the version.
+    let taken = if word(data).is_multiple_of(4) { 12 } else { 16 };
+    block[8..taken].copy_from_slice(&known[8..taken]);
+    let sum = checksum(segment_salt(store, segment, generation), &block[8..]);
+    put_word(&mut block, 0, sum);
+    let Some(commit) = Commit::decode(&block, store, segment, generation) else { return };
+    assert_eq!(Commit::decode(&block, store, segment, !generation), None);
+    assert_eq!(Commit::decode(&block, store, !segment, generation), None);
+    if commit.segments.len() <= SEGMENTS_MAX {
+        let mut again = vec![0; 4096];
+        commit.encode(&mut again);
+        assert_eq!(Commit::decode(&again, store, segment, generation), Some(commit));
     }
 }
 

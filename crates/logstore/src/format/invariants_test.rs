@@ -52,7 +52,35 @@ fn summaries() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// Bytes that look like items of a checkpoint.
+fn items() -> impl Strategy<Value = Vec<u8>> {
+    let one = (0..6u32, proptest::collection::vec(any::<u8>(), 0..90), any::<bool>());
+    proptest::collection::vec(one, 0..6).prop_map(|parts| {
+        let mut bytes = Vec::new();
+        for (kind, content, broken) in parts {
+            bytes.extend_from_slice(&kind.to_le_bytes());
+            let length = content.len() as u32 + u32::from(broken);
+            bytes.extend_from_slice(&length.to_le_bytes());
+            bytes.extend_from_slice(&content);
+        }
+        bytes
+    })
+}
+
 proptest! {
+    #[test]
+    fn checkpoints_keep_their_promises(
+        bytes in prop_oneof![any::<Vec<u8>>(), items(), proptest::collection::vec(any::<u8>(), 60..200)],
+        segments in 0..4u32,
+    ) {
+        check_checkpoint(&bytes);
+        let mut commit = bytes;
+        if commit.len() > 72 {
+            commit[68..72].copy_from_slice(&segments.to_le_bytes());
+            check_checkpoint(&commit);
+        }
+    }
+
     #[test]
     fn records_keep_their_promises(bytes in prop_oneof![any::<Vec<u8>>(), records()]) {
         check_record(&bytes);

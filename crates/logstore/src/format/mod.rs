@@ -4,6 +4,7 @@
 //! checksums, and gives `None` or an error for anything that was not written whole by this store to
 //! this place in this life of the segment.
 
+pub mod checkpoint;
 pub mod group;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;

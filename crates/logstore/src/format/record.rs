@@ -31,7 +31,10 @@ pub const FLAG_BATCH_MORE: u8 = 4;
 pub const FLAG_COLLIDES: u8 = 8;
 /// Its keyspace is ordered: the summary entry of the record carries the key. Not in tombstones.
 pub const FLAG_KEYED: u8 = 16;
-const FLAGS_KNOWN: u8 = 31;
+/// When this record was written, its key had a live record, which this one replaces: so the replay of a
+/// log over a checkpoint of the index need not read records to know.
+pub const FLAG_REPLACES: u8 = 32;
+const FLAGS_KNOWN: u8 = 63;
 
 /// What a record says, without the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -38,6 +38,7 @@ const STEP_VISITS: usize = 4096;
 const DUPLICATE_REGIONS: usize = 64;
 
 /// A record of a dump as read.
+#[derive(Default)]
 struct Record {
     start: u64,
     prefix_bits: u32,
@@ -55,24 +56,61 @@ impl HashIndex {
     /// least one region), and answers where to go on; start with position 0. The index may change
     /// between the calls.
     pub fn dump_from(&self, cursor: Position, max_bytes: usize, out: &mut Vec<u8>) -> ScanProgress {
+        self.dump(cursor, max_bytes, out, &mut |value| value).0
+    }
+
+    /// As [`HashIndex::dump_from`], with every value as `map` gives it, for a caller that must know of
+    /// each entry which step has it: each appends exactly the entries of the positions from `cursor` up
+    /// to where the next one goes on. `None` when an entry knows too little of its position for that,
+    /// which takes many splits or merges in a row; `out` is of no use then.
+    pub fn dump_exactly(
+        &self,
+        cursor: Position,
+        max_bytes: usize,
+        out: &mut Vec<u8>,
+        map: &mut impl FnMut(IndexValue) -> IndexValue,
+    ) -> Option<ScanProgress> {
+        if self.stash.has_stale() {
+            return None;
+        }
+        let (progress, exact) = self.dump(cursor, max_bytes, out, map);
+        exact.then_some(progress)
+    }
+
+    fn dump(
+        &self,
+        cursor: Position,
+        max_bytes: usize,
+        out: &mut Vec<u8>,
+        map: &mut impl FnMut(IndexValue) -> IndexValue,
+    ) -> (ScanProgress, bool) {
         let enough = out.len().saturating_add(max_bytes);
         let mut at = cursor;
+        let mut exact = true;
         for _ in 0..STEP_VISITS {
             let region = self.regions.get(self.directory.find(at));
             let last = last_of(region.start(at), region.prefix_bits());
-            self.dump_region(at, at == cursor, out);
-            let Some(after) = last.checked_add(1) else { return ScanProgress::End };
+            exact &= self.dump_region(at, at == cursor, out, map);
+            let Some(after) = last.checked_add(1) else { return (ScanProgress::End, exact) };
             at = Position(after);
             if out.len() >= enough {
                 break;
             }
         }
-        ScanProgress::Next(at)
+        (ScanProgress::Next(at), exact)
     }
 
     /// Appends what the region of `at` holds from `at` on. `first`: what may lie on both sides of
-    /// `at` too, since the steps before may have missed it.
-    fn dump_region(&self, at: Position, first: bool, out: &mut Vec<u8>) {
+    /// `at` too, since the steps before may have missed it. Whether it is certain of all entries that
+    /// they lie at or after `at`.
+    fn dump_region(
+        &self,
+        at: Position,
+        first: bool,
+        out: &mut Vec<u8>,
+        map: &mut impl FnMut(IndexValue) -> IndexValue,
+    ) -> bool {
+        let mut exact = true;
         let region = self.regions.get(self.directory.find(at));
         let (start, prefix_bits) = (region.start(at), region.prefix_bits());
         let mut stash = Vec::new();
@@ -89,22 +127,26 @@ impl HashIndex {
         let mut count = 0u16;
         region.for_each(&self.arena, |entry| {
             let known = prefix_bits + entry.known_bits();
-            if last_of(entry.first_position(start, prefix_bits), known) >= at.0 {
-                out.extend(&entry.word().to_le_bytes()[..7]);
+            let first = entry.first_position(start, prefix_bits);
+            if last_of(first, known) >= at.0 {
+                exact &= first >= at.0;
+                let mapped = Entry::new(entry.tag(), map(entry.value()));
+                out.extend(&mapped.word().to_le_bytes()[..7]);
                 count += 1;
             }
         });
         if count == 0 && stash.is_empty() {
             out.truncate(head);
-            return;
+            return exact;
         }
         out[head + 10..head + 12].copy_from_slice(&count.to_le_bytes());
         out[head + 12..head + 16].copy_from_slice(&(stash.len() as u32).to_le_bytes());
         for entry in stash {
             out.extend(entry.first.to_le_bytes());
             out.push(entry.known as u8);
-            out.extend(&entry.value.raw().to_le_bytes()[..5]);
+            out.extend(&map(entry.value).raw().to_le_bytes()[..5]);
         }
+        exact
     }
 
     /// Adds the entries of records that [`HashIndex::dump_from`] wrote, whole records only, to
@@ -114,12 +156,25 @@ impl HashIndex {
     /// `Corrupt` when the bytes are not such records, `NoMemory` when the limit does not allow
     /// them. Entries before the error stay: throw the index away then.
     pub fn load(&mut self, bytes: &[u8]) -> Result<u64> {
+        self.load_with(bytes, &mut |_| true)
+    }
+
+    /// As [`HashIndex::load`], and shows every value to `accept`.
+    ///
+    /// # Errors
+    /// As [`HashIndex::load`]; `Corrupt` too when `accept` answers false.
+    pub fn load_with(&mut self, bytes: &[u8], accept: &mut impl FnMut(IndexValue) -> bool) -> Result<u64> {
         let before = self.len();
         let mut reader = Reader::new(bytes);
         let mut wide = false;
         let mut result = Ok(());
+        let mut record = Record::default();
         while result.is_ok() && !reader.rest().is_empty() {
-            result = read_record(&mut reader).and_then(|record| {
+            result = read_record(&mut reader, &mut record).and_then(|()| {
+                let stashed = record.stash.iter().map(|entry| entry.value);
+                if !record.entries.iter().map(|entry| entry.value()).chain(stashed).all(&mut *accept) {
+                    return Err(damaged("an entry points to nowhere"));
+                }
                 wide |= self.load_record(&record)?;
                 Ok(())
             });
@@ -265,7 +320,7 @@ impl HashIndex {
     }
 }
 
-fn read_record(reader: &mut Reader<'_>) -> Result<Record> {
+fn read_record(reader: &mut Reader<'_>, record: &mut Record) -> Result<()> {
     if reader.rest().len() < HEAD_BYTES {
         return Err(damaged("a record is cut off"));
     }
@@ -282,17 +337,18 @@ fn read_record(reader: &mut Reader<'_>) -> Result<Record> {
         return Err(damaged("a region holds more than a region can"));
     }
     let bytes = reader.bytes(usize::from(count) * 7).ok_or_else(|| damaged("entries are cut off"))?;
-    let mut entries = Vec::with_capacity(usize::from(count));
+    record.entries.clear();
     for entry in bytes.as_chunks::<7>().0 {
         let mut word = [0u8; 8];
         word[..7].copy_from_slice(entry);
         let entry = Entry::from_word(u64::from_le_bytes(word))
             .filter(|entry| entry.known_bits() >= HOME_BITS)
             .ok_or_else(|| damaged("an entry knows too little of its position"))?;
-        entries.push(entry);
+        record.entries.push(entry);
     }
-    let stash = read_stash(reader, stash_count)?;
-    Ok(Record { start, prefix_bits, partial: partial == 1, entries, stash })
+    (record.start, record.prefix_bits, record.partial) = (start, prefix_bits, partial == 1);
+    record.stash = read_stash(reader, stash_count)?;
+    Ok(())
 }
 
 fn read_stash(reader: &mut Reader<'_>, count: u32) -> Result<Vec<StashEntry>> {

@@ -96,6 +96,14 @@ impl Plan {
         self
     }
 
+    /// The same with a checkpoint of the index whenever one can be had.
+    pub fn checkpoints(mut self) -> Plan {
+        self.open.shard.checkpoint_idle_ms = 0;
+        self.open.shard.checkpoint_tail_records_min = 1;
+        self.open.shard.checkpoint_step_bytes = 1;
+        self
+    }
+
     pub fn groups_in_flight(mut self, count: usize) -> Plan {
         self.open.shard.groups_in_flight_max = count;
         self

@@ -10,7 +10,7 @@ use tierstone_engine::Engine;
 use tierstone_engine::harness::Harness;
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
 use tierstone_logstore::{LogShard, OpenReport, OpenSettings, ShardSettings};
-use tierstone_media::Geometry;
+use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoRequest, Wait};
 use tierstone_media::sim::{SimDevice, SimMedium, SimSettings};
 
 /// A store of one shard and its medium.
@@ -112,4 +112,31 @@ pub fn reopen_after_kill(store: Store, medium: &SimMedium, settings: &OpenSettin
     let (mut store, _) = open_on(device, settings).unwrap();
     store.now = now;
     store
+}
+
+/// Reads bytes of a device, whole blocks.
+pub fn read(device: &mut SimDevice, offset: u64, bytes: usize) -> Vec<u8> {
+    let request = IoRequest::read(1, offset, IoBuffer::zeroed(bytes));
+    let buffer = run(device, request).expect("the read gives its buffer");
+    buffer[..bytes].to_vec()
+}
+
+/// Flips one bit of a device.
+pub fn flip_bit(device: &mut SimDevice, offset: u64, bit: u32) {
+    let start = offset / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+    let mut block = read(device, start, BLOCK_BYTES);
+    block[(offset - start) as usize] ^= 1 << bit;
+    write(device, start, &block);
+}
+
+/// Writes bytes to a device, whole blocks.
+pub fn write(device: &mut SimDevice, offset: u64, bytes: &[u8]) {
+    run(device, IoRequest::write_durable(2, offset, IoBuffer::from_slice(bytes)));
+}
+
+fn run(device: &mut SimDevice, request: IoRequest) -> Option<IoBuffer> {
+    let mut completions = Vec::new();
+    device.submit(&mut vec![request]);
+    device.complete(Wait::All, &mut completions);
+    completions.pop().and_then(|completion| completion.buffer)
 }

@@ -1,0 +1,218 @@
+//! Checkpoints of the index, so that a restart reads some nine bytes a key instead of all summaries.
+//!
+//! The index changes while it is dumped. Each chunk of a dump is exact for its positions and says as of
+//! which sequence; recovery replays, for each position, the records of the log that are younger
+//! ([`load`], [`replay`]). Nothing of the log is ever needed for a checkpoint to be right but its
+//! records after the sequence at which the checkpoint began.
+//!
+//! Rules, each with a mutation that breaks it:
+//! 1. The block that commits is written when all pieces are durable and so is every record that a chunk
+//!    may point to (`checkpoint_before_flush`).
+//! 2. Cleaning may change what a checkpoint says, so it waits until the checkpoint is durably void;
+//!    recovery besides looks for every segment that the checkpoint names (`stale_checkpoint`). A
+//!    segment in which nothing lived when the checkpoint began is not named by it and may be freed.
+//! 3. A checkpoint is replayed before anything is served (`tail_not_replayed`).
+//! 4. What commits belongs to the same life of the segments as the pieces
+//!    (`checkpoint_of_any_generation`).
+//!
+//! Who owns what: the segments of the checkpoint in force and of the one being written are the shard's
+//! (`Role::Checkpoint`), not free, until their free headers are durable.
+//!
+//! Crash: a checkpoint without its commit is void, and so is one that anything is wrong with; the
+//! summaries give the same index. Between the commit of a checkpoint and the end of the one before,
+//! both are there; the younger counts.
+
+pub(crate) mod find;
+pub(crate) mod load;
+pub(crate) mod replay;
+mod write;
+
+use crate::segments::Role;
+use crate::shard::LogShard;
+use tierstone_base::Seq;
+use write::Writing;
+
+/// The checkpoints of a shard.
+#[derive(Debug, Default)]
+pub struct Checkpointer {
+    in_force: Option<InForce>,
+    writing: Option<Writing>,
+    /// First segments of checkpoints that are void as soon as these segments' free headers are durable.
+    voiding: Vec<u32>,
+    /// Checkpoints begun in this opening.
+    number: u64,
+    tail: Tail,
+    /// The newest sequence that a step has seen, and since when it is the newest.
+    seen: Option<Seq>,
+    quiet_since_us: u64,
+    /// After an attempt that came to nothing, when to try again.
+    not_before_us: u64,
+    /// The last one, at the end of the shard, is written or not worth it.
+    ended: bool,
+}
+
+/// A checkpoint that recovery would load.
+#[derive(Debug)]
+pub(crate) struct InForce {
+    /// Where it lies.
+    pub segments: Vec<u32>,
+    /// Segments, with their lives, in which nothing lived when it began.
+    pub dead: Vec<(u32, u64)>,
+}
+
+/// What came after the checkpoint in force, or altogether when there is none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tail {
+    /// Records that recovery found.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Of this opening's records, those up to this sequence do not count,
+    pub from_seq: Seq,
+    /// nor so many of their bytes.
+    pub from_bytes: u64,
+}
+
+/// After an attempt that came to nothing, the next one waits this long, in microseconds.
+const RETRY_US: u64 = 1_000_000;
+
+impl Checkpointer {
+    /// At the end of recovery: the checkpoint that was loaded, and what was found after it.
+    pub(crate) fn recovered(&mut self, in_force: Option<InForce>, tail: Tail) {
+        (self.in_force, self.tail) = (in_force, tail);
+    }
+
+    /// Whether space is taken for checkpoints that could be had for records.
+    pub fn takes_space(&self) -> bool {
+        self.in_force.is_some() || self.writing.is_some()
+    }
+
+    /// Whether freeing `segment`, in its life `generation`, would make a checkpoint wrong.
+    pub fn protects(&self, segment: u32, generation: u64) -> bool {
+        let life = (segment, generation);
+        self.in_force.as_ref().is_some_and(|checkpoint| !checkpoint.dead.contains(&life))
+            || self.writing.as_ref().is_some_and(|writing| !writing.dead().contains(&life))
+            || !self.voiding.is_empty()
+    }
+
+    /// A free header is durable.
+    pub fn freed(&mut self, segment: u32) {
+        self.voiding.retain(|&first| first != segment);
+    }
+
+    /// Whether one is being written.
+    pub fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+}
+
+impl LogShard {
+    /// Begins a checkpoint when it is worth it, and goes on with the one under way.
+    pub(crate) fn checkpoint_step(&mut self) {
+        if self.checkpoints.seen != Some(self.applied) {
+            self.checkpoints.seen = Some(self.applied);
+            self.checkpoints.quiet_since_us = self.now.monotonic_us;
+        }
+        if self.checkpoints.is_writing() {
+            self.write_checkpoint();
+            return;
+        }
+        let due = if self.shutting {
+            !self.checkpoints.ended && self.hot.is_idle() && self.cold.is_idle()
+        } else {
+            self.next_checkpoint_us().is_some_and(|at| at <= self.now.monotonic_us)
+        };
+        if !due {
+            return;
+        }
+        let worth = !self.shutting || self.is_tail_worth_saving();
+        if !(worth && self.begin_checkpoint()) {
+            self.checkpoints.ended = self.shutting;
+            self.checkpoints.not_before_us = self.now.monotonic_us + RETRY_US;
+        }
+    }
+
+    /// Whether the shard, which is being closed, has its last checkpoint or needs none.
+    pub(crate) fn has_last_checkpoint(&self) -> bool {
+        self.failed.is_some() || (self.checkpoints.ended && !self.checkpoints.is_writing())
+    }
+
+    /// When a step should begin a checkpoint or go on with one, if nothing else happens.
+    pub(crate) fn next_checkpoint_us(&self) -> Option<u64> {
+        if let Some(writing) = &self.checkpoints.writing {
+            return writing.wants_step().then_some(self.now.monotonic_us);
+        }
+        if self.shutting {
+            let due = !self.checkpoints.ended && self.hot.is_idle() && self.cold.is_idle();
+            return due.then_some(self.now.monotonic_us);
+        }
+        if !self.is_tail_worth_saving() {
+            return None;
+        }
+        let idle_us = self.settings.checkpoint_idle_ms * 1_000;
+        let wanted = if self.is_tail_long() { 0 } else { self.checkpoints.quiet_since_us + idle_us };
+        Some(wanted.max(self.checkpoints.not_before_us))
+    }
+
+    fn is_tail_worth_saving(&self) -> bool {
+        let tail = &self.checkpoints.tail;
+        let records = tail.records + self.applied.saturating_sub(tail.from_seq);
+        records >= self.settings.checkpoint_tail_records_min.max(1) && records > self.key_count() / 100
+    }
+
+    fn is_tail_long(&self) -> bool {
+        let tail = &self.checkpoints.tail;
+        let bytes = tail.bytes + self.hot.record_bytes.saturating_sub(tail.from_bytes);
+        let factor = u64::from(self.settings.checkpoint_tail_per_index);
+        let wanted = self.keyspaces.memory_bytes() * factor;
+        bytes >= wanted.max(self.settings.checkpoint_tail_bytes_min)
+    }
+
+    pub(crate) fn key_count(&self) -> u64 {
+        self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum()
+    }
+
+    /// Whether `segment` may be cleaned now. Where that would make a checkpoint wrong, makes it void
+    /// first, which takes some steps.
+    pub(crate) fn make_way(&mut self, segment: u32) -> bool {
+        let generation = self.segments.get(segment).generation;
+        if !self.checkpoints.protects(segment, generation) || self.identity.mutations.is_on("stale_checkpoint")
+        {
+            return true;
+        }
+        self.drop_checkpoints();
+        false
+    }
+
+    /// Gives up the checkpoint being written, makes the one in force void, and frees their segments.
+    pub(crate) fn drop_checkpoints(&mut self) {
+        if let Some(writing) = &mut self.checkpoints.writing {
+            writing.give_up();
+        }
+        if let Some(checkpoint) = self.checkpoints.in_force.take() {
+            self.checkpoints.voiding.extend(checkpoint.segments.first());
+            self.free_checkpoint(&checkpoint.segments);
+            self.checkpoints.tail = Tail {
+                records: self.key_count(),
+                bytes: 0,
+                from_seq: self.applied,
+                from_bytes: self.hot.record_bytes,
+            };
+        }
+    }
+
+    fn free_checkpoint(&mut self, segments: &[u32]) {
+        for &segment in segments {
+            debug_assert_eq!(self.segments.get(segment).role, Role::Checkpoint);
+            self.write_free_header(segment);
+        }
+    }
+
+    /// What a drop of a keyspace changes: nothing that is written or in force speaks of it any more.
+    pub(crate) fn forget_keyspace(&mut self) {
+        if let Some(writing) = &mut self.checkpoints.writing {
+            writing.give_up();
+        }
+        self.checkpoints.tail.records = self.checkpoints.tail.records.max(self.key_count());
+    }
+}

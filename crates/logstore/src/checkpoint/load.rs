@@ -1,0 +1,154 @@
+//! Reads a checkpoint's pieces into indexes.
+
+use crate::format::checkpoint::{Commit, Item, SegmentFact, next_item, open_piece, piece_bytes, piece_place};
+use crate::format::superblock::KeyspaceEntry;
+use crate::index::{HashIndex, HashIndexSettings};
+use crate::location::{SEGMENT_COUNT_MAX, Target};
+use crate::shard::segment_salt;
+use std::collections::BTreeMap;
+use tierstone_base::{KeyspaceId, Position, Seq};
+use tierstone_media::{BlockDevice, IoBuffer, IoRequest, Wait};
+
+/// Pieces asked for at a time.
+const READS_MAX: u64 = 8;
+
+/// One keyspace as a checkpoint has it.
+pub(crate) struct LoadedKeyspace {
+    pub index: HashIndex,
+    /// Where each chunk begins, and as of which sequence it is; in order.
+    pub chunks: Vec<(Position, Seq)>,
+}
+
+/// A checkpoint in memory.
+pub(crate) struct Loaded {
+    pub keyspaces: BTreeMap<KeyspaceId, LoadedKeyspace>,
+    /// What each segment that it names held when it began.
+    pub facts: BTreeMap<u32, SegmentFact>,
+    /// How many entries point into each segment, by number.
+    pub counts: Vec<u32>,
+}
+
+impl Loaded {
+    /// As of which sequence the entries at `position` are.
+    pub fn as_of(&self, keyspace: KeyspaceId, position: Position, begin: Seq) -> Seq {
+        let Some(keyspace) = self.keyspaces.get(&keyspace) else { return begin };
+        let after = keyspace.chunks.partition_point(|&(from, _)| from <= position);
+        after.checked_sub(1).map_or(begin, |place| keyspace.chunks[place].1)
+    }
+}
+
+/// Reads the checkpoint; `None` when it is damaged or does not fit the store's keyspaces.
+pub(crate) fn load(
+    device: &mut dyn BlockDevice,
+    commit: &Commit,
+    keyspaces: &[KeyspaceEntry],
+) -> Option<Loaded> {
+    let mut loaded = Loaded {
+        keyspaces: BTreeMap::new(),
+        facts: BTreeMap::new(),
+        counts: vec![0; SEGMENT_COUNT_MAX as usize],
+    };
+    let mut named = Vec::new();
+    let exists = |id: &KeyspaceId| keyspaces.iter().any(|keyspace| keyspace.id == *id);
+    read_pieces(device, commit, |mut items| {
+        while !items.is_empty() {
+            match next_item(&mut items)? {
+                Item::Chunk { keyspace, from, applied, regions } => {
+                    loaded.take_chunk(keyspace, (from, applied), regions, commit.seq)?;
+                }
+                Item::Segments(facts) => {
+                    loaded.facts.extend(facts.into_iter().map(|fact| (fact.segment, fact)));
+                }
+                Item::Keyspaces(ids) => named.extend(ids),
+                // Its drop did not become durable: the checkpoint knows too little.
+                Item::Dropped(ids) if ids.iter().any(exists) => return None,
+                Item::Dropped(_) => {}
+            }
+        }
+        Some(())
+    })?;
+    let fits = named.iter().all(exists) && loaded.keyspaces.keys().all(|id| named.contains(id));
+    fits.then_some(loaded)
+}
+
+impl Loaded {
+    fn take_chunk(
+        &mut self,
+        keyspace: KeyspaceId,
+        (from, applied): (Position, Seq),
+        regions: &[u8],
+        begin: Seq,
+    ) -> Option<()> {
+        let keyspace = self.keyspaces.entry(keyspace).or_insert_with(|| LoadedKeyspace {
+            index: HashIndex::new(HashIndexSettings::default()),
+            chunks: Vec::new(),
+        });
+        let is_next = keyspace.chunks.last().map_or(from.0 == 0, |&(last, _)| last < from);
+        if !is_next || applied < begin {
+            return None;
+        }
+        keyspace.chunks.push((from, applied));
+        let counts = &mut self.counts;
+        let mut count = |value| match Target::unpack(value) {
+            Target::Device(location) => {
+                counts[location.segment() as usize] += 1;
+                true
+            }
+            Target::Frame(_) => false,
+        };
+        keyspace.index.load_with(regions, &mut count).ok().map(drop)
+    }
+}
+
+/// Reads all pieces, some at a time, and shows their items in order. `None` when one is damaged or
+/// `take` gives up; then too nothing is left in flight.
+fn read_pieces(
+    device: &mut dyn BlockDevice,
+    commit: &Commit,
+    mut take: impl FnMut(&[u8]) -> Option<()>,
+) -> Option<()> {
+    let mut spare: Vec<IoBuffer> = Vec::new();
+    let mut arrived: BTreeMap<u64, IoBuffer> = BTreeMap::new();
+    let (mut asked, mut taken) = (0, 0);
+    let mut completions = Vec::new();
+    let mut result = Some(());
+    while result.is_some() && taken < commit.pieces {
+        let mut requests = Vec::new();
+        while asked < commit.pieces && asked < taken + READS_MAX {
+            requests.push(request(device, commit, asked, spare.pop())?);
+            asked += 1;
+        }
+        device.submit(&mut requests);
+        device.complete(Wait::One, &mut completions);
+        for completion in completions.drain(..) {
+            match (completion.result, completion.buffer) {
+                (Ok(()), Some(buffer)) => drop(arrived.insert(completion.token, buffer)),
+                _ => result = None,
+            }
+        }
+        while let Some(buffer) = arrived.remove(&taken) {
+            let (place, _) = piece_place(taken, device.geometry().segment_bytes);
+            let salt = segment_salt(commit.store, commit.segments[place], commit.generation);
+            if result.is_some() {
+                result = open_piece(&buffer, taken, salt).and_then(&mut take);
+            }
+            spare.push(buffer);
+            taken += 1;
+        }
+    }
+    device.complete(Wait::All, &mut completions);
+    result
+}
+
+fn request(
+    device: &mut dyn BlockDevice,
+    commit: &Commit,
+    number: u64,
+    spare: Option<IoBuffer>,
+) -> Option<IoRequest> {
+    let geometry = device.geometry();
+    let (place, offset) = piece_place(number, geometry.segment_bytes);
+    let &segment = commit.segments.get(place)?;
+    let buffer = spare.unwrap_or_else(|| IoBuffer::zeroed(piece_bytes(geometry.segment_bytes)));
+    Some(IoRequest::read(number, geometry.segment_offset(segment) + offset as u64, buffer))
+}
