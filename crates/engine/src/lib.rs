@@ -10,17 +10,20 @@
 //!    It is durable when [`Engine::durable_seq`] has reached its sequence. Who answers a client
 //!    waits for that, for reads too ([`Lookup::Found`] carries the sequence it observed).
 //! 2. **Order.** Sequences only grow. After a crash the survivors are exactly the writes up to some
-//!    sequence that is at least the durable one, batches whole.
+//!    sequence that is at least the durable one, batches whole; parts of a batch over several engines
+//!    ([`Engine::write_part`]) that was not decided are missing among them.
 //! 3. **Lookups do not wait.** A record that is not in memory gives [`Lookup::Fetch`]; the caller
 //!    asks for it with [`Engine::fetch`] and looks again after [`Event::Fetched`].
 //! 4. **Failure stops.** After a failed write or flush of the device nothing above the durable
 //!    sequence ever becomes durable, and [`Engine::health`] says so.
 
+pub mod batch;
 pub mod conformance;
 pub mod contract;
 pub mod harness;
 pub mod map_engine;
 
+pub use batch::BatchTicket;
 pub use contract::{
     Admission, Commit, Cost, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordMeta,
     RecordView, ScanEntry, ScanRequest, ValueKind, Write, WriteKind, WriteReceipt,

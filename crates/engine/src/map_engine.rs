@@ -4,12 +4,14 @@
 //! durability. Writes become durable at the next [`Engine::step`], so that a caller that forgets to
 //! gate its replies is seen.
 
+use crate::batch::BatchTicket;
 use crate::contract::{
     Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordMeta,
     RecordView, ScanEntry, ScanRequest, Write, WriteKind, WriteReceipt,
 };
 use std::collections::BTreeMap;
-use tierstone_base::{KeyspaceId, Now, Position, Result, Seq, Token};
+use std::sync::Arc;
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{IoCompletion, IoRequest};
 
 type MapKey = (KeyspaceId, Position, Vec<u8>);
@@ -24,6 +26,23 @@ pub struct MapEngine {
     fetched: Vec<Token>,
     scans: Vec<ScanRequest>,
     user_bytes: u64,
+    parts: Vec<Part>,
+}
+
+/// A part of a batch that is not decided.
+#[derive(Debug)]
+struct Part {
+    first: Seq,
+    is_durable: bool,
+    /// What must be durable instead, once the part was taken back.
+    undone: Option<Seq>,
+    batch: Arc<BatchTicket>,
+}
+
+impl Part {
+    fn is_decided(&self, durable: Seq) -> bool {
+        self.undone.map_or(self.batch.is_decided(), |seq| seq <= durable)
+    }
 }
 
 impl MapEngine {
@@ -92,6 +111,36 @@ impl Engine for MapEngine {
         Ok(WriteReceipt { seq: self.applied, commit })
     }
 
+    fn admit(&mut self, _now: Now, _writes: &[Write<'_>]) -> Result<()> {
+        Ok(())
+    }
+
+    fn write_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        if writes.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidInput, "a part of a batch has at least one write"));
+        }
+        let first = self.applied + 1;
+        self.parts.push(Part { first, is_durable: false, undone: None, batch: Arc::clone(batch) });
+        self.write(now, writes)
+    }
+
+    fn undo_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        let receipt = self.write(now, writes)?;
+        let own = self.parts.iter_mut().filter(|part| Arc::ptr_eq(&part.batch, batch));
+        own.for_each(|part| part.undone = Some(receipt.seq));
+        Ok(receipt)
+    }
+
     fn scan(&mut self, _now: Now, request: ScanRequest) {
         self.scans.push(request);
     }
@@ -107,6 +156,19 @@ impl Engine for MapEngine {
 
     fn step(&mut self, _now: Now, _completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
         self.durable = self.applied;
+        for part in self.parts.iter_mut().filter(|part| !part.is_durable) {
+            part.is_durable = true;
+            part.batch.note_durable();
+        }
+        // Nothing here survives a crash, so that there is nothing to be marked.
+        let durable = self.durable;
+        self.parts.retain(|part| {
+            let is_decided = part.is_decided(durable);
+            if is_decided {
+                part.batch.note_marked();
+            }
+            !is_decided
+        });
         for token in self.fetched.drain(..) {
             events.push(Event::Fetched { token, result: Ok(()), cost: Default::default() });
         }
@@ -118,12 +180,18 @@ impl Engine for MapEngine {
     fn take_requests(&mut self, _requests: &mut Vec<IoRequest>) {}
 
     fn next_step_at_us(&self) -> Option<u64> {
-        let idle = self.durable == self.applied && self.fetched.is_empty() && self.scans.is_empty();
+        let quiet = self.fetched.is_empty() && self.scans.is_empty() && self.parts.is_empty();
+        let idle = self.durable == self.applied && quiet;
         (!idle).then_some(0)
     }
 
     fn durable_seq(&self) -> Seq {
         self.durable
+    }
+
+    fn decided_seq(&self) -> Seq {
+        let open = self.parts.iter().find(|part| !part.is_decided(self.durable));
+        open.map_or(self.durable, |part| self.durable.min(part.first - 1))
     }
 
     fn applied_seq(&self) -> Seq {
