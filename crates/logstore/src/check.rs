@@ -8,7 +8,7 @@
 //! Invariants:
 //! 1. Nothing but reads is submitted.
 //! 2. What a crash may leave is no damage: torn groups after the end of a log, groups that were fenced
-//!    off, the end of a batch that was not whole, and (in a store that was not closed) a summary that
+//!    off, batches that were not whole, in one log or over several, and (in a store that was not closed) a summary that
 //!    its records give again.
 //! 3. Memory: one segment and its records, the groups of segments that are open, and 32 bytes a record
 //!    up to [`CheckSettings::memory_bytes`]; beyond it the store is read several times.
@@ -203,7 +203,7 @@ pub fn check(
         is_first_pass: true,
         bytes: vec![0; geometry.segment_bytes as usize],
         found: BTreeMap::new(),
-        sealed_ends: BTreeMap::new(),
+        sealed_groups: BTreeMap::new(),
     };
     checker.run(settings, progress)?;
     Ok(checker.report)
@@ -259,8 +259,8 @@ struct Checker<'a> {
     /// The segment at hand.
     bytes: Vec<u8>,
     found: BTreeMap<u32, Ends>,
-    /// For each log, the number after the last group that a footer names.
-    sealed_ends: BTreeMap<u64, u64>,
+    /// For each log, of the groups that footers name: the highest first one, and the end.
+    sealed_groups: BTreeMap<u64, (u64, u64)>,
     versions: Versions,
 }
 
@@ -300,9 +300,7 @@ impl Checker<'_> {
                 done.bytes += self.geometry.segment_bytes;
                 progress(done);
             }
-            for (log_id, segments) in logs {
-                self.end_log(log_id, segments);
-            }
+            self.end_logs(logs);
             self.versions.finish(&mut self.report);
         }
         self.report.passes = passes;
@@ -334,7 +332,8 @@ impl Checker<'_> {
                 match (header.state, footer) {
                     (SegmentState::Free | SegmentState::Checkpoint, _) => return Ok(()),
                     (SegmentState::Log, Some(footer)) if footer.generation == header.generation => {
-                        let end = self.sealed_ends.entry(header.log_id).or_insert(0);
+                        let (first, end) = self.sealed_groups.entry(header.log_id).or_default();
+                        *first = footer.first_group.max(*first);
                         *end = footer.end_group.max(*end);
                         self.report.sealed_segments += 1;
                         Ends::Sealed { header, footer }

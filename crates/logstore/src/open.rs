@@ -4,7 +4,8 @@
 //! 2. Headers and footers of all segments are read. Segments without a valid footer are walked
 //!    group by group.
 //! 3. For each log of earlier openings: it ends before its first group that is missing, and before a
-//!    batch that is not whole. Every walked segment is sealed at that end, durably, which fences off
+//!    batch that is not whole. Batches over several shards are decided over all logs together, and those
+//!    that are not whole are dropped wherever they lie ([`crate::batches`]). Every walked segment is sealed at that end, durably, which fences off
 //!    what lies after it. Nothing is served before.
 //! 4. The superblock is written with the number of this opening, which makes log ids and lives new.
 //! 5. Segments are dealt to the shards. Each shard rebuilds its index from summaries
@@ -81,7 +82,7 @@ pub struct OpenReport {
     pub walked_segments: u32,
     /// Groups found after the end of their log and fenced off.
     pub fenced_groups: u64,
-    /// Records of batches that were not whole.
+    /// Records of batches that were not whole, in one log or over several.
     pub dropped_records: u64,
     /// One slot of the superblock was not whole: torn by a crash, or damaged. The other one served.
     pub damaged_superblock_slot: bool,
@@ -230,9 +231,9 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         None => KeyHasher::new(superblock.hash_secret),
     };
     let walked_max_seq =
-        walk::seal_open_segments(device, settings, &superblock, &hasher, &mut found, &mut report)?;
+        walk::seal_open_segments(device, settings, &mut writer, &hasher, &mut found, &mut report)?;
 
-    let mut next = superblock.clone();
+    let mut next = writer.superblock.clone();
     // A damaged slot may hide openings: their logs tell, and one more may have left none. Numbers are
     // never used twice.
     let logged = found.values().map(|segment| segment.header.log_id >> LOG_ID_OPEN_SHIFT).max().unwrap_or(0);
@@ -288,6 +289,7 @@ fn read_superblock(
         next_keyspace,
         keyspaces: settings.keyspaces.clone(),
         facts: settings.facts.clone(),
+        batches_decided: 0,
     };
     Ok(SuperblockWriter { superblock, counter: 0, slot: 0 })
 }

@@ -1,15 +1,17 @@
 //! Applying writes: find the old records, make room, append, repoint the index.
 
 use crate::format::record::{
-    self, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_TOMBSTONE, RecordHeader,
+    self, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_PART, FLAG_TOMBSTONE, PART_BYTES, PartMark,
+    RecordHeader,
 };
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::read_path::{Found, Search};
 use crate::shard::LogShard;
 use crate::stream::Stream;
+use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_cache::NewFrame;
-use tierstone_engine::{Commit, Durability, Write, WriteKind, WriteReceipt};
+use tierstone_engine::{BatchTicket, Commit, Durability, Write, WriteKind, WriteReceipt};
 
 /// What a new key may cost the index at worst, in bytes: its share of a page and of a region's split.
 const INDEX_BYTES_A_NEW_KEY_MAX: u64 = 512;
@@ -18,25 +20,80 @@ const INDEX_SLACK_BYTES: u64 = 64 << 10;
 
 impl LogShard {
     pub(crate) fn write_inner(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+        self.check_writable()?;
+        let [write] = writes else {
+            self.admit_all(writes, Purpose::Write)?;
+            return self.write_batch(writes, None);
+        };
+        let search = self.search(&write.key);
+        self.admit(writes, &[search.found], Purpose::Write)?;
+        if let Some((location, len)) = self.apply(write, search, (false, None))? {
+            self.cache_written(write, location, len);
+        }
+        Ok(self.receipt())
+    }
+
+    /// Whether [`LogShard::write_inner`] would take `writes`.
+    pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
+        self.check_writable()?;
+        self.admit_all(writes, Purpose::Write)
+    }
+
+    /// Applies this shard's part of a batch over several.
+    pub(crate) fn write_part_inner(
+        &mut self,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        if writes.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidInput, "a part of a batch has at least one write"));
+        }
+        self.check_writable()?;
+        self.admit_all(writes, Purpose::Part)?;
+        self.write_batch(writes, Some(batch))
+    }
+
+    /// Takes this shard's part of a refused batch back. What restores the old state may use the reserve:
+    /// nothing on this shard is acknowledged before it is there.
+    pub(crate) fn undo_part_inner(
+        &mut self,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        self.check_writable()?;
+        self.admit_all(writes, Purpose::Undo)?;
+        let receipt = self.write_batch(writes, None)?;
+        self.hot.undo_part(batch);
+        Ok(receipt)
+    }
+
+    fn check_writable(&self) -> Result<()> {
         if let Some(error) = self.unwritable() {
             return Err(error);
         }
         if self.hot.buffered_bytes() > self.settings.write_buffer_bytes_max {
             return Err(Error::new(ErrorKind::Retry, "the shard has enough to write"));
         }
-        let [write] = writes else { return self.write_batch(writes) };
-        let search = self.search(&write.key);
-        self.admit(writes, &[search.found])?;
-        if let Some((location, len)) = self.apply(write, search, false)? {
-            self.cache_written(write, location, len);
-        }
-        Ok(self.receipt())
+        Ok(())
     }
 
-    fn write_batch(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+    fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<()> {
         let found: Vec<Found> = writes.iter().map(|write| self.search(&write.key).found).collect();
-        self.admit(writes, &found)?;
-        self.hot.begin_batch();
+        self.admit(writes, &found, purpose)
+    }
+
+    /// Applies what was admitted.
+    fn write_batch(&mut self, writes: &[Write<'_>], part: Option<&Arc<BatchTicket>>) -> Result<WriteReceipt> {
+        let mut begins = match part {
+            Some(batch) => {
+                let number = self.hot.begin_part(batch, self.applied + 1);
+                Some(PartMark { batch: batch.id(), number, parts: batch.parts() })
+            }
+            None => {
+                self.hot.begin_batch();
+                None
+            }
+        };
         // The cache takes nothing in before the end: making room would push records out that later
         // writes of the batch must find.
         let mut written = Vec::new();
@@ -44,11 +101,14 @@ impl LogShard {
             // Searched again: an earlier write of the batch may have been to the same key.
             let search = self.search(&write.key);
             let more = number + 1 < writes.len();
-            if let Some((location, len)) = self.apply(write, search, more)? {
+            if let Some((location, len)) = self.apply(write, search, (more, begins.take()))? {
                 written.push((number, location, len));
             }
         }
-        self.hot.end_batch();
+        match part {
+            Some(_) => self.hot.end_part(),
+            None => self.hot.end_batch(),
+        }
         for (number, location, len) in written {
             self.cache_written(&writes[number], location, len);
         }
@@ -65,9 +125,11 @@ impl LogShard {
     }
 
     /// Refuses, before anything is applied, what could not be applied whole.
-    fn admit(&mut self, writes: &[Write<'_>], found: &[Found]) -> Result<()> {
+    fn admit(&mut self, writes: &[Write<'_>], found: &[Found], purpose: Purpose) -> Result<()> {
         let longest = Stream::record_bytes_max(self.identity.geometry);
-        let mut bytes = 0u64;
+        // The first record of a part is longer than it says here by less than a unit.
+        let extra_units = usize::from(purpose == Purpose::Part);
+        let mut bytes = (extra_units * UNIT_BYTES) as u64;
         let mut units_max = 1;
         let mut new_keys = 0;
         let mut only_deletes = true;
@@ -77,7 +139,7 @@ impl LogShard {
                 self.start_own_fetch(&write.key);
                 unknown = true;
             }
-            let header = header_of(write, 0, false, false);
+            let header = header_of(write, 0, (false, None), false);
             if write.key.bytes.len() > record::KEY_BYTES_MAX {
                 return Err(Error::new(
                     ErrorKind::InvalidInput,
@@ -88,7 +150,7 @@ impl LogShard {
                     ),
                 ));
             }
-            if header.record_len() > longest {
+            if header.record_len() + extra_units * PART_BYTES > longest {
                 return Err(Error::new(
                     ErrorKind::InvalidInput,
                     format!("a record of {} bytes is longer than {longest}", header.record_len()),
@@ -99,29 +161,34 @@ impl LogShard {
                 new_keys += u64::from(*found == Found::Absent);
             }
             bytes += (header.units() * UNIT_BYTES) as u64;
-            units_max = units_max.max(header.units());
+            units_max = units_max.max(header.units() + extra_units);
         }
         if unknown {
             return Err(Error::new(ErrorKind::Retry, "an old record must be read first"));
         }
-        self.admit_space(bytes, units_max, only_deletes)?;
+        self.admit_space(bytes, units_max, only_deletes || purpose == Purpose::Undo)?;
         self.admit_memory(new_keys)
     }
 
-    fn admit_space(&mut self, bytes: u64, units_max: usize, only_deletes: bool) -> Result<()> {
+    fn admit_space(&mut self, bytes: u64, units_max: usize, uses_reserve: bool) -> Result<()> {
         let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
         // One segment more than whole ones: the open one may not take the first record.
         let needed = if self.hot.room_for(bytes) { 0 } else { bytes.div_ceil(room) as u32 };
         let reserved = self.settings.reserved_segments;
         // The cleaner needs two, the one it is filling included: a crash seals that one.
         let for_cleaner = if self.cold.written_segment().is_some() { 1 } else { 2 };
-        let kept = if only_deletes { reserved.clamp(1, for_cleaner) } else { reserved };
+        let kept = if uses_reserve { reserved.clamp(1, for_cleaner) } else { reserved };
         if needed + kept <= self.segments.free_count() || needed == 0 {
             return Ok(());
         }
         let coming = self.hot.is_sealing() || self.cold.is_sealing() || self.segments.is_freeing();
         if self.can_gain() || coming {
             return Err(Error::new(ErrorKind::Retry, "space is being cleaned"));
+        }
+        if self.is_open_segment_sparse() && !self.hot.is_marked() {
+            // Rolled now, the log would need another segment to say what it knows of batches.
+            self.hot.want_mark(self.now.monotonic_us);
+            return Err(Error::new(ErrorKind::Retry, "batches over several shards are being decided"));
         }
         if self.is_open_segment_sparse() {
             self.hot.roll(&mut self.segments);
@@ -155,8 +222,14 @@ impl LogShard {
         ))
     }
 
-    /// Applies one write; gives the place of a new record that the cache does not hold yet.
-    fn apply(&mut self, write: &Write<'_>, search: Search, more: bool) -> Result<Option<(Location, usize)>> {
+    /// Applies one write; gives the place of a new record that the cache does not hold yet. `batch`:
+    /// whether it goes on in the next record, and the part that this record begins.
+    fn apply(
+        &mut self,
+        write: &Write<'_>,
+        search: Search,
+        batch: (bool, Option<PartMark>),
+    ) -> Result<Option<(Location, usize)>> {
         let absent = search.found == Found::Absent;
         let damaged = search.damaged && !self.identity.mutations.is_on("deletes_ignore_unreadable");
         if absent && !damaged && matches!(write.kind, WriteKind::Delete) && !self.hot.in_batch() {
@@ -164,7 +237,7 @@ impl LogShard {
         }
         self.applied += 1;
         let collides = search.collides && !self.identity.mutations.is_on("no_collides_flag");
-        let header = header_of(write, self.applied, more, collides);
+        let header = header_of(write, self.applied, batch, collides);
         let value = match write.kind {
             WriteKind::Put { value, .. } => value,
             WriteKind::Delete => &[],
@@ -317,7 +390,23 @@ impl LogShard {
     }
 }
 
-fn header_of(write: &Write<'_>, seq: u64, more: bool, collides: bool) -> RecordHeader {
+/// What is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// What users write.
+    Write,
+    /// The same, as a part of a batch over several shards.
+    Part,
+    /// What takes a part back: it may use what is reserved for deletes.
+    Undo,
+}
+
+fn header_of(
+    write: &Write<'_>,
+    seq: u64,
+    (more, part): (bool, Option<PartMark>),
+    collides: bool,
+) -> RecordHeader {
     let mut flags = if more { FLAG_BATCH_MORE } else { 0 } | if collides { FLAG_COLLIDES } else { 0 };
     let (value_len, expiry_ms, kind) = match write.kind {
         WriteKind::Put { value, expiry_ms, kind } => (value.len(), expiry_ms, kind.0),
@@ -329,6 +418,9 @@ fn header_of(write: &Write<'_>, seq: u64, more: bool, collides: bool) -> RecordH
     if expiry_ms != 0 {
         flags |= FLAG_EXPIRY;
     }
+    if part.is_some() {
+        flags |= FLAG_PART;
+    }
     RecordHeader {
         seq,
         flags,
@@ -337,5 +429,6 @@ fn header_of(write: &Write<'_>, seq: u64, more: bool, collides: bool) -> RecordH
         expiry_ms,
         key_len: write.key.bytes.len(),
         value_len,
+        part: part.unwrap_or_default(),
     }
 }
