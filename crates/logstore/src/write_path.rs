@@ -15,6 +15,8 @@ use tierstone_engine::{BatchTicket, Commit, Durability, Write, WriteKind, WriteR
 
 /// What a new key may cost the index at worst, in bytes: its share of a page and of a region's split.
 const INDEX_BYTES_A_NEW_KEY_MAX: u64 = 512;
+/// Units of the longest tombstone.
+const TOMBSTONE_UNITS_MAX: usize = (record::PREFIX_BYTES_MAX + record::KEY_BYTES_MAX).div_ceil(UNIT_BYTES);
 /// The index is taken as full this far below its limit, for what splits need at once.
 const INDEX_SLACK_BYTES: u64 = 64 << 10;
 
@@ -26,7 +28,7 @@ impl LogShard {
             return self.write_batch(writes, None);
         };
         let search = self.search(&write.key);
-        self.admit(writes, &[search.found], Purpose::Write)?;
+        self.admit(writes, &[(search.found, 0)], Purpose::Write)?;
         if let Some((location, len)) = self.apply(write, search, (false, None))? {
             self.cache_written(write, location, len);
         }
@@ -78,7 +80,12 @@ impl LogShard {
     }
 
     fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<()> {
-        let found: Vec<Found> = writes.iter().map(|write| self.search(&write.key).found).collect();
+        let units = |search: &Search| match search.found {
+            Found::Absent | Found::Unknown => 0,
+            Found::Frame(_) | Found::Held(_) | Found::Unsubmitted(_) => search.header.units(),
+        };
+        let searches = writes.iter().map(|write| self.search(&write.key));
+        let found: Vec<(Found, usize)> = searches.map(|search| (search.found, units(&search))).collect();
         self.admit(writes, &found, purpose)
     }
 
@@ -124,8 +131,9 @@ impl LogShard {
         WriteReceipt { seq: self.applied, commit }
     }
 
-    /// Refuses, before anything is applied, what could not be applied whole.
-    fn admit(&mut self, writes: &[Write<'_>], found: &[Found], purpose: Purpose) -> Result<()> {
+    /// Refuses, before anything is applied, what could not be applied whole. `found`: of each write, the
+    /// old record and its units.
+    fn admit(&mut self, writes: &[Write<'_>], found: &[(Found, usize)], purpose: Purpose) -> Result<()> {
         let longest = Stream::record_bytes_max(self.identity.geometry);
         // The first record of a part is longer than it says here by less than a unit.
         let extra_units = usize::from(purpose == Purpose::Part);
@@ -134,7 +142,7 @@ impl LogShard {
         let mut new_keys = 0;
         let mut only_deletes = true;
         let mut unknown = false;
-        for (write, found) in writes.iter().zip(found) {
+        for (write, (found, old_units)) in writes.iter().zip(found) {
             if *found == Found::Unknown {
                 self.start_own_fetch(&write.key);
                 unknown = true;
@@ -162,22 +170,37 @@ impl LogShard {
             }
             bytes += (header.units() * UNIT_BYTES) as u64;
             units_max = units_max.max(header.units() + extra_units);
+            if purpose == Purpose::Part {
+                // Room for what would take the part back: the old record, or a tombstone.
+                let undo_units = (*old_units).max(header.units().min(TOMBSTONE_UNITS_MAX));
+                bytes += (undo_units * UNIT_BYTES) as u64;
+                units_max = units_max.max(undo_units);
+            }
         }
         if unknown {
             return Err(Error::new(ErrorKind::Retry, "an old record must be read first"));
         }
-        self.admit_space(bytes, units_max, only_deletes || purpose == Purpose::Undo)?;
+        let reserve = match (purpose, only_deletes) {
+            (Purpose::Undo, _) => Reserve::All,
+            (_, true) => Reserve::ForDeletes,
+            (_, false) => Reserve::None,
+        };
+        self.admit_space(bytes, units_max, reserve)?;
         self.admit_memory(new_keys)
     }
 
-    fn admit_space(&mut self, bytes: u64, units_max: usize, uses_reserve: bool) -> Result<()> {
+    fn admit_space(&mut self, bytes: u64, units_max: usize, reserve: Reserve) -> Result<()> {
         let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
         // One segment more than whole ones: the open one may not take the first record.
         let needed = if self.hot.room_for(bytes) { 0 } else { bytes.div_ceil(room) as u32 };
         let reserved = self.settings.reserved_segments;
         // The cleaner needs two, the one it is filling included: a crash seals that one.
         let for_cleaner = if self.cold.written_segment().is_some() { 1 } else { 2 };
-        let kept = if uses_reserve { reserved.clamp(1, for_cleaner) } else { reserved };
+        let kept = match reserve {
+            Reserve::None => reserved,
+            Reserve::ForDeletes => reserved.clamp(1, for_cleaner),
+            Reserve::All => 0,
+        };
         if needed + kept <= self.segments.free_count() || needed == 0 {
             return Ok(());
         }
@@ -397,8 +420,18 @@ enum Purpose {
     Write,
     /// The same, as a part of a batch over several shards.
     Part,
-    /// What takes a part back: it may use what is reserved for deletes.
+    /// What takes a part back.
     Undo,
+}
+
+/// How much of the reserved segments a write may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reserve {
+    None,
+    /// All but what the cleaner needs.
+    ForDeletes,
+    /// All: segments that the cleaner has emptied may wait for this very write.
+    All,
 }
 
 fn header_of(
