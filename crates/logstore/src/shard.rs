@@ -317,7 +317,8 @@ impl LogShard {
     }
 
     /// Takes in what has become known of batches over several shards. When a shard that has a part has
-    /// stopped, this one stops too: what follows the part will never be decided.
+    /// stopped, this one stops too, as soon as it matters: what follows the part will never be decided, or
+    /// the space of its segment never come back.
     fn step_parts(&mut self) {
         self.hot.advance_parts(self.now.monotonic_us);
         if self.failed.is_none() && self.hot.is_abandoned(self.shutting) {

@@ -222,14 +222,19 @@ impl Stream {
     }
 
     /// Whether a shard that has a part has gone, so that what is waited for will never be known: a part
-    /// is never decided, or (when `marks_matter`) never marked.
-    pub fn is_abandoned(&self, marks_matter: bool) -> bool {
+    /// is never decided, or a segment (at the end of the shard, the last one) never sealed.
+    pub fn is_abandoned(&self, is_shutting: bool) -> bool {
         let undecided = (self.parts.decided - self.parts.first) as usize;
-        let from = if marks_matter { 0 } else { undecided };
+        let from = if is_shutting || self.is_seal_due() { 0 } else { undecided };
         self.parts
             .parts
             .range(from..)
             .any(|part| part.undone_group.is_none() && part.ticket.is_abandoned() && !part.ticket.is_marked())
+    }
+
+    /// Whether a segment could be sealed but for parts.
+    fn is_seal_due(&self) -> bool {
+        self.sealing.first().is_some_and(|job| job.needs_durable <= self.durable_groups)
     }
 
     /// Nothing more becomes known from this log: other shards need not wait.
@@ -268,8 +273,7 @@ impl Stream {
         }
         // Nobody tells when another shard's part is durable, or marked.
         let undecided = self.parts.decided < self.parts.durable;
-        let waits =
-            is_shutting || self.sealing.first().is_some_and(|job| job.needs_durable <= self.durable_groups);
+        let waits = is_shutting || self.is_seal_due();
         match (undecided, waits) {
             (true, _) => Some(now_us + 200),
             (false, true) => Some(now_us + 1_000),
