@@ -17,6 +17,8 @@ use tierstone_engine::{BatchTicket, Commit, Durability, Write, WriteKind, WriteR
 const INDEX_BYTES_A_NEW_KEY_MAX: u64 = 512;
 /// Units of the longest tombstone.
 const TOMBSTONE_UNITS_MAX: usize = (record::PREFIX_BYTES_MAX + record::KEY_BYTES_MAX).div_ceil(UNIT_BYTES);
+/// Records that take parts back are taken to be this short, in units, so that their summary is long.
+const UNDO_UNITS: usize = 2;
 /// The index is taken as full this far below its limit, for what splits need at once.
 const INDEX_SLACK_BYTES: u64 = 64 << 10;
 
@@ -38,7 +40,7 @@ impl LogShard {
     /// Whether [`LogShard::write_inner`] would take `writes`.
     pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
         self.check_writable()?;
-        self.admit_all(writes, Purpose::Write)
+        self.admit_all(writes, Purpose::Write).map(drop)
     }
 
     /// Applies this shard's part of a batch over several.
@@ -51,8 +53,8 @@ impl LogShard {
             return Err(Error::new(ErrorKind::InvalidInput, "a part of a batch has at least one write"));
         }
         self.check_writable()?;
-        self.admit_all(writes, Purpose::Part)?;
-        self.write_batch(writes, Some(batch))
+        let undo_bytes = self.admit_all(writes, Purpose::Part)?;
+        self.write_batch(writes, Some((batch, undo_bytes)))
     }
 
     /// Takes this shard's part of a refused batch back. What restores the old state may use the reserve:
@@ -79,7 +81,7 @@ impl LogShard {
         Ok(())
     }
 
-    fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<()> {
+    fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<u64> {
         let units = |search: &Search| match search.found {
             Found::Absent | Found::Unknown => 0,
             Found::Frame(_) | Found::Held(_) | Found::Unsubmitted(_) => search.header.units(),
@@ -92,8 +94,8 @@ impl LogShard {
     /// Applies what was admitted.
     fn write_batch(&mut self, writes: &[Write<'_>], part: Option<&Arc<BatchTicket>>) -> Result<WriteReceipt> {
         let mut begins = match part {
-            Some(batch) => {
-                let number = self.hot.begin_part(batch, self.applied + 1);
+            Some((batch, undo_bytes)) => {
+                let number = self.hot.begin_part(batch, self.applied + 1, undo_bytes);
                 Some(PartMark { batch: batch.id(), number, parts: batch.parts() })
             }
             None => {
@@ -132,13 +134,14 @@ impl LogShard {
     }
 
     /// Refuses, before anything is applied, what could not be applied whole. `found`: of each write, the
-    /// old record and its units.
-    fn admit(&mut self, writes: &[Write<'_>], found: &[(Found, usize)], purpose: Purpose) -> Result<()> {
+    /// old record and its units. Gives the bytes of what would take a part back.
+    fn admit(&mut self, writes: &[Write<'_>], found: &[(Found, usize)], purpose: Purpose) -> Result<u64> {
         let longest = Stream::record_bytes_max(self.identity.geometry);
         // The first record of a part is longer than it says here by less than a unit.
         let extra_units = usize::from(purpose == Purpose::Part);
         let mut bytes = (extra_units * UNIT_BYTES) as u64;
         let mut units_max = 1;
+        let mut undo_bytes = 0u64;
         let mut new_keys = 0;
         let mut only_deletes = true;
         let mut unknown = false;
@@ -173,8 +176,7 @@ impl LogShard {
             if purpose == Purpose::Part {
                 // Room for what would take the part back: the old record, or a tombstone.
                 let undo_units = (*old_units).max(header.units().min(TOMBSTONE_UNITS_MAX));
-                bytes += (undo_units * UNIT_BYTES) as u64;
-                units_max = units_max.max(undo_units);
+                undo_bytes += (undo_units * UNIT_BYTES) as u64;
             }
         }
         if unknown {
@@ -185,12 +187,15 @@ impl LogShard {
             (_, true) => Reserve::ForDeletes,
             (_, false) => Reserve::None,
         };
-        self.admit_space(bytes, units_max, reserve)?;
-        self.admit_memory(new_keys)
+        self.admit_space(bytes + undo_bytes, units_max, reserve)?;
+        self.admit_memory(new_keys)?;
+        Ok(undo_bytes)
     }
 
     fn admit_space(&mut self, bytes: u64, units_max: usize, reserve: Reserve) -> Result<()> {
         let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
+        // What takes parts back that are not decided has its room kept.
+        let bytes = if reserve == Reserve::All { bytes } else { bytes + self.hot.undo_bytes() };
         // One segment more than whole ones: the open one may not take the first record.
         let needed = if self.hot.room_for(bytes) { 0 } else { bytes.div_ceil(room) as u32 };
         let reserved = self.settings.reserved_segments;
@@ -225,6 +230,16 @@ impl LogShard {
                 self.segments.owned_count(),
             ),
         ))
+    }
+
+    /// Free segments that what takes back undecided parts may need. Cleaning must leave them: what it
+    /// empties becomes free only when the parts are decided.
+    pub(crate) fn undo_segments(&self) -> u32 {
+        let bytes = self.hot.undo_bytes();
+        if bytes == 0 || self.hot.room_for(bytes) {
+            return 0;
+        }
+        bytes.div_ceil(Stream::segment_room(self.segments.segment_bytes(), UNDO_UNITS).max(1)) as u32
     }
 
     fn admit_memory(&self, new_keys: u64) -> Result<()> {

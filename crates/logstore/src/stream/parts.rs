@@ -38,6 +38,8 @@ struct Part {
     end_group: u64,
     /// Groups below this number hold what takes it back.
     undone_group: Option<u64>,
+    /// Bytes of records that would take it back.
+    undo_bytes: u64,
     ticket: Arc<BatchTicket>,
 }
 
@@ -175,12 +177,13 @@ impl Parts {
 }
 
 impl Stream {
-    /// Begins a part of `batch`; the records up to [`Stream::end_part`] are it. Gives its number.
-    pub fn begin_part(&mut self, batch: &Arc<BatchTicket>, first_seq: Seq) -> u64 {
+    /// Begins a part of `batch`; the records up to [`Stream::end_part`] are it, and records of
+    /// `undo_bytes` would take it back. Gives its number.
+    pub fn begin_part(&mut self, batch: &Arc<BatchTicket>, first_seq: Seq, undo_bytes: u64) -> u64 {
         self.begin_batch();
         let number = self.parts.next();
         let ticket = Arc::clone(batch);
-        let part = Part { first_seq, end_group: u64::MAX, undone_group: None, ticket };
+        let part = Part { first_seq, end_group: u64::MAX, undone_group: None, undo_bytes, ticket };
         self.parts.parts.push_back(part);
         number
     }
@@ -201,6 +204,13 @@ impl Stream {
         if let Some(part) = own {
             part.undone_group = Some(end_group);
         }
+    }
+
+    /// Bytes of records that would take the parts back that are not decided.
+    pub fn undo_bytes(&self) -> u64 {
+        let undecided = (self.parts.decided - self.parts.first) as usize;
+        let parts = self.parts.parts.range(undecided..);
+        parts.filter(|part| part.undone_group.is_none()).map(|part| part.undo_bytes).sum()
     }
 
     /// Takes in what has become known of parts.
