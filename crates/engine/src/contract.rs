@@ -278,7 +278,7 @@ pub trait Engine {
     /// value is too long. `DeviceFailed`: see [`Engine::health`]. `Retry`: throttled, step first.
     fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt>;
 
-    /// Whether [`Engine::write`] would take `writes` now; begins what it would have to wait for. Nothing
+    /// Whether `writes` would be taken now, as a part of a batch too; begins what it would have to wait for. Nothing
     /// is applied. Where nothing else is asked of the engine in between, the write that follows is taken.
     ///
     /// # Errors

@@ -37,10 +37,10 @@ impl LogShard {
         Ok(self.receipt())
     }
 
-    /// Whether [`LogShard::write_inner`] would take `writes`.
+    /// Whether `writes` would be taken, as a part too.
     pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
         self.check_writable()?;
-        self.admit_all(writes, Purpose::Write).map(drop)
+        self.admit_all(writes, Purpose::Part).map(drop)
     }
 
     /// Applies this shard's part of a batch over several.
@@ -91,8 +91,13 @@ impl LogShard {
         self.admit(writes, &found, purpose)
     }
 
-    /// Applies what was admitted.
-    fn write_batch(&mut self, writes: &[Write<'_>], part: Option<&Arc<BatchTicket>>) -> Result<WriteReceipt> {
+    /// Applies what was admitted. `part`: the batch over several shards, and the bytes of what would take
+    /// the part back.
+    fn write_batch(
+        &mut self,
+        writes: &[Write<'_>],
+        part: Option<(&Arc<BatchTicket>, u64)>,
+    ) -> Result<WriteReceipt> {
         let mut begins = match part {
             Some((batch, undo_bytes)) => {
                 let number = self.hot.begin_part(batch, self.applied + 1, undo_bytes);
