@@ -316,7 +316,7 @@ impl LogShard {
     /// Whether the cold log has room for copies; the reserve keeps a segment for them.
     fn has_room_for(&self, piece: &[SummaryEntry]) -> bool {
         let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
-        self.segments.free_count() > self.undo_segments() || self.cold.room_for(units * UNIT_BYTES as u64)
+        self.segments.free_count() > self.kept_segments() || self.cold.room_for(units * UNIT_BYTES as u64)
     }
 
     fn read_piece(&mut self, mut victim: Victim) {

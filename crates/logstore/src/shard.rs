@@ -332,8 +332,7 @@ impl LogShard {
 
     /// Lets the log say what it knows of batches where it is silent and somebody wants to know.
     fn mark_parts(&mut self) {
-        let kept_free = if self.shutting { 0 } else { 1 + self.undo_segments() };
-        self.hot.mark(self.now.monotonic_us, self.shutting, kept_free, &mut self.segments);
+        self.hot.mark(self.now.monotonic_us, self.shutting, &mut self.segments);
         if self.shutting {
             self.end_hot();
         }

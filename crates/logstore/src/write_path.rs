@@ -199,8 +199,8 @@ impl LogShard {
 
     fn admit_space(&mut self, bytes: u64, units_max: usize, reserve: Reserve) -> Result<()> {
         let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
-        // What takes parts back that are not decided has its room kept.
-        let bytes = if reserve == Reserve::All { bytes } else { bytes + self.hot.undo_bytes() };
+        // Parts that are not decided have their room kept.
+        let bytes = if reserve == Reserve::All { bytes } else { bytes + self.hot.kept_bytes() };
         // One segment more than whole ones: the open one may not take the first record.
         let needed = if self.hot.room_for(bytes) { 0 } else { bytes.div_ceil(room) as u32 };
         let reserved = self.settings.reserved_segments;
@@ -237,10 +237,10 @@ impl LogShard {
         ))
     }
 
-    /// Free segments that what takes back undecided parts may need. Cleaning must leave them: what it
-    /// empties becomes free only when the parts are decided.
-    pub(crate) fn undo_segments(&self) -> u32 {
-        let bytes = self.hot.undo_bytes();
+    /// Free segments that parts may still need, to be taken back or called decided. Cleaning must leave
+    /// them: what it empties becomes free only when the parts are decided.
+    pub(crate) fn kept_segments(&self) -> u32 {
+        let bytes = self.hot.kept_bytes();
         if bytes == 0 || self.hot.room_for(bytes) {
             return 0;
         }

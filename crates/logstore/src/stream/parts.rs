@@ -24,6 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tierstone_base::Seq;
 use tierstone_engine::BatchTicket;
+use tierstone_media::BLOCK_BYTES;
 
 /// How long a log waits for a group that carries what it knows, in microseconds.
 pub const MARK_QUIET_US: u64 = 200_000;
@@ -206,11 +207,16 @@ impl Stream {
         }
     }
 
-    /// Bytes of records that would take the parts back that are not decided.
-    pub fn undo_bytes(&self) -> u64 {
+    /// Bytes for which room is kept: for what would take back the parts that are not decided, and for a
+    /// group that says so when they are.
+    pub fn kept_bytes(&self) -> u64 {
+        if self.parts.carried == self.parts.next() {
+            return 0;
+        }
         let undecided = (self.parts.decided - self.parts.first) as usize;
         let parts = self.parts.parts.range(undecided..);
-        parts.filter(|part| part.undone_group.is_none()).map(|part| part.undo_bytes).sum()
+        let undo = parts.filter(|part| part.undone_group.is_none()).map(|part| part.undo_bytes);
+        BLOCK_BYTES as u64 + undo.sum::<u64>()
     }
 
     /// Takes in what has become known of parts.
@@ -259,12 +265,13 @@ impl Stream {
     }
 
     /// Writes a group without records where one shall carry marks and none is coming.
-    pub fn mark(&mut self, now_us: u64, at_once: bool, kept_free: u32, segments: &mut SegmentTable) {
+    pub fn mark(&mut self, now_us: u64, at_once: bool, segments: &mut SegmentTable) {
         if self.parts.parts.is_empty() || self.open.is_some() || !self.parts.wants_mark(now_us, at_once) {
             return;
         }
         if !self.fits_segment(0) {
-            if segments.free_count() <= kept_free {
+            // Room was kept for this group when the parts were admitted.
+            if segments.free_count() == 0 {
                 return;
             }
             self.roll(segments);
