@@ -303,7 +303,7 @@ pub trait Engine {
     ) -> Result<WriteReceipt>;
 
     /// Takes this engine's part of a refused batch back: applies `writes`, which restore what was there
-    /// before. When they are durable the part counts as decided. To be called for each part that was
+    /// before. The part counts as decided then. To be called for each part that was
     /// written, and only if at least one never is.
     ///
     /// # Errors

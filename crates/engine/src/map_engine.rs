@@ -34,14 +34,13 @@ pub struct MapEngine {
 struct Part {
     first: Seq,
     is_durable: bool,
-    /// What must be durable instead, once the part was taken back.
-    undone: Option<Seq>,
+    is_undone: bool,
     batch: Arc<BatchTicket>,
 }
 
 impl Part {
-    fn is_decided(&self, durable: Seq) -> bool {
-        self.undone.map_or(self.batch.is_decided(), |seq| seq <= durable)
+    fn is_decided(&self) -> bool {
+        self.is_durable && (self.is_undone || self.batch.is_decided())
     }
 }
 
@@ -125,7 +124,7 @@ impl Engine for MapEngine {
             return Err(Error::new(ErrorKind::InvalidInput, "a part of a batch has at least one write"));
         }
         let first = self.applied + 1;
-        self.parts.push(Part { first, is_durable: false, undone: None, batch: Arc::clone(batch) });
+        self.parts.push(Part { first, is_durable: false, is_undone: false, batch: Arc::clone(batch) });
         self.write(now, writes)
     }
 
@@ -137,7 +136,7 @@ impl Engine for MapEngine {
     ) -> Result<WriteReceipt> {
         let receipt = self.write(now, writes)?;
         let own = self.parts.iter_mut().filter(|part| Arc::ptr_eq(&part.batch, batch));
-        own.for_each(|part| part.undone = Some(receipt.seq));
+        own.for_each(|part| part.is_undone = true);
         Ok(receipt)
     }
 
@@ -161,9 +160,8 @@ impl Engine for MapEngine {
             part.batch.note_durable();
         }
         // Nothing here survives a crash, so that there is nothing to be marked.
-        let durable = self.durable;
         self.parts.retain(|part| {
-            let is_decided = part.is_decided(durable);
+            let is_decided = part.is_decided();
             if is_decided {
                 part.batch.note_marked();
             }
@@ -190,7 +188,7 @@ impl Engine for MapEngine {
     }
 
     fn decided_seq(&self) -> Seq {
-        let open = self.parts.iter().find(|part| !part.is_decided(self.durable));
+        let open = self.parts.iter().find(|part| !part.is_decided());
         open.map_or(self.durable, |part| self.durable.min(part.first - 1))
     }
 

@@ -12,8 +12,8 @@
 //! 2. A segment that holds a record of a part is sealed only when the part, and all before it, are
 //!    resolved everywhere. So recovery, which counts parts in segments that are not sealed, finds all of
 //!    them or needs none.
-//! 3. A part that was taken back is decided when what restores the old state is durable; other logs do
-//!    not matter, since recovery can never count all parts of that batch.
+//! 3. A part that was taken back is decided: whatever says so durably lies behind what restores the old
+//!    state. Other logs do not matter, since recovery can never count all parts of that batch.
 //!
 //! Marks are lazy: the next group carries them. A log that falls silent writes one without records after
 //! [`MARK_QUIET_US`], or at once when a participant waits to seal a segment.
@@ -37,8 +37,8 @@ struct Part {
     first_seq: Seq,
     /// Its groups are those below this number; `u64::MAX` while it is appended.
     end_group: u64,
-    /// Groups below this number hold what takes it back.
-    undone_group: Option<u64>,
+    /// What takes it back was appended: before any group that will call it decided.
+    is_undone: bool,
     /// Bytes of records that would take it back.
     undo_bytes: u64,
     ticket: Arc<BatchTicket>,
@@ -104,11 +104,8 @@ impl Parts {
     }
 
     /// Whether a part is decided, as far as this log can know.
-    fn is_decided(&self, part: &Part, durable_groups: u64) -> bool {
-        match part.undone_group {
-            Some(group) => group <= durable_groups,
-            None => part.ticket.is_decided() || self.marks_early,
-        }
+    fn is_decided(&self, part: &Part) -> bool {
+        part.is_undone || part.ticket.is_decided() || self.marks_early
     }
 
     /// Takes in what has become known here and elsewhere.
@@ -118,8 +115,7 @@ impl Parts {
             self.durable += 1;
         }
         let before = self.decided;
-        while self.decided < self.durable
-            && self.part(self.decided).is_some_and(|part| self.is_decided(part, durable_groups))
+        while self.decided < self.durable && self.part(self.decided).is_some_and(|part| self.is_decided(part))
         {
             self.decided += 1;
         }
@@ -127,7 +123,7 @@ impl Parts {
             self.mark_at_us = Some(now_us + MARK_QUIET_US);
         }
         while self.first < self.marked
-            && self.parts.front().is_some_and(|part| part.undone_group.is_some() || part.ticket.is_marked())
+            && self.parts.front().is_some_and(|part| part.is_undone || part.ticket.is_marked())
         {
             self.parts.pop_front();
             self.first += 1;
@@ -143,7 +139,7 @@ impl Parts {
     fn undecided_seq(&self, durable_groups: u64) -> Option<Seq> {
         let rest = self.parts.range((self.decided - self.first) as usize..);
         rest.into_iter()
-            .find(|part| part.end_group > durable_groups || !self.is_decided(part, durable_groups))
+            .find(|part| part.end_group > durable_groups || !self.is_decided(part))
             .map(|part| part.first_seq)
     }
 
@@ -170,7 +166,7 @@ impl Parts {
     /// Nothing more becomes known from this log.
     pub fn abandon(&mut self) {
         for number in self.marked..self.next() {
-            if let Some(part) = self.part(number).filter(|part| part.undone_group.is_none()) {
+            if let Some(part) = self.part(number).filter(|part| !part.is_undone) {
                 part.ticket.abandon();
             }
         }
@@ -184,7 +180,7 @@ impl Stream {
         self.begin_batch();
         let number = self.parts.next();
         let ticket = Arc::clone(batch);
-        let part = Part { first_seq, end_group: u64::MAX, undone_group: None, undo_bytes, ticket };
+        let part = Part { first_seq, end_group: u64::MAX, is_undone: false, undo_bytes, ticket };
         self.parts.parts.push_back(part);
         number
     }
@@ -200,10 +196,9 @@ impl Stream {
 
     /// What was appended so far takes this log's part of `batch` back.
     pub fn undo_part(&mut self, batch: &Arc<BatchTicket>) {
-        let end_group = self.end_group();
         let own = self.parts.parts.iter_mut().rev().find(|part| Arc::ptr_eq(&part.ticket, batch));
         if let Some(part) = own {
-            part.undone_group = Some(end_group);
+            part.is_undone = true;
         }
     }
 
@@ -215,7 +210,7 @@ impl Stream {
         }
         let undecided = (self.parts.decided - self.parts.first) as usize;
         let parts = self.parts.parts.range(undecided..);
-        let undo = parts.filter(|part| part.undone_group.is_none()).map(|part| part.undo_bytes);
+        let undo = parts.filter(|part| !part.is_undone).map(|part| part.undo_bytes);
         BLOCK_BYTES as u64 + undo.sum::<u64>()
     }
 
@@ -245,7 +240,7 @@ impl Stream {
         self.parts
             .parts
             .range(from..)
-            .any(|part| part.undone_group.is_none() && part.ticket.is_abandoned() && !part.ticket.is_marked())
+            .any(|part| !part.is_undone && part.ticket.is_abandoned() && !part.ticket.is_marked())
     }
 
     /// Whether a segment could be sealed but for parts.

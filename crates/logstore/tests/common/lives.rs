@@ -191,6 +191,8 @@ pub struct World<'a> {
     pending: Vec<Pending>,
     /// Batches over several shards so far.
     batches: u64,
+    /// Keys of those that are not decided.
+    locked: BTreeMap<u64, BTreeSet<u32>>,
     /// Keys have one hash tag, so that weak hashes make their positions equal.
     tagged: bool,
 }
@@ -219,7 +221,16 @@ impl<'a> World<'a> {
         }
         Violation::unless(damaged.is_empty(), || format!("recovery calls segments {damaged:?} damaged"))?;
         let tagged = settings.weak_hash_bits.is_some();
-        Ok(World { shards, medium, history, hasher, pending: Vec::new(), batches: 0, tagged })
+        Ok(World {
+            shards,
+            medium,
+            history,
+            hasher,
+            pending: Vec::new(),
+            batches: 0,
+            locked: BTreeMap::new(),
+            tagged,
+        })
     }
 
     fn key_bytes(&self, key: u32) -> Vec<u8> {
@@ -318,8 +329,14 @@ impl<'a> World<'a> {
             parts.entry(self.shard_of(key)).or_default().push((key, stamp));
             all.push((key, stamp));
         }
-        if parts.len() == 1 {
+        if parts.len() == 1 && !all.iter().any(|(_, stamp)| stamp.is_some_and(|stamp| stamp.len >= 5_000)) {
             return self.write(changes);
+        }
+        // The layer above holds locks from a batch's writes to its decision: what takes a batch back does
+        // not bring back what another undecided one has written.
+        let is_locked = |keys: &BTreeSet<u32>| changes.iter().any(|(key, _)| keys.contains(key));
+        if self.locked.values().any(is_locked) {
+            self.sync()?;
         }
         let before = self.history.oracle.latest();
         let batch = self.history.oracle.submit(all);
@@ -339,6 +356,7 @@ impl<'a> World<'a> {
         if !refused {
             let part = |(shard, seq)| Pending { shard, seq, what: PendingWhat::Part(batch) };
             self.pending.extend(written.into_iter().map(part));
+            self.locked.insert(batch, changes.iter().map(|(key, _)| *key).collect());
             self.acknowledge();
             return Ok(true);
         }
@@ -437,9 +455,7 @@ impl<'a> World<'a> {
                     let others = (0..self.shards.len()).filter(|&other| other != shard);
                     others.for_each(|other| self.shards[other].turn(Wait::Poll));
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::NoMemory) => {
-                    return Ok(None);
-                }
+                Err(error) if is_refusal(error.kind()) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -488,6 +504,7 @@ impl<'a> World<'a> {
                 PendingWhat::Batch(_) | PendingWhat::Expiring(_) => None,
             })
             .collect();
+        self.locked.retain(|batch, _| !batches.contains(batch));
         let history = &mut *self.history;
         batches.iter().for_each(|batch| history.oracle.acknowledge(*batch));
         self.pending.retain(|pending| {
@@ -527,6 +544,10 @@ impl<'a> World<'a> {
     }
 }
 
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NoSpace | ErrorKind::NoMemory | ErrorKind::InvalidInput)
+}
+
 /// Random work. Plain data; parts are in percent.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
@@ -540,6 +561,8 @@ pub struct Mix {
     pub expiring: u64,
     /// Batches over all shards.
     pub across: u64,
+    /// Of these, those with a value that is too long for a segment.
+    pub refused: u64,
     /// One of so many operations is a settling of everything, so that cleaning gets on.
     pub settle_one_in: u64,
 }
@@ -556,6 +579,7 @@ impl Default for Mix {
             syncs: 10,
             expiring: 0,
             across: 0,
+            refused: 0,
             settle_one_in: 0,
         }
     }
@@ -581,7 +605,10 @@ impl Mix {
         };
         if self.across > 0 && random.below(100) < self.across {
             let count = 2 + random.below(self.batch_len_max);
-            let changes: Vec<_> = (0..count).map(|_| change(random)).collect();
+            let mut changes: Vec<_> = (0..count).map(|_| change(random)).collect();
+            if self.refused > 0 && random.below(100) < self.refused {
+                changes[0].1 = Some(5_000);
+            }
             world.write_across(&changes)?;
         } else if random.below(100) < self.expiring {
             let number = random.below(400) as u32;
