@@ -3,6 +3,7 @@
 //! A check panics with its seed when the engine departs from the model. The crash checks live with
 //! each engine, because only it knows how its medium is reopened; they use the same operations.
 
+use crate::batch::BatchTicket;
 use crate::contract::{Direction, Engine, SnapshotId, Write, WriteKind};
 use crate::harness::Harness;
 use std::collections::{BTreeMap, BTreeSet};
@@ -538,4 +539,57 @@ pub fn writes_are_visible_before_they_are_durable<E: Engine, D: BlockDevice>(mut
         panic!("sync: {error}");
     }
     assert!(harness.engine.durable_seq() >= seq);
+}
+
+/// A batch over two engines (of one store, where it matters) is decided when both parts are durable, and
+/// nothing that follows the part on either engine is decided before it.
+pub fn a_batch_over_two_engines_is_decided_when_both_parts_are_durable<E: Engine, D: BlockDevice>(
+    mut first: Harness<E, D>,
+    mut second: Harness<E, D>,
+) {
+    let batch = BatchTicket::new(1, 2);
+    let put = |value: &'static [u8]| WriteKind::Put { value, expiry_ms: 0, kind: Default::default() };
+    let parts = [&mut first, &mut second].map(|harness| {
+        let key = harness.key(KeyspaceId(1), b"key");
+        let absent = harness.key(KeyspaceId(1), b"absent");
+        let writes = [Write { key: absent, kind: WriteKind::Delete }, Write { key, kind: put(b"value") }];
+        match harness.write_part(&writes, &batch) {
+            Ok(seq) => seq,
+            Err(error) => panic!("write_part: {error}"),
+        }
+    });
+    assert!(first.write_part(&[], &batch).is_err(), "a part without writes is refused");
+    let Ok(later) = first.put(KeyspaceId(1), b"later", b"value") else { panic!("put failed") };
+    if let Err(error) = first.sync() {
+        panic!("sync: {error}");
+    }
+    assert!(first.engine.durable_seq() >= later && !batch.is_decided());
+    assert!(first.engine.decided_seq() < parts[0], "decided although a part is missing");
+    assert!(matches!(first.get(KeyspaceId(1), b"key"), Ok(Some(_))), "a part is visible at once");
+    if let Err(error) = second.sync() {
+        panic!("sync: {error}");
+    }
+    assert!(batch.is_decided() && second.engine.decided_seq() >= parts[1]);
+    assert!(first.engine.decided_seq() >= later, "what follows a decided part is decided with it");
+}
+
+/// A batch that one engine refused is taken back on the other, and what follows is decided.
+pub fn a_part_of_a_refused_batch_is_taken_back<E: Engine, D: BlockDevice>(mut harness: Harness<E, D>) {
+    let batch = BatchTicket::new(7, 2);
+    let key = harness.key(KeyspaceId(1), b"key");
+    let kind = WriteKind::Put { value: b"value", expiry_ms: 0, kind: Default::default() };
+    let Ok(part) = harness.write_part(&[Write { key, kind }], &batch) else { panic!("part refused") };
+    if let Err(error) = harness.sync() {
+        panic!("sync: {error}");
+    }
+    assert!(harness.engine.decided_seq() < part);
+    let undo = [Write { key, kind: WriteKind::Delete }];
+    if let Err(error) = harness.engine.undo_part(harness.now, &undo, &batch) {
+        panic!("undo_part: {error}");
+    }
+    if let Err(error) = harness.sync() {
+        panic!("sync: {error}");
+    }
+    assert_eq!(harness.engine.decided_seq(), harness.engine.applied_seq());
+    assert!(matches!(harness.get(KeyspaceId(1), b"key"), Ok(None)));
 }

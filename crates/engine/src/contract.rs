@@ -1,7 +1,9 @@
 //! The contract itself: requests, answers and the [`Engine`] trait.
 
+use crate::batch::BatchTicket;
 use serde::{Deserialize, Serialize};
 use std::ops::Bound;
+use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_base::histogram::LatencyBuckets;
 use tierstone_media::{IoCompletion, IoRequest};
@@ -410,6 +412,39 @@ pub trait Engine {
     /// value is too long. `DeviceFailed`: see [`Engine::health`]. `Retry`: throttled, step first.
     fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt>;
 
+    /// Whether `writes` would be taken now, as a part of a batch too; begins what it would have to wait for. Nothing
+    /// is applied. Where nothing else is asked of the engine in between, the write that follows is taken.
+    ///
+    /// # Errors
+    /// As [`Engine::write`].
+    fn admit(&mut self, now: Now, writes: &[Write<'_>]) -> Result<()>;
+
+    /// As [`Engine::write`], for this engine's part of a batch over several engines: after a crash all
+    /// parts are there or none. The part is durable as any write, and decided when all parts are
+    /// durable; nobody may be told of it, or of anything that depends on it, before
+    /// [`Engine::decided_seq`] has reached it. The caller sees to it that no other write that follows
+    /// from this one is applied before.
+    ///
+    /// A batch that another engine refused is taken back by [`Engine::undo_part`].
+    ///
+    /// # Errors
+    /// As [`Engine::write`]; `InvalidInput` also when there are no writes.
+    fn write_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt>;
+
+    /// Takes this engine's part of a refused batch back: applies `writes`, which restore what was there
+    /// before. The part counts as decided then. To be called for each part that was
+    /// written, and only if at least one never is.
+    ///
+    /// # Errors
+    /// As [`Engine::write`]; nothing was taken back then, and it is to be tried again.
+    fn undo_part(&mut self, now: Now, writes: &[Write<'_>], batch: &Arc<BatchTicket>)
+    -> Result<WriteReceipt>;
+
     /// Starts a page of a walk; answered by [`Event::Scanned`].
     fn scan(&mut self, now: Now, request: ScanRequest);
 
@@ -457,8 +492,12 @@ pub trait Engine {
     /// The time at which the engine wants a step even if nothing happens, if any.
     fn next_step_at_us(&self) -> Option<u64>;
 
-    /// Every write up to this sequence survives a crash.
+    /// Every write up to this sequence survives a crash, parts of undecided batches apart.
     fn durable_seq(&self) -> Seq;
+
+    /// Every write up to this sequence survives a crash: at most [`Engine::durable_seq`], and below the
+    /// first part of a batch that is not decided. Answers wait for this one.
+    fn decided_seq(&self) -> Seq;
 
     /// The sequence of the newest write.
     fn applied_seq(&self) -> Seq;

@@ -1,10 +1,12 @@
 //! Drives one engine over one device from a single thread, for tests, benchmarks and the local
 //! handle's simplest form: every call runs the engine and the device until its answer is there.
 
+use crate::batch::BatchTicket;
 use crate::contract::{
     Direction, Engine, Event, Health, Key, Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, ScanEntry, ScanRequest, SnapshotId, Write, WriteKind,
 };
 use std::ops::Bound;
+use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
 
@@ -145,6 +147,14 @@ impl<E: Engine, D: BlockDevice> Harness<E, D> {
             Ok(receipt) => Ok(receipt.seq),
             Err(error) => Err(error.context("the engine stayed throttled")),
         }
+    }
+
+    /// Applies this engine's part of a batch over several; no stepping, no waiting.
+    ///
+    /// # Errors
+    /// What the engine says; `Retry` when it must step first.
+    pub fn write_part(&mut self, writes: &[Write<'_>], batch: &Arc<BatchTicket>) -> Result<Seq> {
+        self.engine.write_part(self.now, writes, batch).map(|receipt| receipt.seq)
     }
 
     /// Puts one value without expiry.

@@ -10,7 +10,8 @@
 //!    It is durable when [`Engine::durable_seq`] has reached its sequence. Who answers a client
 //!    waits for that, for reads too ([`Lookup::Found`] carries the sequence it observed).
 //! 2. **Order.** Sequences only grow. After a crash the survivors are exactly the writes up to some
-//!    sequence that is at least the durable one, batches whole.
+//!    sequence that is at least the durable one, batches whole; parts of a batch over several engines
+//!    ([`Engine::write_part`]) that was not decided are missing among them.
 //! 3. **Lookups do not wait.** A record that is not in memory gives [`Lookup::Fetch`]; the caller
 //!    asks for it with [`Engine::fetch`] and looks again after [`Event::Fetched`].
 //! 4. **Snapshots are exact or lost.** A read or walk of a snapshot shows the state at its cut, or says
@@ -18,11 +19,13 @@
 //! 5. **Failure stops.** After a failed write or flush of the device nothing above the durable
 //!    sequence ever becomes durable, and [`Engine::health`] says so.
 
+pub mod batch;
 pub mod conformance;
 pub mod contract;
 pub mod harness;
 pub mod map_engine;
 
+pub use batch::BatchTicket;
 pub use contract::{
     Admission, Commit, Cost, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
 };

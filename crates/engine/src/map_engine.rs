@@ -4,11 +4,13 @@
 //! durability. Writes become durable at the next [`Engine::step`], so that a caller that forgets to
 //! gate its replies is seen.
 
+use crate::batch::BatchTicket;
 use crate::contract::{
     Admission, Commit, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, Write, WriteKind, WriteReceipt,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
+use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -32,6 +34,22 @@ pub struct MapEngine {
     next_snapshot: u64,
     /// Answers of reads at snapshots that the next step gives.
     read: Vec<Event>,
+    parts: Vec<Part>,
+}
+
+/// A part of a batch that is not decided.
+#[derive(Debug)]
+struct Part {
+    first: Seq,
+    is_durable: bool,
+    is_undone: bool,
+    batch: Arc<BatchTicket>,
+}
+
+impl Part {
+    fn is_decided(&self) -> bool {
+        self.is_durable && (self.is_undone || self.batch.is_decided())
+    }
 }
 
 impl MapEngine {
@@ -142,6 +160,36 @@ impl Engine for MapEngine {
         Ok(WriteReceipt { seq: self.applied, commit })
     }
 
+    fn admit(&mut self, _now: Now, _writes: &[Write<'_>]) -> Result<()> {
+        Ok(())
+    }
+
+    fn write_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        if writes.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidInput, "a part of a batch has at least one write"));
+        }
+        let first = self.applied + 1;
+        self.parts.push(Part { first, is_durable: false, is_undone: false, batch: Arc::clone(batch) });
+        self.write(now, writes)
+    }
+
+    fn undo_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        let receipt = self.write(now, writes)?;
+        let own = self.parts.iter_mut().filter(|part| Arc::ptr_eq(&part.batch, batch));
+        own.for_each(|part| part.is_undone = true);
+        Ok(receipt)
+    }
+
     fn scan(&mut self, _now: Now, request: ScanRequest) {
         self.scans.push(request);
     }
@@ -190,6 +238,18 @@ impl Engine for MapEngine {
 
     fn step(&mut self, now: Now, _completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
         self.durable = self.applied;
+        for part in self.parts.iter_mut().filter(|part| !part.is_durable) {
+            part.is_durable = true;
+            part.batch.note_durable();
+        }
+        // Nothing here survives a crash, so that there is nothing to be marked.
+        self.parts.retain(|part| {
+            let is_decided = part.is_decided();
+            if is_decided {
+                part.batch.note_marked();
+            }
+            !is_decided
+        });
         for token in self.fetched.drain(..) {
             events.push(Event::Fetched { token, result: Ok(()), cost: Default::default() });
         }
@@ -208,13 +268,19 @@ impl Engine for MapEngine {
         let answered = self.fetched.is_empty()
             && self.scans.is_empty()
             && self.ranges.is_empty()
-            && self.read.is_empty();
+            && self.read.is_empty()
+            && self.parts.is_empty();
         let idle = self.durable == self.applied && answered;
         (!idle).then_some(0)
     }
 
     fn durable_seq(&self) -> Seq {
         self.durable
+    }
+
+    fn decided_seq(&self) -> Seq {
+        let open = self.parts.iter().find(|part| !part.is_decided());
+        open.map_or(self.durable, |part| self.durable.min(part.first - 1))
     }
 
     fn applied_seq(&self) -> Seq {

@@ -8,7 +8,7 @@
 //! Invariants:
 //! 1. Nothing but reads is submitted.
 //! 2. What a crash may leave is no damage: torn groups after the end of a log, groups that were fenced
-//!    off, the end of a batch that was not whole, and (in a store that was not closed) a summary that
+//!    off, batches that were not whole, in one log or over several, and (in a store that was not closed) a summary that
 //!    its records give again.
 //! 3. Memory: one segment and its records, the groups of segments that are open, and 32 bytes a record
 //!    up to [`CheckSettings::memory_bytes`]; beyond it the store is read several times.
@@ -16,6 +16,7 @@
 //! The caller holds the store's lock; a running store changes below the reader.
 
 mod read;
+mod salvage;
 mod segment;
 mod versions;
 
@@ -28,6 +29,7 @@ use std::collections::BTreeMap;
 use tierstone_base::codec::Reader;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry};
+pub use salvage::{Salvaged, salvage};
 use versions::Versions;
 
 /// Findings that are kept one by one; more are only counted.
@@ -146,6 +148,12 @@ pub struct CheckReport {
     pub lost_records: u64,
     /// Keys whose newest version is among them.
     pub lost_keys: u64,
+    /// When records were saved: keys whose newest whole version was.
+    pub saved_keys: u64,
+    /// Of these, or of keys found deleted, those of which an older version had to do.
+    pub reverted_keys: u64,
+    /// Keys of which no version is whole.
+    pub unsaved_keys: u64,
     /// How many findings there are of each kind.
     pub damage: BTreeMap<DamageKind, u64>,
     /// The findings, the first ten thousand.
@@ -183,30 +191,8 @@ pub fn check(
     settings: &CheckSettings,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
-    let mut report = CheckReport::default();
-    let superblock = read_superblock(device, &mut report)?;
-    let geometry = device.geometry();
-    if superblock.segment_bytes != geometry.segment_bytes {
-        let message = format!(
-            "the store has segments of {} bytes, the device is set up for {}",
-            superblock.segment_bytes, geometry.segment_bytes
-        );
-        return Err(Error::new(ErrorKind::InvalidInput, message));
-    }
-    let hasher = KeyHasher::new(superblock.hash_secret);
-    let mut checker = Checker {
-        device,
-        geometry,
-        hasher,
-        versions: Versions::new(&crate::format::superblock::served_keyspaces(&superblock.keyspaces)),
-        superblock,
-        report,
-        is_first_pass: true,
-        bytes: vec![0; geometry.segment_bytes as usize],
-        found: BTreeMap::new(),
-        sealed_ends: BTreeMap::new(),
-    };
-    checker.run(settings, progress)?;
+    let mut checker = Checker::new(device)?;
+    checker.run(settings, progress, &mut |_, _| Ok(()))?;
     Ok(checker.report)
 }
 
@@ -260,13 +246,48 @@ struct Checker<'a> {
     /// The segment at hand.
     bytes: Vec<u8>,
     found: BTreeMap<u32, Ends>,
-    /// For each log, the number after the last group that a footer names.
-    sealed_ends: BTreeMap<u64, u64>,
+    /// For each log, of the groups that footers name: the highest first one, and the end.
+    sealed_groups: BTreeMap<u64, (u64, u64)>,
     versions: Versions,
 }
 
+impl<'d> Checker<'d> {
+    /// Reads the superblock.
+    fn new(device: &'d mut dyn BlockDevice) -> Result<Checker<'d>> {
+        let mut report = CheckReport::default();
+        let superblock = read_superblock(device, &mut report)?;
+        let geometry = device.geometry();
+        if superblock.segment_bytes != geometry.segment_bytes {
+            let message = format!(
+                "the store has segments of {} bytes, the device is set up for {}",
+                superblock.segment_bytes, geometry.segment_bytes
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        let hasher = KeyHasher::new(superblock.hash_secret);
+        Ok(Checker {
+            device,
+            geometry,
+            hasher,
+            versions: Versions::new(&crate::format::superblock::served_keyspaces(&superblock.keyspaces)),
+            superblock,
+            report,
+            is_first_pass: true,
+            bytes: vec![0; geometry.segment_bytes as usize],
+            found: BTreeMap::new(),
+            sealed_groups: BTreeMap::new(),
+        })
+    }
+}
+
 impl Checker<'_> {
-    fn run(&mut self, settings: &CheckSettings, progress: &mut dyn FnMut(CheckProgress)) -> Result<()> {
+    /// `each`: what is done after each pass.
+    fn run(
+        &mut self,
+        settings: &CheckSettings,
+        progress: &mut dyn FnMut(CheckProgress),
+        each: &mut dyn FnMut(&mut Self, &BTreeMap<u32, Ends>) -> Result<()>,
+    ) -> Result<()> {
         let numbers = match &settings.existing_segments {
             Some(numbers) => numbers.clone(),
             None => (0..self.geometry.segment_limit).collect(),
@@ -301,10 +322,10 @@ impl Checker<'_> {
                 done.bytes += self.geometry.segment_bytes;
                 progress(done);
             }
-            for (log_id, segments) in logs {
-                self.end_log(log_id, segments);
-            }
+            self.end_logs(logs);
             self.versions.finish(&mut self.report);
+            self.is_first_pass = false;
+            each(self, &found)?;
         }
         self.report.passes = passes;
         Ok(())
@@ -338,7 +359,8 @@ impl Checker<'_> {
                 match (header.state, footer) {
                     (SegmentState::Free | SegmentState::Checkpoint, _) => return Ok(()),
                     (SegmentState::Log, Some(footer)) if footer.generation == header.generation => {
-                        let end = self.sealed_ends.entry(header.log_id).or_insert(0);
+                        let (first, end) = self.sealed_groups.entry(header.log_id).or_default();
+                        *first = footer.first_group.max(*first);
                         *end = footer.end_group.max(*end);
                         self.report.sealed_segments += 1;
                         Ends::Sealed { header, footer }

@@ -7,7 +7,9 @@
 //!
 //! Rules, each with a mutation that breaks it:
 //! 1. The free header is written only when every copy is durable (`free_before_copies_durable`), and
-//!    every write that made one of the segment's records dead (`free_before_overwrites_durable`).
+//!    every write that made one of the segment's records dead (`free_before_overwrites_durable`), and
+//!    decided: recovery drops parts of batches over several shards that are not
+//!    (`free_before_overwrites_decided`).
 //! 2. A tombstone is dropped only when every other segment that holds records was opened after the
 //!    deletion: only live records are ever copied, so no younger segment can hold an older version
 //!    of the key (`drop_tombstones_early`). An expired record counts as a tombstone.
@@ -21,7 +23,9 @@
 //! Crash at any point: the victim is whole until its free header is there; copies have the sequence
 //! of their originals, so recovery may take either.
 
-use crate::format::record::{self, Decoded, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_TOMBSTONE, RecordHeader};
+use crate::format::record::{
+    self, Decoded, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_TOMBSTONE, PartMark, RecordHeader,
+};
 use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
 use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
 use crate::io::IoTag;
@@ -338,7 +342,8 @@ impl LogShard {
     fn has_room_for(&self, piece: &[SummaryEntry]) -> bool {
         let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
         let keys: u64 = piece.iter().map(|entry| 3 + u64::from(entry.key_len)).sum();
-        self.segments.free_count() > 0 || self.cold.room_for(units * UNIT_BYTES as u64, keys)
+        self.segments.free_count() > self.kept_segments()
+            || self.cold.room_for(units * UNIT_BYTES as u64, keys)
     }
 
     fn read_piece(&mut self, mut victim: Victim) {
@@ -451,8 +456,9 @@ impl LogShard {
             return true;
         }
         let now_us = self.now.monotonic_us;
+        // What it says of its batch stays, so that it keeps its size; in a cold log it says nothing.
+        let header = RecordHeader { flags: found.flags & !FLAG_BATCH_MORE, ..found };
         if found.is_tombstone() {
-            let header = RecordHeader { flags: found.flags & (FLAG_TOMBSTONE | FLAG_COLLIDES), ..found };
             let moved = self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments);
             // The victim's account of it, if there is one (recovery counts fewer tombstones as needed
             // than this rule does), ends with the victim.
@@ -463,7 +469,6 @@ impl LogShard {
         if found.expiry_ms != 0 && found.expiry_ms <= self.now.wall_ms && !shown {
             return self.bury_expired(entry, &found, key, location);
         }
-        let header = RecordHeader { flags: found.flags & !FLAG_BATCH_MORE, ..found };
         let Some(moved) =
             self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments)
         else {
@@ -496,6 +501,7 @@ impl LogShard {
             flags: FLAG_TOMBSTONE | (found.flags & FLAG_COLLIDES),
             expiry_ms: 0,
             value_len: 0,
+            part: PartMark::default(),
             ..*found
         };
         let now_us = self.now.monotonic_us;
@@ -521,13 +527,15 @@ impl LogShard {
         let mutations = &self.identity.mutations;
         let copies_early = mutations.is_on("free_before_copies_durable");
         let overwrites_early = mutations.is_on("free_before_overwrites_durable");
+        let undecided_early = mutations.is_on("free_before_overwrites_decided");
         let forget_shared = mutations.is_on("forget_shared_segments");
         let pins_ignored = self.ignores_snapshot_pins();
         let evidence_lost = mutations.is_on("free_what_proves_the_log");
         let mut waiting = std::mem::take(&mut self.cleaner.emptied);
         waiting.retain(|&Emptied { segment: number, cold_groups, seq }| {
             let copied = cold_groups <= self.cold.durable_groups() || copies_early;
-            let overwritten = seq <= self.hot.durable_seq() || overwrites_early;
+            let decided = if undecided_early { self.hot.durable_seq() } else { self.hot.decided_seq() };
+            let overwritten = seq <= decided || overwrites_early;
             let segment = self.segments.get(number);
             let shown = segment.snapshot_records > 0 && !pins_ignored;
             if segment.pins > 0 || shown || !copied || !overwritten {

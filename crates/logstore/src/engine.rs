@@ -2,9 +2,11 @@
 
 use crate::read_path::{Found, Search, meta_of};
 use crate::shard::LogShard;
+use std::sync::Arc;
 use tierstone_base::{KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId, Write, WriteReceipt,
+    Admission, BatchTicket, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup,
+    RangeRequest, RecordView, ScanRequest, SnapshotId, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -45,6 +47,31 @@ impl Engine for LogShard {
     fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
         self.now = self.now.max(now);
         self.write_inner(writes)
+    }
+
+    fn admit(&mut self, now: Now, writes: &[Write<'_>]) -> Result<()> {
+        self.now = self.now.max(now);
+        self.admit_inner(writes)
+    }
+
+    fn write_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        self.now = self.now.max(now);
+        self.write_part_inner(writes, batch)
+    }
+
+    fn undo_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        self.now = self.now.max(now);
+        self.undo_part_inner(writes, batch)
     }
 
     fn scan(&mut self, now: Now, request: ScanRequest) {
@@ -100,6 +127,14 @@ impl Engine for LogShard {
 
     fn durable_seq(&self) -> Seq {
         if self.identity.mutations.is_on("ungated_replies") { self.applied } else { self.hot.durable_seq() }
+    }
+
+    fn decided_seq(&self) -> Seq {
+        let mutations = &self.identity.mutations;
+        if mutations.is_on("ungated_replies") {
+            return self.applied;
+        }
+        if mutations.is_on("durable_is_decided") { self.hot.durable_seq() } else { self.hot.decided_seq() }
     }
 
     fn applied_seq(&self) -> Seq {

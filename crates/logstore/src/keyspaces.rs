@@ -8,8 +8,8 @@ use crate::location::{Location, Target};
 use crate::snapshots::{Cut, Snapshots};
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_cache::{FrameId, FrameOwner};
-use tierstone_engine::SnapshotId;
 use tierstone_engine::IndexKind;
+use tierstone_engine::SnapshotId;
 
 /// One keyspace of the shard.
 pub struct Keyspace {

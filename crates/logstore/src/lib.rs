@@ -9,6 +9,8 @@
 //! [`recovery::ShardPlan`] for each shard; [`recovery::ShardPlan::build`] gives the
 //! [`shard::LogShard`], which is a [`tierstone_engine::Engine`].
 
+mod admission;
+mod batches;
 pub mod check;
 mod checkpoint;
 mod cleaner;
@@ -43,7 +45,7 @@ pub use settings::ShardSettings;
 /// The longest value of a store with segments of this shape, in bytes, for keys up to 1 KiB.
 pub fn value_bytes_max(geometry: tierstone_media::Geometry) -> u64 {
     let record = stream::Stream::record_bytes_max(geometry);
-    let overhead = format::record::HEADER_BYTES + 8 + 1024;
+    let overhead = format::record::PREFIX_BYTES_MAX + 1024;
     record.saturating_sub(overhead) as u64
 }
 

@@ -4,7 +4,8 @@
 //! 2. Headers and footers of all segments are read. Segments without a valid footer are walked
 //!    group by group.
 //! 3. For each log of earlier openings: it ends before its first group that is missing, and before a
-//!    batch that is not whole. Every walked segment is sealed at that end, durably, which fences off
+//!    batch that is not whole. Batches over several shards are decided over all logs together, and those
+//!    that are not whole are dropped wherever they lie ([`crate::batches`]). Every walked segment is sealed at that end, durably, which fences off
 //!    what lies after it. Nothing is served before.
 //! 4. The superblock is written with the number of this opening, which makes log ids and lives new.
 //! 5. Segments are dealt to the shards. Each shard rebuilds its index from summaries
@@ -82,7 +83,7 @@ pub struct OpenReport {
     pub walked_segments: u32,
     /// Groups found after the end of their log and fenced off.
     pub fenced_groups: u64,
-    /// Records of batches that were not whole.
+    /// Records of batches that were not whole, in one log or over several.
     pub dropped_records: u64,
     /// One slot of the superblock was not whole: torn by a crash, or damaged. The other one served.
     pub damaged_superblock_slot: bool,
@@ -220,8 +221,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         (None, _) => (0..geometry.segment_limit).collect(),
     };
     let mut checkpoints = FoundCheckpoints::default();
-    let mut found =
-        read_segments(device, settings, &superblock, &numbers, &mut checkpoints, &mut report)?;
+    let mut found = read_segments(device, settings, &superblock, &numbers, &mut checkpoints, &mut report)?;
     report.segments = found.len() as u32;
     // After the death of a process what it wrote last may lie in the device's cache only; nothing may be
     // built on that.
@@ -232,8 +232,15 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         Some(bits) => KeyHasher::weakened(superblock.hash_secret, bits),
         None => KeyHasher::new(superblock.hash_secret),
     };
-    let walked_max_seq =
-        walk::seal_open_segments(device, settings, &superblock, &hasher, &mut found, &mut report)?;
+    let walked_max_seq = walk::seal_open_segments(
+        device,
+        settings,
+        &mut writer,
+        &hasher,
+        &mut found,
+        &mut checkpoints,
+        &mut report,
+    )?;
 
     // What is damaged may be what a checkpoint needs.
     let shards_with_checkpoints =
@@ -241,7 +248,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let (chosen, void) = checkpoints.choose(shards_with_checkpoints, geometry.segment_bytes);
     find::free(device, superblock.store_id, &void)?;
 
-    let mut next = superblock.clone();
+    let mut next = writer.superblock.clone();
     // A damaged slot may hide openings: their logs tell, and one more may have left none. Numbers are
     // never used twice.
     let logged = found.values().map(|segment| segment.header.log_id >> LOG_ID_OPEN_SHIFT).max().unwrap_or(0);
@@ -301,6 +308,7 @@ fn read_superblock(
         next_keyspace,
         keyspaces: settings.keyspaces.clone(),
         facts: settings.facts.clone(),
+        batches_decided: 0,
     };
     Ok(SuperblockWriter { superblock, counter: 0, slot: 0 })
 }

@@ -212,7 +212,7 @@ impl LogShard {
         }
         let longest =
             self.segments.get(location.segment()).longest_units as usize * crate::location::UNIT_BYTES;
-        let asked = longest.clamp(record::HEADER_BYTES + 8, READ_AHEAD_BYTES_MAX);
+        let asked = longest.clamp(record::PREFIX_BYTES_MAX, READ_AHEAD_BYTES_MAX);
         let volatile = self.hot.is_volatile(location) || self.cold.is_volatile(location);
         let reading = Reading { waiters: vec![waiter], asked, submitted: !volatile };
         self.reads.reading.insert(location.raw(), reading);

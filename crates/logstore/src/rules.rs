@@ -11,6 +11,11 @@ pub struct BrokenRules {
     pub record_without_place: bool,
     /// A segment is sealed although a batch that begins in it is not whole.
     pub batch_sealed_early: bool,
+    /// A segment is sealed although a batch over several shards of which it holds a part is not resolved
+    /// everywhere.
+    pub part_sealed_early: bool,
+    /// Batches are called decided when the log's own part is durable.
+    pub marked_early: bool,
 }
 
 impl BrokenRules {
@@ -20,6 +25,8 @@ impl BrokenRules {
             salt_without_generation: mutations.is_on("salt_without_generation"),
             record_without_place: mutations.is_on("record_without_place"),
             batch_sealed_early: mutations.is_on("batch_sealed_early"),
+            part_sealed_early: mutations.is_on("part_sealed_early"),
+            marked_early: mutations.is_on("marked_early"),
         }
     }
 

@@ -69,6 +69,11 @@ pub fn log_id(open_count: u64, shard: ShardId, cold: bool) -> u64 {
     (open_count << LOG_ID_OPEN_SHIFT) | (u64::from(shard) << 1) | u64::from(cold)
 }
 
+/// Whether a log takes what the cleaner moves.
+pub(crate) fn is_cold(log_id: u64) -> bool {
+    log_id & 1 != 0
+}
+
 /// The life of the `opened`th segment of a log.
 pub fn generation(log_id: u64, opened: u64) -> u64 {
     // An odd factor permutes the 64-bit numbers: lives of one log differ, and lives of two logs are
@@ -175,13 +180,22 @@ impl LogShard {
     pub(crate) fn begin_end(&mut self) {
         self.shutting = true;
         self.cleaner.stop();
-        self.hot.roll(&mut self.segments);
         self.cold.roll(&mut self.segments);
+        self.end_hot();
+    }
+
+    /// Leaves the hot log's last segment when nothing has to be said in it any more.
+    fn end_hot(&mut self) {
+        if self.hot.is_marked() {
+            self.hot.roll(&mut self.segments);
+        }
     }
 
     /// Whether nothing is left to be written.
     pub(crate) fn has_ended(&self) -> bool {
+        let rolled = self.hot.is_marked() && self.hot.written_segment().is_none();
         self.shutting
+            && (rolled || self.failed.is_some())
             && self.hot.is_idle()
             && self.cold.is_idle()
             && self.has_last_checkpoint()
@@ -238,6 +252,7 @@ impl LogShard {
         }
         self.retry_refused();
         self.submit_deferred();
+        self.step_parts();
         if self.failed.is_none() {
             self.snapshot_step();
             self.clean_step();
@@ -245,6 +260,7 @@ impl LogShard {
             self.manage_space();
             self.refresh_step();
             self.close_groups();
+            self.mark_parts();
             self.pump();
             self.checkpoint_step();
         }
@@ -325,6 +341,28 @@ impl LogShard {
         }
     }
 
+    /// Takes in what has become known of batches over several shards. When a shard that has a part has
+    /// stopped, this one stops too, as soon as it matters: what follows the part will never be decided, or
+    /// the space of its segment never come back.
+    fn step_parts(&mut self) {
+        self.hot.advance_parts(self.now.monotonic_us);
+        if self.failed.is_none() && self.hot.is_abandoned(self.shutting) {
+            let message = "a shard that takes part in a batch with this one has stopped";
+            self.failed = Some(Error::new(ErrorKind::DeviceFailed, message));
+        }
+        if self.failed.is_some() {
+            self.hot.abandon_parts();
+        }
+    }
+
+    /// Lets the log say what it knows of batches where it is silent and somebody wants to know.
+    fn mark_parts(&mut self) {
+        self.hot.mark(self.now.monotonic_us, self.shutting, &mut self.segments);
+        if self.shutting {
+            self.end_hot();
+        }
+    }
+
     /// Closes groups that need not wait for company any longer.
     fn close_groups(&mut self) {
         let now_us = self.now.monotonic_us;
@@ -382,6 +420,9 @@ impl LogShard {
                 Durability::Group { interval_ms } => opened_us + u64::from(interval_ms) * 1_000,
                 Durability::Relaxed => opened_us + RELAXED_INTERVAL_US,
             });
+        }
+        if let Some(at_us) = self.hot.parts_step_at(now_us, self.shutting) {
+            at(at_us);
         }
         next
     }

@@ -6,7 +6,8 @@
 //! 2. Groups are submitted in order; no two share a block; the first group of a segment carries the
 //!    segment's header in the same write.
 //! 3. A segment is sealed (its summary and footer written) only when all groups up to its last are
-//!    durable: so a sealed segment proves that everything before it in the log was durable.
+//!    durable: so a sealed segment proves that everything before it in the log was durable. Parts of
+//!    batches over several shards in it are resolved everywhere by then ([`parts`]).
 //!
 //! Crash: the log ends before its first missing group. A segment without a valid footer is walked.
 
@@ -17,14 +18,17 @@ use crate::format::summary::{self, SummaryBuilder, SummaryEntry};
 use crate::io::{IoTag, Requests, StreamId};
 use crate::location::{Location, UNIT_BYTES};
 use crate::rules::BrokenRules;
-use crate::seal::footer_block;
 use crate::segments::{Role, SegmentTable};
+use parts::Parts;
+use sealing::SealJob;
 use std::collections::VecDeque;
 use tierstone_base::{Position, Seq};
 use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer, IoKind};
 
+mod parts;
 mod proof;
 mod room;
+mod sealing;
 
 /// What does not change in the life of a log.
 #[derive(Clone, Debug)]
@@ -70,6 +74,7 @@ struct ClosedGroup {
     len: usize,
     last_seq: Seq,
     durable_groups: u64,
+    batches_resolved: u64,
     buffer: IoBuffer,
 }
 
@@ -81,6 +86,7 @@ struct FlyingGroup {
     end: usize,
     last_seq: Seq,
     durable_groups: u64,
+    batches_resolved: u64,
     done: bool,
 }
 
@@ -91,15 +97,6 @@ struct OpenSegment {
     end: usize,
     first_group: u64,
     summary: SummaryBuilder,
-}
-
-#[derive(Debug)]
-struct SealJob {
-    segment: OpenSegment,
-    end_group: u64,
-    /// Groups that must be durable first; `u64::MAX` while a batch that reaches beyond the segment is
-    /// being appended: a sealed segment must not hold the beginning of a batch without its end.
-    needs_durable: u64,
 }
 
 /// One log.
@@ -129,6 +126,7 @@ pub struct Stream {
     spare: Vec<IoBuffer>,
     segments_opened: u64,
     in_batch: bool,
+    parts: Parts,
 }
 
 /// Buffers of the usual size kept for reuse.
@@ -138,6 +136,7 @@ impl Stream {
     /// A log without any group, in which `seq` is durable already.
     pub fn new(settings: StreamSettings, seq: Seq) -> Self {
         Stream {
+            parts: Parts::new(settings.broken.marked_early),
             settings,
             segment: None,
             open: None,
@@ -178,12 +177,17 @@ impl Stream {
     /// The batch is complete.
     pub fn end_batch(&mut self) {
         self.in_batch = false;
-        let end = self.next_group + u64::from(self.open.is_some());
+        let end = self.end_group();
         for job in &mut self.sealing {
             if job.needs_durable == u64::MAX {
                 job.needs_durable = end;
             }
         }
+    }
+
+    /// The number after the group that holds what was appended last.
+    fn end_group(&self) -> u64 {
+        self.next_group + u64::from(self.open.is_some())
     }
 
     /// Everything up to this sequence is durable in this log.
@@ -367,6 +371,7 @@ impl Stream {
         let (Some(mut open), Some(segment)) = (self.open.take(), &mut self.segment) else { return };
         let table = segments.get(segment.number);
         let len = open.used - open.header;
+        let batches_resolved = self.parts.carry();
         let header = GroupHeader {
             log_id: self.settings.log_id,
             number: self.next_group,
@@ -374,7 +379,7 @@ impl Stream {
             first_seq: open.first_seq,
             len,
             records: open.records,
-            batches_resolved: 0,
+            batches_resolved,
         };
         let offset = open.start + open.header;
         group::encode_header(&mut open.buffer[open.header..], &header, table.salt, offset);
@@ -409,6 +414,7 @@ impl Stream {
             len: written,
             last_seq: open.last_seq,
             durable_groups: self.durable_groups,
+            batches_resolved,
             buffer: open.buffer,
         });
         self.next_group += 1;
@@ -430,7 +436,8 @@ impl Stream {
         let end_group = self.next_group;
         let in_batch = self.in_batch && !self.settings.broken.batch_sealed_early;
         let needs_durable = if in_batch { u64::MAX } else { end_group };
-        self.sealing.push(SealJob { segment, end_group, needs_durable });
+        let needs_parts = self.parts.next();
+        self.sealing.push(SealJob { segment, end_group, needs_durable, needs_parts });
     }
 
     /// Whether another group may be submitted now.
@@ -454,6 +461,7 @@ impl Stream {
                 end: closed.start + closed.len,
                 last_seq: closed.last_seq,
                 durable_groups: closed.durable_groups,
+                batches_resolved: closed.batches_resolved,
                 done: false,
             });
             let offset = self.settings.geometry.segment_offset(closed.segment) + closed.start as u64;
@@ -480,33 +488,10 @@ impl Stream {
                 self.durable_groups = first.number + 1;
                 self.proven_groups = self.proven_groups.max(first.durable_groups);
                 self.durable_seq = self.durable_seq.max(first.last_seq);
+                self.parts.group_durable(first.batches_resolved);
             }
         }
         self.durable_groups > before
-    }
-
-    /// Writes the footers of left segments whose groups are all durable.
-    pub fn seal_ready(&mut self, early: bool, segments: &mut SegmentTable, requests: &mut Requests) {
-        while let Some(place) =
-            self.sealing.iter().position(|job| early || job.needs_durable <= self.durable_groups)
-        {
-            let job = self.sealing.remove(place);
-            let entry = segments.get_mut(job.segment.number);
-            let (buffer, start, summary) = footer_block(
-                &self.settings,
-                entry.generation,
-                &job.segment.summary,
-                job.segment.number,
-                (job.segment.first_group, job.end_group),
-                entry.data_end,
-            );
-            entry.summary = summary;
-            entry.groups = Some((job.segment.first_group, job.end_group));
-            self.summary_bytes += buffer.len() as u64;
-            let offset = self.settings.geometry.segment_offset(job.segment.number) + start;
-            let tag = IoTag::Seal { stream: self.settings.id, segment: job.segment.number };
-            requests.push(tag, self.settings.write_kind, offset, buffer);
-        }
     }
 
     /// The bytes of a record that lies in a group not yet submitted.

@@ -1,21 +1,22 @@
-//! The ends of logs: walks segments that were open at a crash, finds where each log ends, and seals
-//! them there.
+//! The ends of logs: walks segments that were open at a crash, finds where each log ends, decides the
+//! batches over several shards ([`crate::batches`]), and seals the segments there.
 
+use crate::batches::{self, LogRecord, LogRecords};
+use crate::checkpoint::find::FoundCheckpoints;
 use crate::format::group::{self, GroupHeader};
-use crate::format::record::{FLAG_BATCH_MORE, RecordHeader};
+use crate::format::record::{self, Decoded, FLAG_BATCH_MORE, FLAG_PART, FLAG_VOID, PartMark, RecordHeader};
 use crate::format::segment::{SegmentFooter, SegmentHeader, SegmentState, Temperature};
 use crate::format::summary::{SummaryBuilder, SummaryEntry};
-use crate::format::superblock::Superblock;
 use crate::io::StreamId;
 use crate::location::UNIT_BYTES;
-use crate::open::{FoundSegment, OpenReport, OpenSettings, read_ranges, run_all};
+use crate::open::{FoundSegment, OpenReport, OpenSettings, SuperblockWriter, read_ranges, run_all};
 use crate::rules::BrokenRules;
 use crate::seal::footer_block;
-use crate::shard::segment_salt;
+use crate::shard::{LOG_ID_OPEN_SHIFT, is_cold, segment_salt};
 use crate::stream::StreamSettings;
 use std::collections::BTreeMap;
 use tierstone_base::checksum::checksum;
-use tierstone_base::{KeyHasher, Position, Result, Seq};
+use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, Seq};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoKind, IoRequest};
 
 /// One whole group of a walked segment.
@@ -24,10 +25,24 @@ struct WalkedGroup {
     header: GroupHeader,
     /// Where it ends, padding included.
     end: usize,
-    /// Each with its key, if the summary carries it.
-    entries: Vec<(SummaryEntry, Box<[u8]>)>,
-    /// For each entry, whether its batch goes on in the next record.
-    more: Vec<bool>,
+    records: Vec<WalkedRecord>,
+}
+
+/// A record of a walked segment.
+#[derive(Clone, Debug)]
+struct WalkedRecord {
+    entry: SummaryEntry,
+    /// Its key, if the summary carries it.
+    key: Box<[u8]>,
+    /// The part of a batch over several shards that it begins.
+    part: Option<PartMark>,
+}
+
+impl WalkedRecord {
+    /// Whether its batch goes on in the next record.
+    fn goes_on(&self) -> bool {
+        self.entry.flags & FLAG_BATCH_MORE != 0
+    }
 }
 
 /// A walked segment.
@@ -38,17 +53,25 @@ struct Walked {
     groups: Vec<WalkedGroup>,
 }
 
+impl Walked {
+    fn records(&self) -> impl Iterator<Item = &WalkedRecord> {
+        self.groups.iter().flat_map(|group| &group.records)
+    }
+}
+
 /// Walks and seals every segment in `found` that has no footer; those without any valid group become
 /// free and leave `found`. Returns the highest sequence met, also beyond the ends of the logs.
 pub(crate) fn seal_open_segments(
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
-    superblock: &Superblock,
+    writer: &mut SuperblockWriter,
     hasher: &KeyHasher,
     found: &mut BTreeMap<u32, FoundSegment>,
+    checkpoints: &mut FoundCheckpoints,
     report: &mut OpenReport,
 ) -> Result<Seq> {
     let geometry = device.geometry();
+    let store = writer.superblock.store_id;
     let mut logs: BTreeMap<u64, Vec<Walked>> = BTreeMap::new();
     let mut max_seq = 0;
     let open: Vec<(u32, SegmentHeader)> = found
@@ -57,31 +80,147 @@ pub(crate) fn seal_open_segments(
         .map(|(&number, segment)| (number, segment.header))
         .collect();
     for (number, header) in open {
-        let SegmentHeader { generation, log_id, first_group, .. } = header;
-        let generation = BrokenRules::of(&settings.mutations).salt_generation(generation);
-        let salt = segment_salt(superblock.store_id, number, generation);
+        let SegmentHeader { log_id, first_group, .. } = header;
+        let salt = salt_of(settings, store, &header);
         let life = Life { segment: number, salt, log_id, first_group };
         let groups = walk(device, hasher, geometry, life)?;
-        for (entry, _) in groups.iter().flat_map(|group| &group.entries) {
-            max_seq = max_seq.max(entry.seq);
+        for record in groups.iter().flat_map(|group| &group.records) {
+            max_seq = max_seq.max(record.entry.seq);
         }
         max_seq = max_seq.max(header.opened_seq);
         logs.entry(header.log_id).or_default().push(Walked { number, header, groups });
         report.walked_segments += 1;
     }
-    for (log_id, mut segments) in logs {
+    for (&log_id, segments) in &mut logs {
         segments.sort_by_key(|segment| segment.header.first_group);
-        let sealed_end = found
-            .values()
-            .filter_map(|segment| segment.footer.filter(|footer| footer.log_id == log_id))
-            .map(|footer| footer.end_group)
-            .max()
-            .unwrap_or(0);
-        let end = cut(settings, sealed_end, &mut segments, report);
-        drop_partial_batch(settings, end, &mut segments, report);
-        seal(device, settings, superblock, geometry, segments, found)?;
+        let sealed_end = sealed_groups(found, log_id).map_or(0, |groups| groups.1);
+        let end = cut(settings, sealed_end, segments, report);
+        drop_partial_batch(settings, end, segments, report);
+    }
+    decide_batches(device, settings, writer, (found, checkpoints), &mut logs, report)?;
+    for segments in logs.into_values() {
+        seal(device, settings, store, geometry, segments, found)?;
     }
     Ok(max_seq)
+}
+
+fn salt_of(settings: &OpenSettings, store: u64, header: &SegmentHeader) -> u64 {
+    let generation = BrokenRules::of(&settings.mutations).salt_generation(header.generation);
+    segment_salt(store, header.segment, generation)
+}
+
+/// Of the sealed segments of a log: the highest first group, and the highest end.
+fn sealed_groups(found: &BTreeMap<u32, FoundSegment>, log_id: u64) -> Option<(u64, u64)> {
+    let footers = found.values().filter_map(|segment| segment.footer);
+    footers
+        .filter(|footer| footer.log_id == log_id)
+        .map(|footer| (footer.first_group, footer.end_group))
+        .reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))
+}
+
+/// Drops the records of batches over several shards that are not whole, durably and for ever, before
+/// anything is sealed.
+fn decide_batches(
+    device: &mut dyn BlockDevice,
+    settings: &OpenSettings,
+    writer: &mut SuperblockWriter,
+    (found, checkpoints): (&BTreeMap<u32, FoundSegment>, &mut FoundCheckpoints),
+    logs: &mut BTreeMap<u64, Vec<Walked>>,
+    report: &mut OpenReport,
+) -> Result<()> {
+    let mut lists = BTreeMap::new();
+    for (&log_id, segments) in logs.iter() {
+        let counts_all = settings.mutations.is_on("count_parts_before_seals");
+        let sealed = sealed_groups(found, log_id).filter(|_| !counts_all);
+        let sealed_first = sealed.map_or(0, |groups| groups.0);
+        let mut list = LogRecords::default();
+        for segment in segments {
+            let is_before_sealed = segment.header.first_group < sealed_first;
+            for group in &segment.groups {
+                list.resolved = list.resolved.max(group.header.batches_resolved);
+                list.records.extend(group.records.iter().map(|record| LogRecord {
+                    group: group.header.number,
+                    flags: record.entry.flags,
+                    part: record.part,
+                    is_before_sealed,
+                }));
+            }
+        }
+        lists.insert(log_id, list);
+    }
+    let keep = settings.mutations.is_on("keep_undecided_batches");
+    let decisions = batches::decide(&lists, writer.superblock.batches_decided, keep);
+    if decisions.dropped.values().any(|dropped| !dropped.is_empty())
+        && !settings.mutations.is_on("checkpoint_of_void_records")
+    {
+        // They may point to records that become void now.
+        checkpoints.drop_all(device, writer.superblock.store_id)?;
+    }
+    for (log_id, dropped) in &decisions.dropped {
+        let Some(segments) = logs.get_mut(log_id) else { continue };
+        let mut place = 0;
+        for segment in segments {
+            let salt = salt_of(settings, writer.superblock.store_id, &segment.header);
+            for record in segment.records().zip(place..).filter(|(_, at)| dropped.contains(at)) {
+                make_void(device, settings, segment.number, salt, &record.0.entry)?;
+            }
+            for group in &mut segment.groups {
+                group.records.retain(|_| {
+                    place += 1;
+                    !dropped.contains(&(place - 1))
+                });
+            }
+        }
+        report.dropped_records += dropped.len() as u64;
+    }
+    if decisions.any && !settings.mutations.is_on("seal_before_decided") {
+        let opening = logs.keys().map(|log_id| log_id >> LOG_ID_OPEN_SHIFT).max().unwrap_or(0);
+        let mut next = writer.superblock.clone();
+        next.batches_decided = next.open_count.max(opening);
+        writer.write(device, next)?;
+    }
+    Ok(())
+}
+
+/// Writes over a record that it is void. Only the sector with its header changes.
+fn make_void(
+    device: &mut dyn BlockDevice,
+    settings: &OpenSettings,
+    segment: u32,
+    salt: u64,
+    entry: &SummaryEntry,
+) -> Result<()> {
+    if entry.flags & FLAG_VOID != 0 {
+        return Ok(());
+    }
+    let geometry = device.geometry();
+    let unit = BrokenRules::of(&settings.mutations).salt_unit(entry.unit);
+    let at = entry.unit as usize * UNIT_BYTES;
+    let start = at / BLOCK_BYTES * BLOCK_BYTES;
+    let end = (at + entry.units as usize * UNIT_BYTES).next_multiple_of(BLOCK_BYTES);
+    let offset = geometry.segment_offset(segment) + start as u64;
+    let mut blocks = Vec::new();
+    read_ranges(device, &[(offset, end - start)], |_, bytes| {
+        blocks.extend_from_slice(bytes);
+        Ok(())
+    })?;
+    let record = blocks.get_mut(at - start..).unwrap_or_default();
+    let Decoded::Whole(header) = record::decode(record, salt, unit, record.len()) else {
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("a record of segment {segment} was whole and is not"),
+        ));
+    };
+    let record = &mut record[..header.record_len()];
+    record::set_flags(record, header.flags | FLAG_VOID);
+    record::seal(record, salt, unit);
+    let block = IoBuffer::from_slice(&blocks[..BLOCK_BYTES]);
+    let request = if settings.mutations.is_on("voids_not_durable") {
+        IoRequest::write(0, offset, block)
+    } else {
+        IoRequest::write_durable(0, offset, block)
+    };
+    run_all(device, vec![request]).map(drop)
 }
 
 /// What a walk must know of a segment.
@@ -106,9 +245,11 @@ pub(crate) fn rebuild_summary(
     let groups = walk(device, hasher, geometry, Life { segment, salt, log_id, first_group })?;
     let sealed = groups.iter().filter(|group| group.header.number < footer.end_group);
     let mut summary = SummaryBuilder::default();
-    // The end of a batch that was not whole is in the groups and not in the summary.
-    for (entry, key) in sealed.flat_map(|group| &group.entries).take(footer.records as usize) {
-        summary.push(*entry, key);
+    // The end of a batch that was not whole is in the groups and not in the summary; nor are void records.
+    let records = sealed.flat_map(|group| &group.records);
+    let served = records.filter(|record| record.entry.flags & FLAG_VOID == 0);
+    for record in served.take(footer.records as usize) {
+        summary.push(record.entry, &record.key);
     }
     let is_same = checksum(generation, summary.bytes()) == footer.summary_checksum;
     Ok(is_same.then(|| summary.bytes().to_vec()))
@@ -144,18 +285,20 @@ fn walk(
             at += BLOCK_BYTES;
             continue;
         };
-        let entries = records
-            .iter()
-            .map(|(offset, record)| {
-                let key = &bytes[offset + record.key_range().start..offset + record.key_range().end];
-                let entry = SummaryEntry::new(record, hasher.position(key), (offset / UNIT_BYTES) as u32);
-                (entry, if entry.is_keyed() { key.into() } else { Box::default() })
-            })
-            .collect();
-        let more = records.iter().map(|(_, record)| record.flags & FLAG_BATCH_MORE != 0).collect();
+        let is_hot = !is_cold(header.log_id);
+        let walked = |(offset, record): &(usize, RecordHeader)| {
+            let key = &bytes[offset + record.key_range().start..offset + record.key_range().end];
+            let entry = SummaryEntry::new(record, hasher.position(key), (offset / UNIT_BYTES) as u32);
+            WalkedRecord {
+                entry,
+                key: if entry.is_keyed() { key.into() } else { Box::default() },
+                part: (record.flags & FLAG_PART != 0 && is_hot).then_some(record.part),
+            }
+        };
+        let walked = records.iter().map(walked).collect();
         at += found.len.next_multiple_of(BLOCK_BYTES);
         expected = found.number + 1;
-        groups.push(WalkedGroup { header: found, end: at, entries, more });
+        groups.push(WalkedGroup { header: found, end: at, records: walked });
     }
     Ok(groups)
 }
@@ -214,12 +357,10 @@ fn drop_partial_batch(settings: &OpenSettings, end: u64, segments: &mut [Walked]
                 return;
             }
             next = group.header.number;
-            while group.more.last() == Some(&true) {
-                group.more.pop();
-                group.entries.pop();
+            while group.records.pop_if(|record| record.goes_on()).is_some() {
                 report.dropped_records += 1;
             }
-            if !group.more.is_empty() {
+            if !group.records.is_empty() {
                 return;
             }
         }
@@ -230,7 +371,7 @@ fn drop_partial_batch(settings: &OpenSettings, end: u64, segments: &mut [Walked]
 fn seal(
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
-    superblock: &Superblock,
+    store: u64,
     geometry: Geometry,
     segments: Vec<Walked>,
     found: &mut BTreeMap<u32, FoundSegment>,
@@ -238,7 +379,7 @@ fn seal(
     for segment in segments {
         let start = geometry.segment_offset(segment.number);
         let header = segment.header;
-        if segment.groups.iter().all(|group| group.entries.is_empty()) {
+        if segment.records().next().is_none() {
             let mut buffer = IoBuffer::zeroed(BLOCK_BYTES);
             SegmentHeader {
                 state: SegmentState::Free,
@@ -253,12 +394,10 @@ fn seal(
             continue;
         }
         let mut summary = SummaryBuilder::default();
-        for (entry, key) in segment.groups.iter().flat_map(|group| &group.entries) {
-            summary.push(*entry, key);
-        }
+        segment.records().for_each(|record| summary.push(record.entry, &record.key));
         let stream = StreamSettings {
             id: StreamId::Hot,
-            store: superblock.store_id,
+            store,
             log_id: header.log_id,
             positions: (Position(header.first_position), Position(header.last_position)),
             geometry,

@@ -1,46 +1,87 @@
 //! Applying writes: find the old records, make room, append, repoint the index.
 
+use crate::admission::Purpose;
 use crate::format::record::{
-    FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_KEYED, FLAG_REPLACES, FLAG_TOMBSTONE, RecordHeader, self,
+    FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_KEYED, FLAG_PART, FLAG_REPLACES, FLAG_TOMBSTONE,
+    PartMark, RecordHeader,
 };
-use crate::format::summary;
-use crate::index::ordered;
-use crate::location::{Location, Target, UNIT_BYTES};
+use crate::location::{Location, Target};
 use crate::read_path::{Found, Search};
 use crate::shard::LogShard;
-use crate::stream::Stream;
+use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_cache::NewFrame;
-use tierstone_engine::{Commit, Durability, Write, WriteKind, WriteReceipt};
+use tierstone_engine::{BatchTicket, Commit, Durability, Write, WriteKind, WriteReceipt};
 
-/// What a new key may cost the index at worst, in bytes: its share of a page and of a region's split.
-const INDEX_BYTES_A_NEW_KEY_MAX: u64 = 512;
 /// Keys of an order that a leaf has, about: what is a step's work is counted in keys.
 const KEYS_A_LEAF: usize = 20;
-/// The index is taken as full this far below its limit, for what splits need at once.
-const INDEX_SLACK_BYTES: u64 = 64 << 10;
 
 impl LogShard {
     pub(crate) fn write_inner(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
-        if let Some(error) = self.unwritable() {
-            return Err(error);
-        }
-        if self.hot.buffered_bytes() > self.settings.write_buffer_bytes_max {
-            return Err(Error::new(ErrorKind::Retry, "the shard has enough to write"));
-        }
-        let [write] = writes else { return self.write_batch(writes) };
+        self.check_writable()?;
+        let [write] = writes else {
+            self.admit_all(writes, Purpose::Write)?;
+            return self.write_batch(writes, None);
+        };
         let search = self.search(&write.key);
-        self.admit(writes, &[search.found])?;
-        if let Some((location, len)) = self.apply(write, search, false)? {
+        self.admit(writes, &[(search.found, 0)], Purpose::Write)?;
+        if let Some((location, len)) = self.apply(write, search, (false, None))? {
             self.cache_written(write, location, len);
         }
         Ok(self.receipt())
     }
 
-    fn write_batch(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
-        let found: Vec<Found> = writes.iter().map(|write| self.search(&write.key).found).collect();
-        self.admit(writes, &found)?;
-        self.hot.begin_batch();
+    /// Whether `writes` would be taken, as a part too.
+    pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
+        self.check_writable()?;
+        self.admit_all(writes, Purpose::Part).map(drop)
+    }
+
+    /// Applies this shard's part of a batch over several.
+    pub(crate) fn write_part_inner(
+        &mut self,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        if writes.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidInput, "a part of a batch has at least one write"));
+        }
+        self.check_writable()?;
+        let undo_bytes = self.admit_all(writes, Purpose::Part)?;
+        self.write_batch(writes, Some((batch, undo_bytes)))
+    }
+
+    /// Takes this shard's part of a refused batch back. What restores the old state may use the reserve:
+    /// nothing on this shard is acknowledged before it is there.
+    pub(crate) fn undo_part_inner(
+        &mut self,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        self.check_writable()?;
+        self.admit_all(writes, Purpose::Undo)?;
+        let receipt = self.write_batch(writes, None)?;
+        self.hot.undo_part(batch);
+        Ok(receipt)
+    }
+
+    /// Applies what was admitted. `part`: the batch over several shards, and the bytes of what would take
+    /// the part back.
+    fn write_batch(
+        &mut self,
+        writes: &[Write<'_>],
+        part: Option<(&Arc<BatchTicket>, u64)>,
+    ) -> Result<WriteReceipt> {
+        let mut begins = match part {
+            Some((batch, undo_bytes)) => {
+                let number = self.hot.begin_part(batch, self.applied + 1, undo_bytes);
+                Some(PartMark { batch: batch.id(), number, parts: batch.parts() })
+            }
+            None => {
+                self.hot.begin_batch();
+                None
+            }
+        };
         // The cache takes nothing in before the end: making room would push records out that later
         // writes of the batch must find.
         let mut written = Vec::new();
@@ -48,11 +89,14 @@ impl LogShard {
             // Searched again: an earlier write of the batch may have been to the same key.
             let search = self.search(&write.key);
             let more = number + 1 < writes.len();
-            if let Some((location, len)) = self.apply(write, search, more)? {
+            if let Some((location, len)) = self.apply(write, search, (more, begins.take()))? {
                 written.push((number, location, len));
             }
         }
-        self.hot.end_batch();
+        match part {
+            Some(_) => self.hot.end_part(),
+            None => self.hot.end_batch(),
+        }
         for (number, location, len) in written {
             self.cache_written(&writes[number], location, len);
         }
@@ -68,113 +112,14 @@ impl LogShard {
         WriteReceipt { seq: self.applied, commit }
     }
 
-    /// Refuses, before anything is applied, what could not be applied whole.
-    fn admit(&mut self, writes: &[Write<'_>], found: &[Found]) -> Result<()> {
-        let longest = Stream::record_bytes_max(self.identity.geometry);
-        let (mut bytes, mut key_bytes) = (0u64, 0u64);
-        let mut units_max = 1;
-        let mut index_bytes = 0;
-        let mut only_deletes = true;
-        let mut unknown = false;
-        for (write, found) in writes.iter().zip(found) {
-            if *found == Found::Unknown {
-                self.start_own_fetch(&write.key);
-                unknown = true;
-            }
-            let header = self.header_of(write, 0, 0);
-            if write.key.bytes.len() > record::KEY_BYTES_MAX {
-                return Err(Error::new(
-                    ErrorKind::InvalidInput,
-                    format!(
-                        "a key of {} bytes is longer than {}",
-                        write.key.bytes.len(),
-                        record::KEY_BYTES_MAX
-                    ),
-                ));
-            }
-            if header.record_len() > longest {
-                return Err(Error::new(
-                    ErrorKind::InvalidInput,
-                    format!("a record of {} bytes is longer than {longest}", header.record_len()),
-                ));
-            }
-            if matches!(write.kind, WriteKind::Put { .. }) {
-                only_deletes = false;
-                if *found == Found::Absent {
-                    index_bytes += INDEX_BYTES_A_NEW_KEY_MAX;
-                    if header.flags & FLAG_KEYED != 0 {
-                        index_bytes += ordered::bytes_of_new_key_max(write.key.bytes.len());
-                    }
-                }
-            }
-            bytes += (header.units() * UNIT_BYTES) as u64;
-            key_bytes += summary::key_bytes(&header) as u64;
-            units_max = units_max.max(header.units());
-        }
-        if unknown {
-            return Err(Error::new(ErrorKind::Retry, "an old record must be read first"));
-        }
-        self.admit_space((bytes, key_bytes), units_max, only_deletes)?;
-        self.admit_memory(index_bytes)
-    }
-
-    /// `bytes`: of the records, and of their keys in the summary.
-    fn admit_space(&mut self, bytes: (u64, u64), units_max: usize, only_deletes: bool) -> Result<()> {
-        let (bytes, key_bytes) = bytes;
-        let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
-        // One segment more than whole ones: the open one may not take the first record.
-        let has_room = self.hot.room_for(bytes, key_bytes);
-        let needed = if has_room { 0 } else { (bytes + key_bytes).div_ceil(room) as u32 };
-        let reserved = self.settings.reserved_segments;
-        // The cleaner needs two, the one it is filling included: a crash seals that one.
-        let for_cleaner = if self.cold.written_segment().is_some() { 1 } else { 2 };
-        let kept = if only_deletes { reserved.clamp(1, for_cleaner) } else { reserved };
-        if needed + kept <= self.segments.free_count() || needed == 0 {
-            return Ok(());
-        }
-        if self.checkpoints.takes_space() {
-            self.drop_checkpoints();
-            return Err(Error::new(ErrorKind::Retry, "the space of a checkpoint is being freed"));
-        }
-        let coming = self.hot.is_sealing() || self.cold.is_sealing() || self.segments.is_freeing();
-        if self.can_gain() || coming || self.free_snapshot_space() {
-            return Err(Error::new(ErrorKind::Retry, "space is being cleaned"));
-        }
-        if self.is_open_segment_sparse() {
-            self.hot.roll(&mut self.segments);
-            return Err(Error::new(ErrorKind::Retry, "the open segment is being cleaned"));
-        }
-        Err(Error::new(
-            ErrorKind::NoSpace,
-            format!(
-                "the store is full: {} of {} segments are free and {kept} of them reserved; delete keys or raise the capacity",
-                self.segments.free_count(),
-                self.segments.owned_count(),
-            ),
-        ))
-    }
-
-    /// `wanted`: what new keys may cost the indexes at worst, in bytes.
-    fn admit_memory(&self, wanted: u64) -> Result<()> {
-        if wanted == 0 {
-            return Ok(());
-        }
-        let limit = self.settings.index_bytes_max();
-        let needed = self.keyspaces.memory_bytes() + wanted + INDEX_SLACK_BYTES;
-        // A small index is let grow: its first keys cost a hundred kilobytes at once.
-        if needed <= limit.max(1 << 20) {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::NoMemory,
-            format!(
-                "the index has used up its {limit} bytes of memory: new keys are refused; raise --memory or delete keys"
-            ),
-        ))
-    }
-
-    /// Applies one write; gives the place of a new record that the cache does not hold yet.
-    fn apply(&mut self, write: &Write<'_>, search: Search, more: bool) -> Result<Option<(Location, usize)>> {
+    /// Applies one write; gives the place of a new record that the cache does not hold yet. `batch`:
+    /// whether it goes on in the next record, and the part that this record begins.
+    fn apply(
+        &mut self,
+        write: &Write<'_>,
+        search: Search,
+        batch: (bool, Option<PartMark>),
+    ) -> Result<Option<(Location, usize)>> {
         let absent = search.found == Found::Absent;
         let damaged = search.damaged && !self.identity.mutations.is_on("deletes_ignore_unreadable");
         if absent && !damaged && matches!(write.kind, WriteKind::Delete) && !self.hot.in_batch() {
@@ -182,10 +127,11 @@ impl LogShard {
         }
         self.applied += 1;
         let collides = search.collides && !self.identity.mutations.is_on("no_collides_flag");
+        let (more, part) = batch;
         let flags = if more { FLAG_BATCH_MORE } else { 0 }
             | if collides { FLAG_COLLIDES } else { 0 }
             | if absent { 0 } else { FLAG_REPLACES };
-        let header = self.header_of(write, self.applied, flags);
+        let header = self.header_of(write, self.applied, flags, part);
         let value = match write.kind {
             WriteKind::Put { value, .. } => value,
             WriteKind::Delete => &[],
@@ -360,7 +306,13 @@ impl LogShard {
     }
 
     /// The header of the record that `write` will be.
-    fn header_of(&self, write: &Write<'_>, seq: u64, mut flags: u8) -> RecordHeader {
+    pub(crate) fn header_of(
+        &self,
+        write: &Write<'_>,
+        seq: u64,
+        mut flags: u8,
+        part: Option<PartMark>,
+    ) -> RecordHeader {
         let (value_len, expiry_ms, kind) = match write.kind {
             WriteKind::Put { value, expiry_ms, kind } => (value.len(), expiry_ms, kind.0),
             WriteKind::Delete => (0, 0, 0),
@@ -373,6 +325,9 @@ impl LogShard {
         if expiry_ms != 0 {
             flags |= FLAG_EXPIRY;
         }
+        if part.is_some() {
+            flags |= FLAG_PART;
+        }
         RecordHeader {
             seq,
             flags,
@@ -381,6 +336,7 @@ impl LogShard {
             expiry_ms,
             key_len: write.key.bytes.len(),
             value_len,
+            part: part.unwrap_or_default(),
         }
     }
 }

@@ -183,7 +183,9 @@ fn equal_positions_and_killed_processes_do_not_confuse_a_checkpoint() {
     plan.kill_percent = 40;
     plan.sim.cut_limit = 4;
     let mix = Mix { keys: 8, deletes: 35, ..with_pauses() };
-    sampled("collided checkpoints", 1_100, 300, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled("collided checkpoints", 1_100, 300, &plan, &|world, life, choices| {
+        mix.work(world, life, choices)
+    });
 }
 
 #[test]
@@ -192,7 +194,64 @@ fn every_shard_has_its_own_checkpoint() {
     plan.shards = vec![2, 2, 2, 3, 2, 2];
     plan.sim.end_cuts = 4;
     let mix = Mix { keys: 30, operations: 80, ..with_pauses() };
-    sampled("checkpoints of shards", 1_200, 300, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled("checkpoints of shards", 1_200, 300, &plan, &|world, life, choices| {
+        mix.work(world, life, choices)
+    });
+}
+
+/// Work of batches over several shards and single writes.
+fn across() -> Mix {
+    Mix { operations: 40, keys: 14, across: 50, batch_len_max: 5, batches: 10, ..Mix::default() }
+}
+
+#[test]
+fn batches_over_shards_are_all_or_nothing() {
+    let mut plan = Plan::new(32 << 10, 24).cut_one_in(60);
+    plan.shards = vec![2];
+    let mix = across();
+    sampled("across", 800, 1_200, &plan, &|world, life, choices| mix.work(world, life, choices));
+    plan.shards = vec![3, 2, 1];
+    sampled("across 3", 810, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn batches_over_shards_survive_recovery_cut_again_and_again() {
+    let mut plan = Plan::new(32 << 10, 24).cut_one_in(25);
+    plan.shards = vec![2];
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (5, 2);
+    let mix = Mix { operations: 16, across: 70, ..across() };
+    sampled("across, cut again", 820, 1_200, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn batches_over_shards_and_segments_survive_with_cleaning() {
+    let mut plan = Plan::new(32 << 10, 22).cut_one_in(300);
+    plan.shards = vec![2];
+    plan.kill_percent = 20;
+    let mix = Mix {
+        operations: 140,
+        value_bytes_max: 3_000,
+        batch_len_max: 7,
+        deletes: 30,
+        settle_one_in: 12,
+        ..across()
+    };
+    sampled("across, cleaning", 830, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn batches_that_one_shard_refuses_are_taken_back() {
+    let mut plan = Plan::new(32 << 10, 24).cut_one_in(60);
+    plan.shards = vec![2];
+    let refused = std::cell::Cell::new(0);
+    let mix = Mix { refused: 40, ..across() };
+    sampled("across, refused", 840, 1_200, &plan, &|world, life, choices| {
+        mix.work(world, life, choices)?;
+        refused.set(refused.get() + world.refused());
+        Ok(())
+    });
+    println!("across: {} batches refused", refused.get());
+    assert!(refused.get() > 0, "no batch was refused: the test shows nothing");
 }
 
 /// Three puts, one overwritten, a delete: every order of completion and every cut, within two

@@ -78,3 +78,25 @@ fn writes_are_visible_before_they_are_durable() {
     let (_medium, store) = fresh(256 << 10, 32, &small_settings());
     conformance::writes_are_visible_before_they_are_durable(store);
 }
+
+/// The shards of one store.
+fn two_shards() -> [common::Store; 2] {
+    let medium = common::medium(256 << 10, 32);
+    let settings = tierstone_logstore::OpenSettings { shard_count: 2, ..small_settings() };
+    let mut device = medium.device();
+    let opened = tierstone_logstore::open(&mut device, &settings).unwrap();
+    let mut shards = opened.plans.into_iter().map(|plan| {
+        let mut device = medium.device();
+        let (shard, _) = plan.build(&mut device).unwrap();
+        tierstone_engine::harness::Harness::new(shard, device, opened.hasher)
+    });
+    [shards.next().unwrap(), shards.next().unwrap()]
+}
+
+#[test]
+fn batches_over_two_shards_are_decided_when_both_parts_are_durable() {
+    let [first, second] = two_shards();
+    conformance::a_batch_over_two_engines_is_decided_when_both_parts_are_durable(first, second);
+    let [first, _second] = two_shards();
+    conformance::a_part_of_a_refused_batch_is_taken_back(first);
+}

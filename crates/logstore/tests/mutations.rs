@@ -305,6 +305,88 @@ fn a_checkpoint_from_before_cleaning_does_not_count() {
     caught("stale_checkpoint", plan, cleaning(), 1_000);
 }
 
+/// Two shards with batches over both.
+fn two_shards() -> Plan {
+    let mut plan = Plan::new(32 << 10, 24).cut_one_in(60);
+    plan.shards = vec![2];
+    plan
+}
+
+fn across() -> Mix {
+    Mix { operations: 40, keys: 14, across: 60, batch_len_max: 5, ..Mix::default() }
+}
+
+/// The same with values that fill segments.
+fn across_segments() -> Mix {
+    Mix { operations: 60, value_bytes_max: 3_000, batch_len_max: 7, settle_one_in: 8, ..across() }
+}
+
+#[test]
+fn a_batch_that_misses_a_part_is_dropped_everywhere() {
+    caught("keep_undecided_batches", two_shards(), across(), 500);
+}
+
+#[test]
+fn a_part_is_decided_when_all_parts_are_durable() {
+    caught("durable_is_decided", two_shards(), across(), 500);
+}
+
+#[test]
+fn a_log_calls_a_batch_decided_when_all_parts_are_durable() {
+    caught("marked_early", two_shards(), across(), 1_000);
+}
+
+#[test]
+fn a_segment_with_a_part_is_sealed_when_all_logs_call_the_batch_decided() {
+    caught("part_sealed_early", two_shards(), across_segments(), 2_000);
+}
+
+#[test]
+fn what_an_undecided_part_replaces_is_kept() {
+    let mut plan = two_shards().cut_one_in(300);
+    plan.open.shard.clean_below_free_fraction = 1.0;
+    caught(
+        "free_before_overwrites_decided",
+        plan,
+        Mix { keys: 6, operations: 80, ..across_segments() },
+        4_000,
+    );
+}
+
+#[test]
+fn decisions_are_durable_before_a_segment_is_sealed() {
+    let mut plan = two_shards().cut_one_in(25);
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (5, 2);
+    caught("seal_before_decided", plan, Mix { operations: 16, ..across() }, 2_000);
+}
+
+#[test]
+fn void_records_are_void_before_their_batches_are_called_decided() {
+    let mut plan = two_shards().cut_one_in(25);
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (5, 2);
+    caught("voids_not_durable", plan, Mix { operations: 16, ..across() }, 4_000);
+}
+
+#[test]
+fn a_sealed_segment_tells_that_older_ones_hold_nothing_to_be_decided() {
+    // A batch that reaches from one segment into the next, then writes that fill that one: seals of both
+    // are on their way at once, and what calls the batch decided lies in the second.
+    let mut plan = Plan::new(32 << 10, 60).groups_in_flight(3).cut_one_in(25);
+    plan.shards = vec![2];
+    caught_by("count_parts_before_seals", plan, 4_000, &|world, _, choices| {
+        let changes: Vec<_> = (0..40).map(|at| (at, Some(1_500))).collect();
+        world.write_across(&changes)?;
+        world.sync()?;
+        for at in 40..80 {
+            world.put(at, 1_500)?;
+        }
+        for _ in 0..choices.choose(20, "polls") {
+            world.poll();
+        }
+        world.sync()
+    });
+}
+
 #[test]
 fn a_lying_flush_is_found() {
     let plan = small();

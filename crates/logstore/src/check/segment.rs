@@ -2,14 +2,18 @@
 
 use super::versions::Fate;
 use super::{Checker, DamageKind};
+use crate::batches::{self, LogRecord, LogRecords};
 use crate::format::group::{self, GroupHeader};
-use crate::format::record::{self, Decoded, FLAG_BATCH_MORE, FLAG_KEYED, FLAG_TOMBSTONE};
+use crate::format::record::{
+    self, Decoded, FLAG_BATCH_MORE, FLAG_KEYED, FLAG_PART, FLAG_TOMBSTONE, FLAG_VOID, PartMark,
+};
 use crate::format::segment::{SegmentFooter, SegmentHeader};
 use crate::format::summary::{SummaryBuilder, SummaryEntry, SummaryReader};
 use crate::format::superblock::{IndexKind, KeyspaceEntry};
 use crate::location::UNIT_BYTES;
-use crate::shard::segment_salt;
+use crate::shard::{is_cold, segment_salt};
 use crate::stream::Stream;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{KeyHasher, Result};
@@ -19,9 +23,12 @@ const FINGERPRINT_SALT: u64 = 0x6b65_7966_696e_6765;
 
 /// A record whose checksum is right.
 #[derive(Clone, Copy, Debug)]
-struct FoundRecord {
+pub(super) struct FoundRecord {
+    segment: u32,
     entry: SummaryEntry,
     fingerprint: u64,
+    /// The part of a batch over several shards that it begins.
+    part: Option<PartMark>,
 }
 
 /// What a summary says of a record.
@@ -69,12 +76,15 @@ struct Walked {
 }
 
 impl Walked {
-    /// All records by place.
-    fn records(&self) -> Vec<FoundRecord> {
+    /// All records by place, but those that recovery has made void; and how many these are.
+    fn records(&self) -> (Vec<FoundRecord>, u64) {
         let mut all: Vec<FoundRecord> =
             self.groups.iter().flat_map(|group| &group.records).chain(&self.strays).copied().collect();
+        let found = all.len();
+        all.retain(|record| record.entry.flags & FLAG_VOID == 0);
         all.sort_unstable_by_key(|record| record.entry.unit);
-        all
+        let void = (found - all.len()) as u64;
+        (all, void)
     }
 }
 
@@ -90,6 +100,7 @@ pub(super) struct OpenSegment {
 
 /// What a walk looks for.
 struct Walker<'a> {
+    segment: u32,
     bytes: &'a [u8],
     hasher: &'a KeyHasher,
     salt: u64,
@@ -152,8 +163,10 @@ impl Walker<'_> {
             };
             let key = &rest[header.key_range()];
             found.push(FoundRecord {
+                segment: self.segment,
                 entry: SummaryEntry::new(&header, self.hasher.position(key), unit),
                 fingerprint: checksum(FINGERPRINT_SALT, key),
+                part: (header.flags & FLAG_PART != 0 && !is_cold(self.log_id)).then_some(header.part),
             });
             at += header.units() * UNIT_BYTES;
         }
@@ -177,6 +190,7 @@ fn fits(footer: &SegmentFooter, header: &SegmentHeader, geometry: Geometry) -> b
 impl Checker<'_> {
     fn walker(&self, segment: u32, generation: u64, log_id: u64) -> Walker<'_> {
         Walker {
+            segment,
             bytes: &self.bytes,
             hasher: &self.hasher,
             salt: segment_salt(self.superblock.store_id, segment, generation),
@@ -218,7 +232,10 @@ impl Checker<'_> {
         if self.is_first_pass {
             self.report.groups += walked.groups.len() as u64;
         }
-        let records = walked.records();
+        let (records, void) = walked.records();
+        if self.is_first_pass {
+            self.report.void_records += void;
+        }
         match self.summary(number, footer, &records) {
             Ok(entries) => self.compare(number, footer, &entries, &records),
             Err(finding) => self.lose(&records, finding),
@@ -289,7 +306,7 @@ impl Checker<'_> {
                 Some(record) if key_fingerprint.is_some_and(|key| key != record.fingerprint) => {
                     let detail = format!("the summary has another key than the record, {:?}", record.entry);
                     let finding = self.note(DamageKind::Mismatch, number, unit, 1, detail);
-                    self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding));
+                    self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding), Some(record.segment));
                 }
                 Some(record) if record.entry == *entry => {
                     self.count(record);
@@ -298,7 +315,7 @@ impl Checker<'_> {
                 Some(record) => {
                     let detail = format!("the summary says {entry:?}, the record {:?}", record.entry);
                     let finding = self.note(DamageKind::Mismatch, number, unit, 1, detail);
-                    self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding));
+                    self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding), Some(record.segment));
                 }
                 None => {
                     let detail = format!(
@@ -306,7 +323,7 @@ impl Checker<'_> {
                         entry.seq, entry.position.0
                     );
                     let finding = self.note(DamageKind::Record, number, unit, 1, detail);
-                    self.versions.push(entry, 0, Fate::Lost(finding));
+                    self.versions.push(entry, 0, Fate::Lost(finding), None);
                 }
             }
         }
@@ -319,7 +336,7 @@ impl Checker<'_> {
         for record in unnamed {
             let detail = format!("the record of sequence {} is not in the summary", record.entry.seq);
             let finding = self.note(DamageKind::Mismatch, number, Some(record.entry.unit), 1, detail);
-            self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding));
+            self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding), Some(record.segment));
         }
     }
 
@@ -341,12 +358,12 @@ impl Checker<'_> {
             self.report.records += 1;
             self.report.record_bytes += u64::from(record.entry.units) * UNIT_BYTES as u64;
         }
-        self.versions.push(&record.entry, record.fingerprint, Fate::Served);
+        self.versions.push(&record.entry, record.fingerprint, Fate::Served, Some(record.segment));
     }
 
     fn lose(&mut self, records: &[FoundRecord], finding: Option<usize>) {
         for record in records {
-            self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding));
+            self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding), Some(record.segment));
         }
     }
 
@@ -367,7 +384,7 @@ impl Checker<'_> {
             data_end,
             true,
         );
-        let records = walked.records();
+        let (records, _) = walked.records();
         self.lose(&records[..records.len().min(footer.records as usize)], finding);
         Ok(())
     }
@@ -393,10 +410,16 @@ impl Checker<'_> {
         Ok(OpenSegment { number, header: *header, was_sealed, walked })
     }
 
-    /// Finds where a log ends, as opening the store does, and counts what lies before.
-    pub(super) fn end_log(&mut self, log_id: u64, mut segments: Vec<OpenSegment>) {
+    /// Finds where a log ends, as opening the store does; gives the records before that, those of batches
+    /// over several shards included.
+    pub(super) fn end_log(
+        &mut self,
+        log_id: u64,
+        mut segments: Vec<OpenSegment>,
+    ) -> (LogRecords, Vec<FoundRecord>) {
         segments.sort_by_key(|segment| segment.header.first_group);
-        let durable = durable_groups(&segments, self.sealed_ends.get(&log_id).copied().unwrap_or(0));
+        let (sealed_first, sealed_end) = self.sealed_groups.get(&log_id).copied().unwrap_or_default();
+        let durable = durable_groups(&segments, sealed_end);
         for segment in &segments {
             self.note_missing(segment, durable);
         }
@@ -407,21 +430,61 @@ impl Checker<'_> {
                 end += 1;
             }
         }
-        let groups = segments.iter().flat_map(|segment| &segment.walked.groups);
-        let served: Vec<&FoundGroup> = groups.clone().filter(|group| is_served(group, end)).collect();
-        if self.is_first_pass {
-            self.report.groups += served.len() as u64;
-            self.report.void_groups += groups.filter(|group| group.header.number >= end).count() as u64;
+        let mut log = LogRecords::default();
+        let mut records: Vec<FoundRecord> = Vec::new();
+        let mut last = 0;
+        for segment in &segments {
+            let is_before_sealed = segment.header.first_group < sealed_first;
+            let (served, void): (Vec<_>, Vec<_>) =
+                segment.walked.groups.iter().partition(|group| is_served(group, end));
+            if self.is_first_pass {
+                self.report.groups += served.len() as u64;
+                self.report.void_groups +=
+                    void.iter().filter(|group| group.header.number >= end).count() as u64;
+            }
+            for group in served {
+                let GroupHeader { number, batches_resolved, .. } = group.header;
+                last = number + 1;
+                log.resolved = log.resolved.max(batches_resolved);
+                log.records.extend(group.records.iter().map(|record| LogRecord {
+                    group: number,
+                    flags: record.entry.flags,
+                    part: record.part,
+                    is_before_sealed,
+                }));
+                records.extend(&group.records);
+            }
         }
-        let records: Vec<FoundRecord> = served.iter().flat_map(|group| &group.records).copied().collect();
         // Where the log goes on in a sealed segment, the batch ends there.
-        let is_at_end = served.last().is_some_and(|group| group.header.number + 1 == end);
         let whole = records.iter().rposition(|record| record.entry.flags & FLAG_BATCH_MORE == 0);
-        let len = if is_at_end { whole.map_or(0, |last| last + 1) } else { records.len() };
+        let len = if last == end { whole.map_or(0, |last| last + 1) } else { records.len() };
         if self.is_first_pass {
             self.report.void_records += (records.len() - len) as u64;
         }
-        records[..len].iter().for_each(|record| self.count(record));
+        records.truncate(len);
+        log.records.truncate(len);
+        (log, records)
+    }
+
+    /// Counts what the logs hold up to their ends.
+    pub(super) fn end_logs(&mut self, open: BTreeMap<u64, Vec<OpenSegment>>) {
+        let mut logs = BTreeMap::new();
+        let mut records = BTreeMap::new();
+        for (log_id, segments) in open {
+            let (log, found) = self.end_log(log_id, segments);
+            logs.insert(log_id, log);
+            records.insert(log_id, found);
+        }
+        let decisions = batches::decide(&logs, self.superblock.batches_decided, false);
+        for (log_id, records) in records {
+            let dropped = &decisions.dropped[&log_id];
+            if self.is_first_pass {
+                self.report.void_records += dropped.len() as u64;
+            }
+            for (_, record) in (0..).zip(&records).filter(|(place, _)| !dropped.contains(place)) {
+                self.count(record);
+            }
+        }
     }
 
     /// Notes groups that were durable and are missing or not whole.

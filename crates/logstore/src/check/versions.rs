@@ -7,7 +7,7 @@ use crate::format::superblock::KeyspaceEntry;
 use crate::location::UNIT_BYTES;
 use std::collections::BTreeMap;
 
-/// One version of a key, in 32 bytes.
+/// One version of a key, in 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     position: u64,
@@ -19,7 +19,12 @@ struct Version {
     units_and_flags: u32,
     /// Zero: the record is served. Otherwise it is lost, to the finding of this number less one.
     finding: u32,
+    /// Segment above unit; [`NO_PLACE`] where no whole record is left.
+    place: u64,
 }
+
+/// The place of a record that is not whole.
+const NO_PLACE: u64 = u64::MAX;
 
 /// Lost to a finding that is not in the list.
 const FINDING_UNLISTED: u32 = u32::MAX;
@@ -31,6 +36,8 @@ pub(super) struct Versions {
     all: Vec<Version>,
     first: u64,
     last: u64,
+    /// Places of the records to be saved, where that is wanted.
+    saved: Option<Vec<(u32, u32)>>,
 }
 
 /// Why a record is not served.
@@ -45,7 +52,19 @@ pub(super) enum Fate {
 impl Versions {
     pub(super) fn new(keyspaces: &[KeyspaceEntry]) -> Self {
         let keyspaces = keyspaces.iter().zip(0..).map(|(keyspace, number)| (keyspace.id.0, number)).collect();
-        Versions { keyspaces, all: Vec::new(), first: 0, last: u64::MAX }
+        Versions { keyspaces, all: Vec::new(), first: 0, last: u64::MAX, saved: None }
+    }
+
+    /// From now on the newest whole version of each key is to be saved.
+    pub(super) fn save(&mut self) {
+        self.saved = Some(Vec::new());
+    }
+
+    /// The places of what is to be saved of this pass, in order.
+    pub(super) fn take_saved(&mut self) -> Vec<(u32, u32)> {
+        let mut saved = self.saved.as_mut().map(std::mem::take).unwrap_or_default();
+        saved.sort_unstable();
+        saved
     }
 
     /// In how many passes `records` records fit the memory.
@@ -61,8 +80,8 @@ impl Versions {
         self.all.clear();
     }
 
-    /// Takes one record. Those of keyspaces that were dropped are void.
-    pub(super) fn push(&mut self, entry: &SummaryEntry, fingerprint: u64, fate: Fate) {
+    /// Takes one record. Those of keyspaces that were dropped are void. `segment`: where it is whole.
+    pub(super) fn push(&mut self, entry: &SummaryEntry, fingerprint: u64, fate: Fate, segment: Option<u32>) {
         let Some(&keyspace) = self.keyspaces.get(&entry.keyspace.0) else { return };
         if !(self.first..=self.last).contains(&entry.position.0) {
             return;
@@ -76,6 +95,7 @@ impl Versions {
                 Fate::Served => 0,
                 Fate::Lost(place) => place.map_or(FINDING_UNLISTED, |place| place as u32 + 1),
             },
+            place: segment.map_or(NO_PLACE, |segment| u64::from(segment) << 32 | u64::from(entry.unit)),
         });
     }
 
@@ -86,22 +106,25 @@ impl Versions {
         for versions in self.all.chunk_by(is_same) {
             let collides = versions.iter().any(|version| version.units_and_flags as u8 & FLAG_COLLIDES != 0);
             if !collides {
-                newest(versions, report);
+                newest(versions, report, &mut self.saved);
                 continue;
             }
             let mut keys: BTreeMap<u64, Vec<Version>> = BTreeMap::new();
             for version in versions {
                 keys.entry(version.fingerprint).or_default().push(*version);
             }
-            keys.values().for_each(|versions| newest(versions, report));
+            keys.values().for_each(|versions| newest(versions, report, &mut self.saved));
         }
         self.all.clear();
     }
 }
 
 /// Counts one key. `versions`: newest first; the cleaner may have left two records of one version.
-fn newest(versions: &[Version], report: &mut CheckReport) {
+fn newest(versions: &[Version], report: &mut CheckReport, saved: &mut Option<Vec<(u32, u32)>>) {
     let Some(first) = versions.first() else { return };
+    if let Some(saved) = saved {
+        save_newest(first.order, versions, report, saved);
+    }
     let mut copies = versions.iter().take_while(|version| version.order == first.order);
     if let Some(whole) = copies.clone().find(|version| version.finding == 0) {
         if whole.units_and_flags as u8 & FLAG_TOMBSTONE == 0 {
@@ -115,5 +138,18 @@ fn newest(versions: &[Version], report: &mut CheckReport) {
         && let Some(finding) = report.findings.get_mut(lost.finding as usize - 1)
     {
         finding.lost_keys += 1;
+    }
+}
+
+/// Saves the newest whole version, if it is a value.
+fn save_newest(newest: u64, versions: &[Version], report: &mut CheckReport, saved: &mut Vec<(u32, u32)>) {
+    let Some(whole) = versions.iter().find(|version| version.place != NO_PLACE) else {
+        report.unsaved_keys += 1;
+        return;
+    };
+    report.reverted_keys += u64::from(whole.order != newest);
+    if whole.units_and_flags as u8 & FLAG_TOMBSTONE == 0 {
+        saved.push(((whole.place >> 32) as u32, whole.place as u32));
+        report.saved_keys += 1;
     }
 }

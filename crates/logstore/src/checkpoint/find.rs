@@ -37,6 +37,13 @@ impl FoundCheckpoints {
         }
     }
 
+    /// Makes all of them void, durably: a record that they may point to is about to be.
+    pub fn drop_all(&mut self, device: &mut dyn BlockDevice, store: u64) -> Result<()> {
+        self.commits.clear();
+        let segments: Vec<u32> = std::mem::take(&mut self.headers).into_keys().collect();
+        free(device, store, &segments)
+    }
+
     /// Chooses for each of `shard_count` shards; gives the numbers of all other segments besides, whose
     /// checkpoints do not count.
     pub fn choose(self, shard_count: u16, segment_bytes: u64) -> (Vec<Option<Commit>>, Vec<u32>) {

@@ -6,9 +6,8 @@
 
 use super::{InForce, Tail};
 use crate::format::checkpoint::{
-    Commit, ITEM_HEADER_BYTES, ItemKind, PIECE_HEADER_BYTES, SEGMENT_FACT_BYTES,
-    SEGMENTS_MAX, SegmentFact, chunk_header, item_header, piece_bytes, piece_place, pieces_a_segment,
-    seal_piece,
+    Commit, ITEM_HEADER_BYTES, ItemKind, PIECE_HEADER_BYTES, SEGMENT_FACT_BYTES, SEGMENTS_MAX, SegmentFact,
+    chunk_header, item_header, piece_bytes, piece_place, pieces_a_segment, seal_piece,
 };
 use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
 use crate::index::ScanProgress;
@@ -315,7 +314,13 @@ impl LogShard {
         self.push_checkpoint_write(writing, segment, offset - start, buffer);
     }
 
-    fn push_checkpoint_write(&mut self, writing: &mut Writing, segment: u32, offset: usize, buffer: IoBuffer) {
+    fn push_checkpoint_write(
+        &mut self,
+        writing: &mut Writing,
+        segment: u32,
+        offset: usize,
+        buffer: IoBuffer,
+    ) {
         writing.in_flight += 1;
         self.counts.checkpoint_bytes_written += buffer.len() as u64;
         let offset = self.identity.geometry.segment_offset(segment) + offset as u64;
@@ -376,4 +381,3 @@ impl LogShard {
         self.checkpoints.ended = self.shutting && !self.is_tail_worth_saving();
     }
 }
-

@@ -36,7 +36,7 @@ pub struct GroupHeader {
     pub len: usize,
     /// How many records it holds.
     pub records: u32,
-    /// Batches over several shards up to this id were decided when it was closed.
+    /// When it was closed, this log's parts of batches over several shards below this number were decided.
     pub batches_resolved: u64,
 }
 

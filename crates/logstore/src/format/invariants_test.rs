@@ -5,7 +5,7 @@ use tierstone_base::codec::put_varint;
 
 /// Bytes that look like records one after the other, some of them broken.
 fn records() -> impl Strategy<Value = Vec<u8>> {
-    let one = (any::<u64>(), 0..32u8, 0..200u32, 0..40u16, any::<u8>(), 0..12u8);
+    let one = (any::<u64>(), 0..128u8, 0..200u32, 0..40u16, any::<u8>(), 0..12u8);
     proptest::collection::vec(one, 0..6).prop_map(|parts| {
         let mut bytes = Vec::new();
         for (word, flags, value_len, key_len, fill, broken) in parts {
@@ -17,7 +17,8 @@ fn records() -> impl Strategy<Value = Vec<u8>> {
             bytes.extend_from_slice(&u32::from(key_len).to_le_bytes());
             bytes.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
             let expiry = if flags & FLAG_EXPIRY != 0 { 8 } else { 0 };
-            bytes.resize(bytes.len() + expiry + value_len as usize + usize::from(key_len), fill);
+            let part = if flags & record::FLAG_PART != 0 { record::PART_BYTES } else { 0 };
+            bytes.resize(bytes.len() + expiry + part + value_len as usize + usize::from(key_len), fill);
             bytes.resize(start + (bytes.len() - start).next_multiple_of(UNIT_BYTES), 0);
             if broken == 0 {
                 bytes.truncate(start + (bytes.len() - start) / 2);

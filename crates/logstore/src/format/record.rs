@@ -1,11 +1,12 @@
-//! A record: a 32-byte header, the expiry if there is one, the key, the value, padding to a unit.
+//! A record: a 32-byte header, the expiry if there is one, the batch if the record begins a part of one
+//! over several shards, the key, the value, padding to a unit.
 //!
 //! ```text
 //!  0  checksum u64    over all that follows, salted with segment, generation and place
 //!  8  seq u48  14 flags u8  15 kind u8
 //! 16  value length u32  20 key length u16  22 zero u16
 //! 24  keyspace u32  28 zero u32
-//! 32  [expiry u64 when flag EXPIRY] key value
+//! 32  [expiry u64 when flag EXPIRY] [batch u64, part's number u48, parts u16 when flag PART] key value
 //! ```
 
 use crate::location::UNIT_BYTES;
@@ -34,7 +35,27 @@ pub const FLAG_KEYED: u8 = 16;
 /// When this record was written, its key had a live record, which this one replaces: so the replay of a
 /// log over a checkpoint of the index need not read records to know.
 pub const FLAG_REPLACES: u8 = 32;
-const FLAGS_KNOWN: u8 = 63;
+/// The record begins this log's part of a batch over several shards; the part goes on to the first
+/// record without [`FLAG_BATCH_MORE`]. Copies of the cleaner keep it: in a cold log it means nothing.
+pub const FLAG_PART: u8 = 64;
+/// Recovery found the record's batch incomplete: the record is void. Written over the record in place,
+/// which changes one sector. Void records are in no summary, where the bit means something else.
+pub const FLAG_VOID: u8 = 128;
+/// Bytes that [`FLAG_PART`] adds.
+pub const PART_BYTES: usize = 16;
+/// Bytes of a record before its key at most.
+pub const PREFIX_BYTES_MAX: usize = HEADER_BYTES + 8 + PART_BYTES;
+
+/// What the first record of a part says of its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PartMark {
+    /// The batch; unique among the batches of one opening of the store.
+    pub batch: u64,
+    /// The part's number in its log, consecutive from zero; 48 bits.
+    pub number: u64,
+    /// How many logs have a part of the batch.
+    pub parts: u16,
+}
 
 /// What a record says, without the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -53,6 +74,13 @@ pub struct RecordHeader {
     pub key_len: usize,
     /// Bytes of the value.
     pub value_len: usize,
+    /// The batch, with [`FLAG_PART`]; zeros without.
+    pub part: PartMark,
+}
+
+fn prefix_len(flags: u8) -> usize {
+    let expiry = if flags & FLAG_EXPIRY != 0 { 8 } else { 0 };
+    HEADER_BYTES + expiry + if flags & FLAG_PART != 0 { PART_BYTES } else { 0 }
 }
 
 impl RecordHeader {
@@ -67,7 +95,7 @@ impl RecordHeader {
     }
 
     fn prefix_len(&self) -> usize {
-        HEADER_BYTES + if self.flags & FLAG_EXPIRY != 0 { 8 } else { 0 }
+        prefix_len(self.flags)
     }
 
     /// Bytes of the record without padding.
@@ -119,6 +147,13 @@ pub fn encode(
     if header.flags & FLAG_EXPIRY != 0 {
         out[HEADER_BYTES..HEADER_BYTES + 8].copy_from_slice(&header.expiry_ms.to_le_bytes());
     }
+    if header.flags & FLAG_PART != 0 {
+        let PartMark { batch, number, parts } = header.part;
+        let place = header.prefix_len() - PART_BYTES;
+        out[place..place + 8].copy_from_slice(&batch.to_le_bytes());
+        let word = number & SEQ_MAX | u64::from(parts) << 48;
+        out[place + 8..place + 16].copy_from_slice(&word.to_le_bytes());
+    }
     out[header.key_range()].copy_from_slice(key);
     out[header.value_range()].copy_from_slice(value);
     out[len..len.next_multiple_of(UNIT_BYTES)].fill(0);
@@ -148,10 +183,16 @@ pub fn decode_header(bytes: &[u8]) -> Option<RecordHeader> {
     let keyspace = KeyspaceId(reader.u32()?);
     let zeros = reader.u32()?;
     let flags = (word >> 48) as u8;
-    if flags & !FLAGS_KNOWN != 0 || zero != 0 || zeros != 0 {
+    if zero != 0 || zeros != 0 {
         return None;
     }
     let expiry_ms = if flags & FLAG_EXPIRY != 0 { reader.u64()? } else { 0 };
+    let part = if flags & FLAG_PART != 0 {
+        let (batch, word) = (reader.u64()?, reader.u64()?);
+        PartMark { batch, number: word & SEQ_MAX, parts: (word >> 48) as u16 }
+    } else {
+        PartMark::default()
+    };
     Some(RecordHeader {
         seq: word & SEQ_MAX,
         flags,
@@ -160,6 +201,7 @@ pub fn decode_header(bytes: &[u8]) -> Option<RecordHeader> {
         expiry_ms,
         key_len,
         value_len,
+        part,
     })
 }
 
@@ -180,8 +222,9 @@ pub enum Decoded {
 /// Verifies the record at the start of `bytes`, which were read from `unit` of a segment with
 /// `segment_salt`. `longest` bounds what a damaged header can ask for.
 pub fn decode(bytes: &[u8], segment_salt: u64, unit: u32, longest: usize) -> Decoded {
-    if bytes.len() < HEADER_BYTES + 8 {
-        return Decoded::Short { needed: HEADER_BYTES + 8 };
+    // The shortest record is a header: a tombstone of the empty key.
+    if bytes.len() < HEADER_BYTES || bytes.len() < prefix_len(bytes[14]) {
+        return Decoded::Short { needed: PREFIX_BYTES_MAX };
     }
     let Some(header) = decode_header(bytes) else { return Decoded::Invalid };
     let len = header.record_len();

@@ -64,6 +64,9 @@ pub struct Superblock {
     /// What the layer above keeps here (its database map, what probing found); opaque, at most
     /// some kilobytes.
     pub facts: Vec<u8>,
+    /// Of logs of openings up to this number the batches over several shards are decided: what is void
+    /// says so, all else of them is committed. Written by recovery between the two.
+    pub batches_decided: u64,
 }
 
 impl Superblock {
@@ -88,6 +91,7 @@ impl Superblock {
         }
         put_varint(&mut body, self.facts.len() as u64);
         body.extend_from_slice(&self.facts);
+        put_varint(&mut body, self.batches_decided);
         if HEADER_BYTES + body.len() > SLOT_BYTES {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -153,6 +157,7 @@ impl Superblock {
         }
         let len = usize::try_from(reader.varint()?).ok()?;
         let facts = reader.bytes(len)?.to_vec();
+        let batches_decided = reader.varint()?;
         let superblock = Superblock {
             store_id,
             hash_secret,
@@ -163,6 +168,7 @@ impl Superblock {
             next_keyspace,
             keyspaces,
             facts,
+            batches_decided,
         };
         Some(SlotFound::Whole { superblock, counter })
     }
@@ -237,6 +243,7 @@ mod tests {
             next_keyspace: 7,
             keyspaces: vec![KeyspaceEntry { id: KeyspaceId(6), name: "0".into(), index: IndexKind::Ordered }],
             facts: b"facts".to_vec(),
+            batches_decided: 8,
         }
     }
 

@@ -4,12 +4,13 @@
 use super::geometry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Unbounded;
+use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyHasher, KeyspaceId, Now, SeededRandom, Seq};
 use tierstone_crash::{
     Choices, DurableOrder, ExploreSettings, Mutations, Oracle, Report, Violation, explore,
 };
 use tierstone_engine::harness::Harness;
-use tierstone_engine::{Direction, Engine, IndexKind, SnapshotId, Write, WriteKind};
+use tierstone_engine::{BatchTicket, Direction, Engine, IndexKind, SnapshotId, Write, WriteKind};
 use tierstone_logstore::{LogShard, OpenSettings, ShardSettings, open};
 use tierstone_media::sim::{CutPoints, Fault, PowerCut, SimDevice, SimMedium, SimSettings};
 use tierstone_media::{DurableWriteScope, Wait};
@@ -145,6 +146,7 @@ impl Plan {
             oracle: Oracle::new(order),
             expiring: BTreeMap::new(),
             writes: 0,
+            refused: 0,
             now: Now { monotonic_us: 1_000, wall_ms: 1_700_000_000_000 },
             opened: 0,
         };
@@ -183,6 +185,7 @@ struct History {
     /// Keys that expire: when, and whether the write that says so is acknowledged.
     expiring: BTreeMap<u32, (u64, bool)>,
     writes: u32,
+    refused: u64,
     now: Now,
     /// Openings so far.
     opened: usize,
@@ -197,6 +200,8 @@ struct Pending {
 
 enum PendingWhat {
     Batch(u64),
+    /// A part of a batch over several shards.
+    Part(u64),
     Expiring(u32),
 }
 
@@ -210,6 +215,10 @@ pub struct World<'a> {
     history: &'a mut History,
     hasher: KeyHasher,
     pending: Vec<Pending>,
+    /// Batches over several shards so far.
+    batches: u64,
+    /// Keys of those that are not decided.
+    locked: BTreeMap<u64, BTreeSet<u32>>,
     /// Keys have one hash tag, so that weak hashes make their positions equal.
     tagged: bool,
     /// Of the first shard, with what they must show.
@@ -243,7 +252,18 @@ impl<'a> World<'a> {
         Violation::unless(damaged.is_empty(), || format!("recovery calls segments {damaged:?} damaged"))?;
         let tagged = settings.weak_hash_bits.is_some();
         let ordered = settings.keyspaces[0].index == IndexKind::Ordered;
-        Ok(World { shards, medium, history, hasher, pending: Vec::new(), tagged, ordered, snapshots: Vec::new() })
+        Ok(World {
+            shards,
+            medium,
+            history,
+            hasher,
+            pending: Vec::new(),
+            batches: 0,
+            locked: BTreeMap::new(),
+            tagged,
+            ordered,
+            snapshots: Vec::new(),
+        })
     }
 
     fn key_bytes(&self, key: u32) -> Vec<u8> {
@@ -354,6 +374,64 @@ impl<'a> World<'a> {
         Ok(written.is_some())
     }
 
+    /// One batch over all shards that its keys have. False when it was refused and taken back.
+    pub fn write_across(&mut self, changes: &[(u32, Option<u32>)]) -> Result<bool, Violation> {
+        let mut parts: BTreeMap<usize, Vec<(u32, Option<Stamp>)>> = BTreeMap::new();
+        let mut all = Vec::new();
+        for &(key, len) in changes {
+            self.history.writes += 1;
+            let stamp = len.map(|len| Stamp { write: self.history.writes, len: len.max(4) });
+            parts.entry(self.shard_of(key)).or_default().push((key, stamp));
+            all.push((key, stamp));
+        }
+        if parts.len() == 1 && !all.iter().any(|(_, stamp)| stamp.is_some_and(|stamp| stamp.len >= 5_000)) {
+            return self.write(changes);
+        }
+        // The layer above holds locks from a batch's writes to its decision: what takes a batch back does
+        // not bring back what another undecided one has written.
+        let is_locked = |keys: &BTreeSet<u32>| changes.iter().any(|(key, _)| keys.contains(key));
+        if self.locked.values().any(is_locked) {
+            self.sync()?;
+        }
+        let before = self.history.oracle.latest();
+        let batch = self.history.oracle.submit(all);
+        self.batches += 1;
+        let ticket = BatchTicket::new(self.batches, parts.len() as u16);
+        let mut written = Vec::new();
+        let mut refused = false;
+        for (&shard, changes) in &parts {
+            match self.retry(shard, changes, 0, Some((&ticket, false)))? {
+                Some(seq) => written.push((shard, seq)),
+                None => {
+                    refused = true;
+                    break;
+                }
+            }
+        }
+        if !refused {
+            let part = |(shard, seq)| Pending { shard, seq, what: PendingWhat::Part(batch) };
+            self.pending.extend(written.into_iter().map(part));
+            self.locked.insert(batch, changes.iter().map(|(key, _)| *key).collect());
+            self.acknowledge();
+            return Ok(true);
+        }
+        for (shard, _) in written {
+            let restored: Vec<_> =
+                parts[&shard].iter().map(|(key, _)| (*key, before.get(key).copied())).collect();
+            let undone = self.retry(shard, &restored, 0, Some((&ticket, true)))?;
+            Violation::unless(undone.is_some(), || "a part could not be taken back".into())?;
+        }
+        self.history.oracle.refuse(batch);
+        self.history.refused += 1;
+        self.acknowledge();
+        Ok(false)
+    }
+
+    /// Batches over several shards that were refused and taken back, in all lives.
+    pub fn refused(&self) -> u64 {
+        self.history.refused
+    }
+
     pub fn put(&mut self, key: u32, len: u32) -> Result<bool, Violation> {
         self.write(&[(key, Some(len))])
     }
@@ -389,25 +467,54 @@ impl<'a> World<'a> {
         changes: &[(u32, Option<Stamp>)],
         expiry_ms: u64,
     ) -> Result<Option<Seq>, Violation> {
+        self.retry(shard, changes, expiry_ms, None)
+    }
+
+    /// Writes, turning all shards while this one is throttled: it may wait for the others. `part`: the
+    /// batch, and whether its part is taken back.
+    fn retry(
+        &mut self,
+        shard: usize,
+        changes: &[(u32, Option<Stamp>)],
+        expiry_ms: u64,
+        part: Option<(&Arc<BatchTicket>, bool)>,
+    ) -> Result<Option<Seq>, Violation> {
         let keys: Vec<Vec<u8>> = changes.iter().map(|(key, _)| self.key_bytes(*key)).collect();
         let values: Vec<Option<Vec<u8>>> = changes.iter().map(|(_, stamp)| stamp.map(Stamp::bytes)).collect();
-        let harness = &mut self.shards[shard];
-        let writes: Vec<Write<'_>> = keys
-            .iter()
-            .zip(&values)
-            .map(|(key, value)| Write {
-                key: harness.key(KEYSPACE, key),
-                kind: match value {
-                    Some(value) => WriteKind::Put { value, expiry_ms, kind: Default::default() },
-                    None => WriteKind::Delete,
-                },
-            })
-            .collect();
-        match harness.write(&writes) {
-            Ok(seq) => Ok(Some(seq)),
-            Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::NoMemory) => Ok(None),
-            Err(error) => Err(error.into()),
+        let mut throttled = String::new();
+        for _ in 0..10_000 {
+            let harness = &mut self.shards[shard];
+            let writes: Vec<Write<'_>> = keys
+                .iter()
+                .zip(&values)
+                .map(|(key, value)| Write {
+                    key: harness.key(KEYSPACE, key),
+                    kind: match value {
+                        Some(value) => WriteKind::Put { value, expiry_ms, kind: Default::default() },
+                        None => WriteKind::Delete,
+                    },
+                })
+                .collect();
+            let now = harness.now;
+            let engine = &mut harness.engine;
+            let written = match part {
+                None => engine.write(now, &writes),
+                Some((ticket, false)) => engine.write_part(now, &writes, ticket),
+                Some((ticket, true)) => engine.undo_part(now, &writes, ticket),
+            };
+            match written {
+                Ok(receipt) => return Ok(Some(receipt.seq)),
+                Err(error) if error.kind() == ErrorKind::Retry => {
+                    throttled = error.to_string();
+                    harness.turn(Wait::One);
+                    let others = (0..self.shards.len()).filter(|&other| other != shard);
+                    others.for_each(|other| self.shards[other].turn(Wait::Poll));
+                }
+                Err(error) if is_refusal(error.kind()) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
         }
+        Err(Violation::new(format!("shard {shard} stayed throttled: {throttled}")))
     }
 
     /// One turn of each shard's driver, without waiting.
@@ -443,14 +550,28 @@ impl<'a> World<'a> {
     }
 
     fn acknowledge(&mut self) {
-        let durable: Vec<Seq> = self.shards.iter().map(|harness| harness.engine.durable_seq()).collect();
+        let decided: Vec<Seq> = self.shards.iter().map(|harness| harness.engine.decided_seq()).collect();
+        // Whoever reads a part is answered when its shard calls it decided: one shard's word is enough.
+        let parts = self.pending.iter().filter(|pending| pending.seq <= decided[pending.shard]);
+        let batches: BTreeSet<u64> = parts
+            .filter_map(|pending| match pending.what {
+                PendingWhat::Part(batch) => Some(batch),
+                PendingWhat::Batch(_) | PendingWhat::Expiring(_) => None,
+            })
+            .collect();
+        self.locked.retain(|batch, _| !batches.contains(batch));
         let history = &mut *self.history;
+        batches.iter().for_each(|batch| history.oracle.acknowledge(*batch));
         self.pending.retain(|pending| {
-            if pending.seq > durable[pending.shard] {
+            if let PendingWhat::Part(batch) = pending.what {
+                return !batches.contains(&batch);
+            }
+            if pending.seq > decided[pending.shard] {
                 return true;
             }
             match pending.what {
                 PendingWhat::Batch(batch) => history.oracle.acknowledge(batch),
+                PendingWhat::Part(_) => {}
                 PendingWhat::Expiring(key) => {
                     history.expiring.entry(key).and_modify(|(_, acknowledged)| *acknowledged = true);
                 }
@@ -514,6 +635,10 @@ impl<'a> World<'a> {
     }
 }
 
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NoSpace | ErrorKind::NoMemory | ErrorKind::InvalidInput)
+}
+
 /// Random work. Plain data; parts are in percent.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
@@ -525,6 +650,10 @@ pub struct Mix {
     pub deletes: u64,
     pub syncs: u64,
     pub expiring: u64,
+    /// Batches over all shards.
+    pub across: u64,
+    /// Of these, those with a value that is too long for a segment.
+    pub refused: u64,
     /// One of so many operations is a settling of everything, so that cleaning gets on.
     pub settle_one_in: u64,
     /// Taking or checking a snapshot.
@@ -542,6 +671,8 @@ impl Default for Mix {
             deletes: 20,
             syncs: 10,
             expiring: 0,
+            across: 0,
+            refused: 0,
             settle_one_in: 0,
             snapshots: 0,
         }
@@ -569,7 +700,14 @@ impl Mix {
         if self.snapshots > 0 && random.below(100) < self.snapshots {
             world.snapshot_or_check()?;
         }
-        if random.below(100) < self.expiring {
+        if self.across > 0 && random.below(100) < self.across {
+            let count = 2 + random.below(self.batch_len_max);
+            let mut changes: Vec<_> = (0..count).map(|_| change(random)).collect();
+            if self.refused > 0 && random.below(100) < self.refused {
+                changes[0].1 = Some(5_000);
+            }
+            world.write_across(&changes)?;
+        } else if random.below(100) < self.expiring {
             let number = random.below(400) as u32;
             world.put_expiring(number, len(random), 1 + random.below(50))?;
             world.advance(random.below(20));

@@ -1,0 +1,214 @@
+//! What is admitted: before a write changes anything it is seen that it can be applied whole, in space
+//! and in memory, and that every old record that it needs is known.
+
+use crate::format::record::{self, FLAG_KEYED, PART_BYTES};
+use crate::format::summary;
+use crate::index::ordered;
+use crate::location::UNIT_BYTES;
+use crate::read_path::{Found, Search};
+use crate::shard::LogShard;
+use crate::stream::Stream;
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_engine::{Write, WriteKind};
+
+/// What a new key may cost the index at worst, in bytes: its share of a page and of a region's split.
+const INDEX_BYTES_A_NEW_KEY_MAX: u64 = 512;
+/// Units of the longest tombstone.
+const TOMBSTONE_UNITS_MAX: usize = (record::PREFIX_BYTES_MAX + record::KEY_BYTES_MAX).div_ceil(UNIT_BYTES);
+/// Records that take parts back are taken to be this short, in units, so that their summary is long.
+const UNDO_UNITS: usize = 2;
+/// The index is taken as full this far below its limit, for what splits need at once.
+const INDEX_SLACK_BYTES: u64 = 64 << 10;
+/// Bytes of a key's length in a summary at most.
+const KEY_LEN_BYTES_MAX: usize = 3;
+
+/// What is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// What users write.
+    Write,
+    /// The same, as a part of a batch over several shards.
+    Part,
+    /// What takes a part back.
+    Undo,
+}
+
+/// How much of the reserved segments a write may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reserve {
+    None,
+    /// All but what the cleaner needs.
+    ForDeletes,
+    /// All: segments that the cleaner has emptied may wait for this very write.
+    All,
+}
+
+impl LogShard {
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if let Some(error) = self.unwritable() {
+            return Err(error);
+        }
+        if self.hot.buffered_bytes() > self.settings.write_buffer_bytes_max {
+            return Err(Error::new(ErrorKind::Retry, "the shard has enough to write"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<u64> {
+        let units = |search: &Search| match search.found {
+            Found::Absent | Found::Unknown => 0,
+            Found::Frame(_) | Found::Held(_) | Found::Unsubmitted(_) => search.header.units(),
+        };
+        let searches = writes.iter().map(|write| self.search(&write.key));
+        let found: Vec<(Found, usize)> = searches.map(|search| (search.found, units(&search))).collect();
+        self.admit(writes, &found, purpose)
+    }
+
+    /// Refuses, before anything is applied, what could not be applied whole. `found`: of each write, the
+    /// old record and its units. Gives the bytes of what would take a part back.
+    pub(crate) fn admit(
+        &mut self,
+        writes: &[Write<'_>],
+        found: &[(Found, usize)],
+        purpose: Purpose,
+    ) -> Result<u64> {
+        let longest = Stream::record_bytes_max(self.identity.geometry);
+        // The first record of a part is longer than it says here by less than a unit.
+        let extra_units = usize::from(purpose == Purpose::Part);
+        let (mut bytes, mut key_bytes) = ((extra_units * UNIT_BYTES) as u64, 0u64);
+        let mut units_max = 1;
+        let (mut undo_bytes, mut index_bytes) = (0u64, 0);
+        let mut only_deletes = true;
+        let mut unknown = false;
+        for (write, (found, old_units)) in writes.iter().zip(found) {
+            if *found == Found::Unknown {
+                self.start_own_fetch(&write.key);
+                unknown = true;
+            }
+            let header = self.header_of(write, 0, 0, None);
+            if write.key.bytes.len() > record::KEY_BYTES_MAX {
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    format!(
+                        "a key of {} bytes is longer than {}",
+                        write.key.bytes.len(),
+                        record::KEY_BYTES_MAX
+                    ),
+                ));
+            }
+            if header.record_len() + extra_units * PART_BYTES > longest {
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    format!("a record of {} bytes is longer than {longest}", header.record_len()),
+                ));
+            }
+            if matches!(write.kind, WriteKind::Put { .. }) {
+                only_deletes = false;
+                if *found == Found::Absent {
+                    index_bytes += INDEX_BYTES_A_NEW_KEY_MAX;
+                    if header.flags & FLAG_KEYED != 0 {
+                        index_bytes += ordered::bytes_of_new_key_max(write.key.bytes.len());
+                    }
+                }
+            }
+            bytes += (header.units() * UNIT_BYTES) as u64;
+            key_bytes += summary::key_bytes(&header) as u64;
+            units_max = units_max.max(header.units() + extra_units);
+            if purpose == Purpose::Part {
+                // Room for what would take the part back: the old record, or a tombstone.
+                let undo_units = (*old_units).max(header.units().min(TOMBSTONE_UNITS_MAX));
+                undo_bytes += (undo_units * UNIT_BYTES) as u64;
+                if self.keyspaces.is_ordered(write.key.keyspace) {
+                    undo_bytes += (KEY_LEN_BYTES_MAX + write.key.bytes.len()) as u64;
+                }
+            }
+        }
+        if unknown {
+            return Err(Error::new(ErrorKind::Retry, "an old record must be read first"));
+        }
+        let reserve = match (purpose, only_deletes) {
+            (Purpose::Undo, _) => Reserve::All,
+            (_, true) => Reserve::ForDeletes,
+            (_, false) => Reserve::None,
+        };
+        self.admit_space((bytes + undo_bytes, key_bytes), units_max, reserve)?;
+        self.admit_memory(index_bytes)?;
+        Ok(undo_bytes)
+    }
+
+    /// `bytes`: of the records, and of their keys in the summary.
+    fn admit_space(&mut self, bytes: (u64, u64), units_max: usize, reserve: Reserve) -> Result<()> {
+        let (bytes, key_bytes) = bytes;
+        let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
+        // Parts that are not decided have their room kept.
+        let bytes = if reserve == Reserve::All { bytes } else { bytes + self.hot.kept_bytes() };
+        // One segment more than whole ones: the open one may not take the first record.
+        let has_room = self.hot.room_for(bytes, key_bytes);
+        let needed = if has_room { 0 } else { (bytes + key_bytes).div_ceil(room) as u32 };
+        let reserved = self.settings.reserved_segments;
+        // The cleaner needs two, the one it is filling included: a crash seals that one.
+        let for_cleaner = if self.cold.written_segment().is_some() { 1 } else { 2 };
+        let kept = match reserve {
+            Reserve::None => reserved,
+            Reserve::ForDeletes => reserved.clamp(1, for_cleaner),
+            Reserve::All => 0,
+        };
+        if needed + kept <= self.segments.free_count() || needed == 0 {
+            return Ok(());
+        }
+        if self.checkpoints.takes_space() {
+            self.drop_checkpoints();
+            return Err(Error::new(ErrorKind::Retry, "the space of a checkpoint is being freed"));
+        }
+        let coming = self.hot.is_sealing() || self.cold.is_sealing() || self.segments.is_freeing();
+        if self.can_gain() || coming || self.free_snapshot_space() {
+            return Err(Error::new(ErrorKind::Retry, "space is being cleaned"));
+        }
+        if self.is_open_segment_sparse() && !self.hot.is_marked() {
+            // Rolled now, the log would need another segment to say what it knows of batches.
+            self.hot.want_mark(self.now.monotonic_us);
+            return Err(Error::new(ErrorKind::Retry, "batches over several shards are being decided"));
+        }
+        if self.is_open_segment_sparse() {
+            self.hot.roll(&mut self.segments);
+            return Err(Error::new(ErrorKind::Retry, "the open segment is being cleaned"));
+        }
+        Err(Error::new(
+            ErrorKind::NoSpace,
+            format!(
+                "the store is full: {} of {} segments are free and {kept} of them reserved; delete keys or raise the capacity",
+                self.segments.free_count(),
+                self.segments.owned_count(),
+            ),
+        ))
+    }
+
+    /// Free segments that parts may still need, to be taken back or called decided. Cleaning must leave
+    /// them: what it empties becomes free only when the parts are decided.
+    pub(crate) fn kept_segments(&self) -> u32 {
+        let bytes = self.hot.kept_bytes();
+        if bytes == 0 || self.hot.room_for(bytes, 0) {
+            return 0;
+        }
+        bytes.div_ceil(Stream::segment_room(self.segments.segment_bytes(), UNDO_UNITS).max(1)) as u32
+    }
+
+    /// `wanted`: what new keys may cost the indexes at worst, in bytes.
+    fn admit_memory(&self, wanted: u64) -> Result<()> {
+        if wanted == 0 {
+            return Ok(());
+        }
+        let limit = self.settings.index_bytes_max();
+        let needed = self.keyspaces.memory_bytes() + wanted + INDEX_SLACK_BYTES;
+        // A small index is let grow: its first keys cost a hundred kilobytes at once.
+        if needed <= limit.max(1 << 20) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::NoMemory,
+            format!(
+                "the index has used up its {limit} bytes of memory: new keys are refused; raise --memory or delete keys"
+            ),
+        ))
+    }
+}

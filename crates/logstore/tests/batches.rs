@@ -1,0 +1,170 @@
+//! Batches over the shards of one store: what a clean end, a kill and a check make of them.
+#![expect(clippy::unwrap_used, reason = "test code")]
+
+mod common;
+
+use common::{Store, medium, small_settings};
+use std::sync::Arc;
+use tierstone_base::{ErrorKind, KeyspaceId};
+use tierstone_engine::harness::Harness;
+use tierstone_engine::{BatchTicket, Engine, Write, WriteKind};
+use tierstone_logstore::check::{CheckReport, CheckSettings, check};
+use tierstone_logstore::{OpenReport, OpenSettings};
+use tierstone_media::Wait;
+use tierstone_media::sim::{SimDevice, SimMedium};
+
+const KEYSPACE: KeyspaceId = KeyspaceId(1);
+
+fn open(mut device: SimDevice, medium: &SimMedium) -> (Vec<Store>, OpenReport) {
+    let settings = OpenSettings { shard_count: 2, ..small_settings() };
+    let opened = tierstone_logstore::open(&mut device, &settings).unwrap();
+    let shards = opened.plans.into_iter().map(|plan| {
+        let mut device = medium.device();
+        let (shard, _) = plan.build(&mut device).unwrap();
+        Harness::new(shard, device, opened.hasher)
+    });
+    (shards.collect(), opened.report)
+}
+
+/// A key of the shard with this number.
+fn key_of(shard: usize, store: &Store, name: &str) -> Vec<u8> {
+    let mut keys = (0..).map(|number| format!("{name}{number}").into_bytes());
+    let is_its = |key: &Vec<u8>| usize::from(store.key(KEYSPACE, key).position.shard(2)) == shard;
+    keys.find(is_its).unwrap()
+}
+
+fn write_part(
+    stores: &mut [Store],
+    shard: usize,
+    name: &str,
+    value: &[u8],
+    batch: &Arc<BatchTicket>,
+) -> Vec<u8> {
+    let store = &mut stores[shard];
+    let key = key_of(shard, store, name);
+    let kind = WriteKind::Put { value, expiry_ms: 0, kind: Default::default() };
+    store.write_part(&[Write { key: store.key(KEYSPACE, &key), kind }], batch).unwrap();
+    key
+}
+
+fn value(stores: &mut [Store], shard: usize, key: &[u8]) -> Option<Vec<u8>> {
+    stores[shard].get(KEYSPACE, key).unwrap().map(|(_, value)| value)
+}
+
+fn checked(medium: &SimMedium) -> CheckReport {
+    check(&mut medium.device(), &CheckSettings::default(), &mut |_| {}).unwrap()
+}
+
+#[test]
+fn a_part_whose_sibling_was_lost_is_void_to_the_check_and_to_recovery() {
+    let medium = medium(128 << 10, 16);
+    let (mut stores, _) = open(medium.device(), &medium);
+    let key = key_of(0, &stores[0], "a");
+    stores[0].put(KEYSPACE, &key, b"old").unwrap();
+    let whole = BatchTicket::new(1, 2);
+    let pair = [0, 1].map(|shard| write_part(&mut stores, shard, "whole", b"both", &whole));
+    stores.iter_mut().for_each(|store| store.sync().unwrap());
+    let torn = BatchTicket::new(2, 2);
+    assert_eq!(write_part(&mut stores, 0, "a", b"new", &torn), key);
+    let lost = write_part(&mut stores, 1, "lost", b"new", &torn);
+    // What follows the part in its log stays.
+    let after = key_of(0, &stores[0], "after");
+    stores[0].put(KEYSPACE, &after, b"after").unwrap();
+    stores[0].sync().unwrap();
+    assert!(whole.is_decided() && !torn.is_decided());
+    drop(stores);
+
+    let report = checked(&medium);
+    assert!(!report.is_damaged(), "{report:?}");
+    assert_eq!((report.live_keys, report.void_records), (4, 1), "{report:?}");
+    for walked in [2, 0] {
+        let (mut stores, report) = open(medium.kill_process(), &medium);
+        assert_eq!((report.walked_segments, report.dropped_records), (walked, u64::from(walked > 0)));
+        assert_eq!(value(&mut stores, 0, &key).unwrap(), b"old");
+        assert_eq!(value(&mut stores, 1, &lost), None);
+        assert_eq!(value(&mut stores, 0, &after).unwrap(), b"after");
+        for (shard, key) in pair.iter().enumerate() {
+            assert_eq!(value(&mut stores, shard, key).unwrap(), b"both");
+        }
+        drop(stores);
+        let report = checked(&medium);
+        assert!(!report.is_damaged(), "{report:?}");
+        assert_eq!((report.live_keys, report.void_records), (4, 1), "{report:?}");
+    }
+}
+
+#[test]
+fn shards_that_end_wait_for_each_other_and_seal_everything() {
+    let medium = medium(128 << 10, 16);
+    let (mut stores, _) = open(medium.device(), &medium);
+    let batch = BatchTicket::new(1, 2);
+    let keys = [0, 1].map(|shard| write_part(&mut stores, shard, "k", b"value", &batch));
+    stores[0].engine.shut();
+    stores[0].settle(50);
+    assert!(!stores[0].engine.is_shut(), "sealed although the other part is not durable");
+    stores[1].engine.shut();
+    for _ in 0..100 {
+        stores.iter_mut().for_each(|store| store.turn(Wait::Poll));
+        stores.iter_mut().for_each(|store| store.turn(Wait::One));
+    }
+    assert!(stores.iter().all(|store| store.engine.is_shut()));
+    assert!(batch.is_marked());
+    drop(stores);
+    let (mut stores, report) = open(medium.device(), &medium);
+    assert_eq!(report.walked_segments, 0);
+    for (shard, key) in keys.iter().enumerate() {
+        assert_eq!(value(&mut stores, shard, key).unwrap(), b"value");
+    }
+}
+
+#[test]
+fn a_silent_log_says_what_it_knows_after_a_while_with_one_group() {
+    let medium = medium(128 << 10, 16);
+    let (mut stores, _) = open(medium.device(), &medium);
+    let batch = BatchTicket::new(1, 2);
+    for shard in 0..2 {
+        write_part(&mut stores, shard, "k", b"value", &batch);
+    }
+    stores.iter_mut().for_each(|store| store.sync().unwrap());
+    for _ in 0..3 {
+        for store in &mut stores {
+            if let Some(at_us) = store.engine.next_step_at_us() {
+                store.now.monotonic_us = store.now.monotonic_us.max(at_us);
+            }
+            store.settle(50);
+        }
+    }
+    assert!(batch.is_marked());
+    for store in &mut stores {
+        store.turn(Wait::Poll);
+        assert_eq!(store.engine.next_step_at_us(), None, "nothing is left to be waited for");
+        assert_eq!(store.engine.statistics().groups, 2);
+    }
+}
+
+#[test]
+fn a_shard_stops_when_one_that_has_a_part_has_gone() {
+    let medium = medium(128 << 10, 16);
+    let (mut stores, _) = open(medium.device(), &medium);
+    let batch = BatchTicket::new(1, 2);
+    for shard in 0..2 {
+        write_part(&mut stores, shard, "k", b"value", &batch);
+    }
+    drop(stores.pop());
+    stores[0].turn(Wait::Poll);
+    let error = stores[0].put(KEYSPACE, b"k", b"v").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceFailed);
+}
+
+#[test]
+fn the_delete_of_the_empty_key_survives_as_the_last_record_of_its_log() {
+    let medium = medium(128 << 10, 16);
+    let settings = small_settings();
+    let (mut store, _) = common::open_on(medium.device(), &settings).unwrap();
+    store.put(KEYSPACE, b"", b"value").unwrap();
+    store.sync().unwrap();
+    store.delete(KEYSPACE, b"").unwrap();
+    store.sync().unwrap();
+    let mut store = common::reopen_after_kill(store, &medium, &settings);
+    assert!(store.get(KEYSPACE, b"").unwrap().is_none());
+}
