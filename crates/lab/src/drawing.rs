@@ -7,7 +7,6 @@ use crate::result::{Axis, Plot, Scale};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 use std::ops::Range;
 use std::sync::Once;
@@ -173,12 +172,14 @@ fn label(scale: Scale, place: f64) -> String {
         999.5.. => (value / 1e3, "k"),
         _ => (value, ""),
     };
+    if value != 0.0 && value.abs() < 0.000_95 {
+        return format!("{value:.0e}");
+    }
     let digits = match value.abs() {
         9.995.. => 0,
         0.995.. => 1,
         0.0995.. => 2,
-        0.00995.. => 3,
-        _ => 4,
+        _ => 3,
     };
     let text = format!("{value:.digits$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
@@ -237,7 +238,7 @@ fn paint<B: DrawingBackend>(
         .position(SeriesLabelPosition::UpperRight)
         .background_style(WHITE.mix(0.85))
         .border_style(RGBColor(200, 200, 200))
-        .label_font((FONT, TEXT).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center)))
+        .label_font((FONT, TEXT))
         .legend_area_size(32)
         .margin(8)
         .draw()?;

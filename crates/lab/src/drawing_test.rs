@@ -56,6 +56,8 @@ fn labels_are_short() {
         (1e6, "1M"),
         (0.05, "0.05"),
         (0.25, "0.25"),
+        (0.005, "0.005"),
+        (0.000_01, "1e-5"),
     ] {
         assert_eq!(label(Scale::Linear, value), text);
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::experiment::{Kind, Size};
 use crate::machine::Machine;
-use crate::result::{Axis, FORMAT, Plot, Row, Series, Verdict};
+use crate::result::{Axis, FORMAT, Plot, Row, Series, StepTime, Verdict};
 use std::collections::BTreeMap;
 
 fn result() -> ExperimentResult {
@@ -39,6 +39,7 @@ fn result() -> ExperimentResult {
             series: vec![Series::new("line", [(0.0, 1.0), (f64::NAN, 2.0), (3.0, 4.0)])],
         }],
         notes: vec!["others used the machine".into()],
+        steps: vec![StepTime { doing: "gets".into(), seconds: 1.25 }],
     }
 }
 

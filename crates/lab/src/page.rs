@@ -33,6 +33,10 @@ pub fn page(result: &ExperimentResult) -> String {
     for (name, value) in &result.settings {
         let _ = writeln!(text, "| {} | {} |", escape(name), escape(value));
     }
+    text.push_str("\n## Steps\n\n| step | s |\n|---|---|\n");
+    for step in &result.steps {
+        let _ = writeln!(text, "| {} | {:.1} |", escape(&step.doing), step.seconds);
+    }
     text
 }
 
@@ -110,7 +114,7 @@ fn of_table(table: &Table) -> String {
 /// A number with three digits or more: `1,234,567`, `12.3`, `0.0812`.
 pub fn number(value: f64) -> String {
     let size = value.abs();
-    if size == 0.0 || (size >= 1.0 && size < 1e15 && value.fract() == 0.0) || size >= 100.0 {
+    if size == 0.0 || ((1.0..1e15).contains(&size) && value.fract() == 0.0) || size >= 100.0 {
         return grouped(&format!("{value:.0}"));
     }
     let digits = match size {

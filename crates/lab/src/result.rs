@@ -45,6 +45,17 @@ pub struct ExperimentResult {
     pub plots: Vec<Plot>,
     /// What a reader has to know to judge the numbers.
     pub notes: Vec<String>,
+    /// What was done, in order, and how long it took.
+    pub steps: Vec<StepTime>,
+}
+
+/// One step of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepTime {
+    /// What was done.
+    pub doing: String,
+    /// How long it took.
+    pub seconds: f64,
 }
 
 /// A published value and ours.

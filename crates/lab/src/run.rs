@@ -4,13 +4,13 @@
 
 use crate::experiment::{Experiment, Published, Size};
 use crate::machine::{Machine, utc_text};
-use crate::result::{ExperimentResult, FORMAT, Plot, Row, Table};
+use crate::result::{ExperimentResult, FORMAT, Plot, Row, StepTime, Table};
 use crate::scratch::Scratch;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
-use tierstone_base::{Clock, Error, ErrorKind, Result, SystemClock};
+use tierstone_base::{Clock, Error, ErrorKind, Result, SeededRandom, SystemClock};
 use tierstone_workload::target_load::{load_here, run_here};
 use tierstone_workload::{Outcome, Pacing, Target, Workload};
 
@@ -60,7 +60,10 @@ pub fn run(
         doing: String::new(),
         steps: 1,
         step: 0,
+        step_began_us: 0,
+        step_times: Vec::new(),
         is_stopped: false,
+        seeds: 0,
         rows: BTreeMap::new(),
         tables: Vec::new(),
         plots: Vec::new(),
@@ -69,6 +72,7 @@ pub fn run(
     };
     run.set("seed", settings.seed);
     (experiment.run)(&mut run).map_err(|error| error.context(experiment.name))?;
+    run.end_step();
     let rows = run.rows_in_order()?;
     Ok(ExperimentResult {
         format: FORMAT,
@@ -87,6 +91,7 @@ pub fn run(
         tables: run.tables,
         plots: run.plots,
         notes: run.notes,
+        steps: run.step_times,
     })
 }
 
@@ -100,7 +105,11 @@ pub struct Run<'a> {
     doing: String,
     steps: u32,
     step: u32,
+    /// When the step began.
+    step_began_us: u64,
+    step_times: Vec<StepTime>,
     is_stopped: bool,
+    seeds: u64,
     rows: BTreeMap<&'static str, Row>,
     tables: Vec<Table>,
     plots: Vec<Plot>,
@@ -159,10 +168,20 @@ impl Run<'_> {
     /// # Errors
     /// `Retry` when the run was stopped.
     pub fn step(&mut self, doing: impl Display) -> Result<()> {
+        self.end_step();
         self.doing = doing.to_string();
         self.step += 1;
         let _ = self.tell(0.0);
         self.check_stopped()
+    }
+
+    fn end_step(&mut self) {
+        let now_us = self.now_us();
+        if self.step > 0 {
+            let seconds = (now_us - self.step_began_us) as f64 / 1e6;
+            self.step_times.push(StepTime { doing: self.doing.clone(), seconds });
+        }
+        self.step_began_us = now_us;
     }
 
     /// Tells how much of the step is done, 0 to 1; to be called several times a second.
@@ -190,7 +209,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs the mix of `workload` against `target` on this thread, as one step.
+    /// A seed that no other measurement of this run has: the second must not ask for what the first has
+    /// just brought into memory.
+    pub fn next_seed(&mut self) -> u64 {
+        self.seeds += 1;
+        SeededRandom::new(self.settings.seed ^ (self.seeds << 32)).next_u64()
+    }
+
+    /// Runs the mix of `workload` against `target` on this thread.
     ///
     /// # Errors
     /// `Retry` when the run was stopped. `Corrupt` when a value was missing or wrong. What the target
@@ -201,7 +227,7 @@ impl Run<'_> {
         pacing: &Pacing,
         target: &mut dyn Target,
     ) -> Result<Outcome> {
-        let pacing = Pacing { seed: self.settings.seed, ..*pacing };
+        let pacing = Pacing { seed: self.next_seed(), ..*pacing };
         let outcome = run_here(workload, &pacing, target, &mut |now| self.tell(part(now)))?;
         self.check_stopped()?;
         check(outcome)
@@ -218,7 +244,7 @@ impl Run<'_> {
         batch: usize,
         target: &mut dyn Target,
     ) -> Result<Outcome> {
-        let pacing = Pacing { pipeline: batch, seed: self.settings.seed, ..Pacing::default() };
+        let pacing = Pacing { pipeline: batch, seed: self.next_seed(), ..Pacing::default() };
         let outcome = load_here(workload, ids, &pacing, target, &mut |now| self.tell(part(now)))?;
         self.check_stopped()?;
         check(outcome)
@@ -234,7 +260,7 @@ impl Run<'_> {
         pacing: &Pacing,
         open: &mut dyn FnMut() -> Result<T>,
     ) -> Result<Outcome> {
-        let pacing = Pacing { seed: self.settings.seed, ..*pacing };
+        let pacing = Pacing { seed: self.next_seed(), ..*pacing };
         let outcome =
             tierstone_workload::target_load::run(workload, &pacing, open, &mut |now| self.tell(part(now)))?;
         self.check_stopped()?;

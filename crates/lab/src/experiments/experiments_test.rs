@@ -90,8 +90,8 @@ fn the_single_store_runs() {
 #[test]
 fn the_put_ratio_sweep_runs_and_its_tight_store_cleans() {
     let result = run_tiny("fawn-ds-put-ratio");
-    assert_eq!(result.tables[0].rows.len(), 3);
-    let cleaning = &result.rows[2].because;
+    assert_eq!(result.tables[0].rows.len(), 9);
+    let cleaning = &result.rows[3].because;
     assert!(!cleaning.contains("; 0 B moved"), "{cleaning}");
 }
 

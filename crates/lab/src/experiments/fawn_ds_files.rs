@@ -110,14 +110,14 @@ fn run(run: &mut Run<'_>) -> Result<()> {
     let mut device = RawDevice::fill(run, &folder, span, method)?;
     let mut raw = Vec::new();
     for &count in files(size) {
-        run.step(format!("raw appends at {count} places"))?;
+        run.step(format!("raw appends, places: {count}"))?;
         raw.push(device.append(run, u64::from(count), REQUEST_BYTES, 4, total_bytes(size))?);
     }
     drop(device);
     std::fs::remove_dir_all(&folder)?;
     let mut points = Vec::new();
     for (&count, raw) in files(size).iter().zip(raw) {
-        run.step(format!("inserts into {count} logs"))?;
+        run.step(format!("inserts, logs: {count}"))?;
         points.push(measure(run, size, count, raw, method)?);
     }
     report(run, &points)

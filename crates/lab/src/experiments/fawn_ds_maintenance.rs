@@ -268,7 +268,7 @@ fn beside_overwrites(
         rate: Some(overwrite_rate),
         // Until it is told to end, or a little later.
         extent: Extent::Seconds(seconds + 1.0),
-        seed: run.seed() ^ 1,
+        seed: run.next_seed(),
         ..Pacing::default()
     };
     let is_over = AtomicBool::new(false);

@@ -30,7 +30,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "FAWN-DS beside a B-tree and a hash table",
     source: "Vasudevan 2011 (CMU-CS-11-131), section 4.2.1, comparison with BerkeleyDB",
     measures: "Records of 200 B in random key order, six times the memory, inserted in batches of 1,000; every \
-               batch is durable when it is acknowledged. Then random gets one at a time, random overwrites in \
+               batch is one durable commit. Then random gets one at a time, random overwrites in \
                batches, and lone durable overwrites. Peers in place of BerkeleyDB: redb (a copy-on-write \
                B-tree) and a hash table updated in place, both with the same memory for their caches (the \
                store's includes its index) and without the kernel's cache. The hash table has no log and so \
@@ -62,7 +62,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn memory_bytes(size: Size) -> u64 {
     match size {
         Size::Tiny => 2 * MIB,
-        Size::Quick => 6 * MIB,
+        Size::Quick => 4 * MIB,
         Size::Full => 40 * MIB,
     }
 }
@@ -102,9 +102,13 @@ fn run(run: &mut Run<'_>) -> Result<()> {
     run.set("records", count);
     run.set("memory of each", format_size(memory_bytes(size)));
     run.set("records of a batch", BATCH);
-    let log = measure(run, size, "Tierstone (log)", &mut open_log(run, size, method)?)?;
+    let mut log_target = open_log(run, size, method)?;
+    let log = measure(run, size, "Tierstone (log)", &mut log_target, &mut |target, run| target.settle(run))?;
+    drop(log_target);
     let tree_file = run.folder().join("b-tree");
-    let tree = measure(run, size, "redb (B-tree)", &mut BTree::create(&tree_file, memory_bytes(size))?)?;
+    let mut tree_target = BTree::create(&tree_file, memory_bytes(size))?;
+    let tree = measure(run, size, "redb (B-tree)", &mut tree_target, &mut |_, _| Ok(()))?;
+    drop(tree_target);
     std::fs::remove_file(&tree_file)?;
     let table_settings = HashFileSettings {
         records: count,
@@ -114,7 +118,7 @@ fn run(run: &mut Run<'_>) -> Result<()> {
         method,
     };
     let mut table = HashFile::create(&run.folder().join("hash"), table_settings)?;
-    let hash = measure(run, size, "hash table in place", &mut table)?;
+    let hash = measure(run, size, "hash table in place", &mut table, &mut |_, _| Ok(()))?;
     report(run, &[log, tree, hash])
 }
 
@@ -132,7 +136,13 @@ fn open_log(run: &Run<'_>, size: Size, method: DurableMethod) -> Result<LocalTar
     LocalTarget::open(&choice, &run.folder().join("log"))
 }
 
-fn measure(run: &mut Run<'_>, size: Size, name: &'static str, target: &mut dyn Target) -> Result<Seen> {
+fn measure<T: Target>(
+    run: &mut Run<'_>,
+    size: Size,
+    name: &'static str,
+    target: &mut T,
+    settle: &mut dyn FnMut(&mut T, &mut Run<'_>) -> Result<()>,
+) -> Result<Seen> {
     let count = record_count(size);
     let workload = records(count, VALUE_BYTES);
     let pacing = Pacing { extent: Extent::Seconds(run.pick(0.05, 1.0, 8.0)), ..Pacing::default() };
@@ -146,6 +156,7 @@ fn measure(run: &mut Run<'_>, size: Size, name: &'static str, target: &mut dyn T
     }
     let load_bytes = written_bytes() - before;
     run.step(format!("{name}: gets"))?;
+    settle(target, run)?;
     let gets = run.drive(&workload, &pacing, target)?;
     run.step(format!("{name}: overwrites in batches"))?;
     let overwrite = Workload { mix: Mix::SET, ..workload };
