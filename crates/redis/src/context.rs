@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::number;
+use crate::stream::{ReplyPart, STREAM_ABOVE_BYTES};
 use std::borrow::Cow;
 use std::ops::Range;
 use tierstone_base::{Error, ErrorKind};
@@ -104,6 +105,8 @@ pub struct Context<'c, 's> {
     pub scratch: &'c mut Vec<u8>,
     /// What reads have found.
     pub reads: &'c mut ReadCounts,
+    /// Takes what belongs into the reply and is sent piece by piece; none where the reply must be whole.
+    pub(crate) parts: Option<&'c mut Vec<ReplyPart>>,
 }
 
 impl Context<'_, '_> {
@@ -277,7 +280,13 @@ impl Context<'_, '_> {
     }
 
     /// As [`Context::patch`], with argument `index`.
-    pub fn patch_arg(&mut self, key: &[u8], text: Option<Extent>, offset: u64, index: usize) -> Result<u64, Halt> {
+    pub fn patch_arg(
+        &mut self,
+        key: &[u8],
+        text: Option<Extent>,
+        offset: u64,
+        index: usize,
+    ) -> Result<u64, Halt> {
         if self.args.staged(index).is_none() {
             return self.patch(key, text, offset, self.args.at(index));
         }
@@ -300,6 +309,16 @@ impl Context<'_, '_> {
 
     /// Answers with a part of the large value at `key`.
     pub fn reply_large(&mut self, key: &[u8], map: &LargeMap, range: Range<u64>) -> Run {
+        let len = range.end - range.start;
+        if let Some(parts) = &mut self.parts
+            && len > STREAM_ABOVE_BYTES
+        {
+            let place = self.view.place(self.db, key)?;
+            self.reply.bulk_header(len as usize);
+            parts.push(ReplyPart { at: self.reply.len(), place, map: map.clone(), range });
+            self.reply.bulk_end();
+            return Ok(());
+        }
         self.read_scratch(key, map, range)?;
         self.reply.bulk(self.scratch);
         Ok(())

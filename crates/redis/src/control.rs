@@ -42,6 +42,18 @@ pub enum Output {
         /// Whether the connection ends behind it.
         closes: bool,
     },
+    /// A piece of the reply of a suspended request; the request stays suspended. When the connection
+    /// has taken it, [`crate::Executor::pull`] asks for the next.
+    Part {
+        /// Whose.
+        connection: ConnectionId,
+        /// Which request's.
+        task: TaskId,
+        /// The piece.
+        bytes: Vec<u8>,
+        /// Sent when the shard's durable sequence has reached this.
+        gate: Seq,
+    },
     /// A message of a channel, sent when all earlier replies of the connection have been.
     Push {
         /// Whose.

@@ -380,6 +380,7 @@ impl<E: Engine> Executor<E> {
                 value_size_max_bytes: host.settings.value_size_max_bytes,
                 scratch,
                 reads: &mut reads,
+                parts: None,
             };
             return run_handler(&mut view, handler, queued.args.args(), &mut setting, reply);
         }

@@ -17,11 +17,12 @@ use crate::channels::Channels;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts};
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
 use crate::settings::Settings;
+use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
 use crate::upload::Uploads;
 use std::collections::BTreeMap;
 use tierstone_base::collections::Map;
-use tierstone_base::{Now, Position, Seq};
+use tierstone_base::{Now, Position, Seq, ShardId};
 use tierstone_engine::{Admission, Engine, Health};
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_store::participant::{Outgoing, Participant};
@@ -85,6 +86,12 @@ pub struct Executor<E> {
     pub(crate) gated: BTreeMap<(Seq, u64), Output>,
     pub(crate) transaction_size_max_bytes: usize,
     pub(crate) uploads: Uploads,
+    /// The large values of the reply of the last run.
+    pub(crate) parts: Vec<ReplyPart>,
+    /// Replies that are sent to other shards piece by piece.
+    pub(crate) streams_for: BTreeMap<(ShardId, TaskId), TaskId>,
+    /// Replies that come from other shards piece by piece.
+    pub(crate) streams_from: BTreeMap<TaskId, ShardId>,
     events: Vec<ShardEvent>,
 }
 
@@ -122,6 +129,9 @@ impl<E: Engine> Executor<E> {
             gated: BTreeMap::new(),
             transaction_size_max_bytes: settings.transaction_size_max_bytes,
             uploads: Uploads::default(),
+            parts: Vec::new(),
+            streams_for: BTreeMap::new(),
+            streams_from: BTreeMap::new(),
             events: Vec::new(),
         }
     }
@@ -143,6 +153,7 @@ impl<E: Engine> Executor<E> {
         if session.is_watching {
             self.unwatch(connection);
         }
+        self.stop_streams(connection);
         self.abandon_uploads(connection, session.uploads);
     }
 
@@ -262,7 +273,10 @@ impl<E: Engine> Executor<E> {
         let retry = (!self.retries.is_empty() || !self.host.outputs.is_empty()).then_some(0);
         let timer = self.timers.first_key_value().map(|((at, _), ())| *at);
         let pause = self.host.pause.map(|pause| pause.until_us);
-        [retry, timer, pause, self.upload_step_at_us(), self.shard.next_step_at_us()].into_iter().flatten().min()
+        [retry, timer, pause, self.upload_step_at_us(), self.shard.next_step_at_us()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Every reply whose gate is at most this may be sent.

@@ -8,7 +8,8 @@
 //!    [`control::Control`] (sessions and settings);
 //! 5. [`task_command`] and [`walk`] are the commands that wait by nature;
 //! 6. [`upload`] brings large arguments to their shards while they are received;
-//! 7. [`remote`] and [`coordination`] are what several shards do together.
+//! 7. `stream` sends large values while the client takes them;
+//! 8. [`remote`] and [`coordination`] are what several shards do together.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -34,6 +35,7 @@ mod request;
 mod run;
 pub mod session;
 pub mod settings;
+mod stream;
 pub mod table;
 mod task;
 mod task_command;
@@ -45,5 +47,5 @@ pub use control::{Output, ServerFacts};
 pub use executor::{Executor, ExecutorSettings, Outcome};
 pub use map_request::MapRequest;
 pub use remote::Message;
-pub use upload::{Begun, Staged, Ticket, UPLOAD_ABOVE_BYTES};
 pub use session::{ConnectionId, ConnectionInfo};
+pub use upload::{Begun, Staged, Ticket, UPLOAD_ABOVE_BYTES};

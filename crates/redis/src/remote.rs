@@ -20,8 +20,8 @@ use crate::walk::{Walk, WalkKind, write_walk};
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{Now, Position, Seq, ShardId};
 use tierstone_engine::Engine;
-use tierstone_store::{TaskId, ValueId};
 use tierstone_store::message::ShardMessage;
+use tierstone_store::{TaskId, ValueId};
 use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// One message between two executors.
@@ -130,6 +130,28 @@ pub enum Message {
         ticket: Ticket,
         /// What about it.
         message: UploadMessage,
+    },
+    /// A piece of the reply to a `Run`; the rest follows when it is asked for.
+    Part {
+        /// The asker's task.
+        ticket: TaskId,
+        /// The piece.
+        bytes: Vec<u8>,
+    },
+    /// The next piece of a reply is wanted.
+    Pull {
+        /// The asker's task.
+        ticket: TaskId,
+    },
+    /// A reply of which pieces were sent cannot be continued.
+    Broken {
+        /// The asker's task.
+        ticket: TaskId,
+    },
+    /// Nothing more of a reply is wanted.
+    StopStream {
+        /// The asker's task.
+        ticket: TaskId,
     },
     /// An uploaded value is not wanted, if no command has put it under a key.
     DropUpload {
@@ -291,6 +313,10 @@ impl<E: Engine> Executor<E> {
                 self.host.channels.note_elsewhere(kind, channel, has_joined);
             }
             Message::Upload { ticket, message } => self.upload_message(now, (from, ticket), message),
+            Message::Part { ticket, bytes } => self.part_came(from, ticket, bytes),
+            Message::Pull { ticket } => self.stream_message(now, (from, ticket), true),
+            Message::Broken { ticket } => self.finish(now, ticket, b"", 0, true),
+            Message::StopStream { ticket } => self.stream_message(now, (from, ticket), false),
             Message::DropUpload { id } => self.shard.drop_upload(id),
             Message::Publish { kind, channel, payload } => {
                 self.deliver(kind, &channel, &payload);
@@ -310,7 +336,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Sends a message when everything up to `gate` is durable here.
-    fn send_gated(&mut self, to: ShardId, message: Message, gate: Seq) {
+    pub(crate) fn send_gated(&mut self, to: ShardId, message: Message, gate: Seq) {
         let output = Output::Send { to, message };
         if gate <= self.shard.engine().durable_seq() {
             self.host.outputs.push(output);

@@ -1,6 +1,6 @@
 //! The way of a request from its bytes to what carries it out.
 
-use crate::args::Args;
+use crate::args::{Args, OwnedArgs};
 use crate::context::wrong_arity;
 use crate::control::{Counters, Flow, Output};
 use crate::executor::{Executor, Outcome};
@@ -37,10 +37,8 @@ impl<E: Engine> Executor<E> {
             return Outcome::Close { gate: 0 };
         };
         session.used_us = now.monotonic_us;
-        let is_quick = session.is_plain()
-            && self.host.pause.is_none()
-            && self.shard.count() == 1
-            && !args.has_staged();
+        let is_quick =
+            session.is_plain() && self.host.pause.is_none() && self.shard.count() == 1 && !args.has_staged();
         if is_quick && let Some(outcome) = self.quick(now, connection, args, reply) {
             return outcome;
         }
@@ -393,7 +391,7 @@ impl<E: Engine> Executor<E> {
         (db, version): (u32, Version),
         reply: &mut Vec<u8>,
     ) -> Started {
-        let writes = command.has(flag::WRITE);
+        let (writes, start) = (command.has(flag::WRITE), reply.len());
         let is_locked = !self.shard.locks.is_empty()
             && self.positions.iter().any(|position| match writes {
                 true => self.shard.locks.blocks_writer(*position),
@@ -402,6 +400,13 @@ impl<E: Engine> Executor<E> {
         let ran = match is_locked {
             true => None,
             false => match self.run_command(now, command, args, (db, version), &[], reply) {
+                Ran::Done(gate) if !self.parts.is_empty() => {
+                    let id = self.shard.next_id();
+                    let work = Work::Command { command, args: OwnedArgs::default() };
+                    let bytes = reply.split_off(start);
+                    self.begin_stream(now, id, Task::new(origin, db, version, work), bytes, gate);
+                    return Started::Suspended(id);
+                }
                 Ran::Done(gate) => return Started::Done(gate),
                 ran => Some(ran),
             },

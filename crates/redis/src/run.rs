@@ -5,6 +5,7 @@ use crate::context::{Context, Halt, ReadCounts, error_text};
 use crate::control::{Control, EngineFacts, Flow, Host, Output};
 use crate::executor::Executor;
 use crate::session::{ConnectionId, Queued};
+use crate::stream::ReplyPart;
 use crate::table::{Action, Command, TaskKind};
 use crate::task::{Origin, State, Task, Work};
 use tierstone_base::{ErrorKind, Now, Seq};
@@ -38,6 +39,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) value_size_max_bytes: u64,
     pub(crate) scratch: &'a mut Vec<u8>,
     pub(crate) reads: &'a mut ReadCounts,
+    /// Takes the large values of the reply; none where it must be whole.
+    pub(crate) parts: Option<&'a mut Vec<ReplyPart>>,
 }
 
 /// Runs one data command over a view. An error is its reply, and it then changes nothing.
@@ -62,6 +65,7 @@ pub(crate) fn run_handler(
         value_size_max_bytes: setting.value_size_max_bytes,
         scratch: setting.scratch,
         reads: setting.reads,
+        parts: setting.parts.as_deref_mut(),
     };
     match handler(&mut context) {
         Ok(()) => Ok(()),
@@ -132,13 +136,15 @@ impl<E: Engine> Executor<E> {
         };
         let start = reply.len();
         let mut reads = ReadCounts::default();
-        let Executor { shard, workspace, scratch, host, .. } = self;
+        let Executor { shard, workspace, scratch, host, parts, .. } = self;
+        parts.clear();
         let mut setting = Setting {
             db,
             version,
             value_size_max_bytes: host.settings.value_size_max_bytes,
             scratch,
             reads: &mut reads,
+            parts: Some(parts),
         };
         let outcome =
             shard.run(now, workspace, failures, |view| run_handler(view, handler, args, &mut setting, reply));
@@ -146,6 +152,10 @@ impl<E: Engine> Executor<E> {
             RunOutcome::Done { gate, .. } => {
                 host.counters.hits += reads.hits;
                 host.counters.misses += reads.misses;
+                // An error leaves nothing of its reply; parts count from the reply's start.
+                let end = reply.len();
+                self.parts.retain(|part| part.at <= end);
+                self.parts.iter_mut().for_each(|part| part.at -= start);
                 Ran::Done(gate)
             }
             RunOutcome::Suspended => {
@@ -324,7 +334,11 @@ impl<E: Engine> Executor<E> {
     /// Runs a waiting task again.
     pub(crate) fn run_task(&mut self, now: Now, id: TaskId) {
         let now = self.shard_now(now);
+        if let Some(Task { work: Work::Stream(_), .. }) = self.tasks.get(&id) {
+            return self.run_stream(now, id);
+        }
         let Some(mut task) = self.tasks.remove(&id) else { return };
+        self.parts.clear();
         let mut reply = Vec::new();
         let failures = std::mem::take(&mut task.failures);
         let ran = match (&task.work, task.origin) {
@@ -346,6 +360,7 @@ impl<E: Engine> Executor<E> {
         };
         task.failures = failures;
         match ran {
+            Ran::Done(gate) if !self.parts.is_empty() => self.begin_stream(now, id, task, reply, gate),
             Ran::Done(gate) => {
                 self.follow_settings(0);
                 self.tasks.insert(id, task);
@@ -376,6 +391,7 @@ impl<E: Engine> Executor<E> {
     pub(crate) fn finish(&mut self, now: Now, id: TaskId, reply: &[u8], gate: Seq, closes: bool) {
         let Some(mut task) = self.tasks.remove(&id) else { return };
         self.shard.release(&mut task.tokens);
+        self.end_stream(id, &task);
         match task.origin {
             Origin::Connection(connection) => {
                 if let Work::Transaction { is_watching: true, .. } = task.work {
@@ -462,6 +478,7 @@ fn rehearse(
                     value_size_max_bytes: rehearsal.value_size_max_bytes,
                     scratch: rehearsal.scratch,
                     reads: &mut rehearsal.reads,
+                    parts: None,
                 };
                 run_handler(view, handler, args, &mut setting, reply)?;
             }
@@ -495,7 +512,8 @@ pub(crate) fn run_queued(
         Action::Data(handler) => {
             let mut reads = ReadCounts::default();
             let value_size_max_bytes = host.settings.value_size_max_bytes;
-            let mut setting = Setting { db, version, value_size_max_bytes, scratch, reads: &mut reads };
+            let mut setting =
+                Setting { db, version, value_size_max_bytes, scratch, reads: &mut reads, parts: None };
             run_handler(view, handler, args, &mut setting, reply)?;
             host.counters.hits += reads.hits;
             host.counters.misses += reads.misses;

@@ -4,6 +4,7 @@ use crate::args::OwnedArgs;
 use crate::coordination::Coordination;
 use crate::remote::FanOut;
 use crate::session::{ConnectionId, Queued};
+use crate::stream::Stream;
 use crate::table::Command;
 use crate::walk::Walk;
 use tierstone_base::{Position, ShardId, Token};
@@ -42,6 +43,8 @@ pub(crate) enum Work {
     Coordinated(Box<Coordination>),
     /// A question to every shard.
     FanOut(Box<FanOut>),
+    /// A reply that is sent piece by piece.
+    Stream(Box<Stream>),
 }
 
 /// What a task waits for.

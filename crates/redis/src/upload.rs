@@ -144,13 +144,7 @@ impl<E: Engine> Executor<E> {
 
     /// A connection is about to send argument `args.len()` of a request, `len` bytes long; `args` are
     /// those before it.
-    pub fn begin_upload(
-        &mut self,
-        now: Now,
-        connection: ConnectionId,
-        args: &OwnedArgs,
-        len: u64,
-    ) -> Begun {
+    pub fn begin_upload(&mut self, now: Now, connection: ConnectionId, args: &OwnedArgs, len: u64) -> Begun {
         let Some(session) = self.host.sessions.get(&connection) else { return Begun::Whole };
         let key = key_of(args, args.args().len()).and_then(|index| args.get(index));
         let (Some(key), true) = (key, session.is_authenticated) else { return Begun::Whole };
@@ -196,10 +190,11 @@ impl<E: Engine> Executor<E> {
             let come = &bytes[..bytes.len().min(room)];
             upload.in_flight += come.len();
             let to = upload.to;
-            if come.is_empty() {
-                self.wait_for_room(connection, false);
-            } else {
+            if !come.is_empty() {
                 self.send_upload(to, ticket, UploadMessage::Piece(come.to_vec()));
+            }
+            if come.len() < bytes.len() {
+                self.wait_for_room(connection, false);
             }
             return come.len();
         }
@@ -317,7 +312,8 @@ impl<E: Engine> Executor<E> {
 
     /// When uploads want a step, by the monotonic clock.
     pub(crate) fn upload_step_at_us(&self) -> Option<u64> {
-        let has_pieces = |taking: &Taking| taking.id.is_none() || !taking.pieces.is_empty() || taking.has_ended;
+        let has_pieces =
+            |taking: &Taking| taking.id.is_none() || !taking.pieces.is_empty() || taking.has_ended;
         let waits = !self.uploads.waiting.is_empty() || self.uploads.taking.values().any(has_pieces);
         waits.then_some(self.uploads.step_at_us)
     }

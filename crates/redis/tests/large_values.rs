@@ -387,3 +387,179 @@ fn the_space_of_large_strings_comes_back_however_they_end() {
     assert_all_given_back(&mut model.server, "overwritten after it expired");
     assert_eq!(model.call(&[b"GET", b"big"]).bytes().map(<[u8]>::len), Some(3));
 }
+
+#[test]
+fn a_long_reply_comes_in_pieces_and_shows_the_value_as_it_was() {
+    for (seed, shards) in (0..12).zip([1, 2, 3].into_iter().cycle()) {
+        let engines = (0..shards)
+            .map(|shard| FetchingEngine::new(seed * 8 + shard, Trouble { fetch: 0.3, ..Trouble::default() }));
+        let mut server = Server::new(engines);
+        let mut random = SeededRandom::new(seed);
+        let (reader, writer) = (server.connect(), server.connect());
+        let old: Vec<u8> = (0..3_000_000u32).map(|at| (at % 249) as u8).collect();
+        server.raw(writer, &[b"SET", b"big", &old]);
+        server.is_pulling = false;
+        let (request, expected): (Vec<&[u8]>, &[u8]) = match seed % 4 {
+            0 => (vec![b"GETRANGE", b"big", b"10", b"2500000"], &old[10..=2_500_000]),
+            1 => (vec![b"GETDEL", b"big"], &old),
+            _ => (vec![b"GET", b"big"], &old),
+        };
+        server.send(reader, &request);
+        for _ in 0..200 {
+            server.offer();
+            server.step();
+        }
+        assert!(server.part_bytes_max(reader) > 0, "seed {seed}: nothing has come");
+        // Others write while the reader takes its time.
+        for _ in 0..8 {
+            let offset = random.below(3_200_000).to_string();
+            server.send(writer, &[b"SETRANGE", b"big", offset.as_bytes(), b"other bytes"]);
+            server.send(writer, &[b"APPEND", b"big", b"more"]);
+        }
+        if seed % 3 == 0 {
+            server.send(writer, &[b"SET", b"big", b"small"]);
+        }
+        server.is_pulling = true;
+        server.settle();
+        server.take_received(writer);
+        let bytes = server.take_received(reader);
+        let answer = support::parse_all(&bytes).pop().unwrap();
+        assert!(answer.bytes() == Some(expected), "seed {seed}: the value changed while it was sent");
+        assert!(server.part_bytes_max(reader) < 600_000, "seed {seed}: a piece was too long");
+        server.raw(writer, &[b"DEL", b"big"]);
+        assert_all_given_back(&mut server, &format!("seed {seed}"));
+        let held: usize = server.executors.iter().map(|executor| executor.shard().engine().held()).sum();
+        assert_eq!(held, 0, "seed {seed}: a record is still held");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_in_the_middle_of_a_reply_leaves_nothing() {
+    for shards in [1, 2, 3] {
+        let mut server = Server::new((0..shards).map(|_| MapEngine::new(0)));
+        let ids: Vec<u64> = (0..shards).map(|_| server.connect()).collect();
+        server.raw(ids[0], &[b"SET", b"big", &vec![9; 3_000_000]]);
+        server.is_pulling = false;
+        for id in &ids {
+            server.send(*id, &[b"MGET", b"big", b"big"]);
+        }
+        (0..50).for_each(|_| {
+            server.offer();
+            server.step();
+        });
+        ids.iter().for_each(|id| server.disconnect(*id));
+        let last = server.connect();
+        server.raw(last, &[b"SETRANGE", b"big", b"2999999", b"ab"]);
+        server.raw(last, &[b"DEL", b"big"]);
+        assert_all_given_back(&mut server, &format!("{shards} shards"));
+        server.executors.iter().for_each(|executor| assert_eq!(executor.suspended(), 0));
+    }
+}
+
+/// Feeds `value` as argument of a request that begins with `words` and ends with `rest`.
+fn upload<E: Engine>(
+    server: &mut Server<E>,
+    id: u64,
+    words: &[&[u8]],
+    value: &[u8],
+    rest: &[&[u8]],
+) -> Vec<u8> {
+    let mut args: tierstone_redis::OwnedArgs = words.iter().copied().collect();
+    let (now, shard) = (server.now, server.shard_of(id));
+    let ticket = loop {
+        match server.executors[shard].begin_upload(now, id, &args, value.len() as u64) {
+            tierstone_redis::Begun::Upload(ticket) => break ticket,
+            tierstone_redis::Begun::Wait => server.step(),
+            refused => panic!("{refused:?}"),
+        }
+    };
+    let mut at = 0;
+    while at < value.len() {
+        let end = value.len().min(at + 50_000);
+        let taken = server.executors[shard].feed_upload(server.now, ticket, &value[at..end]);
+        at += taken;
+        if taken == 0 {
+            server.step();
+        }
+    }
+    let staged = loop {
+        match server.executors[shard].end_upload(server.now, ticket) {
+            Some(staged) => break staged.unwrap(),
+            None => server.step(),
+        }
+    };
+    args.push_staged(staged);
+    args.extend(rest.iter().copied());
+    server.send_owned(id, args);
+    server.settle();
+    server.take_received(id)
+}
+
+#[test]
+fn uploaded_arguments_are_like_others() {
+    for (seed, shards) in (0..9).zip([1, 2, 3].into_iter().cycle()) {
+        let engines = (0..shards).map(|shard| FetchingEngine::new(seed * 8 + shard, Trouble::default()));
+        let mut server = Server::with_records(engines, 4096);
+        let mut random = SeededRandom::new(seed);
+        let id = server.connect();
+        let value = |random: &mut SeededRandom| {
+            let len = 200_000 + random.below(100_000);
+            bytes(random, len)
+        };
+        for key in [&b"one"[..], b"two", b"three"] {
+            let (first, second) = (value(&mut random), value(&mut random));
+            let get = |server: &mut Server<_>, wanted: &[u8]| {
+                assert!(server.call(id, &[b"GET", key]).bytes() == Some(wanted), "seed {seed}");
+            };
+            assert_eq!(upload(&mut server, id, &[b"SET", key], &first, &[b"EX", b"100"]), b"+OK\r\n");
+            get(&mut server, &first);
+            assert_eq!(upload(&mut server, id, &[b"SET", key], &second, &[b"NX"]), b"$-1\r\n");
+            get(&mut server, &first);
+            assert_eq!(upload(&mut server, id, &[b"SETNX", key], &second, &[]), b":0\r\n");
+            let expected = format!(":{}\r\n", first.len() + second.len());
+            assert_eq!(upload(&mut server, id, &[b"APPEND", key], &second, &[]), expected.as_bytes());
+            let mut whole = [&first[..], &second].concat();
+            get(&mut server, &whole);
+            let answer = upload(&mut server, id, &[b"SETRANGE", key, b"777"], &first, &[]);
+            assert_eq!(answer, expected.as_bytes());
+            whole[777..777 + first.len()].copy_from_slice(&first);
+            get(&mut server, &whole);
+            upload(&mut server, id, &[b"MSET", b"four", b"4", key], &second, &[b"five", b"5"]);
+            get(&mut server, &second);
+            server.raw(id, &[b"MULTI"]);
+            assert_eq!(upload(&mut server, id, &[b"GETSET", key], &first, &[]), b"+QUEUED\r\n");
+            server.raw(id, &[b"DISCARD"]);
+            get(&mut server, &second);
+            server.raw(id, &[b"MULTI"]);
+            upload(&mut server, id, &[b"SET", key], &first, &[]);
+            server.send(id, &[b"APPEND", key, b"!"]);
+            assert!(server.raw(id, &[b"EXEC"]).starts_with(b"+QUEUED\r\n*2\r\n+OK\r\n:"));
+            get(&mut server, &[&first[..], b"!"].concat());
+        }
+        server.raw(id, &[b"SELECT", b"3"]);
+        upload(&mut server, id, &[b"SET", b"other"], &value(&mut random), &[]);
+        server.raw(id, &[b"FLUSHALL"]);
+        assert_all_given_back(&mut server, &format!("seed {seed}"));
+        let held: usize = server.executors.iter().map(|executor| executor.shard().engine().held()).sum();
+        assert_eq!(held, 0, "seed {seed}: a record is still held");
+    }
+}
+
+#[test]
+fn an_upload_whose_connection_goes_leaves_nothing() {
+    for shards in [1, 2] {
+        let mut server = Server::with_records((0..shards).map(|_| MapEngine::new(0)), 4096);
+        for number in 0..4 {
+            let id = server.connect();
+            let key = format!("key{number}");
+            let args: tierstone_redis::OwnedArgs = [&b"SET"[..], key.as_bytes()].into_iter().collect();
+            let (now, shard) = (server.now, server.shard_of(id));
+            let begun = server.executors[shard].begin_upload(now, id, &args, 100_000);
+            let tierstone_redis::Begun::Upload(ticket) = begun else { panic!("{begun:?}") };
+            server.executors[shard].feed_upload(now, ticket, &[1; 50_000]);
+            (0..number).for_each(|_| server.step());
+            server.disconnect(id);
+        }
+        assert_all_given_back(&mut server, &format!("{shards} shards"));
+    }
+}

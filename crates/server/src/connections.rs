@@ -169,6 +169,15 @@ impl<C> Connections<C> {
         place.entry.as_ref().map(|entry| &entry.state)
     }
 
+    /// The replies of connection `id`, to look at.
+    pub fn output(&self, id: ConnectionId) -> Option<&ReplyQueue> {
+        let place = self.places.get(id.index as usize)?;
+        if place.generation != id.generation {
+            return None;
+        }
+        place.entry.as_ref().map(|entry| &entry.output)
+    }
+
     /// All ids, in the order of their places. Cost: O(the most connections there ever were).
     pub fn ids(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         self.places

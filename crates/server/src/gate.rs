@@ -46,6 +46,8 @@ struct Piece {
     len: usize,
     gate: Seq,
     is_open: bool,
+    /// Whether parts of it were given while it is open.
+    is_stream: bool,
 }
 
 /// The replies of one connection that were not handed to its socket.
@@ -118,7 +120,7 @@ impl ReplyQueue {
             Some(last) if !last.is_open && gate <= last.gate && last.start + last.len == start => {
                 last.len += len;
             }
-            _ => self.pieces.push_back(Piece { start, len, gate, is_open: false }),
+            _ => self.pieces.push_back(Piece { start, len, gate, is_open: false, is_stream: false }),
         }
     }
 
@@ -126,7 +128,8 @@ impl ReplyQueue {
     /// waits behind it.
     pub fn reserve(&mut self) -> SlotId {
         let slot = SlotId(self.first_piece + self.pieces.len() as u64);
-        self.pieces.push_back(Piece { start: self.bytes.len(), len: 0, gate: 0, is_open: true });
+        let start = self.bytes.len();
+        self.pieces.push_back(Piece { start, len: 0, gate: 0, is_open: true, is_stream: false });
         slot
     }
 
@@ -173,6 +176,7 @@ impl ReplyQueue {
         piece.len = self.bytes.len() - piece.start;
         piece.gate = if self.is_gated { piece.gate.max(gate) } else { 0 };
         piece.is_open = stays_open;
+        piece.is_stream |= stays_open;
         true
     }
 
@@ -214,6 +218,12 @@ impl ReplyQueue {
     #[inline]
     pub fn waits_for_durable(&self) -> bool {
         self.pieces.front().is_some_and(|piece| piece.gate > self.durable)
+    }
+
+    /// Whether the first reply is given in parts and all of those so far were taken: the next is wanted.
+    #[inline]
+    pub fn wants_part(&self) -> bool {
+        self.pieces.front().is_some_and(|piece| piece.is_stream && piece.is_open && piece.len == 0)
     }
 
     /// Appends everything that may be sent to `out` and forgets it. When all is free and `out` is

@@ -334,6 +334,10 @@ impl<S: Service> Turn<S> {
         if entry.phase != Phase::Aborted && entry.sending == 0 && entry.output.release(self.durable) {
             let mut buffer = self.spare.pop().unwrap_or_default();
             entry.output.take(&mut buffer);
+            if entry.output.wants_part() {
+                // The service is asked for it in the next turn, which follows at once.
+                self.connections.note_resumed(index);
+            }
             self.send(index, buffer, reactor);
         }
         let Some(entry) = self.connections.entry(index) else { return };

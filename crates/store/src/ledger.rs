@@ -19,6 +19,7 @@
 use crate::database_map::DatabaseMap;
 use crate::large::{LargeMap, LedgerEntry, ValueId, is_map, ledger_key};
 use crate::overlay::Overlay;
+use crate::pin::{NewShadow, Pins};
 use crate::shard::Shard;
 use crate::view_large::Place;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -73,6 +74,7 @@ pub struct Ledger {
     on_their_way: Vec<(Token, KeyspaceId, Position)>,
     /// Records that could not be read: writes go past them.
     unreadable: Set<(KeyspaceId, Position)>,
+    pub(crate) pins: Pins,
     /// Breaks invariant 2, for a test: chunks of uploads are appended behind their map.
     pub(crate) is_order_broken: bool,
 }
@@ -86,6 +88,8 @@ enum Effect {
     Died(Place, LargeMap),
     /// Its owner expires.
     Expires(Place, ValueId, u64),
+    /// A pin needs what it overwrites.
+    Shades(NewShadow),
 }
 
 /// The ledger's part of a batch.
@@ -199,6 +203,10 @@ impl Ledger {
                     self.listed.insert(id);
                     self.set_deadline(place, id, at_ms);
                 }
+                Effect::Shades(shadow) => {
+                    let id = self.pins.add(shadow);
+                    self.listed.insert(id);
+                }
                 Effect::Died(place, map) => {
                     let id = map.id;
                     died.push(id);
@@ -246,10 +254,15 @@ impl<E: Engine> Shard<E> {
                 Err(_) => is_unknown = true,
             }
         }
+        let mut account = Account::default();
+        if !self.ledger.pins.is_empty() {
+            let mut shadows = Vec::new();
+            is_unknown |= self.shade(now, writes, &mut account.extra, &mut shadows);
+            account.effects.extend(shadows.into_iter().map(Effect::Shades));
+        }
         if is_unknown {
             return Err(Error::new(ErrorKind::Retry, "an old record must be read first"));
         }
-        let mut account = Account::default();
         for (id, named) in &new {
             let is_new = !old.contains_key(id);
             let is_gone = |dead: &Dead| dead.map.id == *id && !self.ledger.held.contains_key(id);

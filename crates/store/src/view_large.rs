@@ -6,7 +6,7 @@
 //! 2. All chunks that a range needs are wanted together: one suspension fetches them.
 //! 3. Whoever changes a value puts its map in the same run: both are one batch.
 
-use crate::large::{LargeMap, chunk_key};
+use crate::large::{LargeMap, ValueId, chunk_key};
 use crate::view::{Stop, View};
 use std::ops::Range;
 use tierstone_base::{Error, ErrorKind, KeyspaceId};
@@ -75,13 +75,25 @@ impl View<'_> {
         range: Range<u64>,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
+        self.read_large_of(place, map, range, out, |_| map.id)
+    }
+
+    /// The same, where chunks may belong to other values: `id_of` says to which.
+    pub(crate) fn read_large_of(
+        &mut self,
+        place: Place,
+        map: &LargeMap,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+        id_of: impl Fn(u64) -> ValueId,
+    ) -> Result<(), Stop> {
         let mut suspends = false;
         for part in parts(range, map.chunk_bytes()) {
             if !map.has(part.number) {
                 out.resize(out.len() + part.end - part.start, 0);
                 continue;
             }
-            let result = self.with_chunk(place, map, part.number, |chunk| {
+            let result = self.with_chunk(place, id_of(part.number), part.number, |chunk| {
                 let end = part.end.min(chunk.len());
                 let come = chunk.get(part.start..end).unwrap_or_default();
                 out.extend_from_slice(come);
@@ -120,7 +132,7 @@ impl View<'_> {
             if !map.has(*number) {
                 continue;
             }
-            match self.with_chunk(place, map, *number, |chunk| edge.extend_from_slice(chunk)) {
+            match self.with_chunk(place, map.id, *number, |chunk| edge.extend_from_slice(chunk)) {
                 Ok(()) => {}
                 Err(Stop::Suspend) => suspends = true,
                 Err(failed) => return Err(failed),
@@ -195,11 +207,11 @@ impl View<'_> {
     fn with_chunk(
         &mut self,
         place: Place,
-        map: &LargeMap,
+        id: ValueId,
         number: u64,
         read: impl FnOnce(&[u8]),
     ) -> Result<(), Stop> {
-        let key = chunk_key(place.slot, map.id, number);
+        let key = chunk_key(place.slot, id, number);
         let position = self.hasher.position(&key);
         match self.get_key(Key { keyspace: place.keyspace.chunks(), position, bytes: &key })? {
             Some(record) => {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tierstone_base::{KeyHasher, Now, Seq};
 use tierstone_engine::{Durability, Engine};
 use tierstone_redis::{
-    Args, ConnectionId, ConnectionInfo, Executor, ExecutorSettings, Outcome, Output, ServerFacts,
+    Args, ConnectionId, ConnectionInfo, Executor, ExecutorSettings, Outcome, Output, OwnedArgs, ServerFacts,
 };
 use tierstone_store::{DatabaseMap, ShardSettings};
 use tierstone_wire::resp::{ReplyLimits, ReplyParser, ReplyProgress, Value};
@@ -24,11 +24,15 @@ enum Slot {
 
 struct Connection {
     shard: usize,
-    requests: VecDeque<Vec<Vec<u8>>>,
+    requests: VecDeque<OwnedArgs>,
     slots: VecDeque<Slot>,
     received: Vec<u8>,
     is_blocked: bool,
     is_closed: bool,
+    /// Pieces of replies, and those whose next piece will be asked for.
+    parts: BTreeMap<u64, Vec<u8>>,
+    pulls: Vec<u64>,
+    part_bytes_max: usize,
 }
 
 /// Shards and connections, driven by one loop.
@@ -40,6 +44,8 @@ pub struct Server<E> {
     next_connection: ConnectionId,
     pub settings_told: Vec<(String, String)>,
     pub is_shut_down: bool,
+    /// Whether connections take pieces of replies.
+    pub is_pulling: bool,
 }
 
 pub fn settings(index: u16, count: u16) -> ExecutorSettings {
@@ -87,6 +93,7 @@ impl<E: Engine> Server<E> {
             next_connection: 0,
             settings_told: Vec::new(),
             is_shut_down: false,
+            is_pulling: true,
         }
     }
 
@@ -107,6 +114,9 @@ impl<E: Engine> Server<E> {
             received: Vec::new(),
             is_blocked: false,
             is_closed: false,
+            parts: BTreeMap::new(),
+            pulls: Vec::new(),
+            part_bytes_max: 0,
         };
         self.connections.insert(id, connection);
         id
@@ -126,7 +136,22 @@ impl<E: Engine> Server<E> {
     /// Puts a request into a connection's input.
     pub fn send(&mut self, id: ConnectionId, words: &[&[u8]]) {
         let connection = self.connections.get_mut(&id).unwrap();
-        connection.requests.push_back(words.iter().map(|word| word.to_vec()).collect());
+        connection.requests.push_back(words.iter().copied().collect());
+    }
+
+    /// The same for arguments of which some were uploaded.
+    pub fn send_owned(&mut self, id: ConnectionId, args: OwnedArgs) {
+        self.connections.get_mut(&id).unwrap().requests.push_back(args);
+    }
+
+    /// The shard that has a connection.
+    pub fn shard_of(&self, id: ConnectionId) -> usize {
+        self.connections[&id].shard
+    }
+
+    /// The longest piece of a reply that a connection has got.
+    pub fn part_bytes_max(&self, id: ConnectionId) -> usize {
+        self.connections[&id].part_bytes_max
     }
 
     /// What a connection has received and not taken yet.
@@ -148,9 +173,10 @@ impl<E: Engine> Server<E> {
         let executor = &mut self.executors[connection.shard];
         while !connection.is_blocked && !connection.is_closed {
             let Some(request) = connection.requests.front() else { break };
-            let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+            let words: Vec<&[u8]> = request.args().from(0).collect();
+            let args = if request.all_staged().is_empty() { Args::Slices(&words) } else { request.args() };
             let mut bytes = Vec::new();
-            match executor.request(self.now, id, Args::Slices(&words), &mut bytes) {
+            match executor.request(self.now, id, args, &mut bytes) {
                 Outcome::Ready { gate } => connection.slots.push_back(Slot::Ready { bytes, gate }),
                 Outcome::Suspended(task) => {
                     assert!(bytes.is_empty(), "a suspended request has written a reply");
@@ -173,6 +199,11 @@ impl<E: Engine> Server<E> {
     /// One step of every shard.
     pub fn step(&mut self) {
         self.now.monotonic_us += 100;
+        for connection in self.connections.values_mut().filter(|_| self.is_pulling) {
+            for task in std::mem::take(&mut connection.pulls) {
+                self.executors[connection.shard].pull(self.now, task);
+            }
+        }
         for index in 0..self.executors.len() {
             let mut outputs = Vec::new();
             self.executors[index].step(self.now, &mut Vec::new(), &mut outputs);
@@ -190,8 +221,17 @@ impl<E: Engine> Server<E> {
                     let slot = connection.slots.iter_mut().find(is_it);
                     let slot =
                         slot.unwrap_or_else(|| panic!("task {task} was answered twice or never begun"));
-                    *slot = Slot::Ready { bytes, gate };
+                    let mut whole = connection.parts.remove(&task).unwrap_or_default();
+                    whole.extend(bytes);
+                    *slot = Slot::Ready { bytes: whole, gate };
                     connection.is_closed |= closes;
+                }
+                Output::Part { connection, task, bytes, .. } => {
+                    if let Some(connection) = self.connections.get_mut(&connection) {
+                        connection.part_bytes_max = connection.part_bytes_max.max(bytes.len());
+                        connection.parts.entry(task).or_default().extend(bytes);
+                        connection.pulls.push(task);
+                    }
                 }
                 Output::Push { connection, bytes, gate } => {
                     if let Some(connection) = self.connections.get_mut(&connection) {

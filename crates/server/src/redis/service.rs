@@ -8,8 +8,8 @@
 //! 4. When the node stops, an engine is shut only after the connections of all shards have ended, since
 //!    their last requests may need it; or after half of the time that a stop may take.
 
-use super::mail::{ToNode, ToShard};
 use super::incoming::Incoming;
+use super::mail::{ToNode, ToShard};
 use super::metrics::ShardSnapshot;
 use crate::connections::Connections;
 use crate::gate::{ReplyQueue, SlotId};
@@ -67,6 +67,8 @@ pub struct RedisService<E> {
     /// Connections by the id that the executor knows them by.
     names: Map<u64, ConnectionId>,
     next_name: u64,
+    /// Replies of which a part was given and the next was not asked for yet.
+    streams: Vec<(ConnectionId, TaskId)>,
     /// Connections that wait until the engine wants work again.
     throttled: Vec<ConnectionId>,
     reply: Vec<u8>,
@@ -113,6 +115,7 @@ impl<E: Engine> RedisService<E> {
             limits: parts.limits,
             names: Map::default(),
             next_name: 0,
+            streams: Vec::new(),
             throttled: Vec::new(),
             reply: Vec::new(),
             outputs: Vec::new(),
@@ -217,6 +220,14 @@ impl<E: Engine> RedisService<E> {
                         connections.close(id);
                     }
                 }
+                Output::Part { connection, task, bytes, gate } => {
+                    let Some(&id) = self.names.get(&connection) else { continue };
+                    let Some(link) = connections.get(id) else { continue };
+                    if let Some((_, slot)) = link.state.slots.iter().find(|(held, _)| *held == task) {
+                        link.output.extend_with(*slot, gate, |out| out.extend_from_slice(&bytes));
+                        self.streams.push((id, task));
+                    }
+                }
                 Output::Push { connection, bytes, gate } => {
                     if let Some(link) = self.names.get(&connection).and_then(|&id| connections.get(id)) {
                         link.output.push(gate, &bytes);
@@ -262,6 +273,24 @@ impl<E: Engine> RedisService<E> {
                 connections.resume(id);
             }
         }
+    }
+
+    /// Asks for the next parts of replies whose last ones were taken.
+    fn pull(&mut self, now: Now, connections: &mut Connections<RedisConnection>) {
+        if self.streams.is_empty() {
+            return;
+        }
+        for (id, task) in std::mem::take(&mut self.streams) {
+            match connections.output(id) {
+                Some(output) if output.len() > 0 => self.streams.push((id, task)),
+                Some(_) => self.executor.pull(now, task),
+                None => {}
+            }
+        }
+        let mut outputs = std::mem::take(&mut self.outputs);
+        self.executor.drain_outputs(&mut outputs);
+        self.outputs = outputs;
+        self.carry_out(connections);
     }
 
     /// Shuts the engine of a stopping shard when nobody needs it any more.
@@ -319,7 +348,14 @@ impl<E: Engine> Service for RedisService<E> {
         let authenticated = self.executor.is_authenticated(name);
         let mut parser = RequestParser::new(self.limits);
         parser.set_authenticated(authenticated);
-        Ok(RedisConnection { name, parser, arguments: Arguments::new(), authenticated, slots: Vec::new(), incoming: None })
+        Ok(RedisConnection {
+            name,
+            parser,
+            arguments: Arguments::new(),
+            authenticated,
+            slots: Vec::new(),
+            incoming: None,
+        })
     }
 
     fn too_many_connections(&self) -> &[u8] {
@@ -399,6 +435,7 @@ impl<E: Engine> Service for RedisService<E> {
         self.executor.step(now, completions, &mut outputs);
         self.outputs = outputs;
         self.carry_out(connections);
+        self.pull(now, connections);
         self.executor.take_requests(requests);
         self.resume_throttled(connections);
         self.tell_numbers(now, connections);

@@ -87,6 +87,16 @@ impl<'a> ReplyWriter<'a> {
         push_header(self.out, b'$', len);
     }
 
+    /// Bytes that the output holds so far, those before this reply included.
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Whether the output holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
     /// The line end behind a byte string begun with [`Self::bulk_header`].
     pub fn bulk_end(&mut self) {
         self.out.extend_from_slice(b"\r\n");

@@ -184,7 +184,8 @@ fn a_million_arguments_pass_and_their_storage_is_given_back() {
 
 #[test]
 fn a_detached_argument_is_taken_by_the_caller_and_the_others_follow() {
-    let stream = b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$10\r\n0123456789\r\n$2\r\nEX\r\n$2\r\n99\r\n*1\r\n$4\r\nPING\r\n";
+    let stream =
+        b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$10\r\n0123456789\r\n$2\r\nEX\r\n$2\r\n99\r\n*1\r\n$4\r\nPING\r\n";
     let mut parser = RequestParser::new(RequestLimits::default());
     let mut arguments = Arguments::new();
     let come = &stream[..30];
@@ -199,9 +200,14 @@ fn a_detached_argument_is_taken_by_the_caller_and_the_others_follow() {
     assert_eq!(&stream[pending.start..pending.start + 12], b"0123456789\r\n");
     parser.resume_with(following, &mut arguments);
     for cut in 0..16 {
-        assert!(matches!(parser.parse(&rest[..cut], &mut arguments), Ok(Progress::Incomplete { .. })), "{cut}");
+        assert!(
+            matches!(parser.parse(&rest[..cut], &mut arguments), Ok(Progress::Incomplete { .. })),
+            "{cut}"
+        );
     }
-    let Ok(Progress::Complete { consumed }) = parser.parse(rest, &mut arguments) else { panic!("not complete") };
+    let Ok(Progress::Complete { consumed }) = parser.parse(rest, &mut arguments) else {
+        panic!("not complete")
+    };
     let after: Vec<&[u8]> = arguments.request(rest).iter().collect();
     assert_eq!((consumed, after), (16, vec![&b"EX"[..], b"99"]));
     let last = &rest[consumed..];

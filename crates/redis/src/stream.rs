@@ -1,0 +1,226 @@
+//! Replies with large values: pieces that are read while the client takes them.
+//!
+//! Invariants:
+//! 1. One piece of a reply, [`PIECE_BYTES`] of a value at most, is in memory here at a time; the next
+//!    is read when the caller asks for it.
+//! 2. What is sent is the value as the command saw it, whatever is written meanwhile (it is pinned).
+//! 3. A reply that cannot be continued ends its connection: its length has been told.
+
+use crate::control::Output;
+use crate::executor::Executor;
+use crate::remote::Message;
+use crate::run::Ran;
+use crate::session::ConnectionId;
+use crate::task::{Origin, Task, Work};
+use std::collections::VecDeque;
+use std::ops::Range;
+use tierstone_base::{ErrorKind, Now, Seq, ShardId};
+use tierstone_engine::Engine;
+use tierstone_store::{LargeMap, PinId, Place, RunOutcome, TaskId};
+
+/// Parts of values above this are sent piece by piece; shorter ones lie whole in their reply.
+pub(crate) const STREAM_ABOVE_BYTES: u64 = 1 << 20;
+/// Bytes of a value in one piece.
+const PIECE_BYTES: u64 = 512 << 10;
+
+/// A part of a large value that belongs into a reply.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplyPart {
+    /// Before which byte of the reply.
+    pub at: usize,
+    pub place: Place,
+    pub map: LargeMap,
+    pub range: Range<u64>,
+}
+
+/// A reply that is being sent.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    bytes: Vec<u8>,
+    sent: usize,
+    parts: VecDeque<(ReplyPart, PinId)>,
+    gate: Seq,
+    is_wanted: bool,
+}
+
+impl Stream {
+    pub fn pins(&self) -> impl Iterator<Item = PinId> {
+        self.parts.iter().map(|(_, pin)| *pin)
+    }
+}
+
+impl<E: Engine> Executor<E> {
+    /// Begins to send the reply of `task`, whose values are in [`Executor::parts`].
+    pub(crate) fn begin_stream(&mut self, now: Now, id: TaskId, mut task: Task, bytes: Vec<u8>, gate: Seq) {
+        let mut parts = VecDeque::new();
+        for part in std::mem::take(&mut self.parts) {
+            let pin = self.shard.next_id();
+            self.shard.pin(pin, part.place, part.map.clone());
+            parts.push_back((part, pin));
+        }
+        self.shard.release(&mut task.tokens);
+        if let Origin::Shard(shard, ticket) = task.origin {
+            self.streams_for.insert((shard, ticket), id);
+        }
+        task.runs = 0;
+        task.work = Work::Stream(Box::new(Stream { bytes, sent: 0, parts, gate, is_wanted: true }));
+        let was_locked = std::mem::take(&mut task.is_in_lock_table);
+        let is_silent = task.is_silent;
+        self.tasks.insert(id, task);
+        if was_locked {
+            let mut granted = Vec::new();
+            self.shard.locks.leave(id, &mut granted);
+            self.run_granted(now, granted);
+        }
+        if is_silent {
+            self.finish(now, id, b"", gate, false);
+        } else {
+            self.run_stream(now, id);
+        }
+    }
+
+    /// Reads the next piece of a reply, if it is wanted.
+    pub(crate) fn run_stream(&mut self, now: Now, id: TaskId) {
+        let Some(mut task) = self.tasks.remove(&id) else { return };
+        let Work::Stream(stream) = &mut task.work else {
+            self.tasks.insert(id, task);
+            return;
+        };
+        if !stream.is_wanted || task.outstanding > 0 {
+            self.tasks.insert(id, task);
+            return;
+        }
+        let mut piece = Vec::new();
+        if let Some((part, pin)) = stream.parts.front() {
+            piece.extend_from_slice(&stream.bytes[stream.sent..part.at]);
+            let start = part.range.start;
+            // Up to the end of a chunk, so that none is read twice.
+            let end = (start + PIECE_BYTES) / part.map.chunk_bytes() * part.map.chunk_bytes();
+            let range = start..end.min(part.range.end);
+            let failures = std::mem::take(&mut task.failures);
+            let what = (*pin, range.clone());
+            match self.shard.read_pinned(now, &mut self.workspace, &failures, what, &mut piece) {
+                RunOutcome::Suspended => return self.park(now, id, task, Ran::Suspended),
+                RunOutcome::Failed(error) if error.kind() == ErrorKind::Retry => {
+                    return self.park(now, id, task, Ran::Retry);
+                }
+                RunOutcome::Failed(_) => {
+                    let origin = task.origin;
+                    self.tasks.insert(id, task);
+                    if let Origin::Shard(to, ticket) = origin {
+                        self.drop_stream(id);
+                        let message = Message::Broken { ticket };
+                        self.host.outputs.push(Output::Send { to, message });
+                        return;
+                    }
+                    return self.finish(now, id, b"", 0, true);
+                }
+                RunOutcome::Done { .. } => {}
+            }
+            let part = &mut stream.parts[0].0;
+            stream.sent = part.at;
+            part.range.start = range.end;
+            if part.range.is_empty()
+                && let Some((_, pin)) = stream.parts.pop_front()
+            {
+                self.shard.unpin(pin);
+            }
+        }
+        self.shard.release(&mut task.tokens);
+        let gate = stream.gate;
+        if stream.parts.is_empty() {
+            piece.extend_from_slice(&stream.bytes[stream.sent..]);
+            self.tasks.insert(id, task);
+            return self.finish(now, id, &piece, gate, false);
+        }
+        stream.is_wanted = false;
+        match task.origin {
+            Origin::Connection(connection) => {
+                self.host.outputs.push(Output::Part { connection, task: id, bytes: piece, gate });
+            }
+            Origin::Shard(shard, ticket) => {
+                self.send_gated(shard, Message::Part { ticket, bytes: piece }, gate);
+            }
+        }
+        self.tasks.insert(id, task);
+    }
+
+    /// The connection has taken what there was of the reply of `id`: the next piece is wanted.
+    pub fn pull(&mut self, now: Now, id: TaskId) {
+        match self.tasks.get_mut(&id) {
+            Some(Task { work: Work::Stream(stream), .. }) => {
+                stream.is_wanted = true;
+                self.run_stream(now, id);
+            }
+            Some(Task { work: Work::Forwarded, .. }) => {
+                if let Some(to) = self.streams_from.get(&id).copied() {
+                    let message = Message::Pull { ticket: id };
+                    self.host.outputs.push(Output::Send { to, message });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A piece of a reply has come from another shard.
+    pub(crate) fn part_came(&mut self, from: ShardId, ticket: TaskId, bytes: Vec<u8>) {
+        match self.tasks.get(&ticket).map(|task| task.origin) {
+            Some(Origin::Connection(connection)) if self.host.sessions.contains_key(&connection) => {
+                self.streams_from.insert(ticket, from);
+                self.host.outputs.push(Output::Part { connection, task: ticket, bytes, gate: 0 });
+            }
+            _ => {
+                self.tasks.remove(&ticket);
+                let message = Message::StopStream { ticket };
+                self.host.outputs.push(Output::Send { to: from, message });
+            }
+        }
+    }
+
+    /// Another shard wants the next piece of a reply, or nothing more of it.
+    pub(crate) fn stream_message(&mut self, now: Now, name: (ShardId, TaskId), is_wanted: bool) {
+        let Some(id) = self.streams_for.get(&name).copied() else { return };
+        if is_wanted {
+            self.pull(now, id);
+        } else {
+            self.drop_stream(id);
+        }
+    }
+
+    /// A connection has gone: nobody takes the rest of its replies.
+    pub(crate) fn stop_streams(&mut self, connection: ConnectionId) {
+        let is_its = |task: &Task| {
+            matches!(task.work, Work::Stream(_)) && task.origin == Origin::Connection(connection)
+        };
+        let own: Vec<TaskId> =
+            self.tasks.iter().filter(|(_, task)| is_its(task)).map(|(id, _)| *id).collect();
+        own.into_iter().for_each(|id| self.drop_stream(id));
+        let origins: Vec<(TaskId, ShardId)> = self.streams_from.iter().map(|(id, to)| (*id, *to)).collect();
+        for (ticket, to) in origins {
+            let origin = self.tasks.get(&ticket).map(|task| task.origin);
+            if origin == Some(Origin::Connection(connection)) {
+                self.streams_from.remove(&ticket);
+                self.tasks.remove(&ticket);
+                self.host.outputs.push(Output::Send { to, message: Message::StopStream { ticket } });
+            }
+        }
+    }
+
+    fn drop_stream(&mut self, id: TaskId) {
+        if let Some(mut task) = self.tasks.remove(&id) {
+            self.shard.release(&mut task.tokens);
+            self.end_stream(id, &task);
+        }
+    }
+
+    /// Lets go of what a task has kept for its reply.
+    pub(crate) fn end_stream(&mut self, id: TaskId, task: &Task) {
+        self.streams_from.remove(&id);
+        if let Origin::Shard(shard, ticket) = task.origin {
+            self.streams_for.remove(&(shard, ticket));
+        }
+        if let Work::Stream(stream) = &task.work {
+            stream.pins().for_each(|pin| self.shard.unpin(pin));
+        }
+    }
+}
