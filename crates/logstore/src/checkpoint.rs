@@ -176,7 +176,8 @@ impl LogShard {
     /// first, which takes some steps.
     pub(crate) fn make_way(&mut self, segment: u32) -> bool {
         let generation = self.segments.get(segment).generation;
-        if !self.checkpoints.protects(segment, generation) || self.identity.mutations.is_on("stale_checkpoint")
+        if !self.checkpoints.protects(segment, generation)
+            || self.identity.mutations.is_on("stale_checkpoint")
         {
             return true;
         }

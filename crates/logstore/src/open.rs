@@ -220,8 +220,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         (None, _) => (0..geometry.segment_limit).collect(),
     };
     let mut checkpoints = FoundCheckpoints::default();
-    let mut found =
-        read_segments(device, settings, &superblock, &numbers, &mut checkpoints, &mut report)?;
+    let mut found = read_segments(device, settings, &superblock, &numbers, &mut checkpoints, &mut report)?;
     report.segments = found.len() as u32;
     // After the death of a process what it wrote last may lie in the device's cache only; nothing may be
     // built on that.

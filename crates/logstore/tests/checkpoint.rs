@@ -354,7 +354,8 @@ fn checkpoint_places(device: &mut SimDevice) -> Vec<u64> {
     for segment in checkpoint_segments(device) {
         let start = geometry.segment_offset(segment);
         let blocks = (1..geometry.segment_bytes / 4096).map(|block| start + block * 4096);
-        places.extend(blocks.filter(|&place| common::read(device, place, 4096).iter().any(|&byte| byte != 0)));
+        places
+            .extend(blocks.filter(|&place| common::read(device, place, 4096).iter().any(|&byte| byte != 0)));
     }
     places
 }

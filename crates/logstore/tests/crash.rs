@@ -155,7 +155,9 @@ fn equal_positions_and_killed_processes_do_not_confuse_a_checkpoint() {
     plan.kill_percent = 40;
     plan.sim.cut_limit = 4;
     let mix = Mix { keys: 8, deletes: 35, ..with_pauses() };
-    sampled("collided checkpoints", 1_100, 300, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled("collided checkpoints", 1_100, 300, &plan, &|world, life, choices| {
+        mix.work(world, life, choices)
+    });
 }
 
 #[test]
@@ -164,7 +166,9 @@ fn every_shard_has_its_own_checkpoint() {
     plan.shards = vec![2, 2, 2, 3, 2, 2];
     plan.sim.end_cuts = 4;
     let mix = Mix { keys: 30, operations: 80, ..with_pauses() };
-    sampled("checkpoints of shards", 1_200, 300, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled("checkpoints of shards", 1_200, 300, &plan, &|world, life, choices| {
+        mix.work(world, life, choices)
+    });
 }
 
 /// Three puts, one overwritten, a delete: every order of completion and every cut, within two

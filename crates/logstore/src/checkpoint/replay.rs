@@ -79,8 +79,7 @@ pub(crate) fn restore(plan: &ShardPlan, device: &mut dyn BlockDevice, commit: &C
     if !mutations.is_on("tail_not_replayed") {
         replay.run(device, &mut report)?;
     }
-    let dead: Vec<(u32, u64)> =
-        lives.into_iter().filter(|(number, _)| replay.is_dead(*number)).collect();
+    let dead: Vec<(u32, u64)> = lives.into_iter().filter(|(number, _)| replay.is_dead(*number)).collect();
     let points_to_nothing = |number: u32, count: u32| {
         count > 0 && (!plan.footers.contains_key(&number) || replay.is_dead(number))
     };
@@ -88,8 +87,7 @@ pub(crate) fn restore(plan: &ShardPlan, device: &mut dyn BlockDevice, commit: &C
     if (0..).zip(counts).any(|(number, &count)| points_to_nothing(number, count)) && all_there {
         return None;
     }
-    let tail =
-        Tail { records: report.records, bytes: tail_bytes, from_seq: plan.applied, from_bytes: 0 };
+    let tail = Tail { records: report.records, bytes: tail_bytes, from_seq: plan.applied, from_bytes: 0 };
     let segments = plan.segments.iter().map(|(number, segment)| (*number, replay.segment(*number, segment)));
     let segments = segments.collect();
     let indexes: Vec<(KeyspaceId, HashIndex)> =
@@ -236,8 +234,7 @@ impl Replay<'_> {
         let old_then = u64::from(fact.live_records.saturating_sub(fact.tombstones));
         let old_now = u64::from(pointed_to.saturating_sub(tail.live_records)).min(old_then);
         let old_bytes_then = fact.live_bytes.saturating_sub(fact.tombstone_bytes);
-        let old_bytes =
-            u128::from(old_bytes_then) * u128::from(old_now) / u128::from(old_then.max(1));
+        let old_bytes = u128::from(old_bytes_then) * u128::from(old_now) / u128::from(old_then.max(1));
         let tombstone_records = fact.tombstones.saturating_add(tail.tombstones);
         let tombstone_bytes = fact.tombstone_bytes.saturating_add(tail.tombstone_bytes);
         Segment {

@@ -6,18 +6,17 @@
 
 use super::{InForce, Tail};
 use crate::format::checkpoint::{
-    Commit, ITEM_HEADER_BYTES, ItemKind, PIECE_HEADER_BYTES, SEGMENT_FACT_BYTES,
-    SEGMENTS_MAX, SegmentFact, chunk_header, item_header, piece_bytes, piece_place, pieces_a_segment,
-    seal_piece,
+    Commit, ITEM_HEADER_BYTES, ItemKind, PIECE_HEADER_BYTES, SEGMENT_FACT_BYTES, SEGMENTS_MAX, SegmentFact,
+    chunk_header, item_header, piece_bytes, piece_place, pieces_a_segment, seal_piece,
 };
 use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
-use crate::index::ScanProgress;
+use crate::index::{IndexValue, MapValues, ScanProgress};
 use crate::io::IoTag;
 use crate::location::{Location, Target};
 use crate::segments::Role;
 use crate::shard::{LogShard, generation, log_id, segment_salt};
 use tierstone_base::{KeyspaceId, Position, Seq};
-use tierstone_cache::FrameId;
+use tierstone_cache::{FrameId, RecordCache};
 use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
 
 /// Pieces being written at a time: the device is not to be kept from the log.
@@ -28,6 +27,27 @@ const LIFE_BIT: u64 = 1 << 63;
 const DROPPED_MAX: usize = 4096;
 /// Free segments that a checkpoint leaves above those at which cleaning begins.
 const FREE_LEFT: u32 = 2;
+
+/// Writes the locations of cached records instead of their frames.
+struct OnDevice<'a>(&'a RecordCache);
+
+impl MapValues for OnDevice<'_> {
+    fn announce(&mut self, value: IndexValue) {
+        if let Target::Frame(bits) = Target::unpack(value) {
+            self.0.prefetch(FrameId::from_bits(bits));
+        }
+    }
+
+    fn map(&mut self, value: IndexValue) -> IndexValue {
+        match Target::unpack(value) {
+            Target::Frame(bits) => {
+                let location = self.0.peek(FrameId::from_bits(bits)).location;
+                Target::Device(Location::from_raw(location)).pack()
+            }
+            Target::Device(_) => value,
+        }
+    }
+}
 
 /// How far a checkpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,14 +219,7 @@ impl LogShard {
         let step_bytes = self.settings.checkpoint_step_bytes.clamp(1, content_max / 4);
         let mut chunk = std::mem::take(&mut writing.chunk);
         chunk.clear();
-        let cache = &self.cache;
-        let mut on_device = |value| match Target::unpack(value) {
-            Target::Frame(bits) => {
-                let location = cache.peek(FrameId::from_bits(bits)).location;
-                Target::Device(Location::from_raw(location)).pack()
-            }
-            Target::Device(_) => value,
-        };
+        let mut on_device = OnDevice(&self.cache);
         let index = &self.keyspaces.get(id)?.index;
         let progress = index.dump_exactly(from, step_bytes, &mut chunk, &mut on_device)?;
         writing.newest = self.applied;
@@ -315,7 +328,13 @@ impl LogShard {
         self.push_checkpoint_write(writing, segment, offset - start, buffer);
     }
 
-    fn push_checkpoint_write(&mut self, writing: &mut Writing, segment: u32, offset: usize, buffer: IoBuffer) {
+    fn push_checkpoint_write(
+        &mut self,
+        writing: &mut Writing,
+        segment: u32,
+        offset: usize,
+        buffer: IoBuffer,
+    ) {
         writing.in_flight += 1;
         self.counts.checkpoint_bytes_written += buffer.len() as u64;
         let offset = self.identity.geometry.segment_offset(segment) + offset as u64;
@@ -376,4 +395,3 @@ impl LogShard {
         self.checkpoints.ended = self.shutting && !self.is_tail_worth_saving();
     }
 }
-

@@ -10,8 +10,8 @@ use tierstone_engine::Engine;
 use tierstone_engine::harness::Harness;
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
 use tierstone_logstore::{LogShard, OpenReport, OpenSettings, ShardSettings};
-use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoRequest, Wait};
 use tierstone_media::sim::{SimDevice, SimMedium, SimSettings};
+use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoRequest, Wait};
 
 /// A store of one shard and its medium.
 pub type Store = Harness<LogShard, SimDevice>;
