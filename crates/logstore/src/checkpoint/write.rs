@@ -352,6 +352,7 @@ impl LogShard {
             open_count: identity.open_count,
             number: writing.number,
             seq: writing.seq,
+            newest: writing.newest,
             pieces: writing.pieces,
             shard: identity.shard,
             shard_count: identity.shard_count,
