@@ -268,7 +268,8 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         .filter_map(|segment| segment.footer.map(|footer| footer.max_seq.max(segment.header.opened_seq)))
         .max()
         .unwrap_or(0)
-        .max(walked_max_seq);
+        .max(walked_max_seq)
+        .max(chosen.iter().flatten().map(|commit| commit.newest).max().unwrap_or(0));
     let mut plans = deal(settings, &next, hasher, geometry, &found, applied);
     for (plan, commit) in plans.iter_mut().zip(chosen) {
         plan.checkpoint = commit;

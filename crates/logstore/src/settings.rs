@@ -75,7 +75,7 @@ impl Default for ShardSettings {
             checkpoint_tail_per_index: 8,
             checkpoint_tail_bytes_min: 64 << 20,
             checkpoint_tail_records_min: 10_000,
-            checkpoint_step_bytes: 16 << 10,
+            checkpoint_step_bytes: 8 << 10,
         }
     }
 }

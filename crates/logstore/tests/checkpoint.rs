@@ -270,6 +270,58 @@ fn another_number_of_shards_ignores_the_checkpoint_for_good() {
 }
 
 #[test]
+fn sequences_go_on_above_a_checkpoint_though_the_records_that_say_so_are_gone() {
+    let settings = OpenSettings { shard_count: 2, ..settings(1 << 20) };
+    let medium = medium(SEGMENT_BYTES, 80);
+    let open_both = |mut device: SimDevice| {
+        let opened = open(&mut device, &settings).unwrap();
+        let hasher = opened.hasher;
+        opened
+            .plans
+            .into_iter()
+            .map(|plan| {
+                let mut device = medium.device();
+                let (shard, report) = plan.build(&mut device).unwrap();
+                (Harness::new(shard, device, hasher), report)
+            })
+            .collect::<Vec<_>>()
+    };
+    let mut shards = open_both(medium.device());
+    let key_of = |store: &Store, shard: u16| {
+        let mut keys = (0..).map(|number: u32| format!("key{number}").into_bytes());
+        keys.find(|key| store.key(KeyspaceId(1), key).position.shard(2) == shard).unwrap()
+    };
+    let keys = [key_of(&shards[0].0, 0), key_of(&shards[0].0, 1)];
+    shards[0].0.put(KeyspaceId(1), &keys[0], b"first").unwrap();
+    for _ in 0..5_000 {
+        shards[1].0.put(KeyspaceId(1), &keys[1], &[1; 40]).unwrap();
+    }
+    shards[1].0.delete(KeyspaceId(1), &keys[1]).unwrap();
+    let (mut highest, mut lowest_found) = (0, u64::MAX);
+    for life in 0..4u32 {
+        for (store, _) in &mut shards {
+            store.sync().unwrap();
+            store.settle(2_000);
+            highest = highest.max(store.engine.applied_seq());
+        }
+        drop(shards);
+        shards = open_both(medium.kill_process());
+        lowest_found = lowest_found.min(shards[0].0.engine.applied_seq());
+        if life > 0 {
+            assert!(shards[0].1.from_checkpoint);
+        }
+        // With a sequence of the past this one would not be replayed.
+        shards[0].0.put(KeyspaceId(1), &keys[0], &life.to_le_bytes()).unwrap();
+        shards[0].0.sync().unwrap();
+        drop(shards);
+        shards = open_both(medium.kill_process());
+        let found = shards[0].0.get(KeyspaceId(1), &keys[0]).unwrap().map(|(_, value)| value);
+        assert_eq!(found, Some(life.to_le_bytes().to_vec()), "life {life}");
+    }
+    assert!(highest > 5_000 && lowest_found >= 5_000, "{highest} {lowest_found}");
+}
+
+#[test]
 fn a_rotten_checkpoint_is_ignored() {
     let settings = settings(1 << 20);
     let mut refused = 0;

@@ -145,6 +145,8 @@ impl Simulation {
                 index_fraction: 0.9,
                 durability,
                 groups_in_flight_max: groups,
+                checkpoint_idle_ms: 1,
+                checkpoint_tail_records_min: 20,
                 ..ShardSettings::default()
             },
             transport: TransportSettings::default(),

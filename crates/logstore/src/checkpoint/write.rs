@@ -10,13 +10,13 @@ use crate::format::checkpoint::{
     chunk_header, item_header, piece_bytes, piece_place, pieces_a_segment, seal_piece,
 };
 use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
-use crate::index::ScanProgress;
+use crate::index::{IndexValue, MapValues, ScanProgress};
 use crate::io::IoTag;
 use crate::location::{Location, Target};
 use crate::segments::Role;
 use crate::shard::{LogShard, generation, log_id, segment_salt};
 use tierstone_base::{KeyspaceId, Position, Seq};
-use tierstone_cache::FrameId;
+use tierstone_cache::{FrameId, RecordCache};
 use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
 
 /// Pieces being written at a time: the device is not to be kept from the log.
@@ -27,6 +27,27 @@ const LIFE_BIT: u64 = 1 << 63;
 const DROPPED_MAX: usize = 4096;
 /// Free segments that a checkpoint leaves above those at which cleaning begins.
 const FREE_LEFT: u32 = 2;
+
+/// Writes the locations of cached records instead of their frames.
+struct OnDevice<'a>(&'a RecordCache);
+
+impl MapValues for OnDevice<'_> {
+    fn announce(&mut self, value: IndexValue) {
+        if let Target::Frame(bits) = Target::unpack(value) {
+            self.0.prefetch(FrameId::from_bits(bits));
+        }
+    }
+
+    fn map(&mut self, value: IndexValue) -> IndexValue {
+        match Target::unpack(value) {
+            Target::Frame(bits) => {
+                let location = self.0.peek(FrameId::from_bits(bits)).location;
+                Target::Device(Location::from_raw(location)).pack()
+            }
+            Target::Device(_) => value,
+        }
+    }
+}
 
 /// How far a checkpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,14 +219,7 @@ impl LogShard {
         let step_bytes = self.settings.checkpoint_step_bytes.clamp(1, content_max / 4);
         let mut chunk = std::mem::take(&mut writing.chunk);
         chunk.clear();
-        let cache = &self.cache;
-        let mut on_device = |value| match Target::unpack(value) {
-            Target::Frame(bits) => {
-                let location = cache.peek(FrameId::from_bits(bits)).location;
-                Target::Device(Location::from_raw(location)).pack()
-            }
-            Target::Device(_) => value,
-        };
+        let mut on_device = OnDevice(&self.cache);
         let index = &self.keyspaces.get(id)?.index;
         let progress = index.dump_exactly(from, step_bytes, &mut chunk, &mut on_device)?;
         writing.newest = self.applied;
@@ -338,6 +352,7 @@ impl LogShard {
             open_count: identity.open_count,
             number: writing.number,
             seq: writing.seq,
+            newest: writing.newest,
             pieces: writing.pieces,
             shard: identity.shard,
             shard_count: identity.shard_count,

@@ -14,8 +14,8 @@
 //!   3 keyspaces: id u32 each: those whose chunks are here
 //!   4 dropped:   id u32 each: dropped when the checkpoint began
 //! commit:  checksum u64 | magic u32 version u32 | store u64 | generation u64 | opening u64 | number u64
-//!          | seq u64 | pieces u64 | shard u16 shards u16 segments u32 | first position u64
-//!          | last position u64 | segment numbers u32 each
+//!          | seq u64 | newest seq u64 | pieces u64 | shard u16 shards u16 segments u32
+//!          | first position u64 | last position u64 | segment numbers u32 each
 //! ```
 //! All checksums are salted with segment and generation. The commit is void unless all of its block is
 //! there, so that a torn one commits nothing.
@@ -39,7 +39,7 @@ pub const CHUNK_HEADER_BYTES: usize = 24;
 pub const SEGMENT_FACT_BYTES: usize = 40;
 /// Segments of a checkpoint at most: so many numbers fit the block that commits.
 pub const SEGMENTS_MAX: usize = 960;
-const COMMIT_FIXED_BYTES: usize = 88;
+const COMMIT_FIXED_BYTES: usize = 96;
 const _: () = assert!(COMMIT_FIXED_BYTES + 4 * SEGMENTS_MAX <= BLOCK_BYTES);
 /// A piece is as long as its segment allows, up to this.
 const PIECE_BYTES_MAX: usize = 256 << 10;
@@ -215,6 +215,9 @@ pub struct Commit {
     pub number: u64,
     /// The newest sequence when it began: what came later is in the log.
     pub seq: Seq,
+    /// The newest sequence when its last chunk was made. Later writes have higher ones, even if all
+    /// records that tell so are gone.
+    pub newest: Seq,
     /// How many pieces there are.
     pub pieces: u64,
     /// Whose index it is.
@@ -234,15 +237,16 @@ impl Commit {
     pub fn encode(&self, block: &mut [u8]) {
         block[8..12].copy_from_slice(&COMMIT_MAGIC.to_le_bytes());
         block[12..16].copy_from_slice(&VERSION.to_le_bytes());
-        let words = [self.store, self.generation, self.open_count, self.number, self.seq, self.pieces];
-        for (place, word) in block[16..64].chunks_exact_mut(8).zip(words) {
+        let (opening, seqs) = ([self.open_count, self.number], [self.seq, self.newest]);
+        let words = [&[self.store, self.generation][..], &opening, &seqs, &[self.pieces]].concat();
+        for (place, word) in block[16..72].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        block[64..66].copy_from_slice(&self.shard.to_le_bytes());
-        block[66..68].copy_from_slice(&self.shard_count.to_le_bytes());
-        block[68..72].copy_from_slice(&(self.segments.len() as u32).to_le_bytes());
-        block[72..80].copy_from_slice(&self.first_position.to_le_bytes());
-        block[80..88].copy_from_slice(&self.last_position.to_le_bytes());
+        block[72..74].copy_from_slice(&self.shard.to_le_bytes());
+        block[74..76].copy_from_slice(&self.shard_count.to_le_bytes());
+        block[76..80].copy_from_slice(&(self.segments.len() as u32).to_le_bytes());
+        block[80..88].copy_from_slice(&self.first_position.to_le_bytes());
+        block[88..96].copy_from_slice(&self.last_position.to_le_bytes());
         for (place, number) in block[COMMIT_FIXED_BYTES..].chunks_exact_mut(4).zip(&self.segments) {
             place.copy_from_slice(&number.to_le_bytes());
         }
@@ -268,6 +272,7 @@ impl Commit {
             open_count: reader.u64()?,
             number: reader.u64()?,
             seq: reader.u64()?,
+            newest: reader.u64()?,
             pieces: reader.u64()?,
             shard: reader.u16()?,
             shard_count: reader.u16()?,

@@ -178,7 +178,7 @@ pub fn check_checkpoint(data: &[u8]) {
 fn check_commit(data: &[u8]) {
     let mut block = data.to_vec();
     block.resize(4096, 0);
-    let (store, segment) = (word(&block[16..]), Reader::new(&block[88..]).u32().unwrap_or(0));
+    let (store, segment) = (word(&block[16..]), Reader::new(&block[96..]).u32().unwrap_or(0));
     let generation = word(&block[24..]);
     assert_eq!(Commit::decode(&block, store, segment, generation), None);
     let mut known = vec![0; 4096];

@@ -76,8 +76,8 @@ proptest! {
     ) {
         check_checkpoint(&bytes);
         let mut commit = bytes;
-        if commit.len() > 72 {
-            commit[68..72].copy_from_slice(&segments.to_le_bytes());
+        if commit.len() > 80 {
+            commit[76..80].copy_from_slice(&segments.to_le_bytes());
             check_checkpoint(&commit);
         }
     }

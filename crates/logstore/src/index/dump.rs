@@ -37,6 +37,25 @@ const STEP_VISITS: usize = 4096;
 /// dozens of bits while the dump was taken.
 const DUPLICATE_REGIONS: usize = 64;
 
+/// What a dump writes instead of the values.
+pub trait MapValues {
+    /// `value` will be asked for soon: a chance to have memory on its way.
+    fn announce(&mut self, value: IndexValue);
+
+    /// What is written for `value`.
+    fn map(&mut self, value: IndexValue) -> IndexValue;
+}
+
+struct Unmapped;
+
+impl MapValues for Unmapped {
+    fn announce(&mut self, _: IndexValue) {}
+
+    fn map(&mut self, value: IndexValue) -> IndexValue {
+        value
+    }
+}
+
 /// A record of a dump as read.
 #[derive(Default)]
 struct Record {
@@ -56,7 +75,7 @@ impl HashIndex {
     /// least one region), and answers where to go on; start with position 0. The index may change
     /// between the calls.
     pub fn dump_from(&self, cursor: Position, max_bytes: usize, out: &mut Vec<u8>) -> ScanProgress {
-        self.dump(cursor, max_bytes, out, &mut |value| value).0
+        self.dump(cursor, max_bytes, out, &mut Unmapped).0
     }
 
     /// As [`HashIndex::dump_from`], with every value as `map` gives it, for a caller that must know of
@@ -68,7 +87,7 @@ impl HashIndex {
         cursor: Position,
         max_bytes: usize,
         out: &mut Vec<u8>,
-        map: &mut impl FnMut(IndexValue) -> IndexValue,
+        map: &mut impl MapValues,
     ) -> Option<ScanProgress> {
         if self.stash.has_stale() {
             return None;
@@ -82,7 +101,7 @@ impl HashIndex {
         cursor: Position,
         max_bytes: usize,
         out: &mut Vec<u8>,
-        map: &mut impl FnMut(IndexValue) -> IndexValue,
+        map: &mut impl MapValues,
     ) -> (ScanProgress, bool) {
         let enough = out.len().saturating_add(max_bytes);
         let mut at = cursor;
@@ -103,13 +122,7 @@ impl HashIndex {
     /// Appends what the region of `at` holds from `at` on. `first`: what may lie on both sides of
     /// `at` too, since the steps before may have missed it. Whether it is certain of all entries that
     /// they lie at or after `at`.
-    fn dump_region(
-        &self,
-        at: Position,
-        first: bool,
-        out: &mut Vec<u8>,
-        map: &mut impl FnMut(IndexValue) -> IndexValue,
-    ) -> bool {
+    fn dump_region(&self, at: Position, first: bool, out: &mut Vec<u8>, map: &mut impl MapValues) -> bool {
         let mut exact = true;
         let region = self.regions.get(self.directory.find(at));
         let (start, prefix_bits) = (region.start(at), region.prefix_bits());
@@ -125,12 +138,13 @@ impl HashIndex {
         out.extend([region.prefix_bits, u8::from(start < at.0)]);
         out.extend([0; 6]);
         let mut count = 0u16;
+        region.for_each(&self.arena, |entry| map.announce(entry.value()));
         region.for_each(&self.arena, |entry| {
             let known = prefix_bits + entry.known_bits();
             let first = entry.first_position(start, prefix_bits);
             if last_of(first, known) >= at.0 {
                 exact &= first >= at.0;
-                let mapped = Entry::new(entry.tag(), map(entry.value()));
+                let mapped = Entry::new(entry.tag(), map.map(entry.value()));
                 out.extend(&mapped.word().to_le_bytes()[..7]);
                 count += 1;
             }
@@ -144,7 +158,7 @@ impl HashIndex {
         for entry in stash {
             out.extend(entry.first.to_le_bytes());
             out.push(entry.known as u8);
-            out.extend(&map(entry.value).raw().to_le_bytes()[..5]);
+            out.extend(&map.map(entry.value).raw().to_le_bytes()[..5]);
         }
         exact
     }

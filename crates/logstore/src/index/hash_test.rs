@@ -1,4 +1,5 @@
 use super::super::bucket::{BUCKET_ENTRIES, HOME_BITS, PREFIX_BITS_MAX, partial_tag};
+use super::super::dump::MapValues;
 use super::super::sorted::SortedBuilder;
 use super::super::stash::{last_of, prefix};
 use super::super::value::ScanProgress;
@@ -462,6 +463,58 @@ fn a_dump_taken_while_the_index_changes_holds_every_lasting_entry_once() {
             assert!(!loaded.contains(position, IndexValue::new(raw)), "an entry was doubled");
         }
     }
+}
+
+struct Plain;
+
+impl MapValues for Plain {
+    fn announce(&mut self, _: IndexValue) {}
+
+    fn map(&mut self, value: IndexValue) -> IndexValue {
+        value
+    }
+}
+
+#[test]
+fn each_step_of_an_exact_dump_is_what_the_index_held_there_and_then() {
+    let mut whole = 0;
+    for (seed, shape) in (0u64..).zip(SHAPES.into_iter().cycle().take(21)) {
+        println!("seed {seed} {shape:?}");
+        let mut random = SeededRandom::new(seed);
+        let mut pair = Pair::new();
+        for _ in 0..200 + random.below(4000) {
+            let position = draw(shape, &mut random);
+            pair.insert(position);
+        }
+        let mut expected: BTreeMap<u64, Position> = BTreeMap::new();
+        let (mut bytes, mut at) = (Vec::new(), Position(0));
+        let growing = random.unit();
+        loop {
+            let Some(progress) = pair.index.dump_exactly(at, 1, &mut bytes, &mut Plain) else { break };
+            let end = match progress {
+                ScanProgress::Next(next) => next.0 - 1,
+                ScanProgress::End => u64::MAX,
+            };
+            let here = |position: &Position| (at.0..=end).contains(&position.0);
+            expected.extend(pair.model.iter().filter(|(_, position)| here(position)));
+            if end == u64::MAX {
+                whole += 1;
+                let mut loaded = HashIndex::new(HashIndexSettings::default());
+                assert_eq!(loaded.load(&bytes).unwrap(), expected.len() as u64);
+                loaded.validate();
+                for (&raw, &position) in &expected {
+                    assert!(loaded.remove(position, IndexValue::new(raw)), "an entry is missing");
+                }
+                break;
+            }
+            at = Position(end + 1);
+            for _ in 0..300 {
+                pair.step(shape, growing, &mut random);
+            }
+        }
+    }
+    println!("{whole} of 21 dumps came to their end");
+    assert!(whole >= 10);
 }
 
 #[test]

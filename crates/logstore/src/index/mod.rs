@@ -24,6 +24,7 @@ mod sorted;
 mod stash;
 mod value;
 
+pub use dump::MapValues;
 pub use hash::HashIndex;
 pub use ordered::{Direction, OrderedIndex};
 pub use sorted::SortedBuilder;
