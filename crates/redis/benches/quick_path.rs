@@ -1,10 +1,11 @@
 //! What a request costs above the engine: nanoseconds of some requests, parsing included, over an
 //! engine that answers everything from one record.
 
+use std::sync::Arc;
 use tierstone_base::{Clock, KeyHasher, KeyspaceId, Now, Result, Seq, SystemClock, Token};
 use tierstone_engine::{
-    Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup, RecordMeta,
-    RecordView, ScanRequest, ValueKind, Write, WriteReceipt,
+    Admission, BatchTicket, Commit, Durability, Engine, EngineStatistics, Event, Health, Key, Lookup,
+    RecordMeta, RecordView, ScanRequest, ValueKind, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_redis::{Args, ConnectionInfo, Executor, ExecutorSettings, Outcome, ServerFacts};
@@ -32,6 +33,28 @@ impl Engine for OneRecord {
         Ok(WriteReceipt { seq: self.applied, commit: Commit::Durable })
     }
 
+    fn admit(&mut self, _now: Now, _writes: &[Write<'_>]) -> Result<()> {
+        Ok(())
+    }
+
+    fn write_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        _batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        self.write(now, writes)
+    }
+
+    fn undo_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        _batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        self.write(now, writes)
+    }
+
     fn scan(&mut self, _now: Now, _request: ScanRequest) {}
 
     fn drop_keyspace(&mut self, _keyspace: KeyspaceId) {}
@@ -49,6 +72,10 @@ impl Engine for OneRecord {
     }
 
     fn durable_seq(&self) -> Seq {
+        self.applied
+    }
+
+    fn decided_seq(&self) -> Seq {
         self.applied
     }
 

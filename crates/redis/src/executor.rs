@@ -181,7 +181,7 @@ impl<E: Engine> Executor<E> {
 
     /// Ends what waited for durability or for a time.
     fn finish_waits(&mut self, now: Now) {
-        let durable = self.shard.engine().durable_seq();
+        let durable = self.shard.engine().decided_seq();
         while let Some(entry) = self.durable_waits.first_entry()
             && entry.key().0 <= durable
         {
@@ -256,9 +256,10 @@ impl<E: Engine> Executor<E> {
         [retry, timer, pause, self.shard.engine().next_step_at_us()].into_iter().flatten().min()
     }
 
-    /// Every reply whose gate is at most this may be sent.
+    /// Every reply whose gate is at most this may be sent: what it observed is durable, batches over
+    /// several shards on all of them.
     pub fn durable_seq(&self) -> Seq {
-        self.shard.engine().durable_seq()
+        self.shard.engine().decided_seq()
     }
 
     /// Whether the engine can still make writes durable. When not, nothing above the durable sequence

@@ -8,10 +8,12 @@ use crate::lock::{LockTable, TaskId};
 use crate::overlay::Overlay;
 use crate::view::{Stop, View, Wanted};
 use crate::watch::WatchTable;
+use std::sync::Arc;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, KeyHasher, KeyspaceId, Now, Position, Result, Seq, ShardId, Token};
 use tierstone_engine::{
-    Commit, Durability, Engine, Event, Key, ScanEntry, ScanRequest, ValueKind, Write, WriteKind,
+    BatchTicket, Commit, Durability, Engine, Event, Key, ScanEntry, ScanRequest, ValueKind, Write, WriteKind,
+    WriteReceipt,
 };
 use tierstone_media::IoCompletion;
 
@@ -69,7 +71,7 @@ pub enum RunOutcome<R> {
 /// The answer to an applied batch of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// The sequence that must be durable before it is acknowledged; 0 in relaxed mode.
+    /// The sequence that must be decided before it is acknowledged; 0 in relaxed mode.
     pub gate: Seq,
 }
 
@@ -296,13 +298,46 @@ impl<E: Engine> Shard<E> {
     #[inline]
     pub fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<Applied> {
         let receipt = self.engine.write(now, writes)?;
+        Ok(self.written(receipt, writes))
+    }
+
+    /// Applies this shard's part of a batch over several.
+    ///
+    /// # Errors
+    /// As [`Engine::write_part`].
+    pub fn write_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        ticket: &Arc<BatchTicket>,
+    ) -> Result<Applied> {
+        let receipt = self.engine.write_part(now, writes, ticket)?;
+        Ok(self.written(receipt, writes))
+    }
+
+    /// Takes this shard's part of a refused batch back by `writes`.
+    ///
+    /// # Errors
+    /// As [`Engine::undo_part`].
+    pub fn undo_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        ticket: &Arc<BatchTicket>,
+    ) -> Result<Applied> {
+        let receipt = self.engine.undo_part(now, writes, ticket)?;
+        Ok(self.written(receipt, writes))
+    }
+
+    #[inline]
+    fn written(&mut self, receipt: WriteReceipt, writes: &[Write<'_>]) -> Applied {
         if !self.watches.is_empty() {
             for write in writes {
                 self.watches.touch(write.key.keyspace, write.key.position);
             }
         }
         let is_relaxed = self.is_relaxed || receipt.commit == Commit::Relaxed;
-        Ok(Applied { gate: if is_relaxed { 0 } else { receipt.seq } })
+        Applied { gate: if is_relaxed { 0 } else { receipt.seq } }
     }
 
     /// Puts one string without a view: the short way of plain `SET`.
