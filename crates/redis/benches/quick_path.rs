@@ -1,9 +1,11 @@
 //! What a request costs above the engine: nanoseconds of some requests, parsing included, over an
 //! engine that answers everything from one record.
 
+use std::sync::Arc;
 use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, KeyspaceId, Now, Result, Seq, SystemClock, Token};
 use tierstone_engine::{
-    Admission, Commit, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, RangeRequest, RecordMeta, RecordView, ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
+    Admission, BatchTicket, Commit, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
+    Lookup, RangeRequest, RecordMeta, RecordView, ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_redis::{Args, ConnectionInfo, Executor, ExecutorSettings, Outcome, ServerFacts};
@@ -29,6 +31,28 @@ impl Engine for OneRecord {
     fn write(&mut self, _now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
         self.applied += writes.len() as u64;
         Ok(WriteReceipt { seq: self.applied, commit: Commit::Durable })
+    }
+
+    fn admit(&mut self, _now: Now, _writes: &[Write<'_>]) -> Result<()> {
+        Ok(())
+    }
+
+    fn write_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        _batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        self.write(now, writes)
+    }
+
+    fn undo_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        _batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        self.write(now, writes)
     }
 
     fn scan(&mut self, _now: Now, _request: ScanRequest) {}
@@ -60,6 +84,10 @@ impl Engine for OneRecord {
     }
 
     fn durable_seq(&self) -> Seq {
+        self.applied
+    }
+
+    fn decided_seq(&self) -> Seq {
         self.applied
     }
 

@@ -426,10 +426,11 @@ impl<E: Engine> Executor<E> {
             self.decide(now, id);
             return;
         }
+        let ticket = batch.ticket(participants.len());
         for shard in shards {
             let writes = writes.remove(&shard).unwrap_or_default();
-            let participants = participants.clone();
-            self.send_batch(shard, ShardMessage::Prepare { batch, participants, writes });
+            let (participants, ticket) = (participants.clone(), ticket.clone());
+            self.send_batch(shard, ShardMessage::Prepare { batch, participants, writes, ticket });
         }
     }
 

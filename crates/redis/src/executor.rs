@@ -201,7 +201,7 @@ impl<E: Engine> Executor<E> {
 
     /// Ends what waited for durability or for a time.
     fn finish_waits(&mut self, now: Now) {
-        let durable = self.shard.engine().durable_seq();
+        let durable = self.shard.engine().decided_seq();
         while let Some(entry) = self.durable_waits.first_entry()
             && entry.key().0 <= durable
         {
@@ -279,9 +279,10 @@ impl<E: Engine> Executor<E> {
             .min()
     }
 
-    /// Every reply whose gate is at most this may be sent.
+    /// Every reply whose gate is at most this may be sent: what it observed is durable, batches over
+    /// several shards on all of them.
     pub fn durable_seq(&self) -> Seq {
-        self.shard.engine().durable_seq()
+        self.shard.engine().decided_seq()
     }
 
     /// Whether the engine can still make writes durable. When not, nothing above the durable sequence

@@ -338,7 +338,7 @@ impl<E: Engine> Executor<E> {
     /// Sends a message when everything up to `gate` is durable here.
     pub(crate) fn send_gated(&mut self, to: ShardId, message: Message, gate: Seq) {
         let output = Output::Send { to, message };
-        if gate <= self.shard.engine().durable_seq() {
+        if gate <= self.shard.engine().decided_seq() {
             self.host.outputs.push(output);
         } else {
             let id = self.shard.next_id();

@@ -110,8 +110,6 @@ pub struct Asking {
 pub struct Script {
     /// Objects of each database.
     pub objects: u32,
-    /// Whether pairs on different shards are used.
-    pub spreads: bool,
     /// Whether databases are emptied.
     pub flushes: bool,
     written: u64,
@@ -145,8 +143,8 @@ fn command(object: ObjectId, step: &Step) -> Vec<Vec<u8>> {
 
 impl Script {
     /// Requests over `objects` objects of each database.
-    pub fn new(objects: u32, spreads: bool, flushes: bool) -> Self {
-        Script { objects, spreads, flushes, written: 0 }
+    pub fn new(objects: u32, flushes: bool) -> Self {
+        Script { objects, flushes, written: 0 }
     }
 
     /// A value that was never written before.
@@ -163,7 +161,6 @@ impl Script {
         loop {
             let object = ObjectId { database, number: random.below(u64::from(self.objects)) as u32 };
             let is_used = match kind(object) {
-                Kind::Spread => self.spreads,
                 Kind::Lasting => database == 0,
                 _ => true,
             };

@@ -103,9 +103,8 @@ impl Simulation {
             ..SimSettings::new(geometry)
         };
         let medium = SimMedium::new(device, &Choices::random(random.next_u64()));
-        let spreads = settings.ends.iter().all(|end| *end == End::Stop) && !settings.has_device_errors;
         let objects = 4 + random.below(14) as u32;
-        let script = Script::new(objects, spreads, settings.has_flushes);
+        let script = Script::new(objects, settings.has_flushes);
         Simulation {
             settings,
             random,

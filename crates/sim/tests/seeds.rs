@@ -64,7 +64,16 @@ fn acknowledged_writes_outlive_every_end_of_a_node() {
 }
 
 #[test]
-fn without_crashes_batches_over_shards_are_seen_whole() {
+fn batches_over_shards_are_whole_after_every_loss_of_power() {
+    run_all("batches_over_shards", 80, |seed| SimulationSettings {
+        ends: vec![End::PowerLoss],
+        shard_counts: vec![2, 3, 4],
+        ..SimulationSettings::new(1_000 + seed)
+    });
+}
+
+#[test]
+fn without_crashes_everything_is_explained() {
     run_all("without_crashes", 50, |seed| SimulationSettings {
         ends: vec![End::Stop],
         has_device_errors: false,
@@ -83,18 +92,29 @@ fn one_seed_gives_one_run() {
     }
 }
 
-#[test]
-fn replies_that_do_not_wait_for_the_device_are_noticed() {
-    let caught = (0..40).find_map(|seed| {
+/// Runs seeds with one rule broken until something is noticed.
+#[track_caller]
+fn noticed(rule: &'static str, seeds: u64) {
+    let caught = (0..seeds).find_map(|seed| {
         let settings = SimulationSettings {
-            mutations: Mutations::one("ungated_replies"),
+            mutations: Mutations::one(rule),
             ends: vec![End::PowerLoss],
             has_device_errors: false,
             ..SimulationSettings::new(seed)
         };
         Simulation::run(settings).violation.map(|violation| (seed, violation))
     });
-    let (seed, violation) = caught.expect("40 seeds with ungated replies, and nothing was noticed");
-    println!("seed {seed}: {}", violation.lines().next().unwrap_or_default());
+    let Some((seed, violation)) = caught else { panic!("{seeds} seeds without {rule}: nothing was noticed") };
+    println!("{rule}, seed {seed}: {}", violation.lines().next().unwrap_or_default());
     assert!(violation.contains("no history"), "{violation}");
+}
+
+#[test]
+fn replies_that_do_not_wait_for_the_device_are_noticed() {
+    noticed("ungated_replies", 40);
+}
+
+#[test]
+fn batches_of_which_a_part_was_lost_are_noticed() {
+    noticed("keep_undecided_batches", 200);
 }

@@ -12,13 +12,15 @@
 //! 2. `Prepared` without an error is sent when the participant's records, and everything that the
 //!    batch has observed there, are durable (at once in relaxed mode).
 //! 3. A batch of reads only is released when it is prepared and is not decided.
+//! 4. Participants that write hold one ticket, which their engines put into the records: after a crash
+//!    all of the batch is there or none, and what was answered is there.
 //!
-//! A crash between two participants' durable points leaves the batch on one of them: engines do not
-//! yet mark the records of a batch with its participants, so recovery cannot take it back. The reply
-//! has not been given then.
+//! In relaxed mode locks are let go before a batch is durable. A crash that loses the batch then may
+//! leave a later write that read from it.
 
+use std::sync::Arc;
 use tierstone_base::{Error, KeyspaceId, Position, ShardId};
-use tierstone_engine::{RecordMeta, ValueKind};
+use tierstone_engine::{BatchTicket, RecordMeta, ValueKind};
 
 use crate::watch::WatcherId;
 
@@ -29,6 +31,14 @@ pub struct BatchId {
     pub coordinator: ShardId,
     /// The coordinator's number for it.
     pub number: u64,
+}
+
+impl BatchId {
+    /// The ticket for a batch that writes on `parts` shards; `None` where one shard can do without.
+    pub fn ticket(self, parts: usize) -> Option<Arc<BatchTicket>> {
+        let parts = u16::try_from(parts).unwrap_or(u16::MAX);
+        (parts > 1).then(|| BatchTicket::new(u64::from(self.coordinator) << 48 | self.number, parts))
+    }
 }
 
 /// A key of its own.
@@ -89,6 +99,8 @@ pub enum ShardMessage {
         participants: Vec<ShardId>,
         /// This shard's writes in order.
         writes: Vec<OwnedWrite>,
+        /// What the engines of the participants share; `None` when there is one, or none.
+        ticket: Option<Arc<BatchTicket>>,
     },
     /// The writes are durable, or were refused and not applied.
     Prepared {

@@ -9,12 +9,13 @@
 use crate::large::ValueId;
 use crate::lock::{LockMode, TaskId};
 use crate::message::{BatchId, OwnedKey, OwnedRecord, OwnedWrite, ShardMessage};
-use crate::shard::{FetchFailure, Shard};
+use crate::shard::{FetchFailure, Shard, Whole};
 use crate::view::Wanted;
 use crate::watch::WatcherId;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tierstone_base::{ErrorKind, Now, Result, Seq, ShardId, Token};
-use tierstone_engine::{Engine, Key, Lookup, Write, WriteKind};
+use tierstone_engine::{BatchTicket, Engine, Key, Lookup, Write, WriteKind};
 
 #[derive(Debug)]
 struct Batch {
@@ -27,6 +28,10 @@ struct Batch {
     observed: Seq,
     /// Answered with `Prepared` when this is durable.
     prepared_at: Option<Seq>,
+    /// What the engines of the participants share, once the batch is prepared.
+    ticket: Option<Arc<BatchTicket>>,
+    /// Whether this shard has writes of the batch.
+    has_writes: bool,
     is_read_only: bool,
     /// Writes that the engine was too busy to take, to be tried again.
     deferred: Option<Deferred>,
@@ -88,6 +93,8 @@ impl Participant {
                     failures: Vec::new(),
                     observed: 0,
                     prepared_at: None,
+                    ticket: None,
+                    has_writes: false,
                     is_read_only: false,
                     deferred: None,
                     died: Vec::new(),
@@ -97,9 +104,11 @@ impl Participant {
                     self.gather(now, shard, batch, outgoing);
                 }
             }
-            ShardMessage::Prepare { batch, participants, writes } => {
+            ShardMessage::Prepare { batch, participants, writes, ticket } => {
                 let Some(state) = self.batches.get_mut(&batch) else { return };
                 state.is_read_only = participants.is_empty();
+                state.has_writes = !writes.is_empty();
+                state.ticket = ticket;
                 state.deferred = Some(Deferred { writes, is_undo: false });
                 self.apply(now, shard, batch, outgoing, granted);
                 self.poll(now, shard, outgoing, granted);
@@ -161,10 +170,12 @@ impl Participant {
         for batch in deferred {
             self.apply(now, shard, batch, outgoing, granted);
         }
-        let durable = shard.engine().durable_seq();
+        // What was only read must be decided; of what was written that is what the answers are for.
+        let (durable, decided) = (shard.engine().durable_seq(), shard.engine().decided_seq());
         let mut finished = Vec::new();
         for (batch, state) in &mut self.batches {
-            if state.prepared_at.is_some_and(|seq| seq <= durable) {
+            let reached = if state.has_writes { durable } else { decided };
+            if state.prepared_at.is_some_and(|seq| seq <= reached) {
                 state.prepared_at = None;
                 outgoing.push((batch.coordinator, ShardMessage::Prepared { batch: *batch, error: None }));
                 if state.is_read_only {
@@ -229,9 +240,10 @@ impl Participant {
         let now = shard.clock(now);
         let Some(state) = self.batches.get_mut(&batch) else { return };
         let Some(deferred) = state.deferred.take() else { return };
-        let result = write_owned(now, shard, &deferred.writes, &mut state.died);
+        let ticket = state.ticket.clone();
+        let result = write_owned(now, shard, &deferred, ticket.as_ref(), &mut state.died);
         if let Err(error) = &result
-            && error.kind() == ErrorKind::Retry
+            && (error.kind() == ErrorKind::Retry || deferred.is_undo && is_about_room(error.kind()))
         {
             state.deferred = Some(deferred);
             return;
@@ -263,32 +275,36 @@ fn borrowed(key: &OwnedKey) -> Key<'_> {
     Key { keyspace: key.keyspace, position: key.position, bytes: &key.bytes }
 }
 
-/// Applies `writes`; large values that lose their names are held, and added to `died`.
+/// Whether there may be room later: an undo waits for it, with the locks held.
+fn is_about_room(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NoSpace | ErrorKind::NoMemory)
+}
+
+/// Applies what is deferred; large values that lose their names are held, and added to `died`.
 fn write_owned<E: Engine>(
     now: Now,
     shard: &mut Shard<E>,
-    writes: &[OwnedWrite],
+    deferred: &Deferred,
+    ticket: Option<&Arc<BatchTicket>>,
     died: &mut Vec<ValueId>,
 ) -> Result<Seq> {
-    if writes.is_empty() {
+    if deferred.writes.is_empty() {
         return Ok(0);
     }
-    let batch: Vec<Write<'_>> = writes
-        .iter()
-        .map(|write| {
-            let kind = match &write.value {
-                Some((value, expiry_ms, kind)) => {
-                    WriteKind::Put { value, expiry_ms: *expiry_ms, kind: *kind }
-                }
-                None => WriteKind::Delete,
-            };
-            Write { key: borrowed(&write.key), kind }
-        })
-        .collect();
-    if !shard.ledger.concerns(&batch) {
-        return Ok(shard.write(now, &batch)?.gate);
-    }
-    let (applied, newly_died) = shard.write_accounted(now, &batch)?;
+    let writes = deferred.writes.iter().map(|write| {
+        let kind = match &write.value {
+            Some((value, expiry_ms, kind)) => WriteKind::Put { value, expiry_ms: *expiry_ms, kind: *kind },
+            None => WriteKind::Delete,
+        };
+        Write { key: borrowed(&write.key), kind }
+    });
+    let writes: Vec<Write<'_>> = writes.collect();
+    let whole = match ticket {
+        None => Whole::Batch,
+        Some(ticket) if deferred.is_undo => Whole::Undo(ticket),
+        Some(ticket) => Whole::Part(ticket),
+    };
+    let (applied, newly_died) = shard.write_whole(now, &writes, whole)?;
     newly_died.iter().for_each(|id| shard.ledger.hold(*id));
     died.extend(newly_died);
     Ok(applied.gate)

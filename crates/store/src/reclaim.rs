@@ -113,7 +113,13 @@ impl<E: Engine> Shard<E> {
             opening.is_reading = true;
             let cursor = opening.cursor;
             let token = self.own_token(keyspace, cursor);
-            let request = ScanRequest { token, keyspace: keyspace.ledger(), snapshot: None, cursor, count: PAGE_ENTRIES };
+            let request = ScanRequest {
+                token,
+                keyspace: keyspace.ledger(),
+                snapshot: None,
+                cursor,
+                count: PAGE_ENTRIES,
+            };
             self.engine.scan(now, request);
         }
         Ok(())

@@ -11,10 +11,12 @@ use crate::overlay::Overlay;
 use crate::reclaim::Opening;
 use crate::view::{Stop, View, Wanted};
 use crate::watch::WatchTable;
+use std::sync::Arc;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, KeyHasher, KeyspaceId, Now, Position, Result, Seq, ShardId, Token};
 use tierstone_engine::{
-    Commit, Durability, Engine, Event, IndexKind, Key, ScanEntry, ScanRequest, ValueKind, Write, WriteKind, WriteReceipt,
+    BatchTicket, Commit, Durability, Engine, Event, IndexKind, Key, ScanEntry, ScanRequest, ValueKind, Write,
+    WriteKind, WriteReceipt,
 };
 use tierstone_media::IoCompletion;
 
@@ -74,10 +76,21 @@ pub enum RunOutcome<R> {
     Failed(Error),
 }
 
+/// What writes are whole with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whole<'a> {
+    /// With each other.
+    Batch,
+    /// With parts at other shards.
+    Part(&'a Arc<BatchTicket>),
+    /// They take this shard's part of a refused batch back.
+    Undo(&'a Arc<BatchTicket>),
+}
+
 /// The answer to an applied batch of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// The sequence that must be durable before it is acknowledged; 0 in relaxed mode.
+    /// The sequence that must be decided before it is acknowledged; 0 in relaxed mode.
     pub gate: Seq,
 }
 
@@ -325,38 +338,51 @@ impl<E: Engine> Shard<E> {
     #[inline]
     pub fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<Applied> {
         if self.ledger.concerns(writes) {
-            return Ok(self.write_accounted(now, writes)?.0);
+            return Ok(self.write_whole(now, writes, Whole::Batch)?.0);
         }
         let receipt = self.engine.write(now, writes)?;
-        Ok(self.applied(writes, receipt))
+        Ok(self.written(receipt, writes))
     }
 
-    /// Applies one batch that may give or take names of large values; also tells which values have
-    /// lost theirs.
+    /// Applies one batch, or this shard's part of one over several, and tells which large values have
+    /// lost their names.
     ///
     /// # Errors
-    /// As [`Engine::write`].
-    pub(crate) fn write_accounted(
+    /// As [`Engine::write`], [`Engine::write_part`] and [`Engine::undo_part`].
+    pub(crate) fn write_whole(
         &mut self,
         now: Now,
         writes: &[Write<'_>],
+        whole: Whole<'_>,
     ) -> Result<(Applied, Vec<ValueId>)> {
+        if !self.ledger.concerns(writes) {
+            let receipt = self.write_as(now, writes, whole)?;
+            return Ok((self.written(receipt, writes), Vec::new()));
+        }
         let account = self.account(now, writes)?;
         let receipt = if account.extra.is_empty() {
-            self.engine.write(now, writes)?
+            self.write_as(now, writes, whole)?
         } else {
             let batch: Vec<Write<'_>> = writes.iter().copied().chain(account.extra.iter()).collect();
-            self.engine.write(now, &batch)?
+            self.write_as(now, &batch, whole)?
         };
         if self.ledger.is_order_broken {
             self.write_late_chunks(now)?;
         }
         let died = self.ledger.apply(account);
-        Ok((self.applied(writes, receipt), died))
+        Ok((self.written(receipt, writes), died))
+    }
+
+    fn write_as(&mut self, now: Now, writes: &[Write<'_>], whole: Whole<'_>) -> Result<WriteReceipt> {
+        match whole {
+            Whole::Batch => self.engine.write(now, writes),
+            Whole::Part(ticket) => self.engine.write_part(now, writes, ticket),
+            Whole::Undo(ticket) => self.engine.undo_part(now, writes, ticket),
+        }
     }
 
     #[inline]
-    fn applied(&mut self, writes: &[Write<'_>], receipt: WriteReceipt) -> Applied {
+    fn written(&mut self, receipt: WriteReceipt, writes: &[Write<'_>]) -> Applied {
         if !self.watches.is_empty() {
             for write in writes {
                 self.watches.touch(write.key.keyspace, write.key.position);

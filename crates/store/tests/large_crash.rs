@@ -227,7 +227,8 @@ fn life(world: &mut World, history: &mut History, choices: &Choices) -> Result<(
         history.allowed.push(None);
     }
     Violation::unless(history.allowed.contains(&found), || {
-        let shown = |value: &Option<Vec<u8>>| value.as_ref().map(|value| (value.len(), value.first().copied()));
+        let shown =
+            |value: &Option<Vec<u8>>| value.as_ref().map(|value| (value.len(), value.first().copied()));
         let allowed: Vec<_> = history.allowed.iter().map(shown).collect();
         format!("the value is {:?}, and may be one of {allowed:?}", shown(&found))
     })?;

@@ -2,10 +2,12 @@
 //! be fetched, in any order, writes are refused for a moment, durability lags behind.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, SeededRandom, Seq, Token};
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_engine::{
-    Admission, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
+    Admission, BatchTicket, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup,
+    RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -83,6 +85,31 @@ impl Engine for FetchingEngine {
         self.inner.write(now, writes)
     }
 
+    fn admit(&mut self, now: Now, writes: &[Write<'_>]) -> Result<()> {
+        self.inner.admit(now, writes)
+    }
+
+    fn write_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        if self.random.chance(self.trouble.retry) {
+            return Err(Error::new(ErrorKind::Retry, "throttled"));
+        }
+        self.inner.write_part(now, writes, batch)
+    }
+
+    fn undo_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        self.inner.undo_part(now, writes, batch)
+    }
+
     fn scan(&mut self, now: Now, request: ScanRequest) {
         self.inner.scan(now, request);
     }
@@ -148,6 +175,10 @@ impl Engine for FetchingEngine {
 
     fn durable_seq(&self) -> Seq {
         self.durable
+    }
+
+    fn decided_seq(&self) -> Seq {
+        self.durable.min(self.inner.decided_seq())
     }
 
     fn applied_seq(&self) -> Seq {
