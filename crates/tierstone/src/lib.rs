@@ -104,12 +104,14 @@
 //! | keys in their order, ranges of them | [`DatabaseOptions::index`], [`Store::range`], [`SharedStore::range`] |
 //! | values that expire | [`PutOptions`] |
 //! | numbered databases | [`Store::keyspace`], [`SharedStore::keyspace`] |
+//! | keyspaces with names, each with its index | [`Store::open_keyspace`], [`SharedStore::open_keyspace`] |
 //! | what it costs | [`Store::statistics`] |
 
 mod batch;
 pub mod database;
 mod lane;
 mod local;
+mod named;
 mod range;
 mod scan;
 pub mod shared;
@@ -121,6 +123,7 @@ mod statistics;
 pub use batch::{Batch, Expiry, PutOptions};
 pub use database::{Database, DatabaseFacts, DatabaseOptions};
 pub use local::{Keyspace, Store, Ticket};
+pub use named::{KeyspaceInfo, KeyspaceOptions};
 pub use range::{KeyRange, Prefix, Range};
 pub use scan::{Cursor, Entry, Page, Scan};
 pub use shared::{Answer, SharedKeyspace, SharedRange, SharedScan, SharedStore};

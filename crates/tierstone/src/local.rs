@@ -11,9 +11,10 @@
 //! A crash, and a handle that is dropped without [`Store::close`], leave every acknowledged write;
 //! the next opening then reads the ends of the logs.
 
-use crate::batch::{Batch, Expiry, PutOptions};
+use crate::batch::{Batch, Expiry, KeyspaceName, PutOptions};
 use crate::database::{Database, DatabaseOptions};
 use crate::lane::{Fetching, Lane, READS_AT_ONCE};
+use crate::named::resolve;
 use crate::range::{KeyRange, Merge, Range};
 use crate::scan::{Cursor, Entry, Page, Scan};
 use crate::statistics::sum;
@@ -73,7 +74,7 @@ impl Store {
     /// # Errors
     /// `InvalidInput`: there is no such database.
     pub fn keyspace(&mut self, number: u32) -> Result<Keyspace<'_>> {
-        let id = find_keyspace(&self.keyspaces, number)?;
+        let id = resolve(&self.database.facts().map, KeyspaceName::Number(number))?;
         Ok(Keyspace { store: self, id })
     }
 
@@ -158,7 +159,7 @@ impl Store {
         let now = self.lanes[0].tick();
         let mut writes = Vec::with_capacity(batch.len());
         for change in batch.changes() {
-            let keyspace = find_keyspace(&self.keyspaces, change.database)?;
+            let keyspace = resolve(&self.database.facts().map, change.keyspace)?;
             let key = Key { keyspace, position: self.hasher.position(change.key), bytes: change.key };
             let kind = match change.put {
                 Some((value, expiry)) => {
@@ -288,6 +289,10 @@ impl Store {
         database.close()
     }
 
+    pub(crate) fn parts(&mut self) -> (&mut Database, &mut [Lane<FileDevice>]) {
+        (&mut self.database, &mut self.lanes)
+    }
+
     fn first(&mut self) -> Keyspace<'_> {
         let id = self.keyspaces[0];
         Keyspace { store: self, id }
@@ -367,14 +372,18 @@ impl Store {
     }
 }
 
-/// A numbered database of a local handle. Its calls are those of [`Store`].
+/// A keyspace of a local handle, with a number or a name. Its calls are those of [`Store`].
 #[derive(Debug)]
 pub struct Keyspace<'s> {
     store: &'s mut Store,
     id: KeyspaceId,
 }
 
-impl Keyspace<'_> {
+impl<'s> Keyspace<'s> {
+    pub(crate) fn new(store: &'s mut Store, id: KeyspaceId) -> Self {
+        Keyspace { store, id }
+    }
+
     fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
         Key { keyspace: self.id, position: self.store.hasher.position(bytes), bytes }
     }
@@ -501,14 +510,6 @@ fn expiry_ms(lane: &mut Lane<FileDevice>, options: PutOptions) -> u64 {
         Expiry::Never => 0,
         expiry => expiry.at_ms(lane.tick()),
     }
-}
-
-/// The keyspace of a numbered database.
-pub(crate) fn find_keyspace(keyspaces: &[KeyspaceId], number: u32) -> Result<KeyspaceId> {
-    keyspaces.get(number as usize).copied().ok_or_else(|| {
-        let message = format!("there is no database {number}: the store has 0 to {}", keyspaces.len() - 1);
-        Error::new(ErrorKind::InvalidInput, message)
-    })
 }
 
 /// The shard of all `positions`; they are not none.

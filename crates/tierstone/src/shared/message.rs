@@ -4,8 +4,9 @@ use super::answer::Reply;
 use crate::batch::Batch;
 use crate::range::RangePage;
 use crate::scan::{Cursor, Page};
+use tierstone_base::collections::Set;
 use tierstone_base::{KeyspaceId, Position};
-use tierstone_engine::{EngineStatistics, Key, RangeRequest, ValueKind, Write, WriteKind};
+use tierstone_engine::{EngineStatistics, IndexKind, Key, RangeRequest, ValueKind, Write, WriteKind};
 
 /// A key with what the caller's thread has worked out about it.
 #[derive(Debug)]
@@ -74,6 +75,8 @@ pub(super) enum Message {
     Write { batch: OwnedBatch, reply: Reply<()> },
     Scan { keyspace: KeyspaceId, cursor: Cursor, count: u32, reply: Reply<Page> },
     Range { request: RangeRequest, reply: Reply<RangePage> },
+    CreateKeyspace { id: KeyspaceId, index: IndexKind, reply: Reply<()> },
+    DropKeyspace { id: KeyspaceId, reply: Reply<()> },
     Len { keyspace: KeyspaceId, reply: Reply<u64> },
     Statistics { reply: Reply<EngineStatistics> },
     Sync { reply: Reply<()> },
@@ -81,6 +84,23 @@ pub(super) enum Message {
 }
 
 impl Message {
+    /// Whether it is about one of `keyspaces`.
+    pub fn is_in(&self, keyspaces: &Set<KeyspaceId>) -> bool {
+        match self {
+            Message::Get { key, .. } | Message::Delete { key, .. } => keyspaces.contains(&key.keyspace),
+            Message::GetMany { keys, .. } => keys.iter().any(|key| keyspaces.contains(&key.keyspace)),
+            Message::Put { put, .. } => keyspaces.contains(&put.keyspace),
+            Message::Write { batch, .. } => batch.places.iter().any(|(id, ..)| keyspaces.contains(id)),
+            Message::Scan { keyspace, .. } | Message::Len { keyspace, .. } => keyspaces.contains(keyspace),
+            Message::Range { request, .. } => keyspaces.contains(&request.keyspace),
+            Message::CreateKeyspace { .. }
+            | Message::DropKeyspace { .. }
+            | Message::Statistics { .. }
+            | Message::Sync { .. }
+            | Message::Close { .. } => false,
+        }
+    }
+
     /// Answers with an error.
     pub fn refuse(self, error: tierstone_base::Error) {
         // Whoever has dropped the answer does not want it.
@@ -89,6 +109,8 @@ impl Message {
             Message::GetMany { reply, .. } => drop(reply.send(Err(error))),
             Message::Put { reply, .. }
             | Message::Write { reply, .. }
+            | Message::CreateKeyspace { reply, .. }
+            | Message::DropKeyspace { reply, .. }
             | Message::Sync { reply }
             | Message::Close { reply } => drop(reply.send(Err(error))),
             Message::Delete { reply, .. } => drop(reply.send(Err(error))),
