@@ -99,7 +99,12 @@ fn keyspace_entries(facts: &DatabaseFacts) -> Vec<KeyspaceEntry> {
         name: number.to_string(),
         index: facts.index,
     };
-    facts.map.keyspaces().iter().enumerate().map(entry).collect()
+    let named = facts.map.names().map(|(name, named)| KeyspaceEntry {
+        id: named.id,
+        name: name.to_owned(),
+        index: named.index,
+    });
+    facts.map.keyspaces().iter().enumerate().map(entry).chain(named).collect()
 }
 
 /// What all shards share.

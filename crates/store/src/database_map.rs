@@ -1,17 +1,31 @@
-//! The map from numbered databases to keyspaces.
+//! The map from numbered databases, and from names, to keyspaces.
 //!
 //! Invariants:
 //! 1. A keyspace's id is given once and never again: flushing a database is giving it a new id.
-//! 2. Two databases never share a keyspace.
+//! 2. No two numbers or names share a keyspace.
 //!
 //! The caller owns the durable copy (the store's superblock). A change counts from the moment that
 //! copy is durable; shards learn it afterwards ([`crate::Shard::apply_map`]). A crash in between
 //! leaves the changed map, and nobody has been told that the change is done.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
+use tierstone_engine::IndexKind;
 
-/// Which keyspace each numbered database is.
+/// The longest name of a keyspace, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// A keyspace that has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedKeyspace {
+    /// Its id.
+    pub id: KeyspaceId,
+    /// How it finds its keys.
+    pub index: IndexKind,
+}
+
+/// Which keyspace each numbered database is, and each name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatabaseMap {
     /// How many changes led here; a higher version replaces a lower one.
@@ -20,6 +34,9 @@ pub struct DatabaseMap {
     next_keyspace: u32,
     /// The keyspace of each database, by number.
     keyspaces: Vec<KeyspaceId>,
+    /// The keyspaces that have names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    named: BTreeMap<String, NamedKeyspace>,
 }
 
 /// One change of the map.
@@ -41,6 +58,7 @@ impl DatabaseMap {
             version: 0,
             next_keyspace: databases + 1,
             keyspaces: (1..=databases).map(KeyspaceId).collect(),
+            named: BTreeMap::new(),
         }
     }
 
@@ -58,6 +76,46 @@ impl DatabaseMap {
     /// All keyspaces in the order of their databases.
     pub fn keyspaces(&self) -> &[KeyspaceId] {
         &self.keyspaces
+    }
+
+    /// The keyspace with this name.
+    pub fn named(&self, name: &str) -> Option<NamedKeyspace> {
+        self.named.get(name).copied()
+    }
+
+    /// All keyspaces with names, in the order of their names.
+    pub fn names(&self) -> impl Iterator<Item = (&str, NamedKeyspace)> {
+        self.named.iter().map(|(name, keyspace)| (name.as_str(), *keyspace))
+    }
+
+    /// Whether a number or a name stands for this keyspace.
+    pub fn holds(&self, id: KeyspaceId) -> bool {
+        self.keyspaces.contains(&id) || self.named.values().any(|named| named.id == id)
+    }
+
+    /// Makes an empty keyspace with a name: 1 to 255 bytes of UTF-8 without control characters, and not
+    /// digits alone, which name the numbered databases.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another name, or one that is taken; `Unsupported` when all 2^32 ids are used up.
+    /// Nothing has changed then.
+    pub fn create(&mut self, name: &str, index: IndexKind) -> Result<NamedKeyspace> {
+        check_name(name)?;
+        if self.named.contains_key(name) {
+            let message = format!("there is a keyspace '{name}' already");
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        let named = NamedKeyspace { id: self.fresh(1)?, index };
+        self.named.insert(name.to_owned(), named);
+        self.version += 1;
+        Ok(named)
+    }
+
+    /// Takes a name and its keyspace out; `None` when there is none.
+    pub fn remove(&mut self, name: &str) -> Option<NamedKeyspace> {
+        let removed = self.named.remove(name)?;
+        self.version += 1;
+        Some(removed)
     }
 
     /// Makes one change.
@@ -101,6 +159,19 @@ impl DatabaseMap {
             .ok_or_else(|| Error::new(ErrorKind::Unsupported, "all keyspace ids have been used"))?;
         Ok(KeyspaceId(first))
     }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let wrong = match name {
+        "" => "a keyspace's name is not empty",
+        _ if name.len() > NAME_BYTES_MAX => "a keyspace's name has at most 255 bytes",
+        _ if name.chars().any(char::is_control) => "a keyspace's name has no control characters",
+        _ if name.bytes().all(|byte| byte.is_ascii_digit()) => {
+            "digits alone name the numbered databases, not a keyspace"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::InvalidInput, wrong))
 }
 
 #[cfg(test)]

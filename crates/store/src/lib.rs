@@ -2,7 +2,7 @@
 //! watches, and views over which restartable commands run.
 //!
 //! Reading order:
-//! 1. [`database_map`] turns a database's number into a keyspace;
+//! 1. [`database_map`] turns a database's number, or a name, into a keyspace;
 //! 2. [`view`] is what a command reads and writes;
 //! 3. [`shard`] runs commands over views, starts the fetches they want and applies their writes;
 //! 4. [`lock`] and [`watch`] keep commands that wait, and transactions that watch, honest;
@@ -32,7 +32,7 @@ pub mod view;
 mod view_large;
 pub mod watch;
 
-pub use database_map::{DatabaseMap, MapChange};
+pub use database_map::{DatabaseMap, MapChange, NamedKeyspace};
 pub use large::{LargeMap, ValueId, ValueIds};
 pub use lock::{LockMode, LockTable, TaskId};
 pub use overlay::Overlay;

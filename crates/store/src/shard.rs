@@ -269,8 +269,13 @@ impl<E: Engine> Shard<E> {
             }
         }
         self.ledger.follow(map);
-        for &keyspace in map.keyspaces().iter().filter(|keyspace| !old.keyspaces().contains(keyspace)) {
-            self.engine.create_keyspace(keyspace, self.index_kind);
+        for (_, gone) in old.names().filter(|(_, named)| !map.holds(named.id)) {
+            self.engine.drop_keyspace(gone.id);
+        }
+        let numbered = map.keyspaces().iter().map(|&id| (id, self.index_kind));
+        let all = numbered.chain(map.names().map(|(_, named)| (named.id, named.index)));
+        for (id, index) in all.filter(|(id, _)| !old.holds(*id)) {
+            self.engine.create_keyspace(id, index);
         }
     }
 

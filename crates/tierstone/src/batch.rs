@@ -62,12 +62,28 @@ impl PutOptions {
 pub struct Batch {
     bytes: Vec<u8>,
     changes: Vec<Change>,
-    database: u32,
+    /// Names of keyspaces, each once.
+    names: Vec<String>,
+    place: Place,
+}
+
+/// Where a change is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Number(u32),
+    /// By its place in the batch's names.
+    Name(usize),
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Place::Number(0)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    database: u32,
+    place: Place,
     start: usize,
     key_len: usize,
     value_len: usize,
@@ -75,10 +91,17 @@ struct Change {
     put: Option<Expiry>,
 }
 
+/// What a caller calls a keyspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyspaceName<'a> {
+    Number(u32),
+    Name(&'a str),
+}
+
 /// One change of a batch, borrowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchChange<'a> {
-    pub database: u32,
+    pub keyspace: KeyspaceName<'a>,
     pub key: &'a [u8],
     /// The value and its expiry; `None`: a delete.
     pub put: Option<(&'a [u8], Expiry)>,
@@ -92,7 +115,17 @@ impl Batch {
 
     /// The changes that follow are in the numbered database `database`; 0 to begin with.
     pub fn in_database(&mut self, database: u32) -> &mut Self {
-        self.database = database;
+        self.place = Place::Number(database);
+        self
+    }
+
+    /// The changes that follow are in the keyspace `name`, which must exist when the batch is written.
+    pub fn in_keyspace(&mut self, name: &str) -> &mut Self {
+        let known = self.names.iter().position(|known| known == name);
+        self.place = Place::Name(known.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        }));
         self
     }
 
@@ -125,15 +158,16 @@ impl Batch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.changes.clear();
-        self.database = 0;
+        self.names.clear();
+        self.place = Place::default();
     }
 
     fn push(&mut self, key: &[u8], value: &[u8], put: Option<Expiry>) -> &mut Self {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
-        let database = self.database;
-        self.changes.push(Change { database, start, key_len: key.len(), value_len: value.len(), put });
+        let place = self.place;
+        self.changes.push(Change { place, start, key_len: key.len(), value_len: value.len(), put });
         self
     }
 
@@ -141,7 +175,11 @@ impl Batch {
         self.changes.iter().map(|change| {
             let (key, rest) = self.bytes[change.start..].split_at(change.key_len);
             let put = change.put.map(|expiry| (&rest[..change.value_len], expiry));
-            BatchChange { database: change.database, key, put }
+            let keyspace = match change.place {
+                Place::Number(number) => KeyspaceName::Number(number),
+                Place::Name(place) => KeyspaceName::Name(&self.names[place]),
+            };
+            BatchChange { keyspace, key, put }
         })
     }
 }
@@ -157,16 +195,28 @@ mod tests {
             .put(b"a", b"1")
             .in_database(3)
             .put_with(b"", b"", PutOptions { expiry: Expiry::At(0) })
-            .delete(b"bb");
+            .delete(b"bb")
+            .in_keyspace("users")
+            .delete(b"c")
+            .in_keyspace("logs")
+            .in_keyspace("users")
+            .put(b"d", b"4");
         let seen: Vec<_> =
-            batch.changes().map(|c| (c.database, c.key.to_vec(), c.put.map(|p| p.0.to_vec()))).collect();
+            batch.changes().map(|c| (c.keyspace, c.key.to_vec(), c.put.map(|p| p.0.to_vec()))).collect();
+        let (number, name) = (KeyspaceName::Number, KeyspaceName::Name);
         assert_eq!(
             seen,
-            [(0, b"a".to_vec(), Some(b"1".to_vec())), (3, vec![], Some(vec![])), (3, b"bb".to_vec(), None)]
+            [
+                (number(0), b"a".to_vec(), Some(b"1".to_vec())),
+                (number(3), vec![], Some(vec![])),
+                (number(3), b"bb".to_vec(), None),
+                (name("users"), b"c".to_vec(), None),
+                (name("users"), b"d".to_vec(), Some(b"4".to_vec())),
+            ]
         );
         batch.clear();
         assert!(batch.is_empty() && batch.changes().next().is_none());
-        assert_eq!(batch.put(b"x", b"").changes().next().unwrap().database, 0);
+        assert_eq!(batch.put(b"x", b"").changes().next().unwrap().keyspace, number(0));
     }
 
     #[test]

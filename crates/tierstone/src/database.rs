@@ -5,14 +5,14 @@
 //! then built by whoever drives them, each on its own thread with its own device handle
 //! ([`Database::device`], [`tierstone_logstore::ShardPlan::build`]).
 //!
-//! What a crash leaves: see [`mod@tierstone_logstore::open`]. The map of the numbered databases lies in
-//! the superblock; its write commits a change ([`Database::change_map`]).
+//! What a crash leaves: see [`mod@tierstone_logstore::open`]. The map of the numbered databases and of
+//! keyspaces with names lies in the superblock; its write commits a change ([`Database::change_map`]).
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Result, SeededRandom};
+use tierstone_base::{Error, ErrorKind, KeyHasher, Result, SeededRandom};
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
 use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
 use tierstone_logstore::{OpenReport, OpenSettings, ShardPlan, ShardSettings, SuperblockWriter};
@@ -187,7 +187,7 @@ impl Database {
         &self.facts
     }
 
-    /// Makes `map` the durable map of the numbered databases; it counts when this returns. Cost: one
+    /// Makes `map` the durable map of numbered databases and names; it counts when this returns. Cost: one
     /// durable write.
     ///
     /// # Errors
@@ -196,8 +196,8 @@ impl Database {
         let facts = DatabaseFacts { map, ..self.facts.clone() };
         let mut superblock = self.superblock.superblock.clone();
         superblock.keyspaces = keyspace_entries(&facts);
-        superblock.next_keyspace =
-            superblock.next_keyspace.max(facts.map.keyspaces().iter().map(|id| id.0 + 1).max().unwrap_or(0));
+        let used = superblock.keyspaces.iter().map(|keyspace| keyspace.id.0.saturating_add(1));
+        superblock.next_keyspace = used.max().unwrap_or(0).max(superblock.next_keyspace);
         superblock.facts = encode(&facts)?;
         self.superblock.write(&mut self.device, superblock)?;
         self.facts = facts;
@@ -360,18 +360,19 @@ fn encode(facts: &DatabaseFacts) -> Result<Vec<u8>> {
         .map_err(|error| Error::new(ErrorKind::InvalidInput, format!("the facts cannot be written: {error}")))
 }
 
+/// The superblock's table: numbered databases with their numbers as names, then those with names.
 fn keyspace_entries(facts: &DatabaseFacts) -> Vec<KeyspaceEntry> {
-    facts
-        .map
-        .keyspaces()
-        .iter()
-        .zip(0..)
-        .map(|(&KeyspaceId(id), number): (&KeyspaceId, u32)| KeyspaceEntry {
-            id: KeyspaceId(id),
-            name: number.to_string(),
-            index: facts.index,
-        })
-        .collect()
+    let numbered = facts.map.keyspaces().iter().enumerate().map(|(number, &id)| KeyspaceEntry {
+        id,
+        name: number.to_string(),
+        index: facts.index,
+    });
+    let named = facts.map.names().map(|(name, named)| KeyspaceEntry {
+        id: named.id,
+        name: name.to_owned(),
+        index: named.index,
+    });
+    numbered.chain(named).collect()
 }
 
 #[cfg(test)]

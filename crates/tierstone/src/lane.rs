@@ -13,7 +13,8 @@ use crate::space::SpaceWatch;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
-    Commit, Engine, Event, Health, Key, Lookup, OwnedRecord, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
+    Commit, Engine, Event, Health, Key, Lookup, OwnedRecord, RangeRequest, RecordMeta, RecordView, ScanEntry,
+    ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};

@@ -105,12 +105,14 @@
 //! | values that expire | [`PutOptions`] |
 //! | one moment of all keys | [`Store::snapshot`], [`SharedStore::snapshot`] |
 //! | numbered databases | [`Store::keyspace`], [`SharedStore::keyspace`] |
+//! | keyspaces with names, each with its index | [`Store::open_keyspace`], [`SharedStore::open_keyspace`] |
 //! | what it costs | [`Store::statistics`] |
 
 mod batch;
 pub mod database;
 mod lane;
 mod local;
+mod named;
 mod range;
 mod scan;
 pub mod shared;
@@ -123,9 +125,13 @@ mod statistics;
 pub use batch::{Batch, Expiry, PutOptions};
 pub use database::{Database, DatabaseFacts, DatabaseOptions};
 pub use local::{Keyspace, Store, Ticket};
+pub use named::{KeyspaceInfo, KeyspaceOptions};
 pub use range::{KeyRange, Prefix, Range};
 pub use scan::{Cursor, Entry, Page};
-pub use shared::{Answer, SharedKeyspace, SharedRange, SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSnapshotScan, SharedStore};
+pub use shared::{
+    Answer, SharedKeyspace, SharedRange, SharedScan, SharedSnapshot, SharedSnapshotKeyspace,
+    SharedSnapshotScan, SharedStore,
+};
 pub use snapshot::{Scan, Snapshot, SnapshotKeyspace};
 pub use tierstone_base::{Error, ErrorKind, Result};
 pub use tierstone_engine::{Durability, EngineStatistics, IndexKind};

@@ -11,9 +11,10 @@
 //! A crash, and a handle that is dropped without [`Store::close`], leave every acknowledged write;
 //! the next opening then reads the ends of the logs.
 
-use crate::batch::{Batch, Expiry, PutOptions};
+use crate::batch::{Batch, Expiry, KeyspaceName, PutOptions};
 use crate::database::{Database, DatabaseOptions};
 use crate::lane::{Fetching, KeyPage, Lane, READS_AT_ONCE};
+use crate::named::resolve;
 use crate::range::{KeyRange, Merge, Range};
 use crate::scan::{Cursor, Entry, Page};
 use crate::snapshot::{Dropped, Scan, Snapshot};
@@ -32,7 +33,8 @@ use tierstone_media::file::FileDevice;
 pub struct Store {
     lanes: Vec<Lane<FileDevice>>,
     hasher: KeyHasher,
-    keyspaces: Vec<KeyspaceId>,
+    /// The keyspace of database 0.
+    pub(crate) first: KeyspaceId,
     dropped: Dropped,
     // After the lanes: their devices are done with the files before the lock goes.
     database: Database,
@@ -65,10 +67,10 @@ impl Store {
             let (engine, _) = plan.build(&mut device)?;
             lanes.push(Lane::new(engine, device, clock));
         }
-        let keyspaces = database.facts().map.keyspaces().to_vec();
+        let first = database.facts().map.keyspaces()[0];
         let hasher = database.hasher();
         let dropped = Dropped::default();
-        Ok(Store { lanes, hasher, keyspaces, dropped, database, stays_on_its_thread: PhantomData })
+        Ok(Store { lanes, hasher, first, dropped, database, stays_on_its_thread: PhantomData })
     }
 
     /// The numbered database `number`, for calls in it; the calls of the store itself are in number 0.
@@ -76,7 +78,7 @@ impl Store {
     /// # Errors
     /// `InvalidInput`: there is no such database.
     pub fn keyspace(&mut self, number: u32) -> Result<Keyspace<'_>> {
-        let id = find_keyspace(&self.keyspaces, number)?;
+        let id = resolve(&self.database.facts().map, KeyspaceName::Number(number))?;
         Ok(Keyspace { store: self, id })
     }
 
@@ -162,7 +164,7 @@ impl Store {
         let now = self.lanes[0].tick();
         let mut writes = Vec::with_capacity(batch.len());
         for change in batch.changes() {
-            let keyspace = find_keyspace(&self.keyspaces, change.database)?;
+            let keyspace = resolve(&self.database.facts().map, change.keyspace)?;
             let key = Key { keyspace, position: self.hasher.position(change.key), bytes: change.key };
             let kind = match change.put {
                 Some((value, expiry)) => {
@@ -201,7 +203,7 @@ impl Store {
     /// Walks all keys and values as they are when the first is asked for, in an order of no meaning. See
     /// [`Scan`].
     pub fn scan(&mut self) -> Scan<'_> {
-        let id = self.keyspaces[0];
+        let id = self.first;
         Scan::new(self, id)
     }
 
@@ -240,13 +242,13 @@ impl Store {
     /// # Ok::<(), tierstone::Error>(())
     /// ```
     pub fn range(&mut self, range: impl KeyRange) -> Range<'_> {
-        let id = self.keyspaces[0];
+        let id = self.first;
         Range::new(self, id, range)
     }
 
     /// How many keys there are, those included that have expired and were not met since.
     pub fn len(&self) -> u64 {
-        self.len_of(self.keyspaces[0])
+        self.len_of(self.first)
     }
 
     /// Whether there is no key.
@@ -315,8 +317,9 @@ impl Store {
         database.close()
     }
 
-    pub(crate) fn keyspaces(&self) -> &[KeyspaceId] {
-        &self.keyspaces
+    /// The keyspace of the numbered database `number`.
+    pub(crate) fn numbered(&self, number: u32) -> Result<KeyspaceId> {
+        resolve(&self.database.facts().map, KeyspaceName::Number(number))
     }
 
     pub(crate) fn dropped(&self) -> &Dropped {
@@ -376,8 +379,12 @@ impl Store {
         Ok(())
     }
 
+    pub(crate) fn parts(&mut self) -> (&mut Database, &mut [Lane<FileDevice>]) {
+        (&mut self.database, &mut self.lanes)
+    }
+
     fn first(&mut self) -> Keyspace<'_> {
-        let id = self.keyspaces[0];
+        let id = self.first;
         Keyspace { store: self, id }
     }
 
@@ -455,14 +462,18 @@ impl Store {
     }
 }
 
-/// A numbered database of a local handle. Its calls are those of [`Store`].
+/// A keyspace of a local handle, with a number or a name. Its calls are those of [`Store`].
 #[derive(Debug)]
 pub struct Keyspace<'s> {
     store: &'s mut Store,
     id: KeyspaceId,
 }
 
-impl Keyspace<'_> {
+impl<'s> Keyspace<'s> {
+    pub(crate) fn new(store: &'s mut Store, id: KeyspaceId) -> Self {
+        Keyspace { store, id }
+    }
+
     fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
         Key { keyspace: self.id, position: self.store.hasher.position(bytes), bytes }
     }
@@ -592,14 +603,6 @@ fn expiry_ms(lane: &mut Lane<FileDevice>, options: PutOptions) -> u64 {
         Expiry::Never => 0,
         expiry => expiry.at_ms(lane.tick()),
     }
-}
-
-/// The keyspace of a numbered database.
-pub(crate) fn find_keyspace(keyspaces: &[KeyspaceId], number: u32) -> Result<KeyspaceId> {
-    keyspaces.get(number as usize).copied().ok_or_else(|| {
-        let message = format!("there is no database {number}: the store has 0 to {}", keyspaces.len() - 1);
-        Error::new(ErrorKind::InvalidInput, message)
-    })
 }
 
 /// The shard of all `positions`; they are not none.

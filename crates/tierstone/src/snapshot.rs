@@ -6,7 +6,7 @@
 //!    another; until then it keeps what it kept.
 
 use crate::lane::is_user_value;
-use crate::local::{Store, find_keyspace};
+use crate::local::Store;
 use crate::scan::{Buffered, Cursor, Entry, PAGE_ENTRIES, Page};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -86,12 +86,12 @@ impl Snapshot {
     /// # Errors
     /// `InvalidInput`: there is no such database.
     pub fn keyspace<'s>(&'s self, store: &'s mut Store, number: u32) -> Result<SnapshotKeyspace<'s>> {
-        let id = find_keyspace(store.keyspaces(), number)?;
+        let id = store.numbered(number)?;
         Ok(SnapshotKeyspace { snapshot: self, store, id })
     }
 
     fn first<'s>(&'s self, store: &'s mut Store) -> SnapshotKeyspace<'s> {
-        let id = store.keyspaces()[0];
+        let id = store.first;
         SnapshotKeyspace { snapshot: self, store, id }
     }
 

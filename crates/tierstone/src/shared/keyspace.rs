@@ -108,7 +108,7 @@ pub(super) async fn gather_async(parts: Vec<Part>, count: usize) -> Result<Vec<O
     Ok(values)
 }
 
-/// A numbered database of a shared handle. Its calls are those of [`SharedStore`].
+/// A keyspace of a shared handle, with a number or a name. Its calls are those of [`SharedStore`].
 #[derive(Clone, Debug)]
 pub struct SharedKeyspace {
     store: SharedStore,

@@ -5,8 +5,11 @@ use super::cut::Share;
 use crate::batch::Batch;
 use crate::range::RangePage;
 use crate::scan::{Cursor, Page};
+use tierstone_base::collections::Set;
 use tierstone_base::{KeyspaceId, Position};
-use tierstone_engine::{EngineStatistics, Key, RangeRequest, SnapshotId, ValueKind, Write, WriteKind};
+use tierstone_engine::{
+    EngineStatistics, IndexKind, Key, RangeRequest, SnapshotId, ValueKind, Write, WriteKind,
+};
 
 /// A key with what the caller's thread has worked out about it.
 #[derive(Debug)]
@@ -79,6 +82,8 @@ pub(super) enum Message {
     GetAt { snapshot: SnapshotId, keys: Vec<OwnedKey>, reply: Reply<Vec<Option<Vec<u8>>>> },
     ScanAt { snapshot: SnapshotId, keyspace: KeyspaceId, cursor: Cursor, count: u32, reply: Reply<Page> },
     Release { snapshot: SnapshotId },
+    CreateKeyspace { id: KeyspaceId, index: IndexKind, reply: Reply<()> },
+    DropKeyspace { id: KeyspaceId, reply: Reply<()> },
     Len { keyspace: KeyspaceId, reply: Reply<u64> },
     Statistics { reply: Reply<EngineStatistics> },
     Sync { reply: Reply<()> },
@@ -86,6 +91,28 @@ pub(super) enum Message {
 }
 
 impl Message {
+    /// Whether it is about one of `keyspaces`.
+    pub fn is_in(&self, keyspaces: &Set<KeyspaceId>) -> bool {
+        match self {
+            Message::Get { key, .. } | Message::Delete { key, .. } => keyspaces.contains(&key.keyspace),
+            Message::GetMany { keys, .. } => keys.iter().any(|key| keyspaces.contains(&key.keyspace)),
+            Message::Put { put, .. } => keyspaces.contains(&put.keyspace),
+            Message::Write { batch, .. } => batch.places.iter().any(|(id, ..)| keyspaces.contains(id)),
+            Message::Scan { keyspace, .. } | Message::Len { keyspace, .. } => keyspaces.contains(keyspace),
+            Message::Range { request, .. } => keyspaces.contains(&request.keyspace),
+            // A snapshot goes on showing keyspaces that were dropped.
+            Message::Snapshot { .. }
+            | Message::GetAt { .. }
+            | Message::ScanAt { .. }
+            | Message::Release { .. }
+            | Message::CreateKeyspace { .. }
+            | Message::DropKeyspace { .. }
+            | Message::Statistics { .. }
+            | Message::Sync { .. }
+            | Message::Close { .. } => false,
+        }
+    }
+
     /// Answers with an error.
     pub fn refuse(self, error: tierstone_base::Error) {
         // Whoever has dropped the answer does not want it.
@@ -94,6 +121,8 @@ impl Message {
             Message::GetMany { reply, .. } | Message::GetAt { reply, .. } => drop(reply.send(Err(error))),
             Message::Put { reply, .. }
             | Message::Write { reply, .. }
+            | Message::CreateKeyspace { reply, .. }
+            | Message::DropKeyspace { reply, .. }
             | Message::Sync { reply }
             | Message::Close { reply } => drop(reply.send(Err(error))),
             Message::Delete { reply, .. } => drop(reply.send(Err(error))),

@@ -20,6 +20,7 @@ mod cut;
 mod gate;
 mod keyspace;
 mod message;
+mod named;
 mod range;
 mod service;
 mod sleep;
@@ -31,10 +32,11 @@ pub use keyspace::SharedKeyspace;
 pub use range::SharedRange;
 pub use snapshot::{SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSnapshotScan};
 
-use crate::batch::{Batch, PutOptions};
+use crate::batch::{Batch, KeyspaceName, PutOptions};
 use crate::database::{Database, DatabaseOptions};
 use crate::lane::later;
-use crate::local::{find_keyspace, one_shard};
+use crate::local::one_shard;
+use crate::named::resolve;
 use crate::range::KeyRange;
 use crate::scan::{Cursor, Page};
 use crate::space::SpaceWatch;
@@ -45,7 +47,7 @@ use message::{Message, OwnedBatch};
 use service::Service;
 use sleep::{Sleeper, Waker};
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use thread::ShardThread;
 use tierstone_base::clock::{Clock, SystemClock};
@@ -53,6 +55,7 @@ use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Result};
 use tierstone_engine::{Durability, EngineStatistics};
 use tierstone_logstore::ShardPlan;
 use tierstone_media::file::{DurableMethod, FileStore};
+use tierstone_store::DatabaseMap;
 
 /// A database that many threads and tasks use at the same time. Clones are handles of the same one.
 #[derive(Clone, Debug)]
@@ -65,7 +68,10 @@ pub struct SharedStore {
 struct Inner {
     mailboxes: Vec<Mailbox>,
     hasher: KeyHasher,
-    keyspaces: Vec<KeyspaceId>,
+    /// The keyspace of database 0, which never changes.
+    first: KeyspaceId,
+    /// A copy of the durable map, as far as every shard has learnt it.
+    map: RwLock<DatabaseMap>,
     clock: SystemClock,
     running: Mutex<Option<Running>>,
     /// Held while a cut's messages go out.
@@ -99,7 +105,8 @@ impl SharedStore {
         let mut inner = Inner {
             mailboxes: Vec::new(),
             hasher: database.hasher(),
-            keyspaces: database.facts().map.keyspaces().to_vec(),
+            first: resolve(&database.facts().map, KeyspaceName::Number(0))?,
+            map: RwLock::new(database.facts().map.clone()),
             clock,
             running: Mutex::new(None),
             cutting: Mutex::new(()),
@@ -131,7 +138,7 @@ impl SharedStore {
     /// # Errors
     /// `InvalidInput`: there is no such database.
     pub fn keyspace(&self, number: u32) -> Result<SharedKeyspace> {
-        let id = find_keyspace(&self.inner.keyspaces, number)?;
+        let id = resolve(&self.inner.map(), KeyspaceName::Number(number))?;
         Ok(SharedKeyspace::new(self.clone(), id))
     }
 
@@ -339,13 +346,17 @@ impl SharedStore {
     }
 
     fn first(&self) -> KeyspaceId {
-        self.inner.keyspaces[0]
+        self.inner.first
     }
 }
 
 impl Inner {
     fn now(&self) -> Now {
         later(Now::default(), self.clock.now())
+    }
+
+    fn map(&self) -> RwLockReadGuard<'_, DatabaseMap> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn shards(&self) -> u16 {
@@ -381,9 +392,10 @@ impl Inner {
 
     fn place_batch(&self, batch: &Batch) -> Result<(u16, OwnedBatch)> {
         let now = self.now();
+        let map = self.map();
         let mut places = Vec::with_capacity(batch.len());
         for change in batch.changes() {
-            let keyspace = find_keyspace(&self.keyspaces, change.database)?;
+            let keyspace = resolve(&map, change.keyspace)?;
             let expiry_ms = change.put.map_or(0, |(_, expiry)| expiry.at_ms(now));
             places.push((keyspace, self.hasher.position(change.key), expiry_ms));
         }

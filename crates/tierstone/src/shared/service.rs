@@ -14,13 +14,14 @@ use super::cut::Cut;
 use super::gate::{Gate, Ready};
 use super::message::{Message, OwnedKey};
 use crate::lane::{FETCH_ROUNDS, FREEING_PATIENCE_US, is_visible, later, never_held, value_of};
+use crate::named::dropped;
 use crate::range::RangePage;
 use crate::scan::{Entry, Page};
 use snapshots::{ManyAt, WalkAt};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tierstone_base::collections::Map;
-use tierstone_base::{Error, ErrorKind, Now, Position, Result, Seq, Token};
+use tierstone_base::collections::{Map, Set};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
     Admission, Commit, Engine, Event, Health, Key, Lookup, ScanEntry, ScanRequest, Write, WriteKind,
     WriteReceipt,
@@ -60,7 +61,7 @@ enum Purpose {
 #[derive(Debug)]
 struct Walk {
     reply: Reply<Page>,
-    keyspace: tierstone_base::KeyspaceId,
+    keyspace: KeyspaceId,
     cursor: crate::scan::Cursor,
 }
 
@@ -82,6 +83,8 @@ pub(super) struct Service {
     many: Map<u64, Many>,
     walks: Map<Token, Walk>,
     ranges: Map<Token, Reply<RangePage>>,
+    /// Keyspaces that were dropped since the store was opened.
+    dropped: Set<KeyspaceId>,
     /// Writes that found no room, and since when the first of them waits.
     stalled: VecDeque<Message>,
     stalled_since_us: u64,
@@ -112,6 +115,7 @@ impl Service {
             many: Map::default(),
             walks: Map::default(),
             ranges: Map::default(),
+            dropped: Set::default(),
             stalled: VecDeque::new(),
             stalled_since_us: 0,
             busy: false,
@@ -179,6 +183,10 @@ impl Service {
     }
 
     fn handle(&mut self, message: Message, attempt: Attempt) {
+        // Its records would be void after the next opening.
+        if !self.dropped.is_empty() && message.is_in(&self.dropped) {
+            return message.refuse(dropped());
+        }
         match message {
             Message::Get { key, reply } => self.get(key, reply, attempt),
             Message::GetMany { keys, reply } => self.get_many(keys, Purpose::Values(reply)),
@@ -205,6 +213,15 @@ impl Service {
                 self.scan_at(snapshot, keyspace, (cursor, count), reply);
             }
             Message::Release { snapshot } => self.engine.release_snapshot(snapshot),
+            Message::CreateKeyspace { id, index, reply } => {
+                self.engine.create_keyspace(id, index);
+                drop(reply.send(Ok(())));
+            }
+            Message::DropKeyspace { id, reply } => {
+                self.dropped.insert(id);
+                self.engine.drop_keyspace(id);
+                drop(reply.send(Ok(())));
+            }
             Message::Len { keyspace, reply } => drop(reply.send(Ok(self.engine.len(keyspace)))),
             Message::Statistics { reply } => drop(reply.send(Ok(self.engine.statistics()))),
             Message::Sync { reply } => {

@@ -4,7 +4,8 @@ use super::cut::Cut;
 use super::keyspace::{Part, gather, gather_async};
 use super::message::Message;
 use super::{Answer, Inner, SharedStore};
-use crate::local::find_keyspace;
+use crate::batch::KeyspaceName;
+use crate::named::resolve;
 use crate::scan::{Buffered, Cursor, Entry, PAGE_ENTRIES, Page};
 use std::future::Future;
 use std::sync::{Arc, PoisonError};
@@ -145,12 +146,12 @@ impl SharedSnapshot {
     /// # Errors
     /// `InvalidInput`: there is no such database.
     pub fn keyspace(&self, number: u32) -> Result<SharedSnapshotKeyspace<'_>> {
-        let id = find_keyspace(&self.inner.keyspaces, number)?;
+        let id = resolve(&self.inner.map(), KeyspaceName::Number(number))?;
         Ok(SharedSnapshotKeyspace { snapshot: self, id })
     }
 
     fn first(&self) -> SharedSnapshotKeyspace<'_> {
-        SharedSnapshotKeyspace { snapshot: self, id: self.inner.keyspaces[0] }
+        SharedSnapshotKeyspace { snapshot: self, id: self.inner.first }
     }
 }
 
