@@ -70,6 +70,7 @@ impl Engine for LogShard {
     }
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
+        self.split_loses_keyspace();
         self.keyspaces.drop_keyspace(keyspace, &self.snapshots);
     }
 

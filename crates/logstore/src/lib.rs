@@ -11,6 +11,7 @@
 
 pub mod check;
 mod cleaner;
+pub mod compact;
 mod engine;
 pub mod format;
 pub mod index;
@@ -31,6 +32,7 @@ mod snapshot_reads;
 mod snapshots;
 mod space;
 mod stream;
+pub mod transfer;
 mod walk;
 mod write_path;
 

@@ -18,6 +18,14 @@ const INDEX_SLACK_BYTES: u64 = 64 << 10;
 
 impl LogShard {
     pub(crate) fn write_inner(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+        match self.refused_by_split(writes) {
+            Some(error) => Err(error),
+            None => self.write_unlocked(writes),
+        }
+    }
+
+    /// The same where a split that refuses writes is what writes.
+    pub(crate) fn write_unlocked(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
         if let Some(error) = self.unwritable() {
             return Err(error);
         }
@@ -157,6 +165,7 @@ impl LogShard {
 
     /// Applies one write; gives the place of a new record that the cache does not hold yet.
     fn apply(&mut self, write: &Write<'_>, search: Search, more: bool) -> Result<Option<(Location, usize)>> {
+        self.note_change(&write.key);
         let absent = search.found == Found::Absent;
         let damaged = search.damaged && !self.identity.mutations.is_on("deletes_ignore_unreadable");
         if absent && !damaged && matches!(write.kind, WriteKind::Delete) && !self.hot.in_batch() {
