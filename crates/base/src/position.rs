@@ -24,6 +24,16 @@ impl Position {
         (self.0 >> HASH_BITS) as u16
     }
 
+    /// The first position of a slot.
+    pub fn first_of_slot(slot: u16) -> Position {
+        Position(u64::from(slot & (SLOT_COUNT - 1)) << HASH_BITS)
+    }
+
+    /// The last position of a slot.
+    pub fn last_of_slot(slot: u16) -> Position {
+        Position(Self::first_of_slot(slot).0 | ((1 << HASH_BITS) - 1))
+    }
+
     /// The shard, of `count` equal ranges of positions, that owns this position.
     pub fn shard(self, count: u16) -> u16 {
         ((u128::from(self.0) * u128::from(count)) >> 64) as u16

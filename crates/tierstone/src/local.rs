@@ -29,7 +29,7 @@ use tierstone_media::file::FileDevice;
 /// thread. It stays on the thread that opened it; [`crate::SharedStore`] serves many threads.
 #[derive(Debug)]
 pub struct Store {
-    lanes: Vec<Lane<FileDevice>>,
+    pub(crate) lanes: Vec<Lane<FileDevice>>,
     hasher: KeyHasher,
     keyspaces: Vec<KeyspaceId>,
     dropped: Dropped,
@@ -286,6 +286,10 @@ impl Store {
 
     pub(crate) fn keyspaces(&self) -> &[KeyspaceId] {
         &self.keyspaces
+    }
+
+    pub(crate) fn hasher(&self) -> KeyHasher {
+        self.hasher
     }
 
     pub(crate) fn dropped(&self) -> &Dropped {
