@@ -24,6 +24,16 @@ impl Position {
         (self.0 >> HASH_BITS) as u16
     }
 
+    /// The first position of a slot.
+    pub fn first_of_slot(slot: u16) -> Position {
+        Position(u64::from(slot & (SLOT_COUNT - 1)) << HASH_BITS)
+    }
+
+    /// The last position of a slot.
+    pub fn last_of_slot(slot: u16) -> Position {
+        Position(Self::first_of_slot(slot).0 | ((1 << HASH_BITS) - 1))
+    }
+
     /// The shard, of `count` ranges of slots as equal as can be, that owns this position. All keys of a
     /// slot lie on one shard: so do keys with one hash tag, and the chunks of a large value.
     pub fn shard(self, count: u16) -> u16 {

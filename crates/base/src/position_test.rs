@@ -20,6 +20,18 @@ fn the_hash_tag_is_the_first_non_empty_brace_pair() {
 }
 
 #[test]
+fn slots_are_ranges_of_positions_without_gaps() {
+    for slot in [0, 1, 8_191, SLOT_COUNT - 1] {
+        let (first, last) = (Position::first_of_slot(slot), Position::last_of_slot(slot));
+        assert_eq!((first.slot(), last.slot()), (slot, slot));
+        match slot + 1 < SLOT_COUNT {
+            true => assert_eq!(last.0 + 1, Position::first_of_slot(slot + 1).0),
+            false => assert_eq!(last.0, u64::MAX),
+        }
+    }
+}
+
+#[test]
 fn the_upper_bits_of_a_position_are_the_slot() {
     let hasher = KeyHasher::new([1, 2]);
     assert_eq!(hasher.position(b"foo").slot(), 12182);

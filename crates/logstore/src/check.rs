@@ -23,13 +23,13 @@ mod versions;
 use crate::format::checkpoint::Commit;
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::{self, SLOT_BYTES, SlotFound, Superblock};
+pub use salvage::{Salvaged, salvage};
 use segment::OpenSegment;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierstone_base::codec::Reader;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry};
-pub use salvage::{Salvaged, salvage};
 use versions::Versions;
 
 /// Findings that are kept one by one; more are only counted.

@@ -122,7 +122,8 @@ impl LogShard {
         }
         self.advance_victim();
         let idle_victim = self.cleaner.victim.as_ref().is_some_and(|victim| !victim.reading);
-        self.cleaner.wants_step = idle_victim;
+        let goes_on = self.cleaner.victim.is_none() && self.compact_wants_step();
+        self.cleaner.wants_step = idle_victim || goes_on;
         self.cleaner.wants_group_closed =
             self.cleaner.emptied.iter().any(|emptied| emptied.cold_groups > self.cold.durable_groups());
     }
@@ -135,6 +136,10 @@ impl LogShard {
 
     /// Chooses by free space and age: the benefit over the cost of Rosenblum and Ousterhout (1992).
     fn choose_victim(&mut self) {
+        if let Some(number) = self.next_to_compact() {
+            self.start_victim(number);
+            return;
+        }
         let pinned = |emptied: &&Emptied| self.segments.get(emptied.segment).snapshot_records > 0;
         let coming = self.cleaner.emptied.len() - self.cleaner.emptied.iter().filter(pinned).count();
         let low = self.segments.free_count() + (coming as u32) < self.free_wanted();
@@ -180,7 +185,7 @@ impl LogShard {
         self.hot.written_segment().is_some_and(|number| self.live_fraction(self.segments.get(number)) < 0.5)
     }
 
-    fn may_clean(&self, number: u32, segment: &Segment) -> bool {
+    pub(crate) fn may_clean(&self, number: u32, segment: &Segment) -> bool {
         segment.role == Role::Sealed
             && (segment.snapshot_records == 0 || self.ignores_snapshot_pins())
             && self.live_fraction(segment) <= LIVE_FRACTION_MAX
@@ -190,6 +195,13 @@ impl LogShard {
     /// For a test's mutation.
     fn ignores_snapshot_pins(&self) -> bool {
         self.identity.mutations.is_on("snapshot_pins_ignored")
+    }
+
+    /// The victim, and emptied segments that are not freed and that no snapshot keeps.
+    pub(crate) fn segments_being_cleaned(&self) -> u32 {
+        let kept = |number: u32| self.segments.get(number).snapshot_records > 0;
+        let emptied = self.cleaner.emptied.iter().filter(|emptied| !kept(emptied.segment)).count();
+        u32::from(self.cleaner.victim.is_some()) + emptied as u32
     }
 
     /// Whether cleaning is making space, or could. Cost: a look at every segment.
@@ -469,6 +481,7 @@ impl LogShard {
         if found.expiry_ms != 0 && found.expiry_ms <= self.now.wall_ms && !shown {
             return self.bury_expired(entry, &found, key, location);
         }
+        self.split_meets_cleaned(victim.segment, entry, &found, bytes);
         let Some(moved) =
             self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments)
         else {
@@ -547,6 +560,7 @@ impl LogShard {
                 return true;
             }
             self.reads.forget_segment(number);
+            self.split_forgets_segment(number);
             if self.segments.let_go(number, forget_shared) {
                 self.write_free_header(number);
             }

@@ -105,6 +105,7 @@ impl Engine for LogShard {
     }
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
+        self.split_loses_keyspace();
         self.keyspaces.drop_keyspace(keyspace, &self.snapshots);
         self.forget_keyspace();
     }

@@ -53,6 +53,20 @@ pub enum IoTag {
         /// The segment.
         segment: u32,
     },
+    /// The summary of a segment that a split scans.
+    SplitSummary {
+        /// The segment.
+        segment: u32,
+        /// Which read of a split: one that was given up may have read the same segment.
+        read: u64,
+    },
+    /// A piece of a segment that a split scans.
+    SplitPiece {
+        /// The segment.
+        segment: u32,
+        /// As above.
+        read: u64,
+    },
     /// Space made ready ahead of its use.
     Prepare {
         /// The segment.

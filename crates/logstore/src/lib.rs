@@ -14,6 +14,7 @@ mod batches;
 pub mod check;
 mod checkpoint;
 mod cleaner;
+pub mod compact;
 mod engine;
 pub mod format;
 pub mod index;
@@ -35,6 +36,7 @@ mod snapshot_reads;
 mod snapshots;
 mod space;
 mod stream;
+pub mod transfer;
 mod walk;
 mod write_path;
 

@@ -112,6 +112,8 @@ pub struct LogShard {
     pub(crate) refresher: crate::refresh::Refresher,
     pub(crate) snapshots: crate::snapshots::Snapshots,
     pub(crate) checkpoints: crate::checkpoint::Checkpointer,
+    pub(crate) transfers: crate::transfer::Transfers,
+    pub(crate) compaction: crate::compact::Compaction,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -170,6 +172,8 @@ impl LogShard {
             refresher: crate::refresh::Refresher::default(),
             snapshots: crate::snapshots::Snapshots::default(),
             checkpoints: crate::checkpoint::Checkpointer::default(),
+            transfers: crate::transfer::Transfers::default(),
+            compaction: crate::compact::Compaction::default(),
             settings,
             identity,
         })
@@ -180,6 +184,9 @@ impl LogShard {
     pub(crate) fn begin_end(&mut self) {
         self.shutting = true;
         self.cleaner.stop();
+        self.end_compact();
+        self.end_split();
+        self.end_merge();
         self.cold.roll(&mut self.segments);
         self.end_hot();
     }
@@ -256,6 +263,7 @@ impl LogShard {
         if self.failed.is_none() {
             self.snapshot_step();
             self.clean_step();
+            self.split_step();
             self.sweep_dropped();
             self.manage_space();
             self.refresh_step();
@@ -276,6 +284,8 @@ impl LogShard {
             IoTag::CleanSummary { segment } => self.clean_summary_read(segment, completion),
             IoTag::CleanPiece { segment } => self.clean_piece_read(segment, completion),
             IoTag::RefreshSummary { segment } => self.refresh_summary_read(segment, completion),
+            IoTag::SplitSummary { segment, read } => self.split_summary_read(segment, read, completion),
+            IoTag::SplitPiece { segment, read } => self.split_piece_read(segment, read, completion),
             IoTag::Prepare { segment } | IoTag::Discard { segment } => {
                 let ready = matches!(tag, IoTag::Prepare { .. }) == completion.result.is_ok();
                 self.space_changed(segment, ready, completion.result.is_ok());
@@ -327,6 +337,8 @@ impl LogShard {
             | IoTag::CleanSummary { .. }
             | IoTag::CleanPiece { .. }
             | IoTag::RefreshSummary { .. }
+            | IoTag::SplitSummary { .. }
+            | IoTag::SplitPiece { .. }
             | IoTag::Prepare { .. }
             | IoTag::Discard { .. } => {}
         }
@@ -402,6 +414,7 @@ impl LogShard {
             || self.keyspaces.is_sweeping()
             || self.cleaner.wants_step()
             || self.snapshots.wants_step()
+            || self.split_wants_step()
             || self.refresher.wants_step()
         {
             at(now_us);

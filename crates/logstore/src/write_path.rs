@@ -18,6 +18,14 @@ const KEYS_A_LEAF: usize = 20;
 
 impl LogShard {
     pub(crate) fn write_inner(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+        match self.refused_by_split(writes) {
+            Some(error) => Err(error),
+            None => self.write_unlocked(writes),
+        }
+    }
+
+    /// The same where a split that refuses writes is what writes.
+    pub(crate) fn write_unlocked(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
         self.check_writable()?;
         let [write] = writes else {
             self.admit_all(writes, Purpose::Write)?;
@@ -33,6 +41,9 @@ impl LogShard {
 
     /// Whether `writes` would be taken, as a part too.
     pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
+        if let Some(error) = self.refused_by_split(writes) {
+            return Err(error);
+        }
         self.check_writable()?;
         self.admit_all(writes, Purpose::Part).map(drop)
     }
@@ -45,6 +56,9 @@ impl LogShard {
     ) -> Result<WriteReceipt> {
         if writes.is_empty() {
             return Err(Error::new(ErrorKind::InvalidInput, "a part of a batch has at least one write"));
+        }
+        if let Some(error) = self.refused_by_split(writes) {
+            return Err(error);
         }
         self.check_writable()?;
         let undo_bytes = self.admit_all(writes, Purpose::Part)?;
@@ -120,6 +134,7 @@ impl LogShard {
         search: Search,
         batch: (bool, Option<PartMark>),
     ) -> Result<Option<(Location, usize)>> {
+        self.note_change(&write.key);
         let absent = search.found == Found::Absent;
         let damaged = search.damaged && !self.identity.mutations.is_on("deletes_ignore_unreadable");
         if absent && !damaged && matches!(write.kind, WriteKind::Delete) && !self.hot.in_batch() {

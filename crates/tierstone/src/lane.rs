@@ -66,7 +66,7 @@ pub(crate) struct KeyPage {
 
 /// How long nothing has happened while somebody waited.
 #[derive(Default)]
-struct Patience {
+pub(crate) struct Patience {
     idle_since_us: Option<u64>,
 }
 
@@ -145,7 +145,7 @@ impl<D: BlockDevice> Lane<D> {
     }
 
     /// A turn that waits for something to happen.
-    fn wait(&mut self, patience: &mut Patience) -> Result<()> {
+    pub fn wait(&mut self, patience: &mut Patience) -> Result<()> {
         self.submit();
         if self.device.in_flight() > 0 {
             patience.idle_since_us = None;
@@ -183,12 +183,17 @@ impl<D: BlockDevice> Lane<D> {
 
     /// Applies `writes` as one; waits while there is no room yet.
     pub fn write(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+        self.attempt(|engine, now| engine.write(now, writes))
+    }
+
+    /// The same for anything that writes.
+    pub fn attempt<T>(&mut self, mut write: impl FnMut(&mut LogShard, Now) -> Result<T>) -> Result<T> {
         self.check_health()?;
         let began_us = self.tick().monotonic_us;
         let mut patience = Patience::default();
         let mut looked_for_space = false;
         loop {
-            match self.engine.write(self.now, writes) {
+            match write(&mut self.engine, self.now) {
                 // A segment that is being freed does not count yet, and some space only a step finds.
                 Err(error)
                     if error.kind() == ErrorKind::NoSpace

@@ -106,6 +106,7 @@
 //! | one moment of all keys | [`Store::snapshot`], [`SharedStore::snapshot`] |
 //! | numbered databases | [`Store::keyspace`], [`SharedStore::keyspace`] |
 //! | keyspaces with names, each with its index | [`Store::open_keyspace`], [`SharedStore::open_keyspace`] |
+//! | moving keys between stores, compacting | [`Store::split_to`], [`Store::merge_from`], [`Store::compact`] |
 //! | what it costs | [`Store::statistics`] |
 
 mod batch;
@@ -121,6 +122,7 @@ mod simulated;
 mod snapshot;
 mod space;
 mod statistics;
+mod transfer;
 
 pub use batch::{Batch, Expiry, PutOptions};
 pub use database::{Database, DatabaseFacts, DatabaseOptions};
@@ -136,4 +138,6 @@ pub use snapshot::{Scan, Snapshot, SnapshotKeyspace};
 pub use tierstone_base::{Error, ErrorKind, Result};
 pub use tierstone_engine::{Durability, EngineStatistics, IndexKind};
 pub use tierstone_logstore::ShardSettings;
+pub use tierstone_logstore::compact::CompactProgress;
 pub use tierstone_media::file::{DirectIo, DurableMethod, FileBackend};
+pub use transfer::{MovePhase, MoveProgress, MoveReport};

@@ -31,7 +31,7 @@ use tierstone_media::file::FileDevice;
 /// thread. It stays on the thread that opened it; [`crate::SharedStore`] serves many threads.
 #[derive(Debug)]
 pub struct Store {
-    lanes: Vec<Lane<FileDevice>>,
+    pub(crate) lanes: Vec<Lane<FileDevice>>,
     hasher: KeyHasher,
     /// The keyspace of database 0.
     pub(crate) first: KeyspaceId,
@@ -322,6 +322,10 @@ impl Store {
         resolve(&self.database.facts().map, KeyspaceName::Number(number))
     }
 
+    pub(crate) fn hasher(&self) -> KeyHasher {
+        self.hasher
+    }
+
     pub(crate) fn dropped(&self) -> &Dropped {
         &self.dropped
     }
@@ -388,7 +392,7 @@ impl Store {
         Keyspace { store: self, id }
     }
 
-    fn len_of(&self, id: KeyspaceId) -> u64 {
+    pub(crate) fn len_of(&self, id: KeyspaceId) -> u64 {
         self.lanes.iter().map(|lane| lane.engine.len(id)).sum()
     }
 

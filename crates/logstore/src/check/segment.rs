@@ -306,7 +306,12 @@ impl Checker<'_> {
                 Some(record) if key_fingerprint.is_some_and(|key| key != record.fingerprint) => {
                     let detail = format!("the summary has another key than the record, {:?}", record.entry);
                     let finding = self.note(DamageKind::Mismatch, number, unit, 1, detail);
-                    self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding), Some(record.segment));
+                    self.versions.push(
+                        &record.entry,
+                        record.fingerprint,
+                        Fate::Lost(finding),
+                        Some(record.segment),
+                    );
                 }
                 Some(record) if record.entry == *entry => {
                     self.count(record);
@@ -315,7 +320,12 @@ impl Checker<'_> {
                 Some(record) => {
                     let detail = format!("the summary says {entry:?}, the record {:?}", record.entry);
                     let finding = self.note(DamageKind::Mismatch, number, unit, 1, detail);
-                    self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding), Some(record.segment));
+                    self.versions.push(
+                        &record.entry,
+                        record.fingerprint,
+                        Fate::Lost(finding),
+                        Some(record.segment),
+                    );
                 }
                 None => {
                     let detail = format!(

@@ -658,6 +658,8 @@ pub struct Mix {
     pub settle_one_in: u64,
     /// Taking or checking a snapshot.
     pub snapshots: u64,
+    /// Beginning a compaction.
+    pub compactions: u64,
 }
 
 impl Default for Mix {
@@ -675,6 +677,7 @@ impl Default for Mix {
             refused: 0,
             settle_one_in: 0,
             snapshots: 0,
+            compactions: 0,
         }
     }
 }
@@ -699,6 +702,10 @@ impl Mix {
         };
         if self.snapshots > 0 && random.below(100) < self.snapshots {
             world.snapshot_or_check()?;
+        }
+        if self.compactions > 0 && random.below(100) < self.compactions {
+            // Busy or not: a compaction is under way then.
+            let _ = world.shards[0].engine.begin_compact();
         }
         if self.across > 0 && random.below(100) < self.across {
             let count = 2 + random.below(self.batch_len_max);
