@@ -220,6 +220,11 @@ impl LogShard {
         self.keyspaces.get(keyspace)?.order.as_ref().map(crate::index::OrderedIndex::len)
     }
 
+    /// Whether batches over several shards have parts here of which something remains to be known.
+    pub fn has_parts(&self) -> bool {
+        self.hot.has_parts()
+    }
+
     /// Free segments, for the store to move between shards.
     pub fn free_segments(&self) -> u32 {
         self.segments.free_count()

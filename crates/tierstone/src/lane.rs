@@ -10,11 +10,12 @@
 
 use crate::range::RangePage;
 use crate::space::SpaceWatch;
+use std::sync::Arc;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
-    Commit, Engine, Event, Health, Key, Lookup, OwnedRecord, RangeRequest, RecordMeta, RecordView, ScanEntry,
-    ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
+    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, OwnedRecord, RangeRequest, RecordMeta,
+    RecordView, ScanEntry, ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
@@ -68,6 +69,20 @@ pub(crate) struct KeyPage {
 #[derive(Default)]
 pub(crate) struct Patience {
     idle_since_us: Option<u64>,
+}
+
+/// A write that waits for room.
+pub(crate) struct RoomWait {
+    began_us: u64,
+    patience: Patience,
+    looked_for_space: bool,
+}
+
+impl RoomWait {
+    /// A write that begins to wait now.
+    pub fn new(now: Now) -> Self {
+        RoomWait { began_us: now.monotonic_us, patience: Patience::default(), looked_for_space: false }
+    }
 }
 
 impl<D: BlockDevice> Lane<D> {
@@ -189,32 +204,34 @@ impl<D: BlockDevice> Lane<D> {
     /// The same for anything that writes.
     pub fn attempt<T>(&mut self, mut write: impl FnMut(&mut LogShard, Now) -> Result<T>) -> Result<T> {
         self.check_health()?;
-        let began_us = self.tick().monotonic_us;
-        let mut patience = Patience::default();
-        let mut looked_for_space = false;
+        let mut room = RoomWait::new(self.tick());
         loop {
             match write(&mut self.engine, self.now) {
-                // A segment that is being freed does not count yet, and some space only a step finds.
-                Err(error)
-                    if error.kind() == ErrorKind::NoSpace
-                        && (self.has_work() || !looked_for_space)
-                        && self.now.monotonic_us - began_us < FREEING_PATIENCE_US =>
-                {
-                    looked_for_space = true;
-                    if self.has_work() {
-                        self.wait(&mut patience)?;
-                    } else {
-                        self.turn(Wait::Poll);
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::Retry => {
-                    if self.now.monotonic_us - began_us > ROOM_PATIENCE_US {
-                        return Err(error);
-                    }
-                    self.wait(&mut patience).map_err(|_| error)?;
-                }
+                Err(error) => self.wait_for_room(&mut room, error)?,
                 answer => return answer,
             }
+        }
+    }
+
+    /// A turn for a write that was refused with `error`, if that may change; the error if not.
+    pub fn wait_for_room(&mut self, room: &mut RoomWait, error: Error) -> Result<()> {
+        let waited_us = self.now.monotonic_us - room.began_us;
+        match error.kind() {
+            // A segment that is being freed does not count yet, and some space only a step finds.
+            ErrorKind::NoSpace
+                if (self.has_work() || !room.looked_for_space) && waited_us < FREEING_PATIENCE_US =>
+            {
+                room.looked_for_space = true;
+                if self.has_work() {
+                    return self.wait(&mut room.patience);
+                }
+                self.turn(Wait::Poll);
+                Ok(())
+            }
+            ErrorKind::Retry if waited_us <= ROOM_PATIENCE_US => {
+                self.wait(&mut room.patience).map_err(|_| error)
+            }
+            _ => Err(error),
         }
     }
 
@@ -530,18 +547,47 @@ impl<D: BlockDevice> Lane<D> {
         }
     }
 
-    /// Writes all that is left and seals what is open.
-    pub fn shut(&mut self) -> Result<()> {
+    /// Whether `writes` would be taken now.
+    pub fn admit(&mut self, writes: &[Write<'_>]) -> Result<()> {
+        self.engine.admit(self.now, writes)
+    }
+
+    /// Applies this shard's part of a batch that was admitted.
+    pub fn write_part(&mut self, writes: &[Write<'_>], batch: &Arc<BatchTicket>) -> Result<WriteReceipt> {
+        self.engine.write_part(self.now, writes, batch)
+    }
+
+    /// Starts to write what is left and to seal what is open.
+    pub fn start_shut(&mut self) -> Result<ShutWait> {
         self.check_health()?;
         let began_us = self.tick().monotonic_us;
         self.engine.shut();
-        let mut patience = Patience::default();
-        while !self.engine.is_shut() {
-            self.check_health()?;
-            self.wait_for_write(began_us, &mut patience)?;
-        }
-        self.check_health()
+        Ok(ShutWait { began_us, patience: Patience::default() })
     }
+
+    /// A turn for what [`Lane::start_shut`] has started; true at its end.
+    pub fn go_on_shutting(&mut self, wait: &mut ShutWait) -> Result<bool> {
+        self.check_health()?;
+        if self.engine.is_shut() {
+            return Ok(true);
+        }
+        self.wait_for_write(wait.began_us, &mut wait.patience)?;
+        Ok(false)
+    }
+
+    /// Writes all that is left and seals what is open, where no other shard is waited for.
+    #[cfg(test)]
+    pub fn shut(&mut self) -> Result<()> {
+        let mut wait = self.start_shut()?;
+        while !self.go_on_shutting(&mut wait)? {}
+        Ok(())
+    }
+}
+
+/// A shard that is being shut.
+pub(crate) struct ShutWait {
+    began_us: u64,
+    patience: Patience,
 }
 
 /// A lookup; the clocks are read only for a record that expires.

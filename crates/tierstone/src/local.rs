@@ -27,6 +27,8 @@ use tierstone_engine::{Engine, EngineStatistics, Key, SnapshotId, ValueKind, Wri
 use tierstone_media::Wait;
 use tierstone_media::file::FileDevice;
 
+mod across;
+
 /// A database whose shards the calling thread drives itself: the quickest way to use it from one
 /// thread. It stays on the thread that opened it; [`crate::SharedStore`] serves many threads.
 #[derive(Debug)]
@@ -36,6 +38,10 @@ pub struct Store {
     /// The keyspace of database 0.
     pub(crate) first: KeyspaceId,
     dropped: Dropped,
+    /// Batches over several shards so far.
+    batches: u64,
+    /// Shards have something to say, or to hear, about such batches.
+    has_parts: bool,
     // After the lanes: their devices are done with the files before the lock goes.
     database: Database,
     // A ring belongs to the thread that made it.
@@ -70,7 +76,17 @@ impl Store {
         let first = database.facts().map.keyspaces()[0];
         let hasher = database.hasher();
         let dropped = Dropped::default();
-        Ok(Store { lanes, hasher, first, dropped, database, stays_on_its_thread: PhantomData })
+        let (batches, has_parts) = (0, false);
+        Ok(Store {
+            lanes,
+            hasher,
+            first,
+            dropped,
+            batches,
+            has_parts,
+            database,
+            stays_on_its_thread: PhantomData,
+        })
     }
 
     /// The numbered database `number`, for calls in it; the calls of the store itself are in number 0.
@@ -151,10 +167,12 @@ impl Store {
         self.first().delete(key)
     }
 
-    /// Applies all changes of `batch` or none, and returns when they are durable.
+    /// Applies all changes of `batch` or none, after a crash too, and returns when they are durable. Its
+    /// keys may lie in several shards; these are written at the same time. Cost then: one durable write a
+    /// shard, as for one shard, and at most one small one a shard later.
     ///
     /// # Errors
-    /// As [`Store::put`]. `Unsupported`: its keys lie in several shards.
+    /// As [`Store::put`].
     pub fn write(&mut self, batch: &Batch) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
@@ -174,10 +192,13 @@ impl Store {
             };
             writes.push(Write { key, kind });
         }
-        let shard = one_shard(writes.iter().map(|write| write.key.position), shards)?;
-        let lane = &mut self.lanes[usize::from(shard)];
-        let receipt = lane.write(&writes)?;
-        lane.commit(receipt)
+        let of_shard = |write: &Write<'_>| write.key.position.shard(shards);
+        let first = writes.first().map_or(0, of_shard);
+        if writes.iter().any(|write| of_shard(write) != first) {
+            return across::write(self, &writes);
+        }
+        let receipt = across::write_on(self, first, &writes)?;
+        self.lanes[usize::from(first)].commit(receipt)
     }
 
     /// Takes a snapshot of all databases: what every write before it has done, and nothing later. Cost:
@@ -312,7 +333,7 @@ impl Store {
     /// When the device fails, or has no space for what is left.
     pub fn close(self) -> Result<()> {
         let Store { mut lanes, database, .. } = self;
-        lanes.iter_mut().try_for_each(Lane::shut)?;
+        across::shut(&mut lanes)?;
         drop(lanes);
         database.close()
     }
@@ -536,10 +557,10 @@ impl<'s> Keyspace<'s> {
     pub fn put_with(&mut self, key: &[u8], value: &[u8], options: PutOptions) -> Result<()> {
         self.store.release_dropped();
         let key = self.key(key);
-        let lane = self.store.lane(key.position).1;
+        let (shard, lane) = self.store.lane(key.position);
         let expiry_ms = expiry_ms(lane, options);
-        let receipt = lane.write(&[put_of(key, value, expiry_ms)])?;
-        lane.commit(receipt)
+        let receipt = across::write_on(self.store, shard, &[put_of(key, value, expiry_ms)])?;
+        self.store.lanes[usize::from(shard)].commit(receipt)
     }
 
     /// See [`Store::put_nowait`].
@@ -549,9 +570,9 @@ impl<'s> Keyspace<'s> {
     pub fn put_nowait(&mut self, key: &[u8], value: &[u8]) -> Result<Ticket> {
         self.store.release_dropped();
         let key = self.key(key);
-        let (shard, lane) = self.store.lane(key.position);
-        let receipt = lane.write(&[put_of(key, value, 0)])?;
-        lane.attend();
+        let shard = self.store.lane(key.position).0;
+        let receipt = across::write_on(self.store, shard, &[put_of(key, value, 0)])?;
+        self.store.lanes[usize::from(shard)].attend();
         Ok(Ticket { shard, seq: receipt.seq })
     }
 
@@ -562,6 +583,7 @@ impl<'s> Keyspace<'s> {
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
         self.store.release_dropped();
         let key = self.key(key);
+        across::attend(self.store);
         let lane = self.store.lane(key.position).1;
         match lane.delete(key)? {
             Some(receipt) => lane.commit(receipt).map(|()| true),

@@ -80,3 +80,57 @@ fn lent_time_writes_what_was_not_waited_for() {
     drop(store);
     std::fs::remove_dir_all(&path).unwrap();
 }
+
+/// A batch that puts `value` under some keys on all of several shards.
+fn spread(batch: &mut Batch, keys: u32, value: &[u8]) {
+    batch.clear();
+    for key in 0..keys {
+        batch.put(format!("spread:{key}").as_bytes(), value);
+    }
+}
+
+#[test]
+fn batches_over_shards_are_there_after_a_close_and_after_an_end_without_one() {
+    let (path, options) = options("across");
+    let options = DatabaseOptions { shards: 3, ..options };
+    let mut batch = Batch::new();
+    for (round, closes) in [(0u8, true), (1, false), (2, true)] {
+        let mut store = Store::open(&options).unwrap();
+        if round > 0 {
+            let report = store.database().report();
+            assert_eq!(report.walked_segments > 0, round == 2, "{report:?}");
+            assert_eq!(report.dropped_records, 0);
+            for key in 0..20u32 {
+                let found = store.get(format!("spread:{key}").as_bytes()).unwrap().unwrap();
+                assert_eq!(found, [round - 1; 100]);
+            }
+        }
+        for value in [7, round] {
+            spread(&mut batch, 20, &[value; 100]);
+            store.write(&batch).unwrap();
+            store.put(b"alone", b"1").unwrap();
+        }
+        if closes {
+            store.close().unwrap();
+        }
+    }
+    std::fs::remove_dir_all(&path).unwrap();
+}
+
+#[test]
+fn shards_give_space_back_that_batches_over_all_of_them_have_used() {
+    let (path, options) = options("across-space");
+    let mut store = Store::open(&DatabaseOptions { shards: 2, ..options }).unwrap();
+    let mut batch = Batch::new();
+    // Sixteen megabytes of changes in a store of four; then one shard alone goes on.
+    for round in 0..400u32 {
+        spread(&mut batch, 20, &[round as u8; 2_000]);
+        store.write(&batch).unwrap();
+    }
+    for _ in 0..2_000 {
+        store.put(b"alone", &[3; 4_000]).unwrap();
+    }
+    assert_eq!(store.get(b"spread:7").unwrap().unwrap(), [399u32 as u8; 2_000]);
+    store.close().unwrap();
+    std::fs::remove_dir_all(&path).unwrap();
+}

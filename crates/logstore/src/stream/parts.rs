@@ -227,6 +227,11 @@ impl Stream {
         undecided.map_or(self.durable_seq, |first| self.durable_seq.min(first - 1))
     }
 
+    /// Whether there is a part of which something remains to be known.
+    pub fn has_parts(&self) -> bool {
+        !self.parts.parts.is_empty()
+    }
+
     /// Whether every part is marked here.
     pub fn is_marked(&self) -> bool {
         self.parts.marked == self.parts.next()
