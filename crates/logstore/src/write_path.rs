@@ -29,7 +29,7 @@ impl LogShard {
         if let Some(error) = self.unwritable() {
             return Err(error);
         }
-        if self.hot.buffered_bytes() > self.settings.write_buffer_bytes_max {
+        if !self.may_write_now() {
             return Err(Error::new(ErrorKind::Retry, "the shard has enough to write"));
         }
         let [write] = writes else { return self.write_batch(writes) };
@@ -39,6 +39,11 @@ impl LogShard {
             self.cache_written(write, location, len);
         }
         Ok(self.receipt())
+    }
+
+    /// Whether the shard is in order and has not too much to write already.
+    pub(crate) fn may_write_now(&self) -> bool {
+        self.unwritable().is_none() && self.hot.buffered_bytes() <= self.settings.write_buffer_bytes_max
     }
 
     fn write_batch(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
@@ -73,7 +78,7 @@ impl LogShard {
     }
 
     /// Refuses, before anything is applied, what could not be applied whole.
-    fn admit(&mut self, writes: &[Write<'_>], found: &[Found]) -> Result<()> {
+    pub(crate) fn admit(&mut self, writes: &[Write<'_>], found: &[Found]) -> Result<()> {
         let longest = Stream::record_bytes_max(self.identity.geometry);
         let mut bytes = 0u64;
         let mut units_max = 1;
@@ -164,7 +169,12 @@ impl LogShard {
     }
 
     /// Applies one write; gives the place of a new record that the cache does not hold yet.
-    fn apply(&mut self, write: &Write<'_>, search: Search, more: bool) -> Result<Option<(Location, usize)>> {
+    pub(crate) fn apply(
+        &mut self,
+        write: &Write<'_>,
+        search: Search,
+        more: bool,
+    ) -> Result<Option<(Location, usize)>> {
         self.note_change(&write.key);
         let absent = search.found == Found::Absent;
         let damaged = search.damaged && !self.identity.mutations.is_on("deletes_ignore_unreadable");
