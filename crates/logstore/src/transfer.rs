@@ -28,11 +28,15 @@
 
 mod scan;
 
-use crate::read_path::Found;
+use crate::admission::Purpose;
+use crate::format::record::{FLAG_COLLIDES, RecordHeader};
+use crate::location::Target;
+use crate::read_path::{Found, Search};
 use crate::shard::LogShard;
 use scan::Scan;
 use std::collections::{BTreeSet, VecDeque};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq};
+use tierstone_cache::FrameId;
 use tierstone_engine::{Key, ValueKind, Write, WriteKind, WriteReceipt};
 
 /// One key's newest state, on its way to another shard.
@@ -493,20 +497,47 @@ impl LogShard {
 
     /// Deletes keys that the scan of the drop has met.
     fn delete_changed(&mut self) {
+        let mut refused = Vec::new();
         for _ in 0..CHANGES_A_STEP {
+            // Most refusals are reads of old records, which may go on side by side.
+            if refused.len() >= FETCHES_A_STEP {
+                break;
+            }
             let Some((keyspace, position, bytes)) = self.take_changed() else { break };
             let key = Key { keyspace, position, bytes: &bytes };
             match self.write_unlocked(&[Write { key, kind: WriteKind::Delete }]) {
                 Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Retry => {
-                    if let Some(split) = &mut self.transfers.split {
-                        split.change(keyspace, position, &bytes);
-                    }
-                    break;
-                }
+                Err(error) if error.kind() == ErrorKind::Retry => refused.push((keyspace, position, bytes)),
                 Err(error) => return self.fail_split(error),
             }
         }
+        if let Some(split) = &mut self.transfers.split {
+            for (keyspace, position, key) in refused {
+                split.change(keyspace, position, &key);
+            }
+        }
+    }
+
+    /// Deletes a key whose newest record was just read, without another look for it. False when it must
+    /// be looked for after all, or there is no room yet.
+    fn delete_known(&mut self, key: &Key<'_>, target: Target, header: RecordHeader) -> bool {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        if let Some(keyspace) = self.keyspaces.get(key.keyspace) {
+            keyspace.index.candidates(key.position, &mut candidates);
+        }
+        let is_alone = candidates.len() == 1;
+        self.candidates = candidates;
+        let found = match target {
+            Target::Frame(bits) => Found::Frame(FrameId::from_bits(bits)),
+            Target::Device(location) => Found::Unsubmitted(location),
+        };
+        let collides = header.flags & FLAG_COLLIDES != 0;
+        let search = Search { found, header, collides, damaged: false };
+        let write = Write { key: *key, kind: WriteKind::Delete };
+        is_alone
+            && self.check_writable().is_ok()
+            && self.admit(&[write], &[(found, 0)], Purpose::Write).is_ok()
+            && self.apply(&write, search, (false, None)).is_ok()
     }
 
     fn fail_split(&mut self, error: Error) {

@@ -128,7 +128,7 @@ impl LogShard {
 
     /// Applies one write; gives the place of a new record that the cache does not hold yet. `batch`:
     /// whether it goes on in the next record, and the part that this record begins.
-    fn apply(
+    pub(crate) fn apply(
         &mut self,
         write: &Write<'_>,
         search: Search,

@@ -1,5 +1,5 @@
 //! The sequential scan of a split: every segment that held records when it began, by its summary, live
-//! records of the range only, in pieces of some hundred kilobytes.
+//! records of the range only, in pieces of 64 KiB.
 //!
 //! Invariants:
 //! 1. When the scan is over, each record that was live and in the range when it began has been met while
@@ -18,7 +18,7 @@ use crate::transfer::{MovedRecord, MovedValue};
 use std::collections::BTreeSet;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind};
-use tierstone_engine::ValueKind;
+use tierstone_engine::{Key, ValueKind};
 use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
 
 /// Where a scan stands.
@@ -68,6 +68,8 @@ impl Scan {
     }
 }
 
+/// Bytes of a piece: some 250 records of 250 bytes, about 200 µs of a step.
+const PIECE_BYTES: usize = 64 << 10;
 /// Segments that a step looks at to find one to scan.
 const LOOKS_A_STEP: usize = 64;
 
@@ -195,7 +197,9 @@ impl LogShard {
             }
             let first = *first.get_or_insert(entry.unit);
             current.piece.push(entry);
-            if (entry.unit + entry.units - first) as usize * UNIT_BYTES >= self.settings.clean_step_bytes {
+            if (entry.unit + entry.units - first) as usize * UNIT_BYTES
+                >= PIECE_BYTES.min(self.settings.clean_step_bytes)
+            {
                 break;
             }
         }
@@ -266,9 +270,20 @@ impl LogShard {
         let Decoded::Whole(header) = record::decode(bytes, segment.salt, unit, longest) else {
             return false;
         };
-        if self.drop_passed(Location::new(number, entry.unit), bytes).is_none() {
-            self.met(entry, &header, bytes);
+        let location = Location::new(number, entry.unit);
+        if self.drop_passed(location, bytes).is_some() {
+            return true;
         }
+        if self.transfers.split.as_ref().is_some_and(|split| split.phase == Phase::Dropping)
+            && let Some(target) = self.target_of(entry, location)
+            && let Some(key) = bytes.get(header.key_range())
+        {
+            let key = Key { keyspace: entry.keyspace, position: entry.position, bytes: key };
+            if self.delete_known(&key, target, header) {
+                return true;
+            }
+        }
+        self.met(entry, &header, bytes);
         true
     }
 
