@@ -262,17 +262,16 @@ fn walk(
     geometry: Geometry,
     header: Life,
 ) -> Result<Vec<WalkedGroup>> {
-    let mut bytes = Vec::with_capacity(geometry.segment_bytes as usize);
-    let start = geometry.segment_offset(header.segment);
-    let piece = (1 << 20).min(geometry.segment_bytes as usize);
-    let ranges: Vec<(u64, usize)> = (0..geometry.segment_bytes as usize)
-        .step_by(piece)
-        .map(|offset| (start + offset as u64, piece.min(geometry.segment_bytes as usize - offset)))
-        .collect();
-    read_ranges(device, &ranges, |_, piece| {
-        bytes.extend_from_slice(piece);
+    let range = (geometry.segment_offset(header.segment), geometry.segment_bytes as usize);
+    let mut groups = Vec::new();
+    read_ranges(device, &[range], |_, bytes| {
+        groups = groups_of(bytes, hasher, header);
         Ok(())
     })?;
+    Ok(groups)
+}
+
+fn groups_of(bytes: &[u8], hasher: &KeyHasher, header: Life) -> Vec<WalkedGroup> {
     let mut groups = Vec::new();
     let mut at = BLOCK_BYTES;
     let mut expected = header.first_group;
@@ -300,7 +299,7 @@ fn walk(
         expected = found.number + 1;
         groups.push(WalkedGroup { header: found, end: at, records: walked });
     }
-    Ok(groups)
+    groups
 }
 
 /// Keeps of each segment the groups before the first that is missing in the log. Returns where the log

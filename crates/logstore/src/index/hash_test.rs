@@ -489,8 +489,7 @@ fn each_step_of_an_exact_dump_is_what_the_index_held_there_and_then() {
         let mut expected: BTreeMap<u64, Position> = BTreeMap::new();
         let (mut bytes, mut at) = (Vec::new(), Position(0));
         let growing = random.unit();
-        loop {
-            let Some(progress) = pair.index.dump_exactly(at, 1, &mut bytes, &mut Plain) else { break };
+        while let Some(progress) = pair.index.dump_exactly(at, 1, &mut bytes, &mut Plain) {
             let end = match progress {
                 ScanProgress::Next(next) => next.0 - 1,
                 ScanProgress::End => u64::MAX,
