@@ -4,8 +4,10 @@
 
 mod common;
 
-use common::{Folder, program};
-use std::process::Output;
+use common::{Folder, PATIENCE, program};
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::{Output, Stdio};
+use tierstone_base::{Clock, SystemClock};
 
 fn lab(arguments: &[&str]) -> Output {
     program().arg("lab").args(arguments).output().expect("the program runs")
@@ -61,4 +63,29 @@ fn unknown_names_and_bad_places_are_refused_before_anything_runs() {
     let nowhere = lab(&["all", "--tiny", "--out", &file.display().to_string()]);
     assert!(!nowhere.status.success());
     assert!(text(&nowhere.stderr).contains("cannot make"), "{}", text(&nowhere.stderr));
+}
+
+#[test]
+fn an_interrupt_ends_a_run_in_good_order() {
+    let folder = Folder::new();
+    let out = folder.path("results");
+    let run = program()
+        .args(["lab", "all", "--quick", "--out", &out.display().to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let entries = || std::fs::read_dir(&out).map_or(0, Iterator::count);
+    let clock = SystemClock::new();
+    // The temporary folder is made after the signals are taken.
+    while entries() == 0 {
+        assert!(u128::from(clock.now().monotonic_us) < PATIENCE.as_micros(), "the run does not begin");
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&run), Signal::INT).expect("the signal is sent");
+    let ended = run.wait_with_output().expect("the program ends");
+    assert_eq!(ended.status.code(), Some(1), "{}", text(&ended.stderr));
+    assert!(text(&ended.stderr).contains("stopped; nothing of the run was kept"), "{}", text(&ended.stderr));
+    assert!(ended.stdout.is_empty());
+    assert_eq!(entries(), 0, "the data is gone");
 }

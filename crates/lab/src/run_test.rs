@@ -1,6 +1,7 @@
 use super::*;
 use crate::experiment::{Kind, Rule};
 use crate::result::Verdict;
+use tierstone_workload::Extent;
 
 const VALUE: Published = Published {
     name: "ratio",
@@ -67,26 +68,36 @@ fn wrong_answers_of_a_store_are_no_measurement() {
             Err(Error::new(ErrorKind::NoSpace, "full"))
         }
     }
-    let pacing = |run: &Run<'_>| Pacing {
-        extent: tierstone_workload::Extent::Operations(run.pick(3, 3, 3)),
-        ..Pacing::default()
-    };
     let reading = Experiment {
         run: |run| {
-            run.drive(
-                &Workload::default(),
-                &Pacing { extent: tierstone_workload::Extent::Operations(3), ..Pacing::default() },
-                &mut Empty,
-            )
-            .map(drop)
+            let few = Pacing { extent: Extent::Operations(3), ..Pacing::default() };
+            run.drive(&Workload::default(), &few, &mut Empty).map(drop)
         },
         ..GOOD
     };
     let error = go(&reading).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-    let _ = pacing;
     let writing =
         Experiment { run: |run| run.load(&Workload::default(), 0..5, 2, &mut Empty).map(drop), ..GOOD };
     let error = go(&writing).unwrap_err();
     assert!(error.message().contains("full"), "{error}");
+}
+
+#[test]
+fn every_measurement_of_a_run_has_its_own_seed_and_a_run_has_the_same_ones_again() {
+    fn seeds() -> Vec<String> {
+        let experiment = Experiment {
+            run: |run| {
+                let seeds: Vec<String> = (0..4).map(|_| run.next_seed().to_string()).collect();
+                run.set("seeds", seeds.join(" "));
+                run.compare("ratio", 1.0, "")
+            },
+            ..GOOD
+        };
+        go(&experiment).unwrap().settings["seeds"].split(' ').map(str::to_owned).collect()
+    }
+    let once = seeds();
+    assert_eq!(once, seeds());
+    let different: std::collections::BTreeSet<&String> = once.iter().collect();
+    assert_eq!(different.len(), once.len());
 }

@@ -124,6 +124,15 @@ fn store_bytes(size: Size) -> u64 {
     }
 }
 
+/// An eighth of the data, so that most gets go to the device.
+fn cache_bytes(size: Size) -> u64 {
+    match size {
+        // The tiny run shows that the experiment runs, not what a device does.
+        Size::Tiny => 2 * store_bytes(size),
+        Size::Quick | Size::Full => store_bytes(size) / 8,
+    }
+}
+
 fn segment_bytes(size: Size) -> u64 {
     match size {
         Size::Tiny => 128 << 10,
@@ -141,9 +150,9 @@ fn overwrite_rate(size: Size) -> f64 {
 }
 
 fn capacity_bytes(size: Size, beside: Beside) -> u64 {
-    let reserve = 8 * segment_bytes(size);
+    let reserve = 16 * segment_bytes(size);
     match beside {
-        Beside::Cleaning => store_bytes(size) * 13 / 10 + reserve,
+        Beside::Cleaning => store_bytes(size) * 3 / 2 + reserve,
         Beside::Nothing | Beside::Overwrites => store_bytes(size) * 3 + reserve,
     }
 }
@@ -168,7 +177,7 @@ fn run(run: &mut Run<'_>) -> Result<()> {
     run.step("probing how writes become durable")?;
     let method = probe(run)?.method;
     let count = store_bytes(size) / (u64::from(VALUE_BYTES) + KEY_BYTES);
-    let cache_bytes = store_bytes(size) / 8;
+    let cache_bytes = cache_bytes(size);
     run.set("records", count);
     run.set("memory for records", format_size(cache_bytes));
     run.set("overwrites a second", overwrite_rate(size));
@@ -186,7 +195,7 @@ fn run(run: &mut Run<'_>) -> Result<()> {
         run.load(&workload, 0..count, 1_024, &mut BatchWriter(store.clone()))?;
         stores.push(store);
     }
-    fill(run, &workload, &stores[1])?;
+    fill(run, &workload, &stores[1], overwrite_rate(size) * 4.0)?;
     let mut seen: Vec<Seen> = Vec::new();
     for phase in PHASES {
         run.step(phase.name)?;
@@ -198,11 +207,12 @@ fn run(run: &mut Run<'_>) -> Result<()> {
     report(run, &seen)
 }
 
-/// Overwrites until the store has begun to clean.
-fn fill(run: &mut Run<'_>, workload: &Workload, store: &SharedStore) -> Result<()> {
+/// Overwrites until the store has begun to clean, not faster than it can.
+fn fill(run: &mut Run<'_>, workload: &Workload, store: &SharedStore, rate: f64) -> Result<()> {
     let overwrite = Workload { mix: Mix::SET, ..workload.clone() };
     let some = Pacing {
         pipeline: WRITER_BATCH,
+        rate: Some(rate),
         extent: Extent::Operations(workload.records / 8 + 1),
         ..Pacing::default()
     };

@@ -33,7 +33,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                the share of puts from 0 to 1. One at a time with relaxed durability is the published setting \
                (FAWN-DS does not wait for its puts to be durable); 32 together with every batch durable is \
                what Tierstone does by default. The figure's curve is not in the text: its shape is compared. \
-               The cleaner is measured in a store that is three quarters full.",
+               The cleaner is measured in a store that is about two thirds full.",
     kind: Kind::Measured,
     published: &[
         Published {
