@@ -187,7 +187,7 @@ impl<D: BlockDevice> Lane<D> {
         let mut patience = Patience::default();
         let mut looked_for_space = false;
         loop {
-            match self.engine.write(self.now, writes) {
+            match write_plain(&mut self.engine, self.now, writes) {
                 // A segment that is being freed does not count yet, and some space only a step finds.
                 Err(error)
                     if error.kind() == ErrorKind::NoSpace
@@ -461,6 +461,24 @@ fn look<'e>(engine: &'e mut LogShard, clock: &SystemClock, now: &mut Now, key: K
 /// The newer of two readings, each clock by itself.
 pub(crate) fn later(old: Now, new: Now) -> Now {
     Now { monotonic_us: old.monotonic_us.max(new.monotonic_us), wall_ms: old.wall_ms.max(new.wall_ms) }
+}
+
+/// As [`Engine::write`], but for keys that hold large values: what is to be done with their chunks only
+/// the server knows. Cost where there is none: a look through the list of keyspaces for each write.
+pub(crate) fn write_plain(engine: &mut LogShard, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+    for write in writes {
+        if engine.len(write.key.keyspace.chunks()) == 0 {
+            continue;
+        }
+        // What must be fetched first the engine itself refuses, and fetches.
+        if let Lookup::Found(record) = engine.lookup(now, write.key)
+            && record.meta.kind == ValueKind::CHUNKED
+        {
+            let message = "the key holds a large value in chunks, which only the server changes";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+    }
+    engine.write(now, writes)
 }
 
 /// The bytes of a record that holds a plain value.
