@@ -207,7 +207,7 @@ fn preimage(crc: u16) -> [u8; 2] {
 /// A hash tag of two bytes that maps to `slot`.
 fn tag(slot: u16) -> [u8; 2] {
     // Four words of the CRC's 65,536 map to each slot; none of the slots has a `}` in all four.
-    let candidates = (0..4).map(|high| preimage(slot | high * SLOT_COUNT));
+    let candidates = (0..4).map(|high| preimage(slot + high * SLOT_COUNT));
     candidates.into_iter().find(|bytes| !bytes.contains(&b'}')).unwrap_or_default()
 }
 

@@ -6,7 +6,9 @@
 //! 2. [`view`] is what a command reads and writes;
 //! 3. [`shard`] runs commands over views, starts the fetches they want and applies their writes;
 //! 4. [`lock`] and [`watch`] keep commands that wait, and transactions that watch, honest;
-//! 5. [`message`] and [`participant`] are the seam between shards.
+//! 5. [`message`] and [`participant`] are the seam between shards;
+//! 6. [`large`] is what strings above 64 KiB look like, [`ledger`] gives their space back, [`pin`] keeps
+//!    them readable; `docs/design/large-values.md` has the whole.
 //!
 //! Invariants:
 //! 1. **A command is restartable.** It reads through a [`View`]; when the engine must fetch, it stops

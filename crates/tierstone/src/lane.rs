@@ -198,7 +198,7 @@ impl<D: BlockDevice> Lane<D> {
 
     /// Applies `writes` as one; waits while there is no room yet.
     pub fn write(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
-        self.attempt(|engine, now| engine.write(now, writes))
+        self.attempt(|engine, now| write_plain(engine, now, writes))
     }
 
     /// The same for anything that writes.
@@ -607,6 +607,24 @@ fn look<'e>(engine: &'e mut LogShard, clock: &SystemClock, now: &mut Now, key: K
 /// The newer of two readings, each clock by itself.
 pub(crate) fn later(old: Now, new: Now) -> Now {
     Now { monotonic_us: old.monotonic_us.max(new.monotonic_us), wall_ms: old.wall_ms.max(new.wall_ms) }
+}
+
+/// As [`Engine::write`], but for keys that hold large values: what is to be done with their chunks only
+/// the server knows. Cost where there is none: a look through the list of keyspaces for each write.
+pub(crate) fn write_plain(engine: &mut LogShard, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+    for write in writes {
+        if engine.len(write.key.keyspace.chunks()) == 0 {
+            continue;
+        }
+        // What must be fetched first the engine itself refuses, and fetches.
+        if let Lookup::Found(record) = engine.lookup(now, write.key)
+            && record.meta.kind == ValueKind::CHUNKED
+        {
+            let message = "the key holds a large value in chunks, which only the server changes";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+    }
+    engine.write(now, writes)
 }
 
 /// The bytes of a record that holds a plain value.

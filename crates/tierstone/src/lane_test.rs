@@ -140,3 +140,24 @@ fn a_device_without_space_is_told_after_some_time_and_writes_resume_when_there_i
     put(&mut lane, b"after", b"2").unwrap();
     assert_eq!(get(&mut lane, &[put_last]).unwrap().unwrap(), [put_last; 8_000]);
 }
+
+#[test]
+fn large_values_of_the_server_are_neither_read_nor_written() {
+    let medium = medium(32);
+    let mut lane = lane(&medium, 1 << 20, Durability::Sync);
+    let owner = key(&lane, b"large");
+    let chunk = Key { keyspace: KEYSPACE.chunks(), ..key(&lane, b"{xx}chunk") };
+    let value = |kind| WriteKind::Put { value: b"bytes", expiry_ms: 0, kind };
+    let writes = [
+        Write { key: chunk, kind: value(ValueKind::STRING) },
+        Write { key: owner, kind: value(ValueKind::CHUNKED) },
+    ];
+    let receipt = lane.write(&writes).unwrap();
+    lane.commit(receipt).unwrap();
+    assert_eq!(get(&mut lane, b"large").unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(put(&mut lane, b"large", b"small").unwrap_err().kind(), ErrorKind::Unsupported);
+    let delete = Write { key: owner, kind: WriteKind::Delete };
+    assert_eq!(lane.write(&[delete]).unwrap_err().kind(), ErrorKind::Unsupported);
+    put(&mut lane, b"other", b"small").unwrap();
+    assert_eq!(get(&mut lane, b"other").unwrap().unwrap(), b"small");
+}

@@ -13,7 +13,9 @@ use super::answer::Reply;
 use super::cut::Cut;
 use super::gate::{Gate, Ready};
 use super::message::{Message, OwnedKey};
-use crate::lane::{FETCH_ROUNDS, FREEING_PATIENCE_US, is_visible, later, never_held, value_of};
+use crate::lane::{
+    FETCH_ROUNDS, FREEING_PATIENCE_US, is_visible, later, never_held, value_of, write_plain,
+};
 use crate::named::dropped;
 use crate::range::RangePage;
 use crate::scan::{Entry, Page};
@@ -293,7 +295,7 @@ impl Service {
     fn put(&mut self, message: Message, mut attempt: Attempt) {
         let Message::Put { put, reply } = message else { return };
         let write = put.view();
-        match self.engine.write(self.now, &[write]) {
+        match write_plain(&mut self.engine, self.now, &[write]) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Done(reply)),
             Err(error) if self.may_find_room(&error) => {
                 let unknown = matches!(self.engine.lookup(self.now, write.key), Lookup::Fetch);
@@ -317,7 +319,7 @@ impl Service {
             Lookup::Fetch => return self.park(Message::Delete { key, reply }, attempt),
             Lookup::Found(_) => {}
         }
-        match self.engine.write(self.now, &[Write { key: key.view(), kind: WriteKind::Delete }]) {
+        match write_plain(&mut self.engine, self.now, &[Write { key: key.view(), kind: WriteKind::Delete }]) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Deleted(reply, true)),
             Err(error) if self.may_find_room(&error) => self.stall(Message::Delete { key, reply }),
             Err(error) => drop(reply.send(Err(error))),
@@ -326,7 +328,7 @@ impl Service {
 
     fn write_batch(&mut self, message: Message) {
         let Message::Write { batch, reply } = message else { return };
-        match self.engine.write(self.now, &batch.view()) {
+        match write_plain(&mut self.engine, self.now, &batch.view()) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Done(reply)),
             // Old records, if that is what it waits for, are on their way now.
             Err(error) if self.may_find_room(&error) => self.stall(Message::Write { batch, reply }),
