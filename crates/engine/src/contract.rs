@@ -4,8 +4,8 @@ use crate::batch::BatchTicket;
 use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 use std::sync::Arc;
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_base::histogram::LatencyBuckets;
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{IoCompletion, IoRequest};
 
 /// A key with everything that the layers above already know about it.

@@ -3,7 +3,8 @@
 
 use crate::batch::BatchTicket;
 use crate::contract::{
-    Direction, Engine, Event, Health, Key, Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, ScanEntry, ScanRequest, SnapshotId, Write, WriteKind,
+    Direction, Engine, Event, Health, Key, Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta,
+    ScanEntry, ScanRequest, SnapshotId, Write, WriteKind,
 };
 use std::ops::Bound;
 use std::sync::Arc;

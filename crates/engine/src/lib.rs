@@ -27,5 +27,7 @@ pub mod map_engine;
 
 pub use batch::BatchTicket;
 pub use contract::{
-    Admission, Commit, Cost, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
+    Admission, Commit, Cost, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
+    Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest,
+    SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
 };

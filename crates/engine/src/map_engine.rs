@@ -6,7 +6,9 @@
 
 use crate::batch::BatchTicket;
 use crate::contract::{
-    Admission, Commit, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest, SnapshotId, Write, WriteKind, WriteReceipt,
+    Admission, Commit, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
+    Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest,
+    SnapshotId, Write, WriteKind, WriteReceipt,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;

@@ -60,12 +60,12 @@ fn run_all(test: &str, default: u64, make: impl Fn(u64) -> SimulationSettings) {
 
 #[test]
 fn acknowledged_writes_outlive_every_end_of_a_node() {
-    run_all("acknowledged_writes", 150, SimulationSettings::new);
+    run_all("acknowledged_writes", 75, SimulationSettings::new);
 }
 
 #[test]
 fn batches_over_shards_are_whole_after_every_loss_of_power() {
-    run_all("batches_over_shards", 80, |seed| SimulationSettings {
+    run_all("batches_over_shards", 60, |seed| SimulationSettings {
         ends: vec![End::PowerLoss],
         shard_counts: vec![2, 3, 4],
         ..SimulationSettings::new(1_000 + seed)

@@ -51,6 +51,7 @@ impl World {
         let hasher = opened.hasher;
         let (engine, _) = opened.plans.pop().expect("one shard").build(&mut device)?;
         let settings = ShardSettings {
+            index_kind: tierstone_engine::IndexKind::Hash,
             index: 0,
             count: 1,
             map: DatabaseMap::new(1),

@@ -631,14 +631,15 @@ fn expiry_ms(lane: &mut Lane<FileDevice>, options: PutOptions) -> u64 {
     }
 }
 
-/// The shard of all `positions`; they are not none.
+/// The shard of all `positions`, of which there is at least one, for a handle that writes batches to one
+/// shard.
 pub(crate) fn one_shard(positions: impl Iterator<Item = Position>, shards: u16) -> Result<u16> {
     let mut found = None;
     for position in positions {
         let shard = position.shard(shards);
         if *found.get_or_insert(shard) != shard {
-            let message = "the batch has keys of several shards: give them one hash tag ({tag}key), or open the \
-                           store with one shard";
+            let message = "the batch has keys of several shards: give them one hash tag ({tag}key), use the \
+                           local handle, or open the store with one shard";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
     }

@@ -13,9 +13,7 @@ use super::answer::Reply;
 use super::cut::Cut;
 use super::gate::{Gate, Ready};
 use super::message::{Message, OwnedKey};
-use crate::lane::{
-    FETCH_ROUNDS, FREEING_PATIENCE_US, is_visible, later, never_held, value_of, write_plain,
-};
+use crate::lane::{FETCH_ROUNDS, FREEING_PATIENCE_US, is_visible, later, never_held, value_of, write_plain};
 use crate::named::dropped;
 use crate::range::RangePage;
 use crate::scan::{Entry, Page};
