@@ -58,6 +58,39 @@ fn get(store: &mut Store, random: &mut SeededRandom, keys: u64, latencies: &mut 
     Ok(())
 }
 
+fn snapshots(store: &mut Store, random: &mut SeededRandom, keys: u64) -> Result<()> {
+    // In turns, so that the machine's moods fall on both.
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        without.push(overwrite(store, random, keys, keys / 5)?);
+        let snapshot = store.snapshot()?;
+        with.push(overwrite(store, random, keys, keys / 5)?);
+        drop(snapshot);
+    }
+    without.sort_by(f64::total_cmp);
+    with.sort_by(f64::total_cmp);
+    println!("overwrites without a snapshot, median of 5: {:.0} a second", without[2]);
+    println!("overwrites with a snapshot, median of 5:    {:.0} a second", with[2]);
+    println!("snapshots lost: {}", store.statistics().snapshots_lost);
+    Ok(())
+}
+
+fn compaction(store: &mut Store) -> Result<()> {
+    let before = store.statistics();
+    let started = now();
+    store.compact(|_, _| {})?;
+    let (after, took) = (store.statistics(), started.elapsed().as_secs_f64());
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    println!(
+        "compaction: {:.0} MiB used before, {:.0} MiB after, {:.0} MiB live; moved {:.0} MiB/s",
+        mib(before.space_used_bytes),
+        mib(after.space_used_bytes),
+        mib(after.space_live_bytes),
+        mib(after.cleaned_bytes_written - before.cleaned_bytes_written) / took
+    );
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().unwrap_or_else(|| "maintenance-rates-data".into());
@@ -70,20 +103,7 @@ fn main() -> Result<()> {
     }
     one.sync()?;
 
-    // In turns, so that the machine's moods fall on both.
-    let (mut without, mut with) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
-        without.push(overwrite(&mut one, &mut random, keys, keys / 5)?);
-        let snapshot = one.snapshot()?;
-        with.push(overwrite(&mut one, &mut random, keys, keys / 5)?);
-        drop(snapshot);
-    }
-    without.sort_by(f64::total_cmp);
-    with.sort_by(f64::total_cmp);
-    println!("overwrites without a snapshot, median of 5: {:.0} a second", without[2]);
-    println!("overwrites with a snapshot, median of 5:    {:.0} a second", with[2]);
-    println!("snapshots lost: {}", one.statistics().snapshots_lost);
-
+    snapshots(&mut one, &mut random, keys)?;
     let mut gets = Vec::new();
     for _ in 0..20_000 {
         get(&mut one, &mut random, keys, &mut gets)?;
@@ -118,17 +138,5 @@ fn main() -> Result<()> {
     );
 
     overwrite(&mut one, &mut random, keys, keys)?;
-    let before = one.statistics();
-    let started = now();
-    one.compact(|_, _| {})?;
-    let (after, took) = (one.statistics(), started.elapsed().as_secs_f64());
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    println!(
-        "compaction: {:.0} MiB used before, {:.0} MiB after, {:.0} MiB live; moved {:.0} MiB/s",
-        mib(before.space_used_bytes),
-        mib(after.space_used_bytes),
-        mib(after.space_live_bytes),
-        mib(after.cleaned_bytes_written - before.cleaned_bytes_written) / took
-    );
-    Ok(())
+    compaction(&mut one)
 }
