@@ -80,6 +80,7 @@ fn writes_are_visible_before_they_are_durable() {
 }
 
 /// The shards of one store.
+#[expect(clippy::unwrap_used, reason = "test code")]
 fn two_shards() -> [common::Store; 2] {
     let medium = common::medium(256 << 10, 32);
     let settings = tierstone_logstore::OpenSettings { shard_count: 2, ..small_settings() };
