@@ -1,9 +1,11 @@
-//! `tierstone check`: verifies every byte of a closed store and says what damage costs.
+//! `tierstone check`: verifies every byte of a closed store and says what damage costs; with `--repair` it
+//! makes a new store of what is whole.
 
 use crate::output::{print_json, print_line, table};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
+use tierstone::RepairOptions;
 use tierstone_base::units::{format_size, parse_size};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_logstore::check::{CheckProgress, CheckReport, CheckSettings, Finding, check};
@@ -22,6 +24,9 @@ pub struct CheckArgs {
     /// Memory for telling old versions of keys from new ones; with less the store is read several times
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory: String,
+    /// Make a new store in DIR with the newest whole version of every key; the damaged one stays as it is
+    #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
+    repair: Option<Vec<PathBuf>>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -32,6 +37,52 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     if memory_bytes < 1 << 20 {
         return Err(Error::new(ErrorKind::InvalidInput, "at least 1MiB of memory is needed"));
     }
+    let bar = progress();
+    let mut show = |CheckProgress { bytes, bytes_total }: CheckProgress| {
+        bar.set_length(bytes_total);
+        bar.set_position(bytes);
+    };
+    let report = match &args.repair {
+        None => look(args, memory_bytes, &mut show),
+        Some(target) => {
+            let (source, target) = (args.directories.clone(), target.clone());
+            tierstone::repair(&RepairOptions { source, target, memory_bytes }, &mut show)
+        }
+    };
+    bar.finish_and_clear();
+    let report = report?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print_line(&table(&rows(&report, args.repair.is_some())))?;
+        print_findings(&report)?;
+    }
+    let count: u64 = report.damage.values().sum();
+    match &args.repair {
+        None if report.is_damaged() => {
+            let message = format!(
+                "{count} damaged places, {} keys lost; restore from a backup, or save what is whole with --repair",
+                report.lost_keys
+            );
+            Err(Error::new(ErrorKind::Corrupt, message))
+        }
+        None => Ok(()),
+        // The new store is whole; what it lacks is said.
+        Some(target) if report.unsaved_keys + report.reverted_keys > 0 => {
+            let target: Vec<_> = target.iter().map(|directory| directory.display().to_string()).collect();
+            eprintln!(
+                "tierstone: the new store in {} lacks {} keys and has an older version of {}",
+                target.join(","),
+                report.unsaved_keys,
+                report.reverted_keys
+            );
+            Ok(())
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn look(args: &CheckArgs, memory_bytes: u64, show: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
     let files = FileStore::open(&FileStoreSettings {
         segment_bytes: SEGMENT_BYTES_MAX,
         segment_limit: SEGMENT_COUNT_MAX,
@@ -42,26 +93,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     // Nothing is written: the method is of no consequence.
     let mut device = files.device(DurableMethod::WriteThenFlush)?;
     let settings = CheckSettings { existing_segments: Some(files.existing_segments()), memory_bytes };
-    let bar = progress();
-    let report = check(&mut device, &settings, &mut |CheckProgress { bytes, bytes_total }| {
-        bar.set_length(bytes_total);
-        bar.set_position(bytes);
-    });
-    bar.finish_and_clear();
-    let report = report?;
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print_line(&table(&rows(&report)))?;
-        print_findings(&report)?;
-    }
-    if report.is_damaged() {
-        let count: u64 = report.damage.values().sum();
-        let message =
-            format!("{count} damaged places, {} keys lost; restore from a backup", report.lost_keys);
-        return Err(Error::new(ErrorKind::Corrupt, message));
-    }
-    Ok(())
+    check(&mut device, &settings, show)
 }
 
 fn progress() -> ProgressBar {
@@ -71,7 +103,7 @@ fn progress() -> ProgressBar {
     bar
 }
 
-fn rows(report: &CheckReport) -> Vec<Vec<String>> {
+fn rows(report: &CheckReport, is_repair: bool) -> Vec<Vec<String>> {
     let mut rows = vec![vec!["checked".to_owned(), "found".to_owned()]];
     let mut row = |what: &str, value: String| rows.push(vec![what.to_owned(), value]);
     row("closed in good order", if report.clean { "yes" } else { "no" }.to_owned());
@@ -92,6 +124,11 @@ fn rows(report: &CheckReport) -> Vec<Vec<String>> {
     }
     row("records lost to damage", report.lost_records.to_string());
     row("keys lost to damage", report.lost_keys.to_string());
+    if is_repair {
+        row("keys saved in the new store", report.saved_keys.to_string());
+        row("keys with an older version than was lost", report.reverted_keys.to_string());
+        row("keys of which nothing is whole", report.unsaved_keys.to_string());
+    }
     rows
 }
 

@@ -41,7 +41,7 @@ enum Command {
     Load(load::LoadArgs),
     /// Run published experiments here, and compare their numbers with the published ones
     Lab(lab::LabArgs),
-    /// Verify every byte of a closed store, without changing it
+    /// Verify every byte of a closed store, without changing it; save what is whole in a new one
     Check(check::CheckArgs),
     /// Print a completion script for a shell
     Completions(complete::CompletionArgs),

@@ -14,7 +14,7 @@ use tierstone_client::Value;
 const MIB: usize = 1 << 20;
 const LEN: usize = 64 * MIB;
 
-fn settings<'a>(shards: &'a str) -> [&'a str; 6] {
+fn settings(shards: &str) -> [&str; 6] {
     ["--capacity", "1GiB", "--memory", "64MiB", "--shards", shards]
 }
 
@@ -84,7 +84,7 @@ fn await_live_below(server: &Server, bytes: u64) {
     let clock = SystemClock::new();
     let until_us = clock.now().monotonic_us + PATIENCE.as_micros() as u64;
     loop {
-        let live = server.info_of_any("space_live_bytes") as u64;
+        let live = server.info_of_any("space_live_bytes");
         if live < bytes {
             return;
         }

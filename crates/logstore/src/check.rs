@@ -28,7 +28,7 @@ use segment::OpenSegment;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierstone_base::codec::Reader;
-use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
+use tierstone_base::{Error, ErrorKind, KeyHasher, Result, Seq};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry};
 use versions::Versions;
 
@@ -196,6 +196,36 @@ pub fn check(
     Ok(checker.report)
 }
 
+/// What a damaged store says of itself.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// Its superblock.
+    pub superblock: Superblock,
+    /// No record has a higher sequence.
+    pub newest_seq: Seq,
+}
+
+/// More records than a segment without a footer holds.
+const RECORDS_A_SEGMENT_MAX: Seq = 1 << 24;
+
+/// Reads the superblock and the ends of all segments.
+///
+/// # Errors
+/// As [`check`].
+pub fn survey(device: &mut dyn BlockDevice, settings: &CheckSettings) -> Result<Survey> {
+    let mut checker = Checker::new(device)?;
+    checker.look_at_all_ends(settings)?;
+    let newest = |ends: &Ends| match ends {
+        Ends::Sealed { header, footer } => header.opened_seq.max(footer.max_seq),
+        Ends::Open { header, .. } => header.opened_seq,
+        Ends::HeaderLost { footer } => footer.map_or(0, |footer| footer.max_seq),
+    };
+    let known = checker.found.values().map(newest).max().unwrap_or(0);
+    // What has neither header nor footer was opened after all others at worst.
+    let unknown = (checker.found.len() as Seq + 1) * RECORDS_A_SEGMENT_MAX;
+    Ok(Survey { superblock: checker.superblock, newest_seq: known + unknown })
+}
+
 fn read_superblock(device: &mut dyn BlockDevice, report: &mut CheckReport) -> Result<Superblock> {
     let mut slots = [SlotFound::Blank, SlotFound::Blank];
     crate::open::read_ranges(
@@ -234,6 +264,9 @@ enum Ends {
     Open { header: SegmentHeader, is_footer_damaged: bool },
     HeaderLost { footer: Option<SegmentFooter> },
 }
+
+/// What the ends of each segment say.
+type FoundEnds = BTreeMap<u32, Ends>;
 
 struct Checker<'a> {
     device: &'a mut dyn BlockDevice,
@@ -286,15 +319,9 @@ impl Checker<'_> {
         &mut self,
         settings: &CheckSettings,
         progress: &mut dyn FnMut(CheckProgress),
-        each: &mut dyn FnMut(&mut Self, &BTreeMap<u32, Ends>) -> Result<()>,
+        each: &mut dyn FnMut(&mut Self, &FoundEnds) -> Result<()>,
     ) -> Result<()> {
-        let numbers = match &settings.existing_segments {
-            Some(numbers) => numbers.clone(),
-            None => (0..self.geometry.segment_limit).collect(),
-        };
-        for number in numbers {
-            self.look_at_ends(number)?;
-        }
+        self.look_at_all_ends(settings)?;
         let found = std::mem::take(&mut self.found);
         let records = found.values().map(|ends| match ends {
             Ends::Sealed { footer, .. } | Ends::HeaderLost { footer: Some(footer) } => {
@@ -329,6 +356,14 @@ impl Checker<'_> {
         }
         self.report.passes = passes;
         Ok(())
+    }
+
+    fn look_at_all_ends(&mut self, settings: &CheckSettings) -> Result<()> {
+        let numbers = match &settings.existing_segments {
+            Some(numbers) => numbers.clone(),
+            None => (0..self.geometry.segment_limit).collect(),
+        };
+        numbers.into_iter().try_for_each(|number| self.look_at_ends(number))
     }
 
     /// Reads the first and the last block of a segment.

@@ -46,6 +46,8 @@ pub struct OpenSettings {
     pub facts: Vec<u8>,
     /// Segments whose files exist; `None`: look at all up to the device's limit.
     pub existing_segments: Option<Vec<u32>>,
+    /// Sequences of a new store begin above this one.
+    pub first_seq: Seq,
     /// For the store's id and secret, when it is made.
     pub seed: u64,
     /// Keeps only this many bits of hash in positions; tests force collisions with it.
@@ -63,6 +65,7 @@ impl Default for OpenSettings {
             keyspaces: Vec::new(),
             facts: Vec::new(),
             existing_segments: None,
+            first_seq: 0,
             seed: 0,
             weak_hash_bits: None,
             mutations: Mutations::none(),
@@ -248,21 +251,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let (chosen, void) = checkpoints.choose(shards_with_checkpoints, geometry.segment_bytes);
     find::free(device, superblock.store_id, &void)?;
 
-    let mut next = writer.superblock.clone();
-    // A damaged slot may hide openings: their logs tell, and one more may have left none. Numbers are
-    // never used twice.
-    let logged = found.values().map(|segment| segment.header.log_id >> LOG_ID_OPEN_SHIFT).max().unwrap_or(0);
-    next.open_count = next.open_count.max(logged) + 1 + u64::from(report.damaged_superblock_slot);
-    next.clean = false;
-    if settings.mutations.is_on("reuse_open_count") {
-        next.open_count = superblock.open_count.max(1);
-    }
-    if settings.mutations.is_on("superblock_not_durable") && !report.created {
-        let IoRequest { token, offset, buffer, .. } = writer.request(0, next.clone())?;
-        run_all(device, vec![IoRequest { token, kind: IoKind::Write, offset, buffer }])?;
-    } else {
-        writer.write(device, next.clone())?;
-    }
+    let next = note_opening(device, settings, &mut writer, &found, &report)?;
     let applied = found
         .values()
         .filter_map(|segment| segment.footer.map(|footer| footer.max_seq.max(segment.header.opened_seq)))
@@ -276,6 +265,32 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     }
     deal_free(settings, geometry, &found, &report, &mut plans);
     Ok(OpenedStore { superblock: writer, plans, report, hasher })
+}
+
+/// Writes the number of this opening, before anything is written under it; gives the superblock written.
+fn note_opening(
+    device: &mut dyn BlockDevice,
+    settings: &OpenSettings,
+    writer: &mut SuperblockWriter,
+    found: &BTreeMap<u32, FoundSegment>,
+    report: &OpenReport,
+) -> Result<Superblock> {
+    let mut next = writer.superblock.clone();
+    // A damaged slot may hide openings: their logs tell, and one more may have left none. Numbers are
+    // never used twice.
+    let logged = found.values().map(|segment| segment.header.log_id >> LOG_ID_OPEN_SHIFT).max().unwrap_or(0);
+    next.open_count = next.open_count.max(logged) + 1 + u64::from(report.damaged_superblock_slot);
+    next.clean = false;
+    if settings.mutations.is_on("reuse_open_count") {
+        next.open_count = writer.superblock.open_count.max(1);
+    }
+    if settings.mutations.is_on("superblock_not_durable") && !report.created {
+        let IoRequest { token, offset, buffer, .. } = writer.request(0, next.clone())?;
+        run_all(device, vec![IoRequest { token, kind: IoKind::Write, offset, buffer }])?;
+    } else {
+        writer.write(device, next.clone())?;
+    }
+    Ok(next)
 }
 
 fn read_superblock(

@@ -19,7 +19,8 @@
 //! 3. No clock is read and no thread started: the same calls give the same replies.
 
 pub mod args;
-pub mod channels;
+pub mod broadcast;
+mod channels;
 mod commands;
 pub mod context;
 pub mod control;

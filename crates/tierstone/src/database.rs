@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use tierstone_base::{Error, ErrorKind, KeyHasher, Result, SeededRandom};
+use tierstone_base::{Error, ErrorKind, KeyHasher, Result, SeededRandom, Seq};
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
 use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
 use tierstone_logstore::{OpenReport, OpenSettings, ShardPlan, ShardSettings, SuperblockWriter};
@@ -117,9 +117,38 @@ impl Database {
     pub fn open(options: &DatabaseOptions) -> Result<Database> {
         check(options)?;
         let files = open_files(options)?;
+        let facts = new_facts(options, &files)?;
+        Self::open_in(options, files, facts, 0)
+    }
+
+    /// Makes a database with the keyspaces of another, whose sequences begin above `first_seq`.
+    ///
+    /// # Errors
+    /// `InvalidInput`: there is a store already. Others: as [`Database::open`].
+    pub(crate) fn create_like(
+        options: &DatabaseOptions,
+        facts: DatabaseFacts,
+        first_seq: Seq,
+    ) -> Result<Database> {
+        check(options)?;
+        let files = open_files(options)?;
+        let Some(own) = new_facts(options, &files)? else {
+            return Err(Error::new(ErrorKind::InvalidInput, "there is a store in the target already"));
+        };
+        // What was probed belongs to the device, not to the data.
+        let facts = DatabaseFacts { durable_method: own.durable_method, probe: own.probe, ..facts };
+        Self::open_in(options, files, Some(facts), first_seq)
+    }
+
+    /// `facts`: of the store to be made; `None`: there is one.
+    fn open_in(
+        options: &DatabaseOptions,
+        files: FileStore,
+        facts: Option<DatabaseFacts>,
+        first_seq: Seq,
+    ) -> Result<Database> {
         // Write and flush works everywhere; the shards' own handles use what the superblock says.
         let mut device = files.device(DurableMethod::WriteThenFlush)?;
-        let facts = new_facts(options, &files)?;
         let encoded = match &facts {
             Some(facts) => encode(facts)?,
             None => Vec::new(),
@@ -135,6 +164,7 @@ impl Database {
             keyspaces,
             facts: encoded,
             existing_segments: Some(files.existing_segments()),
+            first_seq,
             seed: SeededRandom::system_seed()?,
             ..OpenSettings::default()
         };

@@ -8,14 +8,15 @@
 //!
 //! Who owns the data: the lane owns engine and device; callers' keys and values are borrowed.
 
+use crate::plain::{is_of_snapshot, is_visible, owned_value, value_of, write_plain};
 use crate::range::RangePage;
 use crate::space::SpaceWatch;
 use std::sync::Arc;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
-    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, OwnedRecord, RangeRequest, RecordMeta,
-    RecordView, ScanEntry, ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
+    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, RangeRequest, ScanEntry, ScanRequest,
+    SnapshotId, Write, WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
@@ -607,60 +608,6 @@ fn look<'e>(engine: &'e mut LogShard, clock: &SystemClock, now: &mut Now, key: K
 /// The newer of two readings, each clock by itself.
 pub(crate) fn later(old: Now, new: Now) -> Now {
     Now { monotonic_us: old.monotonic_us.max(new.monotonic_us), wall_ms: old.wall_ms.max(new.wall_ms) }
-}
-
-/// As [`Engine::write`], but for keys that hold large values: what is to be done with their chunks only
-/// the server knows. Cost where there is none: a look through the list of keyspaces for each write.
-pub(crate) fn write_plain(engine: &mut LogShard, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
-    for write in writes {
-        if engine.len(write.key.keyspace.chunks()) == 0 {
-            continue;
-        }
-        // What must be fetched first the engine itself refuses, and fetches.
-        if let Lookup::Found(record) = engine.lookup(now, write.key)
-            && record.meta.kind == ValueKind::CHUNKED
-        {
-            let message = "the key holds a large value in chunks, which only the server changes";
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
-    }
-    engine.write(now, writes)
-}
-
-/// The bytes of a record that holds a plain value.
-pub(crate) fn value_of(record: RecordView<'_>) -> Result<&[u8]> {
-    if record.meta.kind == ValueKind::STRING {
-        return Ok(record.value);
-    }
-    Err(unreadable_kind(record.meta.kind))
-}
-
-/// What a value that is no plain string gives.
-pub(crate) fn unreadable_kind(kind: ValueKind) -> Error {
-    let message = format!("the value is of kind {}, which this handle does not read", kind.0);
-    Error::new(ErrorKind::Unsupported, message)
-}
-
-/// The value of a record that a snapshot showed.
-pub(crate) fn owned_value(record: Option<OwnedRecord>) -> Result<Option<Vec<u8>>> {
-    let Some(record) = record else { return Ok(None) };
-    value_of(RecordView { meta: record.meta, value: &record.value })?;
-    Ok(Some(record.value))
-}
-
-/// Whether an error of a walk says that its snapshot is not there.
-pub(crate) fn is_of_snapshot(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::SnapshotLost | ErrorKind::InvalidInput)
-}
-
-/// Whether a walk shows this record.
-pub(crate) fn is_visible(meta: &RecordMeta, now: Now) -> bool {
-    is_user_value(meta) && (meta.expiry_ms == 0 || meta.expiry_ms > now.wall_ms)
-}
-
-/// Whether a walk of a snapshot, which knows what has expired, shows this record.
-pub(crate) fn is_user_value(meta: &RecordMeta) -> bool {
-    meta.kind != ValueKind::INTERNAL
 }
 
 pub(crate) fn never_held() -> Error {

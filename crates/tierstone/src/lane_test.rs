@@ -1,6 +1,6 @@
 use super::*;
 use crate::simulated::{KEYSPACE, lane, medium};
-use tierstone_engine::{Durability, WriteKind};
+use tierstone_engine::{Durability, ValueKind, WriteKind};
 use tierstone_media::SimDevice;
 use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, FaultWhen};
 

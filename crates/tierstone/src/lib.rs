@@ -114,7 +114,9 @@ pub mod database;
 mod lane;
 mod local;
 mod named;
+mod plain;
 mod range;
+mod repair;
 mod scan;
 pub mod shared;
 #[cfg(test)]
@@ -129,6 +131,7 @@ pub use database::{Database, DatabaseFacts, DatabaseOptions};
 pub use local::{Keyspace, Store, Ticket};
 pub use named::{KeyspaceInfo, KeyspaceOptions};
 pub use range::{KeyRange, Prefix, Range};
+pub use repair::{RepairOptions, repair};
 pub use scan::{Cursor, Entry, Page};
 pub use shared::{
     Answer, SharedKeyspace, SharedRange, SharedScan, SharedSnapshot, SharedSnapshotKeyspace,

@@ -9,8 +9,8 @@
 //! Shards are asked for few entries at first, then for more and more: a short range reads little more
 //! than it gives, a long one asks seldom.
 
-use crate::lane::{is_visible, unreadable_kind};
 use crate::local::Store;
+use crate::plain::{is_visible, unreadable_kind};
 use crate::scan::Entry;
 use std::collections::VecDeque;
 use std::ops::{Bound, Range as Ends, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};

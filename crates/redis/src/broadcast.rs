@@ -1,0 +1,67 @@
+//! Channels over several shards: each tells the others who listens, and passes messages on to those that
+//! have listeners.
+
+use crate::control::{Host, Output};
+use crate::remote::Message;
+use crate::session::{ChannelKind, ConnectionId};
+use tierstone_base::ShardId;
+
+impl Host {
+    /// Adds a listener among this shard's connections and tells the others.
+    pub(crate) fn subscribe(
+        &mut self,
+        shard: (ShardId, u16),
+        kind: ChannelKind,
+        channel: &[u8],
+        who: ConnectionId,
+    ) {
+        if self.channels.subscribe(kind, channel, who) {
+            self.tell_listening(shard, kind, channel, true);
+        }
+    }
+
+    /// Removes a listener among this shard's connections and tells the others.
+    pub(crate) fn unsubscribe(
+        &mut self,
+        shard: (ShardId, u16),
+        kind: ChannelKind,
+        channel: &[u8],
+        who: ConnectionId,
+    ) {
+        if self.channels.unsubscribe(kind, channel, who) {
+            self.tell_listening(shard, kind, channel, false);
+        }
+    }
+
+    fn tell_listening(
+        &mut self,
+        (index, count): (ShardId, u16),
+        kind: ChannelKind,
+        channel: &[u8],
+        has_joined: bool,
+    ) {
+        for to in (0..count).filter(|shard| *shard != index) {
+            let message = Message::Listening { kind, channel: channel.to_vec(), has_joined };
+            self.outputs.push(Output::Send { to, message });
+        }
+    }
+
+    /// Passes a channel's message on to the other shards, if anyone listens there; how many do.
+    pub(crate) fn broadcast_publish(
+        &mut self,
+        (index, count): (ShardId, u16),
+        kind: ChannelKind,
+        channel: &[u8],
+        payload: &[u8],
+    ) -> u64 {
+        let receivers = self.channels.receivers_elsewhere(kind, channel);
+        if receivers == 0 {
+            return 0;
+        }
+        for to in (0..count).filter(|shard| *shard != index) {
+            let message = Message::Publish { kind, channel: channel.to_vec(), payload: payload.to_vec() };
+            self.outputs.push(Output::Send { to, message });
+        }
+        receivers
+    }
+}

@@ -1,0 +1,59 @@
+//! What the library makes of records: plain values are its own, others the server's.
+
+use tierstone_base::{Error, ErrorKind, Now, Result};
+use tierstone_engine::{Engine, Lookup, OwnedRecord, RecordMeta, RecordView, ValueKind, Write, WriteReceipt};
+use tierstone_logstore::LogShard;
+
+/// As [`Engine::write`], but for keys that hold large values: what is to be done with their chunks only
+/// the server knows. Cost where there is none: a look through the list of keyspaces for each write.
+pub(crate) fn write_plain(engine: &mut LogShard, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+    for write in writes {
+        if engine.len(write.key.keyspace.chunks()) == 0 {
+            continue;
+        }
+        // What must be fetched first the engine itself refuses, and fetches.
+        if let Lookup::Found(record) = engine.lookup(now, write.key)
+            && record.meta.kind == ValueKind::CHUNKED
+        {
+            let message = "the key holds a large value in chunks, which only the server changes";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+    }
+    engine.write(now, writes)
+}
+
+/// The bytes of a record that holds a plain value.
+pub(crate) fn value_of(record: RecordView<'_>) -> Result<&[u8]> {
+    if record.meta.kind == ValueKind::STRING {
+        return Ok(record.value);
+    }
+    Err(unreadable_kind(record.meta.kind))
+}
+
+/// What a value that is no plain string gives.
+pub(crate) fn unreadable_kind(kind: ValueKind) -> Error {
+    let message = format!("the value is of kind {}, which this handle does not read", kind.0);
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// The value of a record that a snapshot showed.
+pub(crate) fn owned_value(record: Option<OwnedRecord>) -> Result<Option<Vec<u8>>> {
+    let Some(record) = record else { return Ok(None) };
+    value_of(RecordView { meta: record.meta, value: &record.value })?;
+    Ok(Some(record.value))
+}
+
+/// Whether an error of a walk says that its snapshot is not there.
+pub(crate) fn is_of_snapshot(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::SnapshotLost | ErrorKind::InvalidInput)
+}
+
+/// Whether a walk shows this record.
+pub(crate) fn is_visible(meta: &RecordMeta, now: Now) -> bool {
+    is_user_value(meta) && (meta.expiry_ms == 0 || meta.expiry_ms > now.wall_ms)
+}
+
+/// Whether a walk of a snapshot, which knows what has expired, shows this record.
+pub(crate) fn is_user_value(meta: &RecordMeta) -> bool {
+    meta.kind != ValueKind::INTERNAL
+}

@@ -1,0 +1,91 @@
+//! Repair: a new store out of what is whole in a damaged one, which stays as it is.
+//!
+//! Invariants:
+//! 1. The source is read only, under its lock.
+//! 2. The target is a new store; it is closed in good order only when everything saved is durable. One
+//!    that was broken off is of no use and is not marked as closed.
+//! 3. Keyspaces keep their ids, and sequences begin above those of the source, from which the ids of
+//!    large values are made: none is given twice.
+
+use crate::database::{Database, DatabaseFacts, DatabaseOptions};
+use crate::lane::Lane;
+use std::path::PathBuf;
+use tierstone_base::clock::SystemClock;
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_engine::{Key, ValueKind, Write, WriteKind};
+use tierstone_logstore::check::{CheckProgress, CheckReport, CheckSettings, Salvaged, salvage, survey};
+use tierstone_logstore::format::superblock::META_BYTES;
+use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
+use tierstone_media::file::{DurableMethod, FileStore, FileStoreSettings};
+
+/// How a store is repaired.
+#[derive(Clone, Debug)]
+pub struct RepairOptions {
+    /// The directories of the damaged store; nothing has it open.
+    pub source: Vec<PathBuf>,
+    /// Directories of the new store; there is no store in them.
+    pub target: Vec<PathBuf>,
+    /// Memory for finding the newest versions, and once more for the new store's index, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// Makes a new store with the newest whole version of every key of a damaged one. What could not be saved
+/// is in the report: keys of which nothing is whole, and keys of which an older version had to do.
+///
+/// Cost: the source is read twice a pass; the target is written once.
+///
+/// # Errors
+/// `Busy`: the source is open. `InvalidInput`: there is no store in the source, or one in the target.
+/// `NoSpace`, `NoMemory`: the target has no room. Others: as [`tierstone_logstore::check::check`].
+pub fn repair(options: &RepairOptions, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
+    let source = FileStore::open(&FileStoreSettings {
+        segment_bytes: SEGMENT_BYTES_MAX,
+        segment_limit: SEGMENT_COUNT_MAX,
+        meta_bytes: META_BYTES,
+        create: false,
+        ..FileStoreSettings::new(options.source.clone())
+    })?;
+    // Nothing is written: the method is of no consequence.
+    let mut device = source.device(DurableMethod::WriteThenFlush)?;
+    let settings = CheckSettings {
+        existing_segments: Some(source.existing_segments()),
+        memory_bytes: options.memory_bytes,
+    };
+    let found = survey(&mut device, &settings)?;
+    let facts: DatabaseFacts = serde_json::from_slice(&found.superblock.facts).map_err(|error| {
+        Error::new(ErrorKind::Corrupt, format!("the superblock's facts are not readable: {error}"))
+    })?;
+    let mut database = Database::create_like(
+        &DatabaseOptions {
+            directories: options.target.clone(),
+            memory_bytes: options.memory_bytes,
+            segment_bytes: found.superblock.segment_bytes,
+            ..DatabaseOptions::default()
+        },
+        facts,
+        found.newest_seq,
+    )?;
+    let Some(plan) = database.take_plans().pop() else {
+        unreachable!("a database with one shard has one plan")
+    };
+    let mut device_of_target = database.device()?;
+    let (engine, _) = plan.build(&mut device_of_target)?;
+    let mut lane = Lane::new(engine, device_of_target, SystemClock::new());
+    let hasher = database.hasher();
+    let report = salvage(&mut device, &settings, progress, &mut |record: Salvaged<'_>| {
+        let key = Key { keyspace: record.keyspace, position: hasher.position(record.key), bytes: record.key };
+        let kind =
+            WriteKind::Put { value: record.value, expiry_ms: record.expiry_ms, kind: ValueKind(record.kind) };
+        lane.attempt(|engine, now| tierstone_engine::Engine::write(engine, now, &[Write { key, kind }]))
+            .map(drop)
+    })?;
+    let mut shutting = lane.start_shut()?;
+    while !lane.go_on_shutting(&mut shutting)? {}
+    drop(lane);
+    database.close()?;
+    Ok(report)
+}
+
+#[cfg(test)]
+#[path = "repair_test.rs"]
+mod repair_test;
