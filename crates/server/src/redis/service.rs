@@ -281,9 +281,9 @@ impl<E: Engine> RedisService<E> {
             return;
         }
         for (id, task) in std::mem::take(&mut self.streams) {
-            match connections.output(id) {
-                Some(output) if output.len() > 0 => self.streams.push((id, task)),
-                Some(_) => self.executor.pull(now, task),
+            match connections.output(id).map(crate::gate::ReplyQueue::len) {
+                Some(0) => self.executor.pull(now, task),
+                Some(_) => self.streams.push((id, task)),
                 None => {}
             }
         }
