@@ -2,9 +2,11 @@
 
 use crate::run::Run;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tierstone::{Batch, DatabaseOptions, Durability, DurableMethod, ShardSettings, SharedStore, Store};
-use tierstone_base::Result;
+use tierstone_base::{ErrorKind, Result};
 use tierstone_workload::key::KeyOrder;
 use tierstone_workload::value::ValueSettings;
 use tierstone_workload::{KeyFormat, Mix, SizeDistribution, Target, Workload};
@@ -194,21 +196,51 @@ impl Target for SharedTarget {
     }
 }
 
-/// A writer of batches through the shared handle: all puts of a batch are under way together.
+/// A writer of batches through the shared handle: all puts of a batch are under way together. A put that
+/// is answered with `Retry` is put again, as that answer says, and counted.
 #[derive(Clone, Debug)]
-pub struct BatchWriter(pub SharedStore);
+pub struct BatchWriter {
+    store: SharedStore,
+    retried: Arc<AtomicU64>,
+}
+
+/// How often a put is put again before its error counts.
+const RETRIES_MAX: u32 = 8;
+
+impl BatchWriter {
+    /// A writer into `store`.
+    pub fn new(store: &SharedStore) -> BatchWriter {
+        BatchWriter { store: store.clone(), retried: Arc::default() }
+    }
+
+    /// Puts of this writer and its clones that had to be put again.
+    pub fn retried(&self) -> u64 {
+        self.retried.load(Ordering::Relaxed)
+    }
+}
 
 impl Target for BatchWriter {
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        SharedTarget(self.0.clone()).get(key, value)
+        SharedTarget(self.store.clone()).get(key, value)
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.0.put(key, value)
+        self.put_many(&[(key, value)])
     }
 
     fn put_many(&mut self, records: &[(&[u8], &[u8])]) -> Result<()> {
-        let answers: Vec<_> = records.iter().map(|(key, value)| self.0.put_async(key, value)).collect();
-        answers.into_iter().try_for_each(|answer| answer.wait())
+        let answers: Vec<_> = records.iter().map(|(key, value)| self.store.put_async(key, value)).collect();
+        for (answer, (key, value)) in answers.into_iter().zip(records) {
+            let mut put = answer.wait();
+            for _ in 0..RETRIES_MAX {
+                if !put.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry) {
+                    break;
+                }
+                self.retried.fetch_add(1, Ordering::Relaxed);
+                put = self.store.put(key, value);
+            }
+            put?;
+        }
+        Ok(())
     }
 }

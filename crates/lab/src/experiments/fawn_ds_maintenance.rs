@@ -192,7 +192,7 @@ fn run(run: &mut Run<'_>) -> Result<()> {
             ..StoreChoice::with_cache(cache_bytes, count, 1, method)
         };
         let store = SharedStore::open(&choice.options(&run.folder().join(name)))?;
-        run.load(&workload, 0..count, 1_024, &mut BatchWriter(store.clone()))?;
+        run.load(&workload, 0..count, 1_024, &mut BatchWriter::new(&store))?;
         stores.push(store);
     }
     fill(run, &workload, &stores[1], overwrite_rate(size) * 4.0)?;
@@ -216,12 +216,14 @@ fn fill(run: &mut Run<'_>, workload: &Workload, store: &SharedStore, rate: f64) 
         extent: Extent::Operations(workload.records / 8 + 1),
         ..Pacing::default()
     };
+    let mut writer = BatchWriter::new(store);
     for _ in 0..64 {
         if store.statistics()?.cleaned_bytes_written > 0 {
             break;
         }
-        run.drive(&overwrite, &some, &mut BatchWriter(store.clone()))?;
+        run.drive(&overwrite, &some, &mut writer)?;
     }
+    note_retries(run, &writer);
     Ok(())
 }
 
@@ -282,10 +284,11 @@ fn beside_overwrites(
         ..Pacing::default()
     };
     let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    let overwriter = BatchWriter::new(store);
+    let (outcome, written) = std::thread::scope(|scope| {
         let writer =
             std::thread::Builder::new().name("lab-overwrites".to_owned()).spawn_scoped(scope, || {
-                target_load::run(&overwrite, &writing, &mut || Ok(BatchWriter(store.clone())), &mut |_| {
+                target_load::run(&overwrite, &writing, &mut || Ok(overwriter.clone()), &mut |_| {
                     if is_over.load(Ordering::Relaxed) {
                         ControlFlow::Break(())
                     } else {
@@ -301,7 +304,15 @@ fn beside_overwrites(
             return Err(Error::new(ErrorKind::DeviceFailed, format!("an overwrite failed: {error}")));
         }
         Ok((outcome?, written.operations))
-    })
+    })?;
+    note_retries(run, &overwriter);
+    Ok((outcome, written))
+}
+
+fn note_retries(run: &mut Run<'_>, writer: &BatchWriter) {
+    if writer.retried() > 0 {
+        run.note(format!("{} overwrites were answered \"try again\" and put again", writer.retried()));
+    }
 }
 
 fn report(run: &mut Run<'_>, seen: &[Seen]) -> Result<()> {
