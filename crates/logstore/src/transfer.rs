@@ -406,10 +406,14 @@ impl LogShard {
         }
         if let Some(merge) = &mut self.transfers.merge
             && !merge.ingesting
+            && !merge.overrun
             && merge.written.insert((key.keyspace, key.bytes.to_vec()))
         {
             merge.written_bytes += MOVED_OVERHEAD_BYTES + key.bytes.len();
-            merge.overrun |= merge.written_bytes > CHANGED_BYTES_MAX;
+            if merge.written_bytes > CHANGED_BYTES_MAX {
+                merge.overrun = true;
+                merge.written = BTreeSet::new();
+            }
         }
     }
 
