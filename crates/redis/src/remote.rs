@@ -215,9 +215,14 @@ impl<E: Engine> Executor<E> {
                     self.answer_shard(from, ticket, &reply, gate);
                 }
             }
-            Message::Ran { ticket, reply } => match self.tasks.get(&ticket) {
-                // A part of a `WATCH` over several shards.
-                Some(Task { work: Work::FanOut(_), .. }) => self.part(now, from, ticket, 0, Vec::new()),
+            Message::Ran { ticket, reply } => match self.tasks.get_mut(&ticket) {
+                // A part of a `WATCH` over several shards: what is not watched must not be called so.
+                Some(Task { work: Work::FanOut(fan_out), .. }) => {
+                    if reply.first() == Some(&b'-') {
+                        fan_out.ending = Ending::Reply(reply);
+                    }
+                    self.part(now, from, ticket, 0, Vec::new());
+                }
                 _ => self.finish(now, ticket, &reply, 0, false),
             },
             Message::Walk { ticket, db, version, walk } => {

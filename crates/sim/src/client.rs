@@ -98,7 +98,7 @@ impl Client {
                 Expect::AllOk(all) => ids.extend(all),
                 Expect::WatchedRead { read, .. } => ids.push(*read),
                 Expect::WatchedExec { transaction, .. } => ids.push(*transaction),
-                Expect::Ok | Expect::Queued | Expect::Page => {}
+                Expect::Ok | Expect::Queued | Expect::Watch { .. } | Expect::Page => {}
             }
         }
         ids
@@ -149,6 +149,14 @@ impl Client {
                         Some(format!("{value:?} instead of {}", String::from_utf8_lossy(expected)));
                 }
             }
+            Expect::Watch { transaction } => {
+                if value.is_error() {
+                    // Nothing is watched: what is read first says nothing about the transaction.
+                    history.events[transaction].steps.remove(0);
+                } else if value != Value::Simple(b"OK".to_vec()) {
+                    heard.violation = Some(format!("{value:?} instead of OK"));
+                }
+            }
             Expect::Page => self.page(value, heard),
             Expect::One(id) => {
                 let seen = if value.is_error() { Seen::Refused } else { Seen::Replies(vec![value]) };
@@ -172,10 +180,13 @@ impl Client {
             }
             Expect::WatchedExec { read, transaction } => match history.events[read].seen.clone() {
                 _ if value.is_null() => self.end(transaction, Seen::Refused, history, wall_ms, heard),
-                Seen::Replies(first) => self.each(transaction, first, value, history, wall_ms, heard),
+                Seen::Replies(first) if history.events[transaction].steps.len() > 1 => {
+                    self.each(transaction, first, value, history, wall_ms, heard);
+                }
                 _ => {
-                    // The read was refused: only the write of the transaction is known.
-                    history.events[transaction].steps.remove(0);
+                    // The read was refused, or the watch: only the write of the transaction is known.
+                    let steps = &mut history.events[transaction].steps;
+                    steps.drain(..steps.len() - 1);
                     self.each(transaction, Vec::new(), value, history, wall_ms, heard);
                 }
             },

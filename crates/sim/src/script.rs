@@ -20,6 +20,11 @@ pub enum Expect {
     Each(EventId),
     /// `+OK`, which stands for each step of each event.
     AllOk(Vec<EventId>),
+    /// `+OK` to the `WATCH` before it; refused, the transaction depends on nothing.
+    Watch {
+        /// The transaction.
+        transaction: EventId,
+    },
     /// The read between `WATCH` and `MULTI`; what it gives the transaction depends on.
     WatchedRead {
         /// The read itself.
@@ -300,10 +305,10 @@ impl Script {
     ) {
         let get = Step { key: 0, verb: Verb::Get };
         let set = Step { key: 0, verb: Verb::Set(self.value(random)) };
-        requests.push(request(&[b"WATCH", &key_bytes(object, 0)], Expect::Ok));
         let read = history.ask(asking.connection, object, vec![get.clone()], asking.wall_ms);
         let write = command(object, &set);
         let transaction = history.ask(asking.connection, object, vec![get.clone(), set], asking.wall_ms);
+        requests.push(request(&[b"WATCH", &key_bytes(object, 0)], Expect::Watch { transaction }));
         requests.push(Request {
             words: command(object, &get),
             expect: Expect::WatchedRead { read, transaction },

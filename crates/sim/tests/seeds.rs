@@ -60,7 +60,7 @@ fn run_all(test: &str, default: u64, make: impl Fn(u64) -> SimulationSettings) {
 
 #[test]
 fn acknowledged_writes_outlive_every_end_of_a_node() {
-    run_all("acknowledged_writes", 75, SimulationSettings::new);
+    run_all("acknowledged_writes", 130, SimulationSettings::new);
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //!
 //! Who owns the data: the lane owns engine and device; callers' keys and values are borrowed.
 
-use crate::plain::{is_of_snapshot, is_visible, owned_value, value_of, write_plain};
+use crate::plain::{is_of_snapshot, is_visible, later, look, owned_value, pause_us, value_of, write_plain};
 use crate::range::RangePage;
 use crate::space::SpaceWatch;
 use std::sync::Arc;
@@ -591,37 +591,8 @@ pub(crate) struct ShutWait {
     patience: Patience,
 }
 
-/// A lookup; the clocks are read only for a record that expires.
-fn look<'e>(engine: &'e mut LogShard, clock: &SystemClock, now: &mut Now, key: Key<'_>) -> Lookup<'e> {
-    let found = engine.lookup(*now, key);
-    if let Lookup::Found(record) = &found
-        && record.meta.expiry_ms != 0
-    {
-        *now = later(*now, clock.now());
-        if record.meta.expiry_ms <= now.wall_ms {
-            return Lookup::Missing;
-        }
-    }
-    found
-}
-
-/// The newer of two readings, each clock by itself.
-pub(crate) fn later(old: Now, new: Now) -> Now {
-    Now { monotonic_us: old.monotonic_us.max(new.monotonic_us), wall_ms: old.wall_ms.max(new.wall_ms) }
-}
-
 pub(crate) fn never_held() -> Error {
     Error::new(ErrorKind::Retry, format!("a record moved away {FETCH_ROUNDS} times before it could be read"))
-}
-
-/// Waits without anything to wait for.
-fn pause_us(time_us: u64) {
-    let timeout = rustix::event::Timespec {
-        tv_sec: (time_us / 1_000_000) as i64,
-        tv_nsec: (time_us % 1_000_000 * 1_000) as _,
-    };
-    // An interruption only ends the pause early.
-    let _ = rustix::event::poll(&mut [], Some(&timeout));
 }
 
 #[cfg(test)]

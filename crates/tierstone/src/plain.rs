@@ -1,7 +1,10 @@
-//! What the library makes of records: plain values are its own, others the server's.
+//! What the library makes of records: plain values are its own, others the server's. And of clocks.
 
+use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, Now, Result};
-use tierstone_engine::{Engine, Lookup, OwnedRecord, RecordMeta, RecordView, ValueKind, Write, WriteReceipt};
+use tierstone_engine::{
+    Engine, Key, Lookup, OwnedRecord, RecordMeta, RecordView, ValueKind, Write, WriteReceipt,
+};
 use tierstone_logstore::LogShard;
 
 /// As [`Engine::write`], but for keys that hold large values: what is to be done with their chunks only
@@ -56,4 +59,38 @@ pub(crate) fn is_visible(meta: &RecordMeta, now: Now) -> bool {
 /// Whether a walk of a snapshot, which knows what has expired, shows this record.
 pub(crate) fn is_user_value(meta: &RecordMeta) -> bool {
     meta.kind != ValueKind::INTERNAL
+}
+
+/// A lookup; the clocks are read only for a record that expires.
+pub(crate) fn look<'e>(
+    engine: &'e mut LogShard,
+    clock: &SystemClock,
+    now: &mut Now,
+    key: Key<'_>,
+) -> Lookup<'e> {
+    let found = engine.lookup(*now, key);
+    if let Lookup::Found(record) = &found
+        && record.meta.expiry_ms != 0
+    {
+        *now = later(*now, clock.now());
+        if record.meta.expiry_ms <= now.wall_ms {
+            return Lookup::Missing;
+        }
+    }
+    found
+}
+
+/// The newer of two readings, each clock by itself.
+pub(crate) fn later(old: Now, new: Now) -> Now {
+    Now { monotonic_us: old.monotonic_us.max(new.monotonic_us), wall_ms: old.wall_ms.max(new.wall_ms) }
+}
+
+/// Waits without anything to wait for.
+pub(crate) fn pause_us(time_us: u64) {
+    let timeout = rustix::event::Timespec {
+        tv_sec: (time_us / 1_000_000) as i64,
+        tv_nsec: (time_us % 1_000_000 * 1_000) as _,
+    };
+    // An interruption only ends the pause early.
+    let _ = rustix::event::poll(&mut [], Some(&timeout));
 }

@@ -34,9 +34,9 @@ pub use snapshot::{SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSna
 
 use crate::batch::{Batch, KeyspaceName, PutOptions};
 use crate::database::{Database, DatabaseOptions};
-use crate::lane::later;
 use crate::local::one_shard;
 use crate::named::resolve;
+use crate::plain::later;
 use crate::range::KeyRange;
 use crate::scan::{Cursor, Page};
 use crate::space::SpaceWatch;
