@@ -56,6 +56,11 @@ impl Plain {
     fn get(&mut self, key: &str) -> Option<(u8, usize)> {
         let request = format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
         self.output.write_all(request.as_bytes()).expect("it is sent");
+        self.value()
+    }
+
+    /// The only byte of which the value that comes consists, and its length.
+    fn value(&mut self) -> Option<(u8, usize)> {
         let header = self.line();
         let len = header.strip_prefix('$').and_then(|len| len.parse::<usize>().ok())?;
         let (mut left, mut block, mut byte) = (len, vec![0; MIB], None);
@@ -109,6 +114,31 @@ fn a_large_value_takes_little_memory_on_its_way_in_and_out() {
         assert!(peak < 128 << 20, "{shards} shards: {peak} bytes for values of {} bytes", 2 * LEN);
         await_live_below(&server, 8 << 20);
         server.stop();
+    }
+}
+
+#[test]
+fn large_and_small_replies_of_a_pipeline_follow_each_other() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &settings("2"));
+    let mut client = Plain::new(&server);
+    for number in 0..6u8 {
+        client.set(&format!("large:{number}"), b'a' + number, 3 * MIB);
+        client.set(&format!("middle:{number}"), b'A' + number, MIB);
+    }
+    // Everything is asked for before anything is taken: replies wait behind parts of others.
+    let keys: Vec<(String, u8, usize)> = (0..60u8)
+        .map(|number| match number % 3 {
+            0 => (format!("large:{}", number % 6), b'a' + number % 6, 3 * MIB),
+            _ => (format!("middle:{}", number % 6), b'A' + number % 6, MIB),
+        })
+        .collect();
+    for (key, ..) in &keys {
+        let request = format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
+        client.output.write_all(request.as_bytes()).expect("it is sent");
+    }
+    for (key, byte, len) in keys {
+        assert_eq!(client.value(), Some((byte, len)), "{key}");
     }
 }
 

@@ -226,6 +226,11 @@ impl ReplyQueue {
         self.pieces.front().is_some_and(|piece| piece.is_stream && piece.is_open && piece.len == 0)
     }
 
+    /// Whether it is `slot` whose next part is wanted.
+    pub fn wants_part_of(&self, slot: SlotId) -> bool {
+        slot.0 == self.first_piece && self.wants_part()
+    }
+
     /// Appends everything that may be sent to `out` and forgets it. When all is free and `out` is
     /// empty, the vectors are swapped instead, so hand in one that has some capacity.
     pub fn take(&mut self, out: &mut Vec<u8>) {

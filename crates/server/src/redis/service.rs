@@ -281,10 +281,13 @@ impl<E: Engine> RedisService<E> {
             return;
         }
         for (id, task) in std::mem::take(&mut self.streams) {
-            match connections.output(id).map(crate::gate::ReplyQueue::len) {
-                Some(0) => self.executor.pull(now, task),
-                Some(_) => self.streams.push((id, task)),
-                None => {}
+            let Some((output, state)) = connections.output(id).zip(connections.state(id)) else { continue };
+            // Replies that wait behind it are no reason to wait.
+            let is_its = |(held, slot): &(TaskId, SlotId)| *held == task && output.wants_part_of(*slot);
+            if state.slots.iter().any(is_its) {
+                self.executor.pull(now, task);
+            } else {
+                self.streams.push((id, task));
             }
         }
         let mut outputs = std::mem::take(&mut self.outputs);
