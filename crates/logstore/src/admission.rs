@@ -22,6 +22,9 @@ const INDEX_SLACK_BYTES: u64 = 64 << 10;
 /// Bytes of a key's length in a summary at most.
 const KEY_LEN_BYTES_MAX: usize = 3;
 
+/// Deletes leave the cleaner one free segment, which is enough for it to go on.
+const KEPT_FOR_CLEANER: u32 = 1;
+
 /// What is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -145,15 +148,19 @@ impl LogShard {
         // One segment more than whole ones: the open one may not take the first record.
         let has_room = self.hot.room_for(bytes, key_bytes);
         let needed = if has_room { 0 } else { (bytes + key_bytes).div_ceil(room) as u32 };
-        let reserved = self.settings.reserved_segments;
-        // The cleaner needs two, the one it is filling included: a crash seals that one.
-        let for_cleaner = if self.cold.written_segment().is_some() { 1 } else { 2 };
         let kept = match reserve {
-            Reserve::None => reserved,
-            Reserve::ForDeletes => reserved.clamp(1, for_cleaner),
+            _ if needed == 0 => 0,
+            Reserve::None => self.kept_from_writers(),
+            Reserve::ForDeletes => KEPT_FOR_CLEANER,
             Reserve::All => 0,
         };
-        if needed + kept <= self.segments.free_count() || needed == 0 {
+        if reserve == Reserve::None && needed > 0 {
+            self.cleaner.kept = kept;
+        }
+        if reserve == Reserve::None && self.must_pace(bytes) {
+            return Err(Error::new(ErrorKind::Retry, "writes keep pace with cleaning"));
+        }
+        if needed == 0 || self.segments.secure(needed + kept) {
             return Ok(());
         }
         if self.checkpoints.takes_space() {
@@ -173,14 +180,24 @@ impl LogShard {
             self.hot.roll(&mut self.segments);
             return Err(Error::new(ErrorKind::Retry, "the open segment is being cleaned"));
         }
-        Err(Error::new(
-            ErrorKind::NoSpace,
+        Err(self.full(kept))
+    }
+
+    /// Nothing can be freed: says why.
+    fn full(&self, kept: u32) -> Error {
+        let (free, owned) = (self.segments.free_count(), self.segments.total_count());
+        let text = if free == 0 && self.cleaner.is_starved() {
             format!(
-                "the store is full: {} of {} segments are free and {kept} of them reserved; delete keys or raise the capacity",
-                self.segments.free_count(),
-                self.segments.owned_count(),
-            ),
-        ))
+                "the device is full: none of {owned} segments is free, and cleaning needs one; raise the \
+                 capacity, or open the store with fewer shards"
+            )
+        } else {
+            format!(
+                "the device is full: {free} of {owned} segments are free, {kept} of them reserved, and cleaning can \
+                 gain nothing; delete keys or raise the capacity"
+            )
+        };
+        Error::new(ErrorKind::NoSpace, text)
     }
 
     /// Free segments that parts may still need, to be taken back or called decided. Cleaning must leave

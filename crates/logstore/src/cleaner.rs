@@ -28,6 +28,7 @@ use crate::format::record::{
 };
 use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
 use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
+use crate::gain::Streak;
 use crate::io::IoTag;
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::segments::{Role, Segment};
@@ -49,6 +50,18 @@ pub struct Cleaner {
     wants_group_closed: bool,
     /// Segments whose summary or records could not be read: left alone until the store is checked.
     unreadable: Vec<u32>,
+    /// The victim waits for room that only a dead segment can give.
+    starved: bool,
+    /// Free segments that writers leave, as last reckoned.
+    pub(crate) kept: u32,
+    /// The last sweep of tombstones takes segments opened before this sequence.
+    pub(crate) swept_to: Seq,
+    /// Bytes of records that had been written when it began.
+    pub(crate) swept_at_bytes: u64,
+    /// Space is short and no segment is worth cleaning.
+    pub(crate) found_none: bool,
+    /// What cleaning has come to lately.
+    pub(crate) streak: Streak,
 }
 
 /// A segment whose records have all been copied or are dead.
@@ -95,6 +108,37 @@ impl Cleaner {
         self.victim.is_none() && self.unreadable.is_empty()
     }
 
+    /// Bytes of the victim that cleaning has passed: it is not free yet, but will be.
+    pub(crate) fn passed_bytes(&self) -> u64 {
+        let units = self.victim.as_ref().map_or(0, |victim| victim.cursor.end_unit());
+        u64::from(units) * UNIT_BYTES as u64
+    }
+
+    /// Whether a victim is being moved and has room to move to.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.victim.is_some() && !self.starved
+    }
+
+    /// Whether the victim waits for room that only a dead segment can give.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.starved
+    }
+
+    /// Whether cleaning has ended for good.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Whether a segment is left alone.
+    pub(crate) fn is_unreadable(&self, segment: u32) -> bool {
+        self.unreadable.contains(&segment)
+    }
+
+    /// Emptied segments that wait to be freed.
+    pub(crate) fn emptied_segments(&self) -> impl Iterator<Item = u32> {
+        self.emptied.iter().map(|emptied| emptied.segment)
+    }
+
     /// Neither cleans nor frees a segment: what it holds is not all known.
     pub fn leave_alone(&mut self, segment: u32) {
         if !self.unreadable.contains(&segment) {
@@ -103,20 +147,14 @@ impl Cleaner {
     }
 }
 
-/// A victim with more live bytes than this part of a segment gains too little to be worth moving.
-const LIVE_FRACTION_MAX: f64 = 0.97;
-/// While space is plenty and segments are many, dead ones are looked for once in so many steps: the
-/// search looks at every segment.
-const STEPS_A_LOOK: u64 = 64;
-/// So few segments are looked at in every step: less than half a microsecond.
-const SEGMENTS_A_STEP: u32 = 256;
-
 impl LogShard {
     pub(crate) fn clean_step(&mut self) {
         self.free_emptied();
         if self.cleaner.stopped {
             return;
         }
+        self.note_gain();
+        self.cold.set_newest_seq(self.applied + 1);
         if self.cleaner.victim.is_none() {
             self.choose_victim();
         }
@@ -128,72 +166,8 @@ impl LogShard {
             self.cleaner.emptied.iter().any(|emptied| emptied.cold_groups > self.cold.durable_groups());
     }
 
-    /// Cleaning begins when fewer segments than this are free.
-    pub(crate) fn free_wanted(&self) -> u32 {
-        let fraction = f64::from(self.segments.owned_count()) * self.settings.clean_below_free_fraction;
-        (fraction as u32).max(self.settings.reserved_segments + 2)
-    }
-
-    /// Chooses by free space and age: the benefit over the cost of Rosenblum and Ousterhout (1992).
-    fn choose_victim(&mut self) {
-        if let Some(number) = self.next_to_compact() {
-            self.start_victim(number);
-            return;
-        }
-        let pinned = |emptied: &&Emptied| self.segments.get(emptied.segment).snapshot_records > 0;
-        let coming = self.cleaner.emptied.len() - self.cleaner.emptied.iter().filter(pinned).count();
-        let low = self.segments.free_count() + (coming as u32) < self.free_wanted();
-        let many = self.segments.owned_count() > SEGMENTS_A_STEP;
-        if !low && many && !self.reads.steps.is_multiple_of(STEPS_A_LOOK) {
-            return;
-        }
-        let mut best: Option<(f64, u32)> = None;
-        for (number, segment) in self.segments.iter() {
-            let live = self.live_fraction(segment);
-            // While space is plenty, no checkpoint is given up for it.
-            let protected = !low && self.checkpoints.protects(number, segment.generation);
-            if protected || !self.may_clean(number, segment) {
-                continue;
-            }
-            let age = self.applied.saturating_sub(segment.opened_seq) as f64 + 1.0;
-            let score = (1.0 - live) * age / (1.0 + live);
-            if (low || segment.live_records == 0) && best.is_none_or(|(so_far, _)| score > so_far) {
-                best = Some((score, number));
-            }
-        }
-        if let Some((_, number)) = best {
-            self.start_victim(number);
-        }
-    }
-
-    /// Live bytes over what copies surely get into a segment: each group may lose a block to padding,
-    /// and the end a record. More would let full segments be moved for ever without gaining anything.
-    fn live_fraction(&self, segment: &Segment) -> f64 {
-        let segment_bytes = self.segments.segment_bytes();
-        let summary_bytes = u64::from(segment.summary.len).next_multiple_of(BLOCK_BYTES as u64);
-        let data_bytes = segment_bytes.saturating_sub(summary_bytes + 2 * BLOCK_BYTES as u64);
-        let group_bytes = (self.settings.group_bytes_max as u64).clamp(1, (segment_bytes / 4).max(1));
-        let groups = segment_bytes / group_bytes + 1;
-        let longest_bytes = u64::from(segment.longest_units) * UNIT_BYTES as u64;
-        let packed =
-            data_bytes.saturating_sub(groups * BLOCK_BYTES as u64 + longest_bytes).max(data_bytes / 2);
-        (segment.live_bytes as f64 / packed.max(1) as f64).min(1.0)
-    }
-
-    /// Whether cleaning the open segment would make space: single deletes fill it with padding.
-    pub(crate) fn is_open_segment_sparse(&self) -> bool {
-        self.hot.written_segment().is_some_and(|number| self.live_fraction(self.segments.get(number)) < 0.5)
-    }
-
-    pub(crate) fn may_clean(&self, number: u32, segment: &Segment) -> bool {
-        segment.role == Role::Sealed
-            && (segment.snapshot_records == 0 || self.ignores_snapshot_pins())
-            && self.live_fraction(segment) <= LIVE_FRACTION_MAX
-            && !self.cleaner.unreadable.contains(&number)
-    }
-
     /// For a test's mutation.
-    fn ignores_snapshot_pins(&self) -> bool {
+    pub(crate) fn ignores_snapshot_pins(&self) -> bool {
         self.identity.mutations.is_on("snapshot_pins_ignored")
     }
 
@@ -204,35 +178,7 @@ impl LogShard {
         u32::from(self.cleaner.victim.is_some()) + emptied as u32
     }
 
-    /// Whether cleaning is making space, or could. Cost: a look at every segment.
-    pub(crate) fn can_gain(&self) -> bool {
-        let is_gain = |number: u32, segment: &Segment| {
-            (matches!(segment.role, Role::Cleaning | Role::Freeing) && segment.snapshot_records == 0)
-                || self.may_clean(number, segment)
-        };
-        !self.cleaner.stopped && self.segments.iter().any(|(number, segment)| is_gain(number, segment))
-    }
-
-    /// Frees a segment in which nothing lives, so that a victim that waits for room gets some.
-    fn free_one_dead(&mut self) {
-        let is_dead = |number: u32, segment: &Segment| {
-            segment.role == Role::Sealed
-                && segment.live_records == 0
-                && segment.snapshot_records == 0
-                && !segment.is_estimated
-                && !self.cleaner.unreadable.contains(&number)
-        };
-        let dead = self
-            .segments
-            .iter()
-            .find(|(number, segment)| is_dead(*number, segment))
-            .map(|(number, _)| number);
-        if let Some(number) = dead {
-            self.start_victim(number);
-        }
-    }
-
-    fn start_victim(&mut self, number: u32) {
+    pub(crate) fn start_victim(&mut self, number: u32) {
         if !self.make_way(number) {
             return;
         }
@@ -288,6 +234,7 @@ impl LogShard {
 
     /// The victim cannot be read: it stays as it is, its readable records are served.
     fn abandon_victim(&mut self) {
+        self.cleaner.starved = false;
         if let Some(victim) = self.cleaner.victim.take() {
             self.counts.corrupt_reads += 1;
             self.cleaner.leave_alone(victim.segment);
@@ -322,6 +269,7 @@ impl LogShard {
                 return;
             }
             if self.has_room_for(&victim.piece) {
+                self.cleaner.starved = false;
                 victim.summary = Some(summary);
                 self.read_piece(victim);
                 return;
@@ -331,6 +279,7 @@ impl LogShard {
         victim.cursor = start;
         victim.summary = Some(summary);
         self.cleaner.victim = Some(victim);
+        self.cleaner.starved = self.segments.free_count() == 0;
         self.free_one_dead();
     }
 
@@ -351,11 +300,10 @@ impl LogShard {
     }
 
     /// Whether the cold log has room for copies; the reserve keeps a segment for them.
-    fn has_room_for(&self, piece: &[SummaryEntry]) -> bool {
+    fn has_room_for(&mut self, piece: &[SummaryEntry]) -> bool {
         let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
         let keys: u64 = piece.iter().map(|entry| 3 + u64::from(entry.key_len)).sum();
-        self.segments.free_count() > self.kept_segments()
-            || self.cold.room_for(units * UNIT_BYTES as u64, keys)
+        self.cold.room_for(units * UNIT_BYTES as u64, keys) || self.segments.secure(self.kept_segments() + 1)
     }
 
     fn read_piece(&mut self, mut victim: Victim) {
@@ -527,6 +475,7 @@ impl LogShard {
 
     /// All that the victim's summary lists has been moved or is dead.
     fn finish_victim(&mut self, victim: Victim) {
+        self.cleaner.starved = false;
         self.segments.clear_live(victim.segment);
         self.cold.close_group(&self.segments);
         let (segment, cold_groups, seq) = (victim.segment, self.cold.group_count(), self.applied);

@@ -43,6 +43,7 @@ impl LogShard {
         if self.compact_progress().segments_left > 0 {
             return Err(Error::new(ErrorKind::Busy, "a compaction is under way"));
         }
+        self.begin_streak();
         self.hot.roll(&mut self.segments);
         self.cold.roll(&mut self.segments);
         let mut found: Vec<_> = self

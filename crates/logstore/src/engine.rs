@@ -169,7 +169,9 @@ impl Engine for LogShard {
         let cache = self.cache.statistics();
         let (snapshots, snapshots_lost) = self.snapshots.counts();
         let segment_bytes = self.segments.segment_bytes();
-        let used = self.segments.owned_count().saturating_sub(self.segments.free_count());
+        let used = self.segments.used_count();
+        // The pool is everybody's: the first shard counts it.
+        let pool = if self.identity.shard == 0 { self.segments.pool_count() } else { 0 };
         EngineStatistics {
             keys: self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum(),
             index_bytes: self.keyspaces.memory_bytes(),
@@ -185,7 +187,7 @@ impl Engine for LogShard {
             commit_latency: self.requests.commit_latency,
             space_used_bytes: u64::from(used) * segment_bytes,
             space_live_bytes: self.segments.live_bytes(),
-            space_capacity_bytes: u64::from(self.segments.owned_count()) * segment_bytes,
+            space_capacity_bytes: u64::from(self.segments.owned_count() + pool) * segment_bytes,
             snapshots,
             snapshots_lost,
             snapshot_table_bytes: self.snapshots.table_bytes(),

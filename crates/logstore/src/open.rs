@@ -17,6 +17,8 @@
 use crate::checkpoint::find::{self, FoundCheckpoints};
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::{self, KeyspaceEntry, SLOT_BYTES, SlotFound, Superblock};
+use crate::gain::RESERVED_MIN;
+use crate::pool::SegmentPool;
 use crate::recovery::ShardPlan;
 use crate::rules::BrokenRules;
 use crate::segments::{Role, Segment, SummaryPlace};
@@ -402,6 +404,7 @@ fn deal(
     applied: Seq,
 ) -> Vec<ShardPlan> {
     let count = settings.shard_count.max(1);
+    let pool = Arc::new(SegmentPool::new(geometry.segment_limit));
     let mut plans: Vec<ShardPlan> = (0..count)
         .map(|shard| ShardPlan {
             settings: settings.shard.clone(),
@@ -419,6 +422,7 @@ fn deal(
             segments: Vec::new(),
             footers: BTreeMap::new(),
             free: Vec::new(),
+            pool: Arc::clone(&pool),
             checkpoint: None,
         })
         .collect();
@@ -439,7 +443,7 @@ fn deal(
     plans
 }
 
-/// Deals free segments to the shards in turn.
+/// Gives each shard its reserve, in turn as far as they go, and the pool the rest.
 fn deal_free(
     settings: &OpenSettings,
     geometry: tierstone_media::Geometry,
@@ -455,13 +459,17 @@ fn deal_free(
         .copied()
         .collect();
     let free = (0..geometry.segment_limit).filter(|number| !taken.contains(number));
-    // The pool is a stack: low numbers, which exist already, are used first.
-    let mut shard = 0;
-    for number in free {
+    let reserved = settings.shard.reserved_segments.max(RESERVED_MIN) as usize * plans.len();
+    let shards = plans.len();
+    for (place, number) in free.enumerate() {
         let ready = settings.existing_segments.as_ref().is_none_or(|existing| existing.contains(&number));
-        plans[shard].free.push((number, ready));
-        shard = (shard + 1) % plans.len();
+        let plan = &mut plans[place % shards];
+        match place < reserved {
+            true => plan.free.push((number, ready)),
+            false => plan.pool.put(number, ready),
+        }
     }
+    // A shard's own are a stack: low numbers, which exist already, are used first.
     for plan in plans {
         plan.free.reverse();
     }

@@ -21,12 +21,14 @@ use crate::format::superblock::KeyspaceEntry;
 use crate::index::{HashIndexSettings, SortedBuilder};
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::open::{read_ranges, run_all};
+use crate::pool::SegmentPool;
 use crate::segments::{Role, Segment, SegmentTable};
 use crate::settings::ShardSettings;
-use crate::shard::{LogShard, ShardIdentity};
+use crate::shard::{LOG_ID_OPEN_SHIFT, LogShard, ShardIdentity, is_cold};
 use crate::stream::Stream;
 use crate::walk;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind, Position, Result, Seq};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest};
@@ -42,6 +44,8 @@ pub struct ShardPlan {
     pub(crate) footers: BTreeMap<u32, SegmentFooter>,
     /// Free segments, and whether their space has been written before.
     pub(crate) free: Vec<(u32, bool)>,
+    /// Free segments of all shards.
+    pub(crate) pool: Arc<SegmentPool>,
     /// What commits the checkpoint of the shard's index, if there is one.
     pub(crate) checkpoint: Option<Commit>,
 }
@@ -175,7 +179,7 @@ impl ShardPlan {
     }
 
     fn table(&self, segments: &[(u32, Segment)]) -> SegmentTable {
-        let mut table = SegmentTable::new(self.identity.geometry.segment_bytes);
+        let mut table = SegmentTable::new(self.identity.geometry.segment_bytes, Arc::clone(&self.pool));
         for &(segment, ready) in &self.free {
             table.grant(segment, ready);
         }
@@ -380,6 +384,26 @@ impl ShardPlan {
         Ok(())
     }
 
+    /// The newest of a key's versions. Of a record and its copies (their sequence is the same) it is the
+    /// original: so what a crash left of a cleaning that had not freed its victim is dead, and its
+    /// segment becomes free again without space to clean it.
+    fn newest<'v>(&self, versions: &'v [Packed]) -> Option<&'v Packed> {
+        let first = versions.first()?;
+        let twins = versions.iter().take_while(|version| version.order == first.order);
+        match versions.get(1).is_some_and(|second| second.order == first.order) {
+            true => twins.min_by_key(|version| self.age_of(version.location().segment())),
+            false => Some(first),
+        }
+    }
+
+    /// Orders segments so that originals come before their copies: a copy lies in a cold log of the
+    /// same opening or of a later one, or further behind in the same log.
+    fn age_of(&self, segment: u32) -> (u64, bool, u64) {
+        self.footers.get(&segment).map_or((0, false, 0), |footer| {
+            (footer.log_id >> LOG_ID_OPEN_SHIFT, is_cold(footer.log_id), footer.first_group)
+        })
+    }
+
     fn install_key(
         &self,
         versions: &[Packed],
@@ -387,7 +411,7 @@ impl ShardPlan {
         builders: &mut Builders,
         report: &mut BuildReport,
     ) {
-        let Some(newest) = versions.first() else { return };
+        let Some(newest) = self.newest(versions) else { return };
         let location = newest.location();
         if newest.flags() & FLAG_TOMBSTONE != 0 {
             // It is needed for as long as an older version may be found again.

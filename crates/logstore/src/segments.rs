@@ -1,13 +1,15 @@
 //! What a shard knows about the store's segments: which are its own, how much of each is live.
 //!
 //! Invariants:
-//! 1. A free segment of this shard is in no other shard's table as anything but foreign.
+//! 1. A free segment of this shard is in no other shard's table as anything but foreign, and not in the
+//!    store's pool ([`crate::pool`]).
 //! 2. `live_bytes` of a segment counts exactly the records that the index points to, and the
 //!    tombstones that may still be needed.
 //! 3. A segment with pins is never freed: somebody reads it or holds bytes that lie in it. Nor is one
 //!    with records of snapshots.
 
 use crate::location::{Location, UNIT_BYTES};
+use crate::pool::SegmentPool;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tierstone_base::Seq;
@@ -109,15 +111,18 @@ pub struct SegmentTable {
     ready: Vec<u32>,
     /// Free segments that take no space on the device yet.
     raw: Vec<u32>,
+    /// Free segments that any shard may take.
+    pool: Arc<SegmentPool>,
     owned: u32,
     segment_bytes: u64,
     live_bytes: u64,
+    tombstone_bytes: u64,
 }
 
 impl SegmentTable {
-    /// A table for segments of `segment_bytes`.
-    pub fn new(segment_bytes: u64) -> Self {
-        SegmentTable { segment_bytes, ..SegmentTable::default() }
+    /// A table for segments of `segment_bytes` of a store whose shards share `pool`.
+    pub fn new(segment_bytes: u64, pool: Arc<SegmentPool>) -> Self {
+        SegmentTable { segment_bytes, pool, ..SegmentTable::default() }
     }
 
     /// Bytes of a segment.
@@ -137,21 +142,50 @@ impl SegmentTable {
         self.owned += 1;
     }
 
-    /// Gives a free segment away, for another shard; says whether its space has been written before.
-    pub fn donate(&mut self) -> Option<(u32, bool)> {
-        let segment = match self.raw.pop() {
-            Some(segment) => (segment, false),
-            None => (self.ready.pop()?, true),
-        };
+    /// Makes sure that `count` segments are free and this shard's own, out of the pool if need be; false,
+    /// and nothing is changed, when there are not so many.
+    pub fn secure(&mut self, count: u32) -> bool {
+        let missing = count.saturating_sub(self.own_free_count());
+        missing == 0 || self.claim(missing, false)
+    }
+
+    fn claim(&mut self, count: u32, raw_first: bool) -> bool {
+        let pool = Arc::clone(&self.pool);
+        // Below what is there already: low numbers are used first.
+        pool.claim(count, raw_first, |segment, ready| {
+            *self.entry(segment) = Segment { role: Role::Free, ..Segment::default() };
+            if ready {
+                self.ready.insert(0, segment)
+            } else {
+                self.raw.insert(0, segment)
+            }
+            self.owned += 1;
+        })
+    }
+
+    /// Gives the pool what is free beyond `kept`.
+    pub fn give_back(&mut self, kept: u32) {
+        while self.own_free_count() > kept {
+            let (segment, ready) = match (self.raw.is_empty(), self.ready.is_empty()) {
+                (false, _) => (self.raw.remove(0), false),
+                (true, false) => (self.ready.remove(0), true),
+                (true, true) => return,
+            };
+            self.release(segment, ready);
+        }
+    }
+
+    fn release(&mut self, segment: u32, ready: bool) {
         self.owned -= 1;
-        self.segments[segment.0 as usize] = Segment::default();
-        Some(segment)
+        self.segments[segment as usize] = Segment::default();
+        self.pool.put(segment, ready);
     }
 
     /// Adds a segment that holds records; shared ones belong to no shard until all but one let go.
     pub fn adopt(&mut self, number: u32, segment: Segment) {
         self.owned += u32::from(segment.shared.is_none());
         self.live_bytes += segment.live_bytes;
+        self.tombstone_bytes += segment.tombstone_bytes;
         *self.entry(number) = segment;
     }
 
@@ -180,16 +214,25 @@ impl SegmentTable {
 
     /// Takes a free segment to be opened.
     pub fn take_free(&mut self) -> Option<u32> {
+        if self.own_free_count() == 0 {
+            self.claim(1, false);
+        }
         self.ready.pop().or_else(|| self.raw.pop())
     }
 
     /// Takes a free segment without space on the device, to prepare it.
     pub fn take_raw(&mut self) -> Option<u32> {
+        if self.raw.is_empty() && self.pool.free_count() > self.pool.ready_count() {
+            self.claim(1, true);
+        }
         self.raw.pop()
     }
 
     /// Takes a free segment with space on the device, to give that back.
     pub fn take_ready(&mut self) -> Option<u32> {
+        if self.ready.is_empty() && self.pool.ready_count() > 0 {
+            self.claim(1, false);
+        }
         (!self.ready.is_empty()).then(|| self.ready.remove(0))
     }
 
@@ -202,14 +245,34 @@ impl SegmentTable {
         }
     }
 
-    /// How many segments are free.
+    /// How many segments are free for this shard: its own and those of the pool.
     pub fn free_count(&self) -> u32 {
+        self.own_free_count() + self.pool.free_count()
+    }
+
+    /// How many segments are free and this shard's own.
+    pub fn own_free_count(&self) -> u32 {
         (self.ready.len() + self.raw.len()) as u32
     }
 
-    /// How many of them have been written before.
+    /// How many segments are this shard's own and not free.
+    pub fn used_count(&self) -> u32 {
+        self.owned.saturating_sub(self.own_free_count())
+    }
+
+    /// How many free segments have been written before.
     pub fn ready_count(&self) -> u32 {
-        self.ready.len() as u32
+        self.ready.len() as u32 + self.pool.ready_count()
+    }
+
+    /// How many segments the store has.
+    pub fn total_count(&self) -> u32 {
+        self.pool.total()
+    }
+
+    /// How many segments are in the pool.
+    pub fn pool_count(&self) -> u32 {
+        self.pool.free_count()
     }
 
     /// Whether a free header is on its way. Cost: a look at every segment.
@@ -227,6 +290,11 @@ impl SegmentTable {
         self.live_bytes
     }
 
+    /// Bytes of needed tombstones in all segments.
+    pub fn tombstone_bytes(&self) -> u64 {
+        self.tombstone_bytes
+    }
+
     /// A record was appended or found live at recovery.
     pub fn add_live(&mut self, segment: u32, units: usize, tombstone: bool) {
         let bytes = (units * UNIT_BYTES) as u64;
@@ -236,6 +304,7 @@ impl SegmentTable {
         if tombstone {
             entry.tombstone_records += 1;
             entry.tombstone_bytes += bytes;
+            self.tombstone_bytes += bytes;
         }
         self.live_bytes += bytes;
     }
@@ -253,6 +322,7 @@ impl SegmentTable {
         if tombstone {
             entry.tombstone_records = entry.tombstone_records.saturating_sub(1);
             entry.tombstone_bytes = entry.tombstone_bytes.saturating_sub(bytes);
+            self.tombstone_bytes = self.tombstone_bytes.saturating_sub(bytes);
         }
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
     }
@@ -285,6 +355,7 @@ impl SegmentTable {
     pub fn clear_live(&mut self, segment: u32) {
         let entry = &mut self.segments[segment as usize];
         self.live_bytes = self.live_bytes.saturating_sub(entry.live_bytes);
+        self.tombstone_bytes = self.tombstone_bytes.saturating_sub(entry.tombstone_bytes);
         (entry.live_records, entry.live_bytes) = (0, 0);
         (entry.tombstone_records, entry.tombstone_bytes) = (0, 0);
     }
@@ -311,8 +382,14 @@ impl SegmentTable {
         if let Some(shared) = &entry.shared {
             shared.store(GONE, Ordering::Release);
         }
+        // What several shards had to let go, several may be waiting for.
+        let is_shared = entry.shared.is_some();
         *entry = Segment { role: Role::Free, ..Segment::default() };
-        self.ready.push(segment);
+        if is_shared && self.own_free_count() > 0 {
+            self.release(segment, true);
+        } else {
+            self.ready.push(segment);
+        }
     }
 
     /// The oldest opening among segments that hold records, `but` apart; `Seq::MAX` if there is none.

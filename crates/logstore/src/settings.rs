@@ -31,7 +31,8 @@ pub struct ShardSettings {
     pub clean_below_free_fraction: f64,
     /// Bytes that one step of cleaning may move.
     pub clean_step_bytes: usize,
-    /// Segments that only deletes and the cleaner may use, so that a full store can be emptied.
+    /// Segments that only deletes and the cleaner may use, so that a full store can be emptied; fewer than
+    /// three count as three (`docs/design/logstore.md`, *Full stores*).
     pub reserved_segments: u32,
     /// Memory for the table of replaced records that snapshots still show, in bytes: 80 a record. When
     /// it is full the oldest snapshot is lost. The default is enough for 200,000 replaced records.

@@ -86,6 +86,19 @@ pub fn segment_salt(store: u64, segment: u32, generation: u64) -> u64 {
     salt(store.rotate_left(17) ^ u64::from(segment), generation)
 }
 
+/// A group of a log is closed at this size, in bytes. Nobody waits for a cold group, and in segments
+/// of some blocks every group's padding counts: there a cold group may fill its segment.
+pub(crate) fn group_bytes_max(settings: &ShardSettings, geometry: Geometry, id: StreamId) -> usize {
+    let usual = settings.group_bytes_max.min(geometry.segment_bytes as usize / 4);
+    match id {
+        StreamId::Hot => usual,
+        StreamId::Cold => usual.max(COLD_GROUP_BYTES.min(geometry.segment_bytes as usize)),
+    }
+}
+
+/// Cold groups are closed at this size at the earliest, in bytes.
+const COLD_GROUP_BYTES: usize = 64 << 10;
+
 /// One shard of the log store.
 #[derive(Debug)]
 pub struct LogShard {
@@ -145,7 +158,7 @@ impl LogShard {
                 log_id: log_id(identity.open_count, identity.shard, id == StreamId::Cold),
                 positions: identity.positions(),
                 geometry: identity.geometry,
-                group_bytes_max: settings.group_bytes_max.min(identity.geometry.segment_bytes as usize / 4),
+                group_bytes_max: group_bytes_max(&settings, identity.geometry, id),
                 write_kind,
                 broken: BrokenRules::of(&identity.mutations),
             };
@@ -225,25 +238,6 @@ impl LogShard {
         self.hot.has_parts()
     }
 
-    /// Free segments, for the store to move between shards.
-    pub fn free_segments(&self) -> u32 {
-        self.segments.free_count()
-    }
-
-    /// Gives up to `count` free segments away, but keeps what the shard reserves for itself. Each comes
-    /// with whether its space has been written before.
-    pub fn donate_segments(&mut self, count: u32) -> Vec<(u32, bool)> {
-        let spare = self.segments.free_count().saturating_sub(self.settings.reserved_segments + 1);
-        (0..count.min(spare)).filter_map(|_| self.segments.donate()).collect()
-    }
-
-    /// Takes free segments from another shard.
-    pub fn grant_segments(&mut self, segments: &[(u32, bool)]) {
-        for &(segment, ready) in segments {
-            self.segments.grant(segment, ready);
-        }
-    }
-
     pub(crate) fn stream(&mut self, id: StreamId) -> &mut Stream {
         match id {
             StreamId::Hot => &mut self.hot,
@@ -271,6 +265,7 @@ impl LogShard {
             self.split_step();
             self.sweep_dropped();
             self.manage_space();
+            self.segments.give_back(self.cleaner.kept.max(self.reserved()) + 1);
             self.refresh_step();
             self.close_groups();
             self.mark_parts();

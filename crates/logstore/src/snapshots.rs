@@ -277,7 +277,7 @@ impl LogShard {
             self.snapshots.purge_some(PURGED_A_STEP, &mut self.segments);
             return;
         }
-        let capacity = u64::from(self.segments.owned_count()) * self.segments.segment_bytes();
+        let capacity = u64::from(self.capacity_count()) * self.segments.segment_bytes();
         let pinned_max = (capacity as f64 * self.settings.snapshot_pinned_fraction_max) as u64;
         if self.snapshots.table_bytes() > self.settings.snapshot_table_bytes_max
             || self.snapshots.pinned_bytes > pinned_max

@@ -40,7 +40,7 @@ impl LogShard {
         if self.space.in_flight || self.shutting || busy || now_us < self.space.not_before_us {
             return;
         }
-        let used = self.segments.owned_count().saturating_sub(self.segments.free_count());
+        let used = self.segments.total_count().saturating_sub(self.segments.free_count());
         let ready = self.segments.ready_count();
         let len = self.segments.segment_bytes();
         let (segment, tag, kind) = if ready < READY_WANTED {

@@ -125,6 +125,8 @@ pub struct Stream {
     pub record_bytes: u64,
     spare: Vec<IoBuffer>,
     segments_opened: u64,
+    /// The newest sequence that the shard has given, as far as this log was told.
+    newest_seq: Seq,
     in_batch: bool,
     parts: Parts,
 }
@@ -155,6 +157,7 @@ impl Stream {
             record_bytes: 0,
             spare: Vec::new(),
             segments_opened: 0,
+            newest_seq: 0,
             in_batch: false,
         }
     }
@@ -162,6 +165,13 @@ impl Stream {
     /// Rules that a test breaks on purpose.
     pub fn broken(&self) -> BrokenRules {
         self.settings.broken
+    }
+
+    /// Tells the log the sequence that the shard gives next: segments opened from now on say so. What the
+    /// cleaner moves has old sequences, but all records of such a segment are live when it is opened: it
+    /// holds nothing that was deleted before.
+    pub fn set_newest_seq(&mut self, seq: Seq) {
+        self.newest_seq = seq;
     }
 
     /// Records appended until [`Stream::end_batch`] count all or none.
@@ -329,7 +339,7 @@ impl Stream {
         let salt_generation = self.settings.broken.salt_generation(entry.generation);
         entry.salt = crate::shard::segment_salt(self.settings.store, number, salt_generation);
         entry.role = Role::Open;
-        entry.opened_seq = seq;
+        entry.opened_seq = seq.max(self.newest_seq);
         entry.longest_units = 0;
         entry.cold = self.settings.id == StreamId::Cold;
         self.unsealed.push(self.next_group);

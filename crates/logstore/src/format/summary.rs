@@ -148,6 +148,11 @@ impl SummaryCursor {
         SummaryCursor { left: records, ..SummaryCursor::default() }
     }
 
+    /// Where the record of the last entry that was read ends in the segment, in units.
+    pub fn end_unit(&self) -> u32 {
+        self.last.unit + self.last.units
+    }
+
     /// Whether every entry has been read.
     pub fn is_at_end(&self) -> bool {
         self.left == 0

@@ -36,6 +36,14 @@ impl Stream {
         ((segment_bytes.saturating_sub(overhead)) as f64 * summary_share * 0.9) as u64
     }
 
+    /// Bytes of the open segment that nothing lies in yet, and that its summary will not need so far.
+    pub fn unused_bytes(&self) -> u64 {
+        let Some(segment) = &self.segment else { return 0 };
+        let used = segment.end + self.open.as_ref().map_or(0, |open| open.used);
+        let used = used + segment.summary.bytes().len() + 2 * BLOCK_BYTES;
+        self.settings.geometry.segment_bytes.saturating_sub(used as u64)
+    }
+
     pub(super) fn fits_group(&self, bytes: usize) -> bool {
         self.open.as_ref().is_none_or(|open| {
             open.used + bytes <= self.settings.group_bytes_max && open.used + bytes <= open.buffer.capacity()

@@ -1,0 +1,289 @@
+//! What cleaning gains: which segment is its next victim, whether there is one at all, and how many free
+//! segments are kept so that there always is.
+//!
+//! Invariants (`docs/design/logstore.md`, *Full stores*, has the reckoning):
+//! 1. A victim's live records surely fit into one segment: so cleaning never needs more segments than it
+//!    frees, and one free segment is enough to go on.
+//! 2. Between two gains no record is moved twice: cleaning that gains nothing comes to an end, and the
+//!    store says that it is full.
+//! 3. Writers leave the reserve, and so many free segments more as the live records would need if all of
+//!    them were moved.
+//!
+//! Nothing here is durable.
+
+use crate::format::group;
+use crate::io::StreamId;
+use crate::location::UNIT_BYTES;
+use crate::segments::{Role, Segment};
+use crate::shard::{LogShard, group_bytes_max};
+use tierstone_media::BLOCK_BYTES;
+
+/// What cleaning has come to since it last made space.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Streak {
+    /// The best that was reached: segments free and segments that users have opened, less all others.
+    best: i64,
+    /// Segments of the cold log that begin with this group or a later one were filled since.
+    from_group: u64,
+    /// The least space that held nothing live, in bytes.
+    waste_bytes: u64,
+}
+
+/// A victim with more live bytes than this part of a segment gains too little to be worth moving, unless
+/// space is short.
+const LIVE_FRACTION_MAX: f64 = 0.97;
+/// While space is plenty and segments are many, dead ones are looked for once in so many steps: the
+/// search looks at every segment.
+const STEPS_A_LOOK: u64 = 64;
+/// So few segments are looked at in every step: less than half a microsecond.
+const SEGMENTS_A_STEP: u32 = 256;
+/// Fewer reserved segments do not do: one that takes deletions, one that takes what is moved, and one
+/// that cleaning gains however the others are filled.
+pub(crate) const RESERVED_MIN: u32 = 3;
+/// A sweep begins when tombstones weigh more than one part in so many of what is live.
+const TOMBSTONE_PARTS: u64 = 8;
+/// ... and than one part in so many of a segment: for less, nothing is moved.
+const SWEPT_PARTS: u64 = 16;
+/// Cleaning begins when so few segments are free above those that writers leave: one for the log, one for
+/// what is moved, one that is nearly emptied, and one to begin in time.
+const MARGIN: u32 = 4;
+/// The same where that would be a large part of the store; the log may wait for a whole segment there.
+const MARGIN_SMALL: u32 = 2;
+/// Fewer segments are a small store.
+const SEGMENTS_OF_A_SMALL_STORE: u32 = 48;
+/// An entry of a summary may be longer in the segment that a record is moved to, by this many bytes: its
+/// sequence differs more from its neighbour's.
+const ENTRY_GROWTH_BYTES: u64 = 6;
+
+impl LogShard {
+    /// The shard's own segments and its part of the pool.
+    pub(crate) fn capacity_count(&self) -> u32 {
+        let shards = u32::from(self.identity.shard_count.max(1));
+        self.segments.owned_count() + self.segments.pool_count() / shards
+    }
+
+    /// Segments that only deletes and the cleaner may use.
+    pub(crate) fn reserved(&self) -> u32 {
+        self.settings.reserved_segments.max(RESERVED_MIN)
+    }
+
+    /// Cleaning begins when fewer segments than this are free.
+    pub(crate) fn free_wanted(&self) -> u32 {
+        let fraction = f64::from(self.segments.total_count()) * self.settings.clean_below_free_fraction;
+        (fraction as u32).max(self.cleaner.kept.max(self.reserved()) + self.margin())
+    }
+
+    /// Chooses by free space and age: the benefit over the cost of Rosenblum and Ousterhout (1992).
+    pub(crate) fn choose_victim(&mut self) {
+        if let Some(number) = self.next_to_compact() {
+            self.start_victim(number);
+            return;
+        }
+        let pinned = |number: &u32| self.segments.get(*number).snapshot_records > 0;
+        let coming = self.cleaner.emptied_segments().filter(|number| !pinned(number)).count();
+        let low = self.segments.free_count() + (coming as u32) < self.free_wanted();
+        let many = self.segments.owned_count() > SEGMENTS_A_STEP;
+        if !low && many && !self.reads.steps.is_multiple_of(STEPS_A_LOOK) {
+            return;
+        }
+        self.cleaner.kept = self.kept_from_writers();
+        let low = self.segments.free_count() + (coming as u32) < self.free_wanted();
+        let mut best: Option<(f64, u32)> = None;
+        for (number, segment) in self.segments.iter() {
+            // While space is plenty, no checkpoint is given up for it.
+            let protected = !low && self.checkpoints.protects(number, segment.generation);
+            if protected || !(low || segment.live_records == 0) || !self.may_clean(number, segment) {
+                continue;
+            }
+            let live = self.live_fraction(segment).min(1.0);
+            let age = self.applied.saturating_sub(segment.opened_seq) as f64 + 1.0;
+            let score = (1.0 - live) * age / (1.0 + live);
+            if best.is_none_or(|(so_far, _)| score > so_far) {
+                best = Some((score, number));
+            }
+        }
+        self.cleaner.found_none = low && best.is_none();
+        if let Some((_, number)) = best {
+            self.start_victim(number);
+        } else if !low {
+            self.sweep_tombstones();
+        }
+    }
+
+    /// Where tombstones weigh much, moves the oldest segment, dense or not: when all that are older than a
+    /// tombstone have been moved, it goes with its own. A sweep takes each segment once.
+    fn sweep_tombstones(&mut self) {
+        let tombstone_bytes = self.segments.tombstone_bytes();
+        let weigh_much = tombstone_bytes * TOMBSTONE_PARTS > self.segments.live_bytes()
+            && tombstone_bytes * SWEPT_PARTS >= self.segments.segment_bytes();
+        let room = self.segments.free_count() > self.cleaner.kept.max(self.reserved());
+        if !weigh_much || !room || self.checkpoints.is_writing() {
+            return;
+        }
+        // What is not free yet may still hold older versions: tombstones would be moved for it.
+        if self.cleaner.emptied_segments().next().is_some() || self.segments.is_freeing() {
+            return;
+        }
+        let may_move = |number: u32, segment: &Segment| {
+            segment.role == Role::Sealed
+                && segment.snapshot_records == 0
+                && !self.cleaner.is_unreadable(number)
+                && segment.opened_seq < self.cleaner.swept_to
+        };
+        let found = self.segments.iter().filter(|(number, segment)| may_move(*number, segment));
+        match found.min_by_key(|(_, segment)| segment.opened_seq).map(|(number, _)| number) {
+            Some(number) => self.start_victim(number),
+            // The open segments are swept too: they may hold the tombstones.
+            None if self.hot.is_idle() && !self.hot.is_sealing() && self.hot.is_marked() => {
+                // Where something keeps the last sweep's tombstones, sweeping again does not help.
+                let grown = self.hot.record_bytes - self.cleaner.swept_at_bytes;
+                if grown * TOMBSTONE_PARTS <= self.segments.live_bytes() {
+                    return;
+                }
+                self.cleaner.swept_to = self.applied + 1;
+                self.cleaner.swept_at_bytes = self.hot.record_bytes;
+                self.hot.roll(&mut self.segments);
+                self.cold.roll(&mut self.segments);
+            }
+            None => {}
+        }
+    }
+
+    /// Free segments at which cleaning begins above those that writers leave.
+    fn margin(&self) -> u32 {
+        if self.segments.total_count() < SEGMENTS_OF_A_SMALL_STORE { MARGIN_SMALL } else { MARGIN }
+    }
+
+    /// Whether a write of `bytes` must wait until cleaning has got further: what is free, and what cleaning
+    /// has passed of its victim, runs down to a level that leaves the log a segment to go on with until
+    /// the victim is free. There each byte waits for a byte, and never for the rest of a segment.
+    pub(crate) fn must_pace(&self, bytes: u64) -> bool {
+        let segment_bytes = self.segments.segment_bytes();
+        let free = self.segments.free_count().saturating_sub(self.cleaner.kept.max(self.reserved()));
+        // What a segment takes besides records is not to be waited for when the next one is opened.
+        let segment_bytes = segment_bytes.saturating_sub(3 * BLOCK_BYTES as u64);
+        let level = u64::from(self.margin() - 1) * segment_bytes;
+        if u64::from(free) * segment_bytes >= level + bytes {
+            return false;
+        }
+        let emptied = self.cleaner.emptied_segments().filter(|&n| self.segments.get(n).snapshot_records == 0);
+        let ahead = (u64::from(free) + emptied.count() as u64) * segment_bytes
+            + self.hot.unused_bytes()
+            + self.cold.unused_bytes()
+            + self.cleaner.passed_bytes();
+        ahead < level + bytes
+            && (self.cleaner.is_moving() || !(self.cleaner.found_none || self.cleaner.is_starved()))
+            && !self.cleaner.is_stopped()
+    }
+
+    /// What the live records need over what an empty segment surely gives to records like these: each
+    /// group may lose a block to padding, the end a record, and the summary takes its part. A victim
+    /// begins and ends a group. Above one where the segment holds more than would surely fit again.
+    fn live_fraction(&self, segment: &Segment) -> f64 {
+        let block = BLOCK_BYTES as u64;
+        let segment_bytes = self.segments.segment_bytes();
+        let group_bytes = group_bytes_max(&self.settings, self.identity.geometry, StreamId::Cold) as u64;
+        let longest_bytes = u64::from(segment.longest_units) * UNIT_BYTES as u64;
+        // Header, footer, and the rest of the summary's last block.
+        let usable = segment_bytes.saturating_sub(3 * block);
+        let header = group::HEADER_BYTES as u64;
+        // A group is closed when the next record does not fit; two neighbours do not fit into one.
+        let single = usable / group_bytes.saturating_sub(header + longest_bytes).max(1);
+        let pairs = 2 * usable / group_bytes.saturating_sub(2 * header).max(1);
+        let padding = (single.min(pairs) + 2) * (block + header);
+        let packed = usable.saturating_sub(padding + longest_bytes).max(usable / 8).max(1);
+        let entry_bytes = u64::from(segment.summary.len).div_ceil(u64::from(segment.summary.records.max(1)));
+        let entries = u64::from(segment.live_records) * (entry_bytes + ENTRY_GROWTH_BYTES);
+        (segment.live_bytes + entries) as f64 / packed as f64
+    }
+
+    /// Whether cleaning the open segment would make space: single deletes fill it with padding.
+    pub(crate) fn is_open_segment_sparse(&self) -> bool {
+        self.hot.written_segment().is_some_and(|number| self.live_fraction(self.segments.get(number)) < 0.5)
+    }
+
+    /// Whether nothing of a segment is needed, so that it can be freed without being read.
+    pub(crate) fn is_dead(&self, number: u32, segment: &Segment) -> bool {
+        segment.role == Role::Sealed
+            && segment.live_records == 0
+            && (segment.snapshot_records == 0 || self.ignores_snapshot_pins())
+            && !segment.is_estimated
+            && !self.cleaner.is_unreadable(number)
+    }
+
+    pub(crate) fn may_clean(&self, number: u32, segment: &Segment) -> bool {
+        let short = self.segments.free_count() <= self.cleaner.kept.max(self.reserved());
+        let live = self.live_fraction(segment);
+        segment.role == Role::Sealed
+            && (segment.snapshot_records == 0 || self.ignores_snapshot_pins())
+            && !self.cleaner.is_unreadable(number)
+            && (live <= LIVE_FRACTION_MAX || (short && live < 1.0))
+            && (segment.live_records == 0 || !self.is_of_this_streak(segment))
+    }
+
+    /// Whether a segment holds what was moved since cleaning last made space.
+    fn is_of_this_streak(&self, segment: &Segment) -> bool {
+        let from_group = self.cleaner.streak.from_group;
+        segment.cold && segment.groups.is_some_and(|groups| groups.0 >= from_group)
+    }
+
+    /// Notes whether cleaning has made space, or users have made something that can be cleaned.
+    pub(crate) fn note_gain(&mut self) {
+        let used = self.segments.used_count();
+        let reached = self.hot.segments_opened() as i64 - i64::from(used);
+        let segment_bytes = self.segments.segment_bytes();
+        let waste_bytes = (u64::from(used) * segment_bytes)
+            .saturating_sub(self.segments.live_bytes() + self.hot.unused_bytes());
+        let streak = &mut self.cleaner.streak;
+        if reached > streak.best || waste_bytes >= streak.waste_bytes + segment_bytes {
+            let from_group = self.cold.group_count() + 1;
+            *streak = Streak { best: reached, from_group, waste_bytes };
+        }
+        streak.waste_bytes = streak.waste_bytes.min(waste_bytes);
+    }
+
+    /// Everything may be moved again, once.
+    pub(crate) fn begin_streak(&mut self) {
+        self.cleaner.streak.from_group = self.cold.group_count() + 1;
+    }
+
+    /// Whether cleaning is making space, or could. Cost: a look at every segment.
+    pub(crate) fn can_gain(&self) -> bool {
+        if self.cleaner.is_stopped() {
+            return false;
+        }
+        let is_pinned = |number: u32| self.segments.get(number).snapshot_records > 0;
+        let starved = self.cleaner.is_starved();
+        self.cleaner.is_moving()
+            || self.cleaner.emptied_segments().any(|number| !is_pinned(number))
+            || self.segments.iter().any(|(number, segment)| {
+                segment.role == Role::Freeing
+                    || self.is_dead(number, segment)
+                    || (!starved && self.may_clean(number, segment))
+            })
+    }
+
+    /// Frees a segment in which nothing lives, so that a victim that waits for room gets some.
+    pub(crate) fn free_one_dead(&mut self) {
+        let found = self.segments.iter().find(|(number, segment)| self.is_dead(*number, segment));
+        if let Some(number) = found.map(|(number, _)| number) {
+            self.start_victim(number);
+        }
+    }
+
+    /// Free segments that writers leave: the reserve, and what the live records would need more than they
+    /// take now if all of them were moved. Cost: a look at every segment, when few are free.
+    pub(crate) fn kept_from_writers(&self) -> u32 {
+        if self.segments.free_count() > self.reserved() + 2 * self.segments.used_count() {
+            return self.reserved();
+        }
+        let holds = |segment: &Segment| matches!(segment.role, Role::Open | Role::Sealed | Role::Cleaning);
+        let more: f64 = self
+            .segments
+            .iter()
+            .filter(|(_, segment)| holds(segment))
+            .map(|(_, segment)| self.live_fraction(segment) - 1.0)
+            .sum();
+        self.reserved() + more.max(0.0).ceil() as u32
+    }
+}

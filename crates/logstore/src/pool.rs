@@ -1,0 +1,127 @@
+//! Free segments that belong to no shard: any shard takes from here when it needs one, and gives back
+//! what it does not need.
+//!
+//! Invariants:
+//! 1. A segment in the pool holds no records: its header is blank, or a free one that is durable. So what
+//!    is durable names no owner; the header of the shard that opens it will. A crash puts it back.
+//! 2. A segment is in the pool or in the table of one shard, never both: whoever clears its bit owns it.
+//! 3. At least as many bits are set as `free` says, besides those that claims under way will clear: a
+//!    claim that has lowered `free` finds its segments.
+//!
+//! Words are changed atomically, nobody waits for anybody. With one thread the order of the steps alone
+//! decides who gets what; segments are taken in order of their numbers.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The free segments of a store that no shard owns.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentPool {
+    /// Segments whose space has been written before, a bit each.
+    ready: Box<[AtomicU64]>,
+    /// Segments that take no space on the device yet.
+    raw: Box<[AtomicU64]>,
+    /// Segments that may be claimed.
+    free: AtomicU32,
+    /// Of these, about, ready ones.
+    ready_free: AtomicU32,
+    /// Segments of the store.
+    total: u32,
+}
+
+impl SegmentPool {
+    /// An empty pool of a store with `total` segments.
+    pub fn new(total: u32) -> Self {
+        let words = || (0..total.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
+        SegmentPool { ready: words(), raw: words(), total, ..SegmentPool::default() }
+    }
+
+    /// Segments of the store, in the pool or not.
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Segments that may be claimed. Another shard may be quicker.
+    pub fn free_count(&self) -> u32 {
+        self.free.load(Ordering::Acquire)
+    }
+
+    /// Of these, about, those whose space has been written before.
+    pub fn ready_count(&self) -> u32 {
+        self.ready_free.load(Ordering::Relaxed)
+    }
+
+    /// Gives a segment to whoever wants it. `ready`: its space has been written before.
+    pub fn put(&self, segment: u32, ready: bool) {
+        let words = if ready { &self.ready } else { &self.raw };
+        if let Some(word) = words.get((segment / u64::BITS) as usize) {
+            word.fetch_or(1 << (segment % u64::BITS), Ordering::AcqRel);
+            if ready {
+                self.ready_free.fetch_add(1, Ordering::Relaxed);
+            }
+            self.free.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Claims `count` segments, or none: false when there are not so many. `raw_first`: those whose space
+    /// has not been written before are preferred. Each is handed to `take`, with whether it is ready.
+    pub fn claim(&self, count: u32, raw_first: bool, mut take: impl FnMut(u32, bool)) -> bool {
+        let lowered =
+            self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, |free| free.checked_sub(count));
+        if lowered.is_err() {
+            return false;
+        }
+        let mut left = count;
+        while left > 0 {
+            let ready = || take_lowest(&self.ready).map(|segment| (segment, true));
+            let raw = || take_lowest(&self.raw).map(|segment| (segment, false));
+            // Another shard's claim may be between its two words: then there is a bit in the next round.
+            let found = if raw_first { raw().or_else(ready) } else { ready().or_else(raw) };
+            if let Some((segment, ready)) = found {
+                if ready {
+                    self.ready_free.fetch_sub(1, Ordering::Relaxed);
+                }
+                take(segment, ready);
+                left -= 1;
+            }
+        }
+        true
+    }
+}
+
+/// Clears the lowest bit that is set and gives its number; `None` when none is.
+fn take_lowest(words: &[AtomicU64]) -> Option<u32> {
+    words.iter().zip(0u32..).find_map(|(word, place)| {
+        let lowest = |bits: u64| (bits != 0).then(|| bits & (bits - 1));
+        let before = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, lowest).ok()?;
+        Some(place * u64::BITS + before.trailing_zeros())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_segment_is_claimed_once_and_all_or_none() {
+        let pool = SegmentPool::new(130);
+        for segment in [129, 3, 64] {
+            pool.put(segment, segment == 64);
+        }
+        assert!(!pool.claim(4, false, |_, _| panic!("there are only three")));
+        let mut taken = Vec::new();
+        assert!(pool.claim(2, false, |segment, ready| taken.push((segment, ready))));
+        assert_eq!(taken, [(64, true), (3, false)]);
+        assert!(pool.claim(1, true, |segment, ready| taken.push((segment, ready))));
+        assert_eq!((taken[2], pool.free_count(), pool.ready_count()), ((129, false), 0, 0));
+    }
+
+    #[test]
+    fn raw_segments_are_preferred_where_they_are_to_be_prepared() {
+        let pool = SegmentPool::new(8);
+        pool.put(1, true);
+        pool.put(2, false);
+        let mut taken = Vec::new();
+        assert!(pool.claim(1, true, |segment, ready| taken.push((segment, ready))));
+        assert_eq!(taken, [(2, false)]);
+    }
+}

@@ -1,0 +1,178 @@
+//! Full stores: whatever crashes come, deletes and the cleaner go through, and what cannot be written is
+//! refused with the cause, not put off for ever.
+#![expect(clippy::panic, clippy::print_stdout, reason = "test code")]
+
+mod common;
+
+use common::lives::{KEYSPACE, Plan, World, runs};
+use common::{Store, fresh, small_settings};
+use tierstone_base::{ErrorKind, SeededRandom};
+use tierstone_crash::{Choices, ExploreSettings, Violation};
+use tierstone_engine::{Engine, Write, WriteKind};
+use tierstone_media::Wait;
+
+/// Work on a full store. Plain data.
+#[derive(Clone, Copy)]
+struct Full {
+    keys: u64,
+    value_bytes_max: u64,
+    operations: u64,
+    deletes: u64,
+}
+
+impl Full {
+    fn work(self, world: &mut World<'_>, life: u32, choices: &Choices) -> Result<(), Violation> {
+        let mut random = SeededRandom::new(choices.choose_seed("work"));
+        let len = |random: &mut SeededRandom| 4 + random.below(self.value_bytes_max) as u32;
+        if life == 0 {
+            // Until it is full, and some more.
+            let mut refused = 0;
+            for key in 0..self.keys {
+                refused += u32::from(!world.put(key as u32, len(&mut random))?);
+                if refused > 5 {
+                    break;
+                }
+            }
+        }
+        for _ in 0..self.operations {
+            let key = random.below(self.keys) as u32;
+            if random.below(100) < self.deletes {
+                delete(world, key)?;
+            } else {
+                world.put(key, len(&mut random))?;
+            }
+            if random.chance(0.5) {
+                world.poll();
+            }
+        }
+        if random.chance(0.3) {
+            for key in 0..self.keys {
+                delete(world, key as u32)?;
+            }
+            let taken = world.put(1, 1_000)?;
+            Violation::unless(taken, || "an emptied store refuses a write".into())?;
+        }
+        world.sync()
+    }
+}
+
+fn delete(world: &mut World<'_>, key: u32) -> Result<(), Violation> {
+    let taken = world.delete(key)?;
+    Violation::unless(taken, || format!("the deletion of key {key} is refused"))
+}
+
+fn plan(segments: u32, shards: u16, lives: u32) -> Plan {
+    let mut plan = Plan::new(32 << 10, segments).cut_one_in(150);
+    plan.shards = vec![shards];
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (lives, 2);
+    plan
+}
+
+#[track_caller]
+fn survives(name: &str, plan: &Plan, work: Full, default_runs: u64) {
+    let settings = ExploreSettings::random(7_000, runs(default_runs));
+    let report = plan.explore(settings, &|world, life, choices| work.work(world, life, choices));
+    println!("{name}: {}", report.assert_clean());
+}
+
+const MEDIUM: Full = Full { keys: 300, value_bytes_max: 1_500, operations: 60, deletes: 25 };
+
+#[test]
+fn a_full_store_goes_on_after_any_number_of_crashes() {
+    survives("medium", &plan(12, 1, 8), MEDIUM, 8);
+    let small = Full { keys: 700, value_bytes_max: 20, operations: 30, ..MEDIUM };
+    survives("small", &plan(8, 1, 4), small, 3);
+    survives("large", &plan(14, 1, 8), Full { keys: 120, value_bytes_max: 3_900, ..MEDIUM }, 8);
+}
+
+#[test]
+fn a_full_store_of_two_shards_goes_on_after_any_number_of_crashes() {
+    survives("two shards", &plan(22, 2, 6), MEDIUM, 8);
+}
+
+#[test]
+fn a_store_opened_with_more_shards_shares_what_is_free() {
+    // One shard fills the store nearly; all of it is one shard's, then three shards' turn by turn.
+    let mut plan = plan(40, 1, 3);
+    plan.shards = vec![1, 3, 2];
+    survives("more shards", &plan, Full { keys: 200, operations: 60, ..MEDIUM }, 8);
+}
+
+const VALUE_BYTES: usize = 1_000;
+
+/// Puts a key, again and again while the store says so; gives the bytes that the cleaner moved meanwhile.
+/// `None`: the store is full.
+fn put(store: &mut Store, number: u64) -> Option<u64> {
+    let before = store.engine.statistics().cleaned_bytes_written;
+    let (key, value) = (number.to_le_bytes(), [7; VALUE_BYTES]);
+    for _ in 0..100_000 {
+        let kind = WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() };
+        let write = Write { key: store.key(KEYSPACE, &key), kind };
+        match store.engine.write(store.now, &[write]) {
+            Ok(_) => return Some(store.engine.statistics().cleaned_bytes_written - before),
+            Err(error) if error.kind() == ErrorKind::Retry => {
+                store.turn(Wait::One);
+            }
+            Err(error) if error.kind() == ErrorKind::NoSpace => return None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("the write of key {number} stayed refused");
+}
+
+/// Overwrites at random at 95 % of what the store takes: between two accepted writes the cleaner moves a
+/// bounded part of a segment.
+#[test]
+fn writes_to_a_nearly_full_store_keep_pace_with_cleaning() {
+    const SEGMENT_BYTES: u64 = 256 << 10;
+    let mut settings = small_settings();
+    settings.shard.memory_bytes = 32 << 20;
+    let (_medium, mut store) = fresh(SEGMENT_BYTES, 96, &settings);
+    let full = (0..100_000).find(|&number| put(&mut store, number).is_none()).expect("the store fills up");
+    let (_medium, mut store) = fresh(SEGMENT_BYTES, 96, &settings);
+    let mut random = SeededRandom::new(5);
+    let keys = full * 95 / 100;
+    let (mut longest, mut cleaned, mut written) = (0, 0, 0u64);
+    for round in 0..4 * keys {
+        let number = if round < keys { round } else { random.below(keys) };
+        let gap = put(&mut store, number).expect("95 % fit");
+        if round >= keys {
+            longest = longest.max(gap);
+            cleaned += gap;
+            written += VALUE_BYTES as u64;
+        }
+    }
+    println!(
+        "{keys} keys, {written} bytes overwritten, {cleaned} moved, at most {longest} between two writes"
+    );
+    assert!(cleaned > written, "the cleaner has little to do: the store is not nearly full");
+    assert!(longest < SEGMENT_BYTES / 2, "{longest} bytes were moved between two writes");
+}
+
+#[test]
+fn an_idle_store_gets_rid_of_its_tombstones() {
+    let settings = small_settings();
+    let (_medium, mut store) = fresh(256 << 10, 40, &settings);
+    let keys = 2_000u64;
+    for number in 0..keys {
+        put(&mut store, number).expect("there is room");
+    }
+    store.settle(10_000);
+    let bytes_a_key = store.engine.statistics().space_live_bytes / keys;
+    for number in (0..keys).filter(|number| number % 50 != 0) {
+        let key = number.to_le_bytes();
+        let write = Write { key: store.key(KEYSPACE, &key), kind: WriteKind::Delete };
+        while let Err(error) = store.engine.write(store.now, &[write]) {
+            assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+            store.turn(Wait::One);
+        }
+        store.turn(Wait::Poll);
+    }
+    for _ in 0..400 {
+        store.settle(100);
+    }
+    let live = store.engine.statistics().space_live_bytes;
+    let wanted = keys / 50 * bytes_a_key;
+    assert!(live <= wanted + wanted / 8, "{live} bytes are held for {wanted}");
+    assert_eq!(store.engine.len(KEYSPACE), keys / 50);
+}
