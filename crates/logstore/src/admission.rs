@@ -54,22 +54,20 @@ impl LogShard {
         Ok(())
     }
 
-    pub(crate) fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<u64> {
-        let units = |search: &Search| match search.found {
-            Found::Absent | Found::Unknown => 0,
-            Found::Frame(_) | Found::Held(_) | Found::Unsubmitted(_) => search.header.units(),
-        };
-        let searches = writes.iter().map(|write| self.search(&write.key));
-        let found: Vec<(Found, usize)> = searches.map(|search| (search.found, units(&search))).collect();
-        self.admit(writes, &found, purpose)
+    /// As [`LogShard::admit`], of a batch; gives what was found of each key too.
+    pub(crate) fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<(u64, Vec<Search>)> {
+        self.fetch_index_lines(writes);
+        let searches: Vec<Search> = writes.iter().map(|write| self.search(&write.key)).collect();
+        let undo_bytes = self.admit(writes, &searches, purpose)?;
+        Ok((undo_bytes, searches))
     }
 
-    /// Refuses, before anything is applied, what could not be applied whole. `found`: of each write, the
-    /// old record and its units. Gives the bytes of what would take a part back.
+    /// Refuses, before anything is applied, what could not be applied whole. `searches`: what was found of
+    /// each write's key. Gives the bytes of what would take a part back.
     pub(crate) fn admit(
         &mut self,
         writes: &[Write<'_>],
-        found: &[(Found, usize)],
+        searches: &[Search],
         purpose: Purpose,
     ) -> Result<u64> {
         let longest = Stream::record_bytes_max(self.identity.geometry);
@@ -80,8 +78,8 @@ impl LogShard {
         let (mut undo_bytes, mut index_bytes) = (0u64, 0);
         let mut only_deletes = true;
         let mut unknown = false;
-        for (write, (found, old_units)) in writes.iter().zip(found) {
-            if *found == Found::Unknown {
+        for (write, search) in writes.iter().zip(searches) {
+            if search.found == Found::Unknown {
                 self.start_own_fetch(&write.key);
                 unknown = true;
             }
@@ -104,7 +102,7 @@ impl LogShard {
             }
             if matches!(write.kind, WriteKind::Put { .. }) {
                 only_deletes = false;
-                if *found == Found::Absent {
+                if search.found == Found::Absent {
                     index_bytes += INDEX_BYTES_A_NEW_KEY_MAX;
                     if header.flags & FLAG_KEYED != 0 {
                         index_bytes += ordered::bytes_of_new_key_max(write.key.bytes.len());
@@ -116,7 +114,11 @@ impl LogShard {
             units_max = units_max.max(header.units() + extra_units);
             if purpose == Purpose::Part {
                 // Room for what would take the part back: the old record, or a tombstone.
-                let undo_units = (*old_units).max(header.units().min(TOMBSTONE_UNITS_MAX));
+                let old_units = match search.found {
+                    Found::Absent | Found::Unknown => 0,
+                    Found::Frame(_) | Found::Held(_) | Found::Unsubmitted(_) => search.header.units(),
+                };
+                let undo_units = old_units.max(header.units().min(TOMBSTONE_UNITS_MAX));
                 undo_bytes += (undo_units * UNIT_BYTES) as u64;
                 if self.keyspaces.is_ordered(write.key.keyspace) {
                     undo_bytes += (KEY_LEN_BYTES_MAX + write.key.bytes.len()) as u64;

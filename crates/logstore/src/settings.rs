@@ -61,7 +61,7 @@ impl Default for ShardSettings {
             memory_bytes: 256 << 20,
             index_fraction: 0.5,
             durability: Durability::Sync,
-            group_bytes_max: 256 << 10,
+            group_bytes_max: 1 << 20,
             groups_in_flight_max: 1,
             overlap_bytes: 512 << 10,
             write_buffer_bytes_max: 8 << 20,

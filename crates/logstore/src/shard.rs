@@ -27,7 +27,7 @@ use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Seq
 use tierstone_cache::{RecordCache, RecordCacheSettings};
 use tierstone_crash::Mutations;
 use tierstone_engine::{Durability, EngineStatistics, Event};
-use tierstone_media::{DeviceErrorKind, Geometry, IoCompletion, IoKind};
+use tierstone_media::{BufferPool, DeviceErrorKind, Geometry, IoCompletion, IoKind};
 
 /// What a shard is in its store, for one opening.
 #[derive(Clone, Debug)]
@@ -98,6 +98,9 @@ pub struct LogShard {
     pub(crate) cold: Stream,
     pub(crate) requests: Requests,
     pub(crate) reads: Reads,
+    /// Buffers of reads of records. A read that leaves one as it was is found out: what lies in it was
+    /// another place's or another segment's, whose checksum is salted otherwise.
+    pub(crate) buffers: BufferPool,
     pub(crate) cleaner: Cleaner,
     pub(crate) applied: Seq,
     pub(crate) failed: Option<Error>,
@@ -159,6 +162,7 @@ impl LogShard {
             cold: stream(StreamId::Cold),
             requests: Requests::default(),
             reads: Reads::default(),
+            buffers: BufferPool::default(),
             cleaner: Cleaner::default(),
             applied,
             failed: None,

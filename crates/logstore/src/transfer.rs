@@ -540,7 +540,7 @@ impl LogShard {
         let write = Write { key: *key, kind: WriteKind::Delete };
         is_alone
             && self.check_writable().is_ok()
-            && self.admit(&[write], &[(found, 0)], Purpose::Write).is_ok()
+            && self.admit(&[write], &[search], Purpose::Write).is_ok()
             && self.apply(&write, search, (false, None)).is_ok()
     }
 

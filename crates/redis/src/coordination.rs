@@ -199,7 +199,7 @@ impl<E: Engine> Executor<E> {
     }
 
     fn coordination(&mut self, id: TaskId) -> Option<&mut Coordination> {
-        match self.tasks.get_mut(&id) {
+        match self.tasks.get_mut(&id).map(Box::as_mut) {
             Some(Task { work: Work::Coordinated(coordination), .. }) => Some(coordination),
             _ => None,
         }
@@ -458,13 +458,13 @@ impl<E: Engine> Executor<E> {
         }
         self.batches.remove(&batch.number);
         if let Some(Task { origin: Origin::Connection(connection), work: Work::Coordinated(work), .. }) =
-            self.tasks.get(&id)
+            self.tasks.get(&id).map(Box::as_ref)
             && work.is_transaction
         {
             let connection = *connection;
             self.unwatch(connection);
         }
-        self.finish(now, id, &reply, 0, false);
+        self.finish(now, id, reply, 0, false);
     }
 }
 

@@ -68,7 +68,7 @@ pub enum Outcome {
 pub struct Executor<E> {
     pub(crate) shard: Shard<E>,
     pub(crate) host: Host,
-    pub(crate) tasks: Map<TaskId, Task>,
+    pub(crate) tasks: Map<TaskId, Box<Task>>,
     pub(crate) workspace: Workspace,
     pub(crate) scratch: Vec<u8>,
     pub(crate) positions: Vec<Position>,
@@ -229,7 +229,7 @@ impl<E: Engine> Executor<E> {
             if *sets_last_save {
                 self.host.last_save_s = now.wall_ms / 1_000;
             }
-            self.finish(now, task, &reply, 0, false);
+            self.finish(now, task, reply, 0, false);
         }
     }
 

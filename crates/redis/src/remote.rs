@@ -212,10 +212,10 @@ impl<E: Engine> Executor<E> {
                 if let Started::Done(gate) =
                     self.start(now, origin, command, args.args(), (db, version), &mut reply)
                 {
-                    self.answer_shard(from, ticket, &reply, gate);
+                    self.answer_shard(from, ticket, reply, gate);
                 }
             }
-            Message::Ran { ticket, reply } => match self.tasks.get_mut(&ticket) {
+            Message::Ran { ticket, reply } => match self.tasks.get_mut(&ticket).map(Box::as_mut) {
                 // A part of a `WATCH` over several shards: what is not watched must not be called so.
                 Some(Task { work: Work::FanOut(fan_out), .. }) => {
                     if reply.first() == Some(&b'-') {
@@ -223,7 +223,7 @@ impl<E: Engine> Executor<E> {
                     }
                     self.part(now, from, ticket, 0, Vec::new());
                 }
-                _ => self.finish(now, ticket, &reply, 0, false),
+                _ => self.finish(now, ticket, reply, 0, false),
             },
             Message::Walk { ticket, db, version, walk } => {
                 let id = self.shard.next_id();
@@ -292,8 +292,8 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Sends the reply of a command that was run for another shard.
-    pub(crate) fn answer_shard(&mut self, shard: ShardId, ticket: TaskId, reply: &[u8], gate: Seq) {
-        let message = Message::Ran { ticket, reply: reply.to_vec() };
+    pub(crate) fn answer_shard(&mut self, shard: ShardId, ticket: TaskId, reply: Vec<u8>, gate: Seq) {
+        let message = Message::Ran { ticket, reply };
         self.send_gated(shard, message, gate);
     }
 
@@ -430,7 +430,9 @@ impl<E: Engine> Executor<E> {
 
     /// A part of the answer to a question to every shard.
     fn part(&mut self, now: Now, from: ShardId, id: TaskId, value: u64, found: Vec<Vec<u8>>) {
-        let Some(Task { work: Work::FanOut(fan_out), version, .. }) = self.tasks.get_mut(&id) else {
+        let Some(Task { work: Work::FanOut(fan_out), version, .. }) =
+            self.tasks.get_mut(&id).map(Box::as_mut)
+        else {
             return;
         };
         fan_out.outstanding -= 1;
@@ -459,7 +461,7 @@ impl<E: Engine> Executor<E> {
                 write_walk(kind, &found, None, *version, &mut reply);
             }
         }
-        self.finish(now, id, &reply, 0, closes_after);
+        self.finish(now, id, reply, 0, closes_after);
     }
 
     /// Starts a walk over several shards.

@@ -37,8 +37,7 @@ impl<E: Engine> Executor<E> {
             return Outcome::Close { gate: 0 };
         };
         session.used_us = now.monotonic_us;
-        let is_quick =
-            session.is_plain() && self.host.pause.is_none() && self.shard.count() == 1 && !args.has_staged();
+        let is_quick = session.is_plain() && self.host.pause.is_none() && !args.has_staged();
         if is_quick && let Some(outcome) = self.quick(now, connection, args, reply) {
             return outcome;
         }
@@ -52,7 +51,7 @@ impl<E: Engine> Executor<E> {
         outcome
     }
 
-    /// Plain `GET` and `SET` of one shard; `None` when it is something else, or something stands in
+    /// Plain `GET` and `SET` of keys of this shard; `None` when it is something else, or something stands in
     /// the way.
     #[inline]
     fn quick(
@@ -72,7 +71,10 @@ impl<E: Engine> Executor<E> {
         let session = self.host.sessions.get_mut(&connection)?;
         let keyspace = self.shard.map().keyspace(session.db)?;
         let position = self.shard.position(bytes);
-        if bytes.len() > KEY_SIZE_MAX_BYTES || session.conflicts(&[position], !is_get) {
+        if !self.shard.owns(position)
+            || bytes.len() > KEY_SIZE_MAX_BYTES
+            || session.conflicts(&[position], !is_get)
+        {
             return None;
         }
         let version = session.version;
