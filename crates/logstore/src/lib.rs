@@ -21,6 +21,7 @@ pub mod index;
 mod io;
 mod keyspaces;
 pub mod location;
+mod memory;
 pub mod open;
 mod range;
 mod read_path;

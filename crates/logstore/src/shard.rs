@@ -17,6 +17,7 @@
 use crate::cleaner::Cleaner;
 use crate::io::{IoTag, Requests, StreamId};
 use crate::keyspaces::Keyspaces;
+use crate::memory::MemoryBalance;
 use crate::reads::Reads;
 use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
@@ -24,7 +25,7 @@ use crate::settings::ShardSettings;
 use crate::stream::{Stream, StreamSettings};
 use tierstone_base::checksum::salt;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Seq, ShardId};
-use tierstone_cache::{RecordCache, RecordCacheSettings};
+use tierstone_cache::RecordCache;
 use tierstone_crash::Mutations;
 use tierstone_engine::{Durability, EngineStatistics, Event};
 use tierstone_media::{BufferPool, DeviceErrorKind, Geometry, IoCompletion, IoKind};
@@ -93,6 +94,7 @@ pub struct LogShard {
     pub(crate) identity: ShardIdentity,
     pub(crate) keyspaces: Keyspaces,
     pub(crate) cache: RecordCache,
+    pub(crate) memory: MemoryBalance,
     pub(crate) segments: SegmentTable,
     pub(crate) hot: Stream,
     pub(crate) cold: Stream,
@@ -132,10 +134,7 @@ impl LogShard {
         segments: SegmentTable,
         applied: Seq,
     ) -> tierstone_base::Result<Self> {
-        let cache = RecordCache::new(RecordCacheSettings {
-            capacity_bytes: settings.cache_bytes(),
-            ..RecordCacheSettings::default()
-        })?;
+        let (cache, memory) = MemoryBalance::new(&settings)?;
         let write_kind = if identity.mutations.is_on("write_without_flush") {
             IoKind::Write
         } else {
@@ -157,6 +156,7 @@ impl LogShard {
         Ok(LogShard {
             keyspaces: Keyspaces::default(),
             cache,
+            memory,
             segments,
             hot: stream(StreamId::Hot),
             cold: stream(StreamId::Cold),
@@ -280,6 +280,7 @@ impl LogShard {
             self.mark_parts();
             self.pump();
             self.checkpoint_step();
+            self.balance_memory();
         }
         self.trim_own_fetches();
         self.advance_ranges();

@@ -137,11 +137,14 @@ impl Simulation {
             if self.random.chance(0.3) { Durability::Group { interval_ms: 1 } } else { Durability::Sync };
         let counts = &self.settings.shard_counts;
         let shards = counts[self.random.below(counts.len() as u64) as usize];
+        let memory_bytes = if self.random.chance(0.5) { 256 << 10 } else { 2 << 20 };
         NodeSettings {
             shards,
             shard: ShardSettings {
-                memory_bytes: if self.random.chance(0.5) { 256 << 10 } else { 2 << 20 },
+                memory_bytes,
                 index_fraction: 0.9,
+                // Most reads are to go to the device.
+                cache_bytes_max: memory_bytes / 10,
                 durability,
                 groups_in_flight_max: groups,
                 checkpoint_idle_ms: 1,
