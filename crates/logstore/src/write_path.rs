@@ -36,6 +36,7 @@ impl LogShard {
         if let Some((location, len)) = self.apply(write, search, (false, None))? {
             self.cache_written(write, location, len);
         }
+        self.release_records(writes);
         Ok(self.receipt())
     }
 
@@ -114,6 +115,7 @@ impl LogShard {
         for (number, location, len) in written {
             self.cache_written(&writes[number], location, len);
         }
+        self.release_records(writes);
         Ok(self.receipt())
     }
 

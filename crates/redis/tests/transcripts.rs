@@ -373,6 +373,8 @@ fn settings_that_can_be_set_have_an_effect() {
         &[
             ("CONFIG GET databases", "*2 $9 databases $2 16"),
             ("CONFIG GET nothing", "*0"),
+            ("CONFIG SET proto-max-bulk-len 2m", "+OK"),
+            ("CONFIG GET proto-*", "*2 $18 proto-max-bulk-len $7 2000000"),
             ("CONFIG SET proto-max-bulk-len 1mb", "+OK"),
             ("CONFIG GET proto-*", "*2 $18 proto-max-bulk-len $7 1048576"),
             ("SETRANGE k 1048576 x", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)"),
@@ -519,6 +521,23 @@ fn connections_are_listed_named_and_closed() {
     let third = server.connect();
     assert_eq!(server.line(third, "QUIT"), "+OK");
     assert!(server.is_closed(third));
+}
+
+#[test]
+fn a_request_of_http_ends_the_connection_and_what_follows_is_not_carried_out() {
+    let mut server = server();
+    for line in [&["POST", "/", "HTTP/1.1"][..], &["host:", "localhost:6379"], &["Post", "/x"]] {
+        let attacked = server.connect();
+        for words in [line, &["SET", "k", "from-a-browser"]] {
+            server.send(attacked, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        }
+        server.offer();
+        (0..10).for_each(|_| server.step());
+        assert!(server.is_closed(attacked), "{line:?}");
+        assert!(server.take_received(attacked).is_empty(), "{line:?} is not answered");
+    }
+    let other = server.connect();
+    server.check(other, &[("GET k", "$-1"), ("GETDEL POST", "$-1")]);
 }
 
 #[test]

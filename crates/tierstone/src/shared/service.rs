@@ -299,7 +299,8 @@ impl Service {
             Err(error) if self.may_find_room(&error) => {
                 let unknown = matches!(self.engine.lookup(self.now, write.key), Lookup::Fetch);
                 let message = Message::Put { put, reply };
-                if unknown && self.engine.admission() == Admission::Open {
+                let may_park = attempt.rounds < FETCH_ROUNDS && self.engine.admission() == Admission::Open;
+                if unknown && may_park {
                     // A write goes past a record that cannot be read.
                     attempt.failure = None;
                     self.park(message, attempt);
