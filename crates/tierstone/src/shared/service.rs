@@ -169,6 +169,11 @@ impl Service {
         !self.is_holding() && (!self.gate.is_empty() || !self.stalled.is_empty() || self.closing.is_some())
     }
 
+    /// Whether writes wait for room, or for old records.
+    pub fn has_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
     /// Takes a message.
     pub fn take(&mut self, message: Message) {
         if let Health::Failed(error) = self.engine.health() {
