@@ -6,6 +6,7 @@ use crate::format::summary;
 use crate::index::ordered;
 use crate::location::UNIT_BYTES;
 use crate::read_path::{Found, Search};
+use crate::reservations::Writer;
 use crate::shard::LogShard;
 use crate::stream::Stream;
 use tierstone_base::{Error, ErrorKind, Result};
@@ -41,6 +42,10 @@ enum Reserve {
     ForDeletes,
     /// All: segments that the cleaner has emptied may wait for this very write.
     All,
+}
+
+fn writer_of(writes: &[Write<'_>]) -> Writer {
+    Writer::of(writes.iter().map(|write| &write.key))
 }
 
 impl LogShard {
@@ -79,10 +84,7 @@ impl LogShard {
         let mut only_deletes = true;
         let mut unknown = false;
         for (write, search) in writes.iter().zip(searches) {
-            if search.found == Found::Unknown {
-                self.start_own_fetch(&write.key);
-                unknown = true;
-            }
+            unknown |= search.found == Found::Unknown;
             let header = self.header_of(write, 0, 0, None);
             if write.key.bytes.len() > record::KEY_BYTES_MAX {
                 return Err(Error::new(
@@ -125,17 +127,31 @@ impl LogShard {
                 }
             }
         }
-        if unknown {
-            return Err(Error::new(ErrorKind::Retry, "an old record must be read first"));
-        }
         let reserve = match (purpose, only_deletes) {
             (Purpose::Undo, _) => Reserve::All,
             (_, true) => Reserve::ForDeletes,
             (_, false) => Reserve::None,
         };
-        self.admit_space((bytes + undo_bytes, key_bytes), units_max, reserve)?;
-        self.admit_memory(index_bytes)?;
+        let admitted = self.admit_space((bytes + undo_bytes, key_bytes), units_max, reserve);
+        if let Err(error) = admitted.and_then(|()| self.admit_memory(index_bytes)) {
+            // The space may have to come from the very segments whose records are held.
+            self.release_records(writes);
+            return Err(error);
+        }
+        if unknown {
+            let is_unknown = |(_, search): &(_, &Search)| search.found == Found::Unknown;
+            let needed = writes.iter().zip(searches).filter(is_unknown);
+            self.reserve(writer_of(writes), needed.map(|(write, _)| &write.key));
+            return Err(Error::new(ErrorKind::Retry, "an old record must be read first"));
+        }
         Ok(undo_bytes)
+    }
+
+    /// Gives back the old records that were reserved for `writes`.
+    pub(crate) fn release_records(&mut self, writes: &[Write<'_>]) {
+        if self.has_reservations() {
+            self.release_reservation(writer_of(writes));
+        }
     }
 
     /// `bytes`: of the records, and of their keys in the summary.

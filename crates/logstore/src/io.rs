@@ -98,6 +98,8 @@ pub struct Requests {
     now_us: u64,
     waiting: Vec<IoRequest>,
     cost: Cost,
+    /// Whether a flush follows each durable write.
+    pub durable_writes_flush: bool,
     /// Reads of records, from request to answer.
     pub read_latency: LatencyBuckets,
     /// Durable writes of groups, from request to answer.
@@ -122,6 +124,7 @@ impl Requests {
             _ => {
                 self.cost.writes += 1;
                 self.cost.bytes_written += bytes;
+                self.cost.flushes += u64::from(kind == IoKind::WriteDurable && self.durable_writes_flush);
             }
         }
         self.tags.insert(self.next_token, (tag, self.now_us));

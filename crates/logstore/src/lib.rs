@@ -28,6 +28,7 @@ mod read_path;
 mod reads;
 pub mod recovery;
 mod refresh;
+mod reservations;
 mod rules;
 mod seal;
 mod segments;

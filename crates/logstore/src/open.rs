@@ -418,6 +418,7 @@ fn deal(
             applied,
             segments: Vec::new(),
             footers: BTreeMap::new(),
+            durable_writes_flush: false,
             free: Vec::new(),
             checkpoint: None,
         })

@@ -16,8 +16,6 @@ use tierstone_media::{BLOCK_BYTES, IoCompletion, IoKind};
 /// A read fetches at least this much, and whole records up to this length at once: when records of a
 /// segment differ much, a longer one takes a second read.
 const READ_AHEAD_BYTES_MAX: usize = 16 << 10;
-/// Fetches of the shard's own are held for this many steps: the refused write comes again in the next.
-const OWN_FETCH_STEPS: u64 = 32;
 
 /// Where a key was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,27 +156,6 @@ impl LogShard {
         }
         self.candidates = candidates;
         self.reads.report(token);
-    }
-
-    /// Starts a fetch of the shard's own, for a write that has to know an old record.
-    pub(crate) fn start_own_fetch(&mut self, key: &Key<'_>) {
-        let token = self.reads.own_token();
-        self.start_fetch(token, key);
-        self.reads.own.push_back((token, self.reads.steps + OWN_FETCH_STEPS));
-    }
-
-    /// Lets old fetches of the shard's own go: the writes that asked for them have come again or never
-    /// will.
-    pub(crate) fn trim_own_fetches(&mut self) {
-        self.reads.steps += 1;
-        while let Some(&(token, until)) = self.reads.own.front() {
-            let coming = self.reads.fetches.get(&token).is_some_and(|fetch| fetch.outstanding > 0);
-            if until > self.reads.steps || coming {
-                return;
-            }
-            self.reads.own.pop_front();
-            self.release_token(token);
-        }
     }
 
     pub(crate) fn release_token(&mut self, token: Token) {

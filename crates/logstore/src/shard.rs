@@ -282,7 +282,7 @@ impl LogShard {
             self.checkpoint_step();
             self.balance_memory();
         }
-        self.trim_own_fetches();
+        self.trim_reservations();
         self.advance_ranges();
         events.append(&mut self.reads.ready);
     }
@@ -433,6 +433,9 @@ impl LogShard {
             at(self.refused_until_us);
         }
         if let Some(time) = self.next_checkpoint_us() {
+            at(time);
+        }
+        if let Some(time) = self.reads.reservations.next_look_us() {
             at(time);
         }
         if let Some(opened_us) = self.hot.opened_us()

@@ -32,6 +32,7 @@ use crate::admission::Purpose;
 use crate::format::record::{FLAG_COLLIDES, RecordHeader};
 use crate::location::Target;
 use crate::read_path::{Found, Search};
+use crate::reservations::Writer;
 use crate::shard::LogShard;
 use scan::Scan;
 use std::collections::{BTreeSet, VecDeque};
@@ -469,7 +470,7 @@ impl LogShard {
             let put =
                 match search.found {
                     Found::Unknown => {
-                        self.start_own_fetch(&key);
+                        self.reserve(Writer::of([key].iter()), [key].iter());
                         unknown.push((keyspace, position, bytes));
                         continue;
                     }
@@ -488,6 +489,9 @@ impl LogShard {
                         },
                     ),
                 };
+            if self.has_reservations() {
+                self.release_reservation(Writer::of([key].iter()));
+            }
             if let Some(split) = &mut self.transfers.split {
                 split.send(MovedRecord { keyspace, key: bytes, put });
             }

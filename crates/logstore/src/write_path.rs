@@ -59,6 +59,7 @@ impl LogShard {
         if let Some((location, len)) = self.apply(write, search, (false, None))? {
             self.cache_written(write, location, len);
         }
+        self.release_records(writes);
         Ok(self.receipt())
     }
 
@@ -143,6 +144,7 @@ impl LogShard {
                 self.cache_written(&writes[number], location, len);
             }
         }
+        self.release_records(writes);
         Ok(self.receipt())
     }
 

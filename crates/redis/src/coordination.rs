@@ -285,6 +285,9 @@ impl<E: Engine> Executor<E> {
         let Some(mut task) = self.tasks.remove(&id) else { return };
         let Work::Coordinated(coordination) = &mut task.work else { return };
         coordination.reply.clear();
+        // What an earlier attempt would have written is not for this one.
+        coordination.writes.clear();
+        coordination.undo.clear();
         let early = match (&coordination.error, coordination.is_dirty) {
             (Some(error), _) => Some(format!("-{}\r\n", error_text(error)).into_bytes()),
             (None, true) => {

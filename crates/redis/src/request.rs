@@ -133,6 +133,7 @@ impl<E: Engine> Executor<E> {
         let (version, mode) = (session.version, session.reply_mode);
         let outcome = match self.admit(now, session, args) {
             Admitted::Wait => return self.block(connection),
+            Admitted::CrossProtocol => return Outcome::Close { gate: 0 },
             Admitted::Refused(text) => {
                 // A refused command of a known name waits for its turn like any other.
                 if session.has_suspended() {
@@ -194,6 +195,9 @@ impl<E: Engine> Executor<E> {
     /// Whether a request may run, in the order in which Redis looks at it.
     fn admit(&self, now: Now, session: &Session, args: Args<'_>) -> Admitted {
         let Some(found) = table::lookup(args.at(0)) else {
+            if is_http(args.at(0)) {
+                return Admitted::CrossProtocol;
+            }
             return Admitted::Refused(unknown_command(args).into());
         };
         let mut command = found.command;
@@ -441,6 +445,14 @@ enum Admitted {
     Run(Found, &'static Command),
     Wait,
     Refused(Refusal),
+    /// The bytes are a request of HTTP: a browser was led here. Nothing that follows may be carried out.
+    CrossProtocol,
+}
+
+/// Whether a line begins as a request of HTTP with a body does. Redis ends such connections as well: the
+/// body, which an attacker's page chooses, could be commands.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
 }
 
 /// Why a command may not be part of a transaction, if so.

@@ -169,6 +169,11 @@ impl Service {
         !self.is_holding() && (!self.gate.is_empty() || !self.stalled.is_empty() || self.closing.is_some())
     }
 
+    /// Whether writes wait for room, or for old records.
+    pub fn has_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
     /// Takes a message.
     pub fn take(&mut self, message: Message) {
         if let Health::Failed(error) = self.engine.health() {
@@ -299,7 +304,8 @@ impl Service {
             Err(error) if self.may_find_room(&error) => {
                 let unknown = matches!(self.engine.lookup(self.now, write.key), Lookup::Fetch);
                 let message = Message::Put { put, reply };
-                if unknown && self.engine.admission() == Admission::Open {
+                let may_park = attempt.rounds < FETCH_ROUNDS && self.engine.admission() == Admission::Open;
+                if unknown && may_park {
                     // A write goes past a record that cannot be read.
                     attempt.failure = None;
                     self.park(message, attempt);

@@ -47,7 +47,9 @@ impl ShardThread {
             let Some(received) = self.receive() else { return };
             let received = received || resumed;
             let retried = self.service.retry_stalled();
-            let turned = self.turn(received || retried || due);
+            // What a stalled write waits for may begin in a step only, which nothing else would bring.
+            let is_stuck = self.service.has_stalled() && self.device.in_flight() == 0;
+            let turned = self.turn(received || retried || due || is_stuck);
             if self.service.settle() {
                 return;
             }
