@@ -44,6 +44,19 @@ enum Reserve {
     All,
 }
 
+/// Refuses what no segment could hold: `record_len` is the record's length in bytes, `longest` the limit.
+fn check_lengths(write: &Write<'_>, record_len: usize, longest: usize) -> Result<()> {
+    let key_len = write.key.bytes.len();
+    let message = if key_len > record::KEY_BYTES_MAX {
+        format!("a key of {key_len} bytes is longer than {}", record::KEY_BYTES_MAX)
+    } else if record_len > longest {
+        format!("a record of {record_len} bytes is longer than {longest}")
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::InvalidInput, message))
+}
+
 fn writer_of(writes: &[Write<'_>]) -> Writer {
     Writer::of(writes.iter().map(|write| &write.key))
 }
@@ -86,22 +99,7 @@ impl LogShard {
         for (write, search) in writes.iter().zip(searches) {
             unknown |= search.found == Found::Unknown;
             let header = self.header_of(write, 0, 0, None);
-            if write.key.bytes.len() > record::KEY_BYTES_MAX {
-                return Err(Error::new(
-                    ErrorKind::InvalidInput,
-                    format!(
-                        "a key of {} bytes is longer than {}",
-                        write.key.bytes.len(),
-                        record::KEY_BYTES_MAX
-                    ),
-                ));
-            }
-            if header.record_len() + extra_units * PART_BYTES > longest {
-                return Err(Error::new(
-                    ErrorKind::InvalidInput,
-                    format!("a record of {} bytes is longer than {longest}", header.record_len()),
-                ));
-            }
+            check_lengths(write, header.record_len() + extra_units * PART_BYTES, longest)?;
             if matches!(write.kind, WriteKind::Put { .. }) {
                 only_deletes = false;
                 if search.found == Found::Absent {
