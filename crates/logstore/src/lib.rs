@@ -37,6 +37,7 @@ mod snapshots;
 mod space;
 mod stream;
 pub mod transfer;
+mod verify;
 mod walk;
 mod write_path;
 
