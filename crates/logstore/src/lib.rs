@@ -39,6 +39,7 @@ mod snapshots;
 mod space;
 mod stream;
 pub mod transfer;
+mod verify;
 mod walk;
 mod write_path;
 

@@ -119,6 +119,7 @@ pub struct LogShard {
     pub(crate) checkpoints: crate::checkpoint::Checkpointer,
     pub(crate) transfers: crate::transfer::Transfers,
     pub(crate) compaction: crate::compact::Compaction,
+    pub(crate) verifier: crate::verify::Verifier,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -178,6 +179,7 @@ impl LogShard {
             checkpoints: crate::checkpoint::Checkpointer::default(),
             transfers: crate::transfer::Transfers::default(),
             compaction: crate::compact::Compaction::default(),
+            verifier: crate::verify::Verifier::default(),
             settings,
             identity,
         })
@@ -191,6 +193,7 @@ impl LogShard {
         self.end_compact();
         self.end_split();
         self.end_merge();
+        self.end_verify();
         self.cold.roll(&mut self.segments);
         self.end_hot();
     }
@@ -276,6 +279,7 @@ impl LogShard {
             self.sweep_dropped();
             self.manage_space();
             self.refresh_step();
+            self.verify_step();
             self.close_groups();
             self.mark_parts();
             self.pump();
@@ -294,6 +298,7 @@ impl LogShard {
             IoTag::CleanSummary { segment } => self.clean_summary_read(segment, completion),
             IoTag::CleanPiece { segment } => self.clean_piece_read(segment, completion),
             IoTag::RefreshSummary { segment } => self.refresh_summary_read(segment, completion),
+            IoTag::Verify { segment } => self.verify_read(segment, completion),
             IoTag::SplitSummary { segment, read } => self.split_summary_read(segment, read, completion),
             IoTag::SplitPiece { segment, read } => self.split_piece_read(segment, read, completion),
             IoTag::Prepare { segment } | IoTag::Discard { segment } => {
@@ -347,6 +352,7 @@ impl LogShard {
             | IoTag::CleanSummary { .. }
             | IoTag::CleanPiece { .. }
             | IoTag::RefreshSummary { .. }
+            | IoTag::Verify { .. }
             | IoTag::SplitSummary { .. }
             | IoTag::SplitPiece { .. }
             | IoTag::Prepare { .. }
@@ -426,6 +432,7 @@ impl LogShard {
             || self.snapshots.wants_step()
             || self.split_wants_step()
             || self.refresher.wants_step()
+            || self.verifier.wants_step()
         {
             at(now_us);
         }

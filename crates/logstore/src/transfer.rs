@@ -398,6 +398,7 @@ impl LogShard {
 
     /// A key is written or deleted; also one that is not there: what a merge brings must not come after.
     pub(crate) fn note_change(&mut self, key: &Key<'_>) {
+        self.verifier.note_change(key.position);
         if let Some(split) = &mut self.transfers.split
             && split.phase != Phase::Dropping
             && split.failed.is_none()

@@ -318,7 +318,7 @@ impl<E: Engine> Executor<E> {
                 coordination.extra.extend(missing.iter().cloned());
                 let is_complete = missing.is_empty();
                 if is_complete {
-                    self.follow_settings(outputs);
+                    self.follow_settings(now, outputs);
                     coordination.effects = self.host.outputs.split_off(outputs);
                 } else {
                     self.take_back(&task, db, outputs);

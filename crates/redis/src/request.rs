@@ -2,11 +2,12 @@
 
 use crate::args::{Args, OwnedArgs};
 use crate::context::wrong_arity;
-use crate::control::{Counters, Flow, Output};
+use crate::control::{ControlHandler, Counters, Flow, Output};
 use crate::executor::{Executor, Outcome};
 use crate::remote::Route;
 use crate::run::{Ran, run_control};
 use crate::session::{ConnectionId, Queued, ReplyMode, Session, Transaction};
+use crate::settings::DURABILITY;
 use crate::table::{self, Action, Command, Found, TaskKind, flag};
 use crate::task::{Origin, Task, Work};
 use tierstone_base::Now;
@@ -294,31 +295,53 @@ impl<E: Engine> Executor<E> {
                 if let Some(outcome) = self.ask_everywhere(now, connection, command, args, version) {
                     return outcome;
                 }
-                let facts = self.engine_facts();
-                let outputs = self.host.outputs.len();
-                let flow = run_control(&mut self.host, &facts, (now, connection), handler, args, reply);
-                self.follow_settings(outputs);
-                match flow {
-                    Flow::Done => Outcome::Ready { gate: 0 },
-                    Flow::Close => Outcome::Close { gate: 0 },
-                }
+                self.control(now, connection, handler, args, reply)
             }
             Action::Task(kind) => self.task_command(now, connection, kind, args, reply),
             Action::Container => unreachable!("a container is refused"),
         }
     }
 
-    /// Carries out the settings that were changed since there were `outputs` outputs.
-    pub(crate) fn follow_settings(&mut self, outputs: usize) {
-        let changed: Vec<String> = self.host.outputs[outputs..]
+    /// Carries out the settings that were changed since there were `outputs` outputs. The other shards
+    /// learn a change of durability from this one, in order with everything else that it sends them.
+    pub(crate) fn follow_settings(&mut self, now: Now, outputs: usize) {
+        let changed: Vec<(String, String)> = self.host.outputs[outputs..]
             .iter()
             .filter_map(|output| match output {
-                Output::Setting { name, .. } => Some(name.clone()),
+                Output::Setting { name, value } => Some((name.clone(), value.clone())),
                 _ => None,
             })
             .collect();
-        for name in changed {
-            self.follow_setting(&name);
+        for (name, value) in changed {
+            self.follow_setting(now, &name);
+            if name == DURABILITY {
+                self.tell_durability(&value);
+            }
+        }
+    }
+
+    /// Carries a control command of this shard's own out. What leads away from `relaxed` is answered when
+    /// nothing can be lost any more that was acknowledged before, on any shard.
+    fn control(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        handler: ControlHandler,
+        args: Args<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        let facts = self.engine_facts();
+        let (outputs, start) = (self.host.outputs.len(), reply.len());
+        let was_relaxed = self.shard.is_relaxed();
+        let flow = run_control(&mut self.host, &facts, (now, connection), handler, args, reply);
+        self.follow_settings(now, outputs);
+        if was_relaxed && !self.shard.is_relaxed() {
+            let answer = reply.split_off(start);
+            return self.await_durable(now, connection, answer, false, false);
+        }
+        match flow {
+            Flow::Done => Outcome::Ready { gate: 0 },
+            Flow::Close => Outcome::Close { gate: 0 },
         }
     }
 

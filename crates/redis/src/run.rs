@@ -362,7 +362,7 @@ impl<E: Engine> Executor<E> {
         match ran {
             Ran::Done(gate) if !self.parts.is_empty() => self.begin_stream(now, id, task, reply, gate),
             Ran::Done(gate) => {
-                self.follow_settings(0);
+                self.follow_settings(now, 0);
                 self.finish_task(now, (id, task), reply, gate, false);
             }
             Ran::Retry => {

@@ -461,6 +461,30 @@ fn saving_and_waiting_mean_durable() {
 }
 
 #[test]
+fn leaving_relaxed_is_answered_when_nothing_can_be_lost_any_more() {
+    let trouble = Trouble { fetch: 0.0, retry: 0.0, durable: 0.02, ..Trouble::default() };
+    let mut server = Server::new([FetchingEngine::new(1, trouble), FetchingEngine::new(2, trouble)]);
+    let id = server.connect();
+    server.check(id, &[("CONFIG SET durability relaxed", "+OK")]);
+    for number in 0..20 {
+        assert_eq!(server.line(id, &format!("SET k{number} v")), "+OK");
+    }
+    let open = |server: &Server<FetchingEngine>| {
+        let engines = server.executors.iter().map(|executor| executor.shard().engine());
+        let is_open = |engine: &FetchingEngine| {
+            tierstone_engine::Engine::durable_seq(engine) < tierstone_engine::Engine::applied_seq(engine)
+        };
+        engines.filter(|engine| is_open(engine)).count()
+    };
+    assert_eq!(open(&server), 2, "both shards have acknowledged what is not durable");
+    server.check(id, &[("CONFIG SET durability group:5", "+OK")]);
+    assert_eq!(open(&server), 0);
+    for executor in &server.executors {
+        assert_eq!(executor.shard().gate(7), 7, "the other shard follows");
+    }
+}
+
+#[test]
 fn sleeping_and_pausing_hold_up_only_whom_they_should() {
     let mut server = server();
     let (sleeper, other) = (server.connect(), server.connect());
