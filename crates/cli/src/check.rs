@@ -1,5 +1,7 @@
 //! `tierstone check`: verifies every byte of a closed store and says what damage costs; with `--repair` it
-//! makes a new store of what is whole.
+//! makes a new store of what is whole; with `--server` the server of a running store verifies it.
+
+mod running;
 
 use crate::output::{print_json, print_line, table};
 use clap::Args;
@@ -8,10 +10,7 @@ use std::path::PathBuf;
 use tierstone::RepairOptions;
 use tierstone_base::units::{format_size, parse_size};
 use tierstone_base::{Error, ErrorKind, Result};
-use tierstone_logstore::check::{CheckProgress, CheckReport, CheckSettings, Finding, check};
-use tierstone_logstore::format::superblock::META_BYTES;
-use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
-use tierstone_media::file::{DurableMethod, FileStore, FileStoreSettings};
+use tierstone_logstore::check::{CheckProgress, CheckReport, Finding};
 
 /// Findings that are printed one by one; JSON has more.
 const FINDINGS_SHOWN: usize = 50;
@@ -19,7 +18,7 @@ const FINDINGS_SHOWN: usize = 50;
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The directories of one store, as its server has them in --data; the server must not run
-    #[arg(required = true, value_name = "DIR", value_delimiter = ',')]
+    #[arg(required_unless_present = "server", value_name = "DIR", value_delimiter = ',')]
     directories: Vec<PathBuf>,
     /// Memory for telling old versions of keys from new ones; with less the store is read several times
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
@@ -27,12 +26,21 @@ pub struct CheckArgs {
     /// Make a new store in DIR with the newest whole version of every key; the damaged one stays as it is
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     repair: Option<Vec<PathBuf>>,
+    /// Let the server at ADDR, a host and the port of Redis clients, verify its store beside its traffic
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["directories", "repair", "memory"])]
+    server: Option<String>,
+    /// What the server wants with AUTH
+    #[arg(long, value_name = "PASSWORD", requires = "server")]
+    password: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &CheckArgs) -> Result<()> {
+    if let Some(server) = &args.server {
+        return running::run(server, args.password.as_deref(), args.json);
+    }
     let memory_bytes = parse_size(&args.memory)?;
     if memory_bytes < 1 << 20 {
         return Err(Error::new(ErrorKind::InvalidInput, "at least 1MiB of memory is needed"));
@@ -43,7 +51,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         bar.set_position(bytes);
     };
     let report = match &args.repair {
-        None => look(args, memory_bytes, &mut show),
+        None => tierstone::check(&args.directories, memory_bytes, &mut show),
         Some(target) => {
             let (source, target) = (args.directories.clone(), target.clone());
             tierstone::repair(&RepairOptions { source, target, memory_bytes }, &mut show)
@@ -80,20 +88,6 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         }
         Some(_) => Ok(()),
     }
-}
-
-fn look(args: &CheckArgs, memory_bytes: u64, show: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
-    let files = FileStore::open(&FileStoreSettings {
-        segment_bytes: SEGMENT_BYTES_MAX,
-        segment_limit: SEGMENT_COUNT_MAX,
-        meta_bytes: META_BYTES,
-        create: false,
-        ..FileStoreSettings::new(args.directories.clone())
-    })?;
-    // Nothing is written: the method is of no consequence.
-    let mut device = files.device(DurableMethod::WriteThenFlush)?;
-    let settings = CheckSettings { existing_segments: Some(files.existing_segments()), memory_bytes };
-    check(&mut device, &settings, show)
 }
 
 fn progress() -> ProgressBar {

@@ -16,8 +16,13 @@ mod output;
 mod serve;
 
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
 use std::process::ExitCode;
 use tierstone_base::{Error, ErrorKind};
+
+/// Requests that read the device allocate on one thread and free on another (docs/decisions/011-less-work-a-request.md).
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A durable data store for flash that Redis clients speak to.
 #[derive(Debug, Parser)]

@@ -108,13 +108,16 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report, when nothing was found.
+    /// The report, when nothing was found. Prints the counts, with the name of the thread, which is the
+    /// test's.
     ///
     /// # Panics
     /// When a violation was found: with seed, path and message.
     #[track_caller]
+    #[expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
     pub fn assert_clean(self) -> Report {
         assert!(self.found.is_none(), "{self}");
+        println!("explored clean: {}: {self}", std::thread::current().name().unwrap_or("no test"));
         self
     }
 

@@ -1,10 +1,18 @@
 //! What every engine must do, as checks that a test calls with a way to make its engine.
 //!
-//! A check panics with its seed when the engine departs from the model. The crash checks live with
-//! each engine, because only it knows how its medium is reopened; they use the same operations.
+//! A check panics with its seed when the engine departs from the model. Losses of power are in [`crashes`];
+//! what only one engine has (cleaning, checkpoints), its own tests add.
 
-use crate::batch::BatchTicket;
-use crate::contract::{Direction, Engine, SnapshotId, Write, WriteKind};
+mod commits;
+pub mod crashes;
+
+pub use commits::{
+    a_batch_over_two_engines_is_decided_when_both_parts_are_durable, a_part_of_a_refused_batch_is_taken_back,
+    a_relaxed_write_is_durable_within_its_bound, a_switch_of_modes_keeps_what_was_promised,
+    writes_are_visible_before_they_are_durable,
+};
+
+use crate::contract::{Direction, Durability, Engine, SnapshotId, Write, WriteKind};
 use crate::harness::Harness;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
@@ -77,6 +85,12 @@ pub fn model<E: Engine, D: BlockDevice>(
             88..95 => snapshots.operation(&mut random, settings, &mut harness, &mut model, &place),
             95..97 => harness.now.wall_ms += random.below(2_000),
             97..98 => check_everything(&mut harness, &model, settings, &mut random, &place),
+            98 => {
+                let group = Durability::Group { interval_ms: 5 };
+                let mode = [Durability::Sync, group, Durability::Relaxed][random.below(3) as usize];
+                let newest = harness.engine.set_durability(harness.now, mode);
+                assert_eq!(newest, harness.engine.applied_seq(), "{place}: a switch to {mode:?}");
+            }
             _ => {
                 if let Err(error) = harness.sync() {
                     panic!("{place}: sync: {error}");
@@ -528,68 +542,4 @@ pub fn pages_of_a_range_join<E: Engine, D: BlockDevice>(mut harness: Harness<E, 
             panic!("put: {error}");
         }
     }
-}
-
-/// A write is visible at once and durable only later, and the sequence says which.
-pub fn writes_are_visible_before_they_are_durable<E: Engine, D: BlockDevice>(mut harness: Harness<E, D>) {
-    let Ok(seq) = harness.put(KeyspaceId(1), b"key", b"value") else { panic!("put failed") };
-    assert!(harness.engine.durable_seq() < seq, "durable before any step");
-    assert!(matches!(harness.get(KeyspaceId(1), b"key"), Ok(Some(_))));
-    if let Err(error) = harness.sync() {
-        panic!("sync: {error}");
-    }
-    assert!(harness.engine.durable_seq() >= seq);
-}
-
-/// A batch over two engines (of one store, where it matters) is decided when both parts are durable, and
-/// nothing that follows the part on either engine is decided before it.
-pub fn a_batch_over_two_engines_is_decided_when_both_parts_are_durable<E: Engine, D: BlockDevice>(
-    mut first: Harness<E, D>,
-    mut second: Harness<E, D>,
-) {
-    let batch = BatchTicket::new(1, 2);
-    let put = |value: &'static [u8]| WriteKind::Put { value, expiry_ms: 0, kind: Default::default() };
-    let parts = [&mut first, &mut second].map(|harness| {
-        let key = harness.key(KeyspaceId(1), b"key");
-        let absent = harness.key(KeyspaceId(1), b"absent");
-        let writes = [Write { key: absent, kind: WriteKind::Delete }, Write { key, kind: put(b"value") }];
-        match harness.write_part(&writes, &batch) {
-            Ok(seq) => seq,
-            Err(error) => panic!("write_part: {error}"),
-        }
-    });
-    assert!(first.write_part(&[], &batch).is_err(), "a part without writes is refused");
-    let Ok(later) = first.put(KeyspaceId(1), b"later", b"value") else { panic!("put failed") };
-    if let Err(error) = first.sync() {
-        panic!("sync: {error}");
-    }
-    assert!(first.engine.durable_seq() >= later && !batch.is_decided());
-    assert!(first.engine.decided_seq() < parts[0], "decided although a part is missing");
-    assert!(matches!(first.get(KeyspaceId(1), b"key"), Ok(Some(_))), "a part is visible at once");
-    if let Err(error) = second.sync() {
-        panic!("sync: {error}");
-    }
-    assert!(batch.is_decided() && second.engine.decided_seq() >= parts[1]);
-    assert!(first.engine.decided_seq() >= later, "what follows a decided part is decided with it");
-}
-
-/// A batch that one engine refused is taken back on the other, and what follows is decided.
-pub fn a_part_of_a_refused_batch_is_taken_back<E: Engine, D: BlockDevice>(mut harness: Harness<E, D>) {
-    let batch = BatchTicket::new(7, 2);
-    let key = harness.key(KeyspaceId(1), b"key");
-    let kind = WriteKind::Put { value: b"value", expiry_ms: 0, kind: Default::default() };
-    let Ok(part) = harness.write_part(&[Write { key, kind }], &batch) else { panic!("part refused") };
-    if let Err(error) = harness.sync() {
-        panic!("sync: {error}");
-    }
-    assert!(harness.engine.decided_seq() < part);
-    let undo = [Write { key, kind: WriteKind::Delete }];
-    if let Err(error) = harness.engine.undo_part(harness.now, &undo, &batch) {
-        panic!("undo_part: {error}");
-    }
-    if let Err(error) = harness.sync() {
-        panic!("sync: {error}");
-    }
-    assert_eq!(harness.engine.decided_seq(), harness.engine.applied_seq());
-    assert!(matches!(harness.get(KeyspaceId(1), b"key"), Ok(None)));
 }

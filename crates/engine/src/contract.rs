@@ -1,6 +1,7 @@
 //! The contract itself: requests, answers and the [`Engine`] trait.
 
 use crate::batch::BatchTicket;
+use crate::verification::Verification;
 use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -409,7 +410,8 @@ pub trait Engine {
     /// # Errors
     /// Nothing was applied. `NoSpace`: the device is full (deletes are still accepted). `NoMemory`:
     /// the index may not grow (overwrites and deletes are still accepted). `InvalidInput`: a key or
-    /// value is too long. `DeviceFailed`: see [`Engine::health`]. `Retry`: throttled, step first.
+    /// value is too long. `DeviceFailed`: see [`Engine::health`]. `Retry`: throttled, or what the writes
+    /// change is being read: step first. `Corrupt`: it is damaged, and the engine updates it in place.
     fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt>;
 
     /// Whether `writes` would be taken now, as a part of a batch too; begins what it would have to wait for. Nothing
@@ -505,8 +507,16 @@ pub trait Engine {
     /// Closes the open group without waiting for company, as far as the device allows.
     fn flush(&mut self, now: Now);
 
-    /// Changes when writes may be acknowledged, from the next write on.
-    fn set_durability(&mut self, durability: Durability);
+    /// Changes when writes may be acknowledged: receipts of the next write on name the new mode. Gives the
+    /// sequence of the newest write before.
+    ///
+    /// What was promised before stays promised. A write whose answer waits for [`Engine::decided_seq`]
+    /// waits for it on. What was acknowledged before it was durable survives a crash within the bound of
+    /// [`Durability::Relaxed`], whatever the new mode; when [`Engine::decided_seq`] has reached the given
+    /// sequence, nothing that was ever acknowledged can be lost any more. To lead from `Relaxed` to another
+    /// mode the engine closes the open group at once, as by [`Engine::flush`]: a caller that waits for the
+    /// sequence waits for no interval.
+    fn set_durability(&mut self, now: Now, durability: Durability) -> Seq;
 
     /// Whether the engine can still make writes durable.
     fn health(&self) -> Health;
@@ -516,6 +526,20 @@ pub trait Engine {
 
     /// Counters and sizes.
     fn statistics(&self) -> EngineStatistics;
+
+    /// Begins to verify what is durable while it serves: checksums of all records, and whether records and
+    /// index lead to each other, both ways; in small steps. Cost: every segment is read once.
+    ///
+    /// # Errors
+    /// `Busy`: one is under way, or the engine is being closed. `Unsupported`: the engine has none.
+    fn begin_verification(&mut self) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "this engine does not verify itself"))
+    }
+
+    /// What the last verification has found so far; `None` before the first.
+    fn verification(&self) -> Option<&Verification> {
+        None
+    }
 
     /// Starts the end in good order: writes are refused from now on, what was applied is made durable,
     /// what shortens the next opening is written. Step until [`Engine::is_shut`]. Engines that have

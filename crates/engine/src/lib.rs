@@ -24,6 +24,7 @@ pub mod conformance;
 pub mod contract;
 pub mod harness;
 pub mod map_engine;
+pub mod verification;
 
 pub use batch::BatchTicket;
 pub use contract::{
@@ -31,3 +32,4 @@ pub use contract::{
     Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest,
     SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
 };
+pub use verification::Verification;

@@ -291,8 +291,9 @@ impl Engine for MapEngine {
 
     fn flush(&mut self, _now: Now) {}
 
-    fn set_durability(&mut self, durability: Durability) {
+    fn set_durability(&mut self, _now: Now, durability: Durability) -> Seq {
         self.durability = durability;
+        self.applied
     }
 
     fn health(&self) -> Health {

@@ -66,6 +66,12 @@ fn the_map_engine_gates() {
 }
 
 #[test]
+fn the_map_engine_keeps_its_promises_over_switches_of_modes() {
+    conformance::a_switch_of_modes_keeps_what_was_promised(harness());
+    conformance::a_relaxed_write_is_durable_within_its_bound(harness());
+}
+
+#[test]
 fn pages_of_a_range_of_the_map_engine_join() {
     conformance::pages_of_a_range_join(harness());
 }

@@ -36,6 +36,8 @@ pub struct StoreChoice {
     pub memory_bytes: u64,
     /// The part of it that the index may take, 0 to 1.
     pub index_fraction: f64,
+    /// The most that the cache takes of it, however little the index uses.
+    pub cache_bytes_max: u64,
     /// Shards: each writes a log of its own.
     pub shards: u16,
     /// The most that its files may take; `None`: what the disk has.
@@ -57,6 +59,7 @@ impl StoreChoice {
             // Each shard has its minimum, whatever the whole is.
             memory_bytes: (cache_bytes + index_bytes).max(shard_bytes),
             index_fraction: index_bytes as f64 / (cache_bytes + index_bytes) as f64,
+            cache_bytes_max: cache_bytes,
             shards,
             capacity_bytes: None,
             segment_bytes: 8 << 20,
@@ -77,6 +80,7 @@ impl StoreChoice {
             shard: ShardSettings {
                 durability: self.durability,
                 index_fraction: self.index_fraction,
+                cache_bytes_max: self.cache_bytes_max / u64::from(self.shards.max(1)),
                 ..ShardSettings::default()
             },
             ..DatabaseOptions::new(directory)

@@ -6,6 +6,7 @@ use crate::format::summary;
 use crate::index::ordered;
 use crate::location::UNIT_BYTES;
 use crate::read_path::{Found, Search};
+use crate::reservations::Writer;
 use crate::shard::LogShard;
 use crate::stream::Stream;
 use tierstone_base::{Error, ErrorKind, Result};
@@ -46,6 +47,23 @@ enum Reserve {
     All,
 }
 
+/// Refuses what no segment could hold: `record_len` is the record's length in bytes, `longest` the limit.
+fn check_lengths(write: &Write<'_>, record_len: usize, longest: usize) -> Result<()> {
+    let key_len = write.key.bytes.len();
+    let message = if key_len > record::KEY_BYTES_MAX {
+        format!("a key of {key_len} bytes is longer than {}", record::KEY_BYTES_MAX)
+    } else if record_len > longest {
+        format!("a record of {record_len} bytes is longer than {longest}")
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::InvalidInput, message))
+}
+
+fn writer_of(writes: &[Write<'_>]) -> Writer {
+    Writer::of(writes.iter().map(|write| &write.key))
+}
+
 impl LogShard {
     pub(crate) fn check_writable(&self) -> Result<()> {
         if let Some(error) = self.unwritable() {
@@ -57,22 +75,20 @@ impl LogShard {
         Ok(())
     }
 
-    pub(crate) fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<u64> {
-        let units = |search: &Search| match search.found {
-            Found::Absent | Found::Unknown => 0,
-            Found::Frame(_) | Found::Held(_) | Found::Unsubmitted(_) => search.header.units(),
-        };
-        let searches = writes.iter().map(|write| self.search(&write.key));
-        let found: Vec<(Found, usize)> = searches.map(|search| (search.found, units(&search))).collect();
-        self.admit(writes, &found, purpose)
+    /// As [`LogShard::admit`], of a batch; gives what was found of each key too.
+    pub(crate) fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<(u64, Vec<Search>)> {
+        self.fetch_index_lines(writes);
+        let searches: Vec<Search> = writes.iter().map(|write| self.search(&write.key)).collect();
+        let undo_bytes = self.admit(writes, &searches, purpose)?;
+        Ok((undo_bytes, searches))
     }
 
-    /// Refuses, before anything is applied, what could not be applied whole. `found`: of each write, the
-    /// old record and its units. Gives the bytes of what would take a part back.
+    /// Refuses, before anything is applied, what could not be applied whole. `searches`: what was found of
+    /// each write's key. Gives the bytes of what would take a part back.
     pub(crate) fn admit(
         &mut self,
         writes: &[Write<'_>],
-        found: &[(Found, usize)],
+        searches: &[Search],
         purpose: Purpose,
     ) -> Result<u64> {
         let longest = Stream::record_bytes_max(self.identity.geometry);
@@ -83,31 +99,13 @@ impl LogShard {
         let (mut undo_bytes, mut index_bytes) = (0u64, 0);
         let mut only_deletes = true;
         let mut unknown = false;
-        for (write, (found, old_units)) in writes.iter().zip(found) {
-            if *found == Found::Unknown {
-                self.start_own_fetch(&write.key);
-                unknown = true;
-            }
+        for (write, search) in writes.iter().zip(searches) {
+            unknown |= search.found == Found::Unknown;
             let header = self.header_of(write, 0, 0, None);
-            if write.key.bytes.len() > record::KEY_BYTES_MAX {
-                return Err(Error::new(
-                    ErrorKind::InvalidInput,
-                    format!(
-                        "a key of {} bytes is longer than {}",
-                        write.key.bytes.len(),
-                        record::KEY_BYTES_MAX
-                    ),
-                ));
-            }
-            if header.record_len() + extra_units * PART_BYTES > longest {
-                return Err(Error::new(
-                    ErrorKind::InvalidInput,
-                    format!("a record of {} bytes is longer than {longest}", header.record_len()),
-                ));
-            }
+            check_lengths(write, header.record_len() + extra_units * PART_BYTES, longest)?;
             if matches!(write.kind, WriteKind::Put { .. }) {
                 only_deletes = false;
-                if *found == Found::Absent {
+                if search.found == Found::Absent {
                     index_bytes += INDEX_BYTES_A_NEW_KEY_MAX;
                     if header.flags & FLAG_KEYED != 0 {
                         index_bytes += ordered::bytes_of_new_key_max(write.key.bytes.len());
@@ -119,24 +117,42 @@ impl LogShard {
             units_max = units_max.max(header.units() + extra_units);
             if purpose == Purpose::Part {
                 // Room for what would take the part back: the old record, or a tombstone.
-                let undo_units = (*old_units).max(header.units().min(TOMBSTONE_UNITS_MAX));
+                let old_units = match search.found {
+                    Found::Absent | Found::Unknown => 0,
+                    Found::Frame(_) | Found::Held(_) | Found::Unsubmitted(_) => search.header.units(),
+                };
+                let undo_units = old_units.max(header.units().min(TOMBSTONE_UNITS_MAX));
                 undo_bytes += (undo_units * UNIT_BYTES) as u64;
                 if self.keyspaces.is_ordered(write.key.keyspace) {
                     undo_bytes += (KEY_LEN_BYTES_MAX + write.key.bytes.len()) as u64;
                 }
             }
         }
-        if unknown {
-            return Err(Error::new(ErrorKind::Retry, "an old record must be read first"));
-        }
         let reserve = match (purpose, only_deletes) {
             (Purpose::Undo, _) => Reserve::All,
             (_, true) => Reserve::ForDeletes,
             (_, false) => Reserve::None,
         };
-        self.admit_space((bytes + undo_bytes, key_bytes), units_max, reserve)?;
-        self.admit_memory(index_bytes)?;
+        let admitted = self.admit_space((bytes + undo_bytes, key_bytes), units_max, reserve);
+        if let Err(error) = admitted.and_then(|()| self.admit_memory(index_bytes)) {
+            // The space may have to come from the very segments whose records are held.
+            self.release_records(writes);
+            return Err(error);
+        }
+        if unknown {
+            let is_unknown = |(_, search): &(_, &Search)| search.found == Found::Unknown;
+            let needed = writes.iter().zip(searches).filter(is_unknown);
+            self.reserve(writer_of(writes), needed.map(|(write, _)| &write.key));
+            return Err(Error::new(ErrorKind::Retry, "an old record must be read first"));
+        }
         Ok(undo_bytes)
+    }
+
+    /// Gives back the old records that were reserved for `writes`.
+    pub(crate) fn release_records(&mut self, writes: &[Write<'_>]) {
+        if self.has_reservations() {
+            self.release_reservation(writer_of(writes));
+        }
     }
 
     /// `bytes`: of the records, and of their keys in the summary.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tierstone_base::{KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
     Admission, BatchTicket, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup,
-    RangeRequest, RecordView, ScanRequest, SnapshotId, Write, WriteReceipt,
+    RangeRequest, RecordView, ScanRequest, SnapshotId, Verification, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -148,8 +148,14 @@ impl Engine for LogShard {
         self.pump();
     }
 
-    fn set_durability(&mut self, durability: Durability) {
-        self.settings.durability = durability;
+    fn set_durability(&mut self, now: Now, durability: Durability) -> Seq {
+        let old = std::mem::replace(&mut self.settings.durability, durability);
+        let leaves_relaxed = old == Durability::Relaxed && durability != Durability::Relaxed;
+        if leaves_relaxed && !self.identity.mutations.is_on("switch_leaves_group_open") {
+            // Its writes were acknowledged: it may not wait for company as long as those of the new mode.
+            self.flush(now);
+        }
+        self.applied
     }
 
     fn health(&self) -> Health {
@@ -194,6 +200,14 @@ impl Engine for LogShard {
             snapshot_pinned_bytes: self.snapshots.pinned_bytes(),
             ..self.counts
         }
+    }
+
+    fn begin_verification(&mut self) -> Result<()> {
+        self.begin_verify()
+    }
+
+    fn verification(&self) -> Option<&Verification> {
+        self.verifier.report()
     }
 
     fn shut(&mut self) {

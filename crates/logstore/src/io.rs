@@ -53,6 +53,11 @@ pub enum IoTag {
         /// The segment.
         segment: u32,
     },
+    /// Summary or records of a segment that is being verified.
+    Verify {
+        /// The segment.
+        segment: u32,
+    },
     /// The summary of a segment that a split scans.
     SplitSummary {
         /// The segment.
@@ -98,6 +103,8 @@ pub struct Requests {
     now_us: u64,
     waiting: Vec<IoRequest>,
     cost: Cost,
+    /// Whether a flush follows each durable write.
+    pub durable_writes_flush: bool,
     /// Reads of records, from request to answer.
     pub read_latency: LatencyBuckets,
     /// Durable writes of groups, from request to answer.
@@ -122,6 +129,7 @@ impl Requests {
             _ => {
                 self.cost.writes += 1;
                 self.cost.bytes_written += bytes;
+                self.cost.flushes += u64::from(kind == IoKind::WriteDurable && self.durable_writes_flush);
             }
         }
         self.tags.insert(self.next_token, (tag, self.now_us));

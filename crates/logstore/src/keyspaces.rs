@@ -211,4 +211,10 @@ impl FrameOwner for Keyspaces {
         let target = Target::Frame(to.to_bits());
         self.repoint(keyspace, position, Target::Frame(from.to_bits()), target);
     }
+
+    fn announced(&self, keyspace: KeyspaceId, position: Position) {
+        if let Some(keyspace) = self.get(keyspace) {
+            keyspace.index.prefetch(position);
+        }
+    }
 }

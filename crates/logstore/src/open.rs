@@ -421,6 +421,7 @@ fn deal(
             applied,
             segments: Vec::new(),
             footers: BTreeMap::new(),
+            durable_writes_flush: false,
             free: Vec::new(),
             pool: Arc::clone(&pool),
             checkpoint: None,

@@ -3,20 +3,19 @@
 
 use crate::format::record::{self, Decoded, RecordHeader};
 use crate::io::IoTag;
+use crate::keyspaces::Keyspaces;
 use crate::location::{Location, Target};
 use crate::reads::{Held, Reading, Waiter};
 use crate::shard::LogShard;
 use crate::stream::Stream;
 use tierstone_base::{Error, ErrorKind, Seq, Token};
-use tierstone_cache::{FrameId, NewFrame};
+use tierstone_cache::{FrameId, NewFrame, RecordCache};
 use tierstone_engine::{Cost, Key, RecordMeta, ScanEntry, ValueKind};
-use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
+use tierstone_media::{BLOCK_BYTES, IoCompletion, IoKind};
 
 /// A read fetches at least this much, and whole records up to this length at once: when records of a
 /// segment differ much, a longer one takes a second read.
 const READ_AHEAD_BYTES_MAX: usize = 16 << 10;
-/// Fetches of the shard's own are held for this many steps: the refused write comes again in the next.
-const OWN_FETCH_STEPS: u64 = 32;
 
 /// Where a key was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,27 +158,6 @@ impl LogShard {
         self.reads.report(token);
     }
 
-    /// Starts a fetch of the shard's own, for a write that has to know an old record.
-    pub(crate) fn start_own_fetch(&mut self, key: &Key<'_>) {
-        let token = self.reads.own_token();
-        self.start_fetch(token, key);
-        self.reads.own.push_back((token, self.reads.steps + OWN_FETCH_STEPS));
-    }
-
-    /// Lets old fetches of the shard's own go: the writes that asked for them have come again or never
-    /// will.
-    pub(crate) fn trim_own_fetches(&mut self) {
-        self.reads.steps += 1;
-        while let Some(&(token, until)) = self.reads.own.front() {
-            let coming = self.reads.fetches.get(&token).is_some_and(|fetch| fetch.outstanding > 0);
-            if until > self.reads.steps || coming {
-                return;
-            }
-            self.reads.own.pop_front();
-            self.release_token(token);
-        }
-    }
-
     pub(crate) fn release_token(&mut self, token: Token) {
         let Some(fetch) = self.reads.fetches.remove(&token) else { return };
         for location in fetch.holds {
@@ -191,8 +169,10 @@ impl LogShard {
         self.unpin(location);
         if let Some(held) = self.reads.held.get_mut(&location.raw()) {
             held.holders -= 1;
-            if held.holders == 0 {
-                self.reads.held.remove(&location.raw());
+            if held.holders == 0
+                && let Some(held) = self.reads.held.remove(&location.raw())
+            {
+                self.buffers.give(held.buffer);
             }
         }
     }
@@ -229,7 +209,7 @@ impl LogShard {
         let segment_bytes = self.identity.geometry.segment_bytes as usize;
         let end = (offset + asked).next_multiple_of(BLOCK_BYTES).min(segment_bytes);
         let place = self.identity.geometry.segment_offset(location.segment()) + start as u64;
-        self.requests.push(IoTag::Record { location }, IoKind::Read, place, IoBuffer::zeroed(end - start));
+        self.requests.push(IoTag::Record { location }, IoKind::Read, place, self.buffers.take(end - start));
     }
 
     /// Submits reads that waited for their group to become durable.
@@ -274,7 +254,10 @@ impl LogShard {
             Decoded::Whole(header) => {
                 self.finish_read(location, Some(Held { buffer, start, header, holders: 0 }), None);
             }
-            Decoded::Short { needed } => self.submit_read(location, needed),
+            Decoded::Short { needed } => {
+                self.buffers.give(buffer);
+                self.submit_read(location, needed);
+            }
             Decoded::Invalid => {
                 self.counts.corrupt_reads += 1;
                 let error = Error::new(
@@ -354,8 +337,10 @@ impl LogShard {
                 }
             }
         }
-        if let Some(held) = record.filter(|held| held.holders > 0) {
-            self.reads.held.insert(location.raw(), held);
+        match record {
+            Some(held) if held.holders > 0 => drop(self.reads.held.insert(location.raw(), held)),
+            Some(held) => self.buffers.give(held.buffer),
+            None => {}
         }
     }
 
@@ -395,26 +380,26 @@ impl LogShard {
         Some(passed_at)
     }
 
-    /// Takes a record that was read into the cache, if the index still points to where it was.
+    /// Takes a record that was read into the cache.
     fn cache_read(&mut self, location: Location, header: RecordHeader, bytes: &[u8]) {
         let Some(key) = bytes.get(header.key_range()) else { return };
         let position = self.identity.hasher.position(key);
-        let target = Target::Device(location);
-        let wanted = |keyspaces: &crate::keyspaces::Keyspaces| {
-            keyspaces
-                .get(header.keyspace)
-                .is_some_and(|keyspace| keyspace.index.contains(position, target.pack()))
-        };
-        if !wanted(&self.keyspaces) {
-            return;
-        }
         let frame =
             NewFrame { position, keyspace: header.keyspace, location: location.raw(), parts: &[bytes] };
-        if let Some(frame) = self.cache.insert(frame, &mut self.keyspaces)
-            && let Some(keyspace) = self.keyspaces.get_mut(header.keyspace)
-        {
-            keyspace.index.replace(position, target.pack(), Target::Frame(frame.to_bits()).pack());
-        }
+        cache_at(&mut self.cache, &mut self.keyspaces, frame);
+    }
+}
+
+/// Takes a record into the cache, if the index still points to its place on the device: it may have been
+/// replaced while it was read, or by a later write of its batch.
+pub(crate) fn cache_at(cache: &mut RecordCache, keyspaces: &mut Keyspaces, record: NewFrame<'_>) {
+    let (keyspace, position) = (record.keyspace, record.position);
+    let from = Target::Device(Location::from_raw(record.location)).pack();
+    let Some(frame) = cache.insert(record, keyspaces) else { return };
+    let to = Target::Frame(frame.to_bits()).pack();
+    let keyspace = keyspaces.get_mut(keyspace);
+    if !keyspace.is_some_and(|keyspace| keyspace.index.replace(position, from, to)) {
+        cache.remove(frame);
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::format::record::RecordHeader;
 use crate::location::Location;
 use crate::range::RangePage;
+use crate::reservations::Reservations;
 use crate::snapshot_reads::SnapshotRead;
 use crate::snapshots::Cut;
 use std::collections::BTreeMap;
@@ -73,6 +74,8 @@ pub struct ScanPage {
     pub request: ScanRequest,
     /// Of a snapshot: what it shows.
     pub cut: Option<Cut>,
+    /// The newest sequence when it began.
+    pub began_seq: Seq,
     /// Reads that have not come.
     pub outstanding: u32,
     /// Entries found so far.
@@ -116,9 +119,8 @@ pub struct Reads {
     pub ranges_ready: Vec<u64>,
     /// What the next step reports.
     pub ready: Vec<Event>,
-    /// Fetches of the shard's own, made for writes that must know an old record, with the step until
-    /// which they are held; oldest first.
-    pub own: std::collections::VecDeque<(Token, u64)>,
+    /// Fetches of the shard's own, made for writes that must know an old record.
+    pub(crate) reservations: Reservations,
     /// Steps taken so far.
     pub steps: u64,
     /// The next token of the shard's own.

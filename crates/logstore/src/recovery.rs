@@ -48,6 +48,8 @@ pub struct ShardPlan {
     pub(crate) pool: Arc<SegmentPool>,
     /// What commits the checkpoint of the shard's index, if there is one.
     pub(crate) checkpoint: Option<Commit>,
+    /// Whether the device makes each durable write durable with a flush of its own.
+    pub(crate) durable_writes_flush: bool,
 }
 
 /// What building a shard found.
@@ -140,11 +142,23 @@ impl ShardPlan {
         self.identity.shard
     }
 
+    /// Says that the device follows each durable write with a flush: the shard's accounts count it.
+    pub fn durable_writes_flush(&mut self) {
+        self.durable_writes_flush = true;
+    }
+
     /// Rebuilds the shard. `device` must have nothing else in flight.
     ///
     /// # Errors
     /// `DeviceFailed` when the device gives an error. Damaged summaries are reported, not refused.
-    pub fn build(mut self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
+    pub fn build(self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
+        let flushes = self.durable_writes_flush;
+        let (mut shard, report) = self.build_as_found(device)?;
+        shard.requests.durable_writes_flush = flushes;
+        Ok((shard, report))
+    }
+
+    fn build_as_found(mut self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
         if let Some(commit) = self.checkpoint.take() {
             if let Some(restored) = replay::restore(&self, device, &commit) {
                 return self.build_restored(device, restored);

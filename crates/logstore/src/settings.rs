@@ -8,9 +8,11 @@ use tierstone_engine::Durability;
 pub struct ShardSettings {
     /// Memory for index and record cache of this shard, in bytes. More cache, fewer device reads.
     pub memory_bytes: u64,
-    /// The part of the memory that the index may take, 0 to 1; the cache gets the rest. New keys are
-    /// refused when the index has used its part up.
+    /// The most that the index may take of the memory, 0 to 1; the cache gets what the index does not use. New
+    /// keys are refused when the index has used its part up.
     pub index_fraction: f64,
+    /// The most that the cache takes, in bytes, however little the index uses.
+    pub cache_bytes_max: u64,
     /// When writes may be acknowledged.
     pub durability: Durability,
     /// A group is closed at this size, in bytes. Larger groups make fewer, larger device writes; a
@@ -60,9 +62,10 @@ impl Default for ShardSettings {
     fn default() -> Self {
         ShardSettings {
             memory_bytes: 256 << 20,
-            index_fraction: 0.5,
+            index_fraction: 0.75,
+            cache_bytes_max: u64::MAX,
             durability: Durability::Sync,
-            group_bytes_max: 256 << 10,
+            group_bytes_max: 1 << 20,
             groups_in_flight_max: 1,
             overlap_bytes: 512 << 10,
             write_buffer_bytes_max: 8 << 20,
@@ -85,10 +88,5 @@ impl ShardSettings {
     /// Bytes that the index may take.
     pub fn index_bytes_max(&self) -> u64 {
         (self.memory_bytes as f64 * self.index_fraction.clamp(0.01, 0.99)) as u64
-    }
-
-    /// Bytes that the record cache takes.
-    pub fn cache_bytes(&self) -> u64 {
-        self.memory_bytes.saturating_sub(self.index_bytes_max())
     }
 }

@@ -17,6 +17,7 @@
 use crate::cleaner::Cleaner;
 use crate::io::{IoTag, Requests, StreamId};
 use crate::keyspaces::Keyspaces;
+use crate::memory::MemoryBalance;
 use crate::reads::Reads;
 use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
@@ -24,10 +25,10 @@ use crate::settings::ShardSettings;
 use crate::stream::{Stream, StreamSettings};
 use tierstone_base::checksum::salt;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Seq, ShardId};
-use tierstone_cache::{RecordCache, RecordCacheSettings};
+use tierstone_cache::RecordCache;
 use tierstone_crash::Mutations;
 use tierstone_engine::{Durability, EngineStatistics, Event};
-use tierstone_media::{DeviceErrorKind, Geometry, IoCompletion, IoKind};
+use tierstone_media::{BufferPool, DeviceErrorKind, Geometry, IoCompletion, IoKind};
 
 /// What a shard is in its store, for one opening.
 #[derive(Clone, Debug)]
@@ -106,11 +107,15 @@ pub struct LogShard {
     pub(crate) identity: ShardIdentity,
     pub(crate) keyspaces: Keyspaces,
     pub(crate) cache: RecordCache,
+    pub(crate) memory: MemoryBalance,
     pub(crate) segments: SegmentTable,
     pub(crate) hot: Stream,
     pub(crate) cold: Stream,
     pub(crate) requests: Requests,
     pub(crate) reads: Reads,
+    /// Buffers of reads of records. A read that leaves one as it was is found out: what lies in it was
+    /// another place's or another segment's, whose checksum is salted otherwise.
+    pub(crate) buffers: BufferPool,
     pub(crate) cleaner: Cleaner,
     pub(crate) applied: Seq,
     pub(crate) failed: Option<Error>,
@@ -127,6 +132,7 @@ pub struct LogShard {
     pub(crate) checkpoints: crate::checkpoint::Checkpointer,
     pub(crate) transfers: crate::transfer::Transfers,
     pub(crate) compaction: crate::compact::Compaction,
+    pub(crate) verifier: crate::verify::Verifier,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -142,10 +148,7 @@ impl LogShard {
         segments: SegmentTable,
         applied: Seq,
     ) -> tierstone_base::Result<Self> {
-        let cache = RecordCache::new(RecordCacheSettings {
-            capacity_bytes: settings.cache_bytes(),
-            ..RecordCacheSettings::default()
-        })?;
+        let (cache, memory) = MemoryBalance::new(&settings)?;
         let write_kind = if identity.mutations.is_on("write_without_flush") {
             IoKind::Write
         } else {
@@ -167,11 +170,13 @@ impl LogShard {
         Ok(LogShard {
             keyspaces: Keyspaces::default(),
             cache,
+            memory,
             segments,
             hot: stream(StreamId::Hot),
             cold: stream(StreamId::Cold),
             requests: Requests::default(),
             reads: Reads::default(),
+            buffers: BufferPool::default(),
             cleaner: Cleaner::default(),
             applied,
             failed: None,
@@ -187,6 +192,7 @@ impl LogShard {
             checkpoints: crate::checkpoint::Checkpointer::default(),
             transfers: crate::transfer::Transfers::default(),
             compaction: crate::compact::Compaction::default(),
+            verifier: crate::verify::Verifier::default(),
             settings,
             identity,
         })
@@ -200,6 +206,7 @@ impl LogShard {
         self.end_compact();
         self.end_split();
         self.end_merge();
+        self.end_verify();
         self.cold.roll(&mut self.segments);
         self.end_hot();
     }
@@ -267,12 +274,14 @@ impl LogShard {
             self.manage_space();
             self.segments.give_back(self.cleaner.kept.max(self.reserved()) + 1);
             self.refresh_step();
+            self.verify_step();
             self.close_groups();
             self.mark_parts();
             self.pump();
             self.checkpoint_step();
+            self.balance_memory();
         }
-        self.trim_own_fetches();
+        self.trim_reservations();
         self.advance_ranges();
         events.append(&mut self.reads.ready);
     }
@@ -284,6 +293,7 @@ impl LogShard {
             IoTag::CleanSummary { segment } => self.clean_summary_read(segment, completion),
             IoTag::CleanPiece { segment } => self.clean_piece_read(segment, completion),
             IoTag::RefreshSummary { segment } => self.refresh_summary_read(segment, completion),
+            IoTag::Verify { segment } => self.verify_read(segment, completion),
             IoTag::SplitSummary { segment, read } => self.split_summary_read(segment, read, completion),
             IoTag::SplitPiece { segment, read } => self.split_piece_read(segment, read, completion),
             IoTag::Prepare { segment } | IoTag::Discard { segment } => {
@@ -337,6 +347,7 @@ impl LogShard {
             | IoTag::CleanSummary { .. }
             | IoTag::CleanPiece { .. }
             | IoTag::RefreshSummary { .. }
+            | IoTag::Verify { .. }
             | IoTag::SplitSummary { .. }
             | IoTag::SplitPiece { .. }
             | IoTag::Prepare { .. }
@@ -416,6 +427,7 @@ impl LogShard {
             || self.snapshots.wants_step()
             || self.split_wants_step()
             || self.refresher.wants_step()
+            || self.verifier.wants_step()
         {
             at(now_us);
         }
@@ -423,6 +435,9 @@ impl LogShard {
             at(self.refused_until_us);
         }
         if let Some(time) = self.next_checkpoint_us() {
+            at(time);
+        }
+        if let Some(time) = self.reads.reservations.next_look_us() {
             at(time);
         }
         if let Some(opened_us) = self.hot.opened_us()

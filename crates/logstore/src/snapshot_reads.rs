@@ -200,7 +200,9 @@ impl LogShard {
             next = self.snapshots.page(request.keyspace, range, count, cut, &mut kept);
             targets.extend(kept.into_iter().map(Target::Device));
         }
-        let page = ScanPage { request, cut, outstanding: 0, entries: Vec::new(), next, error: None };
+        let began_seq = self.applied;
+        let page =
+            ScanPage { request, cut, began_seq, outstanding: 0, entries: Vec::new(), next, error: None };
         self.reads.scans.insert(number, page);
         for target in targets {
             let found = self.place_of(target);
@@ -224,7 +226,9 @@ impl LogShard {
     pub(crate) fn page_entry(&self, number: u64, bytes: &[u8], passed_at: Option<Seq>) -> Option<ScanEntry> {
         let page = self.reads.scans.get(&number)?;
         let Some(cut) = &page.cut else {
-            return if passed_at.is_some() { None } else { scan_entry(bytes) };
+            // Written past before the page began, it is an old record, and a newer one, if there is any, is
+            // in the page. Written past since, it is what the page found: the newer one is in no page.
+            return if passed_at.is_some_and(|at| at <= page.began_seq) { None } else { scan_entry(bytes) };
         };
         let header = record::decode_header(bytes)?;
         // Buckets may hold positions on both sides of the page: each is given in its own page only.

@@ -32,6 +32,7 @@ use crate::admission::Purpose;
 use crate::format::record::{FLAG_COLLIDES, RecordHeader};
 use crate::location::Target;
 use crate::read_path::{Found, Search};
+use crate::reservations::Writer;
 use crate::shard::LogShard;
 use scan::Scan;
 use std::collections::{BTreeSet, VecDeque};
@@ -397,6 +398,7 @@ impl LogShard {
 
     /// A key is written or deleted; also one that is not there: what a merge brings must not come after.
     pub(crate) fn note_change(&mut self, key: &Key<'_>) {
+        self.verifier.note_change(key.position);
         if let Some(split) = &mut self.transfers.split
             && split.phase != Phase::Dropping
             && split.failed.is_none()
@@ -469,7 +471,7 @@ impl LogShard {
             let put =
                 match search.found {
                     Found::Unknown => {
-                        self.start_own_fetch(&key);
+                        self.reserve(Writer::of([key].iter()), [key].iter());
                         unknown.push((keyspace, position, bytes));
                         continue;
                     }
@@ -488,6 +490,9 @@ impl LogShard {
                         },
                     ),
                 };
+            if self.has_reservations() {
+                self.release_reservation(Writer::of([key].iter()));
+            }
             if let Some(split) = &mut self.transfers.split {
                 split.send(MovedRecord { keyspace, key: bytes, put });
             }
@@ -540,7 +545,7 @@ impl LogShard {
         let write = Write { key: *key, kind: WriteKind::Delete };
         is_alone
             && self.check_writable().is_ok()
-            && self.admit(&[write], &[(found, 0)], Purpose::Write).is_ok()
+            && self.admit(&[write], &[search], Purpose::Write).is_ok()
             && self.apply(&write, search, (false, None)).is_ok()
     }
 

@@ -5,7 +5,7 @@ use crate::batches::{self, LogRecord, LogRecords};
 use crate::checkpoint::find::FoundCheckpoints;
 use crate::format::group::{self, GroupHeader};
 use crate::format::record::{self, Decoded, FLAG_BATCH_MORE, FLAG_PART, FLAG_VOID, PartMark, RecordHeader};
-use crate::format::segment::{SegmentFooter, SegmentHeader, SegmentState, Temperature};
+use crate::format::segment::{SegmentFooter, SegmentHeader};
 use crate::format::summary::{SummaryBuilder, SummaryEntry};
 use crate::io::StreamId;
 use crate::location::UNIT_BYTES;
@@ -380,14 +380,7 @@ fn seal(
         let header = segment.header;
         if segment.records().next().is_none() {
             let mut buffer = IoBuffer::zeroed(BLOCK_BYTES);
-            SegmentHeader {
-                state: SegmentState::Free,
-                temperature: Temperature::Hot,
-                generation: 0,
-                log_id: 0,
-                ..header
-            }
-            .encode(&mut buffer);
+            SegmentHeader::free(header.store, header.segment, header.opened_seq).encode(&mut buffer);
             run_all(device, vec![IoRequest::write_durable(0, start, buffer)])?;
             found.remove(&segment.number);
             continue;

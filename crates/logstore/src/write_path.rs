@@ -6,15 +6,38 @@ use crate::format::record::{
     PartMark, RecordHeader,
 };
 use crate::location::{Location, Target};
-use crate::read_path::{Found, Search};
+use crate::read_path::{Found, Search, cache_at};
 use crate::shard::LogShard;
 use std::sync::Arc;
-use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_base::{Error, ErrorKind, Position, Result};
 use tierstone_cache::NewFrame;
 use tierstone_engine::{BatchTicket, Commit, Durability, Write, WriteKind, WriteReceipt};
 
+/// New records of one batch go into the cache up to so many bytes together.
+const BATCH_CACHED_BYTES_MAX: usize = 256 << 10;
 /// Keys of an order that a leaf has, about: what is a step's work is counted in keys.
 const KEYS_A_LEAF: usize = 20;
+
+/// Positions seen before, or perhaps others: one bit each, an eighth of them set at the end.
+struct PositionFilter {
+    bits: Vec<u64>,
+}
+
+impl PositionFilter {
+    fn new(positions: usize) -> Self {
+        PositionFilter { bits: vec![0; (positions / 8 + 1).next_power_of_two()] }
+    }
+
+    /// Whether `position`, or one that cannot be told from it here, was inserted before.
+    fn insert(&mut self, position: Position) -> bool {
+        let mixed = position.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let word = (mixed >> 32) as usize & (self.bits.len() - 1);
+        let bit = 1 << (mixed >> 58);
+        let is_known = self.bits[word] & bit != 0;
+        self.bits[word] |= bit;
+        is_known
+    }
+}
 
 impl LogShard {
     pub(crate) fn write_inner(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
@@ -28,14 +51,15 @@ impl LogShard {
     pub(crate) fn write_unlocked(&mut self, writes: &[Write<'_>]) -> Result<WriteReceipt> {
         self.check_writable()?;
         let [write] = writes else {
-            self.admit_all(writes, Purpose::Write)?;
-            return self.write_batch(writes, None);
+            let (_, searches) = self.admit_all(writes, Purpose::Write)?;
+            return self.write_batch(writes, searches, None);
         };
         let search = self.search(&write.key);
-        self.admit(writes, &[(search.found, 0)], Purpose::Write)?;
+        self.admit(writes, &[search], Purpose::Write)?;
         if let Some((location, len)) = self.apply(write, search, (false, None))? {
             self.cache_written(write, location, len);
         }
+        self.release_records(writes);
         Ok(self.receipt())
     }
 
@@ -61,8 +85,8 @@ impl LogShard {
             return Err(error);
         }
         self.check_writable()?;
-        let undo_bytes = self.admit_all(writes, Purpose::Part)?;
-        self.write_batch(writes, Some((batch, undo_bytes)))
+        let (undo_bytes, searches) = self.admit_all(writes, Purpose::Part)?;
+        self.write_batch(writes, searches, Some((batch, undo_bytes)))
     }
 
     /// Takes this shard's part of a refused batch back. What restores the old state may use the reserve:
@@ -73,17 +97,18 @@ impl LogShard {
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
         self.check_writable()?;
-        self.admit_all(writes, Purpose::Undo)?;
-        let receipt = self.write_batch(writes, None)?;
+        let (_, searches) = self.admit_all(writes, Purpose::Undo)?;
+        let receipt = self.write_batch(writes, searches, None)?;
         self.hot.undo_part(batch);
         Ok(receipt)
     }
 
-    /// Applies what was admitted. `part`: the batch over several shards, and the bytes of what would take
+    /// Applies what was admitted, of which the `searches` have come just now. `part`: the batch over several shards, and the bytes of what would take
     /// the part back.
     fn write_batch(
         &mut self,
         writes: &[Write<'_>],
+        searches: Vec<Search>,
         part: Option<(&Arc<BatchTicket>, u64)>,
     ) -> Result<WriteReceipt> {
         let mut begins = match part {
@@ -98,10 +123,11 @@ impl LogShard {
         };
         // The cache takes nothing in before the end: making room would push records out that later
         // writes of the batch must find.
-        let mut written = Vec::new();
-        for (number, write) in writes.iter().enumerate() {
-            // Searched again: an earlier write of the batch may have been to the same key.
-            let search = self.search(&write.key);
+        let mut written = Vec::with_capacity(writes.len());
+        let mut before = PositionFilter::new(writes.len());
+        for (number, (write, search)) in writes.iter().zip(searches).enumerate() {
+            // An earlier write of the batch may have been to the same key.
+            let search = if before.insert(write.key.position) { self.search(&write.key) } else { search };
             let more = number + 1 < writes.len();
             if let Some((location, len)) = self.apply(write, search, (more, begins.take()))? {
                 written.push((number, location, len));
@@ -111,10 +137,25 @@ impl LogShard {
             Some(_) => self.hot.end_part(),
             None => self.hot.end_batch(),
         }
-        for (number, location, len) in written {
-            self.cache_written(&writes[number], location, len);
+        // Who loads a store would push out of the cache what others read.
+        let bytes: usize = written.iter().map(|(_, _, len)| len).sum();
+        if bytes <= BATCH_CACHED_BYTES_MAX {
+            for (number, location, len) in written {
+                self.cache_written(&writes[number], location, len);
+            }
         }
+        self.release_records(writes);
         Ok(self.receipt())
+    }
+
+    /// Starts loading what the searches for a batch's keys will touch of the index, so that they do not wait
+    /// for memory one after the other.
+    pub(crate) fn fetch_index_lines(&self, writes: &[Write<'_>]) {
+        for write in writes {
+            if let Some(keyspace) = self.keyspaces.get(write.key.keyspace) {
+                keyspace.index.prefetch(write.key.position);
+            }
+        }
     }
 
     fn receipt(&self) -> WriteReceipt {
@@ -237,24 +278,10 @@ impl LogShard {
     /// Takes a record that was just appended into the cache.
     fn cache_written(&mut self, write: &Write<'_>, location: Location, len: usize) {
         let key = &write.key;
-        let on_device = Target::Device(location).pack();
-        let current = |keyspaces: &crate::keyspaces::Keyspaces| {
-            keyspaces
-                .get(key.keyspace)
-                .is_some_and(|keyspace| keyspace.index.contains(key.position, on_device))
-        };
         let Some(bytes) = self.hot.unsubmitted(location).and_then(|bytes| bytes.get(..len)) else { return };
-        // A later write of the same batch may have replaced it.
-        if !current(&self.keyspaces) {
-            return;
-        }
         let (position, keyspace) = (key.position, key.keyspace);
         let frame = NewFrame { position, keyspace, location: location.raw(), parts: &[bytes] };
-        if let Some(frame) = self.cache.insert(frame, &mut self.keyspaces)
-            && let Some(keyspace) = self.keyspaces.get_mut(key.keyspace)
-        {
-            keyspace.index.replace(position, on_device, Target::Frame(frame.to_bits()).pack());
-        }
+        cache_at(&mut self.cache, &mut self.keyspaces, frame);
     }
 
     fn unpoint(&mut self, write: &Write<'_>, search: Search, tombstone: Location, header: &RecordHeader) {

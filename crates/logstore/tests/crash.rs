@@ -9,6 +9,8 @@ mod common;
 
 use common::lives::{Mix, Plan, Work, World, runs};
 use tierstone_crash::{Choices, ExploreSettings, Violation};
+use tierstone_engine::conformance::crashes::{CrashSettings, acknowledged_writes_survive_crashes};
+use tierstone_engine::harness::Harness;
 use tierstone_media::DurableWriteScope;
 use tierstone_media::sim::{CutPoints, PowerCut};
 
@@ -252,6 +254,26 @@ fn batches_that_one_shard_refuses_are_taken_back() {
     });
     println!("across: {} batches refused", refused.get());
     assert!(refused.get() > 0, "no batch was refused: the test shows nothing");
+}
+
+#[test]
+fn the_log_store_passes_the_suite_over_crashes() {
+    for shards in 1..=2 {
+        let mut plan = Plan::new(32 << 10, 24).cut_one_in(60);
+        (plan.open.keyspaces, plan.open.shard_count) = (common::ordered_keyspaces(), shards);
+        let settings = CrashSettings::new(plan.sim.clone());
+        let exploring = ExploreSettings::random(850 + u64::from(shards), runs(60));
+        let report = acknowledged_writes_survive_crashes(&settings, exploring, &|mut device, medium| {
+            let opened = tierstone_logstore::open(&mut device, &plan.open)?;
+            let hasher = opened.hasher;
+            let harness = |plan: tierstone_logstore::ShardPlan| {
+                let mut device = medium.device();
+                Ok(Harness::new(plan.build(&mut device)?.0, device, hasher))
+            };
+            opened.plans.into_iter().map(harness).collect()
+        });
+        println!("the suite, {shards} shards: {}", report.assert_clean());
+    }
 }
 
 /// Three puts, one overwritten, a delete: every order of completion and every cut, within two

@@ -5,13 +5,13 @@
 mod common;
 
 use common::{Store, fresh, medium, open_on, small_settings};
-use tierstone_base::{ErrorKind, KeyspaceId, Result};
+use tierstone_base::{ErrorKind, KeyspaceId, Position, Result};
 use tierstone_crash::{Choices, Mutations};
-use tierstone_engine::{Engine, Health};
+use tierstone_engine::{Engine, Event, Health, ScanRequest, Write, WriteKind};
 use tierstone_logstore::format::superblock::SLOT_BYTES;
 use tierstone_logstore::{OpenReport, OpenSettings};
 use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, FaultWhen, SimMedium};
-use tierstone_media::{BLOCK_BYTES, Wait};
+use tierstone_media::{BLOCK_BYTES, BlockDevice, Wait};
 
 const SPACE: KeyspaceId = KeyspaceId(1);
 const SEGMENT: u64 = 64 << 10;
@@ -178,6 +178,46 @@ fn a_passing_read_error_does_not_bring_old_values_back() {
     store.settle(500);
     assert_eq!(get(&mut store, 3).unwrap(), None);
     assert_eq!(get(&mut store, 4).unwrap(), Some(b"new".to_vec()));
+}
+
+/// A page began to read a record again that could not be read before; its key is overwritten past it.
+#[test]
+fn a_page_gives_keys_that_are_overwritten_past_a_record_that_becomes_readable() {
+    let settings = uncached();
+    let medium = medium(SEGMENT, 16);
+    filled(&medium, &settings, 20, 700);
+    let (mut store, _) = reopened(&medium, &settings);
+    medium.inject(Fault::new(FaultTarget::Read, FaultEffect::Fail));
+    assert_eq!(get(&mut store, 3).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(get(&mut store, 4).unwrap_err().kind(), ErrorKind::Corrupt);
+    medium.clear_faults();
+    // Written past before the page begins: the page has the new record, and not the old one.
+    store.put(SPACE, &key(4), b"newer").unwrap();
+    let token = 1 << 40;
+    let request = ScanRequest { token, keyspace: SPACE, cursor: Position(0), count: 1_000, snapshot: None };
+    store.engine.scan(store.now, request);
+    let overwritten = key(3);
+    let kind = WriteKind::Put { value: b"new", expiry_ms: 0, kind: Default::default() };
+    let write = Write { key: store.key(SPACE, &overwritten), kind };
+    store.engine.write(store.now, &[write]).unwrap();
+    let mut events = Vec::new();
+    while events.is_empty() {
+        let (mut requests, mut completions) = (Vec::new(), Vec::new());
+        store.engine.take_requests(&mut requests);
+        store.device.submit(&mut requests);
+        store.device.complete(Wait::One, &mut completions);
+        store.engine.step(store.now, &mut completions, &mut events);
+    }
+    let Some(Event::Scanned { entries, error: None, next: None, .. }) = events.pop() else {
+        panic!("{events:?}")
+    };
+    let mut keys: Vec<Vec<u8>> = entries.into_iter().map(|entry| entry.key).collect();
+    keys.sort();
+    let mut expected: Vec<Vec<u8>> = (0..20).map(key).collect();
+    expected.sort();
+    assert_eq!(keys, expected);
+    assert_eq!(get(&mut store, 3).unwrap(), Some(b"new".to_vec()));
+    assert_eq!(get(&mut store, 4).unwrap(), Some(b"newer".to_vec()));
 }
 
 #[test]

@@ -79,6 +79,21 @@ fn writes_are_visible_before_they_are_durable() {
     conformance::writes_are_visible_before_they_are_durable(store);
 }
 
+#[test]
+fn a_switch_of_modes_keeps_what_was_promised() {
+    let (_medium, store) = fresh(256 << 10, 32, &small_settings());
+    conformance::a_switch_of_modes_keeps_what_was_promised(store);
+    let (_medium, store) = fresh(256 << 10, 32, &small_settings());
+    conformance::a_relaxed_write_is_durable_within_its_bound(store);
+}
+
+#[test]
+#[should_panic(expected = "acknowledged was")]
+fn a_switch_that_leaves_the_relaxed_group_open_is_seen() {
+    let (_medium, store) = fresh(256 << 10, 32, &common::mutated("switch_leaves_group_open"));
+    conformance::a_switch_of_modes_keeps_what_was_promised(store);
+}
+
 /// The shards of one store.
 #[expect(clippy::unwrap_used, reason = "test code")]
 fn two_shards() -> [common::Store; 2] {

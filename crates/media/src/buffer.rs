@@ -101,6 +101,40 @@ impl std::fmt::Debug for IoBuffer {
     }
 }
 
+/// Buffers that were used before, for those who fill them wholly: taking one costs neither an allocation
+/// nor zeroing.
+#[derive(Debug, Default)]
+pub struct BufferPool {
+    /// By their whole blocks, less one.
+    spare: [Vec<IoBuffer>; POOLED_BLOCKS_MAX],
+}
+
+/// The longest buffers that a pool keeps, in blocks.
+const POOLED_BLOCKS_MAX: usize = 5;
+/// The most buffers of one length that a pool keeps.
+const POOLED_BUFFERS_MAX: usize = 64;
+
+impl BufferPool {
+    /// A buffer of at least `bytes` bytes, rounded up to whole blocks. What is in it is undefined: zeros
+    /// or what an earlier user left.
+    pub fn take(&mut self, bytes: usize) -> IoBuffer {
+        let blocks = bytes.div_ceil(BLOCK_BYTES).max(1);
+        let spare = self.spare.get_mut(blocks - 1).and_then(Vec::pop);
+        spare.unwrap_or_else(|| IoBuffer::zeroed(blocks * BLOCK_BYTES))
+    }
+
+    /// Takes a buffer back, or drops it if there are enough of its length.
+    pub fn give(&mut self, mut buffer: IoBuffer) {
+        let capacity = buffer.capacity();
+        if let Some(spare) = self.spare.get_mut(capacity / BLOCK_BYTES - 1)
+            && spare.len() < POOLED_BUFFERS_MAX
+        {
+            buffer.set_len(capacity);
+            spare.push(buffer);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,5 +151,29 @@ mod tests {
         assert_eq!((buffer.len(), buffer.capacity()), (4096, 8192));
         buffer.set_len(100_000);
         assert_eq!(buffer[4999], 1);
+    }
+
+    #[test]
+    fn a_pool_gives_buffers_of_the_length_asked_for_again() {
+        let mut pool = BufferPool::default();
+        let mut first = pool.take(5000);
+        assert_eq!(first.len(), 8192);
+        first[0] = 7;
+        first.set_len(1);
+        pool.give(first);
+        assert_eq!(pool.take(4096)[0], 0, "of another length");
+        let again = pool.take(8192);
+        assert_eq!((again.len(), again[0]), (8192, 7));
+        pool.give(IoBuffer::zeroed(1 << 20));
+        assert_eq!(pool.take(1 << 20).len(), 1 << 20);
+    }
+
+    #[test]
+    fn a_pool_is_bounded() {
+        let mut pool = BufferPool::default();
+        for _ in 0..2 * POOLED_BUFFERS_MAX {
+            pool.give(IoBuffer::zeroed(1));
+        }
+        assert_eq!(pool.spare[0].len(), POOLED_BUFFERS_MAX);
     }
 }

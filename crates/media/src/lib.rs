@@ -21,7 +21,7 @@ pub mod file;
 pub mod probe;
 pub mod sim;
 
-pub use buffer::{BLOCK_BYTES, IoBuffer};
+pub use buffer::{BLOCK_BYTES, BufferPool, IoBuffer};
 pub use device::{
     BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoKind,
     IoRequest, Wait,

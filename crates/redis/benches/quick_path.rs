@@ -97,7 +97,9 @@ impl Engine for OneRecord {
 
     fn flush(&mut self, _now: Now) {}
 
-    fn set_durability(&mut self, _durability: Durability) {}
+    fn set_durability(&mut self, _now: Now, _durability: Durability) -> Seq {
+        self.applied_seq()
+    }
 
     fn health(&self) -> Health {
         Health::Good

@@ -199,7 +199,7 @@ impl<E: Engine> Executor<E> {
     }
 
     fn coordination(&mut self, id: TaskId) -> Option<&mut Coordination> {
-        match self.tasks.get_mut(&id) {
+        match self.tasks.get_mut(&id).map(Box::as_mut) {
             Some(Task { work: Work::Coordinated(coordination), .. }) => Some(coordination),
             _ => None,
         }
@@ -285,6 +285,9 @@ impl<E: Engine> Executor<E> {
         let Some(mut task) = self.tasks.remove(&id) else { return };
         let Work::Coordinated(coordination) = &mut task.work else { return };
         coordination.reply.clear();
+        // What an earlier attempt would have written is not for this one.
+        coordination.writes.clear();
+        coordination.undo.clear();
         let early = match (&coordination.error, coordination.is_dirty) {
             (Some(error), _) => Some(format!("-{}\r\n", error_text(error)).into_bytes()),
             (None, true) => {
@@ -315,7 +318,7 @@ impl<E: Engine> Executor<E> {
                 coordination.extra.extend(missing.iter().cloned());
                 let is_complete = missing.is_empty();
                 if is_complete {
-                    self.follow_settings(outputs);
+                    self.follow_settings(now, outputs);
                     coordination.effects = self.host.outputs.split_off(outputs);
                 } else {
                     self.take_back(&task, db, outputs);
@@ -458,13 +461,13 @@ impl<E: Engine> Executor<E> {
         }
         self.batches.remove(&batch.number);
         if let Some(Task { origin: Origin::Connection(connection), work: Work::Coordinated(work), .. }) =
-            self.tasks.get(&id)
+            self.tasks.get(&id).map(Box::as_ref)
             && work.is_transaction
         {
             let connection = *connection;
             self.unwatch(connection);
         }
-        self.finish(now, id, &reply, 0, false);
+        self.finish(now, id, reply, 0, false);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::args::Args;
 use crate::channels::Channels;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts};
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
-use crate::settings::Settings;
+use crate::settings::{DURABILITY, Settings};
 use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
 use crate::upload::Uploads;
@@ -68,7 +68,7 @@ pub enum Outcome {
 pub struct Executor<E> {
     pub(crate) shard: Shard<E>,
     pub(crate) host: Host,
-    pub(crate) tasks: Map<TaskId, Task>,
+    pub(crate) tasks: Map<TaskId, Box<Task>>,
     pub(crate) workspace: Workspace,
     pub(crate) scratch: Vec<u8>,
     pub(crate) positions: Vec<Position>,
@@ -229,7 +229,7 @@ impl<E: Engine> Executor<E> {
             if *sets_last_save {
                 self.host.last_save_s = now.wall_ms / 1_000;
             }
-            self.finish(now, task, &reply, 0, false);
+            self.finish(now, task, reply, 0, false);
         }
     }
 
@@ -326,17 +326,25 @@ impl<E: Engine> Executor<E> {
         self.host.sessions.len()
     }
 
-    /// Follows a setting that was changed at another shard's executor.
+    /// Follows a setting that was changed at another shard's executor. Of a changed durability executors
+    /// tell each other, in order with their other messages: here it could come late and undo a newer one.
     pub fn apply_setting(&mut self, name: &str, value: &str) {
-        self.host.settings.set(name, value);
-        self.follow_setting(name);
+        if !name.eq_ignore_ascii_case(DURABILITY) {
+            self.host.settings.set(name, value);
+        }
+    }
+
+    /// The durability that another shard's executor was told.
+    pub(crate) fn apply_durability(&mut self, now: Now, value: &str) {
+        self.host.settings.set(DURABILITY, value);
+        self.follow_setting(now, DURABILITY);
     }
 
     /// Carries out what a changed setting means here.
-    pub(crate) fn follow_setting(&mut self, name: &str) {
-        if name.eq_ignore_ascii_case("durability") {
+    pub(crate) fn follow_setting(&mut self, now: Now, name: &str) {
+        if name.eq_ignore_ascii_case(DURABILITY) {
             let durability = self.host.settings.durability();
-            self.shard.set_durability(durability);
+            self.shard.set_durability(now, durability);
         }
     }
 

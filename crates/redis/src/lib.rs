@@ -41,6 +41,7 @@ pub mod table;
 mod task;
 mod task_command;
 pub mod upload;
+mod verify;
 pub mod walk;
 
 pub use args::{Args, OwnedArgs};

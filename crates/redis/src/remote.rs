@@ -16,10 +16,11 @@ use crate::session::{ChannelKind, ConnectionId, Queued};
 use crate::table::{Action, Command, flag};
 use crate::task::{Origin, Task, Work};
 use crate::upload::{Ticket, UploadMessage};
+use crate::verify::Verified;
 use crate::walk::{Walk, WalkKind, write_walk};
 use std::collections::{BTreeMap, BTreeSet};
-use tierstone_base::{Now, Position, Seq, ShardId};
-use tierstone_engine::Engine;
+use tierstone_base::{Error, Now, Position, Seq, ShardId};
+use tierstone_engine::{Engine, Verification};
 use tierstone_store::message::ShardMessage;
 use tierstone_store::{TaskId, ValueId};
 use tierstone_wire::resp::{ReplyWriter, Version};
@@ -78,6 +79,25 @@ pub enum Message {
     AwaitDurable {
         /// The asker's task.
         ticket: TaskId,
+    },
+    /// A client of the sender has changed when writes are acknowledged.
+    Durability {
+        /// The setting's value.
+        value: String,
+    },
+    /// Verify yourself, or tell what you have found.
+    Verify {
+        /// The asker's task.
+        ticket: TaskId,
+        /// Whether a verification is to begin.
+        begins: bool,
+    },
+    /// What a verification has found so far, if there was one.
+    Verified {
+        /// The asker's task.
+        ticket: TaskId,
+        /// The findings.
+        report: Result<Option<Box<Verification>>, Error>,
     },
     /// Watch these keys.
     Watch {
@@ -188,7 +208,7 @@ pub(crate) struct FanOut {
     outstanding: usize,
     number: u64,
     found: BTreeMap<ShardId, Vec<Vec<u8>>>,
-    ending: Ending,
+    pub(crate) ending: Ending,
 }
 
 /// What the answers become.
@@ -198,6 +218,7 @@ pub(crate) enum Ending {
     Reply(Vec<u8>),
     Merge { merge: Merge, own: Vec<u8>, closes: bool },
     Walk { kind: WalkKind, first: ShardId },
+    Verify(Verified),
 }
 
 impl<E: Engine> Executor<E> {
@@ -212,10 +233,10 @@ impl<E: Engine> Executor<E> {
                 if let Started::Done(gate) =
                     self.start(now, origin, command, args.args(), (db, version), &mut reply)
                 {
-                    self.answer_shard(from, ticket, &reply, gate);
+                    self.answer_shard(from, ticket, reply, gate);
                 }
             }
-            Message::Ran { ticket, reply } => match self.tasks.get_mut(&ticket) {
+            Message::Ran { ticket, reply } => match self.tasks.get_mut(&ticket).map(Box::as_mut) {
                 // A part of a `WATCH` over several shards: what is not watched must not be called so.
                 Some(Task { work: Work::FanOut(fan_out), .. }) => {
                     if reply.first() == Some(&b'-') {
@@ -223,7 +244,7 @@ impl<E: Engine> Executor<E> {
                     }
                     self.part(now, from, ticket, 0, Vec::new());
                 }
-                _ => self.finish(now, ticket, &reply, 0, false),
+                _ => self.finish(now, ticket, reply, 0, false),
             },
             Message::Walk { ticket, db, version, walk } => {
                 let id = self.shard.next_id();
@@ -243,6 +264,9 @@ impl<E: Engine> Executor<E> {
                 let gate = self.shard.engine().applied_seq();
                 self.send_gated(from, Message::Number { ticket, value: 0 }, gate);
             }
+            Message::Verify { ticket, begins } => self.verify_here(from, ticket, begins),
+            Message::Verified { ticket, report } => self.verified(now, from, ticket, report),
+            Message::Durability { value } => self.apply_durability(now, &value),
             Message::Watch { ticket, watcher, db, args } => {
                 let id = self.shard.next_id();
                 let work = Work::Watch { args, watcher };
@@ -292,8 +316,8 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Sends the reply of a command that was run for another shard.
-    pub(crate) fn answer_shard(&mut self, shard: ShardId, ticket: TaskId, reply: &[u8], gate: Seq) {
-        let message = Message::Ran { ticket, reply: reply.to_vec() };
+    pub(crate) fn answer_shard(&mut self, shard: ShardId, ticket: TaskId, reply: Vec<u8>, gate: Seq) {
+        let message = Message::Ran { ticket, reply };
         self.send_gated(shard, message, gate);
     }
 
@@ -403,7 +427,7 @@ impl<E: Engine> Executor<E> {
         Outcome::Suspended(id)
     }
 
-    fn fan_out(&self, ending: Ending) -> Work {
+    pub(crate) fn fan_out(&self, ending: Ending) -> Work {
         Work::FanOut(Box::new(FanOut {
             outstanding: usize::from(self.shard.count()),
             number: 0,
@@ -422,15 +446,26 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Sends what `message` makes to every shard, this one included.
-    fn send_everywhere(&mut self, message: impl Fn(ShardId) -> Message) {
+    pub(crate) fn send_everywhere(&mut self, message: impl Fn(ShardId) -> Message) {
         for to in 0..self.shard.count() {
             self.host.outputs.push(Output::Send { to, message: message(to) });
         }
     }
 
+    /// Tells the other shards how writes are acknowledged from now on.
+    pub(crate) fn tell_durability(&mut self, value: &str) {
+        let own = self.shard.index();
+        for to in (0..self.shard.count()).filter(|to| *to != own) {
+            let message = Message::Durability { value: value.to_owned() };
+            self.host.outputs.push(Output::Send { to, message });
+        }
+    }
+
     /// A part of the answer to a question to every shard.
-    fn part(&mut self, now: Now, from: ShardId, id: TaskId, value: u64, found: Vec<Vec<u8>>) {
-        let Some(Task { work: Work::FanOut(fan_out), version, .. }) = self.tasks.get_mut(&id) else {
+    pub(crate) fn part(&mut self, now: Now, from: ShardId, id: TaskId, value: u64, found: Vec<Vec<u8>>) {
+        let Some(Task { work: Work::FanOut(fan_out), version, .. }) =
+            self.tasks.get_mut(&id).map(Box::as_mut)
+        else {
             return;
         };
         fan_out.outstanding -= 1;
@@ -444,6 +479,7 @@ impl<E: Engine> Executor<E> {
         match &mut fan_out.ending {
             Ending::Sum => ReplyWriter::new(&mut reply, *version).integer(fan_out.number as i64),
             Ending::Reply(bytes) => reply = std::mem::take(bytes),
+            Ending::Verify(verified) => verified.write(&mut ReplyWriter::new(&mut reply, *version)),
             Ending::Merge { merge, own, closes } => {
                 let others: Vec<&[u8]> = fan_out.found.values().flatten().map(Vec::as_slice).collect();
                 reply = everywhere::merge(*merge, own, &others, *version);
@@ -459,7 +495,7 @@ impl<E: Engine> Executor<E> {
                 write_walk(kind, &found, None, *version, &mut reply);
             }
         }
-        self.finish(now, id, &reply, 0, closes_after);
+        self.finish(now, id, reply, 0, closes_after);
     }
 
     /// Starts a walk over several shards.

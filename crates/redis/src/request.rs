@@ -2,11 +2,12 @@
 
 use crate::args::{Args, OwnedArgs};
 use crate::context::wrong_arity;
-use crate::control::{Counters, Flow, Output};
+use crate::control::{ControlHandler, Counters, Flow, Output};
 use crate::executor::{Executor, Outcome};
 use crate::remote::Route;
 use crate::run::{Ran, run_control};
 use crate::session::{ConnectionId, Queued, ReplyMode, Session, Transaction};
+use crate::settings::DURABILITY;
 use crate::table::{self, Action, Command, Found, TaskKind, flag};
 use crate::task::{Origin, Task, Work};
 use tierstone_base::Now;
@@ -37,8 +38,7 @@ impl<E: Engine> Executor<E> {
             return Outcome::Close { gate: 0 };
         };
         session.used_us = now.monotonic_us;
-        let is_quick =
-            session.is_plain() && self.host.pause.is_none() && self.shard.count() == 1 && !args.has_staged();
+        let is_quick = session.is_plain() && self.host.pause.is_none() && !args.has_staged();
         if is_quick && let Some(outcome) = self.quick(now, connection, args, reply) {
             return outcome;
         }
@@ -52,7 +52,7 @@ impl<E: Engine> Executor<E> {
         outcome
     }
 
-    /// Plain `GET` and `SET` of one shard; `None` when it is something else, or something stands in
+    /// Plain `GET` and `SET` of keys of this shard; `None` when it is something else, or something stands in
     /// the way.
     #[inline]
     fn quick(
@@ -72,7 +72,10 @@ impl<E: Engine> Executor<E> {
         let session = self.host.sessions.get_mut(&connection)?;
         let keyspace = self.shard.map().keyspace(session.db)?;
         let position = self.shard.position(bytes);
-        if bytes.len() > KEY_SIZE_MAX_BYTES || session.conflicts(&[position], !is_get) {
+        if !self.shard.owns(position)
+            || bytes.len() > KEY_SIZE_MAX_BYTES
+            || session.conflicts(&[position], !is_get)
+        {
             return None;
         }
         let version = session.version;
@@ -131,6 +134,7 @@ impl<E: Engine> Executor<E> {
         let (version, mode) = (session.version, session.reply_mode);
         let outcome = match self.admit(now, session, args) {
             Admitted::Wait => return self.block(connection),
+            Admitted::CrossProtocol => return Outcome::Close { gate: 0 },
             Admitted::Refused(text) => {
                 // A refused command of a known name waits for its turn like any other.
                 if session.has_suspended() {
@@ -192,6 +196,9 @@ impl<E: Engine> Executor<E> {
     /// Whether a request may run, in the order in which Redis looks at it.
     fn admit(&self, now: Now, session: &Session, args: Args<'_>) -> Admitted {
         let Some(found) = table::lookup(args.at(0)) else {
+            if is_http(args.at(0)) {
+                return Admitted::CrossProtocol;
+            }
             return Admitted::Refused(unknown_command(args).into());
         };
         let mut command = found.command;
@@ -288,31 +295,53 @@ impl<E: Engine> Executor<E> {
                 if let Some(outcome) = self.ask_everywhere(now, connection, command, args, version) {
                     return outcome;
                 }
-                let facts = self.engine_facts();
-                let outputs = self.host.outputs.len();
-                let flow = run_control(&mut self.host, &facts, (now, connection), handler, args, reply);
-                self.follow_settings(outputs);
-                match flow {
-                    Flow::Done => Outcome::Ready { gate: 0 },
-                    Flow::Close => Outcome::Close { gate: 0 },
-                }
+                self.control(now, connection, handler, args, reply)
             }
             Action::Task(kind) => self.task_command(now, connection, kind, args, reply),
             Action::Container => unreachable!("a container is refused"),
         }
     }
 
-    /// Carries out the settings that were changed since there were `outputs` outputs.
-    pub(crate) fn follow_settings(&mut self, outputs: usize) {
-        let changed: Vec<String> = self.host.outputs[outputs..]
+    /// Carries out the settings that were changed since there were `outputs` outputs. The other shards
+    /// learn a change of durability from this one, in order with everything else that it sends them.
+    pub(crate) fn follow_settings(&mut self, now: Now, outputs: usize) {
+        let changed: Vec<(String, String)> = self.host.outputs[outputs..]
             .iter()
             .filter_map(|output| match output {
-                Output::Setting { name, .. } => Some(name.clone()),
+                Output::Setting { name, value } => Some((name.clone(), value.clone())),
                 _ => None,
             })
             .collect();
-        for name in changed {
-            self.follow_setting(&name);
+        for (name, value) in changed {
+            self.follow_setting(now, &name);
+            if name == DURABILITY {
+                self.tell_durability(&value);
+            }
+        }
+    }
+
+    /// Carries a control command of this shard's own out. What leads away from `relaxed` is answered when
+    /// nothing can be lost any more that was acknowledged before, on any shard.
+    fn control(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        handler: ControlHandler,
+        args: Args<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        let facts = self.engine_facts();
+        let (outputs, start) = (self.host.outputs.len(), reply.len());
+        let was_relaxed = self.shard.is_relaxed();
+        let flow = run_control(&mut self.host, &facts, (now, connection), handler, args, reply);
+        self.follow_settings(now, outputs);
+        if was_relaxed && !self.shard.is_relaxed() {
+            let answer = reply.split_off(start);
+            return self.await_durable(now, connection, answer, false, false);
+        }
+        match flow {
+            Flow::Done => Outcome::Ready { gate: 0 },
+            Flow::Close => Outcome::Close { gate: 0 },
         }
     }
 
@@ -439,6 +468,14 @@ enum Admitted {
     Run(Found, &'static Command),
     Wait,
     Refused(Refusal),
+    /// The bytes are a request of HTTP: a browser was led here. Nothing that follows may be carried out.
+    CrossProtocol,
+}
+
+/// Whether a line begins as a request of HTTP with a body does. Redis ends such connections as well: the
+/// body, which an attacker's page chooses, could be commands.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
 }
 
 /// Why a command may not be part of a transaction, if so.

@@ -284,7 +284,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Parks `task` after a run that has not come to its end.
-    pub(crate) fn park(&mut self, now: Now, id: TaskId, mut task: Task, ran: Ran) {
+    pub(crate) fn park(&mut self, now: Now, id: TaskId, mut task: Box<Task>, ran: Ran) {
         if !task.positions.is_empty() && !task.is_in_lock_table {
             task.is_in_lock_table = true;
             let positions = task.positions.clone();
@@ -306,7 +306,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Puts `task` behind those that hold its positions.
-    pub(crate) fn wait_for_locks(&mut self, now: Now, id: TaskId, mut task: Task) {
+    pub(crate) fn wait_for_locks(&mut self, now: Now, id: TaskId, mut task: Box<Task>) {
         task.is_in_lock_table = true;
         let positions = task.positions.clone();
         let is_granted = self.shard.locks.enter(id, positions, LockMode::Intent);
@@ -334,7 +334,7 @@ impl<E: Engine> Executor<E> {
     /// Runs a waiting task again.
     pub(crate) fn run_task(&mut self, now: Now, id: TaskId) {
         let now = self.shard_now(now);
-        if let Some(Task { work: Work::Stream(_), .. }) = self.tasks.get(&id) {
+        if self.tasks.get(&id).is_some_and(|task| matches!(task.work, Work::Stream(_))) {
             return self.run_stream(now, id);
         }
         let Some(mut task) = self.tasks.remove(&id) else { return };
@@ -362,9 +362,8 @@ impl<E: Engine> Executor<E> {
         match ran {
             Ran::Done(gate) if !self.parts.is_empty() => self.begin_stream(now, id, task, reply, gate),
             Ran::Done(gate) => {
-                self.follow_settings(0);
-                self.tasks.insert(id, task);
-                self.finish(now, id, &reply, gate, false);
+                self.follow_settings(now, 0);
+                self.finish_task(now, (id, task), reply, gate, false);
             }
             Ran::Retry => {
                 let since_us = *task.busy_since_us.get_or_insert(now.monotonic_us);
@@ -388,8 +387,28 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Answers a task and lets everything go that it holds.
-    pub(crate) fn finish(&mut self, now: Now, id: TaskId, reply: &[u8], gate: Seq, closes: bool) {
-        let Some(mut task) = self.tasks.remove(&id) else { return };
+    pub(crate) fn finish(
+        &mut self,
+        now: Now,
+        id: TaskId,
+        reply: impl Into<Vec<u8>>,
+        gate: Seq,
+        closes: bool,
+    ) {
+        if let Some(task) = self.tasks.remove(&id) {
+            self.finish_task(now, (id, task), reply.into(), gate, closes);
+        }
+    }
+
+    /// As [`Executor::finish`], for a task that is taken out already.
+    fn finish_task(
+        &mut self,
+        now: Now,
+        (id, mut task): (TaskId, Box<Task>),
+        reply: Vec<u8>,
+        gate: Seq,
+        closes: bool,
+    ) {
         self.shard.release(&mut task.tokens);
         self.end_stream(id, &task);
         match task.origin {
@@ -399,8 +418,8 @@ impl<E: Engine> Executor<E> {
                 }
                 if let Some(session) = self.host.sessions.get_mut(&connection) {
                     session.resume(id);
-                    self.host.counters.note_error(reply);
-                    let bytes = if task.is_silent { Vec::new() } else { reply.to_vec() };
+                    self.host.counters.note_error(&reply);
+                    let bytes = if task.is_silent { Vec::new() } else { reply };
                     self.host.outputs.push(Output::Reply { connection, task: id, bytes, gate, closes });
                     self.resume_session(connection);
                     self.drop_leftovers(connection);

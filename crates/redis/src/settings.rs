@@ -56,6 +56,9 @@ const VALUE_LIMIT_MIN_BYTES: u64 = 1 << 20;
 /// The longest.
 const VALUE_LIMIT_MAX_BYTES: u64 = 512 << 20;
 
+/// The setting that says when writes are acknowledged.
+pub(crate) const DURABILITY: &str = "durability";
+
 impl Settings {
     /// The executor's own settings, for `databases` databases and values up to `value_size_max_bytes`.
     pub fn new(databases: u32, value_size_max_bytes: u64, durability: Durability) -> Self {
@@ -63,7 +66,7 @@ impl Settings {
         let bytes = SettingKind::Bytes { min: VALUE_LIMIT_MIN_BYTES, max: VALUE_LIMIT_MAX_BYTES };
         settings.add("proto-max-bulk-len", &value_size_max_bytes.to_string(), bytes, true);
         settings.add("requirepass", "", SettingKind::Text, true);
-        settings.add("durability", &format_durability(durability), SettingKind::Durability, true);
+        settings.add(DURABILITY, &format_durability(durability), SettingKind::Durability, true);
         for (name, value) in [
             ("databases", databases.to_string().as_str()),
             ("save", ""),
@@ -135,7 +138,7 @@ impl Settings {
 
     /// When writes are acknowledged.
     pub fn durability(&self) -> Durability {
-        self.get("durability").and_then(|setting| parse_durability(&setting.value)).unwrap_or_default()
+        self.get(DURABILITY).and_then(|setting| parse_durability(&setting.value)).unwrap_or_default()
     }
 }
 

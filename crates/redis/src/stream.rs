@@ -51,7 +51,14 @@ impl Stream {
 
 impl<E: Engine> Executor<E> {
     /// Begins to send the reply of `task`, whose values are in [`Executor::parts`].
-    pub(crate) fn begin_stream(&mut self, now: Now, id: TaskId, mut task: Task, bytes: Vec<u8>, gate: Seq) {
+    pub(crate) fn begin_stream(
+        &mut self,
+        now: Now,
+        id: TaskId,
+        mut task: Box<Task>,
+        bytes: Vec<u8>,
+        gate: Seq,
+    ) {
         let mut parts = VecDeque::new();
         for part in std::mem::take(&mut self.parts) {
             let pin = self.shard.next_id();
@@ -131,7 +138,7 @@ impl<E: Engine> Executor<E> {
         if stream.parts.is_empty() {
             piece.extend_from_slice(&stream.bytes[stream.sent..]);
             self.tasks.insert(id, task);
-            return self.finish(now, id, &piece, gate, false);
+            return self.finish(now, id, piece, gate, false);
         }
         stream.is_wanted = false;
         match task.origin {
@@ -147,7 +154,7 @@ impl<E: Engine> Executor<E> {
 
     /// The connection has taken what there was of the reply of `id`: the next piece is wanted.
     pub fn pull(&mut self, now: Now, id: TaskId) {
-        match self.tasks.get_mut(&id) {
+        match self.tasks.get_mut(&id).map(Box::as_mut) {
             Some(Task { work: Work::Stream(stream), .. }) => {
                 stream.is_wanted = true;
                 self.run_stream(now, id);

@@ -46,6 +46,7 @@ pub enum TaskKind {
     BackgroundSave,
     Wait,
     DebugSleep,
+    DebugVerify,
     Shutdown,
     Quit,
     Reset,

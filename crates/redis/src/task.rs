@@ -56,7 +56,7 @@ pub(crate) enum State {
     Retry,
 }
 
-/// One suspended request.
+/// One suspended request. Boxed where it is kept: it goes in and out of the table of tasks with every run.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) origin: Origin,
@@ -81,8 +81,8 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    pub(crate) fn new(origin: Origin, db: u32, version: Version, work: Work) -> Self {
-        Task {
+    pub(crate) fn new(origin: Origin, db: u32, version: Version, work: Work) -> Box<Task> {
+        Box::new(Task {
             origin,
             db,
             version,
@@ -96,6 +96,6 @@ impl Task {
             is_in_lock_table: false,
             runs: 0,
             busy_since_us: None,
-        }
+        })
     }
 }

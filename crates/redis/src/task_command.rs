@@ -47,6 +47,7 @@ impl<E: Engine> Executor<E> {
             TaskKind::Save | TaskKind::BackgroundSave => self.save(now, connection, kind, args, reply),
             TaskKind::Wait => self.wait(now, connection, args),
             TaskKind::DebugSleep => self.sleep(now, connection, args),
+            TaskKind::DebugVerify => self.debug_verify(connection, args),
             TaskKind::Shutdown => self.shutdown(args),
             TaskKind::Quit => {
                 ReplyWriter::new(reply, version).ok();
@@ -133,7 +134,7 @@ impl<E: Engine> Executor<E> {
             match self.run_transaction(now, connection, &commands, &[], reply) {
                 Ran::Done(gate) => {
                     self.unwatch(connection);
-                    self.follow_settings(0);
+                    self.follow_settings(now, 0);
                     return Ok(Outcome::Ready { gate });
                 }
                 ran => Some(ran),
@@ -263,7 +264,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Answers when all that is applied is durable, on every shard.
-    fn await_durable(
+    pub(crate) fn await_durable(
         &mut self,
         now: Now,
         connection: ConnectionId,

@@ -151,7 +151,9 @@ impl<E: Engine> Executor<E> {
 
     /// Asks the engine for the next page of a walk.
     pub(crate) fn next_page(&mut self, now: Now, id: TaskId) {
-        let Some(Task { work: Work::Walk(walk), db, .. }) = self.tasks.get(&id) else { return };
+        let Some(Task { work: Work::Walk(walk), db, .. }) = self.tasks.get(&id).map(Box::as_ref) else {
+            return;
+        };
         let (cursor, count, db) = (walk.cursor, walk.count, *db);
         match self.shard.map().keyspace(db) {
             Some(keyspace) => self.shard.scan(now, id, keyspace, cursor, count),
@@ -215,7 +217,7 @@ impl<E: Engine> Executor<E> {
             self.answer_walk(id, found, gate);
             return;
         }
-        self.finish(now, id, &reply, gate, false);
+        self.finish(now, id, reply, gate, false);
     }
 }
 

@@ -373,6 +373,8 @@ fn settings_that_can_be_set_have_an_effect() {
         &[
             ("CONFIG GET databases", "*2 $9 databases $2 16"),
             ("CONFIG GET nothing", "*0"),
+            ("CONFIG SET proto-max-bulk-len 2m", "+OK"),
+            ("CONFIG GET proto-*", "*2 $18 proto-max-bulk-len $7 2000000"),
             ("CONFIG SET proto-max-bulk-len 1mb", "+OK"),
             ("CONFIG GET proto-*", "*2 $18 proto-max-bulk-len $7 1048576"),
             ("SETRANGE k 1048576 x", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)"),
@@ -405,7 +407,7 @@ fn settings_that_can_be_set_have_an_effect() {
     let words: Vec<&[u8]> = vec![b"SET", b"k", b"v"];
     let outcome = server.executors[0].request(server.now, id, Args::Slices(&words), &mut reply);
     assert_eq!(outcome, Outcome::Ready { gate: 0 }, "relaxed writes are not gated");
-    assert_eq!(server.settings_told.len(), 4);
+    assert_eq!(server.settings_told.len(), 5);
 }
 
 #[test]
@@ -456,6 +458,30 @@ fn saving_and_waiting_mean_durable() {
     server.now.wall_ms += 50_000;
     server.check(id, &[("BGSAVE", "+Background saving started"), ("SAVE", "+OK")]);
     assert_eq!(server.line(id, "LASTSAVE"), format!(":{}", before + 50));
+}
+
+#[test]
+fn leaving_relaxed_is_answered_when_nothing_can_be_lost_any_more() {
+    let trouble = Trouble { fetch: 0.0, retry: 0.0, durable: 0.02, ..Trouble::default() };
+    let mut server = Server::new([FetchingEngine::new(1, trouble), FetchingEngine::new(2, trouble)]);
+    let id = server.connect();
+    server.check(id, &[("CONFIG SET durability relaxed", "+OK")]);
+    for number in 0..20 {
+        assert_eq!(server.line(id, &format!("SET k{number} v")), "+OK");
+    }
+    let open = |server: &Server<FetchingEngine>| {
+        let engines = server.executors.iter().map(|executor| executor.shard().engine());
+        let is_open = |engine: &FetchingEngine| {
+            tierstone_engine::Engine::durable_seq(engine) < tierstone_engine::Engine::applied_seq(engine)
+        };
+        engines.filter(|engine| is_open(engine)).count()
+    };
+    assert_eq!(open(&server), 2, "both shards have acknowledged what is not durable");
+    server.check(id, &[("CONFIG SET durability group:5", "+OK")]);
+    assert_eq!(open(&server), 0);
+    for executor in &server.executors {
+        assert_eq!(executor.shard().gate(7), 7, "the other shard follows");
+    }
 }
 
 #[test]
@@ -519,6 +545,23 @@ fn connections_are_listed_named_and_closed() {
     let third = server.connect();
     assert_eq!(server.line(third, "QUIT"), "+OK");
     assert!(server.is_closed(third));
+}
+
+#[test]
+fn a_request_of_http_ends_the_connection_and_what_follows_is_not_carried_out() {
+    let mut server = server();
+    for line in [&["POST", "/", "HTTP/1.1"][..], &["host:", "localhost:6379"], &["Post", "/x"]] {
+        let attacked = server.connect();
+        for words in [line, &["SET", "k", "from-a-browser"]] {
+            server.send(attacked, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        }
+        server.offer();
+        (0..10).for_each(|_| server.step());
+        assert!(server.is_closed(attacked), "{line:?}");
+        assert!(server.take_received(attacked).is_empty(), "{line:?} is not answered");
+    }
+    let other = server.connect();
+    server.check(other, &[("GET k", "$-1"), ("GETDEL POST", "$-1")]);
 }
 
 #[test]

@@ -347,3 +347,45 @@ fn a_transaction_over_shards_that_begins_anew_has_its_effects_once() {
         assert_at_rest(&server, &format!("seed {seed}"));
     }
 }
+
+/// A database is emptied between the gathering of a watched transaction's records and its run.
+#[test]
+fn a_transaction_that_a_flush_overtakes_is_carried_out_whole_or_let_go_whole() {
+    let mut let_go = 0;
+    for seed in 0..12 {
+        for delay in 0..14 {
+            let place = format!("seed {seed}, delay {delay}");
+            let mut server = fetching(seed, 3, Trouble::default());
+            let (first, second) = (server.connect(), server.connect());
+            let keys: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+            for key in keys {
+                server.call(first, &[b"SET", key, b"old"]);
+            }
+            server.call(first, &[b"WATCH", b"a", b"b"]);
+            server.call(first, &[b"MULTI"]);
+            for key in keys {
+                server.call(first, &[b"SET", key, b"new"]);
+            }
+            server.send(first, &[b"EXEC"]);
+            for _ in 0..delay {
+                server.offer();
+                server.step();
+            }
+            server.send(second, &[b"FLUSHDB"]);
+            server.settle();
+            let answer = parse_all(&server.take_received(first)).pop().unwrap();
+            let mut found: Vec<Value> = Vec::new();
+            for key in keys {
+                found.push(server.call(second, &[b"GET", key]));
+            }
+            if answer.is_null() {
+                let_go += 1;
+                assert_eq!(found, vec![Value::Null; 4], "{place}: let go, and yet written");
+            }
+            assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{place}: {found:?}");
+            (0..200).for_each(|_| server.step());
+            assert_at_rest(&server, &place);
+        }
+    }
+    assert!(let_go > 0, "no flush came in time");
+}

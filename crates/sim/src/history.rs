@@ -71,7 +71,14 @@ impl History {
         self.events.len() - 1
     }
 
-    /// The end of an event.
+    /// The wall clock was set to show `wall_ms`: what is under way may go by that.
+    pub fn note_wall(&mut self, wall_ms: u64) {
+        for event in self.events.iter_mut().filter(|event| event.ended == u64::MAX) {
+            event.span.from_ms = event.span.from_ms.min(wall_ms);
+        }
+    }
+
+    /// The end of an event. `wall_ms`: the latest that the wall clock has shown.
     pub fn end(&mut self, id: EventId, seen: Seen, wall_ms: u64) {
         let ended = self.moment();
         let event = &mut self.events[id];

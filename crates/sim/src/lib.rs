@@ -8,7 +8,8 @@
 //! 1. [`model`] says what one object does when commands reach it one after the other;
 //! 2. [`history`] is what clients asked and saw; [`linearize`] looks for an order that explains it;
 //! 3. [`node`] is the node: shards, the superblock's owner, its beginning and its ends;
-//! 4. [`script`] invents requests; [`client`] sends them in pieces and reads the replies;
+//! 4. [`script`] invents requests; [`client`] sends them in pieces and reads the replies; [`lasting`] knows what
+//!    a scan must give, [`wall`] what time people take it for;
 //! 5. [`settings`] say what a run is made of; [`simulation`] lets clients, shards, device and faults take turns as the seed says.
 //!
 //! Invariants:
@@ -20,12 +21,14 @@
 
 pub mod client;
 pub mod history;
+pub mod lasting;
 pub mod linearize;
 pub mod model;
 pub mod node;
 pub mod script;
 pub mod settings;
 pub mod simulation;
+pub mod wall;
 
 pub use settings::{End, Outcome, SimulationSettings};
 pub use simulation::Simulation;

@@ -52,6 +52,13 @@ pub struct Request {
     pub expect: Expect,
 }
 
+impl Request {
+    /// Whether it empties a database.
+    pub fn empties(&self) -> bool {
+        self.words.first().is_some_and(|word| word == b"FLUSHDB")
+    }
+}
+
 /// What an object is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -65,7 +72,7 @@ pub enum Kind {
     Expiring,
     /// Two keys wherever they fall.
     Spread,
-    /// One key that is never deleted.
+    /// One key that is never deleted, unless its database is emptied.
     Lasting,
 }
 
@@ -166,7 +173,8 @@ impl Script {
         loop {
             let object = ObjectId { database, number: random.below(u64::from(self.objects)) as u32 };
             let is_used = match kind(object) {
-                Kind::Lasting => database == 0,
+                // Where databases are emptied, it lasts until then.
+                Kind::Lasting => database == 0 || self.flushes,
                 _ => true,
             };
             if is_used {

@@ -21,6 +21,10 @@ pub struct SimulationSettings {
     pub has_flushes: bool,
     /// Whether the device gives errors at times.
     pub has_device_errors: bool,
+    /// Whether the wall clock is set back and forth.
+    pub has_clock_jumps: bool,
+    /// Whether the device has no space for further segments at times.
+    pub has_full_device: bool,
     /// Rules broken on purpose.
     pub mutations: Mutations,
 }
@@ -37,6 +41,8 @@ impl SimulationSettings {
             shard_counts: vec![1, 2, 3, 4],
             has_flushes: false,
             has_device_errors: true,
+            has_clock_jumps: false,
+            has_full_device: false,
             mutations: Mutations::none(),
         }
     }

@@ -7,14 +7,17 @@
 //! 1. Every choice comes from the seed, in one order.
 //! 2. What a client was not answered is in doubt until its node's process has ended, and no longer.
 
+mod ending;
+
 use crate::client::{Client, Heard, Scan};
 use crate::history::{EventId, History, Seen};
+use crate::lasting::Lasting;
 use crate::linearize::{self, Verdict};
 use crate::model::ObjectId;
 use crate::node::{Node, NodeSettings};
-use crate::script::{Asking, Expect, Kind, Request, Script, key_bytes, kind};
+use crate::script::{Asking, Expect, Request, Script};
 use crate::settings::{End, Outcome, SimulationSettings};
-use std::collections::BTreeSet;
+use crate::wall::WallClock;
 use std::fmt::Write;
 use tierstone_base::{ErrorKind, Now, SeededRandom};
 use tierstone_crash::Choices;
@@ -27,10 +30,8 @@ use tierstone_media::sim::{
 use tierstone_media::{Geometry, SimDevice, SimMedium, SimSettings};
 use tierstone_server::{Peer, TransportSettings};
 
-/// The wall clock when a run begins, in milliseconds.
-const WALL_START_MS: u64 = 1_700_000_000_000;
-/// Ticks in which a node must have answered everything.
-const QUIET_TICKS: u32 = 60_000;
+/// Segments of the device.
+const SEGMENTS: u32 = 48;
 /// Configurations that the search for an explanation may look at, for each object.
 const SEARCH_BUDGET: u64 = 8_000_000;
 
@@ -46,12 +47,15 @@ pub struct Simulation {
     clients: Vec<Client>,
     /// Events in doubt whose connections are gone.
     orphans: Vec<EventId>,
-    /// Keys that were written, acknowledged, and are never deleted.
-    lasting: BTreeSet<Vec<u8>>,
+    /// Keys that scans must give.
+    lasting: Lasting,
+    wall: WallClock,
     connections: u64,
     errors: u64,
     /// A fault was armed in this life: errors may be given.
     is_faulty: bool,
+    /// The device had no space at some time in this life: writes may be refused, if the error says why.
+    was_full: bool,
     latency: Latency,
 }
 
@@ -94,7 +98,7 @@ impl Simulation {
     fn new(settings: SimulationSettings) -> Self {
         let mut random = SeededRandom::new(settings.seed);
         let latency = Latency { jitter_us: random.below(60), ..Latency::default() };
-        let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes: 64 << 10, segment_limit: 48 };
+        let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes: 64 << 10, segment_limit: SEGMENTS };
         let device = SimSettings {
             order: CompletionOrder::Timed,
             stale_range: StaleRange::Chosen,
@@ -114,16 +118,18 @@ impl Simulation {
             transcript: String::new(),
             clients: Vec::new(),
             orphans: Vec::new(),
-            lasting: BTreeSet::new(),
+            lasting: Lasting::default(),
+            wall: WallClock::default(),
             connections: 0,
             errors: 0,
             is_faulty: false,
+            was_full: false,
             latency,
         }
     }
 
     fn now(&self) -> Now {
-        now_of(&self.medium)
+        self.wall.now(&self.medium)
     }
 
     fn note(&mut self, text: &str) {
@@ -137,11 +143,14 @@ impl Simulation {
             if self.random.chance(0.3) { Durability::Group { interval_ms: 1 } } else { Durability::Sync };
         let counts = &self.settings.shard_counts;
         let shards = counts[self.random.below(counts.len() as u64) as usize];
+        let memory_bytes = if self.random.chance(0.5) { 256 << 10 } else { 2 << 20 };
         NodeSettings {
             shards,
             shard: ShardSettings {
-                memory_bytes: if self.random.chance(0.5) { 256 << 10 } else { 2 << 20 },
+                memory_bytes,
                 index_fraction: 0.9,
+                // Most reads are to go to the device.
+                cache_bytes_max: memory_bytes / 10,
                 durability,
                 groups_in_flight_max: groups,
                 checkpoint_idle_ms: 1,
@@ -158,6 +167,8 @@ impl Simulation {
     fn live(&mut self) -> Result<(), Broken> {
         let mut device = self.medium.device();
         for life in 0..self.settings.lives {
+            // The high-water of the clock is not kept over restarts yet.
+            self.wall.catch_up(&self.medium);
             let mut node = self.open(device)?;
             self.begin_life(&mut node, life)?;
             let ticks = self.settings.ticks / 4 + self.random.below(self.settings.ticks);
@@ -190,8 +201,8 @@ impl Simulation {
                 let last = 1 + self.random.below(24);
                 self.medium.set_power_cut(PowerCut::Within { points: CutPoints::Every, last });
             }
-            let medium = self.medium.clone();
-            let opened = Node::open(&self.medium, device, &settings, || now_of(&medium));
+            let (medium, wall) = (self.medium.clone(), self.wall);
+            let opened = Node::open(&self.medium, device, &settings, || wall.now(&medium));
             match opened {
                 Ok(node) if !self.medium.power_is_off() => {
                     self.medium.set_power_cut(PowerCut::Never);
@@ -215,6 +226,8 @@ impl Simulation {
 
     fn begin_life(&mut self, node: &mut Node, life: u32) -> Result<(), Broken> {
         self.is_faulty = false;
+        self.was_full = false;
+        self.lasting.begin_life(&self.history);
         let count = 2 + self.random.below(self.settings.clients.max(3) - 2);
         for _ in 0..count {
             let client = self.connect(node)?;
@@ -291,6 +304,30 @@ impl Simulation {
         Ok(())
     }
 
+    /// A database is being emptied: nobody can say any more what a scan of it must give.
+    fn owe_nothing(&mut self, database: u32, request: &Request) {
+        if let Expect::AllOk(ids) = &request.expect {
+            self.lasting.emptying(database, ids);
+        }
+        let scanning = self.clients.iter_mut().filter(|client| client.database == database);
+        scanning.filter_map(|client| client.scan.as_mut()).for_each(|scan| scan.owed.clear());
+    }
+
+    /// The device has space again.
+    fn give_space(&mut self) {
+        self.medium.set_capacity_segments(SEGMENTS);
+    }
+
+    /// The wall clock is set.
+    fn set_clock(&mut self) {
+        let forward = self.random.chance(0.5);
+        let by_ms = 1 + self.random.below(20);
+        self.wall.jump(&self.medium, forward, by_ms);
+        let wall_ms = self.now().wall_ms;
+        self.history.note_wall(wall_ms);
+        self.note(&format!("the clock shows {wall_ms}"));
+    }
+
     /// Faults of the device, and slowness.
     fn disturb(&mut self, asks: bool) {
         match self.random.below(240) {
@@ -319,6 +356,13 @@ impl Simulation {
                 self.is_faulty = true;
                 self.note("a durable write or flush will fail");
             }
+            8..12 if self.settings.has_clock_jumps => self.set_clock(),
+            12..14 if asks && self.settings.has_full_device => {
+                self.medium.set_capacity_segments(0);
+                self.was_full = true;
+                self.note("the device takes no further segment");
+            }
+            14..24 if self.settings.has_full_device => self.give_space(),
             _ => {}
         }
     }
@@ -338,8 +382,9 @@ impl Simulation {
             return;
         }
         match self.random.below(100) {
-            0..3 if self.clients[client].database == 0 => {
-                self.clients[client].scan = Some(Scan { owed: self.lasting.clone(), ..Scan::default() });
+            0..3 => {
+                let owed = self.lasting.keys(self.clients[client].database).clone();
+                self.clients[client].scan = Some(Scan { owed, ..Scan::default() });
                 self.ask_page(client, b"0".to_vec());
             }
             3..5 => {
@@ -352,6 +397,9 @@ impl Simulation {
             _ => {
                 let asking = self.asking(client);
                 let requests = self.script.pipeline(&mut self.random, &mut self.history, asking);
+                for request in requests.iter().filter(|request| request.empties()) {
+                    self.owe_nothing(asking.database, request);
+                }
                 requests.iter().for_each(|request| self.send(client, request));
                 self.clients[client].idle_until_us = now_us + self.random.below(400);
             }
@@ -433,7 +481,7 @@ impl Simulation {
             let is_open = node.drivers[shard].take_output(index, &mut bytes);
             if !bytes.is_empty() {
                 heard_any = true;
-                let wall_ms = self.now().wall_ms;
+                let wall_ms = self.wall.high_ms(&self.medium);
                 let heard = self.clients[client].hear(&bytes, &mut self.history, wall_ms);
                 self.digest_replies(client, heard)?;
             }
@@ -456,13 +504,13 @@ impl Simulation {
             self.note(&format!("c{connection} < {line}"));
         }
         for id in &heard.acknowledged {
-            let event = &self.history.events[*id];
-            if kind(event.object) == Kind::Lasting && event.steps.iter().any(|step| step.verb.is_write()) {
-                self.lasting.insert(key_bytes(event.object, 0));
-            }
+            self.lasting.acknowledged(*id, &self.history);
         }
         self.errors += heard.errors.len() as u64;
-        let is_expected = |error: &String| self.is_faulty || error.starts_with("OOM");
+        let names_space = |error: &String| error.contains("no space left on the device");
+        let is_expected = |error: &String| {
+            self.is_faulty || error.starts_with("OOM") || self.was_full && names_space(error)
+        };
         if let Some(error) = heard.errors.iter().find(|error| !is_expected(error)) {
             return Err(format!("client {connection} is told {error:?}, and no fault is armed"));
         }
@@ -488,101 +536,4 @@ impl Simulation {
         let at = if is_busy { small } else { next.map_or(small, |next| next.clamp(small, now_us + 500)) };
         self.medium.advance_to(at);
     }
-
-    /// Waits until everything is answered, reads every object, waits again.
-    fn read_everything(&mut self, node: &mut Node) -> Result<(), Broken> {
-        self.medium.clear_faults();
-        self.quiesce(node)?;
-        if !node.failed.is_empty() {
-            return Ok(());
-        }
-        self.ask_everything();
-        self.quiesce(node)
-    }
-
-    fn quiesce(&mut self, node: &mut Node) -> Result<(), Broken> {
-        for _ in 0..QUIET_TICKS {
-            if self.clients.iter().all(Client::is_answered) || !node.failed.is_empty() {
-                return Ok(());
-            }
-            self.tick(node, false)?;
-        }
-        let stuck: Vec<u64> = self
-            .clients
-            .iter()
-            .filter(|client| !client.is_answered())
-            .map(|client| client.connection)
-            .collect();
-        Err(format!("clients {stuck:?} are never answered"))
-    }
-
-    fn end_life(&mut self, mut node: Node, end: End) -> Result<SimDevice, Broken> {
-        self.note(&format!("the life ends: {end:?}"));
-        if end == End::Stop {
-            self.stop(&mut node)?;
-        }
-        let medium = self.medium.clone();
-        let device = match end {
-            End::PowerLoss => {
-                medium.cut_power();
-                drop(node);
-                medium.power_on_after_loss()
-            }
-            End::Kill => {
-                drop(node);
-                medium.kill_process()
-            }
-            End::Stop => {
-                if node.failed.is_empty() {
-                    node.close().map_err(|error| format!("the superblock is not closed: {error}"))?;
-                }
-                medium.kill_process()
-            }
-        };
-        let wall_ms = self.now().wall_ms;
-        let clients = std::mem::take(&mut self.clients);
-        let unanswered = clients.iter().flat_map(Client::unanswered);
-        let in_doubt: Vec<EventId> = self.orphans.drain(..).chain(unanswered).collect();
-        for id in in_doubt {
-            self.history.end(id, Seen::Nothing, wall_ms);
-        }
-        medium.clear_faults();
-        medium.set_latency(self.latency);
-        Ok(device)
-    }
-
-    /// Stops the node in good order; what has come is answered.
-    fn stop(&mut self, node: &mut Node) -> Result<(), Broken> {
-        self.medium.clear_faults();
-        for client in &mut self.clients {
-            client.outgoing.clear();
-            client.stalled_until_us = 0;
-            let (shard, index) = client.place;
-            node.drivers[shard].set_stalled(index, false);
-        }
-        let now = self.now();
-        node.drivers.iter_mut().for_each(|driver| driver.stop(now));
-        for _ in 0..QUIET_TICKS {
-            if node.drivers.iter().all(|driver| driver.is_done()) || !node.failed.is_empty() {
-                return Ok(());
-            }
-            let moved = self.turn_shards(node)?;
-            node.step().map_err(|error| format!("the node: {error}"))?;
-            for client in 0..self.clients.len() {
-                let (shard, index) = self.clients[client].place;
-                let mut bytes = Vec::new();
-                node.drivers[shard].take_output(index, &mut bytes);
-                let wall_ms = self.now().wall_ms;
-                let heard = self.clients[client].hear(&bytes, &mut self.history, wall_ms);
-                self.digest_replies(client, heard)?;
-            }
-            self.pass_time(node, moved);
-        }
-        Err("a stop does not end".into())
-    }
-}
-
-fn now_of(medium: &SimMedium) -> Now {
-    let monotonic_us = medium.now_us();
-    Now { monotonic_us, wall_ms: WALL_START_MS + monotonic_us / 1_000 }
 }

@@ -60,7 +60,7 @@ fn run_all(test: &str, default: u64, make: impl Fn(u64) -> SimulationSettings) {
 
 #[test]
 fn acknowledged_writes_outlive_every_end_of_a_node() {
-    run_all("acknowledged_writes", 130, SimulationSettings::new);
+    run_all("acknowledged_writes", 160, SimulationSettings::new);
 }
 
 #[test]
@@ -69,6 +69,30 @@ fn batches_over_shards_are_whole_after_every_loss_of_power() {
         ends: vec![End::PowerLoss],
         shard_counts: vec![2, 3, 4],
         ..SimulationSettings::new(1_000 + seed)
+    });
+}
+
+#[test]
+fn databases_are_emptied_as_one_and_scans_give_what_was_written_since() {
+    run_all("databases_are_emptied", 60, |seed| SimulationSettings {
+        has_flushes: true,
+        ..SimulationSettings::new(2_000 + seed)
+    });
+}
+
+#[test]
+fn a_clock_that_is_set_back_and_forth_brings_nothing_back() {
+    run_all("a_clock_that_is_set", 60, |seed| SimulationSettings {
+        has_clock_jumps: true,
+        ..SimulationSettings::new(3_000 + seed)
+    });
+}
+
+#[test]
+fn a_device_without_space_at_times_refuses_and_loses_nothing() {
+    run_all("a_device_without_space", 60, |seed| SimulationSettings {
+        has_full_device: true,
+        ..SimulationSettings::new(4_000 + seed)
     });
 }
 

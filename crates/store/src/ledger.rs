@@ -27,7 +27,8 @@ use tierstone_base::collections::{Map, Set};
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result, Token};
 use tierstone_engine::{Engine, Key, Lookup, ValueKind, Write, WriteKind};
 
-/// Steps for which what the ledger has fetched stays in memory: the write that needs it comes again.
+/// Steps for which what the ledger has fetched stays in memory from its arrival on: the write that needs it
+/// comes again.
 const OWN_FETCH_STEPS: u64 = 64;
 
 /// A value whose chunks are to be deleted.
@@ -141,6 +142,8 @@ impl Ledger {
     pub(crate) fn note_fetched(&mut self, token: Token, failure: Option<&Error>) {
         let Some(place) = self.on_their_way.iter().position(|(other, ..)| *other == token) else { return };
         let (_, keyspace, position) = self.on_their_way.swap_remove(place);
+        // Counted from its arrival: a slow device must not use the time up.
+        self.fetched.push_back((token, self.steps + OWN_FETCH_STEPS));
         if failure.is_some() {
             self.unreadable.insert((keyspace, position));
         }
@@ -314,7 +317,6 @@ impl<E: Engine> Shard<E> {
         if !self.ledger.on_their_way.iter().any(is_it) {
             let token = self.own_token(key.keyspace, key.position);
             self.ledger.on_their_way.push((token, key.keyspace, key.position));
-            self.ledger.fetched.push_back((token, self.ledger.steps + OWN_FETCH_STEPS));
             self.engine.fetch(now, &[(token, key)]);
         }
         Err(Error::new(ErrorKind::Retry, "a record must be read first"))
@@ -324,8 +326,7 @@ impl<E: Engine> Shard<E> {
     pub(crate) fn trim_own(&mut self) {
         self.ledger.steps += 1;
         while let Some(&(token, until)) = self.ledger.fetched.front() {
-            let is_coming = self.ledger.on_their_way.iter().any(|(other, ..)| *other == token);
-            if until > self.ledger.steps || is_coming {
+            if until > self.ledger.steps {
                 return;
             }
             self.ledger.fetched.pop_front();

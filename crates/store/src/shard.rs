@@ -158,7 +158,7 @@ pub struct Shard<E> {
 impl<E: Engine> Shard<E> {
     /// A shard over `engine`, which is put into the durability of `settings`.
     pub fn new(mut engine: E, settings: ShardSettings) -> Self {
-        engine.set_durability(settings.durability);
+        engine.set_durability(Now::default(), settings.durability);
         let has_large =
             |keyspace: &&KeyspaceId| engine.len(keyspace.chunks()) > 0 || engine.len(keyspace.ledger()) > 0;
         let large: Vec<KeyspaceId> = settings.map.keyspaces().iter().filter(has_large).copied().collect();
@@ -245,10 +245,17 @@ impl<E: Engine> Shard<E> {
         if self.is_relaxed { 0 } else { seq }
     }
 
-    /// Changes when writes are acknowledged, from now on.
-    pub fn set_durability(&mut self, durability: Durability) {
+    /// Changes when writes are acknowledged, from now on. Gives the sequence that must be decided before
+    /// nothing acknowledged in the old mode can be lost ([`Engine::set_durability`]).
+    pub fn set_durability(&mut self, now: Now, durability: Durability) -> Seq {
         self.is_relaxed = durability == Durability::Relaxed;
-        self.engine.set_durability(durability);
+        let now = self.clock(now);
+        self.engine.set_durability(now, durability)
+    }
+
+    /// Whether answers are given before what they have observed is durable.
+    pub fn is_relaxed(&self) -> bool {
+        self.is_relaxed
     }
 
     /// Takes over a changed map that is durable already: keyspaces that are gone are dropped, and

@@ -41,7 +41,7 @@ fn a_read_is_gated_by_the_write_that_it_saw_and_a_miss_by_everything_applied() {
     assert!(second > first);
     assert_eq!(get(&mut shard, at(1), b"a"), (true, first));
     assert_eq!(get(&mut shard, at(1), b"none"), (false, second));
-    shard.set_durability(Durability::Relaxed);
+    shard.set_durability(Now::default(), Durability::Relaxed);
     assert_eq!(get(&mut shard, at(1), b"a"), (true, 0));
     assert_eq!(set(&mut shard, at(1), b"a", 0), 0);
 }

@@ -39,6 +39,7 @@ fn settings() -> OpenSettings {
         ..OpenSettings::default()
     };
     settings.shard.memory_bytes = 64 << 10;
+    settings.shard.index_fraction = 0.5;
     settings.shard.group_bytes_max = 4 << 10;
     settings.shard.overlap_bytes = 8 << 10;
     settings.shard.reserved_segments = 2;

@@ -49,9 +49,8 @@ impl PutOptions {
 
 /// Puts and deletes that happen together: after a crash all of them are there or none.
 ///
-/// They are applied in order, so that the last change of a key wins. The local handle takes keys of any
-/// shards. For the shared handle all keys must lie in one: always so with one shard (the default), and with
-/// a common hash tag (`{user:7}name`, `{user:7}mail`) with any number.
+/// They are applied in order, so that the last change of a key wins. Keys may lie in any shards; those with
+/// a common hash tag (`{user:7}name`, `{user:7}mail`) lie in one, which costs less.
 ///
 /// ```
 /// let mut batch = tierstone::Batch::new();

@@ -186,7 +186,11 @@ impl Database {
 
     /// The plans of the shards, in their order; once.
     pub fn take_plans(&mut self) -> Vec<ShardPlan> {
-        std::mem::take(&mut self.plans)
+        let mut plans = std::mem::take(&mut self.plans);
+        if self.facts.durable_method == DurableMethod::WriteThenFlush {
+            plans.iter_mut().for_each(ShardPlan::durable_writes_flush);
+        }
+        plans
     }
 
     /// A device handle for one shard's thread.

@@ -107,6 +107,7 @@
 //! | numbered databases | [`Store::keyspace`], [`SharedStore::keyspace`] |
 //! | keyspaces with names, each with its index | [`Store::open_keyspace`], [`SharedStore::open_keyspace`] |
 //! | moving keys between stores, compacting | [`Store::split_to`], [`Store::merge_from`], [`Store::compact`] |
+//! | whether everything that is stored is whole | [`Store::verify`], [`SharedStore::verify`] |
 //! | what it costs | [`Store::statistics`] |
 
 mod batch;
@@ -125,13 +126,14 @@ mod snapshot;
 mod space;
 mod statistics;
 mod transfer;
+mod verify;
 
 pub use batch::{Batch, Expiry, PutOptions};
 pub use database::{Database, DatabaseFacts, DatabaseOptions};
 pub use local::{Keyspace, Store, Ticket};
 pub use named::{KeyspaceInfo, KeyspaceOptions};
 pub use range::{KeyRange, Prefix, Range};
-pub use repair::{RepairOptions, repair};
+pub use repair::{RepairOptions, check, repair};
 pub use scan::{Cursor, Entry, Page};
 pub use shared::{
     Answer, SharedKeyspace, SharedRange, SharedScan, SharedSnapshot, SharedSnapshotKeyspace,
@@ -139,7 +141,7 @@ pub use shared::{
 };
 pub use snapshot::{Scan, Snapshot, SnapshotKeyspace};
 pub use tierstone_base::{Error, ErrorKind, Result};
-pub use tierstone_engine::{Durability, EngineStatistics, IndexKind};
+pub use tierstone_engine::{Durability, EngineStatistics, IndexKind, Verification};
 pub use tierstone_logstore::ShardSettings;
 pub use tierstone_logstore::compact::CompactProgress;
 pub use tierstone_media::file::{DirectIo, DurableMethod, FileBackend};

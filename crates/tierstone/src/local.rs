@@ -22,7 +22,7 @@ use crate::statistics::sum;
 use std::marker::PhantomData;
 use std::time::Duration;
 use tierstone_base::clock::SystemClock;
-use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Position, Result, Seq};
+use tierstone_base::{KeyHasher, KeyspaceId, Position, Result, Seq};
 use tierstone_engine::{Engine, EngineStatistics, Key, SnapshotId, ValueKind, Write, WriteKind};
 use tierstone_media::Wait;
 use tierstone_media::file::FileDevice;
@@ -499,21 +499,6 @@ fn expiry_ms(lane: &mut Lane<FileDevice>, options: PutOptions) -> u64 {
         Expiry::Never => 0,
         expiry => expiry.at_ms(lane.tick()),
     }
-}
-
-/// The shard of all `positions`, of which there is at least one, for a handle that writes batches to one
-/// shard.
-pub(crate) fn one_shard(positions: impl Iterator<Item = Position>, shards: u16) -> Result<u16> {
-    let mut found = None;
-    for position in positions {
-        let shard = position.shard(shards);
-        if *found.get_or_insert(shard) != shard {
-            let message = "the batch has keys of several shards: give them one hash tag ({tag}key), use the \
-                           local handle, or open the store with one shard";
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
-    }
-    Ok(found.unwrap_or(0))
 }
 
 #[cfg(test)]

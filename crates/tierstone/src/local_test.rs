@@ -1,4 +1,5 @@
 use super::*;
+use tierstone_base::ErrorKind;
 
 fn options(name: &str) -> (std::path::PathBuf, DatabaseOptions) {
     let path = std::env::temp_dir().join(format!("tierstone-local-{name}-{}", std::process::id()));

@@ -10,6 +10,12 @@ use tierstone_logstore::LogShard;
 /// As [`Engine::write`], but for keys that hold large values: what is to be done with their chunks only
 /// the server knows. Cost where there is none: a look through the list of keyspaces for each write.
 pub(crate) fn write_plain(engine: &mut LogShard, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+    check_plain(engine, now, writes)?;
+    engine.write(now, writes)
+}
+
+/// Refuses writes to keys that hold large values.
+pub(crate) fn check_plain(engine: &mut LogShard, now: Now, writes: &[Write<'_>]) -> Result<()> {
     for write in writes {
         if engine.len(write.key.keyspace.chunks()) == 0 {
             continue;
@@ -22,7 +28,7 @@ pub(crate) fn write_plain(engine: &mut LogShard, now: Now, writes: &[Write<'_>])
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
     }
-    engine.write(now, writes)
+    Ok(())
 }
 
 /// The bytes of a record that holds a plain value.

@@ -16,7 +16,7 @@ use tierstone_engine::{Key, ValueKind, Write, WriteKind};
 use tierstone_logstore::check::{CheckProgress, CheckReport, CheckSettings, Salvaged, salvage, survey};
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
-use tierstone_media::file::{DurableMethod, FileStore, FileStoreSettings};
+use tierstone_media::file::{DurableMethod, FileDevice, FileStore, FileStoreSettings};
 
 /// How a store is repaired.
 #[derive(Clone, Debug)]
@@ -29,6 +29,34 @@ pub struct RepairOptions {
     pub memory_bytes: u64,
 }
 
+/// Opens a store that nobody serves, to be read only.
+fn open_closed(directories: &[PathBuf], memory_bytes: u64) -> Result<(FileDevice, CheckSettings)> {
+    let files = FileStore::open(&FileStoreSettings {
+        segment_bytes: SEGMENT_BYTES_MAX,
+        segment_limit: SEGMENT_COUNT_MAX,
+        meta_bytes: META_BYTES,
+        create: false,
+        ..FileStoreSettings::new(directories.to_vec())
+    })?;
+    // Nothing is written: the method is of no consequence.
+    let device = files.device(DurableMethod::WriteThenFlush)?;
+    Ok((device, CheckSettings { existing_segments: Some(files.existing_segments()), memory_bytes }))
+}
+
+/// Verifies every byte of a closed store without changing one. An open one verifies itself:
+/// [`crate::Store::verify`].
+///
+/// # Errors
+/// `Busy`: it is open. Others: as [`tierstone_logstore::check::check`]; damage is in the report.
+pub fn check(
+    directories: &[PathBuf],
+    memory_bytes: u64,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport> {
+    let (mut device, settings) = open_closed(directories, memory_bytes)?;
+    tierstone_logstore::check::check(&mut device, &settings, progress)
+}
+
 /// Makes a new store with the newest whole version of every key of a damaged one. What could not be saved
 /// is in the report: keys of which nothing is whole, and keys of which an older version had to do.
 ///
@@ -38,19 +66,7 @@ pub struct RepairOptions {
 /// `Busy`: the source is open. `InvalidInput`: there is no store in the source, or one in the target.
 /// `NoSpace`, `NoMemory`: the target has no room. Others: as [`tierstone_logstore::check::check`].
 pub fn repair(options: &RepairOptions, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
-    let source = FileStore::open(&FileStoreSettings {
-        segment_bytes: SEGMENT_BYTES_MAX,
-        segment_limit: SEGMENT_COUNT_MAX,
-        meta_bytes: META_BYTES,
-        create: false,
-        ..FileStoreSettings::new(options.source.clone())
-    })?;
-    // Nothing is written: the method is of no consequence.
-    let mut device = source.device(DurableMethod::WriteThenFlush)?;
-    let settings = CheckSettings {
-        existing_segments: Some(source.existing_segments()),
-        memory_bytes: options.memory_bytes,
-    };
+    let (mut device, settings) = open_closed(&options.source, options.memory_bytes)?;
     let found = survey(&mut device, &settings)?;
     let facts: DatabaseFacts = serde_json::from_slice(&found.superblock.facts).map_err(|error| {
         Error::new(ErrorKind::Corrupt, format!("the superblock's facts are not readable: {error}"))

@@ -123,3 +123,37 @@ fn answers_dropped_and_kept_are_all_carried_out() {
     assert_eq!(store.len().unwrap(), 2_000);
     assert_eq!(store.scan().map(Result::unwrap).filter(|entry| entry.value.len() == 100).count(), 2_000);
 }
+
+/// Puts and batches at once over keys whose records are on the device only, with a cache for a few of them.
+#[test]
+fn many_overwrites_at_once_with_hardly_any_cache_are_all_answered() {
+    const KEYS: u32 = 4_000;
+    let directory = TemporaryDirectory::new();
+    let mut options = directory.options(Default::default());
+    options.memory_bytes = 2 << 20;
+    options.shard.index_fraction = 0.99;
+    let name = |number: u32| format!("key {number}").into_bytes();
+    let store = SharedStore::open(&options).unwrap();
+    let written: Vec<_> = (0..KEYS).map(|number| store.put_async(&name(number), &[1; 400])).collect();
+    written.into_iter().for_each(|answer| answer.wait().unwrap());
+    store.close().unwrap();
+    let store = SharedStore::open(&options).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for first in (0..KEYS).step_by(40) {
+                let mut batch = Batch::new();
+                (first..first + 40).for_each(|number| {
+                    batch.put(&name(number), &[2; 400]);
+                });
+                store.write(&batch).unwrap();
+            }
+        });
+        let answers: Vec<_> = (0..KEYS).map(|number| store.put_async(&name(number), &[3; 400])).collect();
+        answers.into_iter().for_each(|answer| answer.wait().unwrap());
+    });
+    assert_eq!(store.len().unwrap(), u64::from(KEYS));
+    for number in 0..KEYS {
+        let value = store.get(&name(number)).unwrap().unwrap();
+        assert!(value == [2; 400] || value == [3; 400], "key {number}");
+    }
+}

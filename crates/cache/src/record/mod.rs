@@ -84,6 +84,9 @@ pub trait FrameOwner {
     fn evicted(&mut self, keyspace: KeyspaceId, position: Position, frame: FrameId, location: u64);
     /// The frame has another id from now on.
     fn moved(&mut self, keyspace: KeyspaceId, position: Position, from: FrameId, to: FrameId);
+    /// One of the two will soon be said of a frame at `position`: what that will touch can be fetched into
+    /// the processor's caches meanwhile.
+    fn announced(&self, _keyspace: KeyspaceId, _position: Position) {}
 }
 
 /// A record to take in.
@@ -441,6 +444,7 @@ impl RecordCache {
                 return None;
             }
             passed += self.evict_from_small(budget, owner);
+            self.announce(&self.small, owner);
         }
     }
 
@@ -464,6 +468,7 @@ impl RecordCache {
                 return None;
             }
             passed += self.evict_from_main(budget, owner);
+            self.announce(&self.main, owner);
         }
     }
 
@@ -505,6 +510,22 @@ impl RecordCache {
         }
         self.small.pass(&mut self.arena, tag.bytes());
         tag.bytes()
+    }
+
+    /// Announces the ring's next eviction, and fetches the header of the one behind it: both miss the
+    /// processor's caches, and an insertion's work of other kinds hides that.
+    #[inline]
+    fn announce<O: FrameOwner>(&self, ring: &Ring, owner: &O) {
+        if ring.used() == 0 {
+            return;
+        }
+        let offset = ring.tail();
+        let tag = self.arena.tag(offset);
+        self.arena.prefetch(offset + tag.bytes());
+        if tag.kind == Kind::Live {
+            let label = self.arena.label(offset);
+            owner.announced(label.keyspace, label.position);
+        }
     }
 
     /// Moves the main ring's tail over one frame; gives the bytes passed.

@@ -121,6 +121,7 @@ fn stages(
     report.overwrites_acknowledged = overwrites.operations;
     report.writes_in_flight_at_kill = overwrites.in_flight;
     server.wait_for_death()?;
+    eprintln!("killed the server in mid-write; it starts again and warns of the crash, as it should:");
 
     let before = clock.now().monotonic_us;
     server = start("restarting")?;

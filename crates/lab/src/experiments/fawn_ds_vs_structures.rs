@@ -130,6 +130,7 @@ fn open_log(run: &Run<'_>, size: Size, method: DurableMethod) -> Result<LocalTar
     let choice = StoreChoice {
         memory_bytes: memory_bytes(size),
         index_fraction: (index_bytes as f64 / memory_bytes(size) as f64).min(0.9),
+        cache_bytes_max: u64::MAX,
         segment_bytes: run.pick(MIB, 4 * MIB, 16 * MIB),
         ..choice
     };

@@ -5,7 +5,7 @@
 //! durably, before anything is served: nobody would keep them from going stale.
 
 use crate::format::checkpoint::{Commit, pieces_a_segment};
-use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
+use crate::format::segment::SegmentHeader;
 use crate::open::run_all;
 use std::collections::BTreeMap;
 use tierstone_base::codec::Reader;
@@ -79,20 +79,7 @@ pub(crate) fn free(device: &mut dyn BlockDevice, store: u64, segments: &[u32]) -
     let geometry = device.geometry();
     let free_header = |&segment: &u32| {
         let mut buffer = IoBuffer::zeroed(BLOCK_BYTES);
-        SegmentHeader {
-            store,
-            segment,
-            state: SegmentState::Free,
-            temperature: Temperature::Hot,
-            generation: 0,
-            log_id: 0,
-            opened_seq: 0,
-            first_group: 0,
-            durable_groups: 0,
-            first_position: 0,
-            last_position: 0,
-        }
-        .encode(&mut buffer);
+        SegmentHeader::free(store, segment, 0).encode(&mut buffer);
         IoRequest::write_durable(u64::from(segment), geometry.segment_offset(segment), buffer)
     };
     run_all(device, segments.iter().map(free_header).collect()).map(drop)

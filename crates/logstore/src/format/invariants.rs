@@ -10,7 +10,7 @@ use super::checkpoint::{
 };
 use super::group::{self, GroupHeader};
 use super::record::{self, Decoded, FLAG_EXPIRY};
-use super::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState, Temperature};
+use super::segment::{HeaderFound, SegmentFooter, SegmentHeader};
 use super::summary::{SummaryBuilder, SummaryCursor, SummaryReader};
 use super::superblock::{SLOT_BYTES, SlotFound, Superblock};
 use crate::index::{HashIndex, HashIndexSettings};
@@ -121,7 +121,7 @@ pub fn check_segment_blocks(data: &[u8]) {
     let mut block = data.to_vec();
     block.resize(block.len().max(FOOTER_SUMMED + 8), 0);
     let mut known = vec![0; FOOTER_SUMMED + 8];
-    blank_header().encode(&mut known);
+    SegmentHeader::free(0, 0, 0).encode(&mut known);
     // Magic, and mostly the version.
     let taken = if word(data).is_multiple_of(4) { 4 } else { 8 };
     block[..taken].copy_from_slice(&known[..taken]);
@@ -200,22 +200,6 @@ fn check_commit(data: &[u8]) {
 
 fn put_word(block: &mut [u8], at: usize, word: u64) {
     block[at..at + 8].copy_from_slice(&word.to_le_bytes());
-}
-
-fn blank_header() -> SegmentHeader {
-    SegmentHeader {
-        store: 0,
-        segment: 0,
-        state: SegmentState::Free,
-        temperature: Temperature::Hot,
-        generation: 0,
-        log_id: 0,
-        opened_seq: 0,
-        first_group: 0,
-        durable_groups: 0,
-        first_position: 0,
-        last_position: 0,
-    }
 }
 
 fn blank_footer() -> SegmentFooter {

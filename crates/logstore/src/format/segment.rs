@@ -70,6 +70,23 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
+    /// The header of a free segment that was opened last when `opened_seq` was the newest sequence.
+    pub fn free(store: u64, segment: u32, opened_seq: Seq) -> SegmentHeader {
+        SegmentHeader {
+            store,
+            segment,
+            state: SegmentState::Free,
+            temperature: Temperature::Hot,
+            generation: 0,
+            log_id: 0,
+            opened_seq,
+            first_group: 0,
+            durable_groups: 0,
+            first_position: 0,
+            last_position: 0,
+        }
+    }
+
     /// Writes the header at the start of `out`.
     pub fn encode(&self, out: &mut [u8]) {
         let state = match self.state {

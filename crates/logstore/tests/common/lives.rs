@@ -70,6 +70,7 @@ impl Plan {
         let open = OpenSettings {
             shard: ShardSettings {
                 memory_bytes: 64 << 10,
+                index_fraction: 0.5,
                 group_bytes_max: 8 << 10,
                 overlap_bytes: 16 << 10,
                 clean_step_bytes: 8 << 10,

@@ -38,6 +38,8 @@ pub fn small_settings() -> OpenSettings {
     OpenSettings {
         shard: ShardSettings {
             memory_bytes: 256 << 10,
+            index_fraction: 0.5,
+            cache_bytes_max: 128 << 10,
             group_bytes_max: 16 << 10,
             overlap_bytes: 32 << 10,
             clean_step_bytes: 16 << 10,
@@ -53,6 +55,8 @@ pub fn small_settings() -> OpenSettings {
 pub fn random_settings(random: &mut SeededRandom) -> OpenSettings {
     let mut settings = small_settings();
     settings.shard.memory_bytes = [8 << 10, 64 << 10, 1 << 20][random.below(3) as usize];
+    // A cache that takes nearly all leaves little to be read; both are wanted.
+    settings.shard.cache_bytes_max = [settings.shard.memory_bytes / 2, u64::MAX][random.below(2) as usize];
     settings.shard.groups_in_flight_max = 1 + random.below(3) as usize;
     settings.shard.overlap_bytes = [4 << 10, 64 << 10][random.below(2) as usize];
     settings.weak_hash_bits = [None, Some(6), Some(0)][random.below(3) as usize];

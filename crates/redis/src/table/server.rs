@@ -152,7 +152,7 @@ static CONFIG: [Command; 4] = [
     },
 ];
 
-static DEBUG: [Command; 6] = [
+static DEBUG: [Command; 7] = [
     Command {
         name: "debug|flushall",
         arity: 2,
@@ -229,6 +229,19 @@ static DEBUG: [Command; 6] = [
         complexity: "Depends on subcommand",
         summary: "Matches a pattern with a long text.",
         action: Action::Control(debug::stringmatch_len),
+        subcommands: &[],
+    },
+    Command {
+        name: "debug|verify",
+        arity: 3,
+        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "8.2.0",
+        complexity: "O(1), and O(N) in the background",
+        summary: "Verifies all records and the index in the background (START), or tells what was found (STATUS).",
+        action: Action::Task(TaskKind::DebugVerify),
         subcommands: &[],
     },
 ];

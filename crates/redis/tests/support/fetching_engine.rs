@@ -189,8 +189,8 @@ impl Engine for FetchingEngine {
         self.inner.flush(now);
     }
 
-    fn set_durability(&mut self, durability: Durability) {
-        self.inner.set_durability(durability);
+    fn set_durability(&mut self, now: Now, durability: Durability) -> Seq {
+        self.inner.set_durability(now, durability)
     }
 
     fn health(&self) -> Health {

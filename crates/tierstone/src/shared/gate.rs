@@ -4,11 +4,13 @@
 //! 1. An answer leaves when the durable sequence has reached the one it observed, or as an error.
 //! 2. Answers to one sequence leave in the order in which they came.
 
+use super::across::Across;
 use super::answer::Reply;
 use crate::range::RangePage;
 use crate::scan::Page;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use tierstone_base::{Error, Result, Seq};
 use tierstone_engine::SnapshotId;
 
@@ -22,6 +24,8 @@ pub(super) enum Ready {
     Deleted(Reply<bool>, bool),
     Snapshot(Reply<SnapshotId>, SnapshotId),
     Done(Reply<()>),
+    /// Of a batch over several shards: whoever knows first that it is decided answers.
+    Across(Arc<Across>),
 }
 
 impl Ready {
@@ -35,6 +39,7 @@ impl Ready {
             Ready::Deleted(reply, existed) => drop(reply.send(Ok(existed))),
             Ready::Snapshot(reply, id) => drop(reply.send(Ok(id))),
             Ready::Done(reply) => drop(reply.send(Ok(()))),
+            Ready::Across(across) => across.answer(Ok(())),
         }
     }
 
@@ -48,6 +53,7 @@ impl Ready {
             Ready::Deleted(reply, _) => drop(reply.send(Err(error))),
             Ready::Snapshot(reply, _) => drop(reply.send(Err(error))),
             Ready::Done(reply) => drop(reply.send(Err(error))),
+            Ready::Across(across) => across.answer(Err(error)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What callers send to a shard's thread. A message owns its bytes.
 
+use super::across::Seat;
 use super::answer::Reply;
 use super::cut::Share;
 use crate::batch::Batch;
@@ -8,7 +9,7 @@ use crate::scan::{Cursor, Page};
 use tierstone_base::collections::Set;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_engine::{
-    EngineStatistics, IndexKind, Key, RangeRequest, SnapshotId, ValueKind, Write, WriteKind,
+    EngineStatistics, IndexKind, Key, RangeRequest, SnapshotId, ValueKind, Verification, Write, WriteKind,
 };
 
 /// A key with what the caller's thread has worked out about it.
@@ -46,7 +47,7 @@ impl OwnedPut {
 }
 
 /// A batch with the places of its keys.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct OwnedBatch {
     pub batch: Batch,
     /// Keyspace, position and expiry of each change.
@@ -71,23 +72,87 @@ impl OwnedBatch {
 /// A request to one shard.
 #[derive(Debug)]
 pub(super) enum Message {
-    Get { key: OwnedKey, reply: Reply<Option<Vec<u8>>> },
-    GetMany { keys: Vec<OwnedKey>, reply: Reply<Vec<Option<Vec<u8>>>> },
-    Put { put: OwnedPut, reply: Reply<()> },
-    Delete { key: OwnedKey, reply: Reply<bool> },
-    Write { batch: OwnedBatch, reply: Reply<()> },
-    Scan { keyspace: KeyspaceId, cursor: Cursor, count: u32, reply: Reply<Page> },
-    Range { request: RangeRequest, reply: Reply<RangePage> },
-    Snapshot { share: Share, reply: Reply<SnapshotId> },
-    GetAt { snapshot: SnapshotId, keys: Vec<OwnedKey>, reply: Reply<Vec<Option<Vec<u8>>>> },
-    ScanAt { snapshot: SnapshotId, keyspace: KeyspaceId, cursor: Cursor, count: u32, reply: Reply<Page> },
-    Release { snapshot: SnapshotId },
-    CreateKeyspace { id: KeyspaceId, index: IndexKind, reply: Reply<()> },
-    DropKeyspace { id: KeyspaceId, reply: Reply<()> },
-    Len { keyspace: KeyspaceId, reply: Reply<u64> },
-    Statistics { reply: Reply<EngineStatistics> },
-    Sync { reply: Reply<()> },
-    Close { reply: Reply<()> },
+    Get {
+        key: OwnedKey,
+        reply: Reply<Option<Vec<u8>>>,
+    },
+    GetMany {
+        keys: Vec<OwnedKey>,
+        reply: Reply<Vec<Option<Vec<u8>>>>,
+    },
+    Put {
+        put: OwnedPut,
+        reply: Reply<()>,
+    },
+    Delete {
+        key: OwnedKey,
+        reply: Reply<bool>,
+    },
+    Write {
+        batch: OwnedBatch,
+        reply: Reply<()>,
+    },
+    /// This shard's part of a batch over several.
+    Part {
+        batch: OwnedBatch,
+        seat: Seat,
+    },
+    Scan {
+        keyspace: KeyspaceId,
+        cursor: Cursor,
+        count: u32,
+        reply: Reply<Page>,
+    },
+    Range {
+        request: RangeRequest,
+        reply: Reply<RangePage>,
+    },
+    Snapshot {
+        share: Share,
+        reply: Reply<SnapshotId>,
+    },
+    GetAt {
+        snapshot: SnapshotId,
+        keys: Vec<OwnedKey>,
+        reply: Reply<Vec<Option<Vec<u8>>>>,
+    },
+    ScanAt {
+        snapshot: SnapshotId,
+        keyspace: KeyspaceId,
+        cursor: Cursor,
+        count: u32,
+        reply: Reply<Page>,
+    },
+    Release {
+        snapshot: SnapshotId,
+    },
+    CreateKeyspace {
+        id: KeyspaceId,
+        index: IndexKind,
+        reply: Reply<()>,
+    },
+    DropKeyspace {
+        id: KeyspaceId,
+        reply: Reply<()>,
+    },
+    Len {
+        keyspace: KeyspaceId,
+        reply: Reply<u64>,
+    },
+    Statistics {
+        reply: Reply<EngineStatistics>,
+    },
+    /// Tells what a verification has found so far; begins one first if asked to.
+    Verify {
+        begins: bool,
+        reply: Reply<Option<Verification>>,
+    },
+    Sync {
+        reply: Reply<()>,
+    },
+    Close {
+        reply: Reply<()>,
+    },
 }
 
 impl Message {
@@ -97,7 +162,9 @@ impl Message {
             Message::Get { key, .. } | Message::Delete { key, .. } => keyspaces.contains(&key.keyspace),
             Message::GetMany { keys, .. } => keys.iter().any(|key| keyspaces.contains(&key.keyspace)),
             Message::Put { put, .. } => keyspaces.contains(&put.keyspace),
-            Message::Write { batch, .. } => batch.places.iter().any(|(id, ..)| keyspaces.contains(id)),
+            Message::Write { batch, .. } | Message::Part { batch, .. } => {
+                batch.places.iter().any(|(id, ..)| keyspaces.contains(id))
+            }
             Message::Scan { keyspace, .. } | Message::Len { keyspace, .. } => keyspaces.contains(keyspace),
             Message::Range { request, .. } => keyspaces.contains(&request.keyspace),
             // A snapshot goes on showing keyspaces that were dropped.
@@ -108,6 +175,7 @@ impl Message {
             | Message::CreateKeyspace { .. }
             | Message::DropKeyspace { .. }
             | Message::Statistics { .. }
+            | Message::Verify { .. }
             | Message::Sync { .. }
             | Message::Close { .. } => false,
         }
@@ -125,6 +193,7 @@ impl Message {
             | Message::DropKeyspace { reply, .. }
             | Message::Sync { reply }
             | Message::Close { reply } => drop(reply.send(Err(error))),
+            Message::Part { seat, .. } => drop(seat.refuse(error)),
             Message::Delete { reply, .. } => drop(reply.send(Err(error))),
             Message::Scan { reply, .. } | Message::ScanAt { reply, .. } => drop(reply.send(Err(error))),
             Message::Snapshot { reply, .. } => drop(reply.send(Err(error))),
@@ -132,6 +201,7 @@ impl Message {
             Message::Range { reply, .. } => drop(reply.send(Err(error))),
             Message::Len { reply, .. } => drop(reply.send(Err(error))),
             Message::Statistics { reply } => drop(reply.send(Err(error))),
+            Message::Verify { reply, .. } => drop(reply.send(Err(error))),
         }
     }
 }

@@ -15,6 +15,7 @@
 //! A crash, and a store whose last handle is dropped without [`SharedStore::close`], leave every
 //! acknowledged write; the next opening then reads the ends of the logs.
 
+mod across;
 mod answer;
 mod cut;
 mod gate;
@@ -34,25 +35,26 @@ pub use snapshot::{SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSna
 
 use crate::batch::{Batch, KeyspaceName, PutOptions};
 use crate::database::{Database, DatabaseOptions};
-use crate::local::one_shard;
 use crate::named::resolve;
 use crate::plain::later;
 use crate::range::KeyRange;
 use crate::scan::{Cursor, Page};
 use crate::space::SpaceWatch;
 use crate::statistics::sum;
+use across::Across;
 use answer::{Reply, closed};
 use crossbeam_channel::{Receiver, Sender};
 use message::{Message, OwnedBatch};
 use service::Service;
 use sleep::{Sleeper, Waker};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use thread::ShardThread;
 use tierstone_base::clock::{Clock, SystemClock};
-use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Result};
-use tierstone_engine::{Durability, EngineStatistics};
+use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result};
+use tierstone_engine::{Durability, EngineStatistics, Verification};
 use tierstone_logstore::ShardPlan;
 use tierstone_media::file::{DurableMethod, FileStore};
 use tierstone_store::DatabaseMap;
@@ -74,8 +76,9 @@ struct Inner {
     map: RwLock<DatabaseMap>,
     clock: SystemClock,
     running: Mutex<Option<Running>>,
-    /// Held while a cut's messages go out.
-    cutting: Mutex<()>,
+    /// Held while the messages of a cut, or of a batch over several shards, go out: they come to all
+    /// shards in one order. It counts these batches.
+    ordering: Mutex<u64>,
 }
 
 /// What ends with the store.
@@ -109,7 +112,7 @@ impl SharedStore {
             map: RwLock::new(database.facts().map.clone()),
             clock,
             running: Mutex::new(None),
-            cutting: Mutex::new(()),
+            ordering: Mutex::new(0),
         };
         let (mut threads, mut ready) = (Vec::new(), Vec::new());
         for (plan, shard) in database.take_plans().into_iter().zip(0..) {
@@ -216,20 +219,19 @@ impl SharedStore {
         self.inner.delete(self.first(), key)
     }
 
-    /// Applies all changes of `batch` or none, and returns when they are durable.
+    /// Applies all changes of `batch` or none, after a crash too, and returns when they are durable. Its
+    /// keys may lie in several shards, which then stand still together for a moment; no snapshot shows a
+    /// part of it.
     ///
     /// # Errors
-    /// As [`SharedStore::put`]. `Unsupported`: its keys lie in several shards.
+    /// As [`SharedStore::put`].
     pub fn write(&self, batch: &Batch) -> Result<()> {
         self.write_async(batch).wait()
     }
 
     /// [`SharedStore::write`] for tasks.
     pub fn write_async(&self, batch: &Batch) -> Answer<()> {
-        match self.inner.place_batch(batch) {
-            Ok((shard, owned)) => self.inner.ask(shard, |reply| Message::Write { batch: owned, reply }),
-            Err(error) => Answer::refused(error),
-        }
+        self.inner.write(batch).unwrap_or_else(Answer::refused)
     }
 
     /// One page of a walk without a snapshot: about `count` entries from `cursor` on. A key that exists
@@ -345,6 +347,12 @@ impl SharedStore {
         database.close()
     }
 
+    /// Asks every shard what its verification has found.
+    pub(crate) fn ask_verification(&self, begins: bool) -> Result<Vec<Option<Verification>>> {
+        let answers = self.inner.ask_all(|reply| Message::Verify { begins, reply });
+        answers.into_iter().map(Answer::wait).collect()
+    }
+
     fn first(&self) -> KeyspaceId {
         self.inner.first
     }
@@ -390,17 +398,44 @@ impl Inner {
         (0..self.shards()).map(|shard| self.ask(shard, &message)).collect()
     }
 
-    fn place_batch(&self, batch: &Batch) -> Result<(u16, OwnedBatch)> {
+    /// Sends a batch to its shard, or its parts to theirs.
+    fn write(&self, batch: &Batch) -> Result<Answer<()>> {
         let now = self.now();
-        let map = self.map();
         let mut places = Vec::with_capacity(batch.len());
-        for change in batch.changes() {
-            let keyspace = resolve(&map, change.keyspace)?;
-            let expiry_ms = change.put.map_or(0, |(_, expiry)| expiry.at_ms(now));
-            places.push((keyspace, self.hasher.position(change.key), expiry_ms));
+        {
+            let map = self.map();
+            for change in batch.changes() {
+                let keyspace = resolve(&map, change.keyspace)?;
+                let expiry_ms = change.put.map_or(0, |(_, expiry)| expiry.at_ms(now));
+                places.push((keyspace, self.hasher.position(change.key), expiry_ms));
+            }
         }
-        let shard = one_shard(places.iter().map(|&(_, position, _)| position), self.shards())?;
-        Ok((shard, OwnedBatch { batch: batch.clone(), places }))
+        let of_shard = |&(_, position, _): &(KeyspaceId, Position, u64)| position.shard(self.shards());
+        let first = places.first().map_or(0, of_shard);
+        if places.iter().all(|place| of_shard(place) == first) {
+            let batch = OwnedBatch { batch: batch.clone(), places };
+            return Ok(self.ask(first, |reply| Message::Write { batch, reply }));
+        }
+        let mut parts: BTreeMap<u16, OwnedBatch> = BTreeMap::new();
+        for (change, place) in batch.changes().zip(places) {
+            let part = parts.entry(of_shard(&place)).or_default();
+            match change.put {
+                Some((value, _)) => part.batch.put(change.key, value),
+                None => part.batch.delete(change.key),
+            };
+            part.places.push(place);
+        }
+        let wakers = parts.keys().map(|&shard| Arc::clone(&self.mailboxes[usize::from(shard)].waker));
+        let (reply, answer) = Answer::new();
+        let wakers = wakers.collect();
+        let mut batches = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
+        *batches += 1;
+        let seats = Across::seats(*batches, wakers, reply);
+        for ((shard, batch), seat) in parts.into_iter().zip(seats) {
+            // Where a shard is gone, its seat refuses the batch.
+            self.tell(shard, Message::Part { batch, seat });
+        }
+        Ok(answer)
     }
 }
 

@@ -7,6 +7,7 @@
 //! 3. After a failed write of the device everything is answered with that failure.
 //! 4. Requests that are under way at the same time have no order among each other.
 
+mod parts;
 mod snapshots;
 
 use super::answer::Reply;
@@ -18,6 +19,7 @@ use crate::named::dropped;
 use crate::plain::{is_visible, later, value_of, write_plain};
 use crate::range::RangePage;
 use crate::scan::{Entry, Page};
+use parts::Parts;
 use snapshots::{ManyAt, WalkAt};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -103,6 +105,7 @@ pub(super) struct Service {
     read_at: Map<Token, (u64, usize)>,
     many_at: Map<u64, ManyAt>,
     walks_at: Map<Token, WalkAt>,
+    parts: Parts,
 }
 
 impl Service {
@@ -128,6 +131,7 @@ impl Service {
             read_at: Map::default(),
             many_at: Map::default(),
             walks_at: Map::default(),
+            parts: Parts::default(),
         }
     }
 
@@ -161,12 +165,21 @@ impl Service {
 
     /// Whether messages may come.
     pub fn is_open_for_more(&self) -> bool {
-        self.engine.admission() == Admission::Open && !self.is_holding()
+        self.engine.admission() == Admission::Open && !self.is_holding() && !self.stands_still()
     }
 
     /// Whether somebody waits for something that only the passing of time can bring.
     pub fn is_waited_for(&self) -> bool {
-        !self.is_holding() && (!self.gate.is_empty() || !self.stalled.is_empty() || self.closing.is_some())
+        !self.is_holding()
+            && (!self.gate.is_empty()
+                || !self.stalled.is_empty()
+                || self.closing.is_some()
+                || self.has_part())
+    }
+
+    /// Whether writes wait for room, or for old records.
+    pub fn has_stalled(&self) -> bool {
+        !self.stalled.is_empty()
     }
 
     /// Takes a message.
@@ -174,6 +187,7 @@ impl Service {
         if let Health::Failed(error) = self.engine.health() {
             return message.refuse(failed(error));
         }
+        let Some(message) = self.put_behind_parts(message) else { return };
         let is_write =
             matches!(message, Message::Put { .. } | Message::Write { .. } | Message::Delete { .. });
         if is_write && !self.stalled.is_empty() {
@@ -194,6 +208,7 @@ impl Service {
             Message::Put { .. } => self.put(message, attempt),
             Message::Delete { .. } => self.delete(message, attempt),
             Message::Write { .. } => self.write_batch(message),
+            Message::Part { batch, seat } => self.begin_part(batch, seat),
             Message::Scan { keyspace, cursor, count, reply } => {
                 let token = self.number();
                 self.walks.insert(token, Walk { reply, keyspace, cursor });
@@ -225,6 +240,10 @@ impl Service {
             }
             Message::Len { keyspace, reply } => drop(reply.send(Ok(self.engine.len(keyspace)))),
             Message::Statistics { reply } => drop(reply.send(Ok(self.engine.statistics()))),
+            Message::Verify { begins, reply } => {
+                let begun = if begins { self.engine.begin_verification() } else { Ok(()) };
+                drop(reply.send(begun.map(|()| self.engine.verification().cloned())));
+            }
             Message::Sync { reply } => {
                 self.engine.flush(self.now);
                 self.gate.hold(self.engine.applied_seq(), Ready::Done(reply));
@@ -242,7 +261,7 @@ impl Service {
     }
 
     fn answer(&mut self, observed: Seq, ready: Ready) {
-        if self.relaxed || observed <= self.engine.durable_seq() {
+        if self.relaxed || observed <= self.engine.decided_seq() {
             ready.send();
         } else {
             self.gate.hold(observed, ready);
@@ -299,7 +318,8 @@ impl Service {
             Err(error) if self.may_find_room(&error) => {
                 let unknown = matches!(self.engine.lookup(self.now, write.key), Lookup::Fetch);
                 let message = Message::Put { put, reply };
-                if unknown && self.engine.admission() == Admission::Open {
+                let may_park = attempt.rounds < FETCH_ROUNDS && self.engine.admission() == Admission::Open;
+                if unknown && may_park {
                     // A write goes past a record that cannot be read.
                     attempt.failure = None;
                     self.park(message, attempt);
@@ -345,7 +365,7 @@ impl Service {
     /// Tries again what found no room; true when something found it.
     pub fn retry_stalled(&mut self) -> bool {
         let mut some = false;
-        if self.is_holding() {
+        if self.is_holding() || self.stands_still() {
             return false;
         }
         let since_us = self.stalled_since_us;
@@ -501,7 +521,7 @@ impl Service {
     /// Sends what has become durable; everything gets the failure when the device has failed. True
     /// when the shard is shut and its thread may end.
     pub fn settle(&mut self) -> bool {
-        self.gate.open_to(self.engine.durable_seq());
+        self.gate.open_to(self.engine.decided_seq());
         if let Health::Failed(error) = self.engine.health() {
             self.refuse_all(&failed(error));
         }
@@ -518,6 +538,7 @@ impl Service {
     pub fn refuse_writers(&mut self, error: &Error) {
         self.gate.refuse_all(error);
         self.stalled.drain(..).for_each(|message| message.refuse(error.clone()));
+        self.refuse_parts(error);
         if let Some(reply) = self.closing.take() {
             drop(reply.send(Err(error.clone())));
         }

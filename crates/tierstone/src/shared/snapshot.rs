@@ -47,7 +47,7 @@ impl Inner {
     /// Asks every shard for its part of one cut.
     fn cut(&self) -> Vec<Answer<SnapshotId>> {
         let wakers = self.mailboxes.iter().map(|mailbox| Arc::clone(&mailbox.waker)).collect();
-        let _one_after_another = self.cutting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_after_another = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
         let shares = Cut::shares(wakers).into_iter().zip(0..);
         shares.map(|(share, shard)| self.ask(shard, |reply| Message::Snapshot { share, reply })).collect()
     }

@@ -41,17 +41,28 @@ impl ShardThread {
     pub fn run(mut self) {
         loop {
             let now = self.service.set_now(self.clock.now());
+            let parted = self.service.advance_parts();
+            if self.service.stands_still() {
+                // Whoever the others wait for wakes all; a vote is taken back after a while.
+                if let Err(error) = self.sleeper.sleep(Some(Duration::from_millis(1))) {
+                    self.service.refuse_all(&error);
+                    return;
+                }
+                continue;
+            }
             let due = self.service.engine.next_step_at_us().is_some_and(|at_us| at_us <= now.monotonic_us);
             self.service.set_busy(due || self.device.in_flight() > 0);
             let resumed = self.service.end_hold();
             let Some(received) = self.receive() else { return };
             let received = received || resumed;
             let retried = self.service.retry_stalled();
-            let turned = self.turn(received || retried || due);
+            // What a stalled write waits for may begin in a step only, which nothing else would bring.
+            let is_stuck = self.service.has_stalled() && self.device.in_flight() == 0;
+            let turned = self.turn(received || retried || parted || due || is_stuck);
             if self.service.settle() {
                 return;
             }
-            if received || retried || turned {
+            if received || retried || parted || turned {
                 self.idle_since_us = None;
             } else if let Err(error) = self.sleep() {
                 // Without sleep the thread could only spin; the callers must know.

@@ -1,0 +1,53 @@
+//! One budget for index and cache: what the index does not use is the cache's, and comes back when keys do.
+#![expect(clippy::unwrap_used, reason = "test code")]
+
+mod common;
+
+use common::{Store, fresh, small_settings};
+use tierstone_base::KeyspaceId;
+use tierstone_engine::Engine;
+use tierstone_media::Wait;
+
+const SPACE: KeyspaceId = KeyspaceId(1);
+const MEMORY: u64 = 4 << 20;
+
+fn fill(store: &mut Store, keys: std::ops::Range<u64>) {
+    for number in keys {
+        store.put(SPACE, format!("key {number}").as_bytes(), &[7; 100]).unwrap();
+        if number % 256 == 0 {
+            store.sync().unwrap();
+        }
+    }
+    store.sync().unwrap();
+}
+
+/// Reads some keys, each of which is there.
+fn read(store: &mut Store, keys: impl Iterator<Item = u64>) {
+    for number in keys {
+        let found = store.get(SPACE, format!("key {number}").as_bytes()).unwrap();
+        assert_eq!(found.unwrap().1, [7; 100]);
+    }
+}
+
+#[test]
+fn the_cache_takes_what_the_index_leaves_and_gives_it_back() {
+    let mut settings = small_settings();
+    settings.shard.memory_bytes = MEMORY;
+    settings.shard.cache_bytes_max = u64::MAX;
+    settings.shard.index_fraction = 0.75;
+    let (_medium, mut store) = fresh(1 << 20, 80, &settings);
+    fill(&mut store, 0..40_000);
+    read(&mut store, (0..40_000).step_by(1));
+    let few = store.engine.statistics();
+    assert!(few.cache_bytes > MEMORY * 7 / 10, "{} bytes cached beside {}", few.cache_bytes, few.index_bytes);
+    assert!(few.cache_bytes + few.index_bytes <= MEMORY, "{few:?}");
+    fill(&mut store, 40_000..250_000);
+    for _ in 0..2_000 {
+        store.turn(Wait::Poll);
+    }
+    read(&mut store, (0..250_000).step_by(7));
+    let many = store.engine.statistics();
+    assert!(many.index_bytes > MEMORY * 4 / 10, "{} bytes of index", many.index_bytes);
+    assert!(many.cache_bytes + many.index_bytes <= MEMORY, "{} + {}", many.cache_bytes, many.index_bytes);
+    assert!(many.cache_bytes > MEMORY / 4, "{} bytes cached", many.cache_bytes);
+}

@@ -1,0 +1,107 @@
+//! Ends of lives: everything answered and read, or cut off.
+
+use super::{Broken, Simulation};
+use crate::client::Client;
+use crate::history::{EventId, Seen};
+use crate::node::Node;
+use crate::settings::End;
+use tierstone_media::SimDevice;
+
+/// Ticks in which a node must have answered everything.
+const QUIET_TICKS: u32 = 60_000;
+
+impl Simulation {
+    /// Waits until everything is answered, reads every object, waits again.
+    pub(super) fn read_everything(&mut self, node: &mut Node) -> Result<(), Broken> {
+        self.medium.clear_faults();
+        self.give_space();
+        self.quiesce(node)?;
+        if !node.failed.is_empty() {
+            return Ok(());
+        }
+        self.ask_everything();
+        self.quiesce(node)
+    }
+
+    fn quiesce(&mut self, node: &mut Node) -> Result<(), Broken> {
+        for _ in 0..QUIET_TICKS {
+            if self.clients.iter().all(Client::is_answered) || !node.failed.is_empty() {
+                return Ok(());
+            }
+            self.tick(node, false)?;
+        }
+        let stuck: Vec<u64> = self
+            .clients
+            .iter()
+            .filter(|client| !client.is_answered())
+            .map(|client| client.connection)
+            .collect();
+        Err(format!("clients {stuck:?} are never answered"))
+    }
+
+    pub(super) fn end_life(&mut self, mut node: Node, end: End) -> Result<SimDevice, Broken> {
+        self.note(&format!("the life ends: {end:?}"));
+        self.give_space();
+        if end == End::Stop {
+            self.stop(&mut node)?;
+        }
+        let medium = self.medium.clone();
+        let device = match end {
+            End::PowerLoss => {
+                medium.cut_power();
+                drop(node);
+                medium.power_on_after_loss()
+            }
+            End::Kill => {
+                drop(node);
+                medium.kill_process()
+            }
+            End::Stop => {
+                if node.failed.is_empty() {
+                    node.close().map_err(|error| format!("the superblock is not closed: {error}"))?;
+                }
+                medium.kill_process()
+            }
+        };
+        let wall_ms = self.wall.high_ms(&self.medium);
+        let clients = std::mem::take(&mut self.clients);
+        let unanswered = clients.iter().flat_map(Client::unanswered);
+        let in_doubt: Vec<EventId> = self.orphans.drain(..).chain(unanswered).collect();
+        for id in in_doubt {
+            self.history.end(id, Seen::Nothing, wall_ms);
+        }
+        medium.clear_faults();
+        medium.set_latency(self.latency);
+        Ok(device)
+    }
+
+    /// Stops the node in good order; what has come is answered.
+    fn stop(&mut self, node: &mut Node) -> Result<(), Broken> {
+        self.medium.clear_faults();
+        for client in &mut self.clients {
+            client.outgoing.clear();
+            client.stalled_until_us = 0;
+            let (shard, index) = client.place;
+            node.drivers[shard].set_stalled(index, false);
+        }
+        let now = self.now();
+        node.drivers.iter_mut().for_each(|driver| driver.stop(now));
+        for _ in 0..QUIET_TICKS {
+            if node.drivers.iter().all(|driver| driver.is_done()) || !node.failed.is_empty() {
+                return Ok(());
+            }
+            let moved = self.turn_shards(node)?;
+            node.step().map_err(|error| format!("the node: {error}"))?;
+            for client in 0..self.clients.len() {
+                let (shard, index) = self.clients[client].place;
+                let mut bytes = Vec::new();
+                node.drivers[shard].take_output(index, &mut bytes);
+                let wall_ms = self.wall.high_ms(&self.medium);
+                let heard = self.clients[client].hear(&bytes, &mut self.history, wall_ms);
+                self.digest_replies(client, heard)?;
+            }
+            self.pass_time(node, moved);
+        }
+        Err("a stop does not end".into())
+    }
+}

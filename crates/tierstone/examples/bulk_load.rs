@@ -1,0 +1,93 @@
+//! Measures loading a new store through the local handle: durable batches of 1,000 one after the other, and
+//! puts that are not waited for with one sync at the end. Run in release:
+//! `cargo run --release --example bulk_load -p tierstone -- DIRECTORY [MIB [VALUE_BYTES [SHARDS]]]`.
+//!
+//! Beside it belongs the device's own sequential rate (`bench/device` runs fio on the same file system).
+
+use std::path::Path;
+use std::time::Instant;
+use tierstone::{Batch, DatabaseOptions, Store};
+use tierstone_base::{Error, Result};
+
+const BATCH: u64 = 1_000;
+
+#[expect(clippy::disallowed_methods, reason = "a measuring program")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// The key without the formatting machinery, so that the store is what is measured.
+fn key_of(mut number: u64) -> [u8; 16] {
+    let mut key = *b"key:000000000000";
+    let mut place = key.len();
+    while number > 0 {
+        place -= 1;
+        key[place] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    key
+}
+
+struct Load {
+    mib: u64,
+    value: Vec<u8>,
+    shards: u16,
+}
+
+impl Load {
+    fn run(
+        &self,
+        directory: &Path,
+        name: &str,
+        fill: impl FnOnce(&mut Store, u64) -> Result<()>,
+    ) -> Result<()> {
+        let _ = std::fs::remove_dir_all(directory);
+        let options = DatabaseOptions {
+            memory_bytes: 512 << 20,
+            shards: self.shards,
+            ..DatabaseOptions::new(directory)
+        };
+        let mut store = Store::open(&options)?;
+        let records = (self.mib << 20) / self.value.len() as u64;
+        let started = now();
+        fill(&mut store, records)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let bytes = records * (self.value.len() + key_of(0).len()) as u64;
+        let facts = store.statistics();
+        println!(
+            "{name:<40} {:>8.0} MB/s {:>10.0} records/s, {:.3} bytes written a byte, {} groups, {} shards",
+            bytes as f64 / 1e6 / seconds,
+            records as f64 / seconds,
+            facts.device.bytes_written as f64 / facts.user_bytes_written as f64,
+            facts.groups,
+            self.shards,
+        );
+        assert_eq!(store.len(), records);
+        drop(store);
+        std::fs::remove_dir_all(directory).map_err(Error::from)
+    }
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let directory = arguments.next().map_or_else(|| std::env::temp_dir().join("tierstone-bulk"), Into::into);
+    let mut number = |default: u64| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(default);
+    let load = Load { mib: number(2_048), value: vec![7; number(1_000) as usize], shards: number(1) as u16 };
+    load.run(&directory, "durable batches of 1,000", |store, records| {
+        let mut batch = Batch::new();
+        for first in (0..records).step_by(BATCH as usize) {
+            batch.clear();
+            for number in first..(first + BATCH).min(records) {
+                batch.put(&key_of(number), &load.value);
+            }
+            store.write(&batch)?;
+        }
+        Ok(())
+    })?;
+    load.run(&directory, "puts that are not waited for, one sync", |store, records| {
+        for number in 0..records {
+            let _ticket = store.put_nowait(&key_of(number), &load.value)?;
+        }
+        store.sync()
+    })
+}
