@@ -108,8 +108,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report, when nothing was found. Prints the counts, with the name of the thread, which is the
-    /// test's.
+    /// The report, when nothing was found. Prints the counts, with the place of the call.
     ///
     /// # Panics
     /// When a violation was found: with seed, path and message.
@@ -117,7 +116,7 @@ impl Report {
     #[expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
     pub fn assert_clean(self) -> Report {
         assert!(self.found.is_none(), "{self}");
-        println!("explored clean: {}: {self}", std::thread::current().name().unwrap_or("no test"));
+        println!("explored clean: {}: {self}", std::panic::Location::caller());
         self
     }
 

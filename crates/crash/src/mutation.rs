@@ -49,9 +49,8 @@ pub fn assert_caught(name: &str, explore: impl FnOnce() -> Report) -> Report {
     let Some(found) = &report.found else {
         panic!("mutation '{name}' was not caught: {report}");
     };
-    let test = std::thread::current();
-    let test = test.name().unwrap_or("no test");
-    println!("mutation '{name}' caught: {test}: in run {} after {} states", found.run, report.states);
+    let place = std::panic::Location::caller();
+    println!("mutation '{name}' caught: {place}: in run {} after {} states", found.run, report.states);
     println!("  {}: \"{}\"", found.minimal_message, found.minimal_path);
     report
 }

@@ -103,6 +103,12 @@ impl Cleaner {
         self.wants_group_closed
     }
 
+    /// Whether an emptied segment can be freed only when the write with this sequence, or a later one, is
+    /// durable: it has made records of the segment dead.
+    pub fn waits_for_writes_from(&self, seq: Seq) -> bool {
+        self.emptied.iter().any(|emptied| emptied.seq >= seq)
+    }
+
     /// Whether nothing is being moved, and every segment can be read.
     pub fn is_idle(&self) -> bool {
         self.victim.is_none() && self.unreadable.is_empty()

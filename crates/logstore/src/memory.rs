@@ -25,12 +25,14 @@ pub(crate) struct MemoryBalance {
 
 impl ShardSettings {
     /// Bytes that the record cache may take beside an index of `index_bytes`: what is left of the budget when
-    /// the index has a step of room to grow.
+    /// the index has a step of room to grow, and groups that wait or are being written theirs: an eighth
+    /// of the budget at most.
     pub fn cache_bytes_beside(&self, index_bytes: u64) -> u64 {
         let step = (self.memory_bytes / STEPS).max(1);
+        let buffers = (self.write_buffer_bytes_max as u64).min(self.memory_bytes / 8);
         let kept = index_bytes.saturating_add(step).next_multiple_of(step);
         let least = self.memory_bytes.saturating_sub(self.index_bytes_max());
-        self.memory_bytes.saturating_sub(kept).max(least).min(self.cache_bytes_max)
+        self.memory_bytes.saturating_sub(kept + buffers).max(least).min(self.cache_bytes_max)
     }
 }
 
@@ -69,12 +71,18 @@ mod tests {
 
     #[test]
     fn the_cache_takes_what_the_index_leaves() {
-        let settings =
-            ShardSettings { memory_bytes: 320 << 20, index_fraction: 0.75, ..ShardSettings::default() };
+        let settings = ShardSettings {
+            memory_bytes: 320 << 20,
+            index_fraction: 0.75,
+            write_buffer_bytes_max: 0,
+            ..ShardSettings::default()
+        };
         assert_eq!(settings.cache_bytes_beside(0), 310 << 20, "a step of room is kept");
         assert_eq!(settings.cache_bytes_beside(1), 300 << 20);
         assert_eq!(settings.cache_bytes_beside(100 << 20), 210 << 20);
         assert_eq!(settings.cache_bytes_beside(500 << 20), 80 << 20, "its least");
+        let buffered = ShardSettings { write_buffer_bytes_max: 8 << 20, ..settings.clone() };
+        assert_eq!(buffered.cache_bytes_beside(1), 292 << 20, "groups have their part");
         let bounded = ShardSettings { cache_bytes_max: 1 << 20, ..settings };
         assert_eq!(bounded.cache_bytes_beside(0), 1 << 20);
         let tiny = ShardSettings { memory_bytes: 3, ..ShardSettings::default() };

@@ -141,6 +141,11 @@ impl LogShard {
         self.reads.fetches.entry(token).or_default();
         for value in candidates.iter() {
             let Target::Device(location) = Target::unpack(value) else { continue };
+            if self.hot.is_unsubmitted(location) || self.cold.is_unsubmitted(location) {
+                // In memory; and its group may stay open for long, so nothing must wait for it. Should it
+                // be submitted before the search, that asks again.
+                continue;
+            }
             if let Some(held) = self.reads.held.get_mut(&location.raw()) {
                 held.holders += 1;
                 self.segments.get_mut(location.segment()).pins += 1;

@@ -386,18 +386,27 @@ impl LogShard {
         }
     }
 
+    /// When the hot group that takes records is to be closed; `None` when there is none.
+    fn group_due_us(&self) -> Option<u64> {
+        let opened_us = self.hot.opened_us()?;
+        if self.cleaner.waits_for_writes_from(self.hot.first_open_seq()?) {
+            return Some(opened_us);
+        }
+        Some(match self.settings.durability {
+            Durability::Sync => opened_us,
+            Durability::Group { interval_ms } => opened_us + u64::from(interval_ms) * 1_000,
+            Durability::Relaxed => opened_us + RELAXED_INTERVAL_US,
+        })
+    }
+
     /// Closes groups that need not wait for company any longer.
     fn close_groups(&mut self) {
         let now_us = self.now.monotonic_us;
-        if let Some(opened_us) = self.hot.opened_us() {
-            let due = match self.settings.durability {
-                Durability::Sync => true,
-                Durability::Group { interval_ms } => now_us >= opened_us + u64::from(interval_ms) * 1_000,
-                Durability::Relaxed => now_us >= opened_us + RELAXED_INTERVAL_US,
-            };
-            if (due || self.shutting) && self.hot.may_submit(self.settings.groups_in_flight_max) {
-                self.hot.close_group(&self.segments);
-            }
+        if let Some(due_us) = self.group_due_us()
+            && (now_us >= due_us || self.shutting)
+            && self.hot.may_submit(self.settings.groups_in_flight_max)
+        {
+            self.hot.close_group(&self.segments);
         }
         if self.cleaner.wants_group_closed() || self.shutting {
             self.cold.close_group(&self.segments);
@@ -440,14 +449,10 @@ impl LogShard {
         if let Some(time) = self.reads.reservations.next_look_us() {
             at(time);
         }
-        if let Some(opened_us) = self.hot.opened_us()
+        if let Some(due_us) = self.group_due_us()
             && self.hot.may_submit(self.settings.groups_in_flight_max)
         {
-            at(match self.settings.durability {
-                Durability::Sync => now_us,
-                Durability::Group { interval_ms } => opened_us + u64::from(interval_ms) * 1_000,
-                Durability::Relaxed => opened_us + RELAXED_INTERVAL_US,
-            });
+            at(due_us.max(now_us));
         }
         if let Some(at_us) = self.hot.parts_step_at(now_us, self.shutting) {
             at(at_us);

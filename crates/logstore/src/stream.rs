@@ -132,7 +132,7 @@ pub struct Stream {
 }
 
 /// Buffers of the usual size kept for reuse.
-const SPARE_BUFFERS: usize = 8;
+const SPARE_BUFFERS: usize = 2;
 
 impl Stream {
     /// A log without any group, in which `seq` is durable already.
@@ -233,6 +233,11 @@ impl Stream {
     /// When the group that takes records was opened; `None` when it has none.
     pub fn opened_us(&self) -> Option<u64> {
         self.open.as_ref().map(|open| open.opened_us)
+    }
+
+    /// The first sequence of the group that takes records; `None` when there is none.
+    pub fn first_open_seq(&self) -> Option<Seq> {
+        self.open.as_ref().map(|open| open.first_seq)
     }
 
     /// Whether nothing waits and nothing flies.
@@ -520,6 +525,11 @@ impl Stream {
         closed.buffer.get(offset - closed.start..)
     }
 
+    /// Whether the record at `location` lies in a group not yet submitted.
+    pub fn is_unsubmitted(&self, location: Location) -> bool {
+        self.unsubmitted(location).is_some()
+    }
+
     fn place_of(&mut self, location: Location) -> Option<&mut [u8]> {
         let open = self.open.as_mut()?;
         let start = location.offset().checked_sub(open.start)?;
@@ -531,7 +541,7 @@ impl Stream {
     /// must not be asked for it.
     pub fn is_volatile(&self, location: Location) -> bool {
         let offset = location.offset();
-        self.unsubmitted(location).is_some()
+        self.is_unsubmitted(location)
             || self.flying.iter().any(|flying| {
                 flying.segment == location.segment() && (flying.start..flying.end).contains(&offset)
             })

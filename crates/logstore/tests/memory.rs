@@ -35,6 +35,7 @@ fn the_cache_takes_what_the_index_leaves_and_gives_it_back() {
     settings.shard.memory_bytes = MEMORY;
     settings.shard.cache_bytes_max = u64::MAX;
     settings.shard.index_fraction = 0.75;
+    settings.shard.write_buffer_bytes_max = 64 << 10;
     let (_medium, mut store) = fresh(1 << 20, 80, &settings);
     fill(&mut store, 0..40_000);
     read(&mut store, (0..40_000).step_by(1));

@@ -1,0 +1,87 @@
+//! `tierstone check` on a running store: the server verifies itself beside its traffic.
+#![expect(clippy::expect_used, reason = "test code")]
+
+mod common;
+
+use common::{Folder, Server, ask, program};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use tierstone_client::Value;
+
+fn value(number: u32) -> Vec<u8> {
+    format!("{number:08}").repeat(60).into_bytes()
+}
+
+fn check(arguments: &[&str]) -> Output {
+    program().arg("check").args(arguments).output().expect("the program runs")
+}
+
+/// Every file below `directory`.
+fn files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("a directory is read").flatten() {
+        let path = entry.path();
+        if path.is_dir() { files(&path, found) } else { found.push(path) }
+    }
+}
+
+/// Flips a bit in the middle of the place where `value` lies.
+fn rot(directory: &Path, value: &[u8]) {
+    let mut all = Vec::new();
+    files(directory, &mut all);
+    for path in all {
+        let bytes = std::fs::read(&path).expect("a file is read");
+        if let Some(place) = bytes.windows(value.len()).position(|window| window == value) {
+            let at = place + value.len() / 2;
+            let file = std::fs::File::options().write(true).open(&path).expect("a file is opened");
+            return file.write_all_at(&[bytes[at] ^ 4], at as u64).expect("a file is written");
+        }
+    }
+    panic!("the value is in no file");
+}
+
+#[test]
+fn a_running_store_is_checked_and_its_rot_found() {
+    let folder = Folder::new();
+    let arguments = [
+        "--segment-size",
+        "128KiB",
+        "--capacity",
+        "16MiB",
+        "--memory",
+        "32MiB",
+        "--shards",
+        "2",
+        "--password",
+        "pass",
+    ];
+    let mut server = Server::start(&folder, &arguments);
+    let mut connection = server.connect();
+    ask(&mut connection, &[b"AUTH", b"pass"]);
+    for number in 0..1_000u32 {
+        ask(&mut connection, &[b"SET", number.to_string().as_bytes(), &value(number)]);
+    }
+    assert_eq!(ask(&mut connection, &[b"DEBUG", b"VERIFY", b"STATUS"]), Value::Null);
+    let address = server.address.to_string();
+    let with_password = ["--server", address.as_str(), "--password", "pass", "--json"];
+
+    let whole = check(&with_password);
+    let said = String::from_utf8_lossy(&whole.stdout);
+    assert_eq!(whole.status.code(), Some(0), "{said} {}", String::from_utf8_lossy(&whole.stderr));
+    assert!(said.contains("\"live_records\": 1000") && said.contains("\"lost_keys\": 0"), "{said}");
+
+    rot(&folder.data(), &value(500));
+    let rotten = check(&with_password[..4]);
+    let said = String::from_utf8_lossy(&rotten.stdout);
+    assert!(said.contains("damaged: record") && said.contains("is damaged"), "{said}");
+    let refused = check(&["--server", &address]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("NOAUTH"), "{refused:?}");
+
+    // The closed form sees the same, with the same exit status.
+    server.kill();
+    server.wait();
+    let data = folder.data();
+    let closed = check(&[data.to_str().expect("a path in UTF-8")]);
+    assert!(rotten.status.code().is_some_and(|code| code != 0));
+    assert_eq!(closed.status.code(), rotten.status.code(), "{}", String::from_utf8_lossy(&closed.stderr));
+}
