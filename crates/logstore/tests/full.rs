@@ -173,6 +173,9 @@ fn an_idle_store_gets_rid_of_its_tombstones() {
     }
     let live = store.engine.statistics().space_live_bytes;
     let wanted = keys / 50 * bytes_a_key;
-    assert!(live <= wanted + wanted / 8, "{live} bytes are held for {wanted}");
+    // For less than a sixteenth of a segment nothing is moved.
+    let tolerated = (wanted / 8).max((256 << 10) / 16);
+    assert!(live <= wanted + tolerated, "{live} bytes are held for {wanted}");
+    assert!(keys * 32 > 2 * tolerated, "all the tombstones together would not be tolerated");
     assert_eq!(store.engine.len(KEYSPACE), keys / 50);
 }
