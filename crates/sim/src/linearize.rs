@@ -191,21 +191,45 @@ impl Search<'_> {
 
     fn describe(&self, place: &Place, candidates: &[usize]) -> String {
         let mut text = format!(
-            "{} of {} events explained, state {:?}; next could be",
+            "{} of {} events explained, state {}; not explained (the next could be those with an arrow):",
             place.count,
             self.events.len(),
-            place.state
+            short(&format!("{:?}", place.state))
         );
-        for &at in candidates.iter().take(6) {
-            text.push_str(&format!("\n    {:?}", self.events[at]));
+        for at in (place.first..self.events.len()).filter(|&at| !place.is_done(at)) {
+            let event = self.events[at];
+            let arrow = if candidates.contains(&at) { "->" } else { "  " };
+            let steps: Vec<String> =
+                event.steps.iter().map(|step| short(&format!("{}: {:?}", step.key, step.verb))).collect();
+            text.push_str(&format!(
+                "\n {arrow} c{} {}..{} {} gives {}",
+                event.connection,
+                event.asked,
+                event.ended,
+                steps.join("; "),
+                short(&format!("{:?}", event.seen))
+            ));
         }
-        shorten(&text)
+        text.chars().take(20_000).collect()
     }
 }
 
-/// Long rows of numbers say nothing.
-fn shorten(text: &str) -> String {
-    text.chars().take(4_000).collect()
+/// A debug text in which each row of numbers is given as the text it stands for, cut short.
+fn short(debug: &str) -> String {
+    let mut text = String::new();
+    for (number, part) in debug.split('[').enumerate() {
+        let (row, rest) = part.split_once(']').unwrap_or(("", part));
+        let bytes: Option<Vec<u8>> = row.split(", ").map(|byte| byte.parse().ok()).collect();
+        match bytes {
+            Some(bytes) => {
+                text.push_str(&format!("'{}'({})", bytes[..bytes.len().min(8)].escape_ascii(), bytes.len()));
+                text.push_str(rest);
+            }
+            None if number == 0 => text.push_str(part),
+            None => text.push_str(&format!("[{part}")),
+        }
+    }
+    text
 }
 
 #[cfg(test)]
