@@ -3,7 +3,8 @@
 //! The search is Wing and Gong's ("Testing and verifying concurrent objects", 1993) with Lowe's memory of
 //! visited configurations (2017). Departures: events without a reply may be left out, and must come before
 //! their connection's end; events of one connection keep their order; a read that agrees with the state
-//! is taken at once, because taking it closes no way.
+//! is taken at once, because taking it closes no way, unless an event without a reply ended before it was
+//! asked.
 //!
 //! Invariants:
 //! 1. An event comes before all that were asked after its reply had come.
@@ -49,6 +50,36 @@ impl Place {
         self.done[at / 64] |= 1 << (at % 64);
         self.count += 1;
     }
+
+    /// When event `at` comes next and leads to `state`.
+    fn after(&self, at: usize, state: ObjectState) -> Place {
+        let mut next = Place { state, ..self.clone() };
+        next.mark(at);
+        next
+    }
+}
+
+/// What an event without a reply may have made of `before`. A key that cannot be read stays so for the whole
+/// event, until the event itself gives it a value.
+fn outcomes_in_doubt(before: &ObjectState, event: &Event) -> Vec<ObjectState> {
+    let keys = event.steps.iter().map(|step| step.key).max().map_or(0, |key| key + 1);
+    let ways = if event.reads_may_fail { 1u32 << keys.min(8) } else { 1 };
+    let mut outcomes = Vec::new();
+    for mut unreadable in 0..ways {
+        let mut state = before.clone();
+        for step in &event.steps {
+            if step.verb.is_blind() {
+                unreadable &= !(1 << step.key);
+            }
+            if unreadable >> step.key & 1 == 0 {
+                state.apply(step, event.span);
+            }
+        }
+        if !outcomes.contains(&state) {
+            outcomes.push(state);
+        }
+    }
+    outcomes
 }
 
 fn is_certain(event: &Event) -> bool {
@@ -90,16 +121,25 @@ impl Search<'_> {
             {
                 return true;
             }
-            if let Some(read) = candidates.iter().find(|at| self.is_free_read(&place, **at)) {
-                place.mark(*read);
+            let free = candidates.iter().copied().find(|&at| self.is_free_read(&place, at));
+            // What is in doubt and ended before a read was asked cannot come after it any more.
+            let closes_a_way = |read: usize| {
+                candidates.iter().any(|&at| {
+                    !is_certain(self.events[at]) && self.events[at].ended < self.events[read].asked
+                })
+            };
+            if let Some(read) = free
+                && !closes_a_way(read)
+            {
+                place.mark(read);
                 continue;
             }
             if !self.visited.insert((place.done.clone(), place.state.clone())) {
                 return false;
             }
             let mut any = false;
-            // The oldest is tried first: it is pushed last.
-            for &at in candidates.iter().rev() {
+            // What is pushed last is tried first: a read that agrees, then the oldest.
+            for at in candidates.iter().copied().rev().filter(|at| Some(*at) != free).chain(free) {
                 any |= self.take(&place, at, stack);
             }
             if !any && place.count >= self.best.0 {
@@ -168,22 +208,14 @@ impl Search<'_> {
         let event = self.events[at];
         let before = stack.len();
         for mut state in place.state.seen_during(event.span) {
-            let fits = match &event.seen {
-                Seen::Replies(replies) => event
-                    .steps
-                    .iter()
-                    .zip(replies)
-                    .all(|(step, reply)| state.apply(step, event.span) == *reply),
-                _ => {
-                    event.steps.iter().for_each(|step| drop(state.apply(step, event.span)));
-                    true
-                }
+            let Seen::Replies(replies) = &event.seen else {
+                stack
+                    .extend(outcomes_in_doubt(&state, event).into_iter().map(|state| place.after(at, state)));
+                continue;
             };
-            if fits {
-                let mut next = place.clone();
-                next.mark(at);
-                next.state = state;
-                stack.push(next);
+            let mut each = event.steps.iter().zip(replies);
+            if each.all(|(step, reply)| state.apply(step, event.span) == *reply) {
+                stack.push(place.after(at, state));
             }
         }
         stack.len() > before
