@@ -126,6 +126,10 @@ pub struct Stream {
     spare: Vec<IoBuffer>,
     segments_opened: u64,
     in_batch: bool,
+    /// The newest sequence appended.
+    appended_seq: Seq,
+    /// The newest sequence before the batch that was begun last.
+    before_batch: Seq,
     parts: Parts,
 }
 
@@ -156,6 +160,8 @@ impl Stream {
             spare: Vec::new(),
             segments_opened: 0,
             in_batch: false,
+            appended_seq: seq,
+            before_batch: seq,
         }
     }
 
@@ -167,6 +173,7 @@ impl Stream {
     /// Records appended until [`Stream::end_batch`] count all or none.
     pub fn begin_batch(&mut self) {
         self.in_batch = true;
+        self.before_batch = self.appended_seq;
     }
 
     /// Whether a batch is being appended.
@@ -322,6 +329,7 @@ impl Stream {
         open.used += bytes;
         open.records += 1;
         open.last_seq = open.last_seq.max(seq);
+        self.appended_seq = self.appended_seq.max(seq);
         Some((location, segments.get(segment.number).salt))
     }
 
@@ -417,7 +425,8 @@ impl Stream {
             segment: segment.number,
             start: open.start,
             len: written,
-            last_seq: open.last_seq,
+            // Records of a batch are lost with its end: until that is durable, none of them is.
+            last_seq: if self.in_batch { open.last_seq.min(self.before_batch) } else { open.last_seq },
             durable_groups: self.durable_groups,
             batches_resolved,
             buffer: open.buffer,

@@ -91,6 +91,12 @@ impl History {
         event.seen = seen;
     }
 
+    /// An event goes on although its connection has been told an error: what it asks next has an order of
+    /// its own.
+    pub fn detach(&mut self, id: EventId) {
+        self.events[id].connection = u64::MAX - id as u64;
+    }
+
     /// The end of an event without a reply; `is_faulty`: reads of the device may have failed.
     pub fn end_in_doubt(&mut self, id: EventId, is_faulty: bool, wall_ms: u64) {
         self.end(id, Seen::Nothing, wall_ms);

@@ -4,7 +4,7 @@
 //! visited configurations (2017). Departures: events without a reply may be left out, and must come before
 //! their connection's end; events of one connection keep their order; a read that agrees with the state
 //! is taken at once, because taking it closes no way, unless an event without a reply ended before it was
-//! asked.
+//! asked; few events in doubt are let take effect before many are.
 //!
 //! Invariants:
 //! 1. An event comes before all that were asked after its reply had come.
@@ -30,6 +30,7 @@ struct Search<'a> {
     visited: BTreeSet<(Vec<u64>, ObjectState)>,
     budget: u64,
     best: (usize, String),
+    doubts_max: usize,
 }
 
 #[derive(Clone)]
@@ -38,6 +39,8 @@ struct Place {
     count: usize,
     /// Events below are done, or without a reply and left behind.
     first: usize,
+    /// Events without a reply that have taken effect.
+    doubts: usize,
     state: ObjectState,
 }
 
@@ -89,9 +92,27 @@ fn is_certain(event: &Event) -> bool {
 /// Whether the events of one object (in the order in which they were asked) have an explanation. Takes at
 /// most `budget` configurations; exponential only in how many events overlap.
 pub fn check(events: &[&Event], budget: u64) -> Verdict {
-    let mut search = Search { events, visited: BTreeSet::new(), budget, best: (0, String::new()) };
-    let start =
-        Place { done: vec![0; events.len().div_ceil(64)], count: 0, first: 0, state: ObjectState::default() };
+    // An explanation is one however it was found: with few of the events in doubt it is found soonest. That
+    // there is none only a search without a limit can say.
+    for doubts_max in [0, 1, 2, 4, 8] {
+        if search(events, budget, doubts_max) == Verdict::Explained {
+            return Verdict::Explained;
+        }
+    }
+    search(events, budget, usize::MAX)
+}
+
+/// `doubts_max`: of events without a reply, at most so many take effect.
+fn search(events: &[&Event], budget: u64, doubts_max: usize) -> Verdict {
+    let mut search =
+        Search { events, visited: BTreeSet::new(), budget, best: (0, String::new()), doubts_max };
+    let start = Place {
+        done: vec![0; events.len().div_ceil(64)],
+        count: 0,
+        first: 0,
+        doubts: 0,
+        state: ObjectState::default(),
+    };
     let mut stack = vec![start];
     while let Some(place) = stack.pop() {
         if search.budget == 0 {
@@ -129,7 +150,7 @@ impl Search<'_> {
                 })
             };
             if let Some(read) = free
-                && !closes_a_way(read)
+                && (place.doubts >= self.doubts_max || !closes_a_way(read))
             {
                 place.mark(read);
                 continue;
@@ -209,6 +230,9 @@ impl Search<'_> {
         let before = stack.len();
         for mut state in place.state.seen_during(event.span) {
             let Seen::Replies(replies) = &event.seen else {
+                if place.doubts >= self.doubts_max {
+                    return false;
+                }
                 stack
                     .extend(outcomes_in_doubt(&state, event).into_iter().map(|state| place.after(at, state)));
                 continue;
@@ -223,18 +247,21 @@ impl Search<'_> {
 
     fn describe(&self, place: &Place, candidates: &[usize]) -> String {
         let mut text = format!(
-            "{} of {} events explained, state {}; not explained (the next could be those with an arrow):",
+            "{} of {} events explained, state {}; explained are those with a +, the next could be those with an arrow:",
             place.count,
             self.events.len(),
             short(&format!("{:?}", place.state))
         );
-        for at in (place.first..self.events.len()).filter(|&at| !place.is_done(at)) {
-            let event = self.events[at];
-            let arrow = if candidates.contains(&at) { "->" } else { "  " };
+        for (at, event) in self.events.iter().enumerate() {
+            let mark = match candidates.contains(&at) {
+                _ if place.is_done(at) => "+",
+                true => "->",
+                false => "",
+            };
             let steps: Vec<String> =
                 event.steps.iter().map(|step| short(&format!("{}: {:?}", step.key, step.verb))).collect();
             text.push_str(&format!(
-                "\n {arrow} c{} {}..{} {} gives {}",
+                "\n {mark:2} c{} {}..{} {} gives {}",
                 event.connection,
                 event.asked,
                 event.ended,
