@@ -69,7 +69,7 @@ impl LogShard {
         if let Some(error) = self.unwritable() {
             return Err(error);
         }
-        if self.hot.buffered_bytes() > self.settings.write_buffer_bytes_max {
+        if self.hot.buffered_bytes() > self.settings.write_buffer_bytes() {
             return Err(Error::new(ErrorKind::Retry, "the shard has enough to write"));
         }
         Ok(())

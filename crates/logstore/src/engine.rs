@@ -166,7 +166,7 @@ impl Engine for LogShard {
     }
 
     fn admission(&self) -> Admission {
-        let busy = self.hot.buffered_bytes() > self.settings.write_buffer_bytes_max
+        let busy = self.hot.buffered_bytes() > self.settings.write_buffer_bytes()
             || self.reads.reading.len() > self.settings.reads_in_flight_max;
         if busy { Admission::Throttled } else { Admission::Open }
     }

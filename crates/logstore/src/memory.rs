@@ -29,7 +29,7 @@ impl ShardSettings {
     /// of the budget at most.
     pub fn cache_bytes_beside(&self, index_bytes: u64) -> u64 {
         let step = (self.memory_bytes / STEPS).max(1);
-        let buffers = (self.write_buffer_bytes_max as u64).min(self.memory_bytes / 8);
+        let buffers = (self.write_buffer_bytes() as u64).min(self.memory_bytes / 8);
         let kept = index_bytes.saturating_add(step).next_multiple_of(step);
         let least = self.memory_bytes.saturating_sub(self.index_bytes_max());
         self.memory_bytes.saturating_sub(kept + buffers).max(least).min(self.cache_bytes_max)

@@ -24,7 +24,8 @@ pub struct ShardSettings {
     /// Above this many bytes waiting to be written, further groups are submitted in spite of
     /// `groups_in_flight_max`: the device is then busy with bytes, not with flushes.
     pub overlap_bytes: usize,
-    /// Above this many bytes waiting or in flight the shard is throttled.
+    /// Above this many bytes waiting or in flight the shard is throttled; see
+    /// [`ShardSettings::write_buffer_bytes`].
     pub write_buffer_bytes_max: usize,
     /// Above this many reads in flight the shard is throttled.
     pub reads_in_flight_max: usize,
@@ -84,7 +85,17 @@ impl Default for ShardSettings {
     }
 }
 
+/// Groups wait in so much memory at least, in bytes, however little there is.
+const WRITE_BUFFER_BYTES_MIN: usize = 1 << 20;
+
 impl ShardSettings {
+    /// Bytes that groups which wait or are being written may take before the shard is throttled: an eighth of
+    /// its memory, 1 MiB at least, `write_buffer_bytes_max` at most.
+    pub fn write_buffer_bytes(&self) -> usize {
+        let part = usize::try_from(self.memory_bytes / 8).unwrap_or(usize::MAX);
+        part.max(WRITE_BUFFER_BYTES_MIN).min(self.write_buffer_bytes_max)
+    }
+
     /// Bytes that the index may take.
     pub fn index_bytes_max(&self) -> u64 {
         (self.memory_bytes as f64 * self.index_fraction.clamp(0.01, 0.99)) as u64

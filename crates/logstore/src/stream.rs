@@ -128,6 +128,10 @@ pub struct Stream {
     /// The newest sequence that the shard has given, as far as this log was told.
     newest_seq: Seq,
     in_batch: bool,
+    /// The newest sequence appended.
+    appended_seq: Seq,
+    /// The newest sequence before the batch that was begun last.
+    before_batch: Seq,
     parts: Parts,
 }
 
@@ -159,6 +163,8 @@ impl Stream {
             segments_opened: 0,
             newest_seq: 0,
             in_batch: false,
+            appended_seq: seq,
+            before_batch: seq,
         }
     }
 
@@ -177,6 +183,7 @@ impl Stream {
     /// Records appended until [`Stream::end_batch`] count all or none.
     pub fn begin_batch(&mut self) {
         self.in_batch = true;
+        self.before_batch = self.appended_seq;
     }
 
     /// Whether a batch is being appended.
@@ -332,6 +339,7 @@ impl Stream {
         open.used += bytes;
         open.records += 1;
         open.last_seq = open.last_seq.max(seq);
+        self.appended_seq = self.appended_seq.max(seq);
         Some((location, segments.get(segment.number).salt))
     }
 
@@ -427,7 +435,8 @@ impl Stream {
             segment: segment.number,
             start: open.start,
             len: written,
-            last_seq: open.last_seq,
+            // Records of a batch are lost with its end: until that is durable, none of them is.
+            last_seq: if self.in_batch { open.last_seq.min(self.before_batch) } else { open.last_seq },
             durable_groups: self.durable_groups,
             batches_resolved,
             buffer: open.buffer,

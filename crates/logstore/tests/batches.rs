@@ -168,3 +168,32 @@ fn the_delete_of_the_empty_key_survives_as_the_last_record_of_its_log() {
     let mut store = common::reopen_after_kill(store, &medium, &settings);
     assert!(store.get(KEYSPACE, b"").unwrap().is_none());
 }
+
+#[test]
+fn no_record_of_a_batch_is_durable_before_its_last() {
+    let medium = medium(256 << 10, 16);
+    // One group after the other, so that the first is durable long before the last.
+    let (mut store, _) = {
+        let mut settings = small_settings();
+        settings.shard.overlap_bytes = 1 << 20;
+        common::open_on(medium.device(), &settings).unwrap()
+    };
+    let before = store.put(KEYSPACE, b"before", b"value").unwrap();
+    let value = vec![b'x'; 12 << 10];
+    let keys: Vec<Vec<u8>> = (0..8).map(|number| format!("key{number}").into_bytes()).collect();
+    let kind = WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() };
+    let writes: Vec<Write<'_>> =
+        keys.iter().map(|key| Write { key: store.key(KEYSPACE, key), kind }).collect();
+    let last = store.write(&writes).unwrap();
+    assert!(last >= before + 8);
+    let (mut turns, mut groups) = (0, 0);
+    while store.engine.durable_seq() < last {
+        store.turn(Wait::One);
+        let durable = store.engine.durable_seq();
+        assert!(durable <= before || durable >= last, "{durable} is durable, the batch is {before}..={last}");
+        groups = groups.max(store.engine.statistics().groups);
+        turns += 1;
+        assert!(turns < 10_000, "the batch never becomes durable");
+    }
+    assert!(groups >= 4, "the batch took several groups: {groups}");
+}

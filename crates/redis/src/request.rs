@@ -72,10 +72,7 @@ impl<E: Engine> Executor<E> {
         let session = self.host.sessions.get_mut(&connection)?;
         let keyspace = self.shard.map().keyspace(session.db)?;
         let position = self.shard.position(bytes);
-        if !self.shard.owns(position)
-            || bytes.len() > KEY_SIZE_MAX_BYTES
-            || session.conflicts(&[position], !is_get)
-        {
+        if !self.shard.owns(position) || bytes.len() > KEY_SIZE_MAX_BYTES || session.conflicts(&[position]) {
             return None;
         }
         let version = session.version;
@@ -380,11 +377,10 @@ impl<E: Engine> Executor<E> {
         reply: &mut Vec<u8>,
     ) -> Outcome {
         self.collect_positions(command, args);
-        let writes = command.has(flag::WRITE);
         let Some(session) = self.host.sessions.get(&connection) else {
             return Outcome::Close { gate: 0 };
         };
-        if session.conflicts(&self.positions, writes) {
+        if session.conflicts(&self.positions) {
             return self.block(connection);
         }
         let (db, version) = (session.db, session.version);
@@ -404,7 +400,7 @@ impl<E: Engine> Executor<E> {
         if self.tasks.contains_key(&task)
             && let Some(session) = self.host.sessions.get_mut(&connection)
         {
-            session.suspend(task, &self.positions, writes);
+            session.suspend(task, &self.positions);
         }
         self.host.counters.suspended += 1;
         Outcome::Suspended(task)

@@ -119,7 +119,7 @@ pub struct Session {
     pub is_blocked: bool,
     /// Uploaded arguments of requests that were taken, and their shards.
     pub uploads: Vec<(ShardId, ValueId)>,
-    pending: Vec<(TaskId, Position, bool)>,
+    pending: Vec<(TaskId, Position)>,
     barriers: Vec<TaskId>,
 }
 
@@ -175,28 +175,26 @@ impl Session {
         !self.barriers.is_empty()
     }
 
-    /// Whether a data command on these positions must wait for suspended ones.
+    /// Whether a data command on these positions must wait for suspended ones: two reads of a key as well,
+    /// or the later one could see what is older.
     #[inline]
-    pub fn conflicts(&self, positions: &[Position], writes: bool) -> bool {
+    pub fn conflicts(&self, positions: &[Position]) -> bool {
         if !self.has_suspended() {
             return false;
         }
-        let clash = |(_, position, others_write): &(TaskId, Position, bool)| {
-            (writes || *others_write) && positions.contains(position)
-        };
         // What names no key (`DBSIZE`) is about all of them.
         positions.is_empty()
             || !self.barriers.is_empty()
             || self.pending.len() + positions.len() > PENDING_MAX
-            || self.pending.iter().any(clash)
+            || self.pending.iter().any(|(_, position)| positions.contains(position))
     }
 
     /// Notes a suspended data command.
-    pub fn suspend(&mut self, task: TaskId, positions: &[Position], writes: bool) {
+    pub fn suspend(&mut self, task: TaskId, positions: &[Position]) {
         if positions.is_empty() {
             self.suspend_all(task);
         }
-        self.pending.extend(positions.iter().map(|position| (task, *position, writes)));
+        self.pending.extend(positions.iter().map(|position| (task, *position)));
     }
 
     /// Notes a suspended command that everything else waits for.

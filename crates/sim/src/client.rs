@@ -4,6 +4,7 @@
 //! process that may still carry it out has ended.
 
 use crate::history::{EventId, History, Seen};
+use crate::model::Verb;
 use crate::script::{Expect, Request};
 use std::collections::{BTreeSet, VecDeque};
 use tierstone_wire::resp::{ReplyLimits, ReplyParser, ReplyProgress, Value, encode_command};
@@ -54,6 +55,15 @@ pub struct Heard {
     pub violation: Option<String>,
     /// Events whose writes are now acknowledged.
     pub acknowledged: Vec<EventId>,
+    /// Events of which an error says that the device failed in them: what they did may show at the next
+    /// opening.
+    pub in_doubt: Vec<EventId>,
+}
+
+/// Whether the superblock could not be written in which the databases lie that these events empty.
+fn is_failed_flush(value: &Value, ids: &[EventId], history: &History) -> bool {
+    let is_flush = |id: &EventId| history.events[*id].steps.iter().all(|step| step.verb == Verb::Flush);
+    value.error().is_some_and(|text| text.starts_with("MISCONF")) && ids.iter().all(is_flush)
 }
 
 impl Client {
@@ -163,6 +173,7 @@ impl Client {
                 self.end(id, seen, history, wall_ms, heard);
             }
             Expect::Each(id) => self.each(id, Vec::new(), value, history, wall_ms, heard),
+            Expect::AllOk(ids) if is_failed_flush(&value, &ids, history) => heard.in_doubt.extend(ids),
             Expect::AllOk(ids) => {
                 for id in ids {
                     let count = history.events[id].steps.len();

@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. Events are numbered in the order in which they were asked; moments are counted by one counter
 //!    over the whole run, so of two moments one is always the earlier.
-//! 2. An event without a reply may have had its effect once, before its end, or not at all.
+//! 2. An event without a reply may have had its effect once, before its end, or not at all. Where reads
+//!    may have failed, its commands on keys that could not be read have done nothing, and the others all.
 
 use crate::model::{ObjectId, Step, WallSpan};
 use tierstone_wire::resp::Value;
@@ -36,6 +37,8 @@ pub struct Event {
     pub span: WallSpan,
     /// What came.
     pub seen: Seen,
+    /// No reply has come, and reads of the device may have failed.
+    pub reads_may_fail: bool,
 }
 
 /// Names an event.
@@ -67,6 +70,7 @@ impl History {
             ended: u64::MAX,
             span: WallSpan { from_ms: wall_ms, to_ms: u64::MAX },
             seen: Seen::Nothing,
+            reads_may_fail: false,
         });
         self.events.len() - 1
     }
@@ -85,6 +89,18 @@ impl History {
         event.ended = ended;
         event.span.to_ms = wall_ms;
         event.seen = seen;
+    }
+
+    /// An event goes on although its connection has been told an error: what it asks next has an order of
+    /// its own.
+    pub fn detach(&mut self, id: EventId) {
+        self.events[id].connection = u64::MAX - id as u64;
+    }
+
+    /// The end of an event without a reply; `is_faulty`: reads of the device may have failed.
+    pub fn end_in_doubt(&mut self, id: EventId, is_faulty: bool, wall_ms: u64) {
+        self.end(id, Seen::Nothing, wall_ms);
+        self.events[id].reads_may_fail = is_faulty;
     }
 
     /// The objects that anything was asked of, in order.

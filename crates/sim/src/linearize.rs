@@ -3,7 +3,8 @@
 //! The search is Wing and Gong's ("Testing and verifying concurrent objects", 1993) with Lowe's memory of
 //! visited configurations (2017). Departures: events without a reply may be left out, and must come before
 //! their connection's end; events of one connection keep their order; a read that agrees with the state
-//! is taken at once, because taking it closes no way.
+//! is taken at once, because taking it closes no way, unless an event without a reply ended before it was
+//! asked; few events in doubt are let take effect before many are.
 //!
 //! Invariants:
 //! 1. An event comes before all that were asked after its reply had come.
@@ -29,6 +30,7 @@ struct Search<'a> {
     visited: BTreeSet<(Vec<u64>, ObjectState)>,
     budget: u64,
     best: (usize, String),
+    doubts_max: usize,
 }
 
 #[derive(Clone)]
@@ -37,6 +39,8 @@ struct Place {
     count: usize,
     /// Events below are done, or without a reply and left behind.
     first: usize,
+    /// Events without a reply that have taken effect.
+    doubts: usize,
     state: ObjectState,
 }
 
@@ -49,6 +53,36 @@ impl Place {
         self.done[at / 64] |= 1 << (at % 64);
         self.count += 1;
     }
+
+    /// When event `at` comes next and leads to `state`.
+    fn after(&self, at: usize, state: ObjectState) -> Place {
+        let mut next = Place { state, ..self.clone() };
+        next.mark(at);
+        next
+    }
+}
+
+/// What an event without a reply may have made of `before`. A key that cannot be read stays so for the whole
+/// event, until the event itself gives it a value.
+fn outcomes_in_doubt(before: &ObjectState, event: &Event) -> Vec<ObjectState> {
+    let keys = event.steps.iter().map(|step| step.key).max().map_or(0, |key| key + 1);
+    let ways = if event.reads_may_fail { 1u32 << keys.min(8) } else { 1 };
+    let mut outcomes = Vec::new();
+    for mut unreadable in 0..ways {
+        let mut state = before.clone();
+        for step in &event.steps {
+            if step.verb.is_blind() {
+                unreadable &= !(1 << step.key);
+            }
+            if unreadable >> step.key & 1 == 0 {
+                state.apply(step, event.span);
+            }
+        }
+        if !outcomes.contains(&state) {
+            outcomes.push(state);
+        }
+    }
+    outcomes
 }
 
 fn is_certain(event: &Event) -> bool {
@@ -58,9 +92,27 @@ fn is_certain(event: &Event) -> bool {
 /// Whether the events of one object (in the order in which they were asked) have an explanation. Takes at
 /// most `budget` configurations; exponential only in how many events overlap.
 pub fn check(events: &[&Event], budget: u64) -> Verdict {
-    let mut search = Search { events, visited: BTreeSet::new(), budget, best: (0, String::new()) };
-    let start =
-        Place { done: vec![0; events.len().div_ceil(64)], count: 0, first: 0, state: ObjectState::default() };
+    // An explanation is one however it was found: with few of the events in doubt it is found soonest. That
+    // there is none only a search without a limit can say.
+    for doubts_max in [0, 1, 2, 4, 8] {
+        if search(events, budget, doubts_max) == Verdict::Explained {
+            return Verdict::Explained;
+        }
+    }
+    search(events, budget, usize::MAX)
+}
+
+/// `doubts_max`: of events without a reply, at most so many take effect.
+fn search(events: &[&Event], budget: u64, doubts_max: usize) -> Verdict {
+    let mut search =
+        Search { events, visited: BTreeSet::new(), budget, best: (0, String::new()), doubts_max };
+    let start = Place {
+        done: vec![0; events.len().div_ceil(64)],
+        count: 0,
+        first: 0,
+        doubts: 0,
+        state: ObjectState::default(),
+    };
     let mut stack = vec![start];
     while let Some(place) = stack.pop() {
         if search.budget == 0 {
@@ -90,16 +142,25 @@ impl Search<'_> {
             {
                 return true;
             }
-            if let Some(read) = candidates.iter().find(|at| self.is_free_read(&place, **at)) {
-                place.mark(*read);
+            let free = candidates.iter().copied().find(|&at| self.is_free_read(&place, at));
+            // What is in doubt and ended before a read was asked cannot come after it any more.
+            let closes_a_way = |read: usize| {
+                candidates.iter().any(|&at| {
+                    !is_certain(self.events[at]) && self.events[at].ended < self.events[read].asked
+                })
+            };
+            if let Some(read) = free
+                && (place.doubts >= self.doubts_max || !closes_a_way(read))
+            {
+                place.mark(read);
                 continue;
             }
             if !self.visited.insert((place.done.clone(), place.state.clone())) {
                 return false;
             }
             let mut any = false;
-            // The oldest is tried first: it is pushed last.
-            for &at in candidates.iter().rev() {
+            // What is pushed last is tried first: a read that agrees, then the oldest.
+            for at in candidates.iter().copied().rev().filter(|at| Some(*at) != free).chain(free) {
                 any |= self.take(&place, at, stack);
             }
             if !any && place.count >= self.best.0 {
@@ -168,22 +229,17 @@ impl Search<'_> {
         let event = self.events[at];
         let before = stack.len();
         for mut state in place.state.seen_during(event.span) {
-            let fits = match &event.seen {
-                Seen::Replies(replies) => event
-                    .steps
-                    .iter()
-                    .zip(replies)
-                    .all(|(step, reply)| state.apply(step, event.span) == *reply),
-                _ => {
-                    event.steps.iter().for_each(|step| drop(state.apply(step, event.span)));
-                    true
+            let Seen::Replies(replies) = &event.seen else {
+                if place.doubts >= self.doubts_max {
+                    return false;
                 }
+                stack
+                    .extend(outcomes_in_doubt(&state, event).into_iter().map(|state| place.after(at, state)));
+                continue;
             };
-            if fits {
-                let mut next = place.clone();
-                next.mark(at);
-                next.state = state;
-                stack.push(next);
+            let mut each = event.steps.iter().zip(replies);
+            if each.all(|(step, reply)| state.apply(step, event.span) == *reply) {
+                stack.push(place.after(at, state));
             }
         }
         stack.len() > before
@@ -191,21 +247,48 @@ impl Search<'_> {
 
     fn describe(&self, place: &Place, candidates: &[usize]) -> String {
         let mut text = format!(
-            "{} of {} events explained, state {:?}; next could be",
+            "{} of {} events explained, state {}; explained are those with a +, the next could be those with an arrow:",
             place.count,
             self.events.len(),
-            place.state
+            short(&format!("{:?}", place.state))
         );
-        for &at in candidates.iter().take(6) {
-            text.push_str(&format!("\n    {:?}", self.events[at]));
+        for (at, event) in self.events.iter().enumerate() {
+            let mark = match candidates.contains(&at) {
+                _ if place.is_done(at) => "+",
+                true => "->",
+                false => "",
+            };
+            let steps: Vec<String> =
+                event.steps.iter().map(|step| short(&format!("{}: {:?}", step.key, step.verb))).collect();
+            text.push_str(&format!(
+                "\n {mark:2} c{} {}..{} {} gives {}",
+                event.connection,
+                event.asked,
+                event.ended,
+                steps.join("; "),
+                short(&format!("{:?}", event.seen))
+            ));
         }
-        shorten(&text)
+        text.chars().take(20_000).collect()
     }
 }
 
-/// Long rows of numbers say nothing.
-fn shorten(text: &str) -> String {
-    text.chars().take(4_000).collect()
+/// A debug text in which each row of numbers is given as the text it stands for, cut short.
+fn short(debug: &str) -> String {
+    let mut text = String::new();
+    for (number, part) in debug.split('[').enumerate() {
+        let (row, rest) = part.split_once(']').unwrap_or(("", part));
+        let bytes: Option<Vec<u8>> = row.split(", ").map(|byte| byte.parse().ok()).collect();
+        match bytes {
+            Some(bytes) => {
+                text.push_str(&format!("'{}'({})", bytes[..bytes.len().min(8)].escape_ascii(), bytes.len()));
+                text.push_str(rest);
+            }
+            None if number == 0 => text.push_str(part),
+            None => text.push_str(&format!("[{part}")),
+        }
+    }
+    text
 }
 
 #[cfg(test)]

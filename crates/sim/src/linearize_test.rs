@@ -107,3 +107,51 @@ fn a_key_that_expires_goes_within_its_time() {
         assert_eq!(verdict(&history) == Verdict::Explained, is_possible, "{seen:?} at {read_at}");
     }
 }
+
+#[test]
+fn a_transaction_in_doubt_leaves_out_what_could_not_be_read_and_nothing_else() {
+    let two = |text: &str| {
+        vec![
+            Step { key: 0, verb: Verb::Set(text.into()) },
+            Step { key: 1, verb: Verb::Take },
+            Step { key: 0, verb: Verb::Take },
+        ]
+    };
+    let both = || (0..2).map(|key| Step { key, verb: Verb::Get }).collect::<Vec<_>>();
+    let bulk = |text: &str| Value::Bulk(text.into());
+    // Key 1 was read, or not; but key 0 was set blindly, and taken from memory.
+    for (seen, is_faulty, is_possible) in [
+        ((Value::Null, Value::Null), false, true),
+        ((bulk("a"), bulk("b")), false, true),
+        ((Value::Null, bulk("b")), true, true),
+        ((Value::Null, bulk("b")), false, false),
+        ((bulk("c"), bulk("b")), true, false),
+        ((bulk("a"), Value::Null), true, false),
+    ] {
+        let mut history = History::default();
+        for (key, text) in [(0, "a"), (1, "b")] {
+            let id = history.ask(1, OBJECT, vec![Step { key, verb: Verb::Set(text.into()) }], 0);
+            history.end(id, ok(), 0);
+        }
+        let lost = history.ask(2, OBJECT, two("c"), 0);
+        let read = history.ask(3, OBJECT, both(), 0);
+        history.end(read, Seen::Replies(vec![seen.0.clone(), seen.1.clone()]), 0);
+        history.end_in_doubt(lost, is_faulty, 0);
+        let found = verdict(&history) == Verdict::Explained;
+        assert_eq!(found, is_possible, "{seen:?}, faulty: {is_faulty}");
+    }
+}
+
+#[test]
+fn a_read_that_says_nothing_of_it_leaves_what_is_in_doubt_its_chance() {
+    let mut history = History::default();
+    let first = history.ask(1, OBJECT, set("a"), 0);
+    history.end(first, ok(), 0);
+    let lost = history.ask(2, OBJECT, vec![Step { key: 1, verb: Verb::Set(b"b".into()) }], 0);
+    history.end(lost, Seen::Nothing, 0);
+    let (key_0, key_1) = (step(Verb::Get), vec![Step { key: 1, verb: Verb::Get }]);
+    let reads = [history.ask(3, OBJECT, key_0, 0), history.ask(4, OBJECT, key_1, 0)];
+    history.end(reads[0], value("a"), 0);
+    history.end(reads[1], value("b"), 0);
+    assert_eq!(verdict(&history), Verdict::Explained);
+}

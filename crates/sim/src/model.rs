@@ -46,6 +46,11 @@ impl Verb {
     pub fn is_write(&self) -> bool {
         !matches!(self, Verb::Get | Verb::Length)
     }
+
+    /// Whether it is carried out without a look at what is there.
+    pub fn is_blind(&self) -> bool {
+        matches!(self, Verb::Set(_) | Verb::SetFor(..) | Verb::Flush)
+    }
 }
 
 /// A verb and the key of the object that it is for.

@@ -33,7 +33,7 @@ use tierstone_server::{Peer, TransportSettings};
 /// Segments of the device.
 const SEGMENTS: u32 = 48;
 /// Configurations that the search for an explanation may look at, for each object.
-const SEARCH_BUDGET: u64 = 8_000_000;
+const SEARCH_BUDGET: u64 = 2_000_000;
 
 /// A run.
 #[derive(Debug)]
@@ -506,6 +506,8 @@ impl Simulation {
         for id in &heard.acknowledged {
             self.lasting.acknowledged(*id, &self.history);
         }
+        heard.in_doubt.iter().for_each(|id| self.history.detach(*id));
+        self.orphans.extend(&heard.in_doubt);
         self.errors += heard.errors.len() as u64;
         let names_space = |error: &String| error.contains("no space left on the device");
         let is_expected = |error: &String| {

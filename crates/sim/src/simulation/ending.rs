@@ -2,7 +2,7 @@
 
 use super::{Broken, Simulation};
 use crate::client::Client;
-use crate::history::{EventId, Seen};
+use crate::history::EventId;
 use crate::node::Node;
 use crate::settings::End;
 use tierstone_media::SimDevice;
@@ -68,7 +68,7 @@ impl Simulation {
         let unanswered = clients.iter().flat_map(Client::unanswered);
         let in_doubt: Vec<EventId> = self.orphans.drain(..).chain(unanswered).collect();
         for id in in_doubt {
-            self.history.end(id, Seen::Nothing, wall_ms);
+            self.history.end_in_doubt(id, self.is_faulty, wall_ms);
         }
         medium.clear_faults();
         medium.set_latency(self.latency);
