@@ -81,7 +81,7 @@ const MEDIUM: Full = Full { keys: 300, value_bytes_max: 1_500, operations: 60, d
 fn a_full_store_goes_on_after_any_number_of_crashes() {
     survives("medium", &plan(12, 1, 8), MEDIUM, 8);
     let small = Full { keys: 700, value_bytes_max: 20, operations: 30, ..MEDIUM };
-    survives("small", &plan(8, 1, 4), small, 3);
+    survives("small", &plan(10, 1, 4), small, 3);
     survives("large", &plan(14, 1, 8), Full { keys: 120, value_bytes_max: 3_900, ..MEDIUM }, 8);
 }
 

@@ -64,7 +64,7 @@ fn writes_and_cleaning_meanwhile_are_no_damage() {
     for _ in 0..6 {
         let seed = seeds.next_u64();
         let mut random = SeededRandom::new(seed);
-        let (_medium, mut store) = fresh(SEGMENT_BYTES, 16, &small_settings());
+        let (_medium, mut store) = fresh(SEGMENT_BYTES, 12, &small_settings());
         filled(&mut store, 200);
         for _ in 0..4 {
             let report = verified(&mut store, |store| {
