@@ -260,7 +260,7 @@ fn fill(server: &Server) -> Vec<usize> {
                 None => stored.push(number),
                 Some(error) => {
                     assert!(
-                        error.contains("the store is full"),
+                        error.contains("the device is full"),
                         "an error that does not name the cause: {error}"
                     );
                     refused += 1;

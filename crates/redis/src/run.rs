@@ -371,7 +371,7 @@ impl<E: Engine> Executor<E> {
                     return self.park(now, id, task, ran);
                 }
                 self.tasks.insert(id, task);
-                let text = b"-ERR the store is full: cleaning made no room for this write in time\r\n";
+                let text = b"-ERR the device is full: cleaning made no room for this write in time\r\n";
                 self.finish(now, id, text, 0, false);
             }
             Ran::Suspended if task.runs >= RUNS_MAX => {

@@ -160,7 +160,9 @@ const TEMPLATES: &[(u64, &str)] = &[
     (1, "UNLINK %k"),
     (1, "EXISTS %k %k %k"),
     (1, "TOUCH %k %k"),
-    (3, "<EXPIRE|PEXPIRE> %k %t<|| NX| XX| GT| LT| XX GT| NX GT| GT LT| FOO>"),
+    // No GT nor LT with a duration: the key may have got the same one a millisecond ago, or in the same one.
+    (2, "<EXPIRE|PEXPIRE> %k %t<|| NX| XX| NX GT| GT LT| FOO>"),
+    (2, "EXPIREAT %k <9999999999|8888888888|7777777777><|| NX| XX| GT| LT| XX GT| XX LT>"),
     (1, "<EXPIREAT|PEXPIREAT> %k <9999999999|1|-1|abc|9223372036854775807><| NX| GT>"),
     (1, "PEXPIREAT %k 9999999999999"),
     (1, "<EXPIRETIME|PEXPIRETIME> %k"),
