@@ -351,7 +351,7 @@ pub struct EngineStatistics {
     pub buffer_bytes: u64,
     /// Lookups answered from memory.
     pub memory_hits: u64,
-    /// Lookups that needed the device.
+    /// Lookups for which a record was read from the device.
     pub device_hits: u64,
     /// Device reads that found another key (tags that agree by chance).
     pub false_reads: u64,

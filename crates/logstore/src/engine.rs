@@ -16,17 +16,17 @@ impl Engine for LogShard {
         match found {
             Found::Absent if damaged => return Lookup::Fetch,
             Found::Absent => return Lookup::Missing,
-            Found::Unknown => {
-                self.counts.device_hits += 1;
-                return Lookup::Fetch;
-            }
+            Found::Unknown => return Lookup::Fetch,
             Found::Frame(frame) => self.cache.touch(frame),
             Found::Held(_) | Found::Unsubmitted(_) => {}
         }
         if header.expiry_ms != 0 && header.expiry_ms <= now.wall_ms {
             return Lookup::Missing;
         }
-        self.counts.memory_hits += 1;
+        match self.reads.owed_lookups.checked_sub(1) {
+            Some(left) => self.reads.owed_lookups = left,
+            None => self.counts.memory_hits += 1,
+        }
         match self.found_bytes(found).and_then(|bytes| bytes.get(header.value_range())) {
             Some(value) => Lookup::Found(RecordView { meta: meta_of(&header), value }),
             None => unreachable!("the search found the record's bytes in memory"),
@@ -198,6 +198,7 @@ impl Engine for LogShard {
             snapshots_lost,
             snapshot_table_bytes: self.snapshots.table_bytes(),
             snapshot_pinned_bytes: self.snapshots.pinned_bytes(),
+            device_hits: self.counts.device_hits + self.reads.device_hits,
             ..self.counts
         }
     }

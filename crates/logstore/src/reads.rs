@@ -121,6 +121,10 @@ pub struct Reads {
     pub ready: Vec<Event>,
     /// Fetches of the shard's own, made for writes that must know an old record.
     pub(crate) reservations: Reservations,
+    /// Callers' fetches that have brought records from the device.
+    pub device_hits: u64,
+    /// How many of those have not been followed by the lookup that they were made for.
+    pub owed_lookups: u64,
     /// Steps taken so far.
     pub steps: u64,
     /// The next token of the shard's own.
@@ -166,6 +170,10 @@ impl Reads {
         if token >= OWN_TOKENS {
             self.ranges_ready.extend(self.range_of.get(&token));
             return;
+        }
+        if fetch.cost.reads > 0 && fetch.error.is_none() {
+            self.device_hits += 1;
+            self.owed_lookups += 1;
         }
         let result = match fetch.error.take() {
             Some(error) => Err(error),

@@ -108,6 +108,18 @@ fn latency_beside_maintenance_runs() {
 }
 
 #[test]
+fn latency_in_split_merge_and_compact_runs() {
+    let result = run_tiny("fawn-ds-split");
+    assert_eq!(result.tables[0].rows.len(), 7);
+    let moved = |row: usize| match result.tables[0].rows[row][9] {
+        Cell::Number(megabytes) => megabytes,
+        ref other => panic!("{other:?}"),
+    };
+    // Half of 4 MB, back again, and once more.
+    assert!([3, 4, 6].iter().all(|&row| (1.5..3.0).contains(&moved(row))), "{:?}", result.tables[0].rows);
+}
+
+#[test]
 fn the_structures_run_side_by_side() {
     let result = run_tiny("fawn-ds-vs-structures");
     assert_eq!(result.tables[0].rows.len(), 3);

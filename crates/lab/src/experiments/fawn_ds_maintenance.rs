@@ -1,8 +1,7 @@
 //! FAWN-DS, the latency of gets while the log is being maintained.
 //!
-//! Published is Split. What can be measured in today's engine is cleaning, forced by overwrites of a
-//! store that is nearly full. A maintenance operation of its own (Compact, Split) becomes one more row
-//! of [`PHASES`] with one more [`Beside`].
+//! Published is Split ([`super::fawn_ds_split`]). Here it is cleaning, forced by overwrites of a store that
+//! is nearly full: the maintenance that never ends.
 
 use crate::experiment::{Experiment, Kind, Published, Rule, Size};
 use crate::raw::probe;

@@ -4,6 +4,7 @@ mod fawn_ds_files;
 mod fawn_ds_maintenance;
 mod fawn_ds_put_ratio;
 mod fawn_ds_single_store;
+mod fawn_ds_split;
 mod fawn_ds_vs_structures;
 
 use crate::experiment::Experiment;
@@ -14,6 +15,7 @@ pub const ALL: &[&Experiment] = &[
     &fawn_ds_put_ratio::EXPERIMENT,
     &fawn_ds_files::EXPERIMENT,
     &fawn_ds_maintenance::EXPERIMENT,
+    &fawn_ds_split::EXPERIMENT,
     &fawn_ds_vs_structures::EXPERIMENT,
 ];
 
