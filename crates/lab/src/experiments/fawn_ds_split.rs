@@ -161,14 +161,20 @@ impl Gets {
         self.latency = LatencyHistogram::default();
     }
 
-    /// Answers what is due, from `first`, or from `second` what has moved there. Keeps the first error.
-    fn serve(&mut self, first: &mut Store, second: Option<&mut Store>) {
-        if self.error.is_none() {
-            self.error = self.answer(first, second).err();
+    /// Answers all that is due, before the operation goes on: from `first`, or from `second` what has moved
+    /// there. Keeps the first error.
+    fn serve(&mut self, first: &mut Store, mut second: Option<&mut Store>) {
+        while self.error.is_none() {
+            match self.answer(first, second.as_deref_mut()) {
+                Ok(answered) if answered > 0 && self.interval_us.is_some() => {}
+                Ok(_) => return,
+                Err(error) => self.error = Some(error),
+            }
         }
     }
 
-    fn answer(&mut self, first: &mut Store, second: Option<&mut Store>) -> Result<()> {
+    /// Answers up to [`CALLERS`] gets that are due; gives how many.
+    fn answer(&mut self, first: &mut Store, second: Option<&mut Store>) -> Result<usize> {
         let now_us = self.now_us();
         let mut meant_us = Vec::with_capacity(CALLERS);
         while meant_us.len() < CALLERS {
@@ -182,7 +188,7 @@ impl Gets {
             }
         }
         if meant_us.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let keys: Vec<Vec<u8>> =
             meant_us.iter().map(|_| self.key.key(self.random.below(self.records))).collect();
@@ -198,7 +204,7 @@ impl Gets {
         let done_us = self.now_us();
         meant_us.iter().for_each(|meant_us| self.latency.record_us(done_us.saturating_sub(*meant_us)));
         match found.iter().all(|found| *found) {
-            true => Ok(()),
+            true => Ok(meant_us.len()),
             false => Err(Error::new(ErrorKind::Corrupt, "a key was in neither store")),
         }
     }
