@@ -205,7 +205,7 @@ fn wall_ms() -> u64 {
 #[test]
 fn random_requests_are_answered_as_redis_answers_them() {
     let Some(redis) = Redis::start() else {
-        println!("SKIPPED: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
+        println!("SKIP: comparison with a Redis server (none here; TIERSTONE_REDIS_SERVER names one)");
         return;
     };
     let seeds = std::env::var("TIERSTONE_COMPARISON_SEEDS").ok().and_then(|text| text.parse().ok());
@@ -234,12 +234,12 @@ fn essence(info: &Value) -> Option<Essence> {
 #[test]
 fn the_table_of_commands_is_that_of_redis() {
     let Some(redis) = Redis::start() else {
-        println!("SKIPPED: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
+        println!("SKIP: comparison with a Redis server (none here; TIERSTONE_REDIS_SERVER names one)");
         return;
     };
     let mut peer = redis.connect();
     if is_before_8(&mut peer) {
-        println!("SKIPPED: the table is that of Redis 8");
+        println!("SKIP: comparison of the command table (the Redis server is older than 8)");
         return;
     }
     let mut own = Server::new([MapEngine::new(0)]);

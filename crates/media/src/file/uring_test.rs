@@ -11,7 +11,7 @@ fn block(byte: u8) -> IoBuffer {
 #[test]
 fn a_server_shares_one_ring_between_files_and_others() {
     if let Some(reason) = uring_refusal() {
-        println!("SKIPPED: the kernel refuses io_uring: {reason}");
+        println!("SKIP: tests of files through io_uring (the kernel refuses it: {reason})");
         return;
     }
     const OTHERS: u64 = 9 << 56;
