@@ -8,8 +8,8 @@ pub mod crashes;
 
 pub use commits::{
     a_batch_over_two_engines_is_decided_when_both_parts_are_durable, a_part_of_a_refused_batch_is_taken_back,
-    a_relaxed_write_is_durable_within_its_bound, a_switch_of_modes_keeps_what_was_promised,
-    writes_are_visible_before_they_are_durable,
+    a_relaxed_write_is_durable_within_its_bound, a_relaxed_write_waits_for_a_device_that_is_behind,
+    a_switch_of_modes_keeps_what_was_promised, writes_are_visible_before_they_are_durable,
 };
 
 use crate::contract::{Direction, Durability, Engine, SnapshotId, Write, WriteKind};

@@ -133,9 +133,22 @@ pub enum Durability {
         /// The longest time a write waits for company, in milliseconds.
         interval_ms: u32,
     },
-    /// At once. A crash loses at most what was written in the last second (or in the last group in
-    /// flight, if writing it takes longer).
+    /// At once, as long as what a crash would lose was written within
+    /// [`RELAXED_BOUND_MS`](Durability::RELAXED_BOUND_MS); while the device is further behind, when it is
+    /// durable.
     Relaxed,
+}
+
+impl Durability {
+    /// The longest span of time whose acknowledged writes a crash may take in `relaxed`, in
+    /// milliseconds.
+    pub const RELAXED_BOUND_MS: u64 = 1_000;
+
+    /// The longest span of time whose acknowledged writes a crash may take, in milliseconds; zero: none
+    /// is taken.
+    pub fn loss_bound_ms(self) -> u64 {
+        if self == Durability::Relaxed { Self::RELAXED_BOUND_MS } else { 0 }
+    }
 }
 
 /// What an operation or a period cost.

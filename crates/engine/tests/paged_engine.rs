@@ -98,6 +98,7 @@ fn the_paged_engine_passes_the_single_checks() {
     conformance::writes_are_visible_before_they_are_durable(store());
     conformance::a_switch_of_modes_keeps_what_was_promised(store());
     conformance::a_relaxed_write_is_durable_within_its_bound(store());
+    conformance::a_relaxed_write_waits_for_a_device_that_is_behind(store());
 }
 
 #[test]

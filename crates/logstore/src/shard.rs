@@ -138,7 +138,7 @@ pub struct LogShard {
 /// How long a group that the device had no space for waits before it is tried again.
 const SPACE_RETRY_US: u64 = 20_000;
 /// In `relaxed`, a group is written when it has waited this long: half of the stated bound.
-const RELAXED_INTERVAL_US: u64 = 500_000;
+const RELAXED_INTERVAL_US: u64 = Durability::RELAXED_BOUND_MS * 500;
 
 impl LogShard {
     /// A shard whose recovery has found `applied` as the highest sequence.

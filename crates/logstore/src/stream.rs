@@ -73,6 +73,7 @@ struct ClosedGroup {
     start: usize,
     len: usize,
     last_seq: Seq,
+    opened_us: u64,
     durable_groups: u64,
     batches_resolved: u64,
     buffer: IoBuffer,
@@ -85,6 +86,7 @@ struct FlyingGroup {
     start: usize,
     end: usize,
     last_seq: Seq,
+    opened_us: u64,
     durable_groups: u64,
     batches_resolved: u64,
     done: bool,
@@ -437,6 +439,7 @@ impl Stream {
             len: written,
             // Records of a batch are lost with its end: until that is durable, none of them is.
             last_seq: if self.in_batch { open.last_seq.min(self.before_batch) } else { open.last_seq },
+            opened_us: open.opened_us,
             durable_groups: self.durable_groups,
             batches_resolved,
             buffer: open.buffer,
@@ -464,6 +467,12 @@ impl Stream {
         self.sealing.push(SealJob { segment, end_group, needs_durable, needs_parts });
     }
 
+    /// When the oldest group that is not durable took its first record.
+    pub fn undurable_since_us(&self) -> Option<u64> {
+        let flying = self.flying.front().map(|group| group.opened_us);
+        flying.or_else(|| self.closed.front().map(|group| group.opened_us)).or_else(|| self.opened_us())
+    }
+
     /// Whether another group may be submitted now.
     pub fn may_submit(&self, in_flight_max: usize) -> bool {
         self.flying.len() < in_flight_max && self.closed.is_empty()
@@ -484,6 +493,7 @@ impl Stream {
                 start: closed.start,
                 end: closed.start + closed.len,
                 last_seq: closed.last_seq,
+                opened_us: closed.opened_us,
                 durable_groups: closed.durable_groups,
                 batches_resolved: closed.batches_resolved,
                 done: false,

@@ -162,9 +162,19 @@ impl LogShard {
         let commit = match self.settings.durability {
             Durability::Sync => Commit::Durable,
             Durability::Group { .. } => Commit::Grouped,
+            // The bound is kept by a device that falls behind too: who writes waits for it then.
+            Durability::Relaxed if self.is_beyond_relaxed_bound() => Commit::Durable,
             Durability::Relaxed => Commit::Relaxed,
         };
         WriteReceipt { seq: self.applied, commit }
+    }
+
+    /// Whether the writes that a crash would lose span more time than `relaxed` states.
+    fn is_beyond_relaxed_bound(&self) -> bool {
+        let bound_us = Durability::RELAXED_BOUND_MS * 1_000;
+        let since_us = self.hot.undurable_since_us();
+        let unbounded = self.identity.mutations.is_on("relaxed_unbounded");
+        !unbounded && since_us.is_some_and(|since_us| self.now.monotonic_us > since_us + bound_us)
     }
 
     /// Applies one write; gives the place of a new record that the cache does not hold yet. `batch`:
