@@ -382,6 +382,8 @@ pub struct EngineStatistics {
     pub cleaned_bytes_written: u64,
     /// Groups committed.
     pub groups: u64,
+    /// Groups that may be in flight at a time now.
+    pub group_depth: u64,
     /// Everything the device was asked to do.
     pub device: Cost,
     /// Reads of records, from request to answer.

@@ -15,6 +15,7 @@ pub mod check;
 mod checkpoint;
 mod cleaner;
 pub mod compact;
+mod depth;
 mod engine;
 pub mod format;
 mod gain;

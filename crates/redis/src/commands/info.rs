@@ -148,6 +148,7 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("checkpoint_bytes_written", statistics.checkpoint_bytes_written),
         ("cleaned_bytes_written", statistics.cleaned_bytes_written),
         ("groups", statistics.groups),
+        ("group_depth", statistics.group_depth),
         ("device_reads", statistics.device.reads),
         ("device_writes", statistics.device.writes),
         ("device_flushes", statistics.device.flushes),
