@@ -92,6 +92,18 @@ fn a_flushed_ordered_database_is_ordered_again() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
+/// The example of `docs/formats/flash-segment.md`: every member that is written is on the page, and no other.
+#[test]
+fn the_page_prints_the_facts_of_the_superblock() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats/flash-segment.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("```json\n").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    let facts: DatabaseFacts = serde_json::from_str(text).unwrap();
+    let written: serde_json::Value = serde_json::from_slice(&encode(&facts).unwrap()).unwrap();
+    assert_eq!(written, serde_json::from_str::<serde_json::Value>(text).unwrap());
+}
+
 #[test]
 fn a_database_is_opened_once() {
     let directory = scratch("busy");
