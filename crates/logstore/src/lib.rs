@@ -18,6 +18,7 @@ pub mod compact;
 mod engine;
 pub mod format;
 mod gain;
+mod gone;
 pub mod index;
 mod io;
 mod keyspaces;
