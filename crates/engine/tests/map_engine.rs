@@ -78,6 +78,11 @@ fn pages_of_a_range_of_the_map_engine_join() {
 }
 
 #[test]
+fn a_range_of_a_snapshot_of_the_map_engine_shows_the_keys_of_the_cut() {
+    conformance::a_range_of_a_snapshot_shows_the_keys_of_the_cut(harness());
+}
+
+#[test]
 fn the_map_engine_decides_batches_over_several() {
     conformance::a_batch_over_two_engines_is_decided_when_both_parts_are_durable(harness(), harness());
     conformance::a_part_of_a_refused_batch_is_taken_back(harness());

@@ -19,6 +19,7 @@ mod depth;
 mod engine;
 pub mod format;
 mod gain;
+mod gone;
 pub mod index;
 mod io;
 mod keyspaces;

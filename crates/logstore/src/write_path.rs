@@ -296,12 +296,15 @@ impl LogShard {
 
     fn unpoint(&mut self, write: &Write<'_>, search: Search, tombstone: Location, header: &RecordHeader) {
         // A record that cannot be read may be the key's: the order knows better than the search.
-        if !self.identity.mutations.is_on("deletes_stay_in_order")
-            && let Some(keyspace) = self.keyspaces.get_mut(write.key.keyspace)
-        {
-            keyspace.note_gone(write.key.bytes);
-        }
+        let leaves_order = !self.identity.mutations.is_on("deletes_stay_in_order")
+            && self
+                .keyspaces
+                .get_mut(write.key.keyspace)
+                .is_some_and(|keyspace| keyspace.note_gone(write.key.bytes));
         let Some(old) = self.old_place(search.found) else {
+            if leaves_order {
+                self.keep_gone_key(&write.key, header.seq, search.damaged);
+            }
             // The record only marks the end of a batch: nothing older can exist that it would hide. But a
             // record that cannot be read now may be one.
             if !search.damaged {
@@ -311,6 +314,9 @@ impl LogShard {
         };
         let key = &write.key;
         self.keep_for_snapshots((key.keyspace, key.position), old, &search.header, header.seq);
+        if leaves_order {
+            self.keep_gone_key(key, header.seq, search.damaged);
+        }
         self.segments.kill(old, search.header.units(), false);
         let value = match search.found {
             Found::Frame(frame) => {

@@ -74,6 +74,13 @@ fn pages_of_a_range_join() {
 }
 
 #[test]
+fn a_range_of_a_snapshot_shows_the_keys_of_the_cut() {
+    let settings = OpenSettings { keyspaces: ordered_keyspaces(), ..small_settings() };
+    let (_medium, store) = fresh(256 << 10, 32, &settings);
+    conformance::a_range_of_a_snapshot_shows_the_keys_of_the_cut(store);
+}
+
+#[test]
 fn writes_are_visible_before_they_are_durable() {
     let (_medium, store) = fresh(256 << 10, 32, &small_settings());
     conformance::writes_are_visible_before_they_are_durable(store);
