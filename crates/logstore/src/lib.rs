@@ -42,11 +42,13 @@ mod snapshot_reads;
 mod snapshots;
 mod space;
 mod stream;
+mod summary_load;
 pub mod transfer;
 mod verify;
 mod walk;
 mod write_path;
 
+pub use cleaner::CleaningWork;
 pub use open::{OpenReport, OpenSettings, OpenedStore, SuperblockWriter, open};
 pub use recovery::{BuildReport, ShardPlan};
 pub use settings::ShardSettings;
