@@ -34,6 +34,12 @@ pub use uring_device::{UringDevice, uring_refusal};
 use crate::{BlockDevice, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
 use std::os::fd::RawFd;
 
+/// What holds of the marker of a store's directory, whatever bytes it is read from; for `fuzz/`.
+#[cfg(feature = "fuzzing")]
+pub fn check_marker(data: &[u8]) {
+    marker::Marker::check(data);
+}
+
 /// One handle on a [`FileStore`], for one thread. It may be moved to another thread while nothing
 /// is in flight.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Which buffers the kernel keeps pinned for a ring, so that a transfer need not pin them anew.
 //!
 //! Pinning costs per page: a transfer of 64 KiB from a registered buffer takes some 15-20 % less
-//! processor time, one of 4 KiB about nothing (measured, `docs/decisions/021-registered-buffers.md`). So
+//! processor time, one of 4 KiB about nothing (measured, `docs/decisions/022-registered-buffers.md`). So
 //! only long buffers that come back are registered: the write buffers of a log do.
 //!
 //! Invariants:
