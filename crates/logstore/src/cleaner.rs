@@ -37,6 +37,7 @@ use crate::stream::Stream;
 use tierstone_base::Seq;
 use tierstone_base::checksum::checksum;
 use tierstone_cache::FrameId;
+use tierstone_engine::Key;
 use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
 
 /// What the cleaner is doing.
@@ -393,13 +394,19 @@ impl LogShard {
         if let Target::Frame(bits) = target {
             self.cache.remove(FrameId::from_bits(bits));
         }
+        let mut leaves_order = false;
         if let Some(keyspace) = self.keyspaces.reachable_mut(entry.keyspace) {
             keyspace.index.remove(entry.position, target.pack());
             // A key that was written past this record, when it was unreadable, stays.
             let stays = self.identity.mutations.is_on("expiry_leaves_order");
             if entry.is_keyed() && !stays && !self.reads.is_passed(location, entry.keyspace, key) {
-                keyspace.note_gone(key);
+                leaves_order = keyspace.note_gone(key);
             }
+        }
+        if leaves_order {
+            // No snapshot shows this record; an older one may show the record before.
+            let key = Key { keyspace: entry.keyspace, position: entry.position, bytes: key };
+            self.keep_gone_key(&key, entry.seq, false);
         }
         self.segments.kill(location, entry.units as usize, false);
     }

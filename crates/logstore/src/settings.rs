@@ -18,11 +18,14 @@ pub struct ShardSettings {
     /// A group is closed at this size, in bytes. Larger groups make fewer, larger device writes; a
     /// record larger than this gets a group of its own.
     pub group_bytes_max: usize,
-    /// Groups wait for company while this many are being written. One suits devices whose flush is
-    /// device-wide; more pays where durable writes overlap.
+    /// Groups wait for company while this many are being written, at first and at least. One suits devices
+    /// whose flush is device-wide.
+    pub groups_in_flight_min: usize,
+    /// So many may be in flight where records then wait less, which is tried out: durable writes that
+    /// overlap. Each costs an earlier, smaller group. The same as `groups_in_flight_min`: nothing is tried.
     pub groups_in_flight_max: usize,
     /// Above this many bytes waiting to be written, further groups are submitted in spite of
-    /// `groups_in_flight_max`: the device is then busy with bytes, not with flushes.
+    /// these numbers: the device is then busy with bytes, not with flushes.
     pub overlap_bytes: usize,
     /// Above this many bytes waiting or in flight the shard is throttled; see
     /// [`ShardSettings::write_buffer_bytes`].
@@ -67,7 +70,8 @@ impl Default for ShardSettings {
             cache_bytes_max: u64::MAX,
             durability: Durability::Sync,
             group_bytes_max: 1 << 20,
-            groups_in_flight_max: 1,
+            groups_in_flight_min: 1,
+            groups_in_flight_max: 8,
             overlap_bytes: 512 << 10,
             write_buffer_bytes_max: 8 << 20,
             reads_in_flight_max: 1024,

@@ -138,7 +138,7 @@ pub struct LogShard {
 /// How long a group that the device had no space for waits before it is tried again.
 const SPACE_RETRY_US: u64 = 20_000;
 /// In `relaxed`, a group is written when it has waited this long: half of the stated bound.
-const RELAXED_INTERVAL_US: u64 = 500_000;
+const RELAXED_INTERVAL_US: u64 = Durability::RELAXED_BOUND_MS * 500;
 
 impl LogShard {
     /// A shard whose recovery has found `applied` as the highest sequence.
@@ -162,6 +162,7 @@ impl LogShard {
                 positions: identity.positions(),
                 geometry: identity.geometry,
                 group_bytes_max: group_bytes_max(&settings, identity.geometry, id),
+                groups_in_flight: (settings.groups_in_flight_min, settings.groups_in_flight_max),
                 write_kind,
                 broken: BrokenRules::of(&identity.mutations),
             };
@@ -328,7 +329,8 @@ impl LogShard {
         match tag {
             IoTag::Group { stream, number } => {
                 self.counts.groups += 1;
-                self.stream(stream).group_written(number, completion.buffer);
+                let now_us = self.now.monotonic_us;
+                self.stream(stream).group_written(number, completion.buffer, now_us);
             }
             IoTag::Seal { stream, segment } => {
                 let entry = self.segments.get_mut(segment);
@@ -404,7 +406,7 @@ impl LogShard {
         let now_us = self.now.monotonic_us;
         if let Some(due_us) = self.group_due_us()
             && (now_us >= due_us || self.shutting)
-            && self.hot.may_submit(self.settings.groups_in_flight_max)
+            && self.hot.may_submit()
         {
             self.hot.close_group(&self.segments);
         }
@@ -414,10 +416,10 @@ impl LogShard {
     }
 
     pub(crate) fn pump(&mut self) {
-        let (depth, overlap) = (self.settings.groups_in_flight_max, self.settings.overlap_bytes);
+        let overlap = self.settings.overlap_bytes;
         let seal_early = self.identity.mutations.is_on("seal_before_durable");
         for stream in [&mut self.hot, &mut self.cold] {
-            stream.pump(depth, overlap, &mut self.requests);
+            stream.pump(overlap, &mut self.requests);
             stream.seal_ready(seal_early, &mut self.segments, &mut self.requests);
         }
     }
@@ -450,7 +452,7 @@ impl LogShard {
             at(time);
         }
         if let Some(due_us) = self.group_due_us()
-            && self.hot.may_submit(self.settings.groups_in_flight_max)
+            && self.hot.may_submit()
         {
             at(due_us.max(now_us));
         }

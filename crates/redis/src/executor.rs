@@ -15,11 +15,12 @@
 use crate::args::Args;
 use crate::channels::Channels;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts};
+use crate::making::{Making, Plan};
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
 use crate::settings::{DURABILITY, Settings};
 use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
-use crate::upload::Uploads;
+use crate::upload::{Ticket, Uploads};
 use std::collections::BTreeMap;
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Position, Seq, ShardId};
@@ -88,6 +89,10 @@ pub struct Executor<E> {
     pub(crate) uploads: Uploads,
     /// The large values of the reply of the last run.
     pub(crate) parts: Vec<ReplyPart>,
+    /// What the last run wants made, and what was made for it.
+    pub(crate) plan: Plan,
+    /// Large values that are being made.
+    pub(crate) makings: BTreeMap<Ticket, Making>,
     /// Replies that are sent to other shards piece by piece.
     pub(crate) streams_for: BTreeMap<(ShardId, TaskId), TaskId>,
     /// Replies that come from other shards piece by piece.
@@ -130,6 +135,8 @@ impl<E: Engine> Executor<E> {
             transaction_size_max_bytes: settings.transaction_size_max_bytes,
             uploads: Uploads::default(),
             parts: Vec::new(),
+            plan: Plan::default(),
+            makings: BTreeMap::new(),
             streams_for: BTreeMap::new(),
             streams_from: BTreeMap::new(),
             events: Vec::new(),

@@ -9,7 +9,8 @@
 //! 5. [`task_command`] and [`walk`] are the commands that wait by nature;
 //! 6. [`upload`] brings large arguments to their shards while they are received;
 //! 7. `stream` sends large values while the client takes them;
-//! 8. [`remote`] and [`coordination`] are what several shards do together.
+//! 8. [`making`] makes large values from others, window by window;
+//! 9. [`remote`] and [`coordination`] are what several shards do together.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -27,10 +28,13 @@ pub mod control;
 mod coordination;
 pub mod everywhere;
 mod executor;
+mod fold;
 pub mod glob;
 mod long_double;
+pub mod making;
 mod map_request;
 mod number;
+mod recipe;
 pub mod remote;
 mod request;
 mod run;

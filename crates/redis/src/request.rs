@@ -444,6 +444,7 @@ impl<E: Engine> Executor<E> {
         }
         match ran {
             None => self.wait_for_locks(now, id, task),
+            Some(Ran::Suspended) if self.plan.wanted.is_some() => self.coordinate_command(now, id, task),
             Some(ran) => self.park(now, id, task, ran),
         }
         Started::Suspended(id)

@@ -2,6 +2,7 @@
 
 use crate::args::OwnedArgs;
 use crate::coordination::Coordination;
+use crate::making::Reading;
 use crate::remote::FanOut;
 use crate::session::{ConnectionId, Queued};
 use crate::stream::Stream;
@@ -45,6 +46,8 @@ pub(crate) enum Work {
     FanOut(Box<FanOut>),
     /// A reply that is sent piece by piece.
     Stream(Box<Stream>),
+    /// A piece of a large value, for another shard.
+    Read(Box<Reading>),
 }
 
 /// What a task waits for.

@@ -218,6 +218,77 @@ fn random_requests_are_answered_as_redis_answers_them() {
     assert!(differences.is_empty(), "{} differences:\n{shown}", differences.len());
 }
 
+/// A request over values of some megabytes.
+fn large_request(random: &mut SeededRandom) -> Vec<Vec<u8>> {
+    let pick = |random: &mut SeededRandom, words: &[&str]| {
+        words[random.below(words.len() as u64) as usize].as_bytes().to_vec()
+    };
+    let keys = ["a", "b", "{a}c", "d"];
+    let (one, two, three) = (pick(random, &keys), pick(random, &keys), pick(random, &keys));
+    let len = [30, 70_000, 1_100_000, 2_500_000, 4_300_000][random.below(5) as usize];
+    let mut value = vec![[0, 0xff, 0x5a][random.below(3) as usize]; len];
+    for _ in 0..random.below(9) {
+        let at = random.below(len as u64) as usize;
+        let end = len.min(at + random.below(200_000) as usize);
+        value[at..end].fill(random.next_u64() as u8);
+    }
+    let place = |random: &mut SeededRandom| {
+        let place = random.below(5_000_000) as i64;
+        (if random.chance(0.3) { -place } else { place }).to_string().into_bytes()
+    };
+    let (from, to) = (place(random), place(random));
+    let name = |name: &str| name.as_bytes().to_vec();
+    match random.below(16) {
+        0..=2 => vec![name("SET"), one, value],
+        3 => vec![name("APPEND"), one, value],
+        4 => vec![name("SETRANGE"), one, random.below(3_000_000).to_string().into_bytes(), value],
+        5 => vec![name("GET"), one],
+        6 => vec![name("GETRANGE"), one, from, to],
+        7 => vec![name("BITCOUNT"), one],
+        8 => vec![name("BITCOUNT"), one, from, to, pick(random, &["BIT", "BYTE"])],
+        9 => vec![name("BITPOS"), one, pick(random, &["0", "1"]), from],
+        10 => vec![name("BITPOS"), one, pick(random, &["0", "1"]), from, to, pick(random, &["BIT", "BYTE"])],
+        11 => vec![name("BITOP"), pick(random, &["AND", "OR", "XOR"]), one, two, three],
+        12 => vec![name("BITOP"), name("NOT"), one, two],
+        13 => vec![name("RENAME"), one, two],
+        14 => vec![pick(random, &["RENAMENX", "COPY"]), one, two],
+        _ => vec![pick(random, &["STRLEN", "EXISTS", "DEL"]), one],
+    }
+}
+
+#[test]
+fn requests_over_large_values_are_answered_as_redis_answers_them() {
+    let Some(redis) = Redis::start() else {
+        println!("SKIPPED: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
+        return;
+    };
+    for (seed, shards) in (40..44).zip([1, 3].into_iter().cycle()) {
+        let mut random = SeededRandom::new(seed);
+        let mut own = Server::new((0..shards).map(|_| MapEngine::new(0)));
+        let (id, mut peer) = (own.connect(), redis.connect());
+        peer.call(&words("FLUSHALL"));
+        for number in 0..60 {
+            let request = large_request(&mut random);
+            let slices: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+            let (expected, got) = (peer.call(&request), own.raw(id, &slices));
+            let shown: Vec<String> = request
+                .iter()
+                .map(|word| String::from_utf8_lossy(&word[..word.len().min(30)]).into_owned())
+                .collect();
+            let same = expected == got;
+            let start = |reply: &[u8]| String::from_utf8_lossy(&reply[..reply.len().min(60)]).into_owned();
+            assert!(
+                same,
+                "seed {seed}, request {number}: {shown:?}\n    redis: {} ({} bytes)\n    here:  {} ({} bytes)",
+                start(&expected),
+                expected.len(),
+                start(&got),
+                got.len()
+            );
+        }
+    }
+}
+
 /// Arity, flags, key positions and categories of a command.
 type Essence = (i64, BTreeSet<String>, [i64; 3], BTreeSet<String>);
 

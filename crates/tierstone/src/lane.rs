@@ -9,17 +9,18 @@
 //! Who owns the data: the lane owns engine and device; callers' keys and values are borrowed.
 
 use crate::plain::{is_of_snapshot, is_visible, later, look, owned_value, pause_us, value_of, write_plain};
-use crate::range::RangePage;
 use crate::space::SpaceWatch;
 use std::sync::Arc;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
-    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, RangeRequest, ScanEntry, ScanRequest,
-    SnapshotId, Write, WriteReceipt,
+    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, ScanEntry, ScanRequest, SnapshotId, Write,
+    WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
+
+mod ranges;
 
 /// Operations that need no waiting, between two looks at the device.
 const ATTEND_EVERY: u32 = 64;
@@ -509,35 +510,6 @@ impl<D: BlockDevice> Lane<D> {
                             page.entries.retain(|entry| is_visible(&entry.meta, self.now));
                         }
                         return Ok(page);
-                    }
-                    Event::Fetched { token, .. } => self.engine.release(token),
-                    Event::Scanned { .. } | Event::Ranged { .. } | Event::SnapshotRead { .. } => {}
-                }
-            }
-            self.check_health()?;
-            self.wait(&mut patience)?;
-        }
-    }
-
-    /// Starts a page of a range; [`Lane::finish_range`] waits for it.
-    pub fn begin_range(&mut self, mut request: RangeRequest) -> Result<Token> {
-        self.check_health()?;
-        self.next_token += 1;
-        request.token = self.next_token;
-        let now = self.tick();
-        self.engine.range(now, request);
-        self.submit();
-        Ok(self.next_token)
-    }
-
-    /// Waits for the page that [`Lane::begin_range`] has started.
-    pub fn finish_range(&mut self, wanted: Token) -> Result<RangePage> {
-        let mut patience = Patience::default();
-        loop {
-            for event in self.events.drain(..) {
-                match event {
-                    Event::Ranged { token, entries, next, error } if token == wanted => {
-                        return RangePage::of(entries, next, error, self.now);
                     }
                     Event::Fetched { token, .. } => self.engine.release(token),
                     Event::Scanned { .. } | Event::Ranged { .. } | Event::SnapshotRead { .. } => {}

@@ -21,6 +21,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
             checkpoint_bytes_written,
             cleaned_bytes_written,
             groups,
+            group_depth,
             device,
             read_latency,
             commit_latency,
@@ -47,6 +48,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
         total.checkpoint_bytes_written += checkpoint_bytes_written;
         total.cleaned_bytes_written += cleaned_bytes_written;
         total.groups += groups;
+        total.group_depth = total.group_depth.max(group_depth);
         total.device += device;
         total.read_latency += read_latency;
         total.commit_latency += commit_latency;

@@ -107,6 +107,7 @@ impl Plan {
     }
 
     pub fn groups_in_flight(mut self, count: usize) -> Plan {
+        self.open.shard.groups_in_flight_min = count;
         self.open.shard.groups_in_flight_max = count;
         self
     }

@@ -17,6 +17,7 @@ mod marker;
 mod member;
 mod open;
 mod plan;
+mod registered;
 mod segment;
 pub mod settings;
 mod slots;

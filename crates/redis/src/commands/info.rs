@@ -5,7 +5,7 @@ use crate::control::{Control, Flow};
 use crate::table;
 use std::fmt::Write;
 use tierstone_base::units::format_size;
-use tierstone_engine::Health;
+use tierstone_engine::{Durability, Health};
 
 type Section = fn(&Control<'_>, &mut String) -> std::fmt::Result;
 
@@ -106,7 +106,7 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
          durable_sequence:{}\r\ndevice_health:{health}\r\n",
         control.host.last_save_s,
         control.host.facts.durability_guarantee,
-        if is_bounded { 1_000 } else { 0 },
+        if is_bounded { Durability::RELAXED_BOUND_MS } else { 0 },
         control.engine.applied,
         control.engine.durable
     )
@@ -148,6 +148,7 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("checkpoint_bytes_written", statistics.checkpoint_bytes_written),
         ("cleaned_bytes_written", statistics.cleaned_bytes_written),
         ("groups", statistics.groups),
+        ("group_depth", statistics.group_depth),
         ("device_reads", statistics.device.reads),
         ("device_writes", statistics.device.writes),
         ("device_flushes", statistics.device.flushes),

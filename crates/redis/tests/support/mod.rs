@@ -3,6 +3,7 @@
 #![expect(dead_code, reason = "each test file uses a part of the support")]
 
 pub mod fetching_engine;
+pub mod large;
 pub mod random_requests;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -97,6 +97,7 @@ const COLUMNS: &[Column] = &[
     ("device_lookups_total", "counter", "Lookups that needed the device.", |s| s.engine.device_hits),
     ("corrupt_reads_total", "counter", "Reads with a wrong checksum.", |s| s.engine.corrupt_reads),
     ("groups_total", "counter", "Groups committed.", |s| s.engine.groups),
+    ("group_depth", "gauge", "Groups that may be in flight at a time.", |s| s.engine.group_depth),
     ("device_reads_total", "counter", "Device reads.", |s| s.engine.device.reads),
     ("device_writes_total", "counter", "Device writes.", |s| s.engine.device.writes),
     ("device_read_bytes_total", "counter", "Bytes read from the device.", |s| s.engine.device.bytes_read),

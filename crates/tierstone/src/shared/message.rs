@@ -1,11 +1,13 @@
 //! What callers send to a shard's thread. A message owns its bytes.
 
+use super::Inner;
 use super::across::Seat;
 use super::answer::Reply;
-use super::cut::Share;
+use super::cut::{Share, Taken};
 use crate::batch::Batch;
 use crate::range::RangePage;
 use crate::scan::{Cursor, Page};
+use std::sync::Weak;
 use tierstone_base::collections::Set;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_engine::{
@@ -109,7 +111,8 @@ pub(super) enum Message {
     },
     Snapshot {
         share: Share,
-        reply: Reply<SnapshotId>,
+        store: Weak<Inner>,
+        reply: Reply<Taken>,
     },
     GetAt {
         snapshot: SnapshotId,
@@ -166,7 +169,9 @@ impl Message {
                 batch.places.iter().any(|(id, ..)| keyspaces.contains(id))
             }
             Message::Scan { keyspace, .. } | Message::Len { keyspace, .. } => keyspaces.contains(keyspace),
-            Message::Range { request, .. } => keyspaces.contains(&request.keyspace),
+            Message::Range { request, .. } => {
+                request.snapshot.is_none() && keyspaces.contains(&request.keyspace)
+            }
             // A snapshot goes on showing keyspaces that were dropped.
             Message::Snapshot { .. }
             | Message::GetAt { .. }

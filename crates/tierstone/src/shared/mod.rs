@@ -30,7 +30,7 @@ mod thread;
 
 pub use answer::Answer;
 pub use keyspace::SharedKeyspace;
-pub use range::SharedRange;
+pub use range::{SharedRange, SharedSnapshotRange};
 pub use snapshot::{SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSnapshotScan};
 
 use crate::batch::{Batch, KeyspaceName, PutOptions};
@@ -255,7 +255,9 @@ impl SharedStore {
 
     /// Walks the keys of a range and their values in the order of the keys, over all shards. It needs a
     /// database with the ordered index ([`DatabaseOptions::index`]); another gives one error
-    /// (`Unsupported`) and no entry. What it shows is durable, as with every read.
+    /// (`Unsupported`) and no entry. What it shows is durable, as with every read, and that of one moment: when the
+    /// first entry is asked for. Cost: that of a [snapshot](SharedStore::snapshot) while it lives;
+    /// [`SharedRange::live`] walks without.
     ///
     /// ```
     /// use tierstone::{DatabaseOptions, IndexKind, SharedStore};

@@ -85,7 +85,8 @@ pub(super) struct Service {
     parked: Map<Token, Parked>,
     many: Map<u64, Many>,
     walks: Map<Token, Walk>,
-    ranges: Map<Token, Reply<RangePage>>,
+    /// Pages of ranges, and whether they are of snapshots.
+    ranges: Map<Token, (Reply<RangePage>, bool)>,
     /// Keyspaces that were dropped since the store was opened.
     dropped: Set<KeyspaceId>,
     /// Writes that found no room, and since when the first of them waits.
@@ -218,10 +219,10 @@ impl Service {
             }
             Message::Range { mut request, reply } => {
                 request.token = self.number();
-                self.ranges.insert(request.token, reply);
+                self.ranges.insert(request.token, (reply, request.snapshot.is_some()));
                 self.engine.range(self.now, request);
             }
-            Message::Snapshot { share, reply } => self.take_snapshot(share, reply),
+            Message::Snapshot { share, store, reply } => self.take_snapshot(share, store, reply),
             Message::GetAt { snapshot, keys, reply } => {
                 self.read_at(snapshot, keys, Purpose::Values(reply));
             }
@@ -472,8 +473,12 @@ impl Service {
             }
             Event::SnapshotRead { token, result, .. } => self.on_snapshot_read(token, result),
             Event::Ranged { token, entries, next, error } => {
-                let Some(reply) = self.ranges.remove(&token) else { return };
-                let page = RangePage::of(entries, next, error, self.now);
+                let Some((reply, is_of_snapshot)) = self.ranges.remove(&token) else { return };
+                if is_of_snapshot {
+                    // It was durable when the snapshot's number was given.
+                    return drop(reply.send(RangePage::of(entries, next, error, None)));
+                }
+                let page = RangePage::of(entries, next, error, Some(self.now));
                 // That a key is not in the page was observed as well.
                 self.answer(self.engine.applied_seq(), Ready::Range(reply, page));
             }
@@ -561,7 +566,7 @@ impl Service {
         for walk in std::mem::take(&mut self.walks).into_values() {
             drop(walk.reply.send(Err(error.clone())));
         }
-        for reply in std::mem::take(&mut self.ranges).into_values() {
+        for (reply, _) in std::mem::take(&mut self.ranges).into_values() {
             drop(reply.send(Err(error.clone())));
         }
         self.refuse_snapshot_reads(error);
