@@ -27,6 +27,7 @@ mod service;
 mod sleep;
 mod snapshot;
 mod thread;
+mod transfer;
 
 pub use answer::Answer;
 pub use keyspace::SharedKeyspace;
@@ -58,6 +59,7 @@ use tierstone_engine::{Durability, EngineStatistics, Verification};
 use tierstone_logstore::ShardPlan;
 use tierstone_media::file::{DurableMethod, FileStore};
 use tierstone_store::DatabaseMap;
+use transfer::Claims;
 
 /// A database that many threads and tasks use at the same time. Clones are handles of the same one.
 #[derive(Clone, Debug)]
@@ -79,6 +81,8 @@ struct Inner {
     /// Held while the messages of a cut, or of a batch over several shards, go out: they come to all
     /// shards in one order. It counts these batches.
     ordering: Mutex<u64>,
+    /// Moves and compactions that are under way.
+    claims: Claims,
 }
 
 /// What ends with the store.
@@ -113,6 +117,7 @@ impl SharedStore {
             clock,
             running: Mutex::new(None),
             ordering: Mutex::new(0),
+            claims: Claims::default(),
         };
         let (mut threads, mut ready) = (Vec::new(), Vec::new());
         for (plan, shard) in database.take_plans().into_iter().zip(0..) {

@@ -7,6 +7,7 @@
 //! 3. After a failed write of the device everything is answered with that failure.
 //! 4. Requests that are under way at the same time have no order among each other.
 
+mod moves;
 mod parts;
 mod snapshots;
 
@@ -19,6 +20,7 @@ use crate::named::dropped;
 use crate::plain::{is_visible, later, value_of, write_plain};
 use crate::range::RangePage;
 use crate::scan::{Entry, Page};
+use moves::Moves;
 use parts::Parts;
 use snapshots::{ManyAt, WalkAt};
 use std::collections::VecDeque;
@@ -107,6 +109,7 @@ pub(super) struct Service {
     many_at: Map<u64, ManyAt>,
     walks_at: Map<Token, WalkAt>,
     parts: Parts,
+    moves: Moves,
 }
 
 impl Service {
@@ -133,6 +136,7 @@ impl Service {
             many_at: Map::default(),
             walks_at: Map::default(),
             parts: Parts::default(),
+            moves: Moves::default(),
         }
     }
 
@@ -175,7 +179,8 @@ impl Service {
             && (!self.gate.is_empty()
                 || !self.stalled.is_empty()
                 || self.closing.is_some()
-                || self.has_part())
+                || self.has_part()
+                || !self.moves.is_empty())
     }
 
     /// Whether writes wait for room, or for old records.
@@ -189,8 +194,10 @@ impl Service {
             return message.refuse(failed(error));
         }
         let Some(message) = self.put_behind_parts(message) else { return };
-        let is_write =
-            matches!(message, Message::Put { .. } | Message::Write { .. } | Message::Delete { .. });
+        let is_write = matches!(
+            message,
+            Message::Put { .. } | Message::Write { .. } | Message::Delete { .. } | Message::Ingest { .. }
+        );
         if is_write && !self.stalled.is_empty() {
             self.stalled.push_back(message);
             return;
@@ -245,6 +252,9 @@ impl Service {
                 let begun = if begins { self.engine.begin_verification() } else { Ok(()) };
                 drop(reply.send(begun.map(|()| self.engine.verification().cloned())));
             }
+            Message::Work { ask, reply } => self.work(ask, reply),
+            Message::Ingest { records, reply } => self.ingest(records, reply),
+            Message::EndWork { work } => self.end_work(work),
             Message::Sync { reply } => {
                 self.engine.flush(self.now);
                 self.gate.hold(self.engine.applied_seq(), Ready::Done(reply));
@@ -334,6 +344,9 @@ impl Service {
 
     fn delete(&mut self, message: Message, attempt: Attempt) {
         let Message::Delete { key, reply } = message else { return };
+        if let Err(error) = self.engine.check_not_moved(key.position) {
+            return drop(reply.send(Err(error)));
+        }
         match self.engine.lookup(self.now, key.view()) {
             Lookup::Missing => return self.answer(self.engine.applied_seq(), Ready::Deleted(reply, false)),
             Lookup::Fetch => return self.park(Message::Delete { key, reply }, attempt),
@@ -527,6 +540,7 @@ impl Service {
     /// when the shard is shut and its thread may end.
     pub fn settle(&mut self) -> bool {
         self.gate.open_to(self.engine.decided_seq());
+        self.tell_moves();
         if let Health::Failed(error) = self.engine.health() {
             self.refuse_all(&failed(error));
         }
@@ -544,6 +558,7 @@ impl Service {
         self.gate.refuse_all(error);
         self.stalled.drain(..).for_each(|message| message.refuse(error.clone()));
         self.refuse_parts(error);
+        self.refuse_moves(error);
         if let Some(reply) = self.closing.take() {
             drop(reply.send(Err(error.clone())));
         }
