@@ -28,6 +28,7 @@ mod coordination;
 pub mod everywhere;
 mod executor;
 pub mod glob;
+mod key_specs;
 mod long_double;
 mod map_request;
 mod number;
@@ -45,7 +46,7 @@ mod verify;
 pub mod walk;
 
 pub use args::{Args, OwnedArgs};
-pub use control::{Output, ServerFacts};
+pub use control::{DirectoryFacts, DurableProbe, Output, ProcessNumbers, ServerFacts};
 pub use executor::{Executor, ExecutorSettings, Outcome};
 pub use map_request::MapRequest;
 pub use remote::Message;
