@@ -205,7 +205,7 @@ fn wall_ms() -> u64 {
 #[test]
 fn random_requests_are_answered_as_redis_answers_them() {
     let Some(redis) = Redis::start() else {
-        println!("SKIP: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
+        println!("SKIPPED: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
         return;
     };
     let seeds = std::env::var("TIERSTONE_COMPARISON_SEEDS").ok().and_then(|text| text.parse().ok());
@@ -313,12 +313,12 @@ fn what_commands_do_with_their_keys_is_told_as_redis_tells_it() {
 #[test]
 fn the_table_of_commands_is_that_of_redis() {
     let Some(redis) = Redis::start() else {
-        println!("SKIP: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
+        println!("SKIPPED: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
         return;
     };
     let mut peer = redis.connect();
     if is_before_8(&mut peer) {
-        println!("SKIP: the table is that of Redis 8");
+        println!("SKIPPED: the table is that of Redis 8");
         return;
     }
     let mut own = Server::new([MapEngine::new(0)]);
