@@ -152,7 +152,7 @@ fn text_of(reply: &[u8]) -> Option<&str> {
 }
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 16] = [
+const ADDED: [&str; 17] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
@@ -168,6 +168,7 @@ const ADDED: [&str; 16] = [
     "keyspace_misses",
     "suspended_commands",
     "total_error_replies",
+    "instantaneous_ops_per_sec",
     "groups",
 ];
 

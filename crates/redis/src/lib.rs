@@ -30,6 +30,7 @@ pub mod everywhere;
 mod executor;
 mod fold;
 pub mod glob;
+mod key_specs;
 mod long_double;
 pub mod making;
 mod map_request;
@@ -49,7 +50,7 @@ mod verify;
 pub mod walk;
 
 pub use args::{Args, OwnedArgs};
-pub use control::{Output, ServerFacts};
+pub use control::{DirectoryFacts, DurableProbe, Output, ProcessNumbers, ServerFacts};
 pub use executor::{Executor, ExecutorSettings, Outcome};
 pub use map_request::MapRequest;
 pub use remote::Message;

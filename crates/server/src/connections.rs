@@ -8,6 +8,7 @@ use crate::driver::DriverReport;
 use crate::gate::ReplyQueue;
 use crate::input::InputBuffer;
 use crate::service::ConnectionId;
+use crate::settings::TransportChange;
 use tierstone_base::histogram::LatencyBuckets;
 
 /// What keeps a connection's input from the service.
@@ -93,6 +94,8 @@ pub struct Connections<C> {
     count: usize,
     pub(crate) report: DriverReport,
     pub(crate) stages: StageLatencies,
+    /// Changes of the driver's settings that the service asked for.
+    pub(crate) settings: Vec<TransportChange>,
     /// Indexes of entries with `is_changed`.
     pub(crate) changed: Vec<u32>,
     /// Indexes of entries with `is_gated`.
@@ -108,6 +111,7 @@ impl<C> Default for Connections<C> {
             count: 0,
             report: DriverReport::default(),
             stages: StageLatencies::default(),
+            settings: Vec::new(),
             changed: Vec::new(),
             gated: Vec::new(),
             resumed: Vec::new(),
@@ -214,6 +218,11 @@ impl<C> Connections<C> {
             entry.phase = Phase::Aborted;
             self.note_changed(id.index);
         }
+    }
+
+    /// Changes a setting of this driver thread, from the end of the step on.
+    pub fn change_setting(&mut self, change: TransportChange) {
+        self.settings.push(change);
     }
 
     fn find(&mut self, id: ConnectionId) -> Option<&mut Entry<C>> {

@@ -47,7 +47,8 @@ pub struct DatabaseOptions {
     pub backend: FileBackend,
     /// Whether files bypass the page cache.
     pub direct_io: DirectIo,
-    /// How writes are made durable, for a new store; `None`: what probing finds best.
+    /// How writes are made durable. `None`: what the store has; for a new one, what probing finds best. A
+    /// store keeps the method that it was made with: another one is refused. Default `None`.
     pub durable_method: Option<DurableMethod>,
     /// Make a store if there is none. Default: yes.
     pub create: bool,
@@ -173,6 +174,7 @@ impl Database {
             Error::new(ErrorKind::Corrupt, format!("the superblock's facts are not readable: {error}"))
         })?;
         check_index(options, &facts)?;
+        check_method(options, &facts)?;
         Ok(Database {
             files,
             superblock: opened.superblock,
@@ -282,6 +284,21 @@ fn check_index(options: &DatabaseOptions, facts: &DatabaseFacts) -> Result<()> {
             let (wanted, kept) = (wanted.name(), facts.index.name());
             let message = format!(
                 "the {wanted} index was asked for, but the store was made with the {kept} index and keeps it: ask \
+                 for {kept}, or make a new store"
+            );
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A store keeps its way of making writes durable: what recovery may expect of a crash hangs on it.
+fn check_method(options: &DatabaseOptions, facts: &DatabaseFacts) -> Result<()> {
+    match options.durable_method {
+        Some(wanted) if wanted != facts.durable_method => {
+            let (wanted, kept) = (wanted.name(), facts.durable_method.name());
+            let message = format!(
+                "the durable method {wanted} was asked for, but the store was made with {kept} and keeps it: ask \
                  for {kept}, or make a new store"
             );
             Err(Error::new(ErrorKind::InvalidInput, message))

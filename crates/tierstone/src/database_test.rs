@@ -76,6 +76,26 @@ fn a_store_keeps_its_kind_of_index() {
 }
 
 #[test]
+fn a_store_keeps_its_durable_method() {
+    use DurableMethod::{DurableWrite, WriteThenFlush};
+    for (made, other) in [(DurableWrite, WriteThenFlush), (WriteThenFlush, DurableWrite)] {
+        let directory = scratch("method");
+        let with = |durable_method| DatabaseOptions { durable_method, ..options(&directory) };
+        drop(Database::open(&with(Some(made))).unwrap());
+        for method in [None, Some(made)] {
+            assert_eq!(Database::open(&with(method)).unwrap().facts().durable_method, made);
+        }
+        let refused = Database::open(&with(Some(other))).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        for name in ["durable-write", "write-then-flush"] {
+            assert!(refused.message().contains(name), "{refused}");
+        }
+        assert_eq!(Database::open(&with(None)).unwrap().facts().durable_method, made, "nothing changed");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
+
+#[test]
 fn a_flushed_ordered_database_is_ordered_again() {
     let directory = scratch("flushed-ordered");
     let ordered = DatabaseOptions { index: Some(IndexKind::Ordered), ..options(&directory) };
