@@ -31,6 +31,11 @@ use tierstone_wire::resp::RequestLimits;
 /// The longest value, in bytes: the default of `proto-max-bulk-len`.
 const VALUE_BYTES_MAX: u64 = 512 << 20;
 
+/// What connections' buffers, and requests that have not come to their end, may take of a shard's memory each: a
+/// part in so many, but at least the following bytes.
+const CONNECTIONS_PART: u64 = 8;
+const CONNECTIONS_BYTES_MIN: u64 = 2 << 20;
+
 /// Everything that a node is started with.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
@@ -422,6 +427,8 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
     let ShardStart { plan, listeners, waker, mail } = start;
     let shard = plan.shard();
     let (files, method) = (common.files.clone(), common.method);
+    let shard_bytes = common.settings.database.memory_bytes / common.shards.len().max(1) as u64;
+    let part_bytes = (shard_bytes / CONNECTIONS_PART).max(CONNECTIONS_BYTES_MIN) as usize;
     let settings = ExecutorSettings {
         shard: ShardSettings {
             index: shard,
@@ -434,15 +441,22 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
         },
         value_size_max_bytes: VALUE_BYTES_MAX,
         password: common.settings.password.clone(),
-        transaction_size_max_bytes: 64 << 20,
+        transaction_size_max_bytes: (64 << 20).min(part_bytes),
+        held_bytes_max: part_bytes as u64,
         facts: common.facts.clone(),
     };
+    let mut transport = common.settings.transport.clone();
+    if transport.buffer_bytes_max == 0 {
+        transport.buffer_bytes_max = part_bytes;
+    }
+    transport.input_limit_bytes = transport.input_limit_bytes.min(transport.buffer_bytes_max);
+    let buffer_bytes_max = transport.buffer_bytes_max;
     let (shards, node) = (common.shards.to_vec(), common.node.clone());
     let (snapshots, serving) = (common.snapshots.clone(), Arc::clone(&common.serving));
     let stop_patience_us = common.settings.transport.stop_timeout_ms * 500;
     let cpu = common.settings.pin.then_some(usize::from(shard));
     let (report_sender, report) = bounded(1);
-    let driver = DriverBuilder::new(format!("shard-{shard}"), common.settings.transport.clone(), waker)
+    let driver = DriverBuilder::new(format!("shard-{shard}"), transport, waker)
         .listeners(listeners)
         .cpu(cpu)
         .spawn(move || {
@@ -461,6 +475,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
                 node,
                 snapshots,
                 limits,
+                buffer_bytes_max,
                 serving,
                 stop_patience_us,
             };
