@@ -551,6 +551,10 @@ pub trait Engine {
     /// Whether the engine wants more work now.
     fn admission(&self) -> Admission;
 
+    /// Says how many bytes others take from the memory that the engine was given: buffers of connections,
+    /// requests that wait. An engine with a cache makes room for them.
+    fn note_outside_bytes(&mut self, _bytes: u64) {}
+
     /// Counters and sizes.
     fn statistics(&self) -> EngineStatistics;
 

@@ -171,6 +171,10 @@ impl Engine for LogShard {
         if busy { Admission::Throttled } else { Admission::Open }
     }
 
+    fn note_outside_bytes(&mut self, bytes: u64) {
+        self.memory.outside_bytes = bytes;
+    }
+
     fn statistics(&self) -> EngineStatistics {
         let cache = self.cache.statistics();
         let (snapshots, snapshots_lost) = self.snapshots.counts();

@@ -1,5 +1,6 @@
 //! What commands over sessions and settings work with, and what the executor tells its caller.
 
+use crate::account::Account;
 use crate::args::Args;
 use crate::channels::Channels;
 use crate::context::Halt;
@@ -283,6 +284,12 @@ pub struct Host {
     pub pause: Option<Pause>,
     /// The second since 1970 at which everything applied was last known to be durable.
     pub last_save_s: u64,
+    /// Bytes of values and replies that one transaction or batch may hold.
+    pub held_bytes_max: u64,
+    /// Bytes that requests hold which have not come to their end.
+    pub account: Account,
+    /// Bytes in the buffers of connections, and above how many large requests wait, as the caller says.
+    pub connection_bytes: (u64, u64),
 }
 
 /// One run of one control command.

@@ -15,6 +15,7 @@
 use crate::context::error_text;
 use crate::control::Output;
 use crate::executor::Executor;
+use crate::gathered::Gathered;
 use crate::making::{Made, Plan};
 use crate::remote::Message;
 use crate::run::{run_handler, run_queued};
@@ -22,66 +23,15 @@ use crate::session::{ConnectionId, Queued};
 use crate::table::Action;
 use crate::task::{Origin, Task, Work};
 use std::collections::{BTreeMap, BTreeSet};
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Seq, ShardId};
-use tierstone_engine::{Engine, Key, Lookup, RecordView, WriteKind};
+use tierstone_base::{Error, ErrorKind, Now, Position, ShardId};
+use tierstone_engine::{Engine, WriteKind};
 use tierstone_store::large::parse_key;
-use tierstone_store::message::{BatchId, OwnedKey, OwnedRecord, OwnedWrite, ShardMessage};
-use tierstone_store::{Overlay, Records, Stop, TaskId, ValueIds, View};
-use tierstone_wire::resp::ReplyWriter;
+use tierstone_store::message::{BatchId, OwnedKey, OwnedWrite, ShardMessage};
+use tierstone_store::{Overlay, Stop, TaskId, ValueIds, View};
+use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// How often a batch may begin anew because of keys that were not foreseen.
 const ATTEMPTS_MAX: u32 = 8;
-
-/// Records that were gathered from the participants.
-#[derive(Debug, Default)]
-struct Gathered {
-    records: BTreeMap<OwnedKey, Option<OwnedRecord>>,
-    /// The key of the lookup in progress; kept for its allocation.
-    probe: Option<OwnedKey>,
-}
-
-impl Gathered {
-    fn probe(&mut self, key: Key<'_>) -> &OwnedKey {
-        let mut probe = self.probe.take().unwrap_or_else(|| OwnedKey {
-            keyspace: key.keyspace,
-            position: key.position,
-            bytes: Vec::new(),
-        });
-        probe.keyspace = key.keyspace;
-        probe.position = key.position;
-        probe.bytes.clear();
-        probe.bytes.extend_from_slice(key.bytes);
-        self.probe.insert(probe)
-    }
-}
-
-impl Records for Gathered {
-    fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
-        self.probe(key);
-        let Some(probe) = &self.probe else { return Lookup::Fetch };
-        match self.records.get(probe) {
-            None => Lookup::Fetch,
-            Some(None) => Lookup::Missing,
-            Some(Some(record)) => {
-                let expiry_ms = record.meta.expiry_ms;
-                if expiry_ms != 0 && expiry_ms <= now.wall_ms {
-                    return Lookup::Missing;
-                }
-                Lookup::Found(RecordView { meta: record.meta, value: &record.value })
-            }
-        }
-    }
-
-    fn applied_seq(&self) -> Seq {
-        0
-    }
-
-    fn len(&self, keyspace: KeyspaceId) -> u64 {
-        let is_live =
-            |(key, record): &(&OwnedKey, &Option<OwnedRecord>)| key.keyspace == keyspace && record.is_some();
-        self.records.iter().filter(is_live).count() as u64
-    }
-}
 
 /// How far a batch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +107,24 @@ impl Coordination {
             made: None,
             makings: 0,
         }
+    }
+}
+
+impl Coordination {
+    /// The answer to a batch that is not run, if there is one already.
+    fn early_reply(&self, version: Version) -> Option<Vec<u8>> {
+        if let Some(error) = &self.error {
+            return Some(self.refusal(error));
+        }
+        let mut reply = Vec::new();
+        ReplyWriter::new(&mut reply, version).null_array();
+        self.is_dirty.then_some(reply)
+    }
+
+    /// The answer to a batch that `error` has kept from having any effect.
+    fn refusal(&self, error: &Error) -> Vec<u8> {
+        let prefix = if self.is_transaction { "EXECABORT Transaction discarded: " } else { "" };
+        format!("-{prefix}{}\r\n", error_text(error)).into_bytes()
     }
 }
 
@@ -296,16 +264,7 @@ impl<E: Engine> Executor<E> {
         // What an earlier attempt would have written is not for this one.
         coordination.writes.clear();
         coordination.undo.clear();
-        let early = match (&coordination.error, coordination.is_dirty) {
-            (Some(error), _) => Some(format!("-{}\r\n", error_text(error)).into_bytes()),
-            (None, true) => {
-                let mut reply = Vec::new();
-                ReplyWriter::new(&mut reply, task.version).null_array();
-                Some(reply)
-            }
-            (None, false) => None,
-        };
-        if let Some(reply) = early {
+        if let Some(reply) = coordination.early_reply(task.version) {
             coordination.reply = reply;
             self.tasks.insert(id, task);
             self.scatter(now, id);
@@ -355,7 +314,7 @@ impl<E: Engine> Executor<E> {
                 self.begin_anew(now, id);
             }
             Err(Stop::Failed(error)) => {
-                coordination.reply = format!("-{}\r\n", error_text(&error)).into_bytes();
+                coordination.reply = coordination.refusal(&error);
                 self.take_back(&task, db, outputs);
                 self.tasks.insert(id, task);
                 self.scatter(now, id);
@@ -388,8 +347,13 @@ impl<E: Engine> Executor<E> {
         let Executor { shard, host, workspace, scratch, plan, .. } = self;
         *plan = Plan::default();
         let buffers = (&mut workspace.overlay, &mut workspace.wanted);
+        let gathered_bytes = gathered.value_bytes();
         let mut view =
             View::new(gathered, shard.map(), (shard.hasher(), shard.value_ids()), buffers, &[], now);
+        view.limit_held(host.held_bytes_max);
+        if *is_transaction {
+            view.hold(gathered_bytes)?;
+        }
         if let (false, Some(queued)) = (*is_transaction, commands.first())
             && let Action::Data(handler) = queued.command.action
         {
@@ -515,7 +479,7 @@ impl<E: Engine> Executor<E> {
         let mut reply = std::mem::take(&mut coordination.reply);
         let mut effects = std::mem::take(&mut coordination.effects);
         if let (false, Some(error)) = (refused.is_empty(), &coordination.error) {
-            reply = format!("-{}\r\n", error_text(error)).into_bytes();
+            reply = coordination.refusal(error);
             effects.clear();
         }
         self.host.outputs.append(&mut effects);

@@ -12,6 +12,7 @@
 //! 2. Every suspended request is answered once, unless its connection has gone.
 //! 3. A request that is answered at once costs no allocation for plain `GET` and `SET`.
 
+use crate::account::Account;
 use crate::args::Args;
 use crate::channels::Channels;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughput};
@@ -41,6 +42,9 @@ pub struct ExecutorSettings {
     pub password: String,
     /// The most bytes that the queued commands of one transaction may take.
     pub transaction_size_max_bytes: usize,
+    /// The most bytes that requests of this shard may hold which have not come to their end; and, for each
+    /// transaction or command over several shards, the most bytes of values and replies.
+    pub held_bytes_max: u64,
     /// What is known about the server.
     pub facts: ServerFacts,
 }
@@ -122,6 +126,9 @@ impl<E: Engine> Executor<E> {
             facts: settings.facts,
             throughput: Throughput::default(),
             pause: None,
+            held_bytes_max: settings.held_bytes_max,
+            account: Account::new(settings.held_bytes_max),
+            connection_bytes: (0, 0),
         };
         Executor {
             shard,
@@ -307,6 +314,14 @@ impl<E: Engine> Executor<E> {
     /// Whether more requests are wanted before the next step.
     pub fn admission(&self) -> Admission {
         self.shard.engine().admission()
+    }
+
+    /// Takes note of the bytes in the buffers of the shard's connections, and of their bound: the engine's
+    /// cache makes room for them and for what requests hold.
+    pub fn note_connection_bytes(&mut self, bytes: u64, bytes_max: u64) {
+        self.host.connection_bytes = (bytes, bytes_max);
+        let outside = bytes + self.host.account.bytes();
+        self.shard.engine_mut().note_outside_bytes(outside);
     }
 
     /// Requests that wait now.

@@ -19,6 +19,7 @@
 //!    and the values that it names.
 //! 3. No clock is read and no thread started: the same calls give the same replies.
 
+mod account;
 pub mod args;
 pub mod broadcast;
 mod channels;
@@ -29,6 +30,7 @@ mod coordination;
 pub mod everywhere;
 mod executor;
 mod fold;
+mod gathered;
 pub mod glob;
 mod key_specs;
 mod long_double;

@@ -194,10 +194,12 @@ impl<E: Engine> Executor<E> {
         let Some(session) = self.host.sessions.get(&connection) else { return Ran::Done(0) };
         let (db, version) = (session.db, session.version);
         let Executor { shard, workspace, scratch, host, .. } = self;
+        let held_bytes_max = host.held_bytes_max;
         // Commands with effects outside the view run once: first it is seen that nothing is missing.
         if commands.iter().any(|queued| !matches!(queued.command.action, Action::Data(_))) {
             let outcome = shard.run(now, workspace, failures, |view| {
                 let mut setting = data_setting(host.settings.value_size_max_bytes, (db, version), scratch);
+                view.limit_held(held_bytes_max);
                 let start = view.mark();
                 let ran = rehearse(view, commands, &mut setting, &mut Vec::new());
                 view.roll_back(start);
@@ -208,6 +210,7 @@ impl<E: Engine> Executor<E> {
             }
         }
         let outcome = shard.run(now, workspace, failures, |view| {
+            view.limit_held(held_bytes_max);
             ReplyWriter::new(reply, version).array(commands.len());
             for queued in commands {
                 run_queued(view, queued, host, &facts, (now, connection), scratch, reply)?;
@@ -510,6 +513,7 @@ fn rehearse(
                     plan: None,
                 };
                 run_handler(view, handler, args, &mut setting, reply)?;
+                view.check_held(reply.len() as u64)?;
             }
             _ if queued.command.name == "select" => {
                 let number = crate::number::integer(args.at(1)).and_then(|number| u32::try_from(number).ok());
@@ -545,6 +549,8 @@ pub(crate) fn run_queued(
             let mut setting =
                 Setting { db, version, value_size_max_bytes, scratch, reads, parts: None, plan: None };
             run_handler(view, handler, args, &mut setting, reply)?;
+            // Before anything is applied: an error of one command only would leave the others' effects.
+            view.check_held(reply.len() as u64)?;
             host.counters.hits += reads.hits;
             host.counters.misses += reads.misses;
         }

@@ -116,6 +116,7 @@ impl<E: Engine> Executor<E> {
             self.streams_for.insert((shard, ticket), id);
         }
         task.runs = 0;
+        drop(std::mem::take(&mut task.held));
         task.work = Work::Stream(Box::new(Stream { bytes, sent: 0, parts, gate, is_wanted: true }));
         let was_locked = std::mem::take(&mut task.is_in_lock_table);
         let is_silent = task.is_silent;

@@ -1,5 +1,6 @@
 //! Requests that wait: for the device, a lock, another shard, durability, a time.
 
+use crate::account::Held;
 use crate::args::OwnedArgs;
 use crate::coordination::Coordination;
 use crate::making::Reading;
@@ -81,6 +82,8 @@ pub(crate) struct Task {
     pub(crate) runs: u32,
     /// Since when the engine has been too busy for it.
     pub(crate) busy_since_us: Option<u64>,
+    /// What its arguments take.
+    pub(crate) held: Held,
 }
 
 impl Task {
@@ -99,6 +102,7 @@ impl Task {
             is_in_lock_table: false,
             runs: 0,
             busy_since_us: None,
+            held: Held::default(),
         })
     }
 }

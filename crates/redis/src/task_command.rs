@@ -125,9 +125,15 @@ impl<E: Engine> Executor<E> {
             return Ok(Outcome::Ready { gate: 0 });
         }
         self.collect_transaction_positions(&transaction.commands);
-        let commands = transaction.commands;
+        let (commands, held) = (transaction.commands, transaction.held);
         if self.route_transaction(connection) != Route::Here {
-            return Ok(self.exec_elsewhere(now, connection, commands, (db, version)));
+            let outcome = self.exec_elsewhere(now, connection, commands, (db, version));
+            if let Outcome::Suspended(id) = outcome
+                && let Some(task) = self.tasks.get_mut(&id)
+            {
+                task.held = held;
+            }
+            return Ok(outcome);
         }
         let is_locked = self.positions.iter().any(|position| self.shard.locks.blocks_writer(*position));
         let ran = if is_locked {
@@ -146,6 +152,7 @@ impl<E: Engine> Executor<E> {
         let work = Work::Transaction { commands, is_watching };
         let mut task = Task::new(Origin::Connection(connection), db, version, work);
         task.positions.clone_from(&self.positions);
+        task.held = held;
         if let Some(session) = self.host.sessions.get_mut(&connection) {
             session.suspend_all(id);
         }

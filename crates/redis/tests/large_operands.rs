@@ -319,12 +319,18 @@ fn others_wait_for_a_value_that_is_being_made_and_nobody_else_does() {
 #[test]
 fn a_source_that_is_lost_while_it_is_copied_leaves_nothing() {
     for shards in [1, 2, 3] {
-        for loss in ["expiry", "FLUSHALL", "SWAPDB 0 1"] {
+        for loss in ["expiry", "expiry at the end", "FLUSHALL", "SWAPDB 0 1"] {
             let mut server = fetching(6, shards);
             let (one, two) = (server.connect(), server.connect());
-            server.raw(one, &[b"SET", b"a", &runs(4_000_000), b"PX", b"50000"]);
+            server.raw(one, &[b"SET", b"a", &vec![7; 4_000_000], b"PX", b"50000"]);
+            let before = chunks(&server);
             begin(&mut server, one, &[b"RENAME", b"a", b"z"]);
-            if loss == "expiry" {
+            // All of it has been read when its last chunk is the only one that is missing.
+            while loss == "expiry at the end" && chunks(&server) + 1 < 2 * before {
+                server.offer();
+                server.step();
+            }
+            if loss.starts_with("expiry") {
                 server.now.wall_ms += 60_000;
             } else {
                 let words: Vec<&[u8]> = loss.split(' ').map(str::as_bytes).collect();
@@ -416,4 +422,76 @@ fn random_commands_on_large_values_answer_as_on_strings_in_memory() {
         assert_all_given_back(&mut server, &format!("seed {seed}"));
         assert_none_held(&server, FetchingEngine::held);
     }
+}
+
+#[test]
+fn a_transaction_that_would_hold_too_much_is_refused_before_it_changes_anything() {
+    for shards in [1, 3] {
+        let mut server = fetching(8, shards);
+        let id = server.connect();
+        let value = runs(9_000_000);
+        server.raw(id, &[b"SET", b"big", &value]);
+        // 64 MiB are allowed; what is read twice counts twice.
+        for (reads, is_taken) in [(2, true), (8, false)] {
+            forget_held(&mut server);
+            server.raw(id, &[b"DEL", b"small"]);
+            server.raw(id, &[b"MULTI"]);
+            server.raw(id, &[b"SET", b"small", b"new"]);
+            (0..reads).for_each(|_| drop(server.raw(id, &[b"GET", b"big"])));
+            server.raw(id, &[b"COPY", b"big", b"other"]);
+            let answer = server.raw(id, &[b"EXEC"]);
+            if is_taken {
+                assert!(answer.starts_with(b"*4\r\n+OK\r\n$9000000\r\n"), "{shards} shards");
+            } else {
+                let start = b"-EXECABORT Transaction discarded: OOM command not allowed";
+                assert!(answer.starts_with(start), "{shards} shards: {}", String::from_utf8_lossy(&answer));
+            }
+            let found = server.call(id, &[b"EXISTS", b"small", b"other"]).integer();
+            assert_eq!(found, Some(if is_taken { 2 } else { 0 }), "{shards} shards");
+            server.raw(id, &[b"DEL", b"other"]);
+        }
+        // Replies of small values count as well.
+        server.raw(id, &[b"SET", b"small", &vec![b'x'; 60_000]]);
+        server.raw(id, &[b"MULTI"]);
+        server.raw(id, &[b"SET", b"new", b"1"]);
+        (0..1_200).for_each(|_| server.send(id, &[b"GET", b"small"]));
+        server.settle();
+        server.take_received(id);
+        assert!(server.raw(id, &[b"EXEC"]).starts_with(b"-EXECABORT Transaction discarded: OOM"));
+        assert_eq!(server.call(id, &[b"EXISTS", b"new"]).integer(), Some(0), "{shards} shards");
+        server.raw(id, &[b"DEL", b"big", b"small"]);
+        assert_all_given_back(&mut server, "deleted");
+        assert_none_held(&server, FetchingEngine::held);
+    }
+}
+
+#[test]
+fn queued_commands_of_all_connections_share_one_account() {
+    let mut server = Server::new([tierstone_engine::map_engine::MapEngine::new(0)]);
+    let ids: Vec<u64> = (0..6).map(|_| server.connect()).collect();
+    let request_bytes = |server: &mut Server<_>, id: u64| {
+        let info = String::from_utf8_lossy(&server.raw(id, &[b"INFO", b"memory"])).into_owned();
+        let line = info.lines().find_map(|line| line.strip_prefix("request_bytes:")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    let value = vec![b'v'; 900_000];
+    // 64 MiB are allowed: four times fifteen and a half.
+    for id in &ids[..4] {
+        server.raw(*id, &[b"MULTI"]);
+        (0..17).for_each(|_| assert_eq!(server.raw(*id, &[b"SET", b"key", &value]), b"+QUEUED\r\n"));
+    }
+    let held = request_bytes(&mut server, ids[5]);
+    assert!((61_200_000..62_000_000).contains(&held), "{held}");
+    server.raw(ids[4], &[b"MULTI"]);
+    let mut answers = (0..9).map(|_| server.raw(ids[4], &[b"SET", b"key", &value]));
+    assert!(answers.any(|answer| answer == b"-ERR the transaction takes too much memory\r\n"));
+    drop(answers);
+    // Nobody else is harmed: what is small is taken, and what was queued is carried out.
+    server.check(ids[5], &[("MULTI", "+OK"), ("SET small 1", "+QUEUED"), ("EXEC", "*1 +OK")]);
+    assert!(server.raw(ids[4], &[b"EXEC"]).starts_with(b"-EXECABORT"));
+    assert!(server.raw(ids[0], &[b"EXEC"]).starts_with(b"*17\r\n+OK\r\n"));
+    assert_eq!(server.raw(ids[1], &[b"DISCARD"]), b"+OK\r\n");
+    server.raw(ids[2], &[b"RESET"]);
+    server.disconnect(ids[3]);
+    assert_eq!(request_bytes(&mut server, ids[5]), 0, "something is held for ever");
 }

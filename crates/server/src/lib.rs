@@ -22,6 +22,7 @@ pub mod driver;
 pub mod gate;
 pub mod http;
 mod input;
+mod line;
 pub mod listen;
 pub mod mailbox;
 pub mod manual;

@@ -63,6 +63,10 @@ pub struct TransportSettings {
     /// Default 1 GiB (Redis: `client-query-buffer-limit`). Memory follows what came, not what was
     /// declared.
     pub input_limit_bytes: usize,
+    /// Bytes that the buffers of all connections of a thread may take, beside 16 KiB each, before those that send large requests
+    /// wait for each other; 0 for no bound, the default. A server sets it by its memory: an eighth of each
+    /// shard's part, at least 2 MiB; and lets no single request grow longer (`input_limit_bytes`).
+    pub buffer_bytes_max: usize,
     /// From this many unconsumed bytes on nothing is received from a connection whose requests are
     /// held up (by a full output, or by the service). Default 64 KiB.
     pub input_pause_bytes: usize,
@@ -88,6 +92,7 @@ impl Default for TransportSettings {
             keepalive_s: 300,
             idle_timeout_s: 0,
             input_limit_bytes: 1 << 30,
+            buffer_bytes_max: 0,
             input_pause_bytes: 64 << 10,
             output: OutputLimits::default(),
             receive_buffer_bytes: 16 << 10,

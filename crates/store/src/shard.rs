@@ -307,6 +307,8 @@ impl<E: Engine> Shard<E> {
             now,
             observed: 0,
             ids: &self.ids,
+            held: 0,
+            held_max: u64::MAX,
         };
         let value = match command(&mut view) {
             Ok(value) => value,

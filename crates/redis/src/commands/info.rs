@@ -84,17 +84,23 @@ fn clients(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
 
 fn memory(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let statistics = &control.engine.statistics;
+    let (connections, connections_max) = control.host.connection_bytes;
+    let requests = control.host.account.bytes();
     let total = statistics.index_bytes + statistics.cache_bytes + statistics.buffer_bytes;
+    let total = total + connections + requests;
     write!(
         out,
         "used_memory:{total}\r\nused_memory_human:{}\r\nindex:{}\r\nindex_bytes:{}\r\n\
-         index_bytes_per_key:{:.1}\r\ncache_bytes:{}\r\nbuffer_bytes:{}\r\nmaxmemory_policy:noeviction\r\n",
+         index_bytes_per_key:{:.1}\r\ncache_bytes:{}\r\nbuffer_bytes:{}\r\nconnection_bytes:{connections}\r\n\
+         connection_bytes_max:{connections_max}\r\nrequest_bytes:{requests}\r\nrequest_bytes_max:{}\r\n\
+         maxmemory_policy:noeviction\r\n",
         format_size(total),
         control.host.facts.index,
         statistics.index_bytes,
         statistics.index_bytes as f64 / statistics.keys.max(1) as f64,
         statistics.cache_bytes,
-        statistics.buffer_bytes
+        statistics.buffer_bytes,
+        control.host.account.bytes_max()
     )?;
     let budget = control.host.facts.memory_bytes;
     if budget > 0 {

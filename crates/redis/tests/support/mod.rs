@@ -63,6 +63,7 @@ pub fn settings(index: u16, count: u16) -> ExecutorSettings {
         value_size_max_bytes: 512 << 20,
         password: String::new(),
         transaction_size_max_bytes: 64 << 20,
+        held_bytes_max: 64 << 20,
         facts: ServerFacts::default(),
     }
 }

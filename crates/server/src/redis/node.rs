@@ -34,6 +34,11 @@ const VALUE_BYTES_MAX: u64 = 512 << 20;
 /// Descriptors for segments, listeners and rings.
 const DESCRIPTORS_BESIDE_CLIENTS: u64 = 20_000;
 
+/// What connections' buffers, and requests that have not come to their end, may take of a shard's memory each: a
+/// part in so many, but at least the following bytes.
+const CONNECTIONS_PART: u64 = 8;
+const CONNECTIONS_BYTES_MIN: u64 = 2 << 20;
+
 /// Everything that a node is started with.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
@@ -470,6 +475,8 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
     let ShardStart { plan, listeners, waker, mail, heartbeat } = start;
     let shard = plan.shard();
     let (files, method) = (common.files.clone(), common.method);
+    let shard_bytes = common.settings.database.memory_bytes / common.shards.len().max(1) as u64;
+    let part_bytes = (shard_bytes / CONNECTIONS_PART).max(CONNECTIONS_BYTES_MIN) as usize;
     let settings = ExecutorSettings {
         shard: ShardSettings {
             index: shard,
@@ -482,16 +489,23 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
         },
         value_size_max_bytes: common.settings.value_size_max_bytes,
         password: common.settings.password.clone(),
-        transaction_size_max_bytes: 64 << 20,
+        transaction_size_max_bytes: (64 << 20).min(part_bytes),
+        held_bytes_max: part_bytes as u64,
         facts: common.facts.clone(),
     };
+    let mut transport = common.settings.transport.clone();
+    if transport.buffer_bytes_max == 0 {
+        transport.buffer_bytes_max = part_bytes;
+    }
+    transport.input_limit_bytes = transport.input_limit_bytes.min(transport.buffer_bytes_max);
+    let buffer_bytes_max = transport.buffer_bytes_max;
     let (shards, node) = (common.shards.to_vec(), common.node.clone());
     let (snapshots, serving) = (common.snapshots.clone(), Arc::clone(&common.serving));
     let stop_patience_us = common.settings.transport.stop_timeout_ms * 500;
     let cpu = common.settings.pin.then_some(usize::from(shard));
     let backend = common.settings.database.backend;
     let (report_sender, report) = bounded(1);
-    let driver = DriverBuilder::new(format!("shard-{shard}"), common.settings.transport.clone(), waker)
+    let driver = DriverBuilder::new(format!("shard-{shard}"), transport, waker)
         .listeners(listeners)
         .cpu(cpu)
         .spawn(move || {
@@ -510,6 +524,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
                 node,
                 snapshots,
                 limits,
+                buffer_bytes_max,
                 serving,
                 stop_patience_us,
                 heartbeat,

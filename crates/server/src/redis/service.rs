@@ -52,6 +52,9 @@ pub struct ServiceParts<E> {
     pub snapshots: Sender<ShardSnapshot>,
     /// Limits of requests.
     pub limits: RequestLimits,
+    /// What the connections' buffers may take, as their transport is told
+    /// ([`crate::TransportSettings::buffer_bytes_max`]); 0 for no bound.
+    pub buffer_bytes_max: usize,
     /// How many shards have connections, or are not stopping: shared by all, all of them to begin with.
     pub serving: Arc<AtomicUsize>,
     /// How long a stopping shard waits for connections, its own and the others', in microseconds.
@@ -86,6 +89,7 @@ pub struct RedisService<E> {
     node: Sender<ToNode>,
     snapshots: Sender<ShardSnapshot>,
     limits: RequestLimits,
+    pub(super) buffer_bytes_max: usize,
     /// Connections by the id that the executor knows them by.
     names: Map<u64, ConnectionId>,
     next_name: u64,
@@ -139,6 +143,7 @@ impl<E: Engine> RedisService<E> {
             node: parts.node,
             snapshots: parts.snapshots,
             limits: parts.limits,
+            buffer_bytes_max: parts.buffer_bytes_max,
             names: Map::default(),
             next_name: 0,
             streams: Vec::new(),
@@ -406,6 +411,10 @@ impl<E: Engine> Service for RedisService<E> {
         b"-ERR max number of clients reached\r\n"
     }
 
+    fn too_much_input(&self) -> &[u8] {
+        b"-ERR Protocol error: the request takes too much memory, or too long while others wait for memory\r\n"
+    }
+
     fn receive(
         &mut self,
         now: Now,
@@ -475,6 +484,8 @@ impl<E: Engine> Service for RedisService<E> {
     ) {
         self.take_mail(now);
         self.go_on_stopping(now, connections.is_empty());
+        self.executor
+            .note_connection_bytes(connections.buffered_bytes() as u64, self.buffer_bytes_max as u64);
         let mut outputs = std::mem::take(&mut self.outputs);
         self.executor.step(now, completions, &mut outputs);
         self.outputs = outputs;
