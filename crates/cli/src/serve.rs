@@ -56,7 +56,7 @@ pub struct ServerArgs {
     /// What clients must send with AUTH first [default: nothing]
     #[arg(long, value_name = "TEXT", env = "TIERSTONE_PASSWORD", hide_env_values = true)]
     password: Option<String>,
-    /// Size of a segment of a new store, 128KiB to 32MiB [default: 32MiB]
+    /// Size of a segment of a new store, 128KiB to 32MiB [default: by the capacity, 1MiB to 32MiB]
     #[arg(long, value_name = "SIZE", env = "TIERSTONE_SEGMENT_SIZE")]
     segment_size: Option<String>,
     /// Numbered databases of a new store [default: 16]
@@ -128,7 +128,7 @@ impl ServerArgs {
         };
         database.capacity_bytes = args.capacity.as_deref().map(parse_size).transpose()?;
         if let Some(size) = &args.segment_size {
-            database.segment_bytes = parse_size(size)?;
+            database.segment_bytes = Some(parse_size(size)?);
         }
         database.databases = args.databases.unwrap_or(database.databases);
         database.index = match args.index.as_deref() {
