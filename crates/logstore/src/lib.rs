@@ -16,6 +16,7 @@ mod checkpoint;
 mod cleaner;
 pub mod compact;
 mod engine;
+mod expired;
 pub mod format;
 mod gain;
 pub mod index;
