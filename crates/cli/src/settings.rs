@@ -182,10 +182,10 @@ pub const SETTINGS: &[Setting] = &[
         variable: "TIERSTONE_SEGMENT_SIZE",
         value: "SIZE",
         help: "Size of a segment of a new store, 128KiB to 32MiB",
-        default: "32MiB",
+        default: "by the capacity, 1MiB to 32MiB",
         trade_off: "Larger: fewer files and summaries; smaller: shorter steps of cleaning, and small stores have segments enough to clean",
         redis: "",
-        apply: |all, text| parse_size(text).map(|bytes| all.node.database.segment_bytes = bytes),
+        apply: |all, text| parse_size(text).map(|bytes| all.node.database.segment_bytes = Some(bytes)),
     },
     Setting {
         name: "databases",

@@ -418,6 +418,8 @@ pub struct EngineStatistics {
     pub snapshot_table_bytes: u64,
     /// Bytes of records that are kept for snapshots only, now.
     pub snapshot_pinned_bytes: u64,
+    /// Keys that were dropped because they had expired.
+    pub expired_keys: u64,
 }
 
 /// One shard's engine.

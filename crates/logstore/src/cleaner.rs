@@ -73,6 +73,8 @@ pub struct CleaningWork {
     pub records: u64,
     /// Bytes of summaries and of these records.
     pub bytes: u64,
+    /// Expiring records that were looked up beside cleaning.
+    pub lookups: u64,
 }
 
 /// A segment whose records have all been copied or are dead.
@@ -139,6 +141,11 @@ impl Cleaner {
         self.unreadable.contains(&segment)
     }
 
+    /// Whether any segment is left alone.
+    pub(crate) fn has_unreadable(&self) -> bool {
+        !self.unreadable.is_empty()
+    }
+
     /// Emptied segments that wait to be freed.
     pub(crate) fn emptied_segments(&self) -> impl Iterator<Item = u32> {
         self.emptied.iter().map(|emptied| emptied.segment)
@@ -173,7 +180,7 @@ impl LogShard {
 
     /// What cleaning has done since the shard was opened.
     pub fn cleaning_work(&self) -> CleaningWork {
-        self.cleaner.work
+        CleaningWork { lookups: self.sweeper.lookups, ..self.cleaner.work }
     }
 
     /// For a test's mutation.
@@ -228,7 +235,9 @@ impl LogShard {
         found
     }
 
-    fn forget_expired(&mut self, entry: &SummaryEntry, key: &[u8], location: Location) {
+    /// The index leaves out a record that has expired and that nobody needs: its key is in `key`, if its
+    /// summary entry carries it.
+    pub(crate) fn forget_expired(&mut self, entry: &SummaryEntry, key: &[u8], location: Location) {
         let Some(target) = self.target_of(entry, location) else { return };
         if let Target::Frame(bits) = target {
             self.cache.remove(FrameId::from_bits(bits));
@@ -247,7 +256,8 @@ impl LogShard {
             let key = Key { keyspace: entry.keyspace, position: entry.position, bytes: key };
             self.keep_gone_key(&key, entry.seq, false);
         }
-        self.segments.kill(location, entry.units as usize, false);
+        self.segments.kill_record(location, entry.units as usize, entry.expiry_ms, entry.flags);
+        self.sweeper.dropped_keys += 1;
     }
 
     /// All that the victim's summary lists has been moved or is dead.

@@ -204,6 +204,7 @@ impl Engine for LogShard {
             snapshot_table_bytes: self.snapshots.table_bytes(),
             snapshot_pinned_bytes: self.snapshots.pinned_bytes(),
             device_hits: self.counts.device_hits + self.reads.device_hits,
+            expired_keys: self.sweeper.dropped_keys,
             ..self.counts
         }
     }

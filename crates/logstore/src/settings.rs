@@ -1,5 +1,6 @@
 //! Settings of the engine: plain data with units, ranges and what each choice costs.
 
+use crate::location::SEGMENT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use tierstone_engine::Durability;
 
@@ -89,6 +90,22 @@ impl Default for ShardSettings {
     }
 }
 
+/// Segments of a new store at least, and of a shard's part of it, where its capacity allows: writes then wait
+/// for the cleaning of a small part of a segment, never of a whole one.
+const SEGMENTS_WANTED: u64 = 128;
+const SEGMENTS_WANTED_A_SHARD: u64 = 64;
+/// Segments that are made smaller than this hold few records, and no long ones.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+
+/// The size of segments, in bytes, for a new store of `capacity_bytes` with so many shards: a power of two
+/// from 1 to 32 MiB, so that a shard has 64 segments and the store 128, or more. Larger segments mean fewer
+/// files and longer records ([`crate::value_bytes_max`]); with fewer of them cleaning is felt in jolts.
+pub fn segment_bytes_for(capacity_bytes: u64, shards: u16) -> u64 {
+    let wanted = SEGMENTS_WANTED.max(SEGMENTS_WANTED_A_SHARD * u64::from(shards));
+    let bytes = (capacity_bytes / wanted).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+    1 << bytes.ilog2()
+}
+
 /// Groups wait in so much memory at least, in bytes, however little there is.
 const WRITE_BUFFER_BYTES_MIN: usize = 1 << 20;
 
@@ -103,5 +120,21 @@ impl ShardSettings {
     /// Bytes that the index may take.
     pub fn index_bytes_max(&self) -> u64 {
         (self.memory_bytes as f64 * self.index_fraction.clamp(0.01, 0.99)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_so_small_that_a_shard_has_many() {
+        assert_eq!(segment_bytes_for(512 << 30, 8), 32 << 20);
+        assert_eq!(segment_bytes_for(4 << 30, 1), 32 << 20);
+        assert_eq!(segment_bytes_for((4 << 30) - 1, 1), 16 << 20);
+        assert_eq!(segment_bytes_for(1 << 30, 2), 8 << 20);
+        assert_eq!(segment_bytes_for(1 << 30, 8), 2 << 20);
+        assert_eq!(segment_bytes_for(0, 1), 1 << 20);
+        assert_eq!(segment_bytes_for(u64::MAX, u16::MAX), 32 << 20);
     }
 }

@@ -133,6 +133,7 @@ pub struct LogShard {
     pub(crate) transfers: crate::transfer::Transfers,
     pub(crate) compaction: crate::compact::Compaction,
     pub(crate) verifier: crate::verify::Verifier,
+    pub(crate) sweeper: crate::expired::Sweeper,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -194,6 +195,7 @@ impl LogShard {
             transfers: crate::transfer::Transfers::default(),
             compaction: crate::compact::Compaction::default(),
             verifier: crate::verify::Verifier::default(),
+            sweeper: crate::expired::Sweeper::new(),
             settings,
             identity,
         })
@@ -270,6 +272,7 @@ impl LogShard {
         if self.failed.is_none() {
             self.snapshot_step();
             self.clean_step();
+            self.sweep_expired();
             self.split_step();
             self.sweep_dropped();
             self.manage_space();
@@ -294,6 +297,7 @@ impl LogShard {
             IoTag::CleanSummary { segment } => self.clean_summary_read(segment, completion),
             IoTag::CleanPiece { segment } => self.clean_piece_read(segment, completion),
             IoTag::RefreshSummary { segment } => self.refresh_summary_read(segment, completion),
+            IoTag::SweepSummary { segment } => self.walked_summary_read(segment, completion),
             IoTag::Verify { segment } => self.verify_read(segment, completion),
             IoTag::SplitSummary { segment, read } => self.split_summary_read(segment, read, completion),
             IoTag::SplitPiece { segment, read } => self.split_piece_read(segment, read, completion),
@@ -349,6 +353,7 @@ impl LogShard {
             | IoTag::CleanSummary { .. }
             | IoTag::CleanPiece { .. }
             | IoTag::RefreshSummary { .. }
+            | IoTag::SweepSummary { .. }
             | IoTag::Verify { .. }
             | IoTag::SplitSummary { .. }
             | IoTag::SplitPiece { .. }
@@ -446,6 +451,9 @@ impl LogShard {
             at(self.refused_until_us);
         }
         if let Some(time) = self.next_checkpoint_us() {
+            at(time);
+        }
+        if let Some(time) = self.sweeper.next_step_us(now_us) {
             at(time);
         }
         if let Some(time) = self.reads.reservations.next_look_us() {

@@ -320,6 +320,9 @@ impl Stream {
         }
         self.record_bytes += (header.units() * UNIT_BYTES) as u64;
         segments.add_live(location.segment(), header.units(), header.is_tombstone());
+        if header.expiry_ms != 0 {
+            segments.note_expiring(location, header.units(), header.expiry_ms, header.flags);
+        }
         let entry = segments.get_mut(location.segment());
         entry.longest_units = entry.longest_units.max(header.units() as u32);
     }
@@ -364,6 +367,7 @@ impl Stream {
         entry.opened_seq = seq.max(self.newest_seq);
         entry.longest_units = 0;
         entry.cold = self.settings.id == StreamId::Cold;
+        entry.is_trusted = self.settings.id == StreamId::Hot;
         self.unsealed.push(self.next_group);
         self.segment = Some(OpenSegment {
             number,

@@ -212,6 +212,9 @@ impl LogShard {
             return Err(error);
         };
         self.counts.user_bytes_written += (key.bytes.len() + value.len()) as u64;
+        if header.expiry_ms != 0 {
+            self.sweeper.note_expiring();
+        }
         if search.damaged {
             self.note_passed(key, header.seq);
         }
@@ -236,6 +239,11 @@ impl LogShard {
         }
     }
 
+    /// The record at `location` is not its key's any more.
+    pub(crate) fn kill_found(&mut self, location: Location, header: &RecordHeader) {
+        self.segments.kill_record(location, header.units(), header.expiry_ms, header.flags);
+    }
+
     /// Repoints the index; true when the cache holds the new record in the old one's frame.
     fn point_to(
         &mut self,
@@ -247,7 +255,7 @@ impl LogShard {
         let key = &write.key;
         if let Some(old) = self.old_place(search.found) {
             self.keep_for_snapshots((key.keyspace, key.position), old, &search.header, header.seq);
-            self.segments.kill(old, search.header.units(), false);
+            self.kill_found(old, &search.header);
         }
         let Some(bytes) = self.hot.unsubmitted(location) else {
             unreachable!("the record was appended in this very call")
@@ -317,7 +325,7 @@ impl LogShard {
         if leaves_order {
             self.keep_gone_key(key, header.seq, search.damaged);
         }
-        self.segments.kill(old, search.header.units(), false);
+        self.kill_found(old, &search.header);
         let value = match search.found {
             Found::Frame(frame) => {
                 self.cache.remove(frame);

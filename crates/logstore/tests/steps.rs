@@ -20,7 +20,69 @@ fn turn(store: &mut Store) -> CleaningWork {
         entries: after.entries - before.entries,
         records: after.records - before.records,
         bytes: after.bytes - before.bytes,
+        lookups: after.lookups - before.lookups,
     }
+}
+
+/// Keys of which all or none expire.
+fn put(store: &mut Store, keys: std::ops::Range<u64>, expiry_ms: u64) {
+    let keys: Vec<[u8; 8]> = keys.map(u64::to_le_bytes).collect();
+    let kind = WriteKind::Put { value: &[7; 8], expiry_ms, kind: Default::default() };
+    let writes: Vec<Write<'_>> =
+        keys.iter().map(|key| Write { key: store.key(KEYSPACE, key), kind }).collect();
+    store.write(&writes).expect("there is room");
+}
+
+/// Open segments, whose summaries are in memory, and sealed ones.
+#[test]
+fn no_step_drops_more_expired_keys_than_its_part() {
+    let mut settings = small_settings();
+    settings.shard.memory_bytes = 16 << 20;
+    settings.shard.group_bytes_max = 256 << 10;
+    let (_medium, mut store) = fresh(2 << 20, 12, &settings);
+    let expiry_ms = store.now.wall_ms + 60_000;
+    let keys = 60_000;
+    for number in (0..keys).step_by(400) {
+        put(&mut store, number..number + 400, if number % 1_200 == 0 { 0 } else { expiry_ms });
+    }
+    store.sync().expect("the device works");
+    store.now.wall_ms = expiry_ms + 2_000;
+    let mut most = CleaningWork::default();
+    for _ in 0..4_000 {
+        let step = turn(&mut store);
+        most.lookups = most.lookups.max(step.lookups);
+        most.bytes = most.bytes.max(step.bytes);
+        store.now.monotonic_us += 1_000;
+    }
+    println!("at most {} keys looked up in a step", most.lookups);
+    assert_eq!(store.engine.len(KEYSPACE), keys / 3, "what has expired is gone, and nothing else");
+    assert!(most.lookups <= ENTRIES_MAX / 2 && most.bytes <= BYTES_MAX, "{most:?}");
+}
+
+/// Bytes of index that a step puts into a checkpoint: those of the setting, and the rest of a region.
+#[test]
+fn no_step_of_a_checkpoint_does_more_than_its_part() {
+    let mut settings = small_settings();
+    settings.shard.memory_bytes = 16 << 20;
+    settings.shard.group_bytes_max = 256 << 10;
+    settings.shard.checkpoint_idle_ms = 10;
+    settings.shard.checkpoint_step_bytes = 8 << 10;
+    let (_medium, mut store) = fresh(2 << 20, 40, &settings);
+    let keys = 120_000;
+    for number in (0..keys).step_by(400) {
+        put(&mut store, number..number + 400, 0);
+    }
+    store.sync().expect("the device works");
+    let mut most = 0;
+    for _ in 0..4_000 {
+        let before = store.engine.checkpoint_work();
+        turn(&mut store);
+        most = most.max(store.engine.checkpoint_work() - before);
+    }
+    let (all, written) = (store.engine.checkpoint_work(), store.engine.statistics().checkpoint_bytes_written);
+    println!("{all} bytes of index, at most {most} in a step; {written} bytes written");
+    assert!(all > keys * 7 && written > all, "no checkpoint was written");
+    assert!(most <= (8 << 10) + (8 << 10), "{most} bytes in a step");
 }
 
 /// Writes `numbers` in one batch; gives the steps that it took.

@@ -41,7 +41,7 @@ fn write(store: &mut Store, numbers: &[u64], value: &[u8]) -> Result<()> {
 fn open(directory: &Path, scenario: &Scenario) -> Result<Store> {
     Store::open(&DatabaseOptions {
         capacity_bytes: Some(scenario.capacity_bytes),
-        segment_bytes: SEGMENT_BYTES,
+        segment_bytes: Some(SEGMENT_BYTES),
         memory_bytes: 64 << 20,
         ..DatabaseOptions::new(directory)
     })

@@ -9,7 +9,7 @@ fn options(name: &str, shards: u16) -> (std::path::PathBuf, DatabaseOptions) {
     let _ = std::fs::remove_dir_all(&path);
     let options = DatabaseOptions {
         shards,
-        segment_bytes: 128 << 10,
+        segment_bytes: Some(128 << 10),
         capacity_bytes: Some(8 << 20),
         memory_bytes: 4 << 20,
         databases: 2,

@@ -33,6 +33,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
             snapshots_lost,
             snapshot_table_bytes,
             snapshot_pinned_bytes,
+            expired_keys,
         } = shard;
         total.keys += keys;
         total.index_bytes += index_bytes;
@@ -60,6 +61,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
         total.snapshots_lost += snapshots_lost;
         total.snapshot_table_bytes += snapshot_table_bytes;
         total.snapshot_pinned_bytes += snapshot_pinned_bytes;
+        total.expired_keys += expired_keys;
         total
     })
 }

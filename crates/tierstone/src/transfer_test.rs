@@ -19,7 +19,7 @@ fn options(name: &str, shards: u16) -> (PathBuf, DatabaseOptions) {
 fn options_at(path: PathBuf, shards: u16) -> DatabaseOptions {
     DatabaseOptions {
         shards,
-        segment_bytes: 128 << 10,
+        segment_bytes: Some(128 << 10),
         capacity_bytes: Some(8 << 20),
         memory_bytes: 4 << 20,
         databases: 2,

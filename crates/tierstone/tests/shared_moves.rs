@@ -245,7 +245,7 @@ fn a_compaction_makes_a_store_small_while_others_use_it() {
     let options = DatabaseOptions {
         shards: 2,
         memory_bytes: 8 << 20,
-        segment_bytes: 128 << 10,
+        segment_bytes: Some(128 << 10),
         capacity_bytes: Some(64 << 20),
         ..options
     };

@@ -349,7 +349,7 @@ impl LogShard {
         if self.identity.mutations.is_on("copies_not_repointed") {
             return true;
         }
-        self.segments.kill(location, found.units(), false);
+        self.kill_found(location, &found);
         match target {
             Target::Frame(bits) => self.cache.set_location(FrameId::from_bits(bits), moved.raw()),
             Target::Device(_) => {
