@@ -1,5 +1,5 @@
 //! What one step of the background's work does at most. Nothing is timed: the work is counted.
-#![expect(clippy::panic, clippy::print_stdout, reason = "test code")]
+#![expect(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
 mod common;
 
