@@ -152,7 +152,7 @@ fn text_of(reply: &[u8]) -> Option<&str> {
 }
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 20] = [
+const ADDED: [&str; 21] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
@@ -172,6 +172,7 @@ const ADDED: [&str; 20] = [
     "keyspace_misses",
     "suspended_commands",
     "total_error_replies",
+    "instantaneous_ops_per_sec",
     "groups",
 ];
 

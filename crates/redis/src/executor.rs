@@ -15,10 +15,10 @@
 use crate::account::Account;
 use crate::args::Args;
 use crate::channels::Channels;
-use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts};
+use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughput};
 use crate::making::{Making, Plan};
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
-use crate::settings::{DURABILITY, Settings};
+use crate::settings::{DURABILITY, Setting, Settings};
 use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
 use crate::upload::{Ticket, Uploads};
@@ -112,6 +112,10 @@ impl<E: Engine> Executor<E> {
         let longest = tierstone_store::large::value_bytes_max(shard.value_ids().chunk_bytes());
         let mut registry = Settings::new(databases, settings.value_size_max_bytes.min(longest), durability);
         registry.set("requirepass", &settings.password);
+        for (name, Setting { value, kind, is_settable }) in &settings.facts.settings {
+            registry.add(name, value, kind.clone(), *is_settable);
+        }
+        registry.forget_changes();
         let host = Host {
             sessions: Map::default(),
             channels: Channels::default(),
@@ -120,6 +124,7 @@ impl<E: Engine> Executor<E> {
             outputs: Vec::new(),
             last_save_s: settings.facts.started.wall_ms / 1_000,
             facts: settings.facts,
+            throughput: Throughput::default(),
             pause: None,
             held_bytes_max: settings.held_bytes_max,
             account: Account::new(settings.held_bytes_max),
@@ -195,6 +200,7 @@ impl<E: Engine> Executor<E> {
         self.poll_uploads(now);
         self.finish_waits(now);
         self.end_pause(now);
+        self.host.throughput.note(now.monotonic_us, self.host.counters.commands);
         outputs.append(&mut self.host.outputs);
     }
 

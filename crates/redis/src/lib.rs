@@ -32,6 +32,7 @@ mod executor;
 mod fold;
 mod gathered;
 pub mod glob;
+mod key_specs;
 mod long_double;
 pub mod making;
 mod map_request;
@@ -51,7 +52,7 @@ mod verify;
 pub mod walk;
 
 pub use args::{Args, OwnedArgs};
-pub use control::{Output, ServerFacts};
+pub use control::{DirectoryFacts, DurableProbe, Output, ProcessNumbers, ServerFacts};
 pub use executor::{Executor, ExecutorSettings, Outcome};
 pub use map_request::MapRequest;
 pub use remote::Message;

@@ -565,6 +565,14 @@ pub(crate) fn run_queued(
                     Err(Halt::Error(text)) => writer.error(text.as_bytes()),
                     _ => writer.integer(0),
                 },
+                TaskKind::WaitAof => match crate::task_command::check_wait_aof(args) {
+                    Err(Halt::Error(text)) => writer.error(text.as_bytes()),
+                    _ => {
+                        writer.array(2);
+                        writer.integer(1);
+                        writer.integer(0);
+                    }
+                },
                 TaskKind::Unwatch => writer.ok(),
                 TaskKind::BackgroundSave => writer.simple("Background saving started"),
                 _ => writer

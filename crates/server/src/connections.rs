@@ -8,6 +8,7 @@ use crate::driver::DriverReport;
 use crate::gate::ReplyQueue;
 use crate::input::{InputBuffer, KEPT_BYTES};
 use crate::service::ConnectionId;
+use crate::settings::TransportChange;
 use tierstone_base::histogram::LatencyBuckets;
 
 /// What keeps a connection's input from the service.
@@ -115,6 +116,8 @@ pub struct Connections<C> {
     buffered: Buffered,
     pub(crate) report: DriverReport,
     pub(crate) stages: StageLatencies,
+    /// Changes of the driver's settings that the service asked for.
+    pub(crate) settings: Vec<TransportChange>,
     /// Indexes of entries with `is_changed`.
     pub(crate) changed: Vec<u32>,
     /// Indexes of entries with `is_gated`.
@@ -131,6 +134,7 @@ impl<C> Default for Connections<C> {
             buffered: Buffered::default(),
             report: DriverReport::default(),
             stages: StageLatencies::default(),
+            settings: Vec::new(),
             changed: Vec::new(),
             gated: Vec::new(),
             resumed: Vec::new(),
@@ -261,6 +265,11 @@ impl<C> Connections<C> {
             entry.phase = Phase::Aborted;
             self.note_changed(id.index);
         }
+    }
+
+    /// Changes a setting of this driver thread, from the end of the step on.
+    pub fn change_setting(&mut self, change: TransportChange) {
+        self.settings.push(change);
     }
 
     /// The entry of connection `id`, or `None` when it is gone.

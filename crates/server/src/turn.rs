@@ -277,6 +277,9 @@ impl<S: Service> Turn<S> {
     pub fn finish(&mut self, reactor: &mut impl Reactor) {
         self.show_resumed(reactor);
         self.service.step(self.now, &mut self.completions, &mut self.requests, &mut self.connections);
+        for change in self.connections.settings.drain(..) {
+            self.settings.change(change);
+        }
         if !self.requests.is_empty() {
             reactor.submit(&mut self.requests, &mut self.completions);
         }

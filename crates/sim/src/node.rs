@@ -203,6 +203,7 @@ impl Node {
                     }
                 }
                 ToNode::Failed { shard, .. } => self.failed.push(shard),
+                ToNode::RewriteSettings { .. } => unreachable!("no settings file is simulated"),
                 ToNode::Stop { .. } => {}
             }
         }
@@ -331,6 +332,7 @@ fn start_shard(
         buffer_bytes_max: common.settings.transport.buffer_bytes_max,
         serving: Arc::clone(&common.serving),
         stop_patience_us: common.settings.transport.stop_timeout_ms * 1_000 / 2,
+        heartbeat: None,
     };
     ManualDriver::new(RedisService::new(parts), device, common.settings.transport.clone(), now())
 }

@@ -402,8 +402,7 @@ impl<E: Engine> Shard<E> {
                 self.watches.touch(write.key.keyspace, write.key.position);
             }
         }
-        let is_relaxed = self.is_relaxed || receipt.commit == Commit::Relaxed;
-        Applied { gate: if is_relaxed { 0 } else { receipt.seq } }
+        Applied { gate: if receipt.commit == Commit::Relaxed { 0 } else { receipt.seq } }
     }
 
     /// Puts one string without a view: the short way of plain `SET`.

@@ -9,17 +9,18 @@
 //! Who owns the data: the lane owns engine and device; callers' keys and values are borrowed.
 
 use crate::plain::{is_of_snapshot, is_visible, later, look, owned_value, pause_us, value_of, write_plain};
-use crate::range::RangePage;
 use crate::space::SpaceWatch;
 use std::sync::Arc;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
-    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, RangeRequest, ScanEntry, ScanRequest,
-    SnapshotId, Write, WriteReceipt,
+    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, ScanEntry, ScanRequest, SnapshotId, Write,
+    WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
+
+mod ranges;
 
 /// Operations that need no waiting, between two looks at the device.
 const ATTEND_EVERY: u32 = 64;
@@ -186,7 +187,7 @@ impl<D: BlockDevice> Lane<D> {
     }
 
     /// The same for those who wait for a write since `began_us`.
-    fn wait_for_write(&mut self, began_us: u64, patience: &mut Patience) -> Result<()> {
+    pub fn wait_for_write(&mut self, began_us: u64, patience: &mut Patience) -> Result<()> {
         self.wait(patience)?;
         self.space.verdict(began_us, self.now.monotonic_us).map_or(Ok(()), Err)
     }
@@ -263,6 +264,11 @@ impl<D: BlockDevice> Lane<D> {
         Ok(())
     }
 
+    /// Whether everything up to `seq` is durable.
+    pub fn is_durable(&self, seq: Seq) -> bool {
+        self.engine.durable_seq() >= seq
+    }
+
     /// Starts to write what is applied; [`Lane::make_durable`] waits for it.
     pub fn start_sync(&mut self) -> Result<Seq> {
         self.check_health()?;
@@ -305,6 +311,7 @@ impl<D: BlockDevice> Lane<D> {
     /// Deletes the key; `None` when it has no value.
     pub fn delete(&mut self, key: Key<'_>) -> Result<Option<WriteReceipt>> {
         self.check_health()?;
+        self.engine.check_not_moved(key.position)?;
         self.tick();
         let mut held = None;
         let mut rounds = 0;
@@ -509,35 +516,6 @@ impl<D: BlockDevice> Lane<D> {
                             page.entries.retain(|entry| is_visible(&entry.meta, self.now));
                         }
                         return Ok(page);
-                    }
-                    Event::Fetched { token, .. } => self.engine.release(token),
-                    Event::Scanned { .. } | Event::Ranged { .. } | Event::SnapshotRead { .. } => {}
-                }
-            }
-            self.check_health()?;
-            self.wait(&mut patience)?;
-        }
-    }
-
-    /// Starts a page of a range; [`Lane::finish_range`] waits for it.
-    pub fn begin_range(&mut self, mut request: RangeRequest) -> Result<Token> {
-        self.check_health()?;
-        self.next_token += 1;
-        request.token = self.next_token;
-        let now = self.tick();
-        self.engine.range(now, request);
-        self.submit();
-        Ok(self.next_token)
-    }
-
-    /// Waits for the page that [`Lane::begin_range`] has started.
-    pub fn finish_range(&mut self, wanted: Token) -> Result<RangePage> {
-        let mut patience = Patience::default();
-        loop {
-            for event in self.events.drain(..) {
-                match event {
-                    Event::Ranged { token, entries, next, error } if token == wanted => {
-                        return RangePage::of(entries, next, error, self.now);
                     }
                     Event::Fetched { token, .. } => self.engine.release(token),
                     Event::Scanned { .. } | Event::Ranged { .. } | Event::SnapshotRead { .. } => {}

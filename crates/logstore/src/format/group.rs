@@ -2,7 +2,7 @@
 //! block. Groups of one log are numbered without gaps; a log ends before the first missing number.
 //!
 //! ```text
-//!  0  magic u32  4 version u16  6 zero u16
+//!  0  magic u32  4 version u32
 //!  8  log id u64  16 number u64  24 durable groups u64  32 first seq u64
 //! 40  length u32 (header and records, no padding)  44 records u32
 //! 48  batches resolved u64  56 checksum u64 over the 56 bytes before, salted with life and place

@@ -259,6 +259,7 @@ impl<E: Engine> Server<E> {
                     self.executors[from].map_changed(self.now, request.task, result);
                 }
                 Output::Setting { name, value } => self.settings_told.push((name, value)),
+                Output::RewriteSettings { .. } => panic!("there is no settings file"),
                 Output::Send { to, message } => {
                     self.executors[usize::from(to)].message(self.now, from as u16, message);
                 }

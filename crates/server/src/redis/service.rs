@@ -15,9 +15,10 @@ use crate::connections::Connections;
 use crate::gate::{ReplyQueue, SlotId};
 use crate::mailbox::{MailReceiver, MailSender};
 use crate::service::{ConnectionId, Peer, Received, Service, Want};
+use crate::settings::TransportChange;
 use crossbeam_channel::Sender;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Seq, ShardId};
 use tierstone_engine::{Admission, Engine, Health};
@@ -30,6 +31,9 @@ use tierstone_wire::resp::{Arguments, Progress, ReplyWriter, RequestLimits, Requ
 const SNAPSHOT_INTERVAL_US: u64 = 250_000;
 /// How often a stopping shard looks whether the others have ended their connections, in microseconds.
 const STOP_CHECK_INTERVAL_US: u64 = 500;
+
+/// How often a shard's thread turns at least where somebody looks at its heartbeat, in microseconds.
+pub const HEARTBEAT_INTERVAL_US: u64 = 1_000_000;
 
 /// What a service is made of.
 #[derive(Debug)]
@@ -55,6 +59,24 @@ pub struct ServiceParts<E> {
     pub serving: Arc<AtomicUsize>,
     /// How long a stopping shard waits for connections, its own and the others', in microseconds.
     pub stop_patience_us: u64,
+    /// Where the shard's thread shows that it turns; `None`: nobody looks.
+    pub heartbeat: Option<Heartbeat>,
+}
+
+/// Counts the turns of a shard's thread, which turns once in [`HEARTBEAT_INTERVAL_US`] at least.
+#[derive(Clone, Debug, Default)]
+pub struct Heartbeat(Arc<AtomicU64>);
+
+impl Heartbeat {
+    /// How many turns there were; 0 before the shard serves.
+    pub fn turns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// One more turn. Only the shard's own thread writes.
+    pub fn beat(&self) {
+        self.0.store(self.turns() + 1, Ordering::Relaxed);
+    }
 }
 
 /// The Redis service of one driver thread.
@@ -90,6 +112,10 @@ pub struct RedisService<E> {
     stop_check_due_us: u64,
     has_left: bool,
     shut: bool,
+    heartbeat: Option<Heartbeat>,
+    heartbeat_due_us: u64,
+    /// Changed settings of the transport that the driver was not told yet.
+    transport: Vec<TransportChange>,
 }
 
 /// What is kept for each connection.
@@ -135,6 +161,9 @@ impl<E: Engine> RedisService<E> {
             stop_check_due_us: 0,
             has_left: false,
             shut: false,
+            heartbeat: parts.heartbeat,
+            heartbeat_due_us: 0,
+            transport: Vec::new(),
         }
     }
 
@@ -198,7 +227,10 @@ impl<E: Engine> RedisService<E> {
                     self.tell_node(ToNode::MapApplied { version });
                 }
                 ToShard::MapChanged { task, result } => self.executor.map_changed(now, task, result),
-                ToShard::Setting { name, value } => self.executor.apply_setting(&name, &value),
+                ToShard::Setting { name, value } => {
+                    self.executor.apply_setting(&name, &value);
+                    self.follow_setting(&name, &value);
+                }
             }
         }
         self.incoming = incoming;
@@ -253,7 +285,11 @@ impl<E: Engine> RedisService<E> {
                     task: request.task,
                     change: request.change,
                 }),
+                Output::RewriteSettings { task, changed } => {
+                    self.tell_node(ToNode::RewriteSettings { shard: self.shard, task, changed });
+                }
                 Output::Setting { name, value } => {
+                    self.follow_setting(&name, &value);
                     self.tell_node(ToNode::Setting { shard: self.shard, name, value });
                 }
                 Output::Send { to, message } => {
@@ -270,6 +306,11 @@ impl<E: Engine> RedisService<E> {
                 shard.send(batch);
             }
         }
+    }
+
+    /// Notes what a changed setting means for the driver.
+    fn follow_setting(&mut self, name: &str, value: &str) {
+        self.transport.extend(super::config::transport_change(name, value, self.shards.len()));
     }
 
     fn resume_throttled(&mut self, connections: &mut Connections<RedisConnection>) {
@@ -452,7 +493,14 @@ impl<E: Engine> Service for RedisService<E> {
         self.pull(now, connections);
         self.executor.take_requests(requests);
         self.resume_throttled(connections);
+        for change in self.transport.drain(..) {
+            connections.change_setting(change);
+        }
         self.tell_numbers(now, connections);
+        if let Some(heartbeat) = &self.heartbeat {
+            heartbeat.beat();
+            self.heartbeat_due_us = now.monotonic_us + HEARTBEAT_INTERVAL_US;
+        }
     }
 
     fn durable_seq(&self) -> Seq {
@@ -463,7 +511,8 @@ impl<E: Engine> Service for RedisService<E> {
         let untold = self.told_commands != self.executor.counters().commands;
         let tell = untold.then_some(self.snapshot_due_us);
         let stop = (self.stop_by_us.is_some() && !self.shut).then_some(self.stop_check_due_us);
-        [self.executor.next_step_at_us(), tell, stop].into_iter().flatten().min()
+        let beat = self.heartbeat.is_some().then_some(self.heartbeat_due_us);
+        [self.executor.next_step_at_us(), tell, stop, beat].into_iter().flatten().min()
     }
 
     fn stop(&mut self, now: Now, _connections: &mut Connections<RedisConnection>) {
