@@ -197,3 +197,131 @@ fn a_kill_during_a_large_set_leaves_the_old_value_or_the_new_one() {
     await_live_below(&server, 8 << 20);
     server.stop();
 }
+
+#[test]
+fn commands_that_go_through_large_values_of_one_shard_take_little_memory() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &settings("1"));
+    let mut plain = Plain::new(&server);
+    plain.set("one", 0x0f, LEN);
+    let mut connection = server.connect();
+    let mut number = |words: &[&str]| {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let answer = ask(&mut connection, &words);
+        answer.integer().unwrap_or_else(|| panic!("{words:?}: {answer:?}"))
+    };
+    let len = LEN as i64;
+    assert_eq!(number(&["BITCOUNT", "one"]), 4 * len);
+    assert_eq!(number(&["BITPOS", "one", "1", "-9"]), (len - 9) * 8 + 4);
+    assert_eq!(number(&["BITOP", "NOT", "two", "one"]), len);
+    assert_eq!(number(&["BITOP", "XOR", "three", "one", "two"]), len);
+    assert_eq!(number(&["COPY", "three", "four"]), 1);
+    assert_eq!(number(&["RENAMENX", "two", "five"]), 1);
+    assert_eq!(number(&["MOVE", "one", "1"]), 1);
+    assert_eq!(number(&["DEL", "three"]), 1);
+    assert_eq!(plain.get("four"), Some((0xff, LEN)));
+    assert_eq!(plain.get("five"), Some((0xf0, LEN)));
+    // Longer than what is changed where it lies.
+    let header = format!("*3\r\n$6\r\nAPPEND\r\n$4\r\nfour\r\n${}\r\n", 8 * MIB);
+    plain.output.write_all(header.as_bytes()).expect("it is sent");
+    (0..8).for_each(|_| plain.output.write_all(&vec![0xff; MIB]).expect("it is sent"));
+    plain.output.write_all(b"\r\n").expect("it is sent");
+    assert_eq!(plain.line(), format!(":{}", LEN + 8 * MIB));
+    assert_eq!(plain.get("four"), Some((0xff, LEN + 8 * MIB)));
+    // As above. Several shards take more: the status says so.
+    let peak = peak_bytes(&server);
+    assert!(peak < 128 << 20, "{peak} bytes for values of {LEN} bytes");
+    assert_eq!(number(&["DEL", "four", "five"]), 2);
+    await_live_below(&server, 72 << 20);
+    server.stop();
+}
+
+#[test]
+fn a_kill_during_a_rename_of_a_large_value_leaves_it_under_one_name() {
+    let seed = seed();
+    let mut random = SeededRandom::new(seed);
+    let folder = Folder::new();
+    let mut name = "one";
+    for round in 0..6u8 {
+        let shards = ["1", "2", "3"][usize::from(round) % 3];
+        let mut server = Server::start(&folder, &settings(shards));
+        let mut plain = Plain::new(&server);
+        if round == 0 {
+            plain.set("one", 77, LEN);
+        }
+        let found = [plain.get("one"), plain.get("two")];
+        let names = found.iter().filter(|found| **found == Some((77, LEN))).count();
+        let others = found.iter().filter(|found| found.is_none()).count();
+        assert_eq!((names, others), (1, 1), "seed {seed}, round {round}: {found:?}");
+        name = if found[0].is_some() { "one" } else { "two" };
+        await_live_below(&server, 72 << 20);
+        let target = if name == "one" { "two" } else { "one" };
+        let request = format!("*3\r\n$6\r\nRENAME\r\n$3\r\n{name}\r\n$3\r\n{target}\r\n");
+        plain.output.write_all(request.as_bytes()).expect("it is sent");
+        let mut other = server.connect();
+        for _ in 0..random.below(120) {
+            assert!(ask(&mut other, &[b"SET", b"small", b"value"]).is_ok());
+        }
+        server.kill();
+    }
+    let server = Server::start(&folder, &settings("1"));
+    let mut plain = Plain::new(&server);
+    let found = [plain.get("one"), plain.get("two")];
+    assert!(found.contains(&None) && found.contains(&Some((77, LEN))), "seed {seed}: {found:?} after {name}");
+    await_live_below(&server, 72 << 20);
+    server.stop();
+}
+
+/// Sends as much of `bytes` as goes at once.
+fn send_what_goes(socket: &mut TcpStream, bytes: &[u8]) -> usize {
+    socket.set_nonblocking(true).expect("it does not block");
+    let mut sent = 0;
+    while let Ok(count) = socket.write(&bytes[sent..])
+        && count > 0
+    {
+        sent += count;
+    }
+    socket.set_nonblocking(false).expect("it blocks again");
+    sent
+}
+
+#[test]
+fn many_half_finished_requests_stay_within_the_budget_and_harm_nobody() {
+    for driver in common::drivers() {
+        let folder = Folder::new();
+        let server = Server::start(&folder, &[&settings("1")[..], &["--driver", driver]].concat());
+        let request = [&b"*2\r\n$4\r\nECHO\r\n$1000000\r\n"[..], &vec![b'x'; 1_000_000], b"\r\n"].concat();
+        let mut sockets: Vec<(TcpStream, usize)> = (0..250)
+            .map(|_| {
+                let mut socket = TcpStream::connect(server.address).expect("the server takes a connection");
+                socket.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
+                let sent = send_what_goes(&mut socket, &request[..990_000]);
+                (socket, sent)
+            })
+            .collect();
+        let mut small = server.connect();
+        for number in 0..200u32 {
+            let key = number.to_string();
+            assert!(ask(&mut small, &[b"SET", key.as_bytes(), b"value"]).is_ok());
+        }
+        // An eighth of the budget, and as much for those that go on; of each connection what counts as small
+        // and the one piece that showed that it is not, 16 KiB each; and what the buffers of a ring, 2 MiB,
+        // held in the turn in which memory got short and in the next one.
+        let (held, most) = (server.info("connection_bytes"), server.info("connection_bytes_max"));
+        assert_eq!(most, 8 << 20);
+        assert!(held > 4 << 20, "{driver}: the test holds {held} bytes only");
+        assert!(held < 2 * most + 250 * (32 << 10) + (4 << 20), "{driver}: {held} bytes are held");
+        let peak = peak_bytes(&server);
+        assert!(peak < 128 << 20, "{driver}: {peak} bytes, 250 MB were begun");
+        // When the others go, or are found to send nothing more, one of those that wait is served.
+        let (mut last, sent) = sockets.pop().expect("there are many");
+        drop(sockets.drain(..sockets.len() - 12));
+        last.write_all(&request[sent..]).expect("it is taken in the end");
+        let mut answer = vec![0; 1_000_012];
+        last.read_exact(&mut answer).expect("it is answered");
+        assert!(answer.starts_with(b"$1000000\r\nxxx"));
+        assert!(peak_bytes(&server) < 128 << 20, "{driver}: in the end");
+        drop(sockets);
+        server.stop();
+    }
+}

@@ -38,6 +38,11 @@ impl<S: Service> Turn<S> {
         max > 0 && self.connections.excess_bytes() > max
     }
 
+    /// Whether they take no more than half of that: far enough from being short to receive as ever.
+    pub fn has_ample_memory(&self) -> bool {
+        self.connections.excess_bytes() <= self.settings.buffer_bytes_max / 2
+    }
+
     /// Whether somebody in line could go on now.
     pub fn has_line_to_move(&self) -> bool {
         !self.line.waiting.is_empty() && !self.is_memory_short()

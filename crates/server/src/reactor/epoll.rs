@@ -25,6 +25,8 @@ const LISTENERS: usize = usize::MAX / 2;
 const EVENTS: usize = 1024;
 /// Clients accepted in one turn from one listener.
 const ACCEPTS: usize = 256;
+/// Bytes of one read while memory is short.
+const SHORT_READ_BYTES: usize = 16 << 10;
 
 struct EpollSocket {
     socket: OwnedFd,
@@ -183,7 +185,9 @@ impl EpollReactor {
         let Some(socket) = self.sockets.get_mut(index as usize).and_then(Option::as_mut) else {
             return false;
         };
-        match rustix::io::read(&socket.socket, &mut self.scratch[..]) {
+        // Whoever has to wait for memory has had one read already, which so is a small one.
+        let most = if turn.is_memory_short() { SHORT_READ_BYTES } else { self.scratch.len() };
+        match rustix::io::read(&socket.socket, &mut self.scratch[..most]) {
             Ok(0) => {
                 turn.input_ended(index);
                 false
@@ -194,7 +198,7 @@ impl EpollReactor {
                     socket.is_paused = true;
                     return false;
                 }
-                count == self.scratch.len() || socket.is_hung
+                count == most || socket.is_hung
             }
             Err(Errno::AGAIN) => false,
             Err(Errno::INTR) => true,

@@ -38,6 +38,11 @@ impl ReceiveBuffers {
         Ok(buffers)
     }
 
+    /// The length of one buffer.
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
+    }
+
     /// The first `len` bytes of buffer `id`, which a completion has named.
     #[inline]
     pub fn bytes(&self, id: u16, len: usize) -> &[u8] {

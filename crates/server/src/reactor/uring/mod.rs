@@ -11,6 +11,8 @@
 //! 2. A quick send is judged only after an entry into the kernel took all of the queue and every
 //!    completion of it was seen.
 //! 3. A socket is closed, and its index free, when neither its receive nor a send is under way.
+//! 4. While memory is short a receive takes one buffer and ends. A multishot one fills dozens of buffers for
+//!    one connection before the turn hears of the first, and so before it can be paused.
 
 mod buffers;
 mod ring;
@@ -70,6 +72,10 @@ pub(crate) struct UringReactor {
     quick: Vec<u32>,
     /// Sockets whose receive has to be started.
     rearm: Vec<u32>,
+    /// The same of those that found no buffer: they come first.
+    starved: Vec<u32>,
+    /// Memory is short (invariant 4).
+    is_sparing: bool,
     /// Listeners whose accept has to be started.
     rearm_accept: Vec<u32>,
     /// Completions copied out of the ring.
@@ -118,6 +124,8 @@ impl UringReactor {
             device: ManuallyDrop::new(device),
             quick: Vec::new(),
             rearm: Vec::new(),
+            starved: Vec::new(),
+            is_sparing: false,
             seen: Vec::new(),
             under_way: 0,
             waker,
@@ -188,21 +196,45 @@ impl UringReactor {
         socket.is_receiving = true;
         socket.is_cancelled = false;
         self.under_way += 1;
-        self.push(opcode::RecvMulti::new(Fd(fd), GROUP).build().user_data(user_data(RECEIVE, index)));
+        let entry = if self.is_sparing {
+            let len = self.buffers.buffer_bytes() as u32;
+            let one = opcode::Recv::new(Fd(fd), std::ptr::null_mut(), len).buf_group(GROUP);
+            one.build().flags(squeue::Flags::BUFFER_SELECT)
+        } else {
+            opcode::RecvMulti::new(Fd(fd), GROUP).build()
+        };
+        self.push(entry.user_data(user_data(RECEIVE, index)));
     }
 
-    fn rearm(&mut self, index: u32) {
+    fn rearm(&mut self, index: u32, is_starved: bool) {
         if let Some(socket) = self.sockets.get_mut(index as usize)
             && !socket.is_rearming
         {
             socket.is_rearming = true;
-            self.rearm.push(index);
+            if is_starved { self.starved.push(index) } else { self.rearm.push(index) }
+        }
+    }
+
+    /// Turns to receives of one buffer when memory gets short, and back when there is enough (invariant 4).
+    fn note_memory<S: Service>(&mut self, turn: &Turn<S>) {
+        if self.is_sparing {
+            self.is_sparing = !turn.has_ample_memory();
+        } else if turn.is_memory_short() {
+            self.is_sparing = true;
+            // The end of a cancelled receive starts the next one.
+            (0..self.sockets.len() as u32).for_each(|index| self.cancel_receive(index));
         }
     }
 
     fn pause_receive(&mut self, index: u32) {
+        if let Some(socket) = self.sockets.get_mut(index as usize) {
+            socket.is_paused = true;
+            self.cancel_receive(index);
+        }
+    }
+
+    fn cancel_receive(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index as usize) else { return };
-        socket.is_paused = true;
         if socket.is_receiving && !socket.is_cancelled {
             socket.is_cancelled = true;
             let entry = opcode::AsyncCancel::new(user_data(RECEIVE, index)).build();
@@ -279,7 +311,7 @@ impl UringReactor {
                 self.pause_receive(index);
             }
             if is_last && !is_closing {
-                self.rearm(index);
+                self.rearm(index, false);
             }
         } else {
             if let Some(id) = buffer {
@@ -298,9 +330,10 @@ impl UringReactor {
         match -result {
             0 => turn.input_ended(index),
             // Out of buffers: they come back before the receive is started again.
-            libc::ENOBUFS | libc::EINTR | libc::EAGAIN => self.rearm(index),
-            // Paused; or resumed while the end was on its way.
-            libc::ECANCELED => self.rearm(index),
+            libc::ENOBUFS => self.rearm(index, true),
+            libc::EINTR | libc::EAGAIN => self.rearm(index, false),
+            // Paused, or resumed while the end was on its way; or to take one buffer at a time.
+            libc::ECANCELED => self.rearm(index, false),
             _ => turn.broken(index),
         }
     }
@@ -410,11 +443,12 @@ impl Reactor for UringReactor {
             }
             _ => {}
         }
-        let mut rearm = std::mem::take(&mut self.rearm);
-        for index in rearm.drain(..) {
+        self.note_memory(turn);
+        let (mut starved, mut rearm) = (std::mem::take(&mut self.starved), std::mem::take(&mut self.rearm));
+        for index in starved.drain(..).chain(rearm.drain(..)) {
             self.start_receive(index);
         }
-        self.rearm = rearm;
+        (self.starved, self.rearm) = (starved, rearm);
         self.start_accepts();
     }
 
