@@ -72,7 +72,7 @@ impl Default for ShardSettings {
             durability: Durability::Sync,
             group_bytes_max: 1 << 20,
             groups_in_flight_min: 1,
-            groups_in_flight_max: 8,
+            groups_in_flight_max: 4,
             overlap_bytes: 512 << 10,
             write_buffer_bytes_max: 8 << 20,
             reads_in_flight_max: 1024,
