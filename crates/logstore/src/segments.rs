@@ -74,6 +74,8 @@ pub struct Segment {
     pub is_estimated: bool,
     /// Whether its records were moved often or written by users.
     pub cold: bool,
+    /// Sealed in this opening: what its groups say of expiry, in milliseconds since 1970.
+    pub past_ms: u64,
 }
 
 /// What the count of a shared segment becomes when its free header is durable.

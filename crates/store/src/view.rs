@@ -75,6 +75,8 @@ pub struct View<'s> {
     pub(crate) failures: &'s [FetchFailure],
     pub(crate) now: Now,
     pub(crate) observed: Seq,
+    /// A key was missing: everything applied so far was observed.
+    pub(crate) has_missed: bool,
     pub(crate) ids: &'s ValueIds,
 }
 
@@ -89,7 +91,7 @@ impl<'s> View<'s> {
         failures: &'s [FetchFailure],
         now: Now,
     ) -> Self {
-        View { records, map, hasher, overlay, wanted, failures, now, observed: 0, ids }
+        View { records, map, hasher, overlay, wanted, failures, now, observed: 0, has_missed: false, ids }
     }
 
     /// The time of this run; expired records are missing by it.
@@ -104,7 +106,7 @@ impl<'s> View<'s> {
 
     /// The newest sequence that a read has observed.
     pub fn observed(&self) -> Seq {
-        self.observed
+        if self.has_missed { self.observed.max(self.records.applied_seq()) } else { self.observed }
     }
 
     /// The record of `bytes` in `database`, its own pending writes included (their sequence is 0).
@@ -129,14 +131,14 @@ impl<'s> View<'s> {
                 WriteKind::Delete => None,
             });
         }
-        let applied = self.records.applied_seq();
         match self.records.lookup(self.now, key) {
             Lookup::Found(record) => {
                 self.observed = self.observed.max(record.meta.seq);
                 Ok(Some(record))
             }
             Lookup::Missing => {
-                self.observed = self.observed.max(applied);
+                // Not the sequence before the lookup: it may have noted that the key has expired.
+                self.has_missed = true;
                 Ok(None)
             }
             Lookup::Fetch => Err(want(self.wanted, self.failures, key)),

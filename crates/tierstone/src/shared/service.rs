@@ -16,7 +16,7 @@ use super::gate::{Gate, Ready};
 use super::message::{Message, OwnedKey};
 use crate::lane::{FETCH_ROUNDS, FREEING_PATIENCE_US, never_held};
 use crate::named::dropped;
-use crate::plain::{is_visible, later, value_of, write_plain};
+use crate::plain::{is_visible, later, note_expired, value_of, write_plain};
 use crate::range::RangePage;
 use crate::scan::{Entry, Page};
 use parts::Parts;
@@ -111,8 +111,8 @@ pub(super) struct Service {
 impl Service {
     pub fn new(engine: LogShard, relaxed: bool, now: Now) -> Self {
         Service {
+            now: Now { wall_ms: now.wall_ms.max(engine.past_ms()), ..now },
             engine,
-            now,
             relaxed,
             gate: Gate::default(),
             parked: Map::default(),
@@ -473,6 +473,7 @@ impl Service {
             Event::SnapshotRead { token, result, .. } => self.on_snapshot_read(token, result),
             Event::Ranged { token, entries, next, error } => {
                 let Some(reply) = self.ranges.remove(&token) else { return };
+                note_expired(&mut self.engine, entries.iter().map(|entry| &entry.meta), self.now);
                 let page = RangePage::of(entries, next, error, self.now);
                 // That a key is not in the page was observed as well.
                 self.answer(self.engine.applied_seq(), Ready::Range(reply, page));
@@ -505,6 +506,7 @@ impl Service {
         error: Option<Error>,
     ) {
         let Some(Walk { reply, keyspace, cursor }) = self.walks.remove(&token) else { return };
+        note_expired(&mut self.engine, entries.iter().map(|entry| &entry.meta), self.now);
         let identity = self.engine.identity();
         let next = cursor.after(identity.shard, identity.shard_count, next);
         let hasher = identity.hasher;
