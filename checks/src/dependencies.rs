@@ -8,6 +8,9 @@ use std::collections::BTreeSet;
 /// The page that argues each dependency.
 pub const PAGE: &str = "docs/dependencies.md";
 
+/// The feature with which tests switch rules off; the program does not pay for it.
+const MUTATIONS: &str = "mutations";
+
 /// Every dependency that is not argued, not used, or declared outside the root manifest.
 pub fn findings(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -25,6 +28,10 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
                 continue;
             }
         };
+        for name in rules_switched_off(&manifest) {
+            let message = format!("{name}: only `dev-dependencies` may ask for the feature `{MUTATIONS}`");
+            findings.push(Finding::new(path.as_str(), 0, message));
+        }
         for (name, inherits) in member_dependencies(&manifest) {
             if !inherits {
                 let message =
@@ -83,6 +90,21 @@ fn member_dependencies(manifest: &toml::Table) -> Vec<(String, bool)> {
         }
     }
     found
+}
+
+/// Dependencies that the built program has and of which rules can be switched off.
+fn rules_switched_off(manifest: &toml::Table) -> Vec<String> {
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let places = std::iter::once(manifest)
+        .chain(targets.into_iter().flat_map(|targets| targets.values()).filter_map(toml::Value::as_table));
+    let built = places.flat_map(|place| {
+        ["dependencies", "build-dependencies"].into_iter().filter_map(|kind| place.get(kind)?.as_table())
+    });
+    let asks = |entry: &toml::Value| {
+        let features = entry.get("features").and_then(toml::Value::as_array);
+        features.is_some_and(|features| features.iter().any(|feature| feature.as_str() == Some(MUTATIONS)))
+    };
+    built.flatten().filter(|(_, entry)| asks(entry)).map(|(name, _)| name.clone()).collect()
 }
 
 /// Names in the first column of the table of the page.

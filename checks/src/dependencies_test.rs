@@ -36,6 +36,17 @@ fn a_version_outside_the_root_manifest_is_found() {
 }
 
 #[test]
+fn a_program_whose_rules_can_be_switched_off_is_found() {
+    let member = |kind: &str| {
+        format!("[{kind}]\nserde = {{ workspace = true, features = [\"derive\", \"mutations\"] }}\n")
+    };
+    for kind in ["dependencies", "build-dependencies", "target.'cfg(unix)'.dependencies"] {
+        assert_eq!(found(ROOT, PAGE_TEXT, &member(kind)).len(), 1, "{kind}");
+    }
+    assert_eq!(found(ROOT, PAGE_TEXT, &member("dev-dependencies")), Vec::<String>::new());
+}
+
+#[test]
 fn a_manifest_that_does_not_parse_is_found() {
     assert_eq!(found("[", PAGE_TEXT, "").len(), 1);
     assert_eq!(found(ROOT, PAGE_TEXT, "[").len(), 2);

@@ -15,9 +15,14 @@ use tierstone_logstore::check::{CheckProgress, CheckReport, Finding};
 /// Findings that are printed one by one; JSON has more.
 const FINDINGS_SHOWN: usize = 50;
 
+const EXIT_CODES: &str = "Exit codes: 0 every byte is as it was written (with --repair: the new store is whole); \
+2 wrong usage, or the store is in use; 3 damage was found; 4 the device failed or is full.";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct CheckArgs {
-    /// The directories of one store, as its server has them in --data; the server must not run
+    /// The directories of one closed store, as its server has them in --data; a running server is asked
+    /// with --server instead
     #[arg(required_unless_present = "server", value_name = "DIR", value_delimiter = ',')]
     directories: Vec<PathBuf>,
     /// Memory for telling old versions of keys from new ones; with less the store is read several times

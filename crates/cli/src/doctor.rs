@@ -1,11 +1,18 @@
 //! `tierstone doctor`: what the devices below some directories guarantee and give.
+//!
+//! What was measured here and what was published about other devices stand in one table, in columns of
+//! their own: a published number is never put where a measured one is missing, nor the other way round.
 
 use crate::output::{print_json, print_line, table};
 use clap::Args;
 use std::path::PathBuf;
-use tierstone_base::Result;
 use tierstone_base::units::{format_size, parse_duration_us};
-use tierstone_media::probe::{DirectoryReport, DoctorReport, DoctorSettings, Rate, examine};
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_media::file::DurableMethod;
+use tierstone_media::probe::doctor::Measured;
+use tierstone_media::probe::{
+    DirectoryReport, DoctorReport, DoctorSettings, PublishedProfile, Rate, examine,
+};
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -15,6 +22,10 @@ pub struct DoctorArgs {
     /// Time for measuring each directory
     #[arg(long, value_name = "TIME", default_value = "5s")]
     time: String,
+    /// How the measured writes are made durable: auto (as a new store would, by probing), durable-write or
+    /// write-then-flush
+    #[arg(long, value_name = "METHOD", default_value = "auto")]
+    durable_method: String,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -22,12 +33,26 @@ pub struct DoctorArgs {
 
 pub fn run(args: &DoctorArgs) -> Result<()> {
     let budget_ms = parse_duration_us(&args.time)? / 1_000;
-    let settings = DoctorSettings { budget_ms, ..DoctorSettings::new(args.directories.clone()) };
+    let durable_method = parse_durable_method(&args.durable_method)?;
+    let settings =
+        DoctorSettings { budget_ms, durable_method, ..DoctorSettings::new(args.directories.clone()) };
     if !args.json {
         eprintln!("measuring for about {} in each directory …", args.time);
     }
     let report = examine(&settings);
     if args.json { print_json(&report) } else { print_report(&report) }
+}
+
+/// `auto`, `durable-write` or `write-then-flush`; `None` for the first.
+pub fn parse_durable_method(text: &str) -> Result<Option<DurableMethod>> {
+    let methods = [DurableMethod::DurableWrite, DurableMethod::WriteThenFlush];
+    match methods.into_iter().find(|method| method.name() == text) {
+        None if text != "auto" => {
+            let message = format!("durable method '{text}': write auto, durable-write or write-then-flush");
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        found => Ok(found),
+    }
 }
 
 fn print_report(report: &DoctorReport) -> Result<()> {
@@ -36,32 +61,12 @@ fn print_report(report: &DoctorReport) -> Result<()> {
         Some(why) => print_line(&format!("io_uring: refused ({why}); threads are used instead"))?,
     }
     for directory in &report.directories {
-        print_directory(directory)?;
+        print_directory(directory, &report.published)?;
     }
-    print_line("\nPublished numbers of other devices (not measured here):")?;
-    let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0}"));
-    let bandwidth = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{:.0}", value / 1e6));
-    let mut rows = vec![
-        ["device", "read us", "reads/s", "read MB/s", "write MB/s", "durable us", "writes/s", "source"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    for profile in &report.published {
-        rows.push(vec![
-            format!("{} ({})", profile.class, profile.device),
-            number(profile.random_read_us),
-            number(profile.random_reads_per_second),
-            bandwidth(profile.sequential_read_bytes_per_second),
-            bandwidth(profile.sequential_write_bytes_per_second),
-            number(profile.durable_write_us),
-            number(profile.writes_per_second),
-            profile.source.to_owned(),
-        ]);
-    }
-    print_line(&table(&rows))
+    Ok(())
 }
 
-fn print_directory(report: &DirectoryReport) -> Result<()> {
+fn print_directory(report: &DirectoryReport, published: &[PublishedProfile]) -> Result<()> {
     print_line(&format!(
         "\n{}: {}, {} free of {}, direct I/O {}",
         report.directory.display(),
@@ -70,35 +75,127 @@ fn print_directory(report: &DirectoryReport) -> Result<()> {
         format_size(report.total_bytes),
         if report.direct_io { "yes" } else { "no" },
     ))?;
+    print_line(&format!("guarantee: {}", report.guarantee.text()))?;
     if let Some(measured) = &report.measured {
-        let rate = |what: &str, rate: &Rate| {
-            vec![
-                what.to_owned(),
-                rate.depth.to_string(),
-                format!("{:.0}", rate.per_second),
-                rate.p50_us.to_string(),
-                rate.p99_us.to_string(),
-            ]
-        };
-        let mut rows =
-            vec![["measured here", "in flight", "a second", "p50 us", "p99 us"].map(str::to_owned).to_vec()];
-        rows.push(rate("read 4 KiB", &measured.read_alone));
-        rows.push(rate("read 4 KiB", &measured.read_parallel));
-        rows.extend(measured.durable.iter().map(|durable| rate("durable write 4 KiB", durable)));
-        print_line(&table(&rows))?;
         print_line(&format!(
-            "in order: read {:.0} MB/s, write {:.0} MB/s ({})",
-            measured.sequential_read_bytes_per_second / 1e6,
-            measured.sequential_write_bytes_per_second / 1e6,
-            measured.backend
-        ))?;
-        print_line(&format!(
-            "durable writes: {:?}; {}",
-            measured.durable_method.method, measured.durable_method.reason
+            "back-end: {}; durable writes by {}",
+            measured.backend,
+            measured.method_used.text()
         ))?;
     }
+    print_line(&table(&comparison(report.measured.as_ref(), published)))?;
     for advice in &report.advice {
         print_line(&format!("* {advice}"))?;
     }
     Ok(())
 }
+
+/// What can be measured here and is published of other devices.
+struct Quantity {
+    name: &'static str,
+    unit: &'static str,
+    /// How it is measured here.
+    measured_how: &'static str,
+    measured: fn(&Measured) -> Option<f64>,
+    published: fn(&PublishedProfile) -> Option<f64>,
+}
+
+/// The durable writes that were measured with `depth` in flight.
+fn durable(measured: &Measured, depth: u32) -> Option<&Rate> {
+    measured.durable.iter().find(|rate| rate.depth == depth)
+}
+
+const QUANTITIES: [Quantity; 9] = [
+    Quantity {
+        name: "random read, time",
+        unit: "us",
+        measured_how: "4 KiB, alone, p50",
+        measured: |found| Some(found.read_alone.p50_us as f64),
+        published: |profile| profile.random_read_us,
+    },
+    Quantity {
+        name: "random read, time",
+        unit: "us",
+        measured_how: "4 KiB, alone, p99",
+        measured: |found| Some(found.read_alone.p99_us as f64),
+        published: |_| None,
+    },
+    Quantity {
+        name: "random reads",
+        unit: "1/s",
+        measured_how: "4 KiB, 32 in flight",
+        measured: |found| Some(found.read_parallel.per_second),
+        published: |profile| profile.random_reads_per_second,
+    },
+    Quantity {
+        name: "reading in order",
+        unit: "MB/s",
+        measured_how: "1 MiB, 4 in flight",
+        measured: |found| Some(found.sequential_read_bytes_per_second / 1e6),
+        published: |profile| profile.sequential_read_bytes_per_second.map(|bytes| bytes / 1e6),
+    },
+    Quantity {
+        name: "writing in order",
+        unit: "MB/s",
+        measured_how: "1 MiB, 4 in flight",
+        measured: |found| Some(found.sequential_write_bytes_per_second / 1e6),
+        published: |profile| profile.sequential_write_bytes_per_second.map(|bytes| bytes / 1e6),
+    },
+    Quantity {
+        name: "durable write, time",
+        unit: "us",
+        measured_how: "4 KiB, alone, p50",
+        measured: |found| durable(found, 1).map(|rate| rate.p50_us as f64),
+        published: |profile| profile.durable_write_us,
+    },
+    Quantity {
+        name: "durable write, time",
+        unit: "us",
+        measured_how: "4 KiB, alone, p99",
+        measured: |found| durable(found, 1).map(|rate| rate.p99_us as f64),
+        published: |_| None,
+    },
+    Quantity {
+        name: "durable writes",
+        unit: "1/s",
+        measured_how: "4 KiB, 4 in flight",
+        measured: |found| durable(found, 4).map(|rate| rate.per_second),
+        published: |_| None,
+    },
+    Quantity {
+        name: "small writes",
+        unit: "1/s",
+        measured_how: "4 KiB, durable, 16 in flight",
+        measured: |found| durable(found, 16).map(|rate| rate.per_second),
+        published: |profile| profile.writes_per_second,
+    },
+];
+
+/// One line a quantity with what was measured; each published number of it on a line, with its source.
+fn comparison(measured: Option<&Measured>, profiles: &[PublishedProfile]) -> Vec<Vec<String>> {
+    let number = |value: f64| if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") };
+    let head = ["quantity", "unit", "measured here", "how", "published", "of another device", "source"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for quantity in &QUANTITIES {
+        let here = measured.and_then(|found| (quantity.measured)(found)).map_or("-".to_owned(), number);
+        let mut cells = [quantity.name, quantity.unit, &here, quantity.measured_how].map(str::to_owned);
+        let mut published = profiles.iter().filter_map(|profile| {
+            let value = number((quantity.published)(profile)?);
+            let source = match profile.note {
+                "" => profile.source.to_owned(),
+                note => format!("{} ({note})", profile.source),
+            };
+            Some([value, format!("{}, {}", profile.device, profile.class), source])
+        });
+        let first = published.next().unwrap_or_else(|| ["-".to_owned(), String::new(), String::new()]);
+        rows.push(cells.iter().cloned().chain(first).collect());
+        // What was measured is written once; the name and the unit hold for every line.
+        (cells[2], cells[3]) = (String::new(), String::new());
+        rows.extend(published.map(|other| cells.iter().cloned().chain(other).collect()));
+    }
+    rows
+}
+
+#[cfg(test)]
+#[path = "doctor_test.rs"]
+mod doctor_test;

@@ -3,13 +3,11 @@
 //! What scripts read (addresses, ports) is printed to the standard output besides, whatever is logged.
 
 use clap::ValueEnum;
-use serde::Deserialize;
 use tierstone_base::{Error, ErrorKind, Result};
 use tracing::level_filters::LevelFilter;
 
 /// How events are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One line of text an event.
     #[default]
@@ -19,8 +17,7 @@ pub enum LogFormat {
 }
 
 /// Which events are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
     /// None.
     Off,
@@ -34,6 +31,15 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
+    /// The level under Redis's names, which has none for errors alone.
+    pub fn redis_name(self) -> &'static str {
+        match self {
+            LogLevel::Off => "nothing",
+            LogLevel::Error | LogLevel::Warn => "warning",
+            LogLevel::Info => "notice",
+        }
+    }
+
     fn filter(self) -> LevelFilter {
         match self {
             LogLevel::Off => LevelFilter::OFF,

@@ -1,7 +1,6 @@
 //! The `tierstone` program: a server for Redis clients, and the tools around its store.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 the store is damaged, 4 the device
-//! failed.
+//! Exit codes: see [`EXIT_CODES`] and [`exit_code`].
 
 mod bench;
 mod check;
@@ -14,6 +13,9 @@ mod load;
 mod log;
 mod output;
 mod serve;
+mod settings;
+mod settings_file;
+mod values;
 
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -24,9 +26,13 @@ use tierstone_base::{Error, ErrorKind};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or \
+settings, or the store is in use; 3 the store is damaged, or of another version; 4 the device failed or is full.";
+
 /// A durable data store for flash that Redis clients speak to.
 #[derive(Debug, Parser)]
 #[command(name = "tierstone", version, about, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = EXIT_CODES)]
 struct Program {
     #[command(subcommand)]
     command: Command,
@@ -35,7 +41,7 @@ struct Program {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve Redis clients: every acknowledged write is durable
-    Server(Box<serve::ServerArgs>),
+    Server(Box<settings::ServerArgs>),
     /// Import a tree of files, read it back, kill the server in mid-write, verify every record
     Demo(demo::DemoArgs),
     /// Examine directories: what their devices guarantee, how quick they are, what to change
@@ -46,7 +52,8 @@ enum Command {
     Load(load::LoadArgs),
     /// Run published experiments here, and compare their numbers with the published ones
     Lab(lab::LabArgs),
-    /// Verify every byte of a closed store, without changing it; save what is whole in a new one
+    /// Verify every byte of a closed store, or of a running one by its server (--server), without changing
+    /// it; save what is whole in a new one (--repair)
     Check(check::CheckArgs),
     /// Print a completion script for a shell
     Completions(complete::CompletionArgs),

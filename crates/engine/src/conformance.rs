@@ -5,17 +5,19 @@
 
 mod commits;
 pub mod crashes;
+mod ranges;
 
 pub use commits::{
     a_batch_over_two_engines_is_decided_when_both_parts_are_durable, a_part_of_a_refused_batch_is_taken_back,
-    a_relaxed_write_is_durable_within_its_bound, a_switch_of_modes_keeps_what_was_promised,
-    writes_are_visible_before_they_are_durable,
+    a_relaxed_write_is_durable_within_its_bound, a_relaxed_write_waits_for_a_device_that_is_behind,
+    a_switch_of_modes_keeps_what_was_promised, writes_are_visible_before_they_are_durable,
 };
+pub use ranges::{a_range_of_a_snapshot_shows_the_keys_of_the_cut, pages_of_a_range_join};
 
-use crate::contract::{Direction, Durability, Engine, SnapshotId, Write, WriteKind};
+use crate::contract::{Direction, Durability, Engine, IndexKind, SnapshotId, Write, WriteKind};
 use crate::harness::Harness;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};
 use tierstone_media::BlockDevice;
 
@@ -76,7 +78,7 @@ pub fn model<E: Engine, D: BlockDevice>(
             50..60 => batch_random(&mut random, settings, &mut harness, &mut model, &place),
             60..64 => {
                 let keyspace = KeyspaceId(1 + random.below(u64::from(settings.keyspaces)) as u32);
-                check_range(&mut random, settings, &mut harness, &model, keyspace, &place);
+                ranges::check(&mut random, settings, &mut harness, &model, keyspace, &place);
             }
             64..88 => {
                 let (keyspace, key) = random_key(&mut random, settings);
@@ -121,8 +123,9 @@ struct Alive {
 #[derive(Default)]
 struct Snapshots {
     alive: Vec<Alive>,
-    /// Whole walks that were right.
+    /// Whole walks that were right, and walks of ranges.
     walks: u32,
+    ranges: u32,
     lost: u32,
 }
 
@@ -156,6 +159,7 @@ impl Snapshots {
                 return;
             }
             1..4 => self.walk(chosen, random, settings, harness, model, place),
+            4..8 => self.range(chosen, random, settings, harness, model, place),
             _ => {
                 let (keyspace, key) = random_key(random, settings);
                 self.read(chosen, harness, keyspace, &key, place)
@@ -237,14 +241,18 @@ impl Snapshots {
         place: &str,
     ) {
         for chosen in 0..self.alive.len() {
-            let lost = self.walk(chosen, random, settings, harness, model, place);
+            let lost = self
+                .walk(chosen, random, settings, harness, model, place)
+                .and_then(|()| self.range(chosen, random, settings, harness, model, place));
             assert!(lost.is_ok() || settings.may_lose_snapshots, "{place}: {lost:?}");
         }
         for ended in self.alive.drain(..) {
             harness.engine.release_snapshot(ended.id);
         }
-        let Snapshots { walks, lost, .. } = self;
+        let Snapshots { walks, ranges, lost, .. } = self;
         assert!(settings.snapshots == 0 || *walks > 0, "{place}: no whole walk, {lost} snapshots lost");
+        let has_ordered = settings.snapshots > 0 && settings.ordered > 0;
+        assert!(!has_ordered || *ranges > 0, "{place}: no walk of a range, {lost} snapshots lost");
         harness.settle(1_000);
         let statistics = harness.engine.statistics();
         let kept = (statistics.snapshots, statistics.snapshot_table_bytes, statistics.snapshot_pinned_bytes);
@@ -389,50 +397,10 @@ fn check_everything<E: Engine, D: BlockDevice>(
             .map(|((_, key), _)| key.clone())
             .collect();
         assert_eq!(found, expected, "{place}: scan of keyspace {}", keyspace.0);
-        check_range(random, settings, harness, model, keyspace, place);
+        ranges::check(random, settings, harness, model, keyspace, place);
         let count = harness.engine.len(keyspace);
         assert!(count >= expected.len() as u64, "{place}: {count} keys counted, {} live", expected.len());
     }
-}
-
-/// Compares one random range with the model, page by page; a keyspace without order refuses it.
-fn check_range<E: Engine, D: BlockDevice>(
-    random: &mut SeededRandom,
-    settings: ModelSettings,
-    harness: &mut Harness<E, D>,
-    model: &Model,
-    keyspace: KeyspaceId,
-    place: &str,
-) {
-    let bound = |random: &mut SeededRandom| match random.below(5) {
-        0 | 1 => Bound::Unbounded,
-        2 => Bound::Excluded(key_bytes(random.below(settings.keys))),
-        _ => Bound::Included(key_bytes(random.below(settings.keys))),
-    };
-    let (from, to) = (bound(random), bound(random));
-    let direction = if random.chance(0.5) { Direction::Forward } else { Direction::Backward };
-    let limit = random.below(70) as u32;
-    let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-    let found = match harness.range_all(keyspace, bounds.0, bounds.1, limit, direction) {
-        Ok(entries) => entries,
-        Err(error) if keyspace.0 > settings.ordered => {
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "{place}: {error}");
-            return;
-        }
-        Err(error) => panic!("{place}: range {bounds:?}: {error}"),
-    };
-    assert!(keyspace.0 <= settings.ordered, "{place}: a keyspace without order gives a range");
-    let found: Vec<_> =
-        found.into_iter().map(|entry| (entry.key, (entry.value, entry.meta.expiry_ms))).collect();
-    let wall_ms = harness.now.wall_ms;
-    let own = model.iter().filter(|((id, key), (_, expiry))| {
-        *id == keyspace.0 && bounds.contains(key.as_slice()) && (*expiry == 0 || *expiry > wall_ms)
-    });
-    let mut expected: Vec<_> = own.map(|((_, key), value)| (key.clone(), value.clone())).collect();
-    if direction == Direction::Backward {
-        expected.reverse();
-    }
-    assert!(found == expected, "{place}: range {bounds:?} {direction:?}: {found:?}, not {expected:?}");
 }
 
 /// Dropping a keyspace empties it at once and leaves the others alone.
@@ -466,6 +434,8 @@ pub fn a_snapshot_outlives_the_drop_of_its_keyspaces<E: Engine, D: BlockDevice>(
             }
         }
     };
+    harness.engine.create_keyspace(moved, IndexKind::Ordered);
+    harness.engine.create_keyspace(pinned, IndexKind::Ordered);
     // What is replaced now makes it worth while to move the rest of the first keyspace.
     fill(&mut harness, moved, 0..50, &value);
     fill(&mut harness, moved, 0..35, &value);
@@ -489,6 +459,7 @@ pub fn a_snapshot_outlives_the_drop_of_its_keyspaces<E: Engine, D: BlockDevice>(
     for keyspace in [moved, pinned] {
         let nothing = harness.scan_all_at(Some(after), keyspace, 7, |_| {});
         assert!(matches!(nothing, Ok(entries) if entries.is_empty()));
+        ranges::outlive_the_drop(&mut harness, keyspace, (before, after), &value);
         let shown = harness.scan_all_at(Some(before), keyspace, 7, |_| {});
         assert_eq!(shown.map(|entries| entries.len()).map_err(|error| error.kind()), Ok(50));
         for number in 0..50 {
@@ -508,38 +479,4 @@ fn range<E: Engine, D: BlockDevice>(
     keyspace: KeyspaceId,
 ) -> tierstone_base::Result<Vec<crate::RangeEntry>> {
     harness.range_all(keyspace, Bound::Unbounded, Bound::Unbounded, 7, Direction::Forward)
-}
-
-/// A range sees what was written before it, also when its records must be read, and goes on where the
-/// last page ended, whatever happens to that key meanwhile.
-pub fn pages_of_a_range_join<E: Engine, D: BlockDevice>(mut harness: Harness<E, D>) {
-    for number in 0..40u8 {
-        if let Err(error) = harness.put(KeyspaceId(1), &[number], &[number; 9]) {
-            panic!("put: {error}");
-        }
-    }
-    for direction in [Direction::Forward, Direction::Backward] {
-        let page = |harness: &mut Harness<E, D>, from: Bound<&[u8]>, to: Bound<&[u8]>| match harness
-            .range_page(KeyspaceId(1), from, to, 10, direction)
-        {
-            Ok((entries, Some(next))) => {
-                assert_eq!(entries.last().map(|entry| &entry.key), Some(&next));
-                next
-            }
-            other => panic!("{other:?}"),
-        };
-        let next = page(&mut harness, Bound::Unbounded, Bound::Unbounded);
-        if let Err(error) = harness.delete(KeyspaceId(1), &next) {
-            panic!("delete: {error}");
-        }
-        let after = Bound::Excluded(next.as_slice());
-        let last = match direction {
-            Direction::Forward => page(&mut harness, after, Bound::Unbounded),
-            Direction::Backward => page(&mut harness, Bound::Unbounded, after),
-        };
-        assert_eq!(last, if direction == Direction::Forward { [19] } else { [20] });
-        if let Err(error) = harness.put(KeyspaceId(1), &next, b"again") {
-            panic!("put: {error}");
-        }
-    }
 }

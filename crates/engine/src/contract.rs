@@ -133,9 +133,22 @@ pub enum Durability {
         /// The longest time a write waits for company, in milliseconds.
         interval_ms: u32,
     },
-    /// At once. A crash loses at most what was written in the last second (or in the last group in
-    /// flight, if writing it takes longer).
+    /// At once, as long as what a crash would lose was written within
+    /// [`RELAXED_BOUND_MS`](Durability::RELAXED_BOUND_MS); while the device is further behind, when it is
+    /// durable.
     Relaxed,
+}
+
+impl Durability {
+    /// The longest span of time whose acknowledged writes a crash may take in `relaxed`, in
+    /// milliseconds.
+    pub const RELAXED_BOUND_MS: u64 = 1_000;
+
+    /// The longest span of time whose acknowledged writes a crash may take, in milliseconds; zero: none
+    /// is taken.
+    pub fn loss_bound_ms(self) -> u64 {
+        if self == Durability::Relaxed { Self::RELAXED_BOUND_MS } else { 0 }
+    }
 }
 
 /// What an operation or a period cost.
@@ -233,6 +246,8 @@ pub struct RangeRequest {
     pub limit: u32,
     /// Which end to begin at.
     pub direction: Direction,
+    /// Walk this snapshot; `None`: the keys as they are when they are looked at.
+    pub snapshot: Option<SnapshotId>,
 }
 
 impl RangeRequest {
@@ -251,6 +266,12 @@ impl RangeRequest {
             self.keyspace.0
         );
         Error::new(ErrorKind::Unsupported, message)
+    }
+
+    /// What the request gets when its keyspace was dropped, and its snapshot (if it has one) is younger.
+    pub fn dropped(&self) -> Error {
+        let message = format!("keyspace {} was dropped: no range of it can be walked", self.keyspace.0);
+        Error::new(ErrorKind::InvalidInput, message)
     }
 }
 
@@ -308,13 +329,17 @@ pub enum Event {
         /// The request's token.
         token: Token,
         /// Live entries in the order that was asked for. A key that exists during the whole page is given
-        /// exactly once, with a value that it had at some time during the page.
+        /// exactly once, with a value that it had at some time during the page. Of a snapshot: the whole
+        /// walk gives each key of the cut that had not expired then exactly once, with its value of then.
         entries: Vec<RangeEntry>,
         /// The last key that was looked at, when there may be more behind it: see
         /// [`RangeRequest::go_on`]. A page may end before its limit.
         next: Option<Vec<u8>>,
         /// The first record that could not be read, if any; the others are given all the same.
         /// [`tierstone_base::ErrorKind::Unsupported`], without entries: the keyspace has no order.
+        /// [`tierstone_base::ErrorKind::InvalidInput`]: the keyspace was dropped (a snapshot from before
+        /// goes on showing it), or the snapshot was released.
+        /// [`tierstone_base::ErrorKind::SnapshotLost`]: the walk ends; what it gave is right.
         error: Option<Error>,
     },
 }
@@ -369,6 +394,8 @@ pub struct EngineStatistics {
     pub cleaned_bytes_written: u64,
     /// Groups committed.
     pub groups: u64,
+    /// Groups that may be in flight at a time now.
+    pub group_depth: u64,
     /// Everything the device was asked to do.
     pub device: Cost,
     /// Reads of records, from request to answer.
@@ -391,6 +418,8 @@ pub struct EngineStatistics {
     pub snapshot_table_bytes: u64,
     /// Bytes of records that are kept for snapshots only, now.
     pub snapshot_pinned_bytes: u64,
+    /// Keys that were dropped because they had expired.
+    pub expired_keys: u64,
 }
 
 /// One shard's engine.
@@ -535,6 +564,10 @@ pub trait Engine {
 
     /// Whether the engine wants more work now.
     fn admission(&self) -> Admission;
+
+    /// Says how many bytes others take from the memory that the engine was given: buffers of connections,
+    /// requests that wait. An engine with a cache makes room for them.
+    fn note_outside_bytes(&mut self, _bytes: u64) {}
 
     /// Counters and sizes.
     fn statistics(&self) -> EngineStatistics;

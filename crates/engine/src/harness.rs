@@ -254,12 +254,43 @@ impl<E: Engine, D: BlockDevice> Harness<E, D> {
         direction: Direction,
     ) -> Result<(Vec<RangeEntry>, Option<Vec<u8>>)> {
         let (from, to) = (from.map(<[u8]>::to_vec), to.map(<[u8]>::to_vec));
-        let token = self.token();
-        self.engine.range(self.now, RangeRequest { token, keyspace, from, to, limit, direction });
+        let snapshot = None;
+        self.range_request(RangeRequest { token: 0, keyspace, from, to, limit, direction, snapshot })
+    }
+
+    /// The page of `request`, whatever its token, and the key behind which the next one begins.
+    ///
+    /// # Errors
+    /// As [`Harness::range_page`].
+    pub fn range_request(&mut self, mut request: RangeRequest) -> Result<(Vec<RangeEntry>, Option<Vec<u8>>)> {
+        request.token = self.token();
+        let token = request.token;
+        self.engine.range(self.now, request);
         let Event::Ranged { entries, next, error, .. } = self.wait_event(token)? else {
             unreachable!("a range is answered by Ranged");
         };
         error.map_or(Ok((entries, next)), Err)
+    }
+
+    /// Walks a whole range of a snapshot, page by page as `request` says; `between` runs after every page.
+    ///
+    /// # Errors
+    /// As [`Harness::range_page`].
+    pub fn range_walk(
+        &mut self,
+        mut request: RangeRequest,
+        mut between: impl FnMut(&mut Self),
+    ) -> Result<Vec<RangeEntry>> {
+        let mut all = Vec::new();
+        loop {
+            let (entries, next) = self.range_request(request.clone())?;
+            all.extend(entries);
+            between(self);
+            match next {
+                Some(next) => request.go_on(next),
+                None => return Ok(all),
+            }
+        }
     }
 
     /// Walks a whole range, `limit` entries a page.

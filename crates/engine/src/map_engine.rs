@@ -30,13 +30,22 @@ pub struct MapEngine {
     scans: Vec<ScanRequest>,
     ranges: Vec<RangeRequest>,
     ordered: BTreeSet<KeyspaceId>,
+    dropped: BTreeSet<KeyspaceId>,
     user_bytes: u64,
     /// Whole copies: the oracle has no cleverness that could be wrong.
-    snapshots: BTreeMap<SnapshotId, (Records, u64)>,
+    snapshots: BTreeMap<SnapshotId, Cut>,
     next_snapshot: u64,
     /// Answers of reads at snapshots that the next step gives.
     read: Vec<Event>,
     parts: Vec<Part>,
+}
+
+/// What a snapshot shows.
+#[derive(Clone, Debug)]
+struct Cut {
+    records: Records,
+    ordered: BTreeSet<KeyspaceId>,
+    wall_ms: u64,
 }
 
 /// A part of a batch that is not decided.
@@ -63,7 +72,7 @@ impl MapEngine {
     fn page(&self, request: ScanRequest) -> Event {
         let (records, expired_ms) = match request.snapshot.map(|id| self.cut(id)) {
             None => (&self.records, 0),
-            Some(Ok((records, wall_ms))) => (records, *wall_ms),
+            Some(Ok(cut)) => (&cut.records, cut.wall_ms),
             Some(Err(error)) => {
                 let (token, entries) = (request.token, Vec::new());
                 return Event::Scanned { token, entries, next: None, error: Some(error) };
@@ -87,22 +96,38 @@ impl MapEngine {
         Event::Scanned { token: request.token, entries, next: None, error: None }
     }
 
-    fn cut(&self, id: SnapshotId) -> Result<&(Records, u64)> {
+    fn cut(&self, id: SnapshotId) -> Result<&Cut> {
         let unknown = || Error::new(ErrorKind::InvalidInput, format!("there is no snapshot {}", id.0));
         self.snapshots.get(&id).ok_or_else(unknown)
     }
 
-    fn range_page(&self, now: Now, request: RangeRequest) -> Event {
-        if !self.ordered.contains(&request.keyspace) {
-            let error = Some(request.no_order());
-            return Event::Ranged { token: request.token, entries: Vec::new(), next: None, error };
+    /// What a range is to show, and the time at which it judges expiry.
+    fn ranged(&self, now: Now, request: &RangeRequest) -> Result<(&Records, u64)> {
+        let (records, ordered, wall_ms) = match request.snapshot.map(|id| self.cut(id)).transpose()? {
+            Some(cut) => (&cut.records, &cut.ordered, cut.wall_ms),
+            None => (&self.records, &self.ordered, now.wall_ms),
+        };
+        match ordered.contains(&request.keyspace) {
+            true => Ok((records, wall_ms)),
+            false if self.dropped.contains(&request.keyspace) => Err(request.dropped()),
+            false => Err(request.no_order()),
         }
-        let RangeRequest { token, keyspace, from, to, limit, direction } = request;
+    }
+
+    fn range_page(&self, now: Now, request: RangeRequest) -> Event {
+        let (records, wall_ms) = match self.ranged(now, &request) {
+            Ok(shown) => shown,
+            Err(error) => {
+                let (token, entries) = (request.token, Vec::new());
+                return Event::Ranged { token, entries, next: None, error: Some(error) };
+            }
+        };
+        let RangeRequest { token, keyspace, from, to, limit, direction, .. } = request;
         let start = (keyspace, Position(0), Vec::new());
-        let own = self.records.range(start..).take_while(|((id, ..), _)| *id == keyspace);
+        let own = records.range(start..).take_while(|((id, ..), _)| *id == keyspace);
         let mut found: Vec<RangeEntry> = own
             .filter(|((_, _, key), _)| (from.clone(), to.clone()).contains(key))
-            .filter(|(_, (meta, _))| meta.expiry_ms == 0 || meta.expiry_ms > now.wall_ms)
+            .filter(|(_, (meta, _))| meta.expiry_ms == 0 || meta.expiry_ms > wall_ms)
             .map(|((_, _, key), (meta, value))| RangeEntry {
                 key: key.clone(),
                 meta: *meta,
@@ -199,7 +224,8 @@ impl Engine for MapEngine {
     fn snapshot(&mut self, now: Now) -> Result<SnapshotId> {
         self.next_snapshot += 1;
         let id = SnapshotId(self.next_snapshot);
-        self.snapshots.insert(id, (self.records.clone(), now.wall_ms));
+        let (records, ordered) = (self.records.clone(), self.ordered.clone());
+        self.snapshots.insert(id, Cut { records, ordered, wall_ms: now.wall_ms });
         Ok(id)
     }
 
@@ -209,9 +235,9 @@ impl Engine for MapEngine {
 
     fn read_at(&mut self, _now: Now, snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
         for (token, key) in keys {
-            let result = self.cut(snapshot).map(|(records, wall_ms)| {
-                let (meta, value) = records.get(&map_key(*key))?;
-                let live = meta.expiry_ms == 0 || meta.expiry_ms > *wall_ms;
+            let result = self.cut(snapshot).map(|cut| {
+                let (meta, value) = cut.records.get(&map_key(*key))?;
+                let live = meta.expiry_ms == 0 || meta.expiry_ms > cut.wall_ms;
                 live.then(|| OwnedRecord { meta: *meta, value: value.clone() })
             });
             self.read.push(Event::SnapshotRead { token: *token, result, cost: Default::default() });
@@ -230,6 +256,7 @@ impl Engine for MapEngine {
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
         self.ordered.remove(&keyspace);
+        self.dropped.insert(keyspace);
         self.records.retain(|key, _| key.0 != keyspace);
     }
 

@@ -69,11 +69,17 @@ fn the_map_engine_gates() {
 fn the_map_engine_keeps_its_promises_over_switches_of_modes() {
     conformance::a_switch_of_modes_keeps_what_was_promised(harness());
     conformance::a_relaxed_write_is_durable_within_its_bound(harness());
+    conformance::a_relaxed_write_waits_for_a_device_that_is_behind(harness());
 }
 
 #[test]
 fn pages_of_a_range_of_the_map_engine_join() {
     conformance::pages_of_a_range_join(harness());
+}
+
+#[test]
+fn a_range_of_a_snapshot_of_the_map_engine_shows_the_keys_of_the_cut() {
+    conformance::a_range_of_a_snapshot_shows_the_keys_of_the_cut(harness());
 }
 
 #[test]

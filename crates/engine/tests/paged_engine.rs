@@ -95,9 +95,11 @@ fn the_paged_engine_passes_the_single_checks() {
     conformance::dropping_a_keyspace_empties_only_it(store());
     conformance::a_snapshot_outlives_the_drop_of_its_keyspaces(store());
     conformance::pages_of_a_range_join(store());
+    conformance::a_range_of_a_snapshot_shows_the_keys_of_the_cut(store());
     conformance::writes_are_visible_before_they_are_durable(store());
     conformance::a_switch_of_modes_keeps_what_was_promised(store());
     conformance::a_relaxed_write_is_durable_within_its_bound(store());
+    conformance::a_relaxed_write_waits_for_a_device_that_is_behind(store());
 }
 
 #[test]

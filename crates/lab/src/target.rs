@@ -74,7 +74,7 @@ impl StoreChoice {
             shards: self.shards,
             memory_bytes: self.memory_bytes,
             capacity_bytes: self.capacity_bytes,
-            segment_bytes: self.segment_bytes,
+            segment_bytes: Some(self.segment_bytes),
             databases: 1,
             durable_method: Some(self.method),
             shard: ShardSettings {

@@ -184,7 +184,7 @@ impl LogShard {
             return Err(Error::new(ErrorKind::Retry, "the space of a checkpoint is being freed"));
         }
         let coming = self.hot.is_sealing() || self.cold.is_sealing() || self.segments.is_freeing();
-        if self.can_gain() || coming || self.free_snapshot_space() {
+        if self.can_gain() || coming || self.can_drop_expired() || self.free_snapshot_space() {
             return Err(Error::new(ErrorKind::Retry, "space is being cleaned"));
         }
         if self.is_open_segment_sparse() && !self.hot.is_marked() {
@@ -227,7 +227,7 @@ impl LogShard {
     }
 
     /// `wanted`: what new keys may cost the indexes at worst, in bytes.
-    fn admit_memory(&self, wanted: u64) -> Result<()> {
+    fn admit_memory(&mut self, wanted: u64) -> Result<()> {
         if wanted == 0 {
             return Ok(());
         }
@@ -236,6 +236,9 @@ impl LogShard {
         // A small index is let grow: its first keys cost a hundred kilobytes at once.
         if needed <= limit.max(1 << 20) {
             return Ok(());
+        }
+        if self.can_drop_expired() {
+            return Err(Error::new(ErrorKind::Retry, "keys that have expired are being dropped"));
         }
         Err(Error::new(
             ErrorKind::NoMemory,

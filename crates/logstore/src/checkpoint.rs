@@ -49,6 +49,8 @@ pub struct Checkpointer {
     not_before_us: u64,
     /// The last one, at the end of the shard, is written or not worth it.
     ended: bool,
+    /// Bytes of chunks made.
+    dumped_bytes: u64,
 }
 
 /// A checkpoint that recovery would load.
@@ -130,6 +132,11 @@ impl LogShard {
             self.checkpoints.ended = self.shutting;
             self.checkpoints.not_before_us = self.now.monotonic_us + RETRY_US;
         }
+    }
+
+    /// Bytes of index that steps have put into checkpoints since the shard was opened.
+    pub fn checkpoint_work(&self) -> u64 {
+        self.checkpoints.dumped_bytes
     }
 
     /// Whether the shard, which is being closed, has its last checkpoint or needs none.

@@ -23,21 +23,20 @@
 //! Crash at any point: the victim is whole until its free header is there; copies have the sequence
 //! of their originals, so recovery may take either.
 
-use crate::format::record::{
-    self, Decoded, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_TOMBSTONE, PartMark, RecordHeader,
-};
 use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
-use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
+use crate::format::summary::SummaryEntry;
 use crate::gain::Streak;
 use crate::io::IoTag;
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::segments::{Role, Segment};
 use crate::shard::LogShard;
-use crate::stream::Stream;
+use moving::Victim;
 use tierstone_base::Seq;
-use tierstone_base::checksum::checksum;
 use tierstone_cache::FrameId;
-use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
+use tierstone_engine::Key;
+use tierstone_media::{BLOCK_BYTES, IoBuffer, IoKind};
+
+mod moving;
 
 /// What the cleaner is doing.
 #[derive(Debug, Default)]
@@ -62,6 +61,20 @@ pub struct Cleaner {
     pub(crate) found_none: bool,
     /// What cleaning has come to lately.
     pub(crate) streak: Streak,
+    pub(crate) work: CleaningWork,
+}
+
+/// What cleaning has done since the shard was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct CleaningWork {
+    /// Entries of summaries that were looked at.
+    pub entries: u64,
+    /// Records of victims that were looked at in memory, to be moved or left.
+    pub records: u64,
+    /// Bytes of summaries and of these records.
+    pub bytes: u64,
+    /// Expiring records that were looked up beside cleaning.
+    pub lookups: u64,
 }
 
 /// A segment whose records have all been copied or are dead.
@@ -72,18 +85,6 @@ struct Emptied {
     cold_groups: u64,
     /// The sequence that must be durable first: up to here writes have made records of it dead.
     seq: Seq,
-}
-
-#[derive(Debug)]
-struct Victim {
-    segment: u32,
-    summary: Option<IoBuffer>,
-    cursor: SummaryCursor,
-    /// Every other segment with records was opened at or after this sequence.
-    oldest_other: Seq,
-    /// Records of the piece that is being read.
-    piece: Vec<SummaryEntry>,
-    reading: bool,
 }
 
 impl Cleaner {
@@ -116,7 +117,7 @@ impl Cleaner {
 
     /// Bytes of the victim that cleaning has passed: it is not free yet, but will be.
     pub(crate) fn passed_bytes(&self) -> u64 {
-        let units = self.victim.as_ref().map_or(0, |victim| victim.cursor.end_unit());
+        let units = self.victim.as_ref().map_or(0, Victim::passed_units);
         u64::from(units) * UNIT_BYTES as u64
     }
 
@@ -138,6 +139,11 @@ impl Cleaner {
     /// Whether a segment is left alone.
     pub(crate) fn is_unreadable(&self, segment: u32) -> bool {
         self.unreadable.contains(&segment)
+    }
+
+    /// Whether any segment is left alone.
+    pub(crate) fn has_unreadable(&self) -> bool {
+        !self.unreadable.is_empty()
     }
 
     /// Emptied segments that wait to be freed.
@@ -165,11 +171,16 @@ impl LogShard {
             self.choose_victim();
         }
         self.advance_victim();
-        let idle_victim = self.cleaner.victim.as_ref().is_some_and(|victim| !victim.reading);
+        let idle_victim = self.cleaner.victim.as_ref().is_some_and(|victim| !victim.is_reading());
         let goes_on = self.cleaner.victim.is_none() && self.compact_wants_step();
         self.cleaner.wants_step = idle_victim || goes_on;
         self.cleaner.wants_group_closed =
             self.cleaner.emptied.iter().any(|emptied| emptied.cold_groups > self.cold.durable_groups());
+    }
+
+    /// What cleaning has done since the shard was opened.
+    pub fn cleaning_work(&self) -> CleaningWork {
+        CleaningWork { lookups: self.sweeper.lookups, ..self.cleaner.work }
     }
 
     /// For a test's mutation.
@@ -196,46 +207,8 @@ impl LogShard {
             self.free_emptied();
             return;
         }
-        let place = segment.summary;
-        let len = (place.len as usize).max(1).next_multiple_of(BLOCK_BYTES);
-        let offset = self.identity.geometry.segment_offset(number) + u64::from(place.start);
-        self.cleaner.victim = Some(Victim {
-            segment: number,
-            summary: None,
-            cursor: SummaryCursor::new(place.records),
-            oldest_other,
-            piece: Vec::new(),
-            reading: true,
-        });
-        self.requests.push(
-            IoTag::CleanSummary { segment: number },
-            IoKind::Read,
-            offset,
-            IoBuffer::zeroed(len),
-        );
-    }
-
-    pub(crate) fn clean_summary_read(&mut self, number: u32, completion: IoCompletion) {
-        if self.cleaner.victim.as_ref().is_none_or(|victim| victim.segment != number) {
-            return;
-        }
-        let segment = self.segments.get(number);
-        let place = segment.summary;
-        let buffer = completion.buffer.filter(|buffer| {
-            completion.result.is_ok()
-                && buffer
-                    .get(..place.len as usize)
-                    .is_some_and(|bytes| checksum(segment.generation, bytes) == place.checksum)
-        });
-        match buffer {
-            Some(buffer) => {
-                if let Some(victim) = &mut self.cleaner.victim {
-                    victim.summary = Some(buffer);
-                    victim.reading = false;
-                }
-            }
-            None => self.abandon_victim(),
-        }
+        let victim = Victim::new(number, segment, oldest_other);
+        self.read_summary_part(victim, None);
     }
 
     /// The victim cannot be read: it stays as it is, its readable records are served.
@@ -246,132 +219,6 @@ impl LogShard {
             self.cleaner.leave_alone(victim.segment);
             self.segments.get_mut(victim.segment).role = Role::Sealed;
         }
-    }
-
-    /// Goes through the victim's summary up to the next piece that must be read, or to its end.
-    fn advance_victim(&mut self) {
-        let Some(mut victim) = self.cleaner.victim.take() else { return };
-        if victim.reading {
-            self.cleaner.victim = Some(victim);
-            return;
-        }
-        let Some(summary) = victim.summary.take() else { return };
-        let place = self.segments.get(victim.segment).summary;
-        let bytes = &summary[..place.len as usize];
-        let start = victim.cursor;
-        // When a whole piece has no room, a single record may.
-        for span_max in [self.settings.clean_step_bytes, 0] {
-            victim.piece.clear();
-            let mut reader = SummaryReader::resume(bytes, start);
-            self.gather_piece(&mut victim, &mut reader, span_max);
-            victim.cursor = reader.cursor(bytes);
-            if reader.damaged() {
-                self.cleaner.victim = Some(victim);
-                self.abandon_victim();
-                return;
-            }
-            if victim.piece.is_empty() {
-                self.finish_victim(victim);
-                return;
-            }
-            if self.has_room_for(&victim.piece) {
-                self.cleaner.starved = false;
-                victim.summary = Some(summary);
-                self.read_piece(victim);
-                return;
-            }
-        }
-        victim.piece.clear();
-        victim.cursor = start;
-        victim.summary = Some(summary);
-        self.cleaner.victim = Some(victim);
-        self.cleaner.starved = self.segments.free_count() == 0;
-        self.free_one_dead();
-    }
-
-    /// Takes needed records into the victim's piece until they span `span_max` bytes.
-    fn gather_piece(&mut self, victim: &mut Victim, reader: &mut SummaryReader<'_>, span_max: usize) {
-        let mut first_unit = None;
-        while let Some((entry, key)) = reader.next_keyed() {
-            if !self.is_needed(victim, &entry, Some(key)) {
-                continue;
-            }
-            let first = *first_unit.get_or_insert(entry.unit);
-            victim.piece.push(entry);
-            let span = (entry.unit + entry.units - first) as usize * UNIT_BYTES;
-            if span >= span_max {
-                return;
-            }
-        }
-    }
-
-    /// Whether the cold log has room for copies; the reserve keeps a segment for them.
-    fn has_room_for(&mut self, piece: &[SummaryEntry]) -> bool {
-        let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
-        let keys: u64 = piece.iter().map(|entry| 3 + u64::from(entry.key_len)).sum();
-        self.cold.room_for(units * UNIT_BYTES as u64, keys) || self.segments.secure(self.kept_segments() + 1)
-    }
-
-    fn read_piece(&mut self, mut victim: Victim) {
-        let (Some(first), Some(last)) = (victim.piece.first(), victim.piece.last()) else { return };
-        let start = first.unit as usize * UNIT_BYTES / BLOCK_BYTES * BLOCK_BYTES;
-        let end = ((last.unit + last.units) as usize * UNIT_BYTES).next_multiple_of(BLOCK_BYTES);
-        let offset = self.identity.geometry.segment_offset(victim.segment) + start as u64;
-        let tag = IoTag::CleanPiece { segment: victim.segment };
-        self.requests.push(tag, IoKind::Read, offset, IoBuffer::zeroed(end - start));
-        victim.reading = true;
-        self.cleaner.victim = Some(victim);
-    }
-
-    pub(crate) fn clean_piece_read(&mut self, number: u32, completion: IoCompletion) {
-        let Some(mut victim) = self.cleaner.victim.take() else { return };
-        if victim.segment != number {
-            self.cleaner.victim = Some(victim);
-            return;
-        }
-        let buffer = completion.buffer.filter(|_| completion.result.is_ok());
-        let segment_offset = self.identity.geometry.segment_offset(number);
-        let start = (completion.offset - segment_offset) as usize;
-        let piece = std::mem::take(&mut victim.piece);
-        let mut whole = buffer.is_some();
-        if let Some(buffer) = &buffer {
-            for entry in &piece {
-                let at = entry.unit as usize * UNIT_BYTES - start;
-                let bytes = buffer.get(at..).unwrap_or_default();
-                whole &= self.move_record(&victim, entry, bytes);
-            }
-        }
-        victim.reading = false;
-        self.cleaner.victim = Some(victim);
-        if !whole {
-            self.abandon_victim();
-        }
-    }
-
-    /// Whether a record of the victim must be kept. One that has expired and is not needed any more is
-    /// forgotten; `key` is known then, if its keyspace is ordered and the record can be read.
-    fn is_needed(&mut self, victim: &Victim, entry: &SummaryEntry, key: Option<&[u8]>) -> bool {
-        if entry.flags & FLAG_TOMBSTONE != 0 {
-            return self.is_tombstone_needed(victim, entry.seq);
-        }
-        let location = Location::new(victim.segment, entry.unit);
-        if self.target_of(entry, location).is_none() {
-            return false;
-        }
-        if entry.expiry_ms == 0
-            || entry.expiry_ms > self.now.wall_ms
-            || self.snapshots.need(entry.seq, entry.expiry_ms)
-            || self.is_tombstone_needed(victim, entry.seq)
-        {
-            return true;
-        }
-        let Some(key) = key else { return true };
-        self.forget_expired(entry, key, location);
-        false
-    }
-
-    fn is_tombstone_needed(&self, victim: &Victim, seq: Seq) -> bool {
-        victim.oldest_other <= seq && !self.identity.mutations.is_on("drop_tombstones_early")
     }
 
     /// The index entry that points to the record at `location`, if there is one.
@@ -388,7 +235,9 @@ impl LogShard {
         found
     }
 
-    fn forget_expired(&mut self, entry: &SummaryEntry, key: &[u8], location: Location) {
+    /// The index leaves out a record that has expired and that nobody needs: its key is in `key`, if its
+    /// summary entry carries it.
+    pub(crate) fn forget_expired(&mut self, entry: &SummaryEntry, key: &[u8], location: Location) {
         if !self.identity.mutations.is_on("past_not_noted_by_cleaner") {
             self.show_past(entry.expiry_ms);
         }
@@ -396,98 +245,31 @@ impl LogShard {
         if let Target::Frame(bits) = target {
             self.cache.remove(FrameId::from_bits(bits));
         }
+        let mut leaves_order = false;
         if let Some(keyspace) = self.keyspaces.reachable_mut(entry.keyspace) {
             keyspace.index.remove(entry.position, target.pack());
             // A key that was written past this record, when it was unreadable, stays.
             let stays = self.identity.mutations.is_on("expiry_leaves_order");
             if entry.is_keyed() && !stays && !self.reads.is_passed(location, entry.keyspace, key) {
-                keyspace.note_gone(key);
+                leaves_order = keyspace.note_gone(key);
             }
         }
-        self.segments.kill(location, entry.units as usize, false);
-    }
-
-    /// Copies one record to the cold log if it is still needed. False when it cannot be read.
-    fn move_record(&mut self, victim: &Victim, entry: &SummaryEntry, bytes: &[u8]) -> bool {
-        let segment = self.segments.get(victim.segment);
-        let longest = Stream::record_bytes_max(self.identity.geometry);
-        let unit = self.hot.broken().salt_unit(entry.unit);
-        let whole = match record::decode(bytes, segment.salt, unit, longest) {
-            Decoded::Whole(found) => bytes.get(found.key_range()).map(|key| (found, key)),
-            Decoded::Short { .. } | Decoded::Invalid => None,
-        };
-        if !self.is_needed(victim, entry, whole.map(|(_, key)| key)) {
-            return true;
+        if leaves_order {
+            // No snapshot shows this record; an older one may show the record before.
+            let key = Key { keyspace: entry.keyspace, position: entry.position, bytes: key };
+            self.keep_gone_key(&key, entry.seq, false);
         }
-        let Some((found, key)) = whole else { return false };
-        let location = Location::new(victim.segment, entry.unit);
-        if self.drop_passed(location, bytes).is_some() {
-            return true;
-        }
-        let now_us = self.now.monotonic_us;
-        // What it says of its batch stays, so that it keeps its size; in a cold log it says nothing.
-        let header = RecordHeader { flags: found.flags & !FLAG_BATCH_MORE, ..found };
-        if found.is_tombstone() {
-            let moved = self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments);
-            // The victim's account of it, if there is one (recovery counts fewer tombstones as needed
-            // than this rule does), ends with the victim.
-            return moved.is_some();
-        }
-        let Some(target) = self.target_of(entry, location) else { return true };
-        let shown = self.snapshots.need(found.seq, found.expiry_ms);
-        if found.expiry_ms != 0 && found.expiry_ms <= self.now.wall_ms && !shown {
-            return self.bury_expired(entry, &found, key, location);
-        }
-        self.split_meets_cleaned(victim.segment, entry, &found, bytes);
-        let Some(moved) =
-            self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments)
-        else {
-            return false;
-        };
-        if self.identity.mutations.is_on("copies_not_repointed") {
-            return true;
-        }
-        self.segments.kill(location, found.units(), false);
-        match target {
-            Target::Frame(bits) => self.cache.set_location(FrameId::from_bits(bits), moved.raw()),
-            Target::Device(_) => {
-                if let Some(keyspace) = self.keyspaces.reachable_mut(entry.keyspace) {
-                    keyspace.index.replace(entry.position, target.pack(), Target::Device(moved).pack());
-                }
-            }
-        }
-        true
-    }
-
-    /// An expired record becomes a tombstone where an older version of its key may exist.
-    fn bury_expired(
-        &mut self,
-        entry: &SummaryEntry,
-        found: &RecordHeader,
-        key: &[u8],
-        location: Location,
-    ) -> bool {
-        let header = RecordHeader {
-            flags: FLAG_TOMBSTONE | (found.flags & FLAG_COLLIDES),
-            expiry_ms: 0,
-            value_len: 0,
-            part: PartMark::default(),
-            ..*found
-        };
-        let now_us = self.now.monotonic_us;
-        let buried = self.cold.append(&header, entry.position, key, &[], now_us, &mut self.segments);
-        if buried.is_some() {
-            self.forget_expired(entry, key, location);
-        }
-        buried.is_some()
+        self.segments.kill_record(location, entry.units as usize, entry.expiry_ms, entry.flags);
+        self.sweeper.dropped_keys += 1;
     }
 
     /// All that the victim's summary lists has been moved or is dead.
     fn finish_victim(&mut self, victim: Victim) {
         self.cleaner.starved = false;
-        self.segments.clear_live(victim.segment);
+        let (segment, seq) = (victim.segment, self.applied);
+        self.segments.clear_live(segment);
         self.cold.close_group(&self.segments);
-        let (segment, cold_groups, seq) = (victim.segment, self.cold.group_count(), self.applied);
+        let cold_groups = self.cold.group_count();
         self.cleaner.emptied.push(Emptied { segment, cold_groups, seq });
         self.free_emptied();
     }

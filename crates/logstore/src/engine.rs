@@ -179,6 +179,10 @@ impl Engine for LogShard {
         if busy { Admission::Throttled } else { Admission::Open }
     }
 
+    fn note_outside_bytes(&mut self, bytes: u64) {
+        self.memory.outside_bytes = bytes;
+    }
+
     fn statistics(&self) -> EngineStatistics {
         let cache = self.cache.statistics();
         let (snapshots, snapshots_lost) = self.snapshots.counts();
@@ -196,6 +200,7 @@ impl Engine for LogShard {
             padding_bytes_written: self.hot.padding_bytes + self.cold.padding_bytes,
             summary_bytes_written: self.hot.summary_bytes + self.cold.summary_bytes,
             cleaned_bytes_written: self.cold.record_bytes,
+            group_depth: self.hot.group_depth() as u64,
             device: self.requests.cost(),
             read_latency: self.requests.read_latency,
             commit_latency: self.requests.commit_latency,
@@ -207,6 +212,7 @@ impl Engine for LogShard {
             snapshot_table_bytes: self.snapshots.table_bytes(),
             snapshot_pinned_bytes: self.snapshots.pinned_bytes(),
             device_hits: self.counts.device_hits + self.reads.device_hits,
+            expired_keys: self.sweeper.dropped_keys,
             ..self.counts
         }
     }

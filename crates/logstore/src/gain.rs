@@ -79,6 +79,10 @@ impl LogShard {
             self.start_victim(number);
             return;
         }
+        if let Some(number) = self.take_expired_to_clean() {
+            self.start_victim(number);
+            return;
+        }
         let pinned = |number: &u32| self.segments.get(*number).snapshot_records > 0;
         let coming = self.cleaner.emptied_segments().filter(|number| !pinned(number)).count();
         let low = self.segments.free_count() + (coming as u32) < self.free_wanted();

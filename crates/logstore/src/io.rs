@@ -53,6 +53,11 @@ pub enum IoTag {
         /// The segment.
         segment: u32,
     },
+    /// The summary of a segment that is walked for what has expired.
+    SweepSummary {
+        /// The segment.
+        segment: u32,
+    },
     /// Summary or records of a segment that is being verified.
     Verify {
         /// The segment.

@@ -6,10 +6,9 @@
 use crate::index::{HashIndex, HashIndexSettings, OrderedIndex};
 use crate::location::{Location, Target};
 use crate::snapshots::{Cut, Snapshots};
-use tierstone_base::{KeyspaceId, Position};
+use tierstone_base::{KeyspaceId, Position, Result};
 use tierstone_cache::{FrameId, FrameOwner};
-use tierstone_engine::IndexKind;
-use tierstone_engine::SnapshotId;
+use tierstone_engine::{IndexKind, RangeRequest, SnapshotId};
 
 /// One keyspace of the shard.
 pub struct Keyspace {
@@ -43,11 +42,9 @@ impl Keyspace {
         }
     }
 
-    /// `key` has no record any more.
-    pub fn note_gone(&mut self, key: &[u8]) {
-        if let Some(order) = &mut self.order {
-            order.remove(key);
-        }
+    /// `key` has no record any more; true when it was in the order.
+    pub fn note_gone(&mut self, key: &[u8]) -> bool {
+        self.order.as_mut().is_some_and(|order| order.remove(key))
     }
 
     /// Memory of its indexes, in bytes.
@@ -68,6 +65,8 @@ pub struct Keyspaces {
     pub dying: Vec<Keyspace>,
     /// Ids of all that were dropped in this opening.
     pub dropped: Vec<KeyspaceId>,
+    /// Those of them that had an order, keys or not, and the first snapshot that does not show them.
+    ordered_before: Vec<(KeyspaceId, SnapshotId)>,
 }
 
 impl Keyspaces {
@@ -126,7 +125,10 @@ impl Keyspaces {
 
     /// Takes a keyspace out of use. Snapshots that live go on showing it.
     pub fn drop_keyspace(&mut self, id: KeyspaceId, snapshots: &Snapshots) {
-        self.ordered.retain(|other| *other != id);
+        if self.is_ordered(id) {
+            self.ordered.retain(|other| *other != id);
+            self.ordered_before.push((id, snapshots.next_id()));
+        }
         if let Some(place) = self.list.iter().position(|keyspace| keyspace.id == id) {
             let mut keyspace = self.list.swap_remove(place);
             keyspace.dropped_before = snapshots.next_id();
@@ -140,6 +142,22 @@ impl Keyspaces {
     pub fn at(&self, id: KeyspaceId, cut: &Cut) -> Option<&Keyspace> {
         let dropped = |keyspace: &&Keyspace| keyspace.id == id && cut.id < keyspace.dropped_before;
         self.dying.iter().find(dropped).or_else(|| self.get(id))
+    }
+
+    /// The order that a range shows, of `cut` or as it is; `None` while it has no keys.
+    ///
+    /// # Errors
+    /// When the keyspace has no order, or was dropped.
+    pub fn order_of(&self, request: &RangeRequest, cut: Option<&Cut>) -> Result<Option<&OrderedIndex>> {
+        let id = request.keyspace;
+        let dropped = self.ordered_before.iter().find(|(dropped, _)| *dropped == id);
+        let keyspace = match (cut, dropped) {
+            (Some(cut), Some((_, before))) if cut.id < *before => self.at(id, cut),
+            (_, Some(_)) => return Err(request.dropped()),
+            (_, None) if !self.is_ordered(id) => return Err(request.no_order()),
+            (_, None) => self.get(id),
+        };
+        Ok(keyspace.and_then(|keyspace| keyspace.order.as_ref()))
     }
 
     /// The keyspace with this id whose records must be kept: in use, or shown by a snapshot.

@@ -5,6 +5,8 @@
 //! 2. A page ends when it has looked at as many keys as it may give, or has [`PAGE_BYTES_MAX`].
 //! 3. A key that goes while its record is being read is left out; one whose record moves is looked for
 //!    again; one that comes behind the last key taken is seen.
+//! 4. Of a snapshot: keys come from the order and from those that have left it ([`crate::gone`]); where a key's
+//!    record was at the cut is found out when the key is taken. So each key of the cut is given, once.
 //!
 //! Who owns the data: [`Reads`](crate::reads::Reads) owns pages; records are held by fetches of the
 //! shard's own until they are copied into the page.
@@ -13,9 +15,11 @@ use crate::format::record::RecordHeader;
 use crate::read_path::{Found, Search, meta_of};
 use crate::reads::OWN_TOKENS;
 use crate::shard::LogShard;
+use crate::snapshot_reads::AskedBy;
+use crate::snapshots::Cut;
 use std::collections::VecDeque;
-use tierstone_base::{Error, ErrorKind, Token};
-use tierstone_engine::{Event, Key, RangeEntry, RangeRequest};
+use tierstone_base::{Error, ErrorKind, Result, Token};
+use tierstone_engine::{Direction, Event, Key, OwnedRecord, RangeEntry, RangeRequest};
 
 /// Keys of a page whose records are under way at the same time.
 const READS_AT_ONCE: usize = 32;
@@ -33,6 +37,8 @@ const ROUNDS_MAX: u32 = 100;
 pub(crate) struct RangePage {
     /// What is still wanted: the end it began at moves with the keys that are taken.
     request: RangeRequest,
+    /// Of a snapshot: what it shows.
+    cut: Option<Cut>,
     slots: VecDeque<Slot>,
     entries: Vec<RangeEntry>,
     /// Bytes of the entries so far.
@@ -56,6 +62,8 @@ struct Slot {
 enum SlotState {
     /// Its record is being read by the fetch with this token.
     Reading(Token),
+    /// What it was at the cut is being found out by the read with this number.
+    ReadingAt(u64),
     /// What became of it; `None`: nothing to show.
     Known(Option<RangeEntry>),
 }
@@ -74,26 +82,58 @@ impl RangePage {
         }
         self.slots.len() < before
     }
+
+    fn fail(&mut self, error: Error) {
+        self.error.get_or_insert(error);
+    }
+
+    /// What a read at the cut makes of its key.
+    fn known_at(&mut self, key: &[u8], found: Result<Option<OwnedRecord>>) -> SlotState {
+        let record = found.unwrap_or_else(|error| {
+            self.fail(error);
+            None
+        });
+        SlotState::Known(record.map(|OwnedRecord { meta, value }| {
+            self.bytes += key.len() + value.len() + ENTRY_BYTES;
+            RangeEntry { key: key.to_vec(), meta, value }
+        }))
+    }
+}
+
+/// The first `wanted` of both together, in order, each once.
+fn merge(mut keys: Vec<Vec<u8>>, gone: Vec<Vec<u8>>, wanted: usize, direction: Direction) -> Vec<Vec<u8>> {
+    if !gone.is_empty() {
+        keys.extend(gone);
+        match direction {
+            Direction::Forward => keys.sort_unstable(),
+            Direction::Backward => keys.sort_unstable_by(|one, other| other.cmp(one)),
+        }
+        keys.dedup();
+        keys.truncate(wanted);
+    }
+    keys
 }
 
 impl LogShard {
     /// Starts a page of a range.
     pub(crate) fn start_range(&mut self, mut request: RangeRequest) {
-        if !self.keyspaces.is_ordered(request.keyspace) {
-            let error = Some(request.no_order());
-            self.reads.ready.push(Event::Ranged {
-                token: request.token,
-                entries: Vec::new(),
-                next: None,
-                error,
-            });
-            return;
-        }
+        let cut = match request.snapshot.map(|id| self.snapshots.cut(id)).transpose().and_then(|cut| {
+            self.keyspaces.order_of(&request, cut.as_ref())?;
+            Ok(cut)
+        }) {
+            Ok(cut) => cut,
+            Err(error) => {
+                let (token, entries) = (request.token, Vec::new());
+                self.reads.ready.push(Event::Ranged { token, entries, next: None, error: Some(error) });
+                return;
+            }
+        };
         request.limit = request.limit.max(1);
         let number = self.reads.next_scan;
         self.reads.next_scan += 1;
         let page = RangePage {
             request,
+            cut,
             slots: VecDeque::new(),
             entries: Vec::new(),
             bytes: 0,
@@ -136,15 +176,17 @@ impl LogShard {
     /// Takes the next keys of the range and looks for their records.
     fn take_keys(&mut self, number: u64, page: &mut RangePage) {
         let wanted = (READS_AT_ONCE - page.slots.len()).min(page.request.limit as usize);
-        let RangeRequest { keyspace, from, to, direction, .. } = &page.request;
-        let mut keys: Vec<Vec<u8>> = Vec::with_capacity(wanted);
-        if let Some(order) = self.keyspaces.get(*keyspace).and_then(|keyspace| keyspace.order.as_ref()) {
-            let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-            order.range(from, to, wanted, *direction, |key| {
-                keys.push(key.to_vec());
-                true
-            });
-        }
+        let keys = match self.next_keys(page, wanted) {
+            Ok(keys) => keys,
+            Err(error) => {
+                // Its snapshot, or its keyspace, went: what was taken before is right.
+                page.request.limit = 0;
+                if error.kind() == ErrorKind::SnapshotLost || page.cut.is_none() {
+                    page.fail(error);
+                }
+                return;
+            }
+        };
         page.is_at_end = keys.len() < wanted;
         page.request.limit -= keys.len() as u32;
         if let Some(last) = keys.last() {
@@ -157,8 +199,36 @@ impl LogShard {
         }
     }
 
+    /// Keys of the range that are not taken yet, in its order.
+    fn next_keys(&self, page: &RangePage, wanted: usize) -> Result<Vec<Vec<u8>>> {
+        let RangePage { request, cut, .. } = page;
+        if let Some(cut) = cut {
+            // Should it end, what it keeps goes, and the range would have gaps.
+            self.snapshots.cut(cut.id)?;
+        }
+        let bounds = (request.from.as_ref().map(Vec::as_slice), request.to.as_ref().map(Vec::as_slice));
+        let (mut keys, mut gone) = (Vec::with_capacity(wanted), Vec::new());
+        if let Some(order) = self.keyspaces.order_of(request, cut.as_ref())? {
+            order.range(bounds.0, bounds.1, wanted, request.direction, |key| {
+                keys.push(key.to_vec());
+                true
+            });
+        }
+        if cut.is_some() {
+            let take = |key: &[u8]| gone.push(key.to_vec());
+            self.snapshots.gone.range(request.keyspace, bounds, wanted, request.direction, take);
+        }
+        Ok(merge(keys, gone, wanted, request.direction))
+    }
+
     /// Looks at a key whose record has been read.
     fn look_again(&mut self, number: u64, page: &mut RangePage, place: usize) {
+        if let SlotState::ReadingAt(read) = page.slots[place].state
+            && let Some(found) = self.take_read_at(read)
+        {
+            let key = std::mem::take(&mut page.slots[place].key);
+            page.slots[place].state = page.known_at(&key, found);
+        }
         let SlotState::Reading(token) = page.slots[place].state else { return };
         let Some(fetch) = self.reads.fetches.get_mut(&token) else { return };
         if fetch.outstanding > 0 {
@@ -184,6 +254,13 @@ impl LogShard {
     ) -> SlotState {
         let position = self.identity.hasher.position(bytes);
         let key = Key { keyspace: page.request.keyspace, position, bytes };
+        if let Some(cut) = page.cut {
+            let read = self.begin_read_at(cut, AskedBy::Range(number), &key);
+            return match self.take_read_at(read) {
+                Some(found) => page.known_at(bytes, found),
+                None => SlotState::ReadingAt(read),
+            };
+        }
         let Search { found, header, damaged, .. } = self.search(&key);
         match found {
             Found::Absent if !damaged => SlotState::Known(None),
@@ -193,7 +270,7 @@ impl LogShard {
                     Error::new(ErrorKind::Retry, message)
                 });
                 if let Some(error) = failure.or(moved) {
-                    page.error.get_or_insert(error);
+                    page.fail(error);
                     return SlotState::Known(None);
                 }
                 self.counts.device_hits += 1;

@@ -380,7 +380,7 @@ impl LogShard {
             && keyspace.index.remove(position, Target::Device(location).pack())
         {
             self.keep_for_snapshots((header.keyspace, position), location, &header, passed_at);
-            self.segments.kill(location, header.units(), false);
+            self.kill_found(location, &header);
         }
         Some(passed_at)
     }

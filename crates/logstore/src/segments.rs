@@ -8,6 +8,8 @@
 //! 3. A segment with pins is never freed: somebody reads it or holds bytes that lie in it. Nor is one
 //!    with records of snapshots.
 
+use crate::expired::profile::{ExpiryProfile, Trace};
+use crate::expired::trace_of;
 use crate::location::{Location, UNIT_BYTES};
 use crate::pool::SegmentPool;
 use std::sync::Arc;
@@ -76,6 +78,12 @@ pub struct Segment {
     pub cold: bool,
     /// Sealed in this opening: what its groups say of expiry, in milliseconds since 1970.
     pub past_ms: u64,
+    /// When those of its records expire that the index points to; `None` when none is known to.
+    pub expiry: Option<Box<ExpiryProfile>>,
+    /// Records in these units, from the first to before the second, are not in the profile.
+    pub unprofiled: (u32, u32),
+    /// Users wrote it in this opening: what its records say of those that they replaced is what the index said.
+    pub is_trusted: bool,
 }
 
 /// What the count of a shared segment becomes when its free header is durable.
@@ -83,7 +91,7 @@ const GONE: u32 = u32::MAX;
 
 impl Segment {
     /// Whether a crash now could bring records of it back.
-    fn may_hold_records(&self) -> bool {
+    pub(crate) fn may_hold_records(&self) -> bool {
         match self.role {
             Role::Foreign | Role::Free | Role::Checkpoint => false,
             Role::Left => self.shared.as_ref().is_some_and(|shared| shared.load(Ordering::Acquire) != GONE),
@@ -188,7 +196,11 @@ impl SegmentTable {
         self.owned += u32::from(segment.shared.is_none());
         self.live_bytes += segment.live_bytes;
         self.tombstone_bytes += segment.tombstone_bytes;
-        *self.entry(number) = segment;
+        let entry = self.entry(number);
+        *entry = segment;
+        if entry.role != Role::Checkpoint {
+            entry.unprofiled = (0, u32::MAX);
+        }
     }
 
     fn entry(&mut self, segment: u32) -> &mut Segment {
@@ -329,6 +341,31 @@ impl SegmentTable {
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
     }
 
+    /// A record with an expiry was appended.
+    pub fn note_expiring(&mut self, location: Location, units: usize, expiry_ms: u64, flags: u8) {
+        let trace = trace_of(self.get(location.segment()), flags);
+        self.note_profiled(location, units as u32, expiry_ms, trace);
+    }
+
+    /// A record with an expiry belongs into its segment's profile.
+    pub fn note_profiled(&mut self, location: Location, units: u32, expiry_ms: u64, trace: Trace) {
+        let entry = &mut self.segments[location.segment() as usize];
+        entry.expiry.get_or_insert_default().add(expiry_ms, trace, units);
+    }
+
+    /// The record at `location`, of a key, is no longer needed.
+    pub fn kill_record(&mut self, location: Location, units: usize, expiry_ms: u64, flags: u8) {
+        self.kill(location, units, false);
+        let entry = &mut self.segments[location.segment() as usize];
+        let (from, to) = entry.unprofiled;
+        if expiry_ms != 0 && !(from..to).contains(&location.unit()) {
+            let trace = trace_of(entry, flags);
+            if let Some(profile) = &mut entry.expiry {
+                profile.remove(expiry_ms, trace, units as u32);
+            }
+        }
+    }
+
     /// A record of unknown length in `segment` is no longer needed: the segment's mean is taken, and
     /// from now on only its summary can tell that nothing in it is live.
     pub fn kill_one_of(&mut self, segment: u32) {
@@ -360,6 +397,7 @@ impl SegmentTable {
         self.tombstone_bytes = self.tombstone_bytes.saturating_sub(entry.tombstone_bytes);
         (entry.live_records, entry.live_bytes) = (0, 0);
         (entry.tombstone_records, entry.tombstone_bytes) = (0, 0);
+        (entry.expiry, entry.unprofiled) = (None, (0, 0));
     }
 
     /// Lets go of a shared segment; true when this was the last shard that needed it, which then

@@ -1,5 +1,6 @@
 //! Settings of the engine: plain data with units, ranges and what each choice costs.
 
+use crate::location::SEGMENT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use tierstone_engine::Durability;
 
@@ -18,11 +19,14 @@ pub struct ShardSettings {
     /// A group is closed at this size, in bytes. Larger groups make fewer, larger device writes; a
     /// record larger than this gets a group of its own.
     pub group_bytes_max: usize,
-    /// Groups wait for company while this many are being written. One suits devices whose flush is
-    /// device-wide; more pays where durable writes overlap.
+    /// Groups wait for company while this many are being written, at first and at least. One suits devices
+    /// whose flush is device-wide.
+    pub groups_in_flight_min: usize,
+    /// So many may be in flight where records then wait less, which is tried out: durable writes that
+    /// overlap. Each costs an earlier, smaller group. The same as `groups_in_flight_min`: nothing is tried.
     pub groups_in_flight_max: usize,
     /// Above this many bytes waiting to be written, further groups are submitted in spite of
-    /// `groups_in_flight_max`: the device is then busy with bytes, not with flushes.
+    /// these numbers: the device is then busy with bytes, not with flushes.
     pub overlap_bytes: usize,
     /// Above this many bytes waiting or in flight the shard is throttled; see
     /// [`ShardSettings::write_buffer_bytes`].
@@ -67,7 +71,8 @@ impl Default for ShardSettings {
             cache_bytes_max: u64::MAX,
             durability: Durability::Sync,
             group_bytes_max: 1 << 20,
-            groups_in_flight_max: 1,
+            groups_in_flight_min: 1,
+            groups_in_flight_max: 8,
             overlap_bytes: 512 << 10,
             write_buffer_bytes_max: 8 << 20,
             reads_in_flight_max: 1024,
@@ -85,6 +90,22 @@ impl Default for ShardSettings {
     }
 }
 
+/// Segments of a new store at least, and of a shard's part of it, where its capacity allows: writes then wait
+/// for the cleaning of a small part of a segment, never of a whole one.
+const SEGMENTS_WANTED: u64 = 128;
+const SEGMENTS_WANTED_A_SHARD: u64 = 64;
+/// Segments that are made smaller than this hold few records, and no long ones.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+
+/// The size of segments, in bytes, for a new store of `capacity_bytes` with so many shards: a power of two
+/// from 1 to 32 MiB, so that a shard has 64 segments and the store 128, or more. Larger segments mean fewer
+/// files and longer records ([`crate::value_bytes_max`]); with fewer of them cleaning is felt in jolts.
+pub fn segment_bytes_for(capacity_bytes: u64, shards: u16) -> u64 {
+    let wanted = SEGMENTS_WANTED.max(SEGMENTS_WANTED_A_SHARD * u64::from(shards));
+    let bytes = (capacity_bytes / wanted).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+    1 << bytes.ilog2()
+}
+
 /// Groups wait in so much memory at least, in bytes, however little there is.
 const WRITE_BUFFER_BYTES_MIN: usize = 1 << 20;
 
@@ -99,5 +120,21 @@ impl ShardSettings {
     /// Bytes that the index may take.
     pub fn index_bytes_max(&self) -> u64 {
         (self.memory_bytes as f64 * self.index_fraction.clamp(0.01, 0.99)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_so_small_that_a_shard_has_many() {
+        assert_eq!(segment_bytes_for(512 << 30, 8), 32 << 20);
+        assert_eq!(segment_bytes_for(4 << 30, 1), 32 << 20);
+        assert_eq!(segment_bytes_for((4 << 30) - 1, 1), 16 << 20);
+        assert_eq!(segment_bytes_for(1 << 30, 2), 8 << 20);
+        assert_eq!(segment_bytes_for(1 << 30, 8), 2 << 20);
+        assert_eq!(segment_bytes_for(0, 1), 1 << 20);
+        assert_eq!(segment_bytes_for(u64::MAX, u16::MAX), 32 << 20);
     }
 }

@@ -134,12 +134,13 @@ pub struct LogShard {
     pub(crate) transfers: crate::transfer::Transfers,
     pub(crate) compaction: crate::compact::Compaction,
     pub(crate) verifier: crate::verify::Verifier,
+    pub(crate) sweeper: crate::expired::Sweeper,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
 const SPACE_RETRY_US: u64 = 20_000;
 /// In `relaxed`, a group is written when it has waited this long: half of the stated bound.
-const RELAXED_INTERVAL_US: u64 = 500_000;
+const RELAXED_INTERVAL_US: u64 = Durability::RELAXED_BOUND_MS * 500;
 
 impl LogShard {
     /// A shard whose recovery has found `applied` as the highest sequence and `past_ms` as the highest expiry
@@ -165,6 +166,7 @@ impl LogShard {
                 positions: identity.positions(),
                 geometry: identity.geometry,
                 group_bytes_max: group_bytes_max(&settings, identity.geometry, id),
+                groups_in_flight: (settings.groups_in_flight_min, settings.groups_in_flight_max),
                 write_kind,
                 broken: BrokenRules::of(&identity.mutations),
             };
@@ -199,6 +201,7 @@ impl LogShard {
             transfers: crate::transfer::Transfers::default(),
             compaction: crate::compact::Compaction::default(),
             verifier: crate::verify::Verifier::default(),
+            sweeper: crate::expired::Sweeper::new(),
             settings,
             identity,
         })
@@ -276,6 +279,7 @@ impl LogShard {
         if self.failed.is_none() {
             self.snapshot_step();
             self.clean_step();
+            self.sweep_expired();
             self.split_step();
             self.sweep_dropped();
             self.manage_space();
@@ -301,6 +305,7 @@ impl LogShard {
             IoTag::CleanSummary { segment } => self.clean_summary_read(segment, completion),
             IoTag::CleanPiece { segment } => self.clean_piece_read(segment, completion),
             IoTag::RefreshSummary { segment } => self.refresh_summary_read(segment, completion),
+            IoTag::SweepSummary { segment } => self.walked_summary_read(segment, completion),
             IoTag::Verify { segment } => self.verify_read(segment, completion),
             IoTag::SplitSummary { segment, read } => self.split_summary_read(segment, read, completion),
             IoTag::SplitPiece { segment, read } => self.split_piece_read(segment, read, completion),
@@ -336,7 +341,8 @@ impl LogShard {
         match tag {
             IoTag::Group { stream, number } => {
                 self.counts.groups += 1;
-                self.stream(stream).group_written(number, completion.buffer);
+                let now_us = self.now.monotonic_us;
+                self.stream(stream).group_written(number, completion.buffer, now_us);
             }
             IoTag::Seal { stream, segment } => {
                 let entry = self.segments.get_mut(segment);
@@ -355,6 +361,7 @@ impl LogShard {
             | IoTag::CleanSummary { .. }
             | IoTag::CleanPiece { .. }
             | IoTag::RefreshSummary { .. }
+            | IoTag::SweepSummary { .. }
             | IoTag::Verify { .. }
             | IoTag::SplitSummary { .. }
             | IoTag::SplitPiece { .. }
@@ -412,7 +419,7 @@ impl LogShard {
         let now_us = self.now.monotonic_us;
         if let Some(due_us) = self.group_due_us()
             && (now_us >= due_us || self.shutting)
-            && self.hot.may_submit(self.settings.groups_in_flight_max)
+            && self.hot.may_submit()
         {
             self.hot.close_group(&self.segments);
         }
@@ -422,10 +429,10 @@ impl LogShard {
     }
 
     pub(crate) fn pump(&mut self) {
-        let (depth, overlap) = (self.settings.groups_in_flight_max, self.settings.overlap_bytes);
+        let overlap = self.settings.overlap_bytes;
         let seal_early = self.identity.mutations.is_on("seal_before_durable");
         for stream in [&mut self.hot, &mut self.cold] {
-            stream.pump(depth, overlap, &mut self.requests);
+            stream.pump(overlap, &mut self.requests);
             stream.seal_ready(seal_early, &mut self.segments, &mut self.requests);
         }
     }
@@ -454,11 +461,14 @@ impl LogShard {
         if let Some(time) = self.next_checkpoint_us() {
             at(time);
         }
+        if let Some(time) = self.sweeper.next_step_us(now_us) {
+            at(time);
+        }
         if let Some(time) = self.reads.reservations.next_look_us() {
             at(time);
         }
         if let Some(due_us) = self.group_due_us()
-            && self.hot.may_submit(self.settings.groups_in_flight_max)
+            && self.hot.may_submit()
         {
             at(due_us.max(now_us));
         }

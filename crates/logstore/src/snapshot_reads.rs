@@ -11,14 +11,23 @@ use crate::read_path::{Found, matching, meta_of, scan_entry};
 use crate::reads::{ScanPage, Waiter};
 use crate::shard::LogShard;
 use crate::snapshots::Cut;
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Seq, Token};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result, Seq, Token};
 use tierstone_cache::FrameId;
 use tierstone_engine::{Cost, Event, Key, OwnedRecord, ScanEntry, ScanRequest, SnapshotId};
+
+/// Who asked for a read at a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub enum AskedBy {
+    /// A caller; its answer is an event.
+    Caller(Token),
+    /// The page of a range with this number, which takes it itself.
+    Range(u64),
+}
 
 /// A read at a snapshot.
 #[derive(Debug)]
 pub struct SnapshotRead {
-    token: Token,
+    asked_by: AskedBy,
     keyspace: KeyspaceId,
     position: Position,
     key: Vec<u8>,
@@ -46,16 +55,15 @@ impl SnapshotRead {
         }
     }
 
-    fn answer(self) -> Event {
+    fn result(self) -> Result<Option<OwnedRecord>> {
         let wall_ms = self.cut.wall_ms;
         let is_live = |record: &OwnedRecord| record.meta.expiry_ms == 0 || record.meta.expiry_ms > wall_ms;
-        let result = match (self.found, self.error) {
+        match (self.found, self.error) {
             // A record that could not be read is another key's, or an older one.
             (Some(record), _) => Ok(Some(record).filter(is_live)),
             (None, Some(error)) => Err(error),
             (None, None) => Ok(None),
-        };
-        Event::SnapshotRead { token: self.token, result, cost: self.cost }
+        }
     }
 }
 
@@ -69,8 +77,14 @@ impl LogShard {
                 return;
             }
         };
+        let number = self.begin_read_at(cut, AskedBy::Caller(token), key);
+        self.report_snapshot_read(number);
+    }
+
+    /// Begins a read at a snapshot; gives its number.
+    pub(crate) fn begin_read_at(&mut self, cut: Cut, asked_by: AskedBy, key: &Key<'_>) -> u64 {
         let mut read = SnapshotRead {
-            token,
+            asked_by,
             keyspace: key.keyspace,
             position: key.position,
             key: key.bytes.to_vec(),
@@ -91,7 +105,13 @@ impl LogShard {
             }
         }
         self.reads.snapshot_reads.insert(number, read);
-        self.report_snapshot_read(number);
+        number
+    }
+
+    /// What a read has found; `None` while it waits for the device.
+    pub(crate) fn take_read_at(&mut self, number: u64) -> Option<Result<Option<OwnedRecord>>> {
+        self.reads.snapshot_reads.get(&number).filter(|read| read.outstanding == 0)?;
+        self.reads.snapshot_reads.remove(&number).map(SnapshotRead::result)
     }
 
     /// Everything that may be the key's record as `cut` shows it.
@@ -157,10 +177,17 @@ impl LogShard {
     }
 
     fn report_snapshot_read(&mut self, number: u64) {
-        if self.reads.snapshot_reads.get(&number).is_some_and(|read| read.outstanding == 0)
-            && let Some(read) = self.reads.snapshot_reads.remove(&number)
-        {
-            self.reads.ready.push(read.answer());
+        let Some(read) = self.reads.snapshot_reads.get(&number).filter(|read| read.outstanding == 0) else {
+            return;
+        };
+        match read.asked_by {
+            AskedBy::Range(page) => self.reads.ranges_ready.push(page),
+            AskedBy::Caller(token) => {
+                let cost = read.cost;
+                if let Some(result) = self.take_read_at(number) {
+                    self.reads.ready.push(Event::SnapshotRead { token, result, cost });
+                }
+            }
         }
     }
 

@@ -4,18 +4,21 @@
 //! A snapshot costs nothing when it is taken. While it lives, each record that is replaced, deleted or
 //! dropped as expired and that a snapshot shows goes to the side table, with the sequences between
 //! which it counted; its segment is pinned: neither cleaned nor freed. What the index points to is as
-//! good as before: the cleaner's copies keep their sequences.
+//! good as before: the cleaner's copies keep their sequences. Of ordered keyspaces, the keys that leave the
+//! order are kept besides ([`crate::gone`]).
 //!
 //! Invariants:
 //! 1. At any time, the version of a key that snapshot S shows is in the side table (`seq` ≤ S <
 //!    `replaced_at`) or in the index (`seq` ≤ S), and in one of them only.
 //! 2. A segment that a side entry points into is not freed.
 //! 3. A keyspace that was dropped while a snapshot lived keeps its index until no snapshot shows it.
-//! 4. When the table, or the bytes that it keeps, pass their bounds, and when the store would be full,
+//! 4. Gone keys count in the table's bytes.
+//! 5. When the table, or the bytes that it keeps, pass their bounds, and when the store would be full,
 //!    the oldest snapshot is lost: it answers `SnapshotLost` from then on.
 //!
 //! All of it is in memory: a crash ends every snapshot, and nothing is pinned after it.
 
+use crate::gone::{GoneKeys, GonePlace};
 use crate::location::{Location, UNIT_BYTES};
 use crate::segments::SegmentTable;
 use crate::shard::LogShard;
@@ -58,15 +61,30 @@ pub(crate) struct Snapshots {
     side: BTreeMap<SideKey, SideEntry>,
     /// Bytes of the records in the side table.
     pinned_bytes: u64,
+    /// Keys that have left an order.
+    pub gone: GoneKeys,
     /// How far the search for entries that nobody needs has come.
     purge: Option<Purge>,
 }
 
 #[derive(Debug, Default)]
 struct Purge {
-    after: Option<SideKey>,
+    place: PurgePlace,
     /// A snapshot ended during the search: it must begin anew.
     again: bool,
+}
+
+/// Side entries first: gone keys are needed as long as there are some at their positions.
+#[derive(Debug)]
+enum PurgePlace {
+    Side(Option<SideKey>),
+    Gone(Option<GonePlace>),
+}
+
+impl Default for PurgePlace {
+    fn default() -> Self {
+        PurgePlace::Side(None)
+    }
 }
 
 /// So many snapshots, lost ones included, may be alive.
@@ -102,6 +120,16 @@ impl Snapshots {
         self.live.get(first).is_some_and(|cut| cut.seq < entry.replaced_at)
     }
 
+    /// Whether records at `position` are kept.
+    pub fn has_kept(&self, keyspace: KeyspaceId, position: Position) -> bool {
+        self.side.range((keyspace, position, 0)..=(keyspace, position, Seq::MAX)).next().is_some()
+    }
+
+    /// Whether a snapshot that does not show the write `seq` lives.
+    pub fn is_any_before(&self, seq: Seq) -> bool {
+        self.live.front().is_some_and(|oldest| oldest.seq < seq)
+    }
+
     /// The number that the next snapshot will have.
     pub fn next_id(&self) -> SnapshotId {
         SnapshotId(self.last_id + 1)
@@ -117,9 +145,9 @@ impl Snapshots {
         (self.live.len() as u64, self.lost_count)
     }
 
-    /// Bytes of memory of the side table.
+    /// Bytes of memory of the side table and the gone keys.
     pub fn table_bytes(&self) -> u64 {
-        self.side.len() as u64 * SIDE_ENTRY_BYTES
+        self.side.len() as u64 * SIDE_ENTRY_BYTES + self.gone.bytes()
     }
 
     /// Bytes of records that are kept for snapshots only.
@@ -188,9 +216,13 @@ impl Snapshots {
         self.live.remove(place);
         match &mut self.purge {
             Some(purge) => purge.again = true,
-            None => self.purge = (!self.side.is_empty()).then(Purge::default),
+            None => self.purge = (!self.keeps_nothing()).then(Purge::default),
         }
         true
+    }
+
+    fn keeps_nothing(&self) -> bool {
+        self.side.is_empty() && self.gone.is_empty()
     }
 
     fn keep(&mut self, key: SideKey, entry: SideEntry, segments: &mut SegmentTable) {
@@ -210,8 +242,12 @@ impl Snapshots {
 
     /// Looks at up to `count` entries for those that nobody needs any more.
     fn purge_some(&mut self, count: usize, segments: &mut SegmentTable) {
-        let Some(purge) = &self.purge else { return };
-        let from = purge.after.map_or(Unbounded, Excluded);
+        let place = match &self.purge {
+            Some(Purge { place: PurgePlace::Side(after), .. }) => *after,
+            Some(Purge { place: PurgePlace::Gone(_), .. }) => return self.purge_gone(count),
+            None => return,
+        };
+        let from = place.map_or(Unbounded, Excluded);
         let mut unneeded = Vec::new();
         let mut last = None;
         for (key, entry) in self.side.range((from, Unbounded)).take(count) {
@@ -226,12 +262,26 @@ impl Snapshots {
             }
         }
         if let Some(purge) = &mut self.purge {
-            match (last, purge.again) {
-                (Some(_), _) => purge.after = last,
-                (None, true) => *purge = Purge::default(),
-                (None, false) => self.purge = None,
-            }
+            purge.place = match last {
+                Some(_) => PurgePlace::Side(last),
+                None => PurgePlace::Gone(None),
+            };
         }
+    }
+
+    fn purge_gone(&mut self, count: usize) {
+        let Some(Purge { place: PurgePlace::Gone(after), again }) = &mut self.purge else { return };
+        let (after, again) = (after.take(), *again);
+        // Taken out, for what is needed is asked of the rest.
+        let mut gone = std::mem::take(&mut self.gone);
+        let next = gone.purge(after, count, |keyspace, position, at, is_unsure| {
+            self.is_any_before(at) && (is_unsure || self.has_kept(keyspace, position))
+        });
+        self.gone = gone;
+        self.purge = match next {
+            Some(_) => Some(Purge { place: PurgePlace::Gone(next), again }),
+            None => again.then(Purge::default),
+        };
     }
 }
 
@@ -263,11 +313,17 @@ impl LogShard {
         let units = header.units() as u32;
         let entry = SideEntry { location, units, replaced_at };
         self.snapshots.keep((keyspace, position, header.seq), entry, &mut self.segments);
-        // Far beyond the bound, steps were not quick enough.
+        self.bound_snapshot_table();
+    }
+
+    /// Far beyond the bound, steps were not quick enough.
+    pub(crate) fn bound_snapshot_table(&mut self) {
         if self.snapshots.table_bytes() > 2 * self.settings.snapshot_table_bytes_max {
             self.lose_oldest_snapshot();
             self.snapshots.purge = Some(Purge::default());
-            self.snapshots.purge_some(usize::MAX, &mut self.segments);
+            while self.snapshots.purge.is_some() {
+                self.snapshots.purge_some(usize::MAX, &mut self.segments);
+            }
         }
     }
 
@@ -298,7 +354,7 @@ impl LogShard {
         if self.snapshots.purge.is_some() || self.keyspaces.is_sweeping() {
             return true;
         }
-        if self.snapshots.side.is_empty() && !self.keyspaces.is_retaining() {
+        if self.snapshots.keeps_nothing() && !self.keyspaces.is_retaining() {
             return false;
         }
         self.lose_oldest_snapshot();

@@ -11,6 +11,7 @@
 //!
 //! Crash: the log ends before its first missing group. A segment without a valid footer is walked.
 
+use crate::depth::GroupDepth;
 use crate::format::group::{self, GroupHeader};
 use crate::format::record::{self, RecordHeader};
 use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
@@ -46,6 +47,8 @@ pub struct StreamSettings {
     pub geometry: Geometry,
     /// A group is closed at this size in bytes.
     pub group_bytes_max: usize,
+    /// Groups in flight: at first, and at most.
+    pub groups_in_flight: (usize, usize),
     /// How groups and seals are written: durable writes, but for a test's mutation.
     pub write_kind: IoKind,
     /// Rules that a test breaks on purpose.
@@ -74,6 +77,8 @@ struct ClosedGroup {
     start: usize,
     len: usize,
     last_seq: Seq,
+    opened_us: u64,
+    records: u32,
     durable_groups: u64,
     batches_resolved: u64,
     past_ms: u64,
@@ -87,6 +92,8 @@ struct FlyingGroup {
     start: usize,
     end: usize,
     last_seq: Seq,
+    opened_us: u64,
+    records: u32,
     durable_groups: u64,
     batches_resolved: u64,
     past_ms: u64,
@@ -129,6 +136,7 @@ pub struct Stream {
     /// Bytes of records appended so far.
     pub record_bytes: u64,
     spare: Vec<IoBuffer>,
+    depth: GroupDepth,
     segments_opened: u64,
     /// The newest sequence that the shard has given, as far as this log was told.
     newest_seq: Seq,
@@ -149,6 +157,7 @@ impl Stream {
     pub fn new(settings: StreamSettings, seq: Seq) -> Self {
         Stream {
             parts: Parts::new(settings.broken.marked_early),
+            depth: GroupDepth::new(settings.groups_in_flight.0, settings.groups_in_flight.1),
             settings,
             segment: None,
             open: None,
@@ -318,6 +327,9 @@ impl Stream {
         }
         self.record_bytes += (header.units() * UNIT_BYTES) as u64;
         segments.add_live(location.segment(), header.units(), header.is_tombstone());
+        if header.expiry_ms != 0 {
+            segments.note_expiring(location, header.units(), header.expiry_ms, header.flags);
+        }
         let entry = segments.get_mut(location.segment());
         entry.longest_units = entry.longest_units.max(header.units() as u32);
     }
@@ -363,6 +375,7 @@ impl Stream {
         entry.longest_units = 0;
         entry.past_ms = 0;
         entry.cold = self.settings.id == StreamId::Cold;
+        entry.is_trusted = self.settings.id == StreamId::Hot;
         self.unsealed.push(self.next_group);
         self.segment = Some(OpenSegment {
             number,
@@ -449,6 +462,8 @@ impl Stream {
             len: written,
             // Records of a batch are lost with its end: until that is durable, none of them is.
             last_seq: if self.in_batch { open.last_seq.min(self.before_batch) } else { open.last_seq },
+            opened_us: open.opened_us,
+            records: open.records,
             durable_groups: self.durable_groups,
             batches_resolved,
             past_ms,
@@ -477,15 +492,26 @@ impl Stream {
         self.sealing.push(SealJob { segment, end_group, needs_durable, needs_parts });
     }
 
+    /// When the oldest group that is not durable took its first record.
+    pub fn undurable_since_us(&self) -> Option<u64> {
+        let flying = self.flying.front().map(|group| group.opened_us);
+        flying.or_else(|| self.closed.front().map(|group| group.opened_us)).or_else(|| self.opened_us())
+    }
+
+    /// Groups that may be in flight now.
+    pub fn group_depth(&self) -> usize {
+        self.depth.now()
+    }
+
     /// Whether another group may be submitted now.
-    pub fn may_submit(&self, in_flight_max: usize) -> bool {
-        self.flying.len() < in_flight_max && self.closed.is_empty()
+    pub fn may_submit(&self) -> bool {
+        self.flying.len() < self.depth.now() && self.closed.is_empty()
     }
 
     /// Submits closed groups when the number in flight allows, or when so many bytes wait that the
     /// device is busy with them anyway.
-    pub fn pump(&mut self, in_flight_max: usize, overlap_bytes: usize, requests: &mut Requests) {
-        if self.flying.len() >= in_flight_max && self.closed_bytes < overlap_bytes {
+    pub fn pump(&mut self, overlap_bytes: usize, requests: &mut Requests) {
+        if self.flying.len() >= self.depth.now() && self.closed_bytes < overlap_bytes {
             return;
         }
         while let Some(closed) = self.closed.pop_front() {
@@ -497,6 +523,8 @@ impl Stream {
                 start: closed.start,
                 end: closed.start + closed.len,
                 last_seq: closed.last_seq,
+                opened_us: closed.opened_us,
+                records: closed.records,
                 durable_groups: closed.durable_groups,
                 batches_resolved: closed.batches_resolved,
                 past_ms: closed.past_ms,
@@ -508,8 +536,8 @@ impl Stream {
         }
     }
 
-    /// A group's write is done. Returns true when the durable prefix has grown.
-    pub fn group_written(&mut self, number: u64, buffer: Option<IoBuffer>) -> bool {
+    /// A group's write is done at `now_us`. Returns true when the durable prefix has grown.
+    pub fn group_written(&mut self, number: u64, buffer: Option<IoBuffer>, now_us: u64) -> bool {
         if let Some(flying) = self.flying.iter_mut().find(|flying| flying.number == number) {
             flying.done = true;
         }
@@ -528,6 +556,7 @@ impl Stream {
                 self.durable_seq = self.durable_seq.max(first.last_seq);
                 self.parts.group_durable(first.batches_resolved);
                 self.past.durable(first.past_ms, first.segment);
+                self.depth.durable(u64::from(first.records), now_us.saturating_sub(first.opened_us));
             }
         }
         self.durable_groups > before

@@ -205,9 +205,7 @@ impl Split {
             return None;
         }
         Some(match self.phase {
-            Phase::Dropping => {
-                Error::new(ErrorKind::Unsupported, "the key's range has moved to another shard")
-            }
+            Phase::Dropping => moved(),
             _ => Error::new(ErrorKind::Retry, "the key's range is being handed over"),
         })
     }
@@ -241,12 +239,13 @@ impl LogShard {
         Ok(())
     }
 
-    /// Appends records to `out`, about `bytes` of them at most, in the order in which they must be
+    /// Appends up to `count` records to `out`, about `bytes` of them at most, in the order in which they must be
     /// ingested. To be called after every step.
-    pub fn take_moved(&mut self, bytes: usize, out: &mut Vec<MovedRecord>) {
+    pub fn take_moved(&mut self, bytes: usize, count: usize, out: &mut Vec<MovedRecord>) {
         let Some(split) = &mut self.transfers.split else { return };
-        let mut taken = 0;
+        let (mut taken, full) = (0, out.len().saturating_add(count));
         while taken < bytes
+            && out.len() < full
             && let Some(record) = split.outbox.pop_front()
         {
             taken += record.bytes();
@@ -389,6 +388,18 @@ impl LogShard {
     /// Ends the merge.
     pub fn end_merge(&mut self) {
         self.transfers.merge = None;
+    }
+
+    /// Whether a key at `position` is this shard's still: from the drop on it is another's, and that it is not
+    /// found here says nothing.
+    ///
+    /// # Errors
+    /// `Unsupported`: it has moved.
+    pub fn check_not_moved(&self, position: Position) -> Result<()> {
+        match &self.transfers.split {
+            Some(split) if split.phase == Phase::Dropping && split.covers(position) => Err(moved()),
+            _ => Ok(()),
+        }
     }
 
     /// Why these writes may not be made now, if a split forbids them.
@@ -554,6 +565,10 @@ impl LogShard {
             split.fail(error);
         }
     }
+}
+
+fn moved() -> Error {
+    Error::new(ErrorKind::Unsupported, "the key's range has moved to another shard")
 }
 
 fn no_split() -> Error {

@@ -162,9 +162,19 @@ impl LogShard {
         let commit = match self.settings.durability {
             Durability::Sync => Commit::Durable,
             Durability::Group { .. } => Commit::Grouped,
+            // The bound is kept by a device that falls behind too: who writes waits for it then.
+            Durability::Relaxed if self.is_beyond_relaxed_bound() => Commit::Durable,
             Durability::Relaxed => Commit::Relaxed,
         };
         WriteReceipt { seq: self.applied, commit }
+    }
+
+    /// Whether the writes that a crash would lose span more time than `relaxed` states.
+    fn is_beyond_relaxed_bound(&self) -> bool {
+        let bound_us = Durability::RELAXED_BOUND_MS * 1_000;
+        let since_us = self.hot.undurable_since_us();
+        let unbounded = self.identity.mutations.is_on("relaxed_unbounded");
+        !unbounded && since_us.is_some_and(|since_us| self.now.monotonic_us > since_us + bound_us)
     }
 
     /// Applies one write; gives the place of a new record that the cache does not hold yet. `batch`:
@@ -202,6 +212,9 @@ impl LogShard {
             return Err(error);
         };
         self.counts.user_bytes_written += (key.bytes.len() + value.len()) as u64;
+        if header.expiry_ms != 0 {
+            self.sweeper.note_expiring();
+        }
         if search.damaged {
             self.note_passed(key, header.seq);
         }
@@ -226,6 +239,11 @@ impl LogShard {
         }
     }
 
+    /// The record at `location` is not its key's any more.
+    pub(crate) fn kill_found(&mut self, location: Location, header: &RecordHeader) {
+        self.segments.kill_record(location, header.units(), header.expiry_ms, header.flags);
+    }
+
     /// Repoints the index; true when the cache holds the new record in the old one's frame.
     fn point_to(
         &mut self,
@@ -237,7 +255,7 @@ impl LogShard {
         let key = &write.key;
         if let Some(old) = self.old_place(search.found) {
             self.keep_for_snapshots((key.keyspace, key.position), old, &search.header, header.seq);
-            self.segments.kill(old, search.header.units(), false);
+            self.kill_found(old, &search.header);
         }
         let Some(bytes) = self.hot.unsubmitted(location) else {
             unreachable!("the record was appended in this very call")
@@ -286,12 +304,15 @@ impl LogShard {
 
     fn unpoint(&mut self, write: &Write<'_>, search: Search, tombstone: Location, header: &RecordHeader) {
         // A record that cannot be read may be the key's: the order knows better than the search.
-        if !self.identity.mutations.is_on("deletes_stay_in_order")
-            && let Some(keyspace) = self.keyspaces.get_mut(write.key.keyspace)
-        {
-            keyspace.note_gone(write.key.bytes);
-        }
+        let leaves_order = !self.identity.mutations.is_on("deletes_stay_in_order")
+            && self
+                .keyspaces
+                .get_mut(write.key.keyspace)
+                .is_some_and(|keyspace| keyspace.note_gone(write.key.bytes));
         let Some(old) = self.old_place(search.found) else {
+            if leaves_order {
+                self.keep_gone_key(&write.key, header.seq, search.damaged);
+            }
             // The record only marks the end of a batch: nothing older can exist that it would hide. But a
             // record that cannot be read now may be one.
             if !search.damaged {
@@ -301,7 +322,10 @@ impl LogShard {
         };
         let key = &write.key;
         self.keep_for_snapshots((key.keyspace, key.position), old, &search.header, header.seq);
-        self.segments.kill(old, search.header.units(), false);
+        if leaves_order {
+            self.keep_gone_key(key, header.seq, search.damaged);
+        }
+        self.kill_found(old, &search.header);
         let value = match search.found {
             Found::Frame(frame) => {
                 self.cache.remove(frame);

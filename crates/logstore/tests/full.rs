@@ -1,14 +1,17 @@
 //! Full stores: whatever crashes come, deletes and the cleaner go through, and what cannot be written is
 //! refused with the cause, not put off for ever.
-#![expect(clippy::panic, clippy::print_stdout, reason = "test code")]
+#![expect(clippy::panic, clippy::print_stdout, clippy::unwrap_used, reason = "test code")]
 
 mod common;
 
 use common::lives::{KEYSPACE, Plan, World, runs};
-use common::{Store, fresh, small_settings};
+use common::{Store, fresh, medium, small_settings};
 use tierstone_base::{ErrorKind, SeededRandom};
 use tierstone_crash::{Choices, ExploreSettings, Violation};
+use tierstone_engine::harness::Harness;
 use tierstone_engine::{Engine, Write, WriteKind};
+use tierstone_logstore::OpenSettings;
+use tierstone_logstore::settings::segment_bytes_for;
 use tierstone_media::Wait;
 
 /// Work on a full store. Plain data.
@@ -147,6 +150,72 @@ fn writes_to_a_nearly_full_store_keep_pace_with_cleaning() {
     );
     assert!(cleaned > written, "the cleaner has little to do: the store is not nearly full");
     assert!(longest < SEGMENT_BYTES / 2, "{longest} bytes were moved between two writes");
+}
+
+/// The shards of a new store of `capacity` bytes, with segments as a store gets them that is not told.
+fn two_shards(capacity: u64) -> (u64, [Store; 2]) {
+    let segment_bytes = segment_bytes_for(capacity, 2);
+    let mut settings = OpenSettings { shard_count: 2, ..small_settings() };
+    settings.shard.memory_bytes = 32 << 20;
+    let medium = medium(segment_bytes, (capacity / segment_bytes) as u32);
+    let opened = tierstone_logstore::open(&mut medium.device(), &settings).unwrap();
+    let mut shards = opened.plans.into_iter().map(|plan| {
+        let mut device = medium.device();
+        let (shard, _) = plan.build(&mut device).unwrap();
+        Harness::new(shard, device, opened.hasher)
+    });
+    (segment_bytes, [shards.next().unwrap(), shards.next().unwrap()])
+}
+
+const LARGE_VALUE_BYTES: usize = 8_000;
+
+/// As [`put`], into the key's shard; both shards step meanwhile.
+fn put_in(shards: &mut [Store; 2], number: u64) -> Option<u64> {
+    let bytes = number.to_le_bytes();
+    let key = shards[0].key(KEYSPACE, &bytes);
+    let place = usize::from(key.position.shard(2));
+    let cleaned = |shards: &[Store; 2]| shards[place].engine.statistics().cleaned_bytes_written;
+    let before = cleaned(shards);
+    for _ in 0..100_000 {
+        let kind = WriteKind::Put { value: &[7; LARGE_VALUE_BYTES], expiry_ms: 0, kind: Default::default() };
+        match shards[place].engine.write(shards[place].now, &[Write { key, kind }]) {
+            Ok(_) => return Some(cleaned(shards) - before),
+            Err(error) if error.kind() == ErrorKind::Retry => {
+                shards.iter_mut().for_each(|shard| shard.turn(Wait::One));
+            }
+            Err(error) if error.kind() == ErrorKind::NoSpace => return None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("the write of key {number} stayed refused");
+}
+
+/// The same in a small store of two shards that was not told how large its segments are to be.
+#[test]
+fn writes_to_a_small_store_of_two_shards_keep_pace_with_cleaning() {
+    const CAPACITY: u64 = 128 << 20;
+    let (_, mut shards) = two_shards(CAPACITY);
+    let full =
+        (0..100_000).find(|&number| put_in(&mut shards, number).is_none()).expect("the store fills up");
+    let (segment_bytes, mut shards) = two_shards(CAPACITY);
+    let mut random = SeededRandom::new(6);
+    let keys = full * 90 / 100;
+    let (mut longest, mut cleaned, mut written) = (0, 0, 0u64);
+    for round in 0..4 * keys {
+        let number = if round < keys { round } else { random.below(keys) };
+        let gap = put_in(&mut shards, number).expect("90 % fit");
+        if round >= keys {
+            longest = longest.max(gap);
+            cleaned += gap;
+            written += LARGE_VALUE_BYTES as u64;
+        }
+    }
+    println!(
+        "{keys} keys, {written} bytes overwritten, {cleaned} moved, at most {longest} between two writes; \
+         segments of {segment_bytes} bytes"
+    );
+    assert!(cleaned > written, "the cleaner has little to do: the store is not nearly full");
+    assert!(longest < segment_bytes / 2, "{longest} bytes were moved between two writes");
 }
 
 #[test]

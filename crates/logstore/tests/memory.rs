@@ -52,3 +52,31 @@ fn the_cache_takes_what_the_index_leaves_and_gives_it_back() {
     assert!(many.cache_bytes + many.index_bytes <= MEMORY, "{} + {}", many.cache_bytes, many.index_bytes);
     assert!(many.cache_bytes > MEMORY / 4, "{} bytes cached", many.cache_bytes);
 }
+
+#[test]
+fn the_cache_gives_way_to_what_others_take_and_comes_back() {
+    let mut settings = small_settings();
+    settings.shard.memory_bytes = MEMORY;
+    settings.shard.cache_bytes_max = u64::MAX;
+    settings.shard.index_fraction = 0.75;
+    settings.shard.write_buffer_bytes_max = 64 << 10;
+    let (_medium, mut store) = fresh(1 << 20, 80, &settings);
+    fill(&mut store, 0..40_000);
+    read(&mut store, 0..40_000);
+    let outside = MEMORY / 4;
+    store.engine.note_outside_bytes(outside);
+    for _ in 0..2_000 {
+        store.turn(Wait::Poll);
+    }
+    read(&mut store, 0..40_000);
+    let beside = store.engine.statistics();
+    let sum = beside.cache_bytes + beside.index_bytes + outside;
+    assert!(sum <= MEMORY, "{} bytes cached beside {outside} of others", beside.cache_bytes);
+    store.engine.note_outside_bytes(0);
+    for _ in 0..100 {
+        store.turn(Wait::Poll);
+    }
+    read(&mut store, 0..40_000);
+    let after = store.engine.statistics();
+    assert!(after.cache_bytes > beside.cache_bytes + outside / 2, "{} bytes cached", after.cache_bytes);
+}

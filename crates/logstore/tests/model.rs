@@ -74,6 +74,13 @@ fn pages_of_a_range_join() {
 }
 
 #[test]
+fn a_range_of_a_snapshot_shows_the_keys_of_the_cut() {
+    let settings = OpenSettings { keyspaces: ordered_keyspaces(), ..small_settings() };
+    let (_medium, store) = fresh(256 << 10, 32, &settings);
+    conformance::a_range_of_a_snapshot_shows_the_keys_of_the_cut(store);
+}
+
+#[test]
 fn writes_are_visible_before_they_are_durable() {
     let (_medium, store) = fresh(256 << 10, 32, &small_settings());
     conformance::writes_are_visible_before_they_are_durable(store);
@@ -85,6 +92,15 @@ fn a_switch_of_modes_keeps_what_was_promised() {
     conformance::a_switch_of_modes_keeps_what_was_promised(store);
     let (_medium, store) = fresh(256 << 10, 32, &small_settings());
     conformance::a_relaxed_write_is_durable_within_its_bound(store);
+    let (_medium, store) = fresh(256 << 10, 32, &small_settings());
+    conformance::a_relaxed_write_waits_for_a_device_that_is_behind(store);
+}
+
+#[test]
+#[should_panic(expected = "Relaxed")]
+fn a_relaxed_write_that_does_not_wait_is_seen() {
+    let (_medium, store) = fresh(256 << 10, 32, &common::mutated("relaxed_unbounded"));
+    conformance::a_relaxed_write_waits_for_a_device_that_is_behind(store);
 }
 
 #[test]

@@ -104,6 +104,38 @@ fn tombstones_outlive_what_they_hide() {
     caught("drop_tombstones_early", Plan::new(32 << 10, 9).cut_one_in(400), cleaning(), 1_000);
 }
 
+/// Keys get a value in a segment that stays, then one that expires in a segment that is emptied.
+#[test]
+fn an_expired_record_hides_older_ones_until_they_are_gone() {
+    let plan = Plan::new(32 << 10, 24).cut_one_in(400);
+    caught_by("expired_without_trace", plan, 300, &|world, life, _| {
+        let keys = life * 20..life * 20 + 4;
+        for number in 0..12 {
+            world.put(1_000 + life * 50 + number, 2_500)?;
+        }
+        for number in keys.clone() {
+            world.put_versions(number, 100, &[None])?;
+        }
+        for number in 0..24 {
+            world.put(number % 12, 2_500)?;
+        }
+        for number in keys {
+            world.put_versions(number, 100, &[Some(10)])?;
+            world.put_versions(number + 10, 500, &[Some(10)])?;
+        }
+        world.sync()?;
+        world.advance(4_000);
+        world.shards[0].now.monotonic_us += 2_000_000;
+        world.settle(100);
+        for number in 0..24 {
+            world.put(number % 12, 2_500)?;
+        }
+        world.sync()?;
+        world.settle(100);
+        Ok(())
+    });
+}
+
 #[test]
 fn copies_are_durable_before_their_originals_go() {
     caught("free_before_copies_durable", Plan::new(32 << 10, 9).cut_one_in(300), cleaning(), 1_000);

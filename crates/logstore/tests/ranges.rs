@@ -46,7 +46,8 @@ fn all(store: &mut Store, limit: u32) -> Vec<Vec<u8>> {
 }
 
 fn request(limit: u32, direction: Direction) -> RangeRequest {
-    RangeRequest { token: 1 << 40, keyspace: SPACE, from: Unbounded, to: Unbounded, limit, direction }
+    let (from, to) = (Unbounded, Unbounded);
+    RangeRequest { token: 1 << 40, keyspace: SPACE, from, to, limit, direction, snapshot: None }
 }
 
 /// Turns until the page of [`request`] is there.

@@ -65,7 +65,7 @@ fn ingest(target: &mut Store, records: &[MovedRecord]) {
 fn carry(source: &mut Store, target: &mut Store, bytes: usize) {
     let mut records = Vec::new();
     source.turn(Wait::One);
-    source.engine.take_moved(bytes, &mut records);
+    source.engine.take_moved(bytes, usize::MAX, &mut records);
     ingest(target, &records);
 }
 
@@ -265,12 +265,12 @@ impl CrashCheck<'_> {
             let mut void = Vec::new();
             while !source.engine.split_progress().unwrap().caught_up {
                 source.turn(Wait::One);
-                source.engine.take_moved(usize::MAX, &mut void);
+                source.engine.take_moved(usize::MAX, usize::MAX, &mut void);
             }
             source.engine.lock_split().unwrap();
             while !source.engine.split_progress().unwrap().drained {
                 source.turn(Wait::One);
-                source.engine.take_moved(usize::MAX, &mut void);
+                source.engine.take_moved(usize::MAX, usize::MAX, &mut void);
             }
             source.engine.drop_split().unwrap();
             drop_all(&mut source, |_| {});
@@ -502,4 +502,41 @@ fn crashes_anywhere_in_compactions_lose_nothing_and_bring_nothing_back() {
     let runs = common::lives::runs(120);
     plan.explore(ExploreSettings::random(901, runs), &|world, life, choices| mix.work(world, life, choices))
         .assert_clean();
+}
+
+/// A summary of thousands of records of which none is wanted is looked through in many short steps.
+#[test]
+fn a_step_of_a_scan_looks_at_few_entries() {
+    let (_medium, mut store) = fresh(4 << 20, 8, &small_settings());
+    for number in 0..20_000u32 {
+        store.put(KeyspaceId(1), &number.to_be_bytes(), b"").unwrap();
+    }
+    store.sync().unwrap();
+    store.engine.begin_split((Position(5), Position(5))).unwrap();
+    let mut steps = 0;
+    while !store.engine.split_progress().unwrap().caught_up {
+        store.turn(Wait::One);
+        steps += 1;
+    }
+    assert!(steps >= 20, "{steps} steps for 20,000 entries");
+    store.engine.end_split();
+}
+
+#[test]
+fn what_is_taken_at_a_time_is_bounded_in_records_too() {
+    let (_medium, mut store) = fresh(256 << 10, 16, &small_settings());
+    for number in 0..1_000 {
+        store.put(KeyspaceId(1), &key(number), b"").unwrap();
+    }
+    store.sync().unwrap();
+    store.engine.begin_split((Position(0), Position(u64::MAX))).unwrap();
+    let (mut records, mut most) = (Vec::new(), 0);
+    while !store.engine.split_progress().unwrap().caught_up {
+        store.turn(Wait::One);
+        let before = records.len();
+        store.engine.take_moved(usize::MAX, 7, &mut records);
+        most = most.max(records.len() - before);
+    }
+    assert_eq!((records.len(), most), (1_000, 7));
+    store.engine.end_split();
 }

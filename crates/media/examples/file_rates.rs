@@ -1,4 +1,4 @@
-//! Measures both back-ends on one directory: durable writes and random reads at several depths.
+//! Measures both back-ends on one directory: durable writes and random reads at several depths and lengths.
 //!
 //! `cargo run --release -p tierstone-media --example file_rates -- DIRECTORY [SECONDS]`; the
 //! directory must not exist; it is made and removed. CPU time is that of the whole process.
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn measure(directory: &std::path::Path, budget_us: u64) -> Result<(), Box<dyn Error>> {
-    println!("back-end  method          request        depth  per second  p50 us  p99 us  CPU-us");
+    println!("back-end  method          request         KiB depth  per second  p50 us  p99 us  CPU-us");
     let settings = |backend| FileStoreSettings {
         segment_bytes: SEGMENT_BYTES,
         segment_limit: SEGMENTS,
@@ -38,11 +38,15 @@ fn measure(directory: &std::path::Path, budget_us: u64) -> Result<(), Box<dyn Er
         for method in [DurableMethod::DurableWrite, DurableMethod::WriteThenFlush] {
             let mut device = store.device(method)?;
             for depth in [1, 4, 16] {
-                report(&mut device, method, IoKind::WriteDurable, depth, budget_us)?;
+                report(&mut device, method, IoKind::WriteDurable, 4096, depth, budget_us)?;
+            }
+            for bytes in [64 << 10, 512 << 10] {
+                report(&mut device, method, IoKind::WriteDurable, bytes, 1, budget_us)?;
+                report(&mut device, method, IoKind::Read, bytes, 1, budget_us)?;
             }
             for depth in [1, 32, 128] {
                 if method == DurableMethod::DurableWrite {
-                    report(&mut device, method, IoKind::Read, depth, budget_us)?;
+                    report(&mut device, method, IoKind::Read, 4096, depth, budget_us)?;
                 }
             }
         }
@@ -77,6 +81,7 @@ fn report(
     device: &mut FileDevice,
     method: DurableMethod,
     kind: IoKind,
+    request_bytes: usize,
     depth: u32,
     budget_us: u64,
 ) -> Result<(), Box<dyn Error>> {
@@ -84,7 +89,7 @@ fn report(
         kind,
         start: device.geometry().segment_offset(0),
         len: SEGMENT_BYTES * u64::from(SEGMENTS),
-        request_bytes: 4096,
+        request_bytes,
         random: true,
         depth,
         budget_us,
@@ -94,10 +99,11 @@ fn report(
     let rate = run(device, &SystemClock::new(), &mut SeededRandom::new(u64::from(depth)), &load)?;
     let cpu = (cpu_us() - before) / rate.requests as f64;
     println!(
-        "{:9} {:15} {:14} {:5} {:11.0} {:7} {:7} {cpu:7.1}",
+        "{:9} {:15} {:14} {:4} {:5} {:11.0} {:7} {:7} {cpu:7.1}",
         format!("{:?}", device.backend()),
         format!("{method:?}"),
         format!("{kind:?}"),
+        request_bytes >> 10,
         depth,
         rate.per_second,
         rate.p50_us,

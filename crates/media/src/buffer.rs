@@ -3,10 +3,13 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The unit of all device input and output, and the alignment of every buffer, in bytes. It is the
 /// physical block of today's disks and flash: no two durable writes ever share one.
 pub const BLOCK_BYTES: usize = 4096;
+
+static IDENTITIES: AtomicU64 = AtomicU64::new(1);
 
 /// Zeroed memory aligned to [`BLOCK_BYTES`], a whole number of blocks long.
 pub struct IoBuffer {
@@ -14,6 +17,7 @@ pub struct IoBuffer {
     /// Bytes that requests and slices cover; at most `capacity`.
     len: usize,
     capacity: usize,
+    identity: u64,
 }
 
 // SAFETY: an IoBuffer owns its memory exclusively, like a Box<[u8]>.
@@ -30,7 +34,10 @@ impl IoBuffer {
         // SAFETY: the layout has a non-zero size, because `len` is at least one block.
         let memory = unsafe { alloc_zeroed(layout) };
         match NonNull::new(memory) {
-            Some(start) => IoBuffer { start, len, capacity: len },
+            Some(start) => {
+                let identity = IDENTITIES.fetch_add(1, Ordering::Relaxed);
+                IoBuffer { start, len, capacity: len, identity }
+            }
             None => handle_alloc_error(layout),
         }
     }
@@ -52,6 +59,12 @@ impl IoBuffer {
     /// How many bytes the buffer can hold.
     pub fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// A number that no other buffer of this process has or had, and never 0. For back-ends that keep
+    /// something a buffer: an address may be given to another one.
+    pub fn identity(&self) -> u64 {
+        self.identity
     }
 
     /// Makes requests and slices cover the first `bytes` bytes, rounded up to whole blocks and at

@@ -1,6 +1,7 @@
 //! The block device trait: a batch of requests in, completions out.
 
 use crate::buffer::IoBuffer;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use tierstone_base::Token;
 
@@ -153,15 +154,45 @@ impl Geometry {
     }
 }
 
-/// What survives what: the truth that `doctor` and `INFO` report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a completed durable write survives: the truth that `doctor` and `INFO` report. In their order, the
+/// weakest first, so that the guarantee of several is the least of theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Guarantee {
-    /// A completed durable write survives the loss of power, as far as the device keeps its word.
-    PowerFail,
-    /// It survives the crash of the process, not that of the machine.
-    ProcessCrash,
-    /// It survives nothing: the medium is emulated in memory.
+    /// Nothing: the medium is emulated in memory.
     Emulated,
+    /// The crash of the process, not that of the machine.
+    ProcessCrash,
+    /// The crash of the process. Whether the loss of power too is decided where nobody here can look:
+    /// on another machine, in another process, in a layer of a container.
+    Unknown,
+    /// The loss of power, as far as the device keeps its word.
+    PowerFail,
+}
+
+impl Guarantee {
+    /// Its short name, as settings and reports write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Guarantee::Emulated => "emulated",
+            Guarantee::ProcessCrash => "process-crash",
+            Guarantee::Unknown => "unknown",
+            Guarantee::PowerFail => "power-fail",
+        }
+    }
+
+    /// What it means, for a person.
+    pub fn text(self) -> &'static str {
+        match self {
+            Guarantee::Emulated => "emulated: nothing survives",
+            Guarantee::ProcessCrash => "process-crash durable: the files lie in memory",
+            Guarantee::Unknown => {
+                "process-crash durable; what a loss of power leaves is not known: another machine, process or \
+                 layer decides it"
+            }
+            Guarantee::PowerFail => "power-fail durable, as far as the device keeps its word",
+        }
+    }
 }
 
 /// What a completed [`IoKind::WriteDurable`] has made durable.

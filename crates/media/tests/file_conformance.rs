@@ -71,7 +71,7 @@ fn a_short_queue_over_two_directories_conforms() {
 fn a_store_in_memory_conforms_and_says_that_it_is_not_power_fail_durable() {
     let memory = PathBuf::from("/dev/shm");
     if !tierstone_media::probe::FileSystem::of(&memory).is_ok_and(|found| found.in_memory) {
-        println!("SKIPPED: there is no tmpfs at /dev/shm");
+        println!("SKIP: tests on a file system in memory (there is no tmpfs at /dev/shm)");
         return;
     }
     let path = memory.join(format!("tierstone-media-{}", std::process::id()));

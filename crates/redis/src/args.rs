@@ -61,6 +61,11 @@ impl<'a> Args<'a> {
         matches!(self, Args::Owned(owned) if !owned.staged.is_empty())
     }
 
+    /// Bytes of the arguments.
+    pub fn size_bytes(&self) -> usize {
+        self.from(0).map(<[u8]>::len).sum()
+    }
+
     /// The arguments from `first` on.
     pub fn from(&self, first: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let args = *self;

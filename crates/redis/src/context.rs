@@ -1,7 +1,10 @@
 //! What a data command works with: a view of the databases, its arguments, and its reply.
 
 use crate::args::Args;
+use crate::fold::Fold;
+use crate::making::Plan;
 use crate::number;
+use crate::recipe::{Bytes, Mix, Recipe, Source};
 use crate::stream::{ReplyPart, STREAM_ABOVE_BYTES};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,6 +12,13 @@ use tierstone_base::{Error, ErrorKind};
 use tierstone_engine::ValueKind;
 use tierstone_store::{LargeMap, Record, Stop, View};
 use tierstone_wire::resp::ReplyWriter;
+
+/// Bytes of a large value that a command copies at a time where it goes through the value.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+/// Uploaded arguments up to this many bytes change an existing value where it lies, in one batch with its map;
+/// of longer ones and the value a new one is made.
+const PATCH_BYTES_MAX: u64 = 4 << 20;
 
 /// Why a command ended early.
 #[derive(Clone, Debug)]
@@ -107,6 +117,8 @@ pub struct Context<'c, 's> {
     pub reads: &'c mut ReadCounts,
     /// Takes what belongs into the reply and is sent piece by piece; none where the reply must be whole.
     pub(crate) parts: Option<&'c mut Vec<ReplyPart>>,
+    /// Takes what must be made before the command can end; none where everything is made at once.
+    pub(crate) plan: Option<&'c mut Plan>,
 }
 
 impl Context<'_, '_> {
@@ -294,9 +306,62 @@ impl Context<'_, '_> {
             self.store_arg(key, index, 0)?;
             return Ok(self.arg_len(index));
         }
+        if self.arg_len(index) > PATCH_BYTES_MAX
+            && let Some(len) = self.patch_making(key, text.as_ref(), offset, index)?
+        {
+            return Ok(len);
+        }
         self.load_arg(index)?;
         let part = std::mem::take(self.scratch);
         self.patch(key, text, offset, &part)
+    }
+
+    /// As [`Context::patch_arg`] for an uploaded argument that is too long to be held: a new value is made of
+    /// the old one and the argument. None where values are made at once.
+    fn patch_making(
+        &mut self,
+        key: &[u8],
+        text: Option<&Extent>,
+        offset: u64,
+        index: usize,
+    ) -> Result<Option<u64>, Halt> {
+        let Some(staged) = self.args.staged(index) else { return Ok(None) };
+        let end = offset.saturating_add(staged.map.len());
+        if end > self.value_size_max_bytes {
+            return fail(TOO_LONG);
+        }
+        let target = self.view.place(self.db, key)?;
+        let mut sources = Vec::new();
+        match text {
+            None => {}
+            Some(Extent { map: Some(map), .. }) => {
+                sources.push(Source::new(Bytes::Large(target, map.clone())));
+            }
+            Some(_) => {
+                self.load_scratch(key)?;
+                sources.push(Source::new(Bytes::Short(self.scratch.clone())));
+            }
+        }
+        sources.push(Source { at: offset, bytes: Bytes::Large(staged.place, staged.map.clone()) });
+        let (old_len, expiry_ms) = text.map_or((0, 0), |text| (text.len, text.expiry_ms));
+        let len = old_len.max(end);
+        let Some(map) = self.make(Recipe { target, len, mix: Mix::Overlay, sources })? else {
+            return Ok(None);
+        };
+        self.view.put_map(self.db, key, &map, expiry_ms)?;
+        Ok(Some(len))
+    }
+
+    /// The large value that `recipe` describes, without a name yet; none where the command must put it
+    /// together at once. Ends the run until the value was made.
+    pub(crate) fn make(&mut self, recipe: Recipe) -> Result<Option<LargeMap>, Halt> {
+        let Some(plan) = &mut self.plan else { return Ok(None) };
+        // Of other sources something else would have become: a database may have been swapped.
+        if let Some(made) = plan.made.as_ref().filter(|made| made.recipe == recipe) {
+            return Ok(Some(made.staged.map.clone()));
+        }
+        plan.wanted = Some(recipe);
+        Err(Halt::Suspend)
     }
 
     /// Writes the scratch buffer as a string.
@@ -315,12 +380,35 @@ impl Context<'_, '_> {
         {
             let place = self.view.place(self.db, key)?;
             self.reply.bulk_header(len as usize);
-            parts.push(ReplyPart { at: self.reply.len(), place, map: map.clone(), range });
+            parts.push(ReplyPart { at: self.reply.len(), place, map: map.clone(), range, fold: None });
             self.reply.bulk_end();
             return Ok(());
         }
         self.read_scratch(key, map, range)?;
         self.reply.bulk(self.scratch);
+        Ok(())
+    }
+
+    /// Answers with what `fold` finds in the large value at `key`.
+    pub(crate) fn reply_fold(&mut self, key: &[u8], map: &LargeMap, mut fold: Fold) -> Run {
+        let range = fold.bytes();
+        if let Some(parts) = &mut self.parts
+            && range.end - range.start > STREAM_ABOVE_BYTES
+        {
+            let place = self.view.place(self.db, key)?;
+            let at = self.reply.len();
+            parts.push(ReplyPart { at, place, map: map.clone(), range, fold: Some(fold) });
+            return Ok(());
+        }
+        let mut start = range.start;
+        let mut found = None;
+        while start < range.end && found.is_none() {
+            let end = (start / WINDOW_BYTES * WINDOW_BYTES + WINDOW_BYTES).min(range.end);
+            self.read_scratch(key, map, start..end)?;
+            found = fold.take(start, self.scratch);
+            start = end;
+        }
+        self.reply.integer(found.unwrap_or_else(|| fold.end()));
         Ok(())
     }
 

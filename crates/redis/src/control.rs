@@ -1,12 +1,13 @@
 //! What commands over sessions and settings work with, and what the executor tells its caller.
 
+use crate::account::Account;
 use crate::args::Args;
 use crate::channels::Channels;
 use crate::context::Halt;
 use crate::map_request::MapRequest;
 use crate::remote::Message;
 use crate::session::{ConnectionId, Session};
-use crate::settings::Settings;
+use crate::settings::{Setting, Settings};
 use std::collections::BTreeMap;
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Seq, ShardId};
@@ -83,6 +84,14 @@ pub enum Output {
         /// Its new value as text.
         value: String,
     },
+    /// The settings that were changed belong into the caller's settings file; then
+    /// [`crate::Executor::map_changed`] is to be called here.
+    RewriteSettings {
+        /// Who waits for it.
+        task: TaskId,
+        /// Names and values.
+        changed: Vec<(String, String)>,
+    },
     /// A message to another shard's executor ([`crate::Executor::message`]), in order.
     Send {
         /// Which shard.
@@ -108,12 +117,59 @@ pub struct ServerFacts {
     pub run_id: String,
     /// The port of the Redis protocol.
     pub port: u16,
-    /// What the device really guarantees, in words for a person.
+    /// What the devices really guarantee, all of them together, in words for a person.
     pub durability_guarantee: String,
+    /// How writes are made durable.
+    pub durable_method: String,
+    /// What probing found when the store was made; `None`: the method was given, nothing was probed.
+    pub durable_probe: Option<DurableProbe>,
+    /// The directories of the store.
+    pub directories: Vec<DirectoryFacts>,
+    /// The file that `CONFIG REWRITE` writes; empty: none.
+    pub settings_file: String,
+    /// Settings of the caller's, for `CONFIG`.
+    pub settings: Vec<(String, Setting)>,
+    /// The memory that the server was given, in bytes; 0: not known.
+    pub memory_bytes: u64,
+    /// What the process takes now; `None` where the same run must give the same numbers.
+    pub process: Option<fn() -> ProcessNumbers>,
     /// How the databases find their keys: `hash` or `ordered`.
     pub index: String,
     /// When the server started.
     pub started: Now,
+}
+
+/// Why writes are made durable as they are.
+#[derive(Clone, Debug)]
+pub struct DurableProbe {
+    /// The times that were found, in words.
+    pub reason: String,
+    /// Whether one flush seems to make the writes of all files durable.
+    pub flush_looks_device_wide: bool,
+}
+
+/// What a process takes of its machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessNumbers {
+    /// Resident memory in bytes.
+    pub resident_bytes: u64,
+    /// Processor time in user mode since its start, in microseconds.
+    pub user_us: u64,
+    /// The same in the kernel.
+    pub system_us: u64,
+}
+
+/// One directory of the store.
+#[derive(Clone, Debug)]
+pub struct DirectoryFacts {
+    /// Where it is.
+    pub path: String,
+    /// Its file system.
+    pub file_system: String,
+    /// What durable writes to it survive: a short name.
+    pub guarantee: String,
+    /// Whether its files bypass the page cache.
+    pub direct_io: bool,
 }
 
 impl Default for ServerFacts {
@@ -124,6 +180,13 @@ impl Default for ServerFacts {
             run_id: "0".repeat(40),
             port: 0,
             durability_guarantee: "unknown".into(),
+            durable_method: "unknown".into(),
+            durable_probe: None,
+            directories: Vec::new(),
+            settings_file: String::new(),
+            settings: Vec::new(),
+            memory_bytes: 0,
+            process: None,
             index: "hash".into(),
             started: Now::default(),
         }
@@ -147,6 +210,31 @@ pub struct Counters {
     pub errors: BTreeMap<String, u64>,
     /// Requests by the index of their command.
     pub calls: Vec<u64>,
+}
+
+/// How many requests a second were carried out lately: over the last second or two.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Throughput {
+    /// When, in microseconds, and how many by then; the older first.
+    marks: [(u64, u64); 2],
+}
+
+impl Throughput {
+    /// Notes that `commands` requests were carried out by `now_us`.
+    pub fn note(&mut self, now_us: u64, commands: u64) {
+        if now_us.saturating_sub(self.marks[1].0) >= 1_000_000 {
+            self.marks = [self.marks[1], (now_us, commands)];
+        }
+    }
+
+    /// Requests a second since the older mark.
+    pub fn per_second(&self, now_us: u64, commands: u64) -> u64 {
+        let (since_us, before) = self.marks[0];
+        match now_us.saturating_sub(since_us) {
+            0 => 0,
+            passed_us => (commands.saturating_sub(before) as f64 * 1e6 / passed_us as f64).round() as u64,
+        }
+    }
 }
 
 /// What the engine says about itself, taken before a control command runs.
@@ -190,10 +278,18 @@ pub struct Host {
     pub outputs: Vec<Output>,
     /// What is known about the server.
     pub facts: ServerFacts,
+    /// How many requests a second.
+    pub throughput: Throughput,
     /// Whether requests are held back.
     pub pause: Option<Pause>,
     /// The second since 1970 at which everything applied was last known to be durable.
     pub last_save_s: u64,
+    /// Bytes of values and replies that one transaction or batch may hold.
+    pub held_bytes_max: u64,
+    /// Bytes that requests hold which have not come to their end.
+    pub account: Account,
+    /// Bytes in the buffers of connections, and above how many large requests wait, as the caller says.
+    pub connection_bytes: (u64, u64),
 }
 
 /// One run of one control command.

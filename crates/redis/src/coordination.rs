@@ -7,78 +7,31 @@
 //! Invariants:
 //! 1. A key that the commands touch without its having been gathered (COPY to another database) is
 //!    found out by the run: everything is let go, and the batch begins anew with that key.
-//! 2. When one participant refuses its writes, the others get the old records back before any lock is
+//! 2. A large value that the command must make first ([`crate::making`]) is made under the locks, between
+//!    gathering and scattering; the run is then repeated with it.
+//! 3. When one participant refuses its writes, the others get the old records back before any lock is
 //!    let go: nobody sees a part.
 
 use crate::context::error_text;
 use crate::control::Output;
 use crate::executor::Executor;
+use crate::gathered::Gathered;
+use crate::making::{Made, Plan};
 use crate::remote::Message;
 use crate::run::{run_handler, run_queued};
 use crate::session::{ConnectionId, Queued};
 use crate::table::Action;
 use crate::task::{Origin, Task, Work};
 use std::collections::{BTreeMap, BTreeSet};
-use tierstone_base::{Error, KeyspaceId, Now, Position, Seq, ShardId};
-use tierstone_engine::{Engine, Key, Lookup, RecordView, WriteKind};
+use tierstone_base::{Error, ErrorKind, Now, Position, ShardId};
+use tierstone_engine::{Engine, WriteKind};
 use tierstone_store::large::parse_key;
-use tierstone_store::message::{BatchId, OwnedKey, OwnedRecord, OwnedWrite, ShardMessage};
-use tierstone_store::{Overlay, Records, Stop, TaskId, ValueIds, View};
-use tierstone_wire::resp::ReplyWriter;
+use tierstone_store::message::{BatchId, OwnedKey, OwnedWrite, ShardMessage};
+use tierstone_store::{Overlay, Stop, TaskId, ValueIds, View};
+use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// How often a batch may begin anew because of keys that were not foreseen.
 const ATTEMPTS_MAX: u32 = 8;
-
-/// Records that were gathered from the participants.
-#[derive(Debug, Default)]
-struct Gathered {
-    records: BTreeMap<OwnedKey, Option<OwnedRecord>>,
-    /// The key of the lookup in progress; kept for its allocation.
-    probe: Option<OwnedKey>,
-}
-
-impl Gathered {
-    fn probe(&mut self, key: Key<'_>) -> &OwnedKey {
-        let mut probe = self.probe.take().unwrap_or_else(|| OwnedKey {
-            keyspace: key.keyspace,
-            position: key.position,
-            bytes: Vec::new(),
-        });
-        probe.keyspace = key.keyspace;
-        probe.position = key.position;
-        probe.bytes.clear();
-        probe.bytes.extend_from_slice(key.bytes);
-        self.probe.insert(probe)
-    }
-}
-
-impl Records for Gathered {
-    fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
-        self.probe(key);
-        let Some(probe) = &self.probe else { return Lookup::Fetch };
-        match self.records.get(probe) {
-            None => Lookup::Fetch,
-            Some(None) => Lookup::Missing,
-            Some(Some(record)) => {
-                let expiry_ms = record.meta.expiry_ms;
-                if expiry_ms != 0 && expiry_ms <= now.wall_ms {
-                    return Lookup::Missing;
-                }
-                Lookup::Found(RecordView { meta: record.meta, value: &record.value })
-            }
-        }
-    }
-
-    fn applied_seq(&self) -> Seq {
-        0
-    }
-
-    fn len(&self, keyspace: KeyspaceId) -> u64 {
-        let is_live =
-            |(key, record): &(&OwnedKey, &Option<OwnedRecord>)| key.keyspace == keyspace && record.is_some();
-        self.records.iter().filter(is_live).count() as u64
-    }
-}
 
 /// How far a batch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +64,9 @@ pub(crate) struct Coordination {
     reply: Vec<u8>,
     /// What others are told when the batch is decided: messages of channels.
     effects: Vec<Output>,
+    /// The large value that was made for the command.
+    made: Option<Made>,
+    makings: u32,
 }
 
 impl Coordination {
@@ -148,7 +104,27 @@ impl Coordination {
             undo: BTreeMap::new(),
             reply: Vec::new(),
             effects: Vec::new(),
+            made: None,
+            makings: 0,
         }
+    }
+}
+
+impl Coordination {
+    /// The answer to a batch that is not run, if there is one already.
+    fn early_reply(&self, version: Version) -> Option<Vec<u8>> {
+        if let Some(error) = &self.error {
+            return Some(self.refusal(error));
+        }
+        let mut reply = Vec::new();
+        ReplyWriter::new(&mut reply, version).null_array();
+        self.is_dirty.then_some(reply)
+    }
+
+    /// The answer to a batch that `error` has kept from having any effect.
+    fn refusal(&self, error: &Error) -> Vec<u8> {
+        let prefix = if self.is_transaction { "EXECABORT Transaction discarded: " } else { "" };
+        format!("-{prefix}{}\r\n", error_text(error)).into_bytes()
     }
 }
 
@@ -288,16 +264,7 @@ impl<E: Engine> Executor<E> {
         // What an earlier attempt would have written is not for this one.
         coordination.writes.clear();
         coordination.undo.clear();
-        let early = match (&coordination.error, coordination.is_dirty) {
-            (Some(error), _) => Some(format!("-{}\r\n", error_text(error)).into_bytes()),
-            (None, true) => {
-                let mut reply = Vec::new();
-                ReplyWriter::new(&mut reply, task.version).null_array();
-                Some(reply)
-            }
-            (None, false) => None,
-        };
-        if let Some(reply) = early {
+        if let Some(reply) = coordination.early_reply(task.version) {
             coordination.reply = reply;
             self.tasks.insert(id, task);
             self.scatter(now, id);
@@ -326,6 +293,14 @@ impl<E: Engine> Executor<E> {
                 self.tasks.insert(id, task);
                 if is_complete { self.scatter(now, id) } else { self.begin_anew(now, id) }
             }
+            Err(Stop::Suspend) if self.plan.wanted.is_some() && coordination.makings < ATTEMPTS_MAX => {
+                coordination.makings += 1;
+                self.take_back(&task, db, outputs);
+                self.tasks.insert(id, task);
+                if let Some(recipe) = self.plan.wanted.take() {
+                    self.begin_making(id, recipe);
+                }
+            }
             Err(Stop::Suspend) => {
                 for wanted in self.workspace.wanted.drain(..) {
                     coordination.extra.insert(OwnedKey {
@@ -339,7 +314,7 @@ impl<E: Engine> Executor<E> {
                 self.begin_anew(now, id);
             }
             Err(Stop::Failed(error)) => {
-                coordination.reply = format!("-{}\r\n", error_text(&error)).into_bytes();
+                coordination.reply = coordination.refusal(&error);
                 self.take_back(&task, db, outputs);
                 self.tasks.insert(id, task);
                 self.scatter(now, id);
@@ -368,15 +343,22 @@ impl<E: Engine> Executor<E> {
         let now = self.shard_now(now);
         let facts = self.engine_facts();
         let Work::Coordinated(coordination) = &mut task.work else { return Ok(()) };
-        let Coordination { commands, gathered, reply, is_transaction, .. } = &mut **coordination;
-        let Executor { shard, host, workspace, scratch, .. } = self;
+        let Coordination { commands, gathered, reply, is_transaction, made, .. } = &mut **coordination;
+        let Executor { shard, host, workspace, scratch, plan, .. } = self;
+        *plan = Plan::default();
         let buffers = (&mut workspace.overlay, &mut workspace.wanted);
+        let gathered_bytes = gathered.value_bytes();
         let mut view =
             View::new(gathered, shard.map(), (shard.hasher(), shard.value_ids()), buffers, &[], now);
+        view.limit_held(host.held_bytes_max);
+        if *is_transaction {
+            view.hold(gathered_bytes)?;
+        }
         if let (false, Some(queued)) = (*is_transaction, commands.first())
             && let Action::Data(handler) = queued.command.action
         {
             let mut reads = crate::context::ReadCounts::default();
+            plan.made = made.take();
             let mut setting = crate::run::Setting {
                 db: task.db,
                 version: task.version,
@@ -384,8 +366,11 @@ impl<E: Engine> Executor<E> {
                 scratch,
                 reads: &mut reads,
                 parts: None,
+                plan: Some(plan),
             };
-            return run_handler(&mut view, handler, queued.args.args(), &mut setting, reply);
+            let ran = run_handler(&mut view, handler, queued.args.args(), &mut setting, reply);
+            *made = plan.made.take();
+            return ran;
         }
         let Origin::Connection(connection) = task.origin else { return Ok(()) };
         ReplyWriter::new(reply, task.version).array(commands.len());
@@ -402,6 +387,7 @@ impl<E: Engine> Executor<E> {
 
     /// Lets everything go and begins the batch again, with the keys that were missing.
     fn begin_anew(&mut self, now: Now, id: TaskId) {
+        self.drop_made(id);
         let Some(coordination) = self.coordination(id) else { return };
         let (batch, attempts) = (coordination.batch, coordination.attempts);
         let shards: Vec<ShardId> = coordination.participants.iter().map(|(shard, _)| *shard).collect();
@@ -413,6 +399,51 @@ impl<E: Engine> Executor<E> {
             self.finish(now, id, b"-ERR the keys of the command could not be gathered\r\n", 0, false);
         } else {
             self.coordinate(now, id);
+        }
+    }
+
+    /// A command that must make a large value first goes on as a batch, whose locks keep its keys as they
+    /// are meanwhile. Nothing of it was applied.
+    pub(crate) fn coordinate_command(&mut self, now: Now, id: TaskId, mut task: Box<Task>) {
+        self.plan.wanted = None;
+        self.shard.release(&mut task.tokens);
+        let Work::Command { command, args } = std::mem::replace(&mut task.work, Work::Forwarded) else {
+            unreachable!("only a command makes a large value")
+        };
+        let queued = Queued { command, index: 0, args };
+        task.work = Work::Coordinated(Box::new(Coordination::command(queued)));
+        task.positions.clear();
+        let was_locked = std::mem::take(&mut task.is_in_lock_table);
+        self.tasks.insert(id, task);
+        if was_locked {
+            let mut granted = Vec::new();
+            self.shard.locks.leave(id, &mut granted);
+            self.run_granted(now, granted);
+        }
+        self.coordinate(now, id);
+    }
+
+    /// The large value that a command wanted was made, or could not be.
+    pub(crate) fn made(&mut self, now: Now, id: TaskId, result: Result<Made, Error>) {
+        self.drop_made(id);
+        let Some(coordination) = self.coordination(id) else { return };
+        match result {
+            Ok(made) => coordination.made = Some(made),
+            // A source or the target's database may have gone: then the keys say so.
+            Err(error) if is_about_loss(error.kind()) && coordination.makings == 1 => {
+                return self.begin_anew(now, id);
+            }
+            Err(error) => coordination.error = Some(error),
+        }
+        self.run_gathered(now, id);
+    }
+
+    /// Gives up what was made for a batch, if no map names it.
+    fn drop_made(&mut self, id: TaskId) {
+        let count = self.shard.count();
+        let made = self.coordination(id).and_then(|coordination| coordination.made.take());
+        if let Some(Made { staged, .. }) = made {
+            self.drop_all(vec![(staged.place.shard(count), staged.map.id)]);
         }
     }
 
@@ -448,7 +479,7 @@ impl<E: Engine> Executor<E> {
         let mut reply = std::mem::take(&mut coordination.reply);
         let mut effects = std::mem::take(&mut coordination.effects);
         if let (false, Some(error)) = (refused.is_empty(), &coordination.error) {
-            reply = format!("-{}\r\n", error_text(error)).into_bytes();
+            reply = coordination.refusal(error);
             effects.clear();
         }
         self.host.outputs.append(&mut effects);
@@ -460,6 +491,7 @@ impl<E: Engine> Executor<E> {
             }
         }
         self.batches.remove(&batch.number);
+        self.drop_made(id);
         if let Some(Task { origin: Origin::Connection(connection), work: Work::Coordinated(work), .. }) =
             self.tasks.get(&id).map(Box::as_ref)
             && work.is_transaction
@@ -469,6 +501,11 @@ impl<E: Engine> Executor<E> {
         }
         self.finish(now, id, reply, 0, false);
     }
+}
+
+/// Whether a value that was there may be gone.
+fn is_about_loss(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
 
 /// Splits the writes by shards, with what undoes them; the keys whose old records are not known.

@@ -152,7 +152,7 @@ fn text_of(reply: &[u8]) -> Option<&str> {
 }
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 16] = [
+const ADDED: [&str; 21] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
@@ -160,6 +160,10 @@ const ADDED: [&str; 16] = [
     "index_bytes",
     "cache_bytes",
     "buffer_bytes",
+    "connection_bytes",
+    "connection_bytes_max",
+    "request_bytes",
+    "request_bytes_max",
     "applied_sequence",
     "durable_sequence",
     "total_connections_received",
@@ -168,6 +172,7 @@ const ADDED: [&str; 16] = [
     "keyspace_misses",
     "suspended_commands",
     "total_error_replies",
+    "instantaneous_ops_per_sec",
     "groups",
 ];
 

@@ -12,14 +12,16 @@
 //! 2. Every suspended request is answered once, unless its connection has gone.
 //! 3. A request that is answered at once costs no allocation for plain `GET` and `SET`.
 
+use crate::account::Account;
 use crate::args::Args;
 use crate::channels::Channels;
-use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts};
+use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughput};
+use crate::making::{Making, Plan};
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
-use crate::settings::{DURABILITY, Settings};
+use crate::settings::{DURABILITY, Setting, Settings};
 use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
-use crate::upload::Uploads;
+use crate::upload::{Ticket, Uploads};
 use std::collections::BTreeMap;
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Position, Seq, ShardId};
@@ -40,6 +42,9 @@ pub struct ExecutorSettings {
     pub password: String,
     /// The most bytes that the queued commands of one transaction may take.
     pub transaction_size_max_bytes: usize,
+    /// The most bytes that requests of this shard may hold which have not come to their end; and, for each
+    /// transaction or command over several shards, the most bytes of values and replies.
+    pub held_bytes_max: u64,
     /// What is known about the server.
     pub facts: ServerFacts,
 }
@@ -88,6 +93,10 @@ pub struct Executor<E> {
     pub(crate) uploads: Uploads,
     /// The large values of the reply of the last run.
     pub(crate) parts: Vec<ReplyPart>,
+    /// What the last run wants made, and what was made for it.
+    pub(crate) plan: Plan,
+    /// Large values that are being made.
+    pub(crate) makings: BTreeMap<Ticket, Making>,
     /// Replies that are sent to other shards piece by piece.
     pub(crate) streams_for: BTreeMap<(ShardId, TaskId), TaskId>,
     /// Replies that come from other shards piece by piece.
@@ -103,6 +112,10 @@ impl<E: Engine> Executor<E> {
         let longest = tierstone_store::large::value_bytes_max(shard.value_ids().chunk_bytes());
         let mut registry = Settings::new(databases, settings.value_size_max_bytes.min(longest), durability);
         registry.set("requirepass", &settings.password);
+        for (name, Setting { value, kind, is_settable }) in &settings.facts.settings {
+            registry.add(name, value, kind.clone(), *is_settable);
+        }
+        registry.forget_changes();
         let host = Host {
             sessions: Map::default(),
             channels: Channels::default(),
@@ -111,7 +124,11 @@ impl<E: Engine> Executor<E> {
             outputs: Vec::new(),
             last_save_s: settings.facts.started.wall_ms / 1_000,
             facts: settings.facts,
+            throughput: Throughput::default(),
             pause: None,
+            held_bytes_max: settings.held_bytes_max,
+            account: Account::new(settings.held_bytes_max),
+            connection_bytes: (0, 0),
         };
         Executor {
             shard,
@@ -130,6 +147,8 @@ impl<E: Engine> Executor<E> {
             transaction_size_max_bytes: settings.transaction_size_max_bytes,
             uploads: Uploads::default(),
             parts: Vec::new(),
+            plan: Plan::default(),
+            makings: BTreeMap::new(),
             streams_for: BTreeMap::new(),
             streams_from: BTreeMap::new(),
             events: Vec::new(),
@@ -181,6 +200,7 @@ impl<E: Engine> Executor<E> {
         self.poll_uploads(now);
         self.finish_waits(now);
         self.end_pause(now);
+        self.host.throughput.note(now.monotonic_us, self.host.counters.commands);
         outputs.append(&mut self.host.outputs);
     }
 
@@ -296,9 +316,23 @@ impl<E: Engine> Executor<E> {
         self.shard.engine().admission()
     }
 
+    /// Takes note of the bytes in the buffers of the shard's connections, and of their bound: the engine's
+    /// cache makes room for them and for what requests hold.
+    pub fn note_connection_bytes(&mut self, bytes: u64, bytes_max: u64) {
+        self.host.connection_bytes = (bytes, bytes_max);
+        let outside = bytes + self.host.account.bytes();
+        self.shard.engine_mut().note_outside_bytes(outside);
+    }
+
     /// Requests that wait now.
     pub fn suspended(&self) -> usize {
         self.tasks.len()
+    }
+
+    /// Whether batches over several shards are open here. A client may be told that one was refused before all
+    /// shards have taken it back, so that they go on when nobody waits any more.
+    pub fn has_batches(&self) -> bool {
+        !self.batches.is_empty() || !self.participant.is_empty()
     }
 
     /// The settings, to which the owner may add its own.

@@ -9,7 +9,8 @@
 //! 5. [`task_command`] and [`walk`] are the commands that wait by nature;
 //! 6. [`upload`] brings large arguments to their shards while they are received;
 //! 7. `stream` sends large values while the client takes them;
-//! 8. [`remote`] and [`coordination`] are what several shards do together.
+//! 8. [`making`] makes large values from others, window by window;
+//! 9. [`remote`] and [`coordination`] are what several shards do together.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -18,6 +19,7 @@
 //!    and the values that it names.
 //! 3. No clock is read and no thread started: the same calls give the same replies.
 
+mod account;
 pub mod args;
 pub mod broadcast;
 mod channels;
@@ -27,10 +29,15 @@ pub mod control;
 mod coordination;
 pub mod everywhere;
 mod executor;
+mod fold;
+mod gathered;
 pub mod glob;
+mod key_specs;
 mod long_double;
+pub mod making;
 mod map_request;
 mod number;
+mod recipe;
 pub mod remote;
 mod request;
 mod run;
@@ -45,7 +52,7 @@ mod verify;
 pub mod walk;
 
 pub use args::{Args, OwnedArgs};
-pub use control::{Output, ServerFacts};
+pub use control::{DirectoryFacts, DurableProbe, Output, ProcessNumbers, ServerFacts};
 pub use executor::{Executor, ExecutorSettings, Outcome};
 pub use map_request::MapRequest;
 pub use remote::Message;

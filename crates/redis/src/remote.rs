@@ -11,6 +11,7 @@ use crate::control::Output;
 use crate::coordination::Coordination;
 use crate::everywhere::{self, Merge};
 use crate::executor::{Executor, Outcome};
+use crate::making::PieceMessage;
 use crate::request::Started;
 use crate::session::{ChannelKind, ConnectionId, Queued};
 use crate::table::{Action, Command, flag};
@@ -151,6 +152,13 @@ pub enum Message {
         /// What about it.
         message: UploadMessage,
     },
+    /// A piece of a large value is wanted for a making, or has come.
+    Piece {
+        /// The making, by its name at the shard that coordinates it.
+        ticket: Ticket,
+        /// What about it.
+        message: PieceMessage,
+    },
     /// A piece of the reply to a `Run`; the rest follows when it is asked for.
     Part {
         /// The asker's task.
@@ -282,6 +290,7 @@ impl<E: Engine> Executor<E> {
                 self.host.channels.note_elsewhere(kind, channel, has_joined);
             }
             Message::Upload { ticket, message } => self.upload_message(now, (from, ticket), message),
+            Message::Piece { ticket, message } => self.piece_message(now, (from, ticket), message),
             Message::Part { ticket, bytes } => self.part_came(from, ticket, bytes),
             Message::Pull { ticket } => self.stream_message(now, (from, ticket), true),
             Message::Broken { ticket } => self.finish(now, ticket, b"", 0, true),

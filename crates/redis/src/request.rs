@@ -1,5 +1,6 @@
 //! The way of a request from its bytes to what carries it out.
 
+use crate::account::Held;
 use crate::args::{Args, OwnedArgs};
 use crate::context::wrong_arity;
 use crate::control::{ControlHandler, Counters, Flow, Output};
@@ -236,7 +237,8 @@ impl<E: Engine> Executor<E> {
             return Admitted::Refused(KEY_TOO_LONG.into());
         }
         let is_data = matches!(command.action, Action::Data(_)) && session.transaction.is_none();
-        if session.has_suspended() && !is_data {
+        // Where memory is short, a connection has one request that waits.
+        if session.has_suspended() && (!is_data || self.host.account.is_full()) {
             return Admitted::Wait;
         }
         if let Some(pause) = self.host.pause
@@ -354,12 +356,16 @@ impl<E: Engine> Executor<E> {
     ) -> Option<Outcome> {
         let session = self.host.sessions.get_mut(&connection)?;
         let version = session.version;
-        let Transaction { commands, is_broken, size_bytes } = session.transaction.as_mut()?;
+        let Transaction { commands, is_broken, size_bytes, held } = session.transaction.as_mut()?;
         let args = args.to_owned();
-        *size_bytes += args.size_bytes() + size_of::<Queued>();
-        if *size_bytes > self.transaction_size_max_bytes {
+        let added_bytes = args.size_bytes() + size_of::<Queued>();
+        let has_room = self.host.account.has_room(*size_bytes, added_bytes);
+        *size_bytes += added_bytes;
+        held.add(&self.host.account, added_bytes);
+        if *size_bytes > self.transaction_size_max_bytes || !has_room {
             *is_broken = true;
             commands.clear();
+            *held = Held::default();
             ReplyWriter::new(reply, version).error("ERR the transaction takes too much memory");
             return Some(Outcome::Ready { gate: 0 });
         }
@@ -440,11 +446,13 @@ impl<E: Engine> Executor<E> {
         let id = self.shard.next_id();
         let work = Work::Command { command, args: args.to_owned() };
         let mut task = Task::new(origin, db, version, work);
+        task.held = self.host.account.hold(args.size_bytes());
         if writes || is_locked {
             task.positions.clone_from(&self.positions);
         }
         match ran {
             None => self.wait_for_locks(now, id, task),
+            Some(Ran::Suspended) if self.plan.wanted.is_some() => self.coordinate_command(now, id, task),
             Some(ran) => self.park(now, id, task, ran),
         }
         Started::Suspended(id)

@@ -4,6 +4,7 @@ use crate::args::Args;
 use crate::context::{Context, Halt, ReadCounts, error_text};
 use crate::control::{Control, EngineFacts, Flow, Host, Output};
 use crate::executor::Executor;
+use crate::making::Plan;
 use crate::session::{ConnectionId, Queued};
 use crate::stream::ReplyPart;
 use crate::table::{Action, Command, TaskKind};
@@ -15,7 +16,7 @@ use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// Runs of one request after which it is given up: the records that it needs never stay in memory
 /// together.
-const RUNS_MAX: u32 = 1_000;
+pub(crate) const RUNS_MAX: u32 = 1_000;
 /// Bytes of the scratch buffer that stay allocated from one command to the next.
 const SCRATCH_KEPT_BYTES: usize = 1 << 20;
 /// How long a write asks an engine again that is busy making room.
@@ -41,6 +42,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) reads: &'a mut ReadCounts,
     /// Takes the large values of the reply; none where it must be whole.
     pub(crate) parts: Option<&'a mut Vec<ReplyPart>>,
+    /// Takes what must be made first; none where everything is made at once.
+    pub(crate) plan: Option<&'a mut Plan>,
 }
 
 /// Runs one data command over a view. An error is its reply, and it then changes nothing.
@@ -66,6 +69,7 @@ pub(crate) fn run_handler(
         scratch: setting.scratch,
         reads: setting.reads,
         parts: setting.parts.as_deref_mut(),
+        plan: setting.plan.as_deref_mut(),
     };
     match handler(&mut context) {
         Ok(()) => Ok(()),
@@ -136,8 +140,9 @@ impl<E: Engine> Executor<E> {
         };
         let start = reply.len();
         let mut reads = ReadCounts::default();
-        let Executor { shard, workspace, scratch, host, parts, .. } = self;
+        let Executor { shard, workspace, scratch, host, parts, plan, .. } = self;
         parts.clear();
+        *plan = Plan::default();
         let mut setting = Setting {
             db,
             version,
@@ -145,6 +150,7 @@ impl<E: Engine> Executor<E> {
             scratch,
             reads: &mut reads,
             parts: Some(parts),
+            plan: Some(plan),
         };
         let outcome =
             shard.run(now, workspace, failures, |view| run_handler(view, handler, args, &mut setting, reply));
@@ -188,10 +194,12 @@ impl<E: Engine> Executor<E> {
         let Some(session) = self.host.sessions.get(&connection) else { return Ran::Done(0) };
         let (db, version) = (session.db, session.version);
         let Executor { shard, workspace, scratch, host, .. } = self;
+        let held_bytes_max = host.held_bytes_max;
         // Commands with effects outside the view run once: first it is seen that nothing is missing.
         if commands.iter().any(|queued| !matches!(queued.command.action, Action::Data(_))) {
             let outcome = shard.run(now, workspace, failures, |view| {
                 let mut setting = data_setting(host.settings.value_size_max_bytes, (db, version), scratch);
+                view.limit_held(held_bytes_max);
                 let start = view.mark();
                 let ran = rehearse(view, commands, &mut setting, &mut Vec::new());
                 view.roll_back(start);
@@ -202,6 +210,7 @@ impl<E: Engine> Executor<E> {
             }
         }
         let outcome = shard.run(now, workspace, failures, |view| {
+            view.limit_held(held_bytes_max);
             ReplyWriter::new(reply, version).array(commands.len());
             for queued in commands {
                 run_queued(view, queued, host, &facts, (now, connection), scratch, reply)?;
@@ -334,8 +343,10 @@ impl<E: Engine> Executor<E> {
     /// Runs a waiting task again.
     pub(crate) fn run_task(&mut self, now: Now, id: TaskId) {
         let now = self.shard_now(now);
-        if self.tasks.get(&id).is_some_and(|task| matches!(task.work, Work::Stream(_))) {
-            return self.run_stream(now, id);
+        match self.tasks.get(&id).map(|task| &task.work) {
+            Some(Work::Stream(_)) => return self.run_stream(now, id),
+            Some(Work::Read(_)) => return self.run_reading(now, id),
+            _ => {}
         }
         let Some(mut task) = self.tasks.remove(&id) else { return };
         self.parts.clear();
@@ -374,6 +385,7 @@ impl<E: Engine> Executor<E> {
                 let text = b"-ERR the device is full: cleaning made no room for this write in time\r\n";
                 self.finish(now, id, text, 0, false);
             }
+            Ran::Suspended if self.plan.wanted.is_some() => self.coordinate_command(now, id, task),
             Ran::Suspended if task.runs >= RUNS_MAX => {
                 self.tasks.insert(id, task);
                 let text = b"-ERR the records that the command needs do not stay in memory together\r\n";
@@ -498,8 +510,10 @@ fn rehearse(
                     scratch: rehearsal.scratch,
                     reads: &mut rehearsal.reads,
                     parts: None,
+                    plan: None,
                 };
                 run_handler(view, handler, args, &mut setting, reply)?;
+                view.check_held(reply.len() as u64)?;
             }
             _ if queued.command.name == "select" => {
                 let number = crate::number::integer(args.at(1)).and_then(|number| u32::try_from(number).ok());
@@ -531,9 +545,12 @@ pub(crate) fn run_queued(
         Action::Data(handler) => {
             let mut reads = ReadCounts::default();
             let value_size_max_bytes = host.settings.value_size_max_bytes;
+            let (reads, scratch) = (&mut reads, scratch);
             let mut setting =
-                Setting { db, version, value_size_max_bytes, scratch, reads: &mut reads, parts: None };
+                Setting { db, version, value_size_max_bytes, scratch, reads, parts: None, plan: None };
             run_handler(view, handler, args, &mut setting, reply)?;
+            // Before anything is applied: an error of one command only would leave the others' effects.
+            view.check_held(reply.len() as u64)?;
             host.counters.hits += reads.hits;
             host.counters.misses += reads.misses;
         }
@@ -547,6 +564,14 @@ pub(crate) fn run_queued(
                 TaskKind::Wait => match crate::task_command::check_wait(args) {
                     Err(Halt::Error(text)) => writer.error(text.as_bytes()),
                     _ => writer.integer(0),
+                },
+                TaskKind::WaitAof => match crate::task_command::check_wait_aof(args) {
+                    Err(Halt::Error(text)) => writer.error(text.as_bytes()),
+                    _ => {
+                        writer.array(2);
+                        writer.integer(1);
+                        writer.integer(0);
+                    }
                 },
                 TaskKind::Unwatch => writer.ok(),
                 TaskKind::BackgroundSave => writer.simple("Background saving started"),

@@ -7,6 +7,7 @@
 //!    with at least one of the two writing. Requests that are not about data wait until nothing of the
 //!    connection is suspended, and everything waits for them.
 
+use crate::account::Held;
 use crate::args::OwnedArgs;
 use crate::table::Command;
 use std::collections::BTreeSet;
@@ -41,7 +42,7 @@ pub struct Queued {
 }
 
 /// A transaction that is being queued.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Transaction {
     /// The commands so far.
     pub commands: Vec<Queued>,
@@ -49,6 +50,8 @@ pub struct Transaction {
     pub is_broken: bool,
     /// Bytes of arguments so far.
     pub size_bytes: usize,
+    /// The same in the shard's account.
+    pub held: Held,
 }
 
 /// Whether replies are sent.

@@ -3,7 +3,7 @@
 //! A setting that can be set has an effect: the executor follows those of its own, its caller follows
 //! the others, of which it is told ([`crate::Output::Setting`]). The rest say how things are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::units::parse_duration_us;
 use tierstone_engine::Durability;
 
@@ -28,6 +28,22 @@ pub enum SettingKind {
     },
     /// `sync`, `group:MS` or `relaxed`.
     Durability,
+    /// Redis's `client-output-buffer-limit`: [`OutputBufferLimits`].
+    OutputBufferLimits {
+        /// The smallest hard limit other than none, in bytes.
+        hard_min_bytes: u64,
+    },
+}
+
+/// How much unsent output a connection may hold: one limit for all kinds of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputBufferLimits {
+    /// Above this it is closed at once; 0: never. Bytes.
+    pub hard_bytes: u64,
+    /// Above this it is closed after `soft_s`; 0: never. Bytes.
+    pub soft_bytes: u64,
+    /// Seconds.
+    pub soft_s: u64,
 }
 
 /// One setting.
@@ -45,6 +61,8 @@ pub struct Setting {
 #[derive(Clone, Debug)]
 pub struct Settings {
     all: BTreeMap<String, Setting>,
+    /// Names of those that were set since the start.
+    changed: BTreeSet<String>,
     /// The longest value in bytes (`proto-max-bulk-len`).
     pub value_size_max_bytes: u64,
     /// Who must prove it (`requirepass`); empty: nobody.
@@ -62,7 +80,12 @@ pub(crate) const DURABILITY: &str = "durability";
 impl Settings {
     /// The executor's own settings, for `databases` databases and values up to `value_size_max_bytes`.
     pub fn new(databases: u32, value_size_max_bytes: u64, durability: Durability) -> Self {
-        let mut settings = Settings { all: BTreeMap::new(), value_size_max_bytes, password: String::new() };
+        let mut settings = Settings {
+            all: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            value_size_max_bytes,
+            password: String::new(),
+        };
         let bytes = SettingKind::Bytes { min: VALUE_LIMIT_MIN_BYTES, max: VALUE_LIMIT_MAX_BYTES };
         settings.add("proto-max-bulk-len", &value_size_max_bytes.to_string(), bytes, true);
         settings.add("requirepass", "", SettingKind::Text, true);
@@ -121,19 +144,39 @@ impl Settings {
                 Some(durability) => Ok(format_durability(durability)),
                 None => Err("argument must be sync, group:MS or relaxed".into()),
             },
+            SettingKind::OutputBufferLimits { hard_min_bytes } => {
+                let limits = parse_output_limits(value, &setting.value)?;
+                if limits.hard_bytes != 0 && limits.hard_bytes < *hard_min_bytes {
+                    return Err(format!("the hard limit must be 0 or at least {hard_min_bytes}"));
+                }
+                Ok(format_output_limits(limits))
+            }
         }
     }
 
     /// Sets a checked value.
     pub fn set(&mut self, name: &str, value: &str) {
-        if let Some(setting) = self.all.get_mut(&name.to_ascii_lowercase()) {
+        let lower = name.to_ascii_lowercase();
+        if let Some(setting) = self.all.get_mut(&lower) {
             setting.value = value.to_owned();
+            self.changed.insert(lower);
         }
         if name.eq_ignore_ascii_case("proto-max-bulk-len") {
             self.value_size_max_bytes = value.parse().unwrap_or(self.value_size_max_bytes);
         } else if name.eq_ignore_ascii_case("requirepass") {
             self.password = value.to_owned();
         }
+    }
+
+    /// Names and values of the settings that were set since the start.
+    pub fn changed(&self) -> Vec<(String, String)> {
+        let value = |name: &String| self.all.get(name).map(|setting| setting.value.clone());
+        self.changed.iter().filter_map(|name| Some((name.clone(), value(name)?))).collect()
+    }
+
+    /// What was set so far is what the server was started with.
+    pub(crate) fn forget_changes(&mut self) {
+        self.changed.clear();
     }
 
     /// When writes are acknowledged.
@@ -158,6 +201,43 @@ fn parse_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// Reads `CLASS HARD SOFT SECONDS`, any number of times. Classes have one limit here: what is said of
+/// `normal` and of `pubsub` must be the same, and `slave` has nothing to limit.
+pub fn parse_output_limits(text: &str, old: &str) -> Result<OutputBufferLimits, String> {
+    const ONE_LIMIT: &str = "one limit holds for all clients here: give normal and pubsub the same";
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    if words.is_empty() || !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.".into());
+    }
+    let mut of_class = [None, None];
+    for group in words.chunks_exact(4) {
+        let class = match group[0].to_ascii_lowercase().as_str() {
+            "normal" => Some(0),
+            "pubsub" => Some(1),
+            "slave" | "replica" => None,
+            _ => return Err("Invalid client class specified in buffer limit configuration.".into()),
+        };
+        let (hard, soft, time) = (parse_bytes(group[1]), parse_bytes(group[2]), group[3].parse::<u32>().ok());
+        let (Some(hard_bytes), Some(soft_bytes), Some(soft_s)) = (hard, soft, time.map(u64::from)) else {
+            return Err("Error in hard, soft or soft_seconds setting in buffer limit configuration.".into());
+        };
+        if let Some(class) = class {
+            of_class[class] = Some(OutputBufferLimits { hard_bytes, soft_bytes, soft_s });
+        }
+    }
+    match of_class {
+        [Some(normal), Some(pubsub)] if normal == pubsub => Ok(normal),
+        [None, None] => parse_output_limits(old, ""),
+        _ => Err(ONE_LIMIT.into()),
+    }
+}
+
+/// Writes what [`parse_output_limits`] reads.
+pub fn format_output_limits(limits: OutputBufferLimits) -> String {
+    let OutputBufferLimits { hard_bytes, soft_bytes, soft_s } = limits;
+    format!("normal {hard_bytes} {soft_bytes} {soft_s} slave 0 0 0 pubsub {hard_bytes} {soft_bytes} {soft_s}")
 }
 
 /// Reads `sync`, `group:MS` (or `group:5ms`) or `relaxed`.

@@ -5,16 +5,20 @@
 //!    is read when the caller asks for it.
 //! 2. What is sent is the value as the command saw it, whatever is written meanwhile (it is pinned).
 //! 3. A reply that cannot be continued ends its connection: its length has been told.
+//! 4. A reply that is a number found in a large value ([`Fold`]) is its only part: nothing of it is told
+//!    before all of the value was seen, and each piece is a turn of its own.
 
+use crate::context::error_text;
 use crate::control::Output;
 use crate::executor::Executor;
+use crate::fold::Fold;
 use crate::remote::Message;
 use crate::run::Ran;
 use crate::session::ConnectionId;
 use crate::task::{Origin, Task, Work};
 use std::collections::VecDeque;
 use std::ops::Range;
-use tierstone_base::{ErrorKind, Now, Seq, ShardId};
+use tierstone_base::{Error, ErrorKind, Now, Seq, ShardId};
 use tierstone_engine::Engine;
 use tierstone_store::{LargeMap, PinId, Place, RunOutcome, TaskId};
 
@@ -31,6 +35,8 @@ pub(crate) struct ReplyPart {
     pub place: Place,
     pub map: LargeMap,
     pub range: Range<u64>,
+    /// What belongs into the reply is the number that this finds in the range, not its bytes.
+    pub fold: Option<Fold>,
 }
 
 /// A reply that is being sent.
@@ -43,9 +49,47 @@ pub(crate) struct Stream {
     is_wanted: bool,
 }
 
+/// What follows from a piece that was read.
+enum Noted {
+    /// It is to be sent, and nothing more is read under this pin.
+    Passed(PinId),
+    /// It is to be sent.
+    Send,
+    /// Nothing is to be sent before more was read.
+    GoOn,
+}
+
 impl Stream {
     pub fn pins(&self) -> impl Iterator<Item = PinId> {
         self.parts.iter().map(|(_, pin)| *pin)
+    }
+
+    /// Whether the reply is a number that is being looked for.
+    fn is_fold(&self) -> bool {
+        self.parts.front().is_some_and(|(part, _)| part.fold.is_some())
+    }
+
+    /// Takes the bytes `range` of the first part, which are in `piece`: leaves there what is to be sent.
+    fn note_piece(&mut self, range: Range<u64>, piece: &mut Vec<u8>) -> Noted {
+        let Some((part, _)) = self.parts.front_mut() else { return Noted::Send };
+        part.range.start = range.end;
+        match &mut part.fold {
+            None => self.sent = part.at,
+            Some(fold) => {
+                let found = fold.take(range.start, piece);
+                piece.clear();
+                let Some(found) = found.or(part.range.is_empty().then(|| fold.end())) else {
+                    return Noted::GoOn;
+                };
+                part.range = 0..0;
+                let number = format!(":{found}\r\n");
+                self.bytes.splice(part.at..part.at, number.into_bytes());
+            }
+        }
+        if !part.range.is_empty() {
+            return Noted::Send;
+        }
+        self.parts.pop_front().map_or(Noted::Send, |(_, pin)| Noted::Passed(pin))
     }
 }
 
@@ -66,10 +110,13 @@ impl<E: Engine> Executor<E> {
             parts.push_back((part, pin));
         }
         self.shard.release(&mut task.tokens);
+        // From now on the pins keep what is read; whoever writes need not wait.
+        task.positions.clear();
         if let Origin::Shard(shard, ticket) = task.origin {
             self.streams_for.insert((shard, ticket), id);
         }
         task.runs = 0;
+        drop(std::mem::take(&mut task.held));
         task.work = Work::Stream(Box::new(Stream { bytes, sent: 0, parts, gate, is_wanted: true }));
         let was_locked = std::mem::take(&mut task.is_in_lock_table);
         let is_silent = task.is_silent;
@@ -99,7 +146,9 @@ impl<E: Engine> Executor<E> {
         }
         let mut piece = Vec::new();
         if let Some((part, pin)) = stream.parts.front() {
-            piece.extend_from_slice(&stream.bytes[stream.sent..part.at]);
+            if part.fold.is_none() {
+                piece.extend_from_slice(&stream.bytes[stream.sent..part.at]);
+            }
             let start = part.range.start;
             // Up to the end of a chunk, so that none is read twice.
             let end = (start + PIECE_BYTES) / part.map.chunk_bytes() * part.map.chunk_bytes();
@@ -111,26 +160,16 @@ impl<E: Engine> Executor<E> {
                 RunOutcome::Failed(error) if error.kind() == ErrorKind::Retry => {
                     return self.park(now, id, task, Ran::Retry);
                 }
-                RunOutcome::Failed(_) => {
-                    let origin = task.origin;
-                    self.tasks.insert(id, task);
-                    if let Origin::Shard(to, ticket) = origin {
-                        self.drop_stream(id);
-                        let message = Message::Broken { ticket };
-                        self.host.outputs.push(Output::Send { to, message });
-                        return;
-                    }
-                    return self.finish(now, id, b"", 0, true);
-                }
+                RunOutcome::Failed(error) => return self.stream_failed(now, (id, task), &error),
                 RunOutcome::Done { .. } => {}
             }
-            let part = &mut stream.parts[0].0;
-            stream.sent = part.at;
-            part.range.start = range.end;
-            if part.range.is_empty()
-                && let Some((_, pin)) = stream.parts.pop_front()
-            {
-                self.shard.unpin(pin);
+            match stream.note_piece(range, &mut piece) {
+                Noted::Passed(pin) => self.shard.unpin(pin),
+                Noted::Send => {}
+                Noted::GoOn => {
+                    self.shard.release(&mut task.tokens);
+                    return self.park(now, id, task, Ran::Retry);
+                }
             }
         }
         self.shard.release(&mut task.tokens);
@@ -150,6 +189,24 @@ impl<E: Engine> Executor<E> {
             }
         }
         self.tasks.insert(id, task);
+    }
+
+    /// A piece could not be read: answers, if nothing was told yet, or ends the reply.
+    fn stream_failed(&mut self, now: Now, (id, task): (TaskId, Box<Task>), error: &Error) {
+        let origin = task.origin;
+        let is_fold = matches!(&task.work, Work::Stream(stream) if stream.is_fold());
+        self.tasks.insert(id, task);
+        if is_fold {
+            let text = format!("-{}\r\n", error_text(error));
+            return self.finish(now, id, text.as_bytes(), 0, false);
+        }
+        if let Origin::Shard(to, ticket) = origin {
+            self.drop_stream(id);
+            let message = Message::Broken { ticket };
+            self.host.outputs.push(Output::Send { to, message });
+            return;
+        }
+        self.finish(now, id, b"", 0, true);
     }
 
     /// The connection has taken what there was of the reply of `id`: the next piece is wanted.

@@ -6,6 +6,7 @@
 
 mod channels;
 mod connection;
+mod debug;
 mod keys;
 mod server;
 mod strings;
@@ -45,6 +46,8 @@ pub enum TaskKind {
     Save,
     BackgroundSave,
     Wait,
+    WaitAof,
+    ConfigRewrite,
     DebugSleep,
     DebugVerify,
     Shutdown,

@@ -1,7 +1,9 @@
 //! Requests that wait: for the device, a lock, another shard, durability, a time.
 
+use crate::account::Held;
 use crate::args::OwnedArgs;
 use crate::coordination::Coordination;
+use crate::making::Reading;
 use crate::remote::FanOut;
 use crate::session::{ConnectionId, Queued};
 use crate::stream::Stream;
@@ -45,6 +47,8 @@ pub(crate) enum Work {
     FanOut(Box<FanOut>),
     /// A reply that is sent piece by piece.
     Stream(Box<Stream>),
+    /// A piece of a large value, for another shard.
+    Read(Box<Reading>),
 }
 
 /// What a task waits for.
@@ -78,6 +82,8 @@ pub(crate) struct Task {
     pub(crate) runs: u32,
     /// Since when the engine has been too busy for it.
     pub(crate) busy_since_us: Option<u64>,
+    /// What its arguments take.
+    pub(crate) held: Held,
 }
 
 impl Task {
@@ -96,6 +102,7 @@ impl Task {
             is_in_lock_table: false,
             runs: 0,
             busy_since_us: None,
+            held: Held::default(),
         })
     }
 }

@@ -46,6 +46,8 @@ impl<E: Engine> Executor<E> {
             }
             TaskKind::Save | TaskKind::BackgroundSave => self.save(now, connection, kind, args, reply),
             TaskKind::Wait => self.wait(now, connection, args),
+            TaskKind::WaitAof => self.wait_aof(now, connection, args),
+            TaskKind::ConfigRewrite => self.rewrite_settings(connection),
             TaskKind::DebugSleep => self.sleep(now, connection, args),
             TaskKind::DebugVerify => self.debug_verify(connection, args),
             TaskKind::Shutdown => self.shutdown(args),
@@ -123,9 +125,15 @@ impl<E: Engine> Executor<E> {
             return Ok(Outcome::Ready { gate: 0 });
         }
         self.collect_transaction_positions(&transaction.commands);
-        let commands = transaction.commands;
+        let (commands, held) = (transaction.commands, transaction.held);
         if self.route_transaction(connection) != Route::Here {
-            return Ok(self.exec_elsewhere(now, connection, commands, (db, version)));
+            let outcome = self.exec_elsewhere(now, connection, commands, (db, version));
+            if let Outcome::Suspended(id) = outcome
+                && let Some(task) = self.tasks.get_mut(&id)
+            {
+                task.held = held;
+            }
+            return Ok(outcome);
         }
         let is_locked = self.positions.iter().any(|position| self.shard.locks.blocks_writer(*position));
         let ran = if is_locked {
@@ -144,6 +152,7 @@ impl<E: Engine> Executor<E> {
         let work = Work::Transaction { commands, is_watching };
         let mut task = Task::new(Origin::Connection(connection), db, version, work);
         task.positions.clone_from(&self.positions);
+        task.held = held;
         if let Some(session) = self.host.sessions.get_mut(&connection) {
             session.suspend_all(id);
         }
@@ -263,6 +272,22 @@ impl<E: Engine> Executor<E> {
         Ok(self.await_durable(now, connection, b":0\r\n".to_vec(), false, false))
     }
 
+    fn wait_aof(&mut self, now: Now, connection: ConnectionId, args: Args<'_>) -> Result<Outcome, Halt> {
+        check_wait_aof(args)?;
+        Ok(self.await_durable(now, connection, b"*2\r\n:1\r\n:0\r\n".to_vec(), false, false))
+    }
+
+    /// Lets the caller write the settings that were changed into its file.
+    fn rewrite_settings(&mut self, connection: ConnectionId) -> Result<Outcome, Halt> {
+        if self.host.facts.settings_file.is_empty() {
+            return crate::context::fail("ERR The server is running without a config file");
+        }
+        let task = self.shard.next_id();
+        let changed = self.host.settings.changed();
+        self.host.outputs.push(Output::RewriteSettings { task, changed });
+        Ok(self.suspend(connection, task, Work::ChangeMap))
+    }
+
     /// Answers when all that is applied is durable, on every shard.
     pub(crate) fn await_durable(
         &mut self,
@@ -339,14 +364,32 @@ impl<E: Engine> Executor<E> {
     }
 }
 
+/// Checks the arguments of `WAITAOF`.
+pub(crate) fn check_wait_aof(args: Args<'_>) -> Result<(), Halt> {
+    match number::integer(args.at(1)) {
+        None => return crate::context::fail(NOT_AN_INTEGER),
+        Some(0 | 1) => {}
+        Some(_) => return crate::context::fail("ERR value is out of range, value must between 0 and 1"),
+    }
+    match number::integer(args.at(2)) {
+        Some(0..) => {}
+        _ => return crate::context::fail("ERR value is out of range, must be positive"),
+    }
+    check_timeout(args.at(3))
+}
+
+fn check_timeout(text: &[u8]) -> Result<(), Halt> {
+    match number::integer(text) {
+        None => crate::context::fail("ERR timeout is not an integer or out of range"),
+        Some(..0) => crate::context::fail("ERR timeout is negative"),
+        Some(_) => Ok(()),
+    }
+}
+
 /// Checks the arguments of `WAIT`.
 pub(crate) fn check_wait(args: Args<'_>) -> Result<(), Halt> {
     if number::integer(args.at(1)).is_none() {
         return crate::context::fail(NOT_AN_INTEGER);
     }
-    match number::integer(args.at(2)) {
-        None => crate::context::fail("ERR timeout is not an integer or out of range"),
-        Some(..0) => crate::context::fail("ERR timeout is negative"),
-        Some(_) => Ok(()),
-    }
+    check_timeout(args.at(2))
 }

@@ -16,8 +16,7 @@ use crate::remote::Message;
 use crate::session::ConnectionId;
 use crate::task::Origin;
 use std::collections::{BTreeMap, VecDeque};
-use tierstone_base::position::SLOT_BITS;
-use tierstone_base::{Error, ErrorKind, Now, Position, ShardId};
+use tierstone_base::{Error, ErrorKind, Now, ShardId};
 use tierstone_engine::{Admission, Engine};
 use tierstone_store::{LargeMap, Place, ValueId};
 use tierstone_wire::resp::ReplyWriter;
@@ -85,8 +84,32 @@ pub(crate) struct Taking {
     /// None until the engine has had room for its beginning.
     id: Option<ValueId>,
     /// Pieces that the engine had no room for.
-    pieces: VecDeque<Vec<u8>>,
+    pieces: VecDeque<Piece>,
     has_ended: bool,
+}
+
+/// A piece of an upload that came from another shard.
+#[derive(Debug)]
+enum Piece {
+    Bytes(Vec<u8>),
+    Zeros(u64),
+}
+
+impl Piece {
+    fn len(&self) -> u64 {
+        match self {
+            Piece::Bytes(bytes) => bytes.len() as u64,
+            Piece::Zeros(len) => *len,
+        }
+    }
+
+    /// Drops its first bytes.
+    fn pass(&mut self, taken: u64) {
+        match self {
+            Piece::Bytes(bytes) => drop(bytes.drain(..taken as usize)),
+            Piece::Zeros(len) => *len -= taken,
+        }
+    }
 }
 
 /// All that an executor knows about uploads.
@@ -114,6 +137,8 @@ pub enum UploadMessage {
     },
     /// Its next bytes.
     Piece(Vec<u8>),
+    /// So many zeros: whole chunks, or all that is left.
+    Zeros(u64),
     /// That was all.
     End,
     /// It is not wanted any more.
@@ -254,8 +279,7 @@ impl<E: Engine> Executor<E> {
         self.uploads.own.retain(|_, upload| upload.connection != connection);
         let Some(session) = self.host.sessions.get_mut(&connection) else { return };
         for (_, staged) in args.all_staged() {
-            let shard = Position(u64::from(staged.place.slot) << (64 - SLOT_BITS)).shard(count);
-            session.uploads.push((shard, staged.map.id));
+            session.uploads.push((staged.place.shard(count), staged.map.id));
         }
     }
 
@@ -269,7 +293,7 @@ impl<E: Engine> Executor<E> {
         self.drop_all(left);
     }
 
-    fn drop_all(&mut self, left: Vec<(ShardId, ValueId)>) {
+    pub(crate) fn drop_all(&mut self, left: Vec<(ShardId, ValueId)>) {
         for (to, id) in left {
             if to == self.shard.index() {
                 self.shard.drop_upload(id);
@@ -348,18 +372,15 @@ impl<E: Engine> Executor<E> {
         (from, ticket): (ShardId, Ticket),
         message: UploadMessage,
     ) {
+        let Some(message) = self.making_told(now, ticket, message) else { return };
         match message {
             UploadMessage::Begin { place, len } => {
                 let taking = Taking { place, len, id: None, pieces: VecDeque::new(), has_ended: false };
                 self.uploads.taking.insert((from, ticket), taking);
                 self.take_pieces(now, from, ticket);
             }
-            UploadMessage::Piece(bytes) => {
-                if let Some(taking) = self.uploads.taking.get_mut(&(from, ticket)) {
-                    taking.pieces.push_back(bytes);
-                    self.take_pieces(now, from, ticket);
-                }
-            }
+            UploadMessage::Piece(bytes) => self.piece_of_upload(now, (from, ticket), Piece::Bytes(bytes)),
+            UploadMessage::Zeros(len) => self.piece_of_upload(now, (from, ticket), Piece::Zeros(len)),
             UploadMessage::End => {
                 if let Some(taking) = self.uploads.taking.get_mut(&(from, ticket)) {
                     taking.has_ended = true;
@@ -395,6 +416,13 @@ impl<E: Engine> Executor<E> {
         }
     }
 
+    fn piece_of_upload(&mut self, now: Now, name: (ShardId, Ticket), piece: Piece) {
+        if let Some(taking) = self.uploads.taking.get_mut(&name) {
+            taking.pieces.push_back(piece);
+            self.take_pieces(now, name.0, name.1);
+        }
+    }
+
     fn take_pieces(&mut self, now: Now, from: ShardId, ticket: Ticket) {
         let mut taken_bytes = 0;
         let result = self.take_on(now, (from, ticket), &mut taken_bytes);
@@ -427,10 +455,13 @@ impl<E: Engine> Executor<E> {
             None => *taking.id.insert(self.shard.begin_upload(now, taking.place, taking.len)?),
         };
         while let Some(piece) = taking.pieces.front_mut() {
-            let taken = self.shard.upload(now, id, piece)?;
-            *taken_bytes += taken;
+            let taken = match piece {
+                Piece::Bytes(bytes) => self.shard.upload(now, id, bytes)? as u64,
+                Piece::Zeros(len) => self.shard.upload_zeros(now, id, *len)?,
+            };
+            *taken_bytes += taken as usize;
             if taken < piece.len() {
-                piece.drain(..taken);
+                piece.pass(taken);
                 return Ok(None);
             }
             taking.pieces.pop_front();
@@ -438,7 +469,7 @@ impl<E: Engine> Executor<E> {
         if taking.has_ended { self.shard.end_upload(now, id).map(Some) } else { Ok(None) }
     }
 
-    fn send_upload(&mut self, to: ShardId, ticket: Ticket, message: UploadMessage) {
+    pub(crate) fn send_upload(&mut self, to: ShardId, ticket: Ticket, message: UploadMessage) {
         let message = Message::Upload { ticket, message };
         self.host.outputs.push(Output::Send { to, message });
     }

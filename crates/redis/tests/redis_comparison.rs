@@ -205,7 +205,7 @@ fn wall_ms() -> u64 {
 #[test]
 fn random_requests_are_answered_as_redis_answers_them() {
     let Some(redis) = Redis::start() else {
-        println!("SKIPPED: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
+        println!("SKIP: comparison with a Redis server (none here; TIERSTONE_REDIS_SERVER names one)");
         return;
     };
     let seeds = std::env::var("TIERSTONE_COMPARISON_SEEDS").ok().and_then(|text| text.parse().ok());
@@ -216,6 +216,77 @@ fn random_requests_are_answered_as_redis_answers_them() {
     }
     let shown = differences.iter().take(40).cloned().collect::<Vec<_>>().join("\n");
     assert!(differences.is_empty(), "{} differences:\n{shown}", differences.len());
+}
+
+/// A request over values of some megabytes.
+fn large_request(random: &mut SeededRandom) -> Vec<Vec<u8>> {
+    let pick = |random: &mut SeededRandom, words: &[&str]| {
+        words[random.below(words.len() as u64) as usize].as_bytes().to_vec()
+    };
+    let keys = ["a", "b", "{a}c", "d"];
+    let (one, two, three) = (pick(random, &keys), pick(random, &keys), pick(random, &keys));
+    let len = [30, 70_000, 1_100_000, 2_500_000, 4_300_000][random.below(5) as usize];
+    let mut value = vec![[0, 0xff, 0x5a][random.below(3) as usize]; len];
+    for _ in 0..random.below(9) {
+        let at = random.below(len as u64) as usize;
+        let end = len.min(at + random.below(200_000) as usize);
+        value[at..end].fill(random.next_u64() as u8);
+    }
+    let place = |random: &mut SeededRandom| {
+        let place = random.below(5_000_000) as i64;
+        (if random.chance(0.3) { -place } else { place }).to_string().into_bytes()
+    };
+    let (from, to) = (place(random), place(random));
+    let name = |name: &str| name.as_bytes().to_vec();
+    match random.below(16) {
+        0..=2 => vec![name("SET"), one, value],
+        3 => vec![name("APPEND"), one, value],
+        4 => vec![name("SETRANGE"), one, random.below(3_000_000).to_string().into_bytes(), value],
+        5 => vec![name("GET"), one],
+        6 => vec![name("GETRANGE"), one, from, to],
+        7 => vec![name("BITCOUNT"), one],
+        8 => vec![name("BITCOUNT"), one, from, to, pick(random, &["BIT", "BYTE"])],
+        9 => vec![name("BITPOS"), one, pick(random, &["0", "1"]), from],
+        10 => vec![name("BITPOS"), one, pick(random, &["0", "1"]), from, to, pick(random, &["BIT", "BYTE"])],
+        11 => vec![name("BITOP"), pick(random, &["AND", "OR", "XOR"]), one, two, three],
+        12 => vec![name("BITOP"), name("NOT"), one, two],
+        13 => vec![name("RENAME"), one, two],
+        14 => vec![pick(random, &["RENAMENX", "COPY"]), one, two],
+        _ => vec![pick(random, &["STRLEN", "EXISTS", "DEL"]), one],
+    }
+}
+
+#[test]
+fn requests_over_large_values_are_answered_as_redis_answers_them() {
+    let Some(redis) = Redis::start() else {
+        println!("SKIPPED: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
+        return;
+    };
+    for (seed, shards) in (40..44).zip([1, 3].into_iter().cycle()) {
+        let mut random = SeededRandom::new(seed);
+        let mut own = Server::new((0..shards).map(|_| MapEngine::new(0)));
+        let (id, mut peer) = (own.connect(), redis.connect());
+        peer.call(&words("FLUSHALL"));
+        for number in 0..60 {
+            let request = large_request(&mut random);
+            let slices: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+            let (expected, got) = (peer.call(&request), own.raw(id, &slices));
+            let shown: Vec<String> = request
+                .iter()
+                .map(|word| String::from_utf8_lossy(&word[..word.len().min(30)]).into_owned())
+                .collect();
+            let same = expected == got;
+            let start = |reply: &[u8]| String::from_utf8_lossy(&reply[..reply.len().min(60)]).into_owned();
+            assert!(
+                same,
+                "seed {seed}, request {number}: {shown:?}\n    redis: {} ({} bytes)\n    here:  {} ({} bytes)",
+                start(&expected),
+                expected.len(),
+                start(&got),
+                got.len()
+            );
+        }
+    }
 }
 
 /// Arity, flags, key positions and categories of a command.
@@ -231,15 +302,94 @@ fn essence(info: &Value) -> Option<Essence> {
     Some((number(1)?, names(2), [number(3)?, number(4)?, number(5)?], names(6)))
 }
 
+/// The key specifications of a command: flags, index of the first key, last key, step.
+type Specs = Vec<(BTreeSet<String>, Vec<i64>)>;
+
+/// The numbers in a value, in their order.
+fn numbers(value: &Value) -> Vec<i64> {
+    match (value.integer(), value.items()) {
+        (Some(number), _) => vec![number],
+        (_, Some(items)) => items.iter().flat_map(numbers).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn specs(info: &Value) -> Option<Specs> {
+    let specs = info.items()?.get(8)?.items()?;
+    let text = |value: &Value| String::from_utf8_lossy(value.bytes().unwrap_or_default()).into_owned();
+    let one = |spec: &Value| {
+        let fields = spec.items()?;
+        let value = |name: &str| {
+            let place = fields.iter().step_by(2).position(|field| text(field) == name)?;
+            fields.get(2 * place + 1)
+        };
+        let flags = value("flags")?.items()?.iter().map(text).collect();
+        Some((flags, [numbers(value("begin_search")?), numbers(value("find_keys")?)].concat()))
+    };
+    specs.iter().map(one).collect()
+}
+
+#[test]
+fn what_commands_do_with_their_keys_is_told_as_redis_tells_it() {
+    let Some(redis) = Redis::start() else {
+        println!("SKIP: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
+        return;
+    };
+    let mut peer = redis.connect();
+    let mut own = Server::new([MapEngine::new(0)]);
+    let id = own.connect();
+    let mut ask = |line: &str| {
+        let request = words(line);
+        let slices: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+        let expected = support::parse_all(&peer.call(&request)).remove(0);
+        (expected, own.call(id, &slices))
+    };
+    let mut compared = 0;
+    for command in tierstone_redis::table::commands() {
+        for command in std::iter::once(command).chain(command.subcommands) {
+            let (expected, got) = ask(&format!("COMMAND INFO {}", command.name));
+            let of = |value: &Value| value.items().and_then(|items| specs(items.first()?));
+            // What an older Redis does not know, and what has a meaning of its own here.
+            if command.name.starts_with("debug|") || of(&expected).is_none() {
+                continue;
+            }
+            assert_eq!(of(&got), of(&expected), "{}", command.name);
+            compared += 1;
+        }
+    }
+    assert!(compared > 60, "only {compared} commands were compared");
+    for request in [
+        "SET a b",
+        "SET a b GET",
+        "SET a b NX EX 10 GET",
+        "BITFIELD k GET u8 0",
+        "BITFIELD k SET u8 0 1",
+        "BITFIELD k GET u8 0 OVERFLOW SAT",
+        "BITOP AND d a b c",
+        "MSET a 1 b 2",
+        "COPY a b",
+        "RENAME a b",
+        "DEL a b c",
+        "GETEX a",
+        "GETDEL a",
+        "OBJECT ENCODING a",
+        "STRLEN a",
+        "LCS a b",
+    ] {
+        let (expected, got) = ask(&format!("COMMAND GETKEYSANDFLAGS {request}"));
+        assert_eq!(got, expected, "{request}");
+    }
+}
+
 #[test]
 fn the_table_of_commands_is_that_of_redis() {
     let Some(redis) = Redis::start() else {
-        println!("SKIPPED: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
+        println!("SKIP: comparison with a Redis server (none here; TIERSTONE_REDIS_SERVER names one)");
         return;
     };
     let mut peer = redis.connect();
     if is_before_8(&mut peer) {
-        println!("SKIPPED: the table is that of Redis 8");
+        println!("SKIP: comparison of the command table (the Redis server is older than 8)");
         return;
     }
     let mut own = Server::new([MapEngine::new(0)]);
@@ -259,5 +409,66 @@ fn the_table_of_commands_is_that_of_redis() {
             let first = |value: &Value| value.items().and_then(|items| essence(&items[0]));
             assert_eq!(first(&got), first(&expected[0]), "{}", command.name);
         }
+    }
+}
+
+#[test]
+fn dumps_are_restored_by_redis_and_those_of_redis_here() {
+    let Some(redis) = Redis::start() else {
+        println!("SKIP: no redis-server here (set TIERSTONE_REDIS_SERVER to the path of one)");
+        return;
+    };
+    let mut peer = redis.connect();
+    let mut own = Server::new([MapEngine::new(0)]);
+    let id = own.connect();
+    own.now.wall_ms = wall_ms();
+    let mut random = SeededRandom::new(5);
+    let mut values: Vec<Vec<u8>> =
+        ["", "a", "0", "-1", "127", "-32768", "65536", "2147483647", "2147483648", "007"]
+            .map(|text| text.as_bytes().to_vec())
+            .to_vec();
+    for len in [20, 63, 64, 65, 300, 16_383, 16_384, 60_000] {
+        let mut noise = vec![0; len];
+        random.fill(&mut noise);
+        // Redis compresses the other two: short and long copies, near and far ones.
+        let text: Vec<u8> = (0..len).map(|place| b"some words come again "[place * place / 7 % 22]).collect();
+        values.extend([noise, vec![b'z'; len], text]);
+    }
+    for value in values {
+        let words = |list: &[&[u8]]| list.iter().map(|word| word.to_vec()).collect::<Vec<_>>();
+        let bulk = |reply: &[u8]| support::parse_all(reply)[0].bytes().map(<[u8]>::to_vec).unwrap();
+        peer.call(&words(&[b"SET", b"k", &value]));
+        own.call(id, &[b"SET", b"k", &value]);
+        let of_redis = bulk(&peer.call(&words(&[b"DUMP", b"k"])));
+        let of_own = own.call(id, &[b"DUMP", b"k"]).bytes().unwrap().to_vec();
+        let shown = String::from_utf8_lossy(&value[..value.len().min(40)]).into_owned();
+        let restore = |payload: &[u8]| words(&[b"RESTORE", b"copy", b"0", payload, b"REPLACE"]);
+        assert_eq!(peer.call(&restore(&of_own)), b"+OK\r\n", "{shown}");
+        assert_eq!(bulk(&peer.call(&words(&[b"GET", b"copy"]))), value, "{shown}");
+        assert!(own.call(id, &[b"RESTORE", b"copy", b"0", &of_redis, b"REPLACE"]).is_ok(), "{shown}");
+        assert_eq!(own.call(id, &[b"GET", b"copy"]).bytes(), Some(value.as_slice()), "{shown}");
+    }
+    // What is wrong is refused in the same words.
+    let of_list = {
+        peer.call(&words("RPUSH list a b"));
+        support::parse_all(&peer.call(&words("DUMP list")))[0].bytes().unwrap().to_vec()
+    };
+    let own_error = own.call(id, &[b"RESTORE", b"new", b"0", &of_list]);
+    assert_eq!(own_error.error().as_deref(), Some("ERR Bad data format"), "there are no lists here");
+    for line in [
+        "RESTORE k 0 x",
+        "RESTORE new -1 x",
+        "RESTORE new y x",
+        "RESTORE new 0 x",
+        "RESTORE new 0 x FOO",
+        "RESTORE new 0 x IDLETIME -1",
+        "RESTORE new 0 x IDLETIME",
+        "RESTORE new 0 x FREQ 256",
+        "DUMP none",
+        "RESTORE new 0 x IDLETIME 1 FREQ 1",
+    ] {
+        let request = words(line);
+        let slices: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+        assert_eq!(own.raw(id, &slices), peer.call(&request), "{line}");
     }
 }

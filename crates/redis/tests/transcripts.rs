@@ -573,10 +573,12 @@ fn commands_describe_themselves() {
         &[
             (
                 "COMMAND INFO get",
-                "*1 *10 $3 get :2 *2 +readonly +fast :1 :1 :1 *3 +@read +@string +@fast *0 *1 *6 $5 flags *1 +RO $12 begin_search *4 $4 type $5 index $4 spec *2 $5 index :1 $9 find_keys *4 $4 type $5 range $4 spec *6 $7 lastkey :0 $7 keystep :1 $5 limit :0 *0",
+                "*1 *10 $3 get :2 *2 +readonly +fast :1 :1 :1 *3 +@read +@string +@fast *0 *1 *6 $5 flags *2 +RO +access $12 begin_search *4 $4 type $5 index $4 spec *2 $5 index :1 $9 find_keys *4 $4 type $5 range $4 spec *6 $7 lastkey :0 $7 keystep :1 $5 limit :0 *0",
             ),
             ("COMMAND GETKEYS BITOP AND d a b", "*3 $1 d $1 a $1 b"),
-            ("COMMAND GETKEYSANDFLAGS SET a b", "*1 *2 $1 a *1 +RW"),
+            ("COMMAND GETKEYSANDFLAGS SET a b", "*1 *2 $1 a *2 +OW +update"),
+            ("COMMAND GETKEYSANDFLAGS SET a b GET", "*1 *2 $1 a *3 +RW +access +update"),
+            ("COMMAND GETKEYSANDFLAGS COPY a b", "*2 *2 $1 a *2 +RO +access *2 $1 b *2 +OW +update"),
             ("COMMAND LIST FILTERBY PATTERN xyz", "*0"),
         ],
     );
@@ -620,13 +622,23 @@ fn information_is_given_by_sections() {
         "durability:sync",
         "durability_loss_bound_ms:0",
         "role:master",
+        "snapshots:0",
+        "durable_method:unknown",
         "db0:keys=1",
     ] {
         assert!(all.lines().any(|other| other == line), "{line} is not in {all}");
     }
     assert!(!all.contains("cmdstat_"));
+    server.now.monotonic_us += 1_000_000;
+    server.step();
+    (0..50).for_each(|_| drop(server.line(id, "GET k")));
+    server.now.monotonic_us += 1_000_000;
+    server.step();
+    let stats = text(server.call(id, &[b"INFO", b"stats"]));
+    let rate = stats.lines().find_map(|line| line.strip_prefix("instantaneous_ops_per_sec:")).unwrap();
+    assert!((50..=55).contains(&rate.parse::<u64>().unwrap()), "{stats}");
     let some = text(server.call(id, &[b"INFO", b"commandstats", b"keyspace"]));
-    assert!(some.contains("cmdstat_get:calls=2") && !some.contains("# Server"), "{some}");
+    assert!(some.contains("cmdstat_get:calls=52") && !some.contains("# Server"), "{some}");
     server.line(id, "CONFIG RESETSTAT");
     assert!(text(server.call(id, &[b"INFO", b"stats"])).contains("keyspace_hits:0"));
     assert!(server.line(id, "MEMORY USAGE k").starts_with(':'));
@@ -671,4 +683,102 @@ fn hostile_requests_are_answered_and_harm_nobody() {
     assert!(server.line(id, "EXEC").starts_with("-EXECABORT"));
     assert_eq!(server.line(id, "SHUTDOWN NOSAVE"), "");
     assert!(server.is_shut_down);
+}
+
+#[test]
+fn strings_are_dumped_and_restored_with_their_expiry() {
+    for shards in [1, 3] {
+        let mut server = Server::new((0..shards).map(|_| MapEngine::new(0)));
+        let id = server.connect();
+        let long = vec![b'x'; 20_000];
+        for (key, value) in [(&b"a"[..], &b"hello"[..]), (b"b", b""), (b"c", b"12345"), (b"d", &long)] {
+            server.call(id, &[b"SET", key, value, b"EX", b"100"]);
+            let payload = server.call(id, &[b"DUMP", key]);
+            let payload = payload.bytes().unwrap().to_vec();
+            let busy = server.call(id, &[b"RESTORE", key, b"0", &payload]);
+            assert_eq!(busy.error().as_deref(), Some("BUSYKEY Target key name already exists."));
+            assert!(server.call(id, &[b"RESTORE", key, b"0", &payload, b"REPLACE"]).is_ok());
+            assert_eq!(server.call(id, &[b"TTL", key]), Value::Integer(-1), "the payload has no expiry");
+            assert_eq!(server.call(id, &[b"GET", key]).bytes(), Some(value));
+            assert!(server.call(id, &[b"RESTORE", b"new", b"5000", &payload, b"REPLACE"]).is_ok());
+            assert_eq!(server.call(id, &[b"PTTL", b"new"]), Value::Integer(5_000));
+            let at = (server.now.wall_ms + 7_000).to_string();
+            let absolute: [&[u8]; 6] = [b"RESTORE", b"new", at.as_bytes(), &payload, b"ABSTTL", b"REPLACE"];
+            assert!(server.call(id, &absolute).is_ok());
+            assert_eq!(server.call(id, &[b"PTTL", b"new"]), Value::Integer(7_000));
+            let past: [&[u8]; 6] = [b"RESTORE", b"new", b"1", &payload, b"ABSTTL", b"REPLACE"];
+            assert!(server.call(id, &past).is_ok());
+            assert_eq!(server.call(id, &[b"EXISTS", b"new"]), Value::Integer(0), "it has expired already");
+            let mut broken = payload.clone();
+            broken[0] ^= 1;
+            let refused = server.call(id, &[b"RESTORE", b"new", b"0", &broken]);
+            assert_eq!(refused.error().as_deref(), Some("ERR DUMP payload version or checksum are wrong"));
+        }
+        server.check(id, &[("DUMP none", "$-1"), ("EXISTS new", ":0")]);
+    }
+}
+
+#[test]
+fn waiting_for_the_log_is_answered_when_everything_is_durable() {
+    for shards in [1, 3] {
+        let mut server = Server::new((0..shards).map(|_| MapEngine::new(0)));
+        let id = server.connect();
+        server.check(
+            id,
+            &[
+                ("SET a 1", "+OK"),
+                ("WAITAOF 1 0 0", "*2 :1 :0"),
+                ("WAITAOF 0 3 100", "*2 :1 :0"),
+                ("WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1"),
+                ("WAITAOF x 0 0", "-ERR value is not an integer or out of range"),
+                ("WAITAOF 0 -1 0", "-ERR value is out of range, must be positive"),
+                ("WAITAOF 0 0 -1", "-ERR timeout is negative"),
+                ("WAITAOF 0 0 x", "-ERR timeout is not an integer or out of range"),
+                ("MULTI", "+OK"),
+                ("SET a 2", "+QUEUED"),
+                ("WAITAOF 1 0 0", "+QUEUED"),
+                ("EXEC", "*2 +OK *2 :1 :0"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn what_test_suites_ask_of_debug_and_memory_is_answered() {
+    let mut server = server();
+    let id = server.connect();
+    for line in [
+        "DEBUG RELOAD",
+        "DEBUG RELOAD NOSAVE",
+        "DEBUG LOADAOF",
+        "DEBUG JMAP",
+        "DEBUG LOG text",
+        "DEBUG CHANGE-REPL-ID",
+        "DEBUG DICT-RESIZING 0",
+        "DEBUG QUICKLIST-PACKED-THRESHOLD 100b",
+        "DEBUG REPLYBUFFER PEAK-RESET-TIME 10",
+        "DEBUG SET-DISABLE-DENY-SCRIPTS 1",
+        "MEMORY PURGE",
+    ] {
+        assert_eq!(server.line(id, line), "+OK", "{line}");
+    }
+    server.check(
+        id,
+        &[
+            ("DEBUG ERROR ERRcode", "-ERRcode"),
+            ("DEBUG PROTOCOL integer", ":12345"),
+            ("DEBUG PROTOCOL map", "*6 :0 :0 :1 :1 :2 :0"),
+            ("DEBUG PROTOCOL push", "-ERR RESP2 is not supported by this command"),
+            ("DEBUG PROTOCOL attrib", "$39 Some real reply following the attribute"),
+            ("CONFIG REWRITE", "-ERR The server is running without a config file"),
+        ],
+    );
+    assert!(server.line(id, "DEBUG PROTOCOL foo").starts_with("-ERR Wrong protocol type name."));
+    assert!(server.line(id, "DEBUG SEGFAULT").starts_with("-ERR unknown subcommand"));
+    assert!(server.line(id, "MEMORY MALLOC-STATS").contains("not supported"));
+    server.line(id, "HELLO 3");
+    server.check(
+        id,
+        &[("DEBUG PROTOCOL true", "#t"), ("DEBUG PROTOCOL set", "~3 :0 :1 :2"), ("DEBUG PROTOCOL null", "_")],
+    );
 }

@@ -6,8 +6,9 @@
 
 use crate::driver::DriverReport;
 use crate::gate::ReplyQueue;
-use crate::input::InputBuffer;
+use crate::input::{InputBuffer, KEPT_BYTES};
 use crate::service::ConnectionId;
+use crate::settings::TransportChange;
 use tierstone_base::histogram::LatencyBuckets;
 
 /// What keeps a connection's input from the service.
@@ -60,6 +61,12 @@ pub(crate) struct Entry<C> {
     pub is_changed: bool,
     pub is_gated: bool,
     pub is_resumed: bool,
+    /// It waits for memory.
+    pub is_in_line: bool,
+    /// It goes on although it is in line.
+    pub is_first_in_line: bool,
+    /// Its buffers, as the sum over all connections has them.
+    pub counted: Buffered,
     /// Bytes that the reactor is sending.
     pub sending: usize,
     /// When the send under way began.
@@ -69,6 +76,21 @@ pub(crate) struct Entry<C> {
     pub last_input_us: u64,
     /// Since when the soft limit is exceeded; `u64::MAX`: it is not.
     pub soft_since_us: u64,
+}
+
+impl<C> Entry<C> {
+    /// Bytes of memory that its buffers have written to: input, output, and what is being sent.
+    fn buffers(&self) -> [usize; 3] {
+        [self.input.touched_bytes(), self.output.memory_bytes(), self.sending]
+    }
+}
+
+/// Bytes of buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Buffered {
+    pub all: usize,
+    /// Above what each buffer may keep.
+    pub excess: usize,
 }
 
 #[derive(Debug)]
@@ -91,8 +113,11 @@ pub struct Link<'a, C> {
 pub struct Connections<C> {
     places: Vec<Place<C>>,
     count: usize,
+    buffered: Buffered,
     pub(crate) report: DriverReport,
     pub(crate) stages: StageLatencies,
+    /// Changes of the driver's settings that the service asked for.
+    pub(crate) settings: Vec<TransportChange>,
     /// Indexes of entries with `is_changed`.
     pub(crate) changed: Vec<u32>,
     /// Indexes of entries with `is_gated`.
@@ -106,8 +131,10 @@ impl<C> Default for Connections<C> {
         Connections {
             places: Vec::new(),
             count: 0,
+            buffered: Buffered::default(),
             report: DriverReport::default(),
             stages: StageLatencies::default(),
+            settings: Vec::new(),
             changed: Vec::new(),
             gated: Vec::new(),
             resumed: Vec::new(),
@@ -143,6 +170,30 @@ impl<C> Connections<C> {
         let held =
             entries.map(|entry| entry.input.memory_bytes() + entry.output.memory_bytes() + entry.sending);
         held.sum::<usize>() as u64
+    }
+
+    /// The same without what was reserved and never written to, as of when each connection was last looked
+    /// at. Cost: constant.
+    pub fn buffered_bytes(&self) -> usize {
+        self.buffered.all
+    }
+
+    /// Of these, what lies above the [`KEPT_BYTES`] that each buffer may keep. Cost: constant.
+    pub(crate) fn excess_bytes(&self) -> usize {
+        self.buffered.excess
+    }
+
+    /// Counts the buffers of the connection at `index` anew.
+    pub(crate) fn recount(&mut self, index: u32) {
+        let Some(entry) = self.places.get_mut(index as usize).and_then(|place| place.entry.as_mut()) else {
+            return;
+        };
+        let buffers = entry.buffers();
+        let excess = buffers.iter().map(|bytes| bytes.saturating_sub(KEPT_BYTES)).sum();
+        let new = Buffered { all: buffers.iter().sum(), excess };
+        let old = std::mem::replace(&mut entry.counted, new);
+        self.buffered.all = self.buffered.all - old.all + new.all;
+        self.buffered.excess = self.buffered.excess - old.excess + new.excess;
     }
 
     /// The connection `id`, or `None` when it is gone. Its output is looked at when the turn ends.
@@ -216,6 +267,16 @@ impl<C> Connections<C> {
         }
     }
 
+    /// Changes a setting of this driver thread, from the end of the step on.
+    pub fn change_setting(&mut self, change: TransportChange) {
+        self.settings.push(change);
+    }
+
+    /// The entry of connection `id`, or `None` when it is gone.
+    pub(crate) fn entry_of(&mut self, id: ConnectionId) -> Option<&mut Entry<C>> {
+        self.find(id)
+    }
+
     fn find(&mut self, id: ConnectionId) -> Option<&mut Entry<C>> {
         let place = self.places.get_mut(id.index as usize)?;
         if place.generation == id.generation { place.entry.as_mut() } else { None }
@@ -246,6 +307,8 @@ impl<C> Connections<C> {
         let id = ConnectionId { index, generation: place.generation };
         place.generation = place.generation.wrapping_add(1);
         self.count -= 1;
+        self.buffered.all -= entry.counted.all;
+        self.buffered.excess -= entry.counted.excess;
         Some((id, entry))
     }
 

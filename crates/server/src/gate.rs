@@ -295,6 +295,11 @@ impl ReplyQueue {
         self.head == self.clear && self.pieces.is_empty()
     }
 
+    /// From how many bytes on it calls itself full.
+    pub(crate) fn set_full_bytes(&mut self, full_bytes: usize) {
+        self.full_bytes = full_bytes;
+    }
+
     /// Whether the service should take no more requests of this connection for now.
     #[inline]
     pub fn is_full(&self) -> bool {

@@ -8,7 +8,7 @@
 /// What a peer may make us reserve by declaring it.
 const TRUSTED_BYTES: usize = 64 << 10;
 /// What an empty buffer keeps.
-const KEPT_BYTES: usize = 16 << 10;
+pub(crate) const KEPT_BYTES: usize = 16 << 10;
 
 #[derive(Debug, Default)]
 pub(crate) struct InputBuffer {
@@ -62,6 +62,11 @@ impl InputBuffer {
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
+    }
+
+    /// Bytes of it that hold something, or have held what was consumed.
+    pub fn touched_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Gives the memory back if nothing is unread.

@@ -96,6 +96,11 @@ pub trait Service {
         b""
     }
 
+    /// What a client is told before it is closed because its input takes too much memory; empty: nothing.
+    fn too_much_input(&self) -> &[u8] {
+        b""
+    }
+
     /// Takes the bytes that have come and are not consumed, as many requests as there are; appends
     /// the replies to `output`. Stops with [`Want::Drain`] when the output is full.
     fn receive(

@@ -63,6 +63,10 @@ pub struct TransportSettings {
     /// Default 1 GiB (Redis: `client-query-buffer-limit`). Memory follows what came, not what was
     /// declared.
     pub input_limit_bytes: usize,
+    /// Bytes that the buffers of all connections of a thread may take, beside 16 KiB each, before those that send large requests
+    /// wait for each other; 0 for no bound, the default. A server sets it by its memory: an eighth of each
+    /// shard's part, at least 2 MiB; and lets no single request grow longer (`input_limit_bytes`).
+    pub buffer_bytes_max: usize,
     /// From this many unconsumed bytes on nothing is received from a connection whose requests are
     /// held up (by a full output, or by the service). Default 64 KiB.
     pub input_pause_bytes: usize,
@@ -88,6 +92,7 @@ impl Default for TransportSettings {
             keepalive_s: 300,
             idle_timeout_s: 0,
             input_limit_bytes: 1 << 30,
+            buffer_bytes_max: 0,
             input_pause_bytes: 64 << 10,
             output: OutputLimits::default(),
             receive_buffer_bytes: 16 << 10,
@@ -124,9 +129,66 @@ impl TransportSettings {
     }
 }
 
+/// A change of the settings of a driver thread that serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportChange {
+    /// Of [`TransportSettings::connections_max`]; connections above it stay.
+    ConnectionsMax(u32),
+    /// Of [`TransportSettings::idle_timeout_s`].
+    IdleTimeout(u32),
+    /// Of [`TransportSettings::input_limit_bytes`].
+    InputLimit(usize),
+    /// Of the hard and the soft limits in [`TransportSettings::output`].
+    Output {
+        /// Bytes.
+        hard_bytes: usize,
+        /// Bytes.
+        soft_bytes: usize,
+        /// Milliseconds.
+        soft_ms: u64,
+    },
+}
+
+impl TransportSettings {
+    /// Takes a change over; one that would make the settings wrong is left out.
+    pub fn change(&mut self, change: TransportChange) {
+        let mut changed = self.clone();
+        match change {
+            TransportChange::ConnectionsMax(most) => changed.connections_max = most,
+            TransportChange::IdleTimeout(seconds) => changed.idle_timeout_s = seconds,
+            TransportChange::InputLimit(bytes) => changed.input_limit_bytes = bytes,
+            TransportChange::Output { hard_bytes, soft_bytes, soft_ms } => {
+                changed.output = OutputLimits { hard_bytes, soft_bytes, soft_ms, ..changed.output };
+            }
+        }
+        if changed.check().is_ok() {
+            *self = changed;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_are_taken_over_unless_they_are_wrong() {
+        let mut settings = TransportSettings::default();
+        settings.change(TransportChange::IdleTimeout(7));
+        settings.change(TransportChange::ConnectionsMax(3));
+        settings.change(TransportChange::Output { hard_bytes: 2 << 20, soft_bytes: 5, soft_ms: 9 });
+        let before = settings.clone();
+        assert_eq!((settings.idle_timeout_s, settings.connections_max), (7, 3));
+        assert_eq!((settings.output.hard_bytes, settings.output.soft_bytes), (2 << 20, 5));
+        for wrong in [
+            TransportChange::ConnectionsMax(0),
+            TransportChange::InputLimit(1),
+            TransportChange::Output { hard_bytes: 1, soft_bytes: 0, soft_ms: 0 },
+        ] {
+            settings.change(wrong);
+            assert_eq!(settings, before, "{wrong:?}");
+        }
+    }
 
     #[test]
     fn the_defaults_are_legal_and_wrong_values_are_named() {

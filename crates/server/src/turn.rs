@@ -7,9 +7,10 @@
 //! 2. Each connection has at most one send under way, which owns its bytes.
 //! 3. At the end of a turn only connections that were heard, lent, released or sent are looked at.
 
-use crate::connections::{Connections, Entry, Hold, Phase};
+use crate::connections::{Buffered, Connections, Entry, Hold, Phase};
 use crate::gate::ReplyQueue;
 use crate::input::InputBuffer;
+use crate::line::Line;
 use crate::reactor::{Reactor, Sending};
 use crate::service::{Peer, Service, Want};
 use crate::settings::{OutputLimits, TransportSettings};
@@ -51,6 +52,8 @@ pub(crate) struct Turn<S: Service> {
     scratch: Vec<u32>,
     next_sweep_us: u64,
     is_stopping: bool,
+    /// Who waits for memory.
+    pub line: Line,
     #[cfg(any(test, feature = "mutations"))]
     pub is_ungated: bool,
 }
@@ -70,6 +73,7 @@ impl<S: Service> Turn<S> {
             scratch: Vec::new(),
             next_sweep_us: now.monotonic_us + SWEEP_INTERVAL_US,
             is_stopping: false,
+            line: Line::default(),
             #[cfg(any(test, feature = "mutations"))]
             is_ungated: false,
         }
@@ -97,6 +101,9 @@ impl<S: Service> Turn<S> {
                     is_changed: false,
                     is_gated: false,
                     is_resumed: false,
+                    is_in_line: false,
+                    is_first_in_line: false,
+                    counted: Buffered::default(),
                     sending: 0,
                     sending_since_us: 0,
                     gated_since_us: 0,
@@ -148,6 +155,7 @@ impl<S: Service> Turn<S> {
             self.show_buffered(index);
         }
         self.connections.note_changed(index);
+        self.connections.recount(index);
         self.flow(index)
     }
 
@@ -157,20 +165,22 @@ impl<S: Service> Turn<S> {
         let pause_bytes = self.settings.input_pause_bytes;
         let Some(entry) = self.connections.entry(index) else { return Flow::Pause };
         if entry.input.len() > limit {
-            entry.phase = Phase::Aborted;
-            self.connections.report.connections_over_input_limit += 1;
+            self.refuse_input(index);
             return Flow::Pause;
         }
         let is_held = entry.hold != Hold::Free && entry.input.len() >= pause_bytes;
-        let flow = if is_held || entry.phase != Phase::Open { Flow::Pause } else { Flow::Go };
+        let is_held = is_held || entry.phase != Phase::Open || self.waits_in_line(index);
+        let flow = if is_held { Flow::Pause } else { Flow::Go };
+        let Some(entry) = self.connections.entry(index) else { return Flow::Pause };
         entry.is_receive_paused = flow == Flow::Pause;
         flow
     }
 
     /// Gives `data` to the service; returns how much it consumed.
     fn show(&mut self, index: u32, data: &[u8]) -> usize {
-        let id = self.connections.id(index);
+        let (id, full_bytes) = (self.connections.id(index), self.output_full_bytes());
         let Some(entry) = self.connections.entry(index) else { return 0 };
+        entry.output.set_full_bytes(full_bytes);
         let received = self.service.receive(self.now, id, &mut entry.state, data, &mut entry.output);
         let queued_us = self.now.monotonic_us.saturating_sub(entry.last_input_us);
         let consumed = received.consumed.min(data.len());
@@ -183,8 +193,9 @@ impl<S: Service> Turn<S> {
 
     /// Gives the buffered input of `index` to the service, if it may have it.
     fn show_buffered(&mut self, index: u32) {
-        let id = self.connections.id(index);
+        let (id, full_bytes) = (self.connections.id(index), self.output_full_bytes());
         let Some(entry) = self.connections.entry(index) else { return };
+        entry.output.set_full_bytes(full_bytes);
         if entry.hold != Hold::Free || entry.phase != Phase::Open || entry.input.is_empty() {
             return;
         }
@@ -236,6 +247,7 @@ impl<S: Service> Turn<S> {
         if entry.phase != Phase::Open || !entry.output.is_empty() || entry.hold == Hold::Drain {
             self.connections.note_changed(index);
         }
+        self.connections.recount(index);
         self.connections.stages.socket.record_us(sent_us);
     }
 
@@ -249,7 +261,7 @@ impl<S: Service> Turn<S> {
 
     /// Whether the next turn has something to do at once.
     pub fn has_work(&self) -> bool {
-        !self.connections.resumed.is_empty() || !self.completions.is_empty()
+        !self.connections.resumed.is_empty() || !self.completions.is_empty() || self.has_line_to_move()
     }
 
     /// The monotonic time of the next turn that is wanted even if nothing happens.
@@ -265,6 +277,9 @@ impl<S: Service> Turn<S> {
     pub fn finish(&mut self, reactor: &mut impl Reactor) {
         self.show_resumed(reactor);
         self.service.step(self.now, &mut self.completions, &mut self.requests, &mut self.connections);
+        for change in self.connections.settings.drain(..) {
+            self.settings.change(change);
+        }
         if !self.requests.is_empty() {
             reactor.submit(&mut self.requests, &mut self.completions);
         }
@@ -275,7 +290,9 @@ impl<S: Service> Turn<S> {
         }
         if self.now.monotonic_us >= self.next_sweep_us {
             self.sweep();
+            self.judge_line();
         }
+        self.move_line(reactor);
         let mut changed = std::mem::replace(&mut self.connections.changed, std::mem::take(&mut self.scratch));
         for index in changed.drain(..) {
             self.settle(index, reactor);
@@ -365,6 +382,7 @@ impl<S: Service> Turn<S> {
         if !is_done {
             entry.output.shrink(false);
         }
+        self.connections.recount(index);
         self.connections.report.connections_over_output_limit += over_limit;
         if is_done {
             self.end(index, reactor);
@@ -469,7 +487,7 @@ fn is_over_limit<C>(entry: &mut Entry<C>, limits: &OutputLimits, now_us: u64) ->
 
 impl Phase {
     /// The later of two phases.
-    fn max_with(self, other: Phase) -> Phase {
+    pub fn max_with(self, other: Phase) -> Phase {
         match (self, other) {
             (Phase::Aborted, _) | (_, Phase::Aborted) => Phase::Aborted,
             (Phase::Closing, _) | (_, Phase::Closing) => Phase::Closing,

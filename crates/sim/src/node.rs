@@ -203,6 +203,7 @@ impl Node {
                     }
                 }
                 ToNode::Failed { shard, .. } => self.failed.push(shard),
+                ToNode::RewriteSettings { .. } => unreachable!("no settings file is simulated"),
                 ToNode::Stop { .. } => {}
             }
         }
@@ -316,6 +317,7 @@ fn start_shard(
             value_size_max_bytes: 1 << 20,
             password: String::new(),
             transaction_size_max_bytes: 1 << 20,
+            held_bytes_max: 4 << 20,
             facts: ServerFacts { started: now(), ..ServerFacts::default() },
         },
     );
@@ -327,8 +329,10 @@ fn start_shard(
         node: common.node.clone(),
         snapshots: common.snapshots.clone(),
         limits: RequestLimits::default(),
+        buffer_bytes_max: common.settings.transport.buffer_bytes_max,
         serving: Arc::clone(&common.serving),
         stop_patience_us: common.settings.transport.stop_timeout_ms * 1_000 / 2,
+        heartbeat: None,
     };
     ManualDriver::new(RedisService::new(parts), device, common.settings.transport.clone(), now())
 }

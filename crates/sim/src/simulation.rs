@@ -152,6 +152,7 @@ impl Simulation {
                 // Most reads are to go to the device.
                 cache_bytes_max: memory_bytes / 10,
                 durability,
+                groups_in_flight_min: groups,
                 groups_in_flight_max: groups,
                 checkpoint_idle_ms: 1,
                 checkpoint_tail_records_min: 20,

@@ -58,3 +58,28 @@ fn the_chunk_size_is_a_power_of_two_that_the_engine_takes() {
     assert_eq!(value_bytes_max(CHUNK_BYTES), 4 << 30);
     assert_eq!(value_bytes_max(16 << 10), 1 << 30);
 }
+
+/// The examples of `docs/formats/large-values.md`: page and encoders cannot part.
+#[test]
+fn the_page_prints_a_map_a_chunk_s_key_and_an_entry() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats/large-values.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut map = ValueIds::new(9, 3, CHUNK_BYTES).new_map(200_000);
+    map.add(0);
+    map.add(3);
+    let mut encoded = Vec::new();
+    map.encode(&mut encoded);
+    let key = chunk_key(slot_of(b"greeting"), map.id, 3);
+    let entry = LedgerEntry::Expires { at_ms: 1_800_000_000_000, map, owner: b"greeting".to_vec() }.encode();
+    let dumps = [&encoded[..], &key, &entry].map(|bytes| {
+        let lines = bytes.chunks(16).enumerate().map(|(line, bytes)| {
+            let bytes: String = bytes.iter().map(|byte| format!(" {byte:02x}")).collect();
+            format!("{:4} {bytes}\n", line * 16)
+        });
+        lines.collect::<String>()
+    });
+    for dump in &dumps {
+        let is_printed = page.contains(&format!("```text\n{dump}```"));
+        assert!(is_printed, "the page does not print all of\n{}", dumps.join("\n"));
+    }
+}

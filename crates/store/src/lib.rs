@@ -20,6 +20,8 @@
 //!    that sequence to be durable.
 
 pub mod database_map;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod invariants;
 pub mod large;
 pub mod ledger;
 pub mod lock;

@@ -309,6 +309,8 @@ impl<E: Engine> Shard<E> {
             observed: 0,
             has_missed: false,
             ids: &self.ids,
+            held: 0,
+            held_max: u64::MAX,
         };
         let value = match command(&mut view) {
             Ok(value) => value,
@@ -402,8 +404,7 @@ impl<E: Engine> Shard<E> {
                 self.watches.touch(write.key.keyspace, write.key.position);
             }
         }
-        let is_relaxed = self.is_relaxed || receipt.commit == Commit::Relaxed;
-        Applied { gate: if is_relaxed { 0 } else { receipt.seq } }
+        Applied { gate: if receipt.commit == Commit::Relaxed { 0 } else { receipt.seq } }
     }
 
     /// Puts one string without a view: the short way of plain `SET`.

@@ -68,6 +68,31 @@ impl<E: Engine> Shard<E> {
         Ok(taken)
     }
 
+    /// Takes `len` zeros as the next bytes of an upload: whole chunks, or all that is left. Nothing is
+    /// written for them. Gives how many were taken: 0 when the engine must step first.
+    ///
+    /// # Errors
+    /// As [`Shard::upload`]. `Unsupported`: they begin or end inside of a chunk.
+    pub fn upload_zeros(&mut self, now: Now, id: ValueId, len: u64) -> Result<u64> {
+        let Some(upload) = self.ledger.uploads.get(&id) else { return Err(gone()) };
+        let (chunk_bytes, end) = (upload.map.chunk_bytes(), upload.taken + len);
+        let is_whole = end.is_multiple_of(chunk_bytes) || end == upload.map.len();
+        if end > upload.map.len() || !upload.taken.is_multiple_of(chunk_bytes) || !is_whole {
+            return Err(Error::new(ErrorKind::Unsupported, "zeros of an upload are not whole chunks"));
+        }
+        if !upload.buffer.is_empty() {
+            match self.write_upload_chunk(now, id) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Retry => return Ok(0),
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(upload) = self.ledger.uploads.get_mut(&id) {
+            upload.taken = end;
+        }
+        Ok(len)
+    }
+
     /// Ends an upload: the map to be put. All its chunks are appended.
     ///
     /// # Errors

@@ -78,6 +78,9 @@ pub struct View<'s> {
     /// A key was missing: everything applied so far was observed.
     pub(crate) has_missed: bool,
     pub(crate) ids: &'s ValueIds,
+    /// Bytes that this run needs in memory together, as far as it has come, and the most that it may.
+    pub(crate) held: u64,
+    pub(crate) held_max: u64,
 }
 
 impl<'s> View<'s> {
@@ -91,7 +94,20 @@ impl<'s> View<'s> {
         failures: &'s [FetchFailure],
         now: Now,
     ) -> Self {
-        View { records, map, hasher, overlay, wanted, failures, now, observed: 0, has_missed: false, ids }
+        View {
+            records,
+            map,
+            hasher,
+            overlay,
+            wanted,
+            failures,
+            now,
+            observed: 0,
+            has_missed: false,
+            ids,
+            held: 0,
+            held_max: u64::MAX,
+        }
     }
 
     /// The time of this run; expired records are missing by it.
@@ -102,6 +118,35 @@ impl<'s> View<'s> {
     /// How many databases there are.
     pub fn databases(&self) -> u32 {
         self.map.databases()
+    }
+
+    /// Allows this run `bytes` of what [`View::hold`] counts.
+    pub fn limit_held(&mut self, bytes: u64) {
+        self.held_max = bytes;
+    }
+
+    /// Counts `bytes` that must be in memory until the run has come to its end: chunks of large values count
+    /// themselves, before they are fetched.
+    ///
+    /// # Errors
+    /// As [`View::check_held`].
+    pub fn hold(&mut self, bytes: u64) -> Result<(), Stop> {
+        self.held = self.held.saturating_add(bytes);
+        self.check_held(0)
+    }
+
+    /// Whether what was counted, and `more` bytes beside it, are allowed.
+    ///
+    /// # Errors
+    /// `NoMemory`: more than [`View::limit_held`] allows. From then on it stays so: nothing of the run may be
+    /// applied.
+    pub fn check_held(&self, more: u64) -> Result<(), Stop> {
+        if self.held.saturating_add(more) <= self.held_max {
+            return Ok(());
+        }
+        let max = self.held_max;
+        let message = format!("its values and replies together take more than {max} bytes of memory");
+        Err(Stop::Failed(Error::new(ErrorKind::NoMemory, message)))
     }
 
     /// The newest sequence that a read has observed.

@@ -9,7 +9,8 @@
 use crate::large::{LargeMap, ValueId, chunk_key};
 use crate::view::{Stop, View};
 use std::ops::Range;
-use tierstone_base::{Error, ErrorKind, KeyspaceId};
+use tierstone_base::position::SLOT_BITS;
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, ShardId};
 use tierstone_engine::{Key, ValueKind};
 
 /// Where a large value lies: its keyspace and slot.
@@ -19,6 +20,13 @@ pub struct Place {
     pub keyspace: KeyspaceId,
     /// The slot of its owner.
     pub slot: u16,
+}
+
+impl Place {
+    /// The shard that has it, of `count`.
+    pub fn shard(&self, count: u16) -> ShardId {
+        Position(u64::from(self.slot) << (64 - SLOT_BITS)).shard(count)
+    }
 }
 
 /// One chunk's part of a range.
@@ -211,6 +219,7 @@ impl View<'_> {
         number: u64,
         read: impl FnOnce(&[u8]),
     ) -> Result<(), Stop> {
+        self.hold(u64::from(self.ids.chunk_bytes()))?;
         let key = chunk_key(place.slot, id, number);
         let position = self.hasher.position(&key);
         match self.get_key(Key { keyspace: place.keyspace.chunks(), position, bytes: &key })? {

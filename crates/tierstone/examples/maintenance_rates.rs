@@ -32,7 +32,7 @@ fn open(directory: &Path, name: &str) -> Result<Store> {
     Store::open(&DatabaseOptions {
         memory_bytes: 16 << 20,
         capacity_bytes: Some(2 << 30),
-        segment_bytes: 8 << 20,
+        segment_bytes: Some(8 << 20),
         ..DatabaseOptions::new(directory.join(name))
     })
 }

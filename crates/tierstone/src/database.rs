@@ -8,13 +8,15 @@
 //! What a crash leaves: see [`mod@tierstone_logstore::open`]. The map of the numbered databases and of
 //! keyspaces with names lies in the superblock; its write commits a change ([`Database::change_map`]).
 
+use rustix::fs::statvfs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result, SeededRandom, Seq};
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
 use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
+use tierstone_logstore::settings::segment_bytes_for;
 use tierstone_logstore::{OpenReport, OpenSettings, ShardPlan, ShardSettings, SuperblockWriter};
 use tierstone_media::file::{DirectIo, DurableMethod, FileBackend, FileDevice, FileStore, FileStoreSettings};
 use tierstone_media::probe::{ProbeReport, durable_method};
@@ -34,8 +36,10 @@ pub struct DatabaseOptions {
     /// the store takes already and what its disks have free, less 5 % of that, at most 16,384 segments
     /// (512 GiB); worked out anew at each opening.
     pub capacity_bytes: Option<u64>,
-    /// Size of a segment in bytes, for a new store: 128 KiB to 32 MiB. Default 32 MiB.
-    pub segment_bytes: u64,
+    /// Size of a segment in bytes, for a new store: 128 KiB to 32 MiB. Default: by the capacity, 1 to 32 MiB,
+    /// so that each shard has 64 segments ([`tierstone_logstore::settings::segment_bytes_for`]). No record
+    /// is longer than a segment. A store keeps the size that it was made with.
+    pub segment_bytes: Option<u64>,
     /// Numbered databases of a new store. Default 16.
     pub databases: u32,
     /// How the numbered databases of a store find their keys. `Hash` takes least memory a key (about 9
@@ -47,7 +51,8 @@ pub struct DatabaseOptions {
     pub backend: FileBackend,
     /// Whether files bypass the page cache.
     pub direct_io: DirectIo,
-    /// How writes are made durable, for a new store; `None`: what probing finds best.
+    /// How writes are made durable. `None`: what the store has; for a new one, what probing finds best. A
+    /// store keeps the method that it was made with: another one is refused. Default `None`.
     pub durable_method: Option<DurableMethod>,
     /// Make a store if there is none. Default: yes.
     pub create: bool,
@@ -70,7 +75,7 @@ impl Default for DatabaseOptions {
             shards: 1,
             memory_bytes: 256 << 20,
             capacity_bytes: None,
-            segment_bytes: SEGMENT_BYTES_MAX,
+            segment_bytes: None,
             databases: 16,
             index: None,
             backend: FileBackend::Auto,
@@ -175,6 +180,7 @@ impl Database {
             Error::new(ErrorKind::Corrupt, format!("the superblock's facts are not readable: {error}"))
         })?;
         check_index(options, &facts)?;
+        check_method(options, &facts)?;
         Ok(Database {
             files,
             superblock: opened.superblock,
@@ -263,10 +269,9 @@ fn check(options: &DatabaseOptions) -> Result<()> {
         return wrong(format!("{} databases: 1 to 1024 are possible", options.databases));
     }
     let sizes = 128 << 10..=SEGMENT_BYTES_MAX;
-    if !sizes.contains(&options.segment_bytes) {
+    if let Some(bytes) = options.segment_bytes.filter(|bytes| !sizes.contains(bytes)) {
         return wrong(format!(
-            "segments of {} bytes: {} to {} are possible",
-            options.segment_bytes,
+            "segments of {bytes} bytes: {} to {} are possible",
             sizes.start(),
             sizes.end()
         ));
@@ -292,10 +297,25 @@ fn check_index(options: &DatabaseOptions, facts: &DatabaseFacts) -> Result<()> {
     }
 }
 
+/// A store keeps its way of making writes durable: what recovery may expect of a crash hangs on it.
+fn check_method(options: &DatabaseOptions, facts: &DatabaseFacts) -> Result<()> {
+    match options.durable_method {
+        Some(wanted) if wanted != facts.durable_method => {
+            let (wanted, kept) = (wanted.name(), facts.durable_method.name());
+            let message = format!(
+                "the durable method {wanted} was asked for, but the store was made with {kept} and keeps it: ask \
+                 for {kept}, or make a new store"
+            );
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Opens the files twice at most: how many segments there may be depends on what is there.
 fn open_files(options: &DatabaseOptions) -> Result<FileStore> {
     let widest = FileStoreSettings {
-        segment_bytes: options.segment_bytes,
+        segment_bytes: new_segment_bytes(options)?,
         segment_limit: SEGMENT_COUNT_MAX,
         meta_bytes: META_BYTES,
         backend: options.backend,
@@ -310,6 +330,27 @@ fn open_files(options: &DatabaseOptions) -> Result<FileStore> {
     }
     drop(files);
     FileStore::open(&FileStoreSettings { segment_limit, ..widest })
+}
+
+/// The size of segments of a store that is made now. One that is there keeps its own.
+fn new_segment_bytes(options: &DatabaseOptions) -> Result<u64> {
+    if let Some(bytes) = options.segment_bytes {
+        return Ok(bytes);
+    }
+    let capacity = match options.capacity_bytes {
+        Some(bytes) => bytes,
+        None => {
+            let mut of_disk = BTreeMap::new();
+            for directory in &options.directories {
+                let there = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+                let (disk, space) = (std::fs::metadata(there).map_err(Error::from)?.dev(), statvfs(there));
+                let space = space.map_err(|error| Error::from(std::io::Error::from(error)))?;
+                of_disk.insert(disk, space.f_bavail.saturating_mul(space.f_frsize));
+            }
+            of_disk.into_values().fold(0, u64::saturating_add)
+        }
+    };
+    Ok(segment_bytes_for(capacity, options.shards))
 }
 
 /// How many segments the store may have.

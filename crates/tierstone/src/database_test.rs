@@ -6,7 +6,7 @@ use tierstone_logstore::LogShard;
 fn options(directory: &std::path::Path) -> DatabaseOptions {
     DatabaseOptions {
         directories: vec![directory.to_path_buf()],
-        segment_bytes: 1 << 20,
+        segment_bytes: Some(1 << 20),
         capacity_bytes: Some(64 << 20),
         memory_bytes: 8 << 20,
         durable_method: Some(DurableMethod::DurableWrite),
@@ -76,6 +76,26 @@ fn a_store_keeps_its_kind_of_index() {
 }
 
 #[test]
+fn a_store_keeps_its_durable_method() {
+    use DurableMethod::{DurableWrite, WriteThenFlush};
+    for (made, other) in [(DurableWrite, WriteThenFlush), (WriteThenFlush, DurableWrite)] {
+        let directory = scratch("method");
+        let with = |durable_method| DatabaseOptions { durable_method, ..options(&directory) };
+        drop(Database::open(&with(Some(made))).unwrap());
+        for method in [None, Some(made)] {
+            assert_eq!(Database::open(&with(method)).unwrap().facts().durable_method, made);
+        }
+        let refused = Database::open(&with(Some(other))).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        for name in ["durable-write", "write-then-flush"] {
+            assert!(refused.message().contains(name), "{refused}");
+        }
+        assert_eq!(Database::open(&with(None)).unwrap().facts().durable_method, made, "nothing changed");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
+
+#[test]
 fn a_flushed_ordered_database_is_ordered_again() {
     let directory = scratch("flushed-ordered");
     let ordered = DatabaseOptions { index: Some(IndexKind::Ordered), ..options(&directory) };
@@ -90,6 +110,18 @@ fn a_flushed_ordered_database_is_ordered_again() {
     shard.put(new, b"key", b"value").unwrap();
     assert_eq!(shard.engine.ordered_len(new), Some(1));
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// The example of `docs/formats/flash-segment.md`: every member that is written is on the page, and no other.
+#[test]
+fn the_page_prints_the_facts_of_the_superblock() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats/flash-segment.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("```json\n").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    let facts: DatabaseFacts = serde_json::from_str(text).unwrap();
+    let written: serde_json::Value = serde_json::from_slice(&encode(&facts).unwrap()).unwrap();
+    assert_eq!(written, serde_json::from_str::<serde_json::Value>(text).unwrap());
 }
 
 #[test]
@@ -127,7 +159,7 @@ fn without_a_capacity_the_limit_follows_the_disk() {
     let other = scratch("limit-2");
     let open = DatabaseOptions {
         capacity_bytes: None,
-        segment_bytes: 32 << 20,
+        segment_bytes: Some(32 << 20),
         directories: vec![directory.clone(), other.clone()],
         ..options(&directory)
     };
@@ -143,10 +175,39 @@ fn without_a_capacity_the_limit_follows_the_disk() {
 }
 
 #[test]
+fn a_new_store_has_segments_by_its_capacity_and_keeps_them() {
+    let directory = scratch("segments");
+    let by_capacity = |bytes: u64| DatabaseOptions {
+        segment_bytes: None,
+        capacity_bytes: Some(bytes),
+        shards: 2,
+        ..options(&directory)
+    };
+    let opened = |options: &DatabaseOptions| {
+        let geometry = Database::open(options).unwrap().files().geometry();
+        (geometry.segment_bytes, geometry.segment_limit)
+    };
+    assert_eq!(opened(&by_capacity(512 << 20)), (4 << 20, 128));
+    assert_eq!(opened(&by_capacity(8 << 30)), (4 << 20, 2048), "the store keeps its own size");
+    std::fs::remove_dir_all(&directory).unwrap();
+    // The wish of whoever makes it counts more, and without a capacity the disk's space does.
+    let wished = DatabaseOptions { segment_bytes: Some(1 << 20), ..by_capacity(512 << 20) };
+    assert_eq!(opened(&wished).0, 1 << 20);
+    std::fs::remove_dir_all(&directory).unwrap();
+    let (bytes, limit) = opened(&DatabaseOptions { capacity_bytes: None, ..by_capacity(0) });
+    assert!(bytes.is_power_of_two() && (1 << 20..=32 << 20).contains(&bytes), "{bytes}");
+    assert!(bytes == 1 << 20 || limit >= 100, "{limit} segments of {bytes} bytes");
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn a_capacity_below_the_segments_that_exist_is_refused_with_the_bytes_needed() {
     let directory = scratch("capacity");
-    let small =
-        DatabaseOptions { segment_bytes: 128 << 10, capacity_bytes: Some(32 << 17), ..options(&directory) };
+    let small = DatabaseOptions {
+        segment_bytes: Some(128 << 10),
+        capacity_bytes: Some(32 << 17),
+        ..options(&directory)
+    };
     let mut database = Database::open(&small).unwrap();
     let keyspace = database.facts().map.keyspace(0).unwrap();
     let mut shard = first_shard(&mut database);
@@ -160,7 +221,7 @@ fn a_capacity_below_the_segments_that_exist_is_refused_with_the_bytes_needed() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.message().contains("which need"), "{error}");
     // The segment size of the store counts, not that of the options.
-    let wider = DatabaseOptions { segment_bytes: 1 << 20, ..small };
+    let wider = DatabaseOptions { segment_bytes: Some(1 << 20), ..small };
     assert_eq!(Database::open(&wider).unwrap().files().geometry().segment_limit, 32);
     std::fs::remove_dir_all(&directory).unwrap();
 }

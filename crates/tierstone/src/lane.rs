@@ -20,6 +20,7 @@ use tierstone_logstore::LogShard;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
 
 mod pages;
+mod ranges;
 
 pub(crate) use pages::KeyPage;
 
@@ -184,7 +185,7 @@ impl<D: BlockDevice> Lane<D> {
     }
 
     /// The same for those who wait for a write since `began_us`.
-    fn wait_for_write(&mut self, began_us: u64, patience: &mut Patience) -> Result<()> {
+    pub fn wait_for_write(&mut self, began_us: u64, patience: &mut Patience) -> Result<()> {
         self.wait(patience)?;
         self.space.verdict(began_us, self.now.monotonic_us).map_or(Ok(()), Err)
     }
@@ -273,6 +274,11 @@ impl<D: BlockDevice> Lane<D> {
         }
     }
 
+    /// Whether everything up to `seq` is durable.
+    pub fn is_durable(&self, seq: Seq) -> bool {
+        self.engine.durable_seq() >= seq
+    }
+
     /// Starts to write what is applied; [`Lane::make_durable`] waits for it.
     pub fn start_sync(&mut self) -> Result<Seq> {
         self.check_health()?;
@@ -316,6 +322,7 @@ impl<D: BlockDevice> Lane<D> {
     /// Deletes the key; `None` when it has no value.
     pub fn delete(&mut self, key: Key<'_>) -> Result<Option<WriteReceipt>> {
         self.check_health()?;
+        self.engine.check_not_moved(key.position)?;
         self.tick();
         let mut held = None;
         let mut rounds = 0;

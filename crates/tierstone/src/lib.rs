@@ -137,7 +137,7 @@ pub use repair::{RepairOptions, check, repair};
 pub use scan::{Cursor, Entry, Page};
 pub use shared::{
     Answer, SharedKeyspace, SharedRange, SharedScan, SharedSnapshot, SharedSnapshotKeyspace,
-    SharedSnapshotScan, SharedStore,
+    SharedSnapshotRange, SharedSnapshotScan, SharedStore,
 };
 pub use snapshot::{Scan, Snapshot, SnapshotKeyspace};
 pub use tierstone_base::{Error, ErrorKind, Result};

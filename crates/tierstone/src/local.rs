@@ -97,7 +97,7 @@ impl Store {
     /// # Errors
     /// `InvalidInput`: there is no such database.
     pub fn keyspace(&mut self, number: u32) -> Result<Keyspace<'_>> {
-        let id = resolve(&self.database.facts().map, KeyspaceName::Number(number))?;
+        let id = self.resolve(KeyspaceName::Number(number))?;
         Ok(Keyspace::new(self, id))
     }
 
@@ -242,8 +242,9 @@ impl Store {
 
     /// Walks the keys of a range and their values in the order of the keys, over all shards. It needs a
     /// database with the ordered index ([`DatabaseOptions::index`]); another gives one error
-    /// (`Unsupported`) and no entry. Cost: a walk down a tree in memory; records that are not in memory
-    /// are read from the device up to 32 a shard at a time.
+    /// (`Unsupported`) and no entry. It shows what there is when the first entry is asked for, and a value that
+    /// had not expired then; [`Snapshot::range`] walks what there was earlier. Cost: a walk down a tree in memory; records
+    /// that are not in memory are read from the device up to 32 a shard at a time.
     ///
     /// ```
     /// use tierstone::{DatabaseOptions, IndexKind, Prefix, Store};
@@ -341,9 +342,9 @@ impl Store {
         database.close()
     }
 
-    /// The keyspace of the numbered database `number`.
-    pub(crate) fn numbered(&self, number: u32) -> Result<KeyspaceId> {
-        resolve(&self.database.facts().map, KeyspaceName::Number(number))
+    /// The keyspace that a caller means.
+    pub(crate) fn resolve(&self, name: KeyspaceName<'_>) -> Result<KeyspaceId> {
+        resolve(&self.database.facts().map, name)
     }
 
     pub(crate) fn hasher(&self) -> KeyHasher {
@@ -429,10 +430,12 @@ impl Store {
         self.lanes.len() as u16
     }
 
-    /// Gets the pages that `merge` wants, from all shards at the same time.
-    pub(crate) fn fetch_ranges(&mut self, merge: &mut Merge) -> Result<()> {
+    /// Gets the pages of `snapshot` that `merge` wants, from all shards at the same time.
+    pub(crate) fn fetch_ranges(&mut self, snapshot: &Snapshot, merge: &mut Merge) -> Result<()> {
+        let ids = snapshot.ids_in(self)?;
         let mut begun = Vec::new();
-        for (shard, request) in merge.wanted() {
+        for (shard, mut request) in merge.wanted() {
+            request.snapshot = Some(ids[usize::from(shard)]);
             begun.push((shard, self.lanes[usize::from(shard)].begin_range(request)?));
         }
         for (shard, token) in begun {

@@ -5,7 +5,7 @@ fn options(name: &str) -> (std::path::PathBuf, DatabaseOptions) {
     let path = std::env::temp_dir().join(format!("tierstone-local-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
     let options = DatabaseOptions {
-        segment_bytes: 128 << 10,
+        segment_bytes: Some(128 << 10),
         capacity_bytes: Some(4 << 20),
         memory_bytes: 4 << 20,
         databases: 2,

@@ -3,15 +3,17 @@
 //! Invariants:
 //! 1. Every entry comes in the order of its key, whatever its shard: the merge gives one only when it
 //!    knows the next key of every shard.
-//! 2. A key that exists during the whole walk is given exactly once; one that comes or goes during it may
-//!    be given or not. A walk is no snapshot.
+//! 2. A walk shows a snapshot: each key of the cut that had not expired then is given exactly once, with its
+//!    value of then. A live walk of the shared handle, for which one asks, gives a key that exists during the whole
+//!    walk exactly once; one that comes or goes during it may be given or not.
 //!
 //! Shards are asked for few entries at first, then for more and more: a short range reads little more
 //! than it gives, a long one asks seldom.
 
 use crate::local::Store;
-use crate::plain::{is_visible, unreadable_kind};
+use crate::plain::{is_of_snapshot, is_user_value, is_visible, unreadable_kind};
 use crate::scan::Entry;
+use crate::snapshot::{Shown, Snapshot};
 use std::collections::VecDeque;
 use std::ops::{Bound, Range as Ends, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Result};
@@ -104,20 +106,24 @@ pub(crate) struct RangePage {
 }
 
 impl RangePage {
-    /// The page of an answer of the engine; what a walk does not show is left out.
+    /// The page of an answer of the engine; what a walk does not show is left out. `seen_at`: when a live walk
+    /// looks at it; a snapshot knows what has expired.
     ///
     /// # Errors
-    /// When the answer is nothing but an error.
+    /// When the answer ends the walk: no order, dropped, snapshot lost.
     pub fn of(
         mut entries: Vec<RangeEntry>,
         next: Option<Vec<u8>>,
         error: Option<Error>,
-        now: Now,
+        seen_at: Option<Now>,
     ) -> Result<RangePage> {
         match error {
-            Some(error) if error.kind() == ErrorKind::Unsupported => Err(error),
+            Some(error) if error.kind() == ErrorKind::Unsupported || is_of_snapshot(&error) => Err(error),
             damaged => {
-                entries.retain(|entry| is_visible(&entry.meta, now));
+                entries.retain(|RangeEntry { meta, .. }| match seen_at {
+                    Some(now) => is_visible(meta, now),
+                    None => is_user_value(meta),
+                });
                 Ok(RangePage { entries, next, damaged })
             }
         }
@@ -147,7 +153,7 @@ impl Merge {
         let (from, to) = range.into_bounds();
         let limit = (ENTRIES_AT_FIRST / u32::from(shards.max(1))).max(4);
         let direction = Direction::Forward;
-        let request = RangeRequest { token: 0, keyspace, from, to, limit, direction };
+        let request = RangeRequest { token: 0, keyspace, from, to, limit, direction, snapshot: None };
         let source = |_| Source { entries: VecDeque::new(), rest: Some(request.clone()) };
         Merge { sources: (0..shards).map(source).collect(), damaged: VecDeque::new(), limit, direction }
     }
@@ -227,19 +233,33 @@ impl Merge {
 }
 
 /// A walk through a range of a local handle, in the order of the keys: from the least up, or
-/// [backward](Range::backward). A record that cannot be read gives an error, and the walk goes on; any
-/// other error ends it. See [`Store::range`].
+/// [backward](Range::backward). It shows the keys and values as they are when the first entry is asked for (or
+/// were when its snapshot was taken). A record that cannot be read gives an error, and the walk goes on; any
+/// other error ends it. See [`Store::range`] and [`Snapshot::range`].
 #[derive(Debug)]
 #[must_use = "nothing is read before the first entry is asked for"]
 pub struct Range<'s> {
     store: &'s mut Store,
+    shown: Shown<'s>,
     merge: Merge,
 }
 
 impl<'s> Range<'s> {
     pub(crate) fn new(store: &'s mut Store, keyspace: KeyspaceId, range: impl KeyRange) -> Self {
         let merge = Merge::new(keyspace, range, store.shards());
-        Range { store, merge }
+        Range { store, shown: Shown::Own(None), merge }
+    }
+
+    /// The same of what `snapshot` shows.
+    pub(crate) fn at(mut self, snapshot: &'s Snapshot) -> Self {
+        self.shown = Shown::Lent(snapshot);
+        self
+    }
+
+    /// Ends the walk, and its own snapshot with it.
+    fn end(&mut self) {
+        self.merge.end();
+        self.shown = Shown::Own(None);
     }
 
     /// The same range from its greatest key down. To be called before the first entry is taken.
@@ -254,12 +274,17 @@ impl Iterator for Range<'_> {
 
     fn next(&mut self) -> Option<Result<Entry>> {
         while !self.merge.is_known() {
-            if let Err(error) = self.store.fetch_ranges(&mut self.merge) {
-                self.merge.end();
+            let Range { store, shown, merge } = self;
+            if let Err(error) = shown.in_store(store).and_then(|at| store.fetch_ranges(at, merge)) {
+                self.end();
                 return Some(Err(error));
             }
         }
-        self.merge.next()
+        let next = self.merge.next();
+        if next.is_none() {
+            self.end();
+        }
+        next
     }
 }
 

@@ -107,11 +107,11 @@ fn what_cannot_be_read_is_told_and_the_walk_goes_on() {
     let entries =
         vec![entry(1, ValueKind::STRING), entry(2, ValueKind::CHUNKED), entry(3, ValueKind::INTERNAL)];
     let damaged = Some(Error::new(ErrorKind::Corrupt, "rotten"));
-    merge.take(0, RangePage::of(entries, None, damaged, Now::default()).unwrap());
+    merge.take(0, RangePage::of(entries, None, damaged, Some(Now::default())).unwrap());
     assert_eq!(merge.next().unwrap().unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(merge.next().unwrap().unwrap().key, [1]);
     assert_eq!(merge.next().unwrap().unwrap_err().kind(), ErrorKind::Unsupported);
     assert!(merge.next().is_none());
     let no_order = Some(Error::new(ErrorKind::Unsupported, "no order"));
-    assert!(RangePage::of(Vec::new(), None, no_order, Now::default()).is_err());
+    assert!(RangePage::of(Vec::new(), None, no_order, Some(Now::default())).is_err());
 }

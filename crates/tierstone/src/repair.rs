@@ -75,7 +75,7 @@ pub fn repair(options: &RepairOptions, progress: &mut dyn FnMut(CheckProgress)) 
         &DatabaseOptions {
             directories: options.target.clone(),
             memory_bytes: options.memory_bytes,
-            segment_bytes: found.superblock.segment_bytes,
+            segment_bytes: Some(found.superblock.segment_bytes),
             ..DatabaseOptions::default()
         },
         facts,

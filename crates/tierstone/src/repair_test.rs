@@ -21,7 +21,7 @@ fn folder(name: &str) -> Folder {
 
 fn options(directory: &Path) -> DatabaseOptions {
     DatabaseOptions {
-        segment_bytes: 256 << 10,
+        segment_bytes: Some(256 << 10),
         capacity_bytes: Some(64 << 20),
         durable_method: Some(DurableMethod::WriteThenFlush),
         ..DatabaseOptions::new(directory)

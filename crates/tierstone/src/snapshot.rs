@@ -5,8 +5,10 @@
 //! 2. A snapshot that is dropped is released by the next call of the store that writes, or that takes
 //!    another; until then it keeps what it kept.
 
+use crate::batch::KeyspaceName;
 use crate::local::Store;
 use crate::plain::is_user_value;
+use crate::range::{KeyRange, Range};
 use crate::scan::{Buffered, Cursor, Entry, PAGE_ENTRIES, Page};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -81,12 +83,49 @@ impl Snapshot {
         self.first(store).into_scan()
     }
 
+    /// Walks a range of keys and their values in the order of the keys, as [`Store::range`] does: each key of the
+    /// snapshot once, also those that were deleted since.
+    ///
+    /// ```
+    /// use tierstone::{DatabaseOptions, IndexKind, Prefix, Store};
+    ///
+    /// # let directory = std::env::temp_dir().join(format!("tierstone-doc-cut-range-{}", std::process::id()));
+    /// # let _ = std::fs::remove_dir_all(&directory);
+    /// let options = DatabaseOptions { index: Some(IndexKind::Ordered), shards: 2, ..DatabaseOptions::new(&directory) };
+    /// let mut store = Store::open(&options)?;
+    /// for task in ["task:1", "task:2", "task:3"] {
+    ///     store.put(task.as_bytes(), b"open")?;
+    /// }
+    /// let snapshot = store.snapshot()?;
+    /// store.delete(b"task:2")?;
+    /// store.put(b"task:4", b"open")?;
+    ///
+    /// let shown = snapshot.range(&mut store, Prefix("task:")).backward().collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(shown.iter().map(|entry| &entry.key[5..]).collect::<Vec<_>>(), [b"3", b"2", b"1"]);
+    /// assert_eq!(store.range(Prefix("task:")).count(), 3);
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&directory).unwrap();
+    /// # Ok::<(), tierstone::Error>(())
+    /// ```
+    pub fn range<'s>(&'s self, store: &'s mut Store, range: impl KeyRange) -> Range<'s> {
+        self.first(store).into_range(range)
+    }
+
     /// The numbered database `number` as it was.
     ///
     /// # Errors
     /// `InvalidInput`: there is no such database.
     pub fn keyspace<'s>(&'s self, store: &'s mut Store, number: u32) -> Result<SnapshotKeyspace<'s>> {
-        let id = store.numbered(number)?;
+        let id = store.resolve(KeyspaceName::Number(number))?;
+        Ok(SnapshotKeyspace { snapshot: self, store, id })
+    }
+
+    /// The keyspace `name` as it was; one that was made since is empty.
+    ///
+    /// # Errors
+    /// `InvalidInput`: there is no such keyspace now.
+    pub fn named<'s>(&'s self, store: &'s mut Store, name: &str) -> Result<SnapshotKeyspace<'s>> {
+        let id = store.resolve(KeyspaceName::Name(name))?;
         Ok(SnapshotKeyspace { snapshot: self, store, id })
     }
 
@@ -110,7 +149,7 @@ impl Drop for Snapshot {
     }
 }
 
-/// A numbered database of a [`Snapshot`].
+/// A database or keyspace of a [`Snapshot`].
 #[derive(Debug)]
 pub struct SnapshotKeyspace<'s> {
     snapshot: &'s Snapshot,
@@ -141,6 +180,11 @@ impl<'s> SnapshotKeyspace<'s> {
         failure.map_or(Ok(values), Err)
     }
 
+    /// See [`Snapshot::range`].
+    pub fn into_range(self, range: impl KeyRange) -> Range<'s> {
+        Range::new(self.store, self.id, range).at(self.snapshot)
+    }
+
     /// See [`Snapshot::scan`].
     pub fn into_scan(self) -> Scan<'s> {
         let SnapshotKeyspace { snapshot, store, id } = self;
@@ -159,11 +203,23 @@ pub struct Scan<'s> {
     buffered: Buffered,
 }
 
+/// The snapshot that a walk shows.
 #[derive(Debug)]
-enum Shown<'s> {
-    /// A snapshot of the walk's own, taken with its first entry.
+pub(crate) enum Shown<'s> {
+    /// One of the walk's own, taken with its first entry.
     Own(Option<Snapshot>),
     Lent(&'s Snapshot),
+}
+
+impl Shown<'_> {
+    /// The snapshot; taken now if it is the walk's own and this the first time.
+    pub fn in_store(&mut self, store: &mut Store) -> Result<&Snapshot> {
+        match self {
+            Shown::Lent(snapshot) => Ok(snapshot),
+            Shown::Own(Some(snapshot)) => Ok(snapshot),
+            Shown::Own(none) => Ok(none.insert(store.snapshot()?)),
+        }
+    }
 }
 
 impl<'s> Scan<'s> {
@@ -178,11 +234,7 @@ impl Iterator for Scan<'_> {
     fn next(&mut self) -> Option<Result<Entry>> {
         let Scan { store, keyspace, shown, buffered } = self;
         buffered.next(|cursor| {
-            let snapshot = match shown {
-                Shown::Lent(snapshot) => snapshot,
-                Shown::Own(Some(snapshot)) => &*snapshot,
-                Shown::Own(none) => &*none.insert(store.snapshot()?),
-            };
+            let snapshot = shown.in_store(store)?;
             page_at(store, snapshot, *keyspace, cursor)
         })
     }

@@ -9,7 +9,7 @@ fn options(name: &str, shards: u16) -> (std::path::PathBuf, DatabaseOptions) {
     let _ = std::fs::remove_dir_all(&path);
     let options = DatabaseOptions {
         shards,
-        segment_bytes: 128 << 10,
+        segment_bytes: Some(128 << 10),
         capacity_bytes: Some(8 << 20),
         memory_bytes: 4 << 20,
         databases: 2,
@@ -27,9 +27,14 @@ fn walk(scan: Scan<'_>) -> Pairs {
     found
 }
 
+fn walk_range(range: Range<'_>) -> Pairs {
+    range.map(Result::unwrap).map(|entry| (entry.key, entry.value)).collect()
+}
+
 #[test]
 fn snapshots_of_random_moments_show_those_moments_over_all_shards() {
     let (path, options) = options("random", 3);
+    let options = DatabaseOptions { index: Some(tierstone_engine::IndexKind::Ordered), ..options };
     let mut store = Store::open(&options).unwrap();
     let seed = SeededRandom::system_seed().unwrap();
     let mut random = SeededRandom::new(seed);
@@ -54,6 +59,10 @@ fn snapshots_of_random_moments_show_those_moments_over_all_shards() {
         if alive.len() > 3 {
             let (ended, shown) = alive.remove(random.below(3) as usize);
             assert_eq!(walk(ended.scan(&mut store)), shown, "seed {seed}, round {round}");
+            assert_eq!(walk_range(ended.range(&mut store, ..)), shown, "seed {seed}, round {round}");
+            let mut backward = walk_range(ended.range(&mut store, ..).backward());
+            backward.reverse();
+            assert_eq!(backward, shown, "seed {seed}, round {round}");
             let keys: Vec<Vec<u8>> = (0..300u64).map(|key| key.to_be_bytes().to_vec()).collect();
             let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             let values = ended.get_many(&mut store, &keys).unwrap();

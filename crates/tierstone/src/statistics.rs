@@ -21,6 +21,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
             checkpoint_bytes_written,
             cleaned_bytes_written,
             groups,
+            group_depth,
             device,
             read_latency,
             commit_latency,
@@ -32,6 +33,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
             snapshots_lost,
             snapshot_table_bytes,
             snapshot_pinned_bytes,
+            expired_keys,
         } = shard;
         total.keys += keys;
         total.index_bytes += index_bytes;
@@ -47,6 +49,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
         total.checkpoint_bytes_written += checkpoint_bytes_written;
         total.cleaned_bytes_written += cleaned_bytes_written;
         total.groups += groups;
+        total.group_depth += group_depth;
         total.device += device;
         total.read_latency += read_latency;
         total.commit_latency += commit_latency;
@@ -58,6 +61,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
         total.snapshots_lost += snapshots_lost;
         total.snapshot_table_bytes += snapshot_table_bytes;
         total.snapshot_pinned_bytes += snapshot_pinned_bytes;
+        total.expired_keys += expired_keys;
         total
     })
 }

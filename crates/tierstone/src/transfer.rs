@@ -1,7 +1,8 @@
 //! Moving slots from one open store to another, and compacting one, while both serve.
 //!
-//! The calling thread drives both stores; between two steps it hands them to the caller's function, which
-//! reads and writes as it likes. See [`tierstone_logstore::transfer`] for how the shards do it.
+//! The order of a move, whatever the handle, is in [`drive`]. Here is the local handle: the calling thread drives both
+//! stores; between two steps it hands them to the caller's function, which reads and writes as it likes. The shared
+//! handle's are in [`crate::shared`]. See [`tierstone_logstore::transfer`] for how the shards do it.
 //!
 //! Invariants:
 //! 1. Until [`MovePhase::HandedOver`] the source has everything: an error, or a crash of both, before it
@@ -9,18 +10,18 @@
 //! 2. From [`MovePhase::HandedOver`] on the target has the slots' newest records, durably. Only then are
 //!    they deleted at the source.
 
-use crate::batch::KeyspaceName;
-use crate::lane::{Lane, Patience};
+pub(crate) mod drive;
+mod local;
+
 use crate::local::Store;
-use crate::named::{KeyspaceInfo, KeyspaceOptions, resolve};
+use crate::named::{KeyspaceInfo, KeyspaceOptions};
+use drive::at_once;
+use local::LocalEnd;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use tierstone_base::position::SLOT_COUNT;
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result};
+use tierstone_base::{Error, ErrorKind, Position, Result};
 use tierstone_logstore::compact::CompactProgress;
-use tierstone_logstore::transfer::{MovedRecord, SplitProgress};
-use tierstone_media::Wait;
-use tierstone_media::file::FileDevice;
 
 /// What a move of slots is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +62,6 @@ pub struct MoveReport {
     /// How long writes to the slots were refused before the target had all of them, durably.
     pub lock: Duration,
 }
-
-/// Bytes that a step takes from each shard.
-const STEP_BYTES: usize = 512 << 10;
-/// Records that are written as one.
-const RECORDS_A_WRITE: usize = 64;
 
 impl Store {
     /// Moves all keys of `slots` (Redis Cluster slots, 0 to 16383) of all databases to `target`, while both
@@ -117,14 +113,10 @@ impl Store {
     ) -> Result<MoveReport> {
         let range = positions(&slots)?;
         target.adopt_keyspaces(self)?;
-        self.begin_split(range)?;
-        let moved = target.begin_merge().and_then(|()| {
-            let moved = self.move_all(target, &mut between);
-            target.lanes.iter_mut().for_each(|lane| lane.engine.end_merge());
-            moved
-        });
-        self.lanes.iter_mut().for_each(|lane| lane.engine.end_split());
-        moved
+        let (mut source, mut target) = (LocalEnd::new(self), LocalEnd::new(target));
+        at_once(drive::split(&mut source, &mut target, range, |source, target, progress| {
+            between(source.store, target.store, progress);
+        }))
     }
 
     /// Takes all keys of `source` in; `source` is empty afterwards. Otherwise as [`Store::split_to`].
@@ -147,24 +139,7 @@ impl Store {
     /// # Errors
     /// `InvalidInput`: no such slots. `Busy`: a move is under way. Others: as [`Store::delete`].
     pub fn drop_slots(&mut self, slots: RangeInclusive<u16>) -> Result<()> {
-        let range = positions(&slots)?;
-        self.begin_split(range)?;
-        let dropped = self.drop_all_slots();
-        self.lanes.iter_mut().for_each(|lane| lane.engine.end_split());
-        dropped
-    }
-
-    fn drop_all_slots(&mut self) -> Result<()> {
-        self.lanes.iter_mut().try_for_each(|lane| lane.engine.lock_split())?;
-        let mut void = Vec::new();
-        let mut patience = Patience::default();
-        while !self.all_splits(|progress| progress.drained)? {
-            void.clear();
-            self.take_moved(&mut void, &mut patience, |progress| progress.drained)?;
-        }
-        self.lanes.iter_mut().try_for_each(|lane| lane.engine.drop_split())?;
-        while !self.drop_step(&mut patience)? {}
-        Ok(())
+        at_once(drive::drop_range(&mut LocalEnd::new(self), positions(&slots)?))
     }
 
     /// Rewrites everything that is not dense, while the store serves: `between` gets the store and the
@@ -177,222 +152,42 @@ impl Store {
     /// `Busy`: a compaction is under way. `Retry`: there is no space for it; what was compacted stays so.
     /// Others: as [`Store::put`].
     pub fn compact(&mut self, mut between: impl FnMut(&mut Store, &CompactProgress)) -> Result<()> {
-        for place in 0..self.lanes.len() {
-            if let Err(error) = self.lanes[place].engine.begin_compact() {
-                self.lanes[..place].iter_mut().for_each(|lane| lane.engine.end_compact());
-                return Err(error);
-            }
-        }
-        let result = self.compact_all(&mut between);
-        self.lanes.iter_mut().for_each(|lane| lane.engine.end_compact());
-        result
-    }
-
-    fn compact_all(&mut self, between: &mut impl FnMut(&mut Store, &CompactProgress)) -> Result<()> {
-        let mut patience = Patience::default();
-        loop {
-            let mut sum = CompactProgress::default();
-            for lane in &mut self.lanes {
-                let progress = lane.engine.compact_progress();
-                if progress.segments_left > 0 {
-                    lane.check_health()?;
-                    lane.wait(&mut patience)?;
-                }
-                sum.segments_total += progress.segments_total;
-                sum.segments_left += progress.segments_left;
-            }
-            between(self, &sum);
-            if sum.segments_left == 0 {
-                return self.sync();
-            }
-        }
-    }
-
-    fn begin_split(&mut self, range: (Position, Position)) -> Result<()> {
-        for place in 0..self.lanes.len() {
-            let lane = &mut self.lanes[place];
-            let begun = lane.check_health().and_then(|()| lane.engine.begin_split(range));
-            if let Err(error) = begun {
-                self.lanes[..place].iter_mut().for_each(|lane| lane.engine.end_split());
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    fn begin_merge(&mut self) -> Result<()> {
-        for place in 0..self.lanes.len() {
-            if let Err(error) = self.lanes[place].engine.begin_merge() {
-                self.lanes[..place].iter_mut().for_each(|lane| lane.engine.end_merge());
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    fn move_all(
-        &mut self,
-        target: &mut Store,
-        between: &mut impl FnMut(&mut Store, &mut Store, &MoveProgress),
-    ) -> Result<MoveReport> {
-        let mut patience = Patience::default();
-        let mut records = Vec::new();
-        // What went over before the lock is durable before it: the lock waits for the last changes only.
-        for synced in [false, true] {
-            if synced {
-                target.sync()?;
-            }
-            while !self.all_splits(|progress| progress.caught_up)? {
-                self.take_moved(&mut records, &mut patience, |progress| progress.caught_up)?;
-                self.ingest_into(target, &mut records)?;
-                let progress = self.move_progress(MovePhase::Copying)?;
-                between(self, target, &progress);
-            }
-        }
-        let locked_us = self.lanes[0].tick().monotonic_us;
-        self.lanes.iter_mut().try_for_each(|lane| lane.engine.lock_split())?;
-        while !self.all_splits(|progress| progress.drained)? {
-            self.take_moved(&mut records, &mut patience, |progress| progress.drained)?;
-            self.ingest_into(target, &mut records)?;
-        }
-        target.sync()?;
-        let lock = Duration::from_micros(self.lanes[0].tick().monotonic_us - locked_us);
-        let handed = self.move_progress(MovePhase::HandedOver)?;
-        between(self, target, &handed);
-        self.lanes.iter_mut().try_for_each(|lane| lane.engine.drop_split())?;
-        while !self.drop_step(&mut patience)? {
-            let progress = self.move_progress(MovePhase::Dropping)?;
-            between(self, target, &progress);
-        }
-        Ok(MoveReport { records: handed.records, bytes: handed.bytes, lock })
-    }
-
-    fn all_splits(&self, is_done: impl Fn(&SplitProgress) -> bool) -> Result<bool> {
-        let mut all = true;
-        for lane in &self.lanes {
-            all &= is_done(&lane.engine.split_progress()?);
-        }
-        Ok(all)
-    }
-
-    fn move_progress(&self, phase: MovePhase) -> Result<MoveProgress> {
-        let mut sum = MoveProgress {
-            phase,
-            segments_total: 0,
-            segments_left: 0,
-            changed_keys: 0,
-            records: 0,
-            bytes: 0,
-        };
-        for lane in &self.lanes {
-            let progress = lane.engine.split_progress()?;
-            sum.segments_total += progress.segments_total;
-            sum.segments_left += progress.segments_left;
-            sum.changed_keys += progress.changed_keys;
-            sum.records += progress.records;
-            sum.bytes += progress.bytes;
-        }
-        Ok(sum)
-    }
-
-    /// A turn of every shard that is not done, and what it has to send.
-    fn take_moved(
-        &mut self,
-        records: &mut Vec<MovedRecord>,
-        patience: &mut Patience,
-        is_done: impl Fn(&SplitProgress) -> bool,
-    ) -> Result<()> {
-        for lane in &mut self.lanes {
-            lane.check_health()?;
-            let before = records.len();
-            lane.turn(Wait::Poll);
-            lane.engine.take_moved(STEP_BYTES, records);
-            if records.len() == before && !is_done(&lane.engine.split_progress()?) {
-                lane.wait(patience)?;
-            }
-        }
-        Ok(())
+        at_once(drive::compact(&mut LocalEnd::new(self), |end, progress| between(end.store, progress)))
     }
 
     /// Makes the keyspaces with names that `source` has and this store has not.
     fn adopt_keyspaces(&mut self, source: &Store) -> Result<()> {
         let databases = |store: &Store| store.database().facts().map.databases();
-        if databases(self) < databases(source) {
-            let message = "the target has fewer databases than the source";
-            return Err(Error::new(ErrorKind::InvalidInput, message));
-        }
-        let ids = source.database().facts().map.keyspaces();
-        if ids.iter().any(|id| source.len_of(id.chunks()) > 0) {
-            let message = "the source has values in chunks, which the server wrote: they cannot be moved yet";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+        databases_suffice(databases(self), databases(source))?;
+        for id in source.database().facts().map.keyspaces() {
+            chunks_cannot_move(source.len_of(id.chunks()))?;
         }
         for KeyspaceInfo { name, index } in source.keyspaces() {
             self.open_keyspace(&name, KeyspaceOptions { index: Some(index), ..KeyspaceOptions::default() })?;
         }
         Ok(())
     }
-
-    /// This store's keyspaces in order, with the target's that have their numbers or names. Stores number
-    /// keyspaces by themselves; records of keyspaces that are gone are not among them, and stay.
-    fn counterparts(&self, target: &Store) -> Result<Vec<(KeyspaceId, KeyspaceId)>> {
-        let (own, others) = (&self.database().facts().map, &target.database().facts().map);
-        let mut pairs = Vec::new();
-        for (&id, number) in own.keyspaces().iter().zip(0..) {
-            pairs.push((id, resolve(others, KeyspaceName::Number(number))?));
-        }
-        for (name, named) in own.names() {
-            pairs.push((named.id, resolve(others, KeyspaceName::Name(name))?));
-        }
-        pairs.sort_unstable();
-        Ok(pairs)
-    }
-
-    /// Writes `records` of this store to the target, and takes them out.
-    fn ingest_into(&self, target: &mut Store, records: &mut Vec<MovedRecord>) -> Result<()> {
-        let shards = target.lanes.len() as u16;
-        let counterparts = self.counterparts(target)?;
-        let mut of_lane: Vec<Vec<MovedRecord>> = Vec::new();
-        of_lane.resize_with(target.lanes.len(), Vec::new);
-        for mut record in records.drain(..) {
-            let known = counterparts.binary_search_by_key(&record.keyspace, |(id, _)| *id);
-            let Ok(place) = known else { continue };
-            record.keyspace = counterparts[place].1;
-            let shard = target.hasher().position(&record.key).shard(shards);
-            of_lane[usize::from(shard)].push(record);
-        }
-        for (lane, records) in target.lanes.iter_mut().zip(of_lane) {
-            records.chunks(RECORDS_A_WRITE).try_for_each(|records| ingest(lane, records))?;
-        }
-        Ok(())
-    }
-
-    /// One turn of the drop; true when nothing is left, durably.
-    fn drop_step(&mut self, patience: &mut Patience) -> Result<bool> {
-        let mut all = true;
-        for lane in &mut self.lanes {
-            lane.check_health()?;
-            let progress = lane.engine.split_progress()?;
-            if progress.dropped {
-                continue;
-            }
-            all = false;
-            if progress.segments_left == 0 && progress.changed_keys == 0 {
-                let applied = lane.start_sync()?;
-                lane.make_durable(applied)?;
-            }
-            lane.wait(patience)?;
-        }
-        Ok(all)
-    }
 }
 
-/// Writes moved records to one shard; waits while there is no room yet.
-fn ingest(lane: &mut Lane<FileDevice>, records: &[MovedRecord]) -> Result<()> {
-    lane.attempt(|engine, now| engine.ingest(now, records)).map(drop)
+/// Refuses a target with fewer databases than the source.
+pub(crate) fn databases_suffice(target: u32, source: u32) -> Result<()> {
+    if target >= source {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidInput, "the target has fewer databases than the source"))
+}
+
+/// Refuses a source with `chunks` of large values.
+pub(crate) fn chunks_cannot_move(chunks: u64) -> Result<()> {
+    if chunks == 0 {
+        return Ok(());
+    }
+    let message = "the source has values in chunks, which the server wrote: they cannot be moved yet";
+    Err(Error::new(ErrorKind::Unsupported, message))
 }
 
 /// The first and the last position of slots.
-fn positions(slots: &RangeInclusive<u16>) -> Result<(Position, Position)> {
+pub(crate) fn positions(slots: &RangeInclusive<u16>) -> Result<(Position, Position)> {
     if slots.is_empty() || *slots.end() >= SLOT_COUNT {
         let message = format!("slots {} to {}: 0 to {} exist", slots.start(), slots.end(), SLOT_COUNT - 1);
         return Err(Error::new(ErrorKind::InvalidInput, message));

@@ -19,7 +19,7 @@ fn options(name: &str, shards: u16) -> (PathBuf, DatabaseOptions) {
 fn options_at(path: PathBuf, shards: u16) -> DatabaseOptions {
     DatabaseOptions {
         shards,
-        segment_bytes: 128 << 10,
+        segment_bytes: Some(128 << 10),
         capacity_bytes: Some(8 << 20),
         memory_bytes: 4 << 20,
         databases: 2,
@@ -200,6 +200,59 @@ fn a_compaction_makes_a_store_small_while_it_serves() {
     }
     drop(store);
     std::fs::remove_dir_all(&path).unwrap();
+}
+
+/// Between two calls of the caller's function little is moved, so that whoever reads in it waits little.
+#[test]
+fn a_step_of_a_move_is_short() {
+    for (value_bytes, records_a_step) in [(10, drive::STEP_RECORDS as u64), (4_000, 8)] {
+        let (one_path, one_options) = options("short", 2);
+        let (other_path, other_options) = options("steps", 1);
+        let mut one = Store::open(&one_options).unwrap();
+        let mut other = Store::open(&other_options).unwrap();
+        for number in 0..1_000u32 {
+            let _ticket = one.put_nowait(&number.to_be_bytes(), &vec![7; value_bytes]).unwrap();
+        }
+        let (mut taken, mut steps) = (0, 0);
+        one.split_to(&mut other, 0..=SLOT_COUNT - 1, |_, other, progress| {
+            if progress.phase == MovePhase::Copying {
+                let step = other.len() - taken;
+                assert!(step <= records_a_step, "{step} records of {value_bytes} bytes");
+                (taken, steps) = (other.len(), steps + 1);
+            }
+        })
+        .unwrap();
+        assert_eq!(other.len(), 1_000);
+        assert!(steps >= 1_000 / records_a_step, "{steps} steps");
+        drop((one, other));
+        std::fs::remove_dir_all(&one_path).unwrap();
+        std::fs::remove_dir_all(&other_path).unwrap();
+    }
+}
+
+#[test]
+fn a_deletion_that_comes_after_the_hand_over_is_refused_whether_the_key_is_dropped_or_not() {
+    let (one_path, one_options) = options("late", 1);
+    let (other_path, other_options) = options("has", 1);
+    let mut one = Store::open(&one_options).unwrap();
+    let mut other = Store::open(&other_options).unwrap();
+    for number in 0..2_000u32 {
+        let _ticket = one.put_nowait(&number.to_be_bytes(), &[7; 500]).unwrap();
+    }
+    let moved = (0..2_000u32).map(u32::to_be_bytes).find(|key| SLOTS.contains(&slot_of(key))).unwrap();
+    let mut refused = 0;
+    one.split_to(&mut other, SLOTS, |one, _, progress| {
+        if progress.phase == MovePhase::Dropping {
+            assert_eq!(one.delete(&moved).unwrap_err().kind(), ErrorKind::Unsupported);
+            assert_eq!(one.delete(b"a key that never was {a}").is_ok(), !SLOTS.contains(&slot_of(b"{a}")));
+            refused += 1;
+        }
+    })
+    .unwrap();
+    assert!(refused > 0 && other.get(&moved).unwrap().is_some());
+    drop((one, other));
+    std::fs::remove_dir_all(&one_path).unwrap();
+    std::fs::remove_dir_all(&other_path).unwrap();
 }
 
 #[test]

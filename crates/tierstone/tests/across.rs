@@ -108,7 +108,7 @@ fn a_child_that_writes_batches() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     let options = DatabaseOptions {
         shards: 3,
-        segment_bytes: 256 << 10,
+        segment_bytes: Some(256 << 10),
         memory_bytes: 4 << 20,
         durable_method: Some(tierstone::DurableMethod::DurableWrite),
         ..DatabaseOptions::new(directory)

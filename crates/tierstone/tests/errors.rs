@@ -32,7 +32,7 @@ fn a_store_is_opened_once_by_either_handle() {
 #[test]
 fn wrong_input_is_refused_and_changes_nothing() {
     let directory = TemporaryDirectory::new();
-    let options = DatabaseOptions { segment_bytes: 1 << 20, ..directory.options(Default::default()) };
+    let options = DatabaseOptions { segment_bytes: Some(1 << 20), ..directory.options(Default::default()) };
     let long = vec![b'k'; 65_536];
     let huge = vec![0; 300 << 10];
     let mut batch = Batch::new();
@@ -79,7 +79,7 @@ fn a_closed_shared_store_says_so_to_all_its_handles() {
 
 fn small(directory: &TemporaryDirectory, options: DatabaseOptions) -> DatabaseOptions {
     let _ = directory;
-    DatabaseOptions { segment_bytes: 128 << 10, capacity_bytes: Some(16 * (128 << 10)), ..options }
+    DatabaseOptions { segment_bytes: Some(128 << 10), capacity_bytes: Some(16 * (128 << 10)), ..options }
 }
 
 fn name(number: u32) -> [u8; 4] {

@@ -3,7 +3,7 @@
 
 use super::report::{BenchReport, ServerCost};
 use super::{LoadArgs, with_bar};
-use crate::serve::{parse_durability, parse_index};
+use crate::values::{parse_durability, parse_index};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tierstone::{DatabaseOptions, EngineStatistics, IndexKind, SharedStore};

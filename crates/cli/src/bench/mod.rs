@@ -5,7 +5,7 @@ mod null_server;
 mod report;
 
 use crate::child::ServerProcess;
-use crate::serve::parse_index;
+use crate::values::parse_index;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use report::{BenchReport, ServerCost};

@@ -1,7 +1,7 @@
 //! `tierstone bench null-server`: the server that stores nothing, until it is stopped.
 
 use crate::output::print_line;
-use crate::serve::addresses;
+use crate::values::addresses;
 use clap::Args;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_server::TransportSettings;

@@ -90,14 +90,20 @@ pub struct Server {
 
 /// Starts a server with `arguments` on the data of `folder`, and does not wait for it.
 pub fn spawn(folder: &Folder, arguments: &[&str]) -> Starting {
-    let stderr =
-        File::options().create(true).append(true).open(folder.path("stderr")).expect("a log is opened");
     let mut command = program();
     command.arg("server").arg("--data").arg(folder.data());
     if !arguments.contains(&"--listen") {
         command.args(["--listen", "127.0.0.1:0"]);
     }
-    command.args(arguments).stdout(Stdio::piped()).stderr(stderr);
+    command.args(arguments);
+    spawn_command(folder, command)
+}
+
+/// Starts the server that `command` describes, and does not wait for it.
+pub fn spawn_command(folder: &Folder, mut command: Command) -> Starting {
+    let stderr =
+        File::options().create(true).append(true).open(folder.path("stderr")).expect("a log is opened");
+    command.stdout(Stdio::piped()).stderr(stderr);
     let mut child = command.spawn().expect("the program starts");
     let output = child.stdout.take().expect("standard output was piped");
     let (sender, lines) = channel();
@@ -181,6 +187,11 @@ impl Server {
     /// A connection of a client.
     pub fn connect(&self) -> Connection {
         Connection::connect(self.address, PATIENCE).expect("the server takes a connection")
+    }
+
+    /// The number of its process.
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn port(&self) -> String {

@@ -49,6 +49,27 @@ pub fn a_relaxed_write_is_durable_within_its_bound<E: Engine, D: BlockDevice>(mu
     assert!(harness.engine.decided_seq() >= early.seq, "not durable after 0.9 s");
 }
 
+/// While the device is further behind than the bound, no write is acknowledged before it is durable.
+pub fn a_relaxed_write_waits_for_a_device_that_is_behind<E: Engine, D: BlockDevice>(
+    mut harness: Harness<E, D>,
+) {
+    switch(&mut harness, Durability::Relaxed);
+    let early = write(&mut harness, 1);
+    for number in 2..20 {
+        // The engine goes on; the device does nothing.
+        harness.now.monotonic_us += Durability::RELAXED_BOUND_MS * 1_000 / 10;
+        harness.engine.step(harness.now, &mut Vec::new(), &mut Vec::new());
+        let commit = write(&mut harness, number).commit;
+        // Near the bound either is right.
+        if !(10..=12).contains(&number) {
+            let is_behind = number > 12 && harness.engine.durable_seq() < early.seq;
+            assert_eq!(commit == Commit::Relaxed, !is_behind, "{number}: {commit:?}");
+        }
+    }
+    turns(&mut harness, 0);
+    assert_eq!(write(&mut harness, 20).commit, Commit::Relaxed, "the device has caught up");
+}
+
 fn switch<E: Engine, D: BlockDevice>(harness: &mut Harness<E, D>, mode: Durability) -> u64 {
     harness.engine.set_durability(harness.now, mode)
 }

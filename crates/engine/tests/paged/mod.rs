@@ -226,8 +226,13 @@ impl Engine for PagedEngine {
     fn snapshot(&mut self, now: Now) -> Result<SnapshotId> {
         self.next_snapshot += 1;
         let id = SnapshotId(self.next_snapshot);
-        let (wall_ms, dropped) = (now.wall_ms, self.dropped.clone());
-        let snapshot = Snapshot { wall_ms, dropped, images: BTreeMap::new(), is_released: false };
+        let snapshot = Snapshot {
+            wall_ms: now.wall_ms,
+            dropped: self.dropped.clone(),
+            ordered: self.ordered.clone(),
+            images: BTreeMap::new(),
+            is_released: false,
+        };
         self.snapshots.insert(id, snapshot);
         Ok(id)
     }

@@ -17,6 +17,7 @@ use tierstone_media::{DeviceError, IoBuffer};
 pub struct Snapshot {
     pub wall_ms: u64,
     pub dropped: BTreeSet<KeyspaceId>,
+    pub ordered: BTreeSet<KeyspaceId>,
     pub images: BTreeMap<usize, Arc<Records>>,
     /// Reads under way go on.
     pub is_released: bool,
@@ -142,12 +143,26 @@ impl PagedEngine {
     }
 
     pub(super) fn start_range(&mut self, now: Now, request: RangeRequest) {
-        if !self.ordered.contains(&request.keyspace) {
-            let error = Some(request.no_order());
-            let (token, entries) = (request.token, Vec::new());
-            return self.reads.ready.push(Event::Ranged { token, entries, next: None, error });
+        match self.ranged(now, &request) {
+            Ok(wall_ms) => self.start_walk(now, WalkKind::Range(request), wall_ms),
+            Err(error) => {
+                let (token, entries) = (request.token, Vec::new());
+                self.reads.ready.push(Event::Ranged { token, entries, next: None, error: Some(error) });
+            }
         }
-        self.start_walk(now, WalkKind::Range(request), now.wall_ms);
+    }
+
+    /// The time at which a range judges expiry, if it may be walked.
+    fn ranged(&self, now: Now, request: &RangeRequest) -> Result<u64> {
+        let (ordered, wall_ms) = match request.snapshot.map(|id| self.cut(id)).transpose()? {
+            Some(cut) => (&cut.ordered, cut.wall_ms),
+            None => (&self.ordered, now.wall_ms),
+        };
+        match ordered.contains(&request.keyspace) {
+            true => Ok(wall_ms),
+            false if self.dropped.contains(&request.keyspace) => Err(request.dropped()),
+            false => Err(request.no_order()),
+        }
     }
 
     /// The snapshot, if it may be asked.
@@ -158,7 +173,7 @@ impl PagedEngine {
     pub(super) fn drop_released(&mut self) {
         let walks = self.reads.walks.iter().filter_map(|walk| match &walk.kind {
             WalkKind::Scan(request) => request.snapshot,
-            WalkKind::Range(_) => None,
+            WalkKind::Range(request) => request.snapshot,
         });
         let used: BTreeSet<SnapshotId> =
             walks.chain(self.reads.read_at.iter().map(|read| read.snapshot)).collect();
@@ -219,7 +234,7 @@ impl PagedEngine {
     fn advance_walk(&mut self, walk: &mut Walk) -> bool {
         let (keyspace, snapshot) = match &walk.kind {
             WalkKind::Scan(request) => (request.keyspace, request.snapshot),
-            WalkKind::Range(request) => (request.keyspace, None),
+            WalkKind::Range(request) => (request.keyspace, request.snapshot),
         };
         let cut = snapshot.and_then(|id| self.snapshots.get(&id));
         let is_gone = cut.map_or(&self.dropped, |cut| &cut.dropped).contains(&keyspace);

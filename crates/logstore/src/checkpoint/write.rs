@@ -124,6 +124,7 @@ impl LogShard {
         let fits = segments <= SEGMENTS_MAX as u64
             && segments + u64::from(free_left) <= u64::from(self.segments.free_count());
         let is_calm = self.cleaner.is_idle()
+            && !self.sweeper.is_walking()
             && self.cold.is_idle()
             && self.refused.is_empty()
             && self.checkpoints.voiding.is_empty()
@@ -223,6 +224,7 @@ impl LogShard {
         let index = &self.keyspaces.get(id)?.index;
         let progress = index.dump_exactly(from, step_bytes, &mut chunk, &mut on_device)?;
         writing.newest = self.applied;
+        self.checkpoints.dumped_bytes += chunk.len() as u64;
         let header = chunk_header(id, from, self.applied);
         self.put_item(writing, ItemKind::Chunk, &[&header, &chunk])?;
         writing.chunk = chunk;

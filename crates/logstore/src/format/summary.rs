@@ -108,6 +108,11 @@ impl SummaryBuilder {
         &self.bytes
     }
 
+    /// Where the last record ends in the segment, in units.
+    pub fn end_unit(&self) -> u32 {
+        self.last.unit + self.last.units
+    }
+
     /// How many there are.
     pub fn records(&self) -> u32 {
         self.records

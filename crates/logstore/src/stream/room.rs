@@ -5,7 +5,7 @@
 
 use super::Stream;
 use crate::format::group;
-use crate::format::summary::ENTRY_BYTES_MAX;
+use crate::format::summary::{ENTRY_BYTES_MAX, SummaryBuilder};
 use crate::location::UNIT_BYTES;
 use tierstone_media::{BLOCK_BYTES, Geometry};
 
@@ -67,5 +67,26 @@ impl Stream {
     /// The longest record that an empty segment takes, in bytes.
     pub fn record_bytes_max(geometry: Geometry) -> usize {
         (geometry.segment_bytes as usize).saturating_sub(4 * BLOCK_BYTES) / 4
+    }
+}
+
+impl Stream {
+    /// The summary so far of the open segment, if that is `segment`.
+    pub fn open_summary_of(&self, segment: u32) -> Option<&SummaryBuilder> {
+        self.segment.as_ref().filter(|open| open.number == segment).map(|open| &open.summary)
+    }
+
+    /// Hands the summary of the open segment out, if that is `segment`; nothing may be appended before
+    /// [`Stream::give_back_summary`].
+    pub fn lend_summary(&mut self, segment: u32) -> Option<SummaryBuilder> {
+        let open = self.segment.as_mut().filter(|open| open.number == segment)?;
+        Some(std::mem::take(&mut open.summary))
+    }
+
+    /// Takes back what [`Stream::lend_summary`] gave.
+    pub fn give_back_summary(&mut self, summary: SummaryBuilder) {
+        if let Some(open) = &mut self.segment {
+            open.summary = summary;
+        }
     }
 }

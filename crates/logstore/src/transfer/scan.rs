@@ -70,6 +70,8 @@ impl Scan {
 
 /// Bytes of a piece: some 250 records of 250 bytes, about 200 µs of a step.
 const PIECE_BYTES: usize = 64 << 10;
+/// Entries of a summary that a step looks at, wanted or not: each costs a look into the index, some 100 ns.
+const ENTRIES_A_STEP: usize = 1_000;
 /// Segments that a step looks at to find one to scan.
 const LOOKS_A_STEP: usize = 64;
 
@@ -191,8 +193,15 @@ impl LogShard {
         let mut reader = SummaryReader::resume(bytes, current.cursor);
         current.piece.clear();
         let mut first = None;
+        let mut looks = 0;
+        let mut is_at_end = true;
         for entry in reader.by_ref() {
+            looks += 1;
             if !self.is_wanted(&entry, number) {
+                if looks >= ENTRIES_A_STEP {
+                    is_at_end = false;
+                    break;
+                }
                 continue;
             }
             let first = *first.get_or_insert(entry.unit);
@@ -206,6 +215,14 @@ impl LogShard {
         current.cursor = reader.cursor(bytes);
         let damaged = reader.damaged();
         let (Some(first), Some(last)) = (current.piece.first(), current.piece.last()) else {
+            if !is_at_end {
+                // The next step looks on.
+                current.summary = Some(summary);
+                if let Some(split) = self.split_mut() {
+                    split.scan.current = Some(current);
+                }
+                return;
+            }
             self.unpin_scanned(number);
             if damaged {
                 return self.fail_split(unreadable(number));

@@ -109,6 +109,7 @@ impl Plan {
     }
 
     pub fn groups_in_flight(mut self, count: usize) -> Plan {
+        self.open.shard.groups_in_flight_min = count;
         self.open.shard.groups_in_flight_max = count;
         self
     }
@@ -488,12 +489,19 @@ impl<'a> World<'a> {
 
     /// A key gets a value without expiry, then, in a later write, one that expires soon.
     pub fn put_expiring(&mut self, number: u32, len: u32, in_ms: u64) -> Result<(), Violation> {
+        self.put_versions(number, len, &[None, Some(in_ms)])
+    }
+
+    /// A key gets one value after the other: without expiry, or one that expires soon. Once it has one of
+    /// the latter, nothing more is written.
+    pub fn put_versions(&mut self, number: u32, len: u32, versions: &[Option<u64>]) -> Result<(), Violation> {
         let key = EXPIRING + number;
         if self.history.expiring.contains_key(&key) {
             return Ok(());
         }
         let shard = self.shard_of(key);
-        for expiry_ms in [0, self.history.now.wall_ms + in_ms] {
+        for in_ms in versions {
+            let expiry_ms = in_ms.map_or(0, |in_ms| self.history.now.wall_ms + in_ms);
             self.history.writes += 1;
             let stamp = Stamp { write: self.history.writes, len };
             let Some(seq) = self.write_stamps(shard, &[(key, Some(stamp))], expiry_ms)? else {

@@ -57,7 +57,8 @@ pub fn random_settings(random: &mut SeededRandom) -> OpenSettings {
     settings.shard.memory_bytes = [8 << 10, 64 << 10, 1 << 20][random.below(3) as usize];
     // A cache that takes nearly all leaves little to be read; both are wanted.
     settings.shard.cache_bytes_max = [settings.shard.memory_bytes / 2, u64::MAX][random.below(2) as usize];
-    settings.shard.groups_in_flight_max = 1 + random.below(3) as usize;
+    settings.shard.groups_in_flight_min = 1 + random.below(3) as usize;
+    settings.shard.groups_in_flight_max = settings.shard.groups_in_flight_min;
     settings.shard.overlap_bytes = [4 << 10, 64 << 10][random.below(2) as usize];
     settings.weak_hash_bits = [None, Some(6), Some(0)][random.below(3) as usize];
     settings.shard.snapshot_table_bytes_max = [8 << 10, 16 << 20][random.below(2) as usize];

@@ -31,7 +31,7 @@ pub(super) fn backends() -> Vec<FileBackend> {
     match uring_refusal() {
         None => vec![FileBackend::Threads, FileBackend::IoUring],
         Some(reason) => {
-            println!("SKIPPED on io_uring: the kernel refuses it: {reason}");
+            println!("SKIP: tests of files through io_uring (the kernel refuses it: {reason})");
             vec![FileBackend::Threads]
         }
     }

@@ -49,6 +49,8 @@ pub struct MemberProperties {
     pub directory: PathBuf,
     /// Its file system's name.
     pub file_system: &'static str,
+    /// What durable writes to its files survive.
+    pub guarantee: Guarantee,
     /// Whether its files bypass the page cache.
     pub direct_io: bool,
     /// Bytes that it can still take.
@@ -149,7 +151,7 @@ impl FileStore {
         self.inner.geometry
     }
 
-    /// What durable writes survive: the loss of power, unless a directory lies in memory.
+    /// What durable writes survive: what the weakest of the directories gives.
     pub fn guarantee(&self) -> Guarantee {
         self.inner.guarantee()
     }
@@ -173,6 +175,7 @@ impl FileStore {
         let member = |(member, segments): (&Member, u32)| MemberProperties {
             directory: member.path.clone(),
             file_system: member.file_system.name,
+            guarantee: member.file_system.guarantee(),
             direct_io: member.direct,
             free_bytes: member.free_bytes(),
             segments,
@@ -192,11 +195,8 @@ impl FileStore {
 
 impl StoreInner {
     pub fn guarantee(&self) -> Guarantee {
-        if self.members.iter().any(|member| member.file_system.in_memory) {
-            Guarantee::ProcessCrash
-        } else {
-            Guarantee::PowerFail
-        }
+        let weakest = self.members.iter().map(|member| member.file_system.guarantee()).min();
+        weakest.unwrap_or(Guarantee::Unknown)
     }
 
     /// The open file of `place`; `None` for a segment that has none. Opens it when needed.

@@ -86,6 +86,24 @@ impl Marker {
         Ok(marker)
     }
 
+    /// What holds of a marker whatever bytes it is read from: reading never panics, and what can be read
+    /// comes back when it is written and read again.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub fn check(data: &[u8]) {
+        // With the checksum that fits, so that what is behind it is read too.
+        let summed = |body: &[u8]| {
+            let sum = checksum(0, body);
+            [body, format!("checksum {sum:016x}\n").as_bytes()].concat()
+        };
+        let titled = [format!("{TITLE}\n").as_bytes(), data].concat();
+        for bytes in [data.to_vec(), summed(data), summed(&titled)] {
+            if let Ok(marker) = Marker::decode(&bytes) {
+                assert!(marker.index < marker.members && marker.ready <= marker.members);
+                assert_eq!(Marker::decode(marker.encode().as_bytes()), Ok(marker));
+            }
+        }
+    }
+
     /// The marker of `directory`; `None` when there is none.
     ///
     /// # Errors

@@ -10,6 +10,23 @@ fn a_marker_comes_back() {
     assert_eq!(Marker::decode(marker().encode().as_bytes()), Ok(marker()));
 }
 
+/// The example of `docs/formats/file-store.md`: page and encoder cannot part.
+#[test]
+fn the_page_prints_a_marker() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats/file-store.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let example = Marker {
+        store: 0x1122_3344_5566_7788,
+        index: 0,
+        members: 2,
+        ready: 2,
+        segment_bytes: 32 << 20,
+        meta_bytes: 128 << 10,
+    };
+    let text = example.encode();
+    assert!(page.contains(&format!("```text\n{text}```")), "the page does not print\n{text}");
+}
+
 #[test]
 fn numbers_that_contradict_each_other_are_refused() {
     let wrong = Marker { index: 3, ..marker() };
@@ -31,9 +48,18 @@ proptest! {
     }
 
     #[test]
+    fn what_is_behind_a_right_checksum_is_read_with_care(numbers in proptest::collection::vec(0..5u64, 6), cut in 0..120usize) {
+        let names = ["store", "index", "members", "ready", "segment_bytes", "meta_bytes"];
+        let lines = names.iter().zip(&numbers).map(|(name, number)| format!("{name} {number}\n"));
+        let body = lines.collect::<String>();
+        Marker::check(body.as_bytes());
+        Marker::check(&body.as_bytes()[..cut.min(body.len())]);
+    }
+
+    #[test]
     fn hostile_bytes_never_panic(bytes: Vec<u8>, text: String) {
-        let _ = Marker::decode(&bytes);
-        let _ = Marker::decode(text.as_bytes());
+        Marker::check(&bytes);
+        Marker::check(text.as_bytes());
         let _ = Marker::decode(format!("{TITLE}\n{text}checksum {text}").as_bytes());
     }
 }

@@ -17,6 +17,7 @@ mod marker;
 mod member;
 mod open;
 mod plan;
+mod registered;
 mod segment;
 pub mod settings;
 mod slots;
@@ -32,6 +33,12 @@ pub use uring_device::{UringDevice, uring_refusal};
 
 use crate::{BlockDevice, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
 use std::os::fd::RawFd;
+
+/// What holds of the marker of a store's directory, whatever bytes it is read from; for `fuzz/`.
+#[cfg(feature = "fuzzing")]
+pub fn check_marker(data: &[u8]) {
+    marker::Marker::check(data);
+}
 
 /// One handle on a [`FileStore`], for one thread. It may be moved to another thread while nothing
 /// is in flight.

@@ -42,6 +42,24 @@ pub enum DurableMethod {
     WriteThenFlush,
 }
 
+impl DurableMethod {
+    /// Its name in settings and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            DurableMethod::DurableWrite => "durable-write",
+            DurableMethod::WriteThenFlush => "write-then-flush",
+        }
+    }
+
+    /// What it does, for a person.
+    pub fn text(self) -> &'static str {
+        match self {
+            DurableMethod::DurableWrite => "durable write (RWF_DSYNC)",
+            DurableMethod::WriteThenFlush => "write and flush (fdatasync)",
+        }
+    }
+}
+
 /// How to open or create a [`crate::file::FileStore`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStoreSettings {

@@ -16,6 +16,7 @@
 use super::housekeeper::{Job, Work};
 use super::layout::FileStore;
 use super::plan::{Part, Place, check, parts};
+use super::registered::RegisteredBuffers;
 use super::segment::SegmentFile;
 use super::settings::DurableMethod;
 use super::slots::Slots;
@@ -23,7 +24,7 @@ use crate::{BLOCK_BYTES, DeviceError, DeviceErrorKind, IoBuffer, IoCompletion, I
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags};
-use io_uring::{cqueue, opcode, squeue};
+use io_uring::{Submitter, cqueue, opcode, squeue};
 use rustix::fs::OFlags;
 use std::collections::VecDeque;
 use std::io::{PipeReader, PipeWriter};
@@ -108,6 +109,7 @@ pub struct UringFiles {
     requests: Slots<Request>,
     operations: Slots<Operation>,
     pending: VecDeque<Pending>,
+    registered: RegisteredBuffers,
     ready: VecDeque<IoCompletion>,
     /// Entries in the ring whose completions will come.
     expected: usize,
@@ -152,6 +154,7 @@ impl UringFiles {
             requests: Slots::new(),
             operations: Slots::new(),
             pending: VecDeque::new(),
+            registered: RegisteredBuffers::new(),
             ready: VecDeque::new(),
             expected: 0,
             files: Map::default(),
@@ -196,8 +199,10 @@ impl UringFiles {
     }
 
     /// Moves waiting entries into the ring's queue; false when it is full and some still wait:
-    /// enter the kernel and push again.
-    pub fn push(&mut self, queue: &mut squeue::SubmissionQueue<'_>) -> bool {
+    /// enter the kernel and push again. `submitter` and `queue` are of the same ring, always the same one
+    /// unless [`UringFiles::ring_replaced`] was called between.
+    pub fn push(&mut self, submitter: &Submitter<'_>, queue: &mut squeue::SubmissionQueue<'_>) -> bool {
+        self.registered.register(submitter);
         while let Some(pending) = self.pending.front() {
             let pushed = match &pending.linked {
                 // SAFETY: the entry names a buffer and a descriptor that its slot keeps until the
@@ -213,6 +218,16 @@ impl UringFiles {
             self.pending.pop_front();
         }
         true
+    }
+
+    /// The owner has made a new ring, with nothing under way, that will be used from now on.
+    pub fn ring_replaced(&mut self) {
+        self.registered.forget();
+    }
+
+    /// How many transfers used a buffer that the kernel keeps pinned.
+    pub fn registered_transfers(&self) -> u64 {
+        self.registered.transfers()
     }
 
     /// Takes a completion of the ring whose `user_data` is [ours](UringFiles::owns). It may leave
@@ -346,21 +361,25 @@ impl UringFiles {
             entry.user_data(user_data | PHASE_FLUSH << 48)
         };
         let (offset, len) = (operation.file_offset, (operation.len as u64).min(ENTRY_BYTES) as u32);
-        let address = match &mut self.requests.get(operation.request).buffer {
+        let (address, slot) = match &mut self.requests.get(operation.request).buffer {
             // The range lies in the buffer: `parts` cut it out of the buffer's length.
-            Some(buffer) => buffer[operation.start..].as_mut_ptr(),
-            None => std::ptr::null_mut(),
+            Some(buffer) => (buffer[operation.start..].as_mut_ptr(), self.registered.slot_of(buffer)),
+            None => (std::ptr::null_mut(), None),
         };
         let chained =
             operation.action == Action::WriteDurable && self.method == DurableMethod::WriteThenFlush;
-        let first = match operation.action {
-            Action::Flush { .. } => flush(),
-            Action::Read => opcode::Read::new(descriptor, address, len).offset(offset).build(),
-            Action::WriteDurable if !chained => {
-                opcode::Write::new(descriptor, address, len).offset(offset).rw_flags(libc::RWF_DSYNC).build()
+        let durable = operation.action == Action::WriteDurable && !chained;
+        let flags = if durable { libc::RWF_DSYNC } else { 0 };
+        let first = match (operation.action, slot) {
+            (Action::Flush { .. }, _) => flush(),
+            (Action::Read, None) => opcode::Read::new(descriptor, address, len).offset(offset).build(),
+            (Action::Read, Some(slot)) => {
+                opcode::ReadFixed::new(descriptor, address, len, slot).offset(offset).build()
             }
-            Action::Write | Action::WriteDurable => {
-                opcode::Write::new(descriptor, address, len).offset(offset).build()
+            (_, None) => opcode::Write::new(descriptor, address, len).offset(offset).rw_flags(flags).build(),
+            (_, Some(slot)) => {
+                let write = opcode::WriteFixed::new(descriptor, address, len, slot);
+                write.offset(offset).rw_flags(flags).build()
             }
         };
         let first = match operation.action {

@@ -116,7 +116,10 @@ impl UringDevice {
                 "a device with requests in flight was moved to another thread"
             );
             match make_ring(self.entries) {
-                Ok((ring, task_work)) => (self.ring, self.task_work) = (ring, task_work),
+                Ok((ring, task_work)) => {
+                    (self.ring, self.task_work) = (ring, task_work);
+                    self.files.ring_replaced();
+                }
                 Err(error) => panic!("the ring cannot be made anew on another thread: {error}"),
             }
             if let Some(wake) = self.wake.get()
@@ -151,10 +154,16 @@ impl UringDevice {
         queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
     }
 
+    /// Moves waiting entries into the queue, as many as it takes; whether these were all.
+    fn push(&mut self) -> bool {
+        let (submitter, mut queue, _) = self.ring.split();
+        self.files.push(&submitter, &mut queue)
+    }
+
     /// Moves waiting entries into the kernel, as many as it takes.
     fn flush_queue(&mut self) {
         loop {
-            let all = self.files.push(&mut self.ring.submission());
+            let all = self.push();
             if all || self.ring.submission().is_empty() {
                 break;
             }
@@ -220,7 +229,7 @@ impl BlockDevice for UringDevice {
                 Wait::One => taken > 0 || self.files.in_flight() == 0,
                 Wait::All => self.files.in_flight() == 0,
             };
-            self.files.push(&mut self.ring.submission());
+            self.push();
             if done {
                 break;
             }

@@ -10,7 +10,7 @@ use super::profiles::{PublishedProfile, published_profiles};
 use super::scratch::{Scratch, one, prepare};
 use super::system::DeviceFacts;
 use crate::file::{DurableMethod, FileDevice, uring_refusal};
-use crate::{BlockDevice, IoKind, IoRequest};
+use crate::{BlockDevice, Guarantee, IoKind, IoRequest};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use tierstone_base::units::{format_duration_us, format_size};
@@ -32,12 +32,14 @@ pub struct DoctorSettings {
     /// The most that is written to a directory at a time in bytes, at least 8 MiB, and never more
     /// than a quarter of what is free. Larger files see past small caches.
     pub file_bytes: u64,
+    /// How the measured writes are made durable; `None`: as a new store would, by what probing finds.
+    pub durable_method: Option<DurableMethod>,
 }
 
 impl DoctorSettings {
     /// Five seconds and 256 MiB for each of `directories`.
     pub fn new(directories: Vec<PathBuf>) -> Self {
-        DoctorSettings { directories, budget_ms: 5_000, file_bytes: 256 << 20 }
+        DoctorSettings { directories, budget_ms: 5_000, file_bytes: 256 << 20, durable_method: None }
     }
 }
 
@@ -59,6 +61,8 @@ pub struct DirectoryReport {
     pub directory: PathBuf,
     /// Its file system.
     pub file_system: String,
+    /// What durable writes survive in it.
+    pub guarantee: Guarantee,
     /// What the kernel says about its device.
     pub facts: DeviceFacts,
     /// Bytes free for this user.
@@ -90,6 +94,8 @@ pub struct Measured {
     pub sequential_write_bytes_per_second: f64,
     /// 4 KiB durable writes over prepared segments, 1, 4 and 16 in flight.
     pub durable: Vec<Rate>,
+    /// How the durable writes above were made durable.
+    pub method_used: DurableMethod,
     /// Which durable method a new store would use here, and why.
     pub durable_method: ProbeReport,
 }
@@ -113,6 +119,7 @@ fn examine_directory(directory: &Path, settings: &DoctorSettings, uring: Option<
     let mut report = DirectoryReport {
         directory: directory.to_path_buf(),
         file_system: file_system.as_ref().map_or("unknown", |found| found.name).to_string(),
+        guarantee: file_system.as_ref().map_or(Guarantee::Unknown, FileSystem::guarantee),
         facts: DeviceFacts::of(directory).unwrap_or_default(),
         free_bytes: bytes(space.as_ref().map_or(0, |space| space.f_bavail)),
         total_bytes: bytes(space.as_ref().map_or(0, |space| space.f_blocks)),
@@ -138,8 +145,9 @@ fn measure(directory: &Path, settings: &DoctorSettings, free_bytes: u64) -> Resu
     let segments = (file_bytes / SEGMENT_BYTES).min(1 << 20) as u32;
     let scratch = Scratch::new(directory, SEGMENT_BYTES, segments)?;
     let direct_io = scratch.store().properties().members.iter().all(|member| member.direct_io);
+    let method_used = settings.durable_method.unwrap_or(durable_method.method);
     let mut loops = Loops {
-        device: scratch.device(durable_method.method)?,
+        device: scratch.device(method_used)?,
         clock: SystemClock::new(),
         random: SeededRandom::new(3),
         share_us: settings.budget_ms.max(100) * 1000 / 7,
@@ -163,6 +171,7 @@ fn measure(directory: &Path, settings: &DoctorSettings, free_bytes: u64) -> Resu
         sequential_read_bytes_per_second: loops.read_in_order()?,
         sequential_write_bytes_per_second,
         durable,
+        method_used,
         durable_method,
     };
     Ok((measured, direct_io))
@@ -285,11 +294,11 @@ fn advise(report: &mut DirectoryReport, uring_refusal: Option<&str>) {
         advice.push(format!("one durable write in a hundred takes over {p99}: acknowledgements wait for it"));
     }
     if let Some(found) = &report.measured {
-        let method = match found.durable_method.method {
-            DurableMethod::DurableWrite => "durable write (RWF_DSYNC)",
-            DurableMethod::WriteThenFlush => "write and flush (fdatasync)",
-        };
-        advice.push(format!("a new store here uses {method}: {}", found.durable_method.reason));
+        let probed = &found.durable_method;
+        advice.push(format!("a new store here uses {}: {}", probed.method.text(), probed.reason));
+        if found.method_used != probed.method {
+            advice.push(format!("what is measured here uses {}, as asked for", found.method_used.text()));
+        }
     }
     report.advice.extend(advice);
 }

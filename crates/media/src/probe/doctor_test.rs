@@ -20,6 +20,9 @@ fn a_short_examination_measures_everything_and_leaves_nothing_behind() {
     assert!(measured.read_alone.requests > 0 && measured.read_parallel.requests >= 32);
     assert!(measured.sequential_read_bytes_per_second > 0.0);
     assert!(measured.sequential_write_bytes_per_second > 0.0);
+    assert_eq!(measured.method_used, measured.durable_method.method);
+    let file_system = FileSystem::of(std::env::temp_dir().as_path()).expect("it is somewhere");
+    assert_eq!(found.guarantee, file_system.guarantee());
     assert!(found.free_bytes > 0 && found.total_bytes >= found.free_bytes);
     assert!(!report.published.is_empty());
     let text = serde_json::to_string(&report).expect("it is plain data");
@@ -30,6 +33,7 @@ fn a_short_examination_measures_everything_and_leaves_nothing_behind() {
 fn a_directory_that_cannot_be_measured_is_reported_and_not_fatal() {
     let report = examine(&DoctorSettings::new(vec!["/no/such/directory".into()]));
     assert!(report.directories[0].measured.is_none());
+    assert_eq!(report.directories[0].guarantee, Guarantee::Unknown, "nothing is promised of it");
     assert!(
         report.directories[0].advice[0].starts_with("measuring failed"),
         "{:?}",
@@ -42,6 +46,7 @@ fn findings_turn_into_advice() {
     let mut report = DirectoryReport {
         directory: PathBuf::from("/data"),
         file_system: "ext4".to_string(),
+        guarantee: Guarantee::PowerFail,
         facts: DeviceFacts {
             rotational: Some(true),
             write_cache: Some("write back".to_string()),

@@ -1,5 +1,6 @@
 //! Which file system a directory lies on, and what that means for durable writes.
 
+use crate::Guarantee;
 use std::path::Path;
 use tierstone_base::{Error, Result};
 
@@ -16,15 +17,19 @@ pub struct FileSystem {
     pub network: bool,
     /// The bytes are in memory: they do not survive the machine.
     pub in_memory: bool,
+    /// The bytes are those of another file system, behind a layer such as a container's.
+    pub stacked: bool,
 }
 
 const PLAIN: u8 = 0;
 const COPIES: u8 = 1;
 const REMOTE: u8 = 2;
 const MEMORY: u8 = 4;
+/// Files of another file system, reached through a layer that may be mounted so that flushes do nothing.
+const STACKED: u8 = 8;
 
 /// Numbers from the kernel's `include/uapi/linux/magic.h` and the file systems' own headers.
-const TABLE: [(u64, &str, u8); 27] = [
+const TABLE: [(u64, &str, u8); 33] = [
     (0xef53, "ext4", PLAIN),
     (0x5846_5342, "xfs", PLAIN),
     (0xf2f5_2010, "f2fs", COPIES),
@@ -32,7 +37,7 @@ const TABLE: [(u64, &str, u8); 27] = [
     (0x9123_683e, "btrfs", COPIES),
     (0x2fc1_2fc1, "zfs", COPIES),
     (0xca45_1a4e, "bcachefs", COPIES),
-    (0x794c_7630, "overlayfs", COPIES),
+    (0x794c_7630, "overlayfs", COPIES | STACKED),
     (0x6a65_7346, "jfs", PLAIN),
     (0x5265_4973, "reiserfs", PLAIN),
     (0x4d44, "fat", PLAIN),
@@ -52,6 +57,12 @@ const TABLE: [(u64, &str, u8); 27] = [
     (0x0bd0_0bd0, "lustre", REMOTE),
     (0x0116_1970, "gfs2", REMOTE),
     (0x5346_414f, "afs", REMOTE),
+    (0x7375_7245, "coda", REMOTE),
+    (0x564c, "ncp", REMOTE),
+    (0x7461_636f, "ocfs2", REMOTE),
+    (0x786f_4256, "vboxsf", REMOTE),
+    (0xf15f, "ecryptfs", STACKED),
+    (0x6163_6673, "aufs", COPIES | STACKED),
 ];
 
 impl FileSystem {
@@ -65,6 +76,19 @@ impl FileSystem {
             copy_on_write: kind & COPIES != 0,
             network: kind & REMOTE != 0,
             in_memory: kind & MEMORY != 0,
+            stacked: kind & STACKED != 0,
+        }
+    }
+
+    /// What durable writes survive on it. Power-fail durable is said of local file systems over a block
+    /// device alone: what cannot be known is not promised.
+    pub fn guarantee(&self) -> Guarantee {
+        if self.in_memory {
+            Guarantee::ProcessCrash
+        } else if self.network || self.stacked || self.name == "unknown" {
+            Guarantee::Unknown
+        } else {
+            Guarantee::PowerFail
         }
     }
 
@@ -92,11 +116,11 @@ impl FileSystem {
                  durable, locks may not hold between hosts, and latency follows the network; use a local disk"
             ));
         }
-        if name == "overlayfs" {
-            return Some(
-                "overlayfs is the writable layer of a container: bytes may vanish with it; mount a volume"
-                    .to_string(),
-            );
+        if self.stacked {
+            return Some(format!(
+                "{name} is a layer over another file system, often the writable one of a container: bytes may \
+                 vanish with it, and it may be mounted so that flushes do nothing; mount a volume"
+            ));
         }
         if self.copy_on_write {
             return Some(format!(
@@ -129,6 +153,26 @@ mod tests {
         assert!(FileSystem::of_magic(0x6969).network);
         assert!(FileSystem::of_magic(0x0102_1994).in_memory);
         assert!(FileSystem::of_magic(0x1234).advice().is_some_and(|advice| advice.contains("0x1234")));
+    }
+
+    #[test]
+    fn only_local_disks_are_called_power_fail_durable() {
+        let of = |name: &str| {
+            let (magic, ..) = TABLE.iter().find(|(_, other, _)| *other == name).expect("it is in the table");
+            FileSystem::of_magic(*magic).guarantee()
+        };
+        for name in ["ext4", "xfs", "f2fs", "btrfs", "zfs"] {
+            assert_eq!(of(name), Guarantee::PowerFail, "{name}");
+        }
+        for name in ["nfs", "cifs", "smb2", "fuse", "9p", "ceph", "vboxsf", "overlayfs", "aufs"] {
+            assert_eq!(of(name), Guarantee::Unknown, "{name}");
+        }
+        for name in ["tmpfs", "ramfs", "hugetlbfs"] {
+            assert_eq!(of(name), Guarantee::ProcessCrash, "{name}");
+        }
+        assert_eq!(FileSystem::of_magic(0x1234).guarantee(), Guarantee::Unknown, "nothing is known of it");
+        let weakest = ["ext4", "nfs"].map(of).into_iter().min();
+        assert_eq!(weakest, Some(Guarantee::Unknown), "several directories promise what the weakest does");
     }
 
     #[test]

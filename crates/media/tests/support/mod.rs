@@ -46,7 +46,7 @@ pub fn backends() -> Vec<FileBackend> {
     match uring_refusal() {
         None => vec![FileBackend::Threads, FileBackend::IoUring],
         Some(reason) => {
-            println!("SKIPPED on io_uring: the kernel refuses it: {reason}");
+            println!("SKIP: tests of files through io_uring (the kernel refuses it: {reason})");
             vec![FileBackend::Threads]
         }
     }

@@ -1,8 +1,11 @@
 //! The commands of bits inside strings. Bit 0 is the highest bit of the first byte.
 
 use crate::commands::strings::range;
-use crate::context::{Context, Extent, Halt, Run, SYNTAX, Text, fail};
+use crate::context::{Context, Extent, Halt, Run, SYNTAX, TOO_LONG, Text, fail};
+use crate::fold::Fold;
 use crate::number;
+use crate::recipe::{BitOperation, Bytes, Mix, Mixed, Recipe, Source};
+use crate::stream::STREAM_ABOVE_BYTES;
 
 pub(crate) const BAD_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 const BAD_BIT: &str = "ERR bit is not an integer or out of range";
@@ -90,22 +93,6 @@ fn counts_bits(option: Option<&[u8]>) -> Result<bool, Halt> {
     }
 }
 
-fn ones(value: &[u8]) -> u64 {
-    let (words, rest) = value.as_chunks::<8>();
-    let whole: u64 = words.iter().map(|word| u64::from(u64::from_ne_bytes(*word).count_ones())).sum();
-    whole + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
-}
-
-/// The ones among the bits `start..end`.
-fn ones_between(value: &[u8], start: usize, end: usize) -> u64 {
-    let (first, last) = (start / 8, end.div_ceil(8));
-    let mut total = ones(&value[first..last]);
-    for bit in (first * 8..start).chain(end..last * 8) {
-        total -= u64::from(bit_at(value, bit as u64));
-    }
-    total
-}
-
 pub(crate) fn bitcount(context: &mut Context<'_, '_>) -> Run {
     let args = context.args;
     let bounds = match args.len() {
@@ -118,12 +105,12 @@ pub(crate) fn bitcount(context: &mut Context<'_, '_>) -> Run {
     };
     let key = args.at(1);
     // The bits to be counted of a string of `len` bytes.
-    let bits = |len: usize| match bounds {
-        None => (0, len * 8),
+    let bits = |len: u64| match bounds {
+        None => 0..len * 8,
         Some(((start, end), is_bits)) => {
             let scale = if is_bits { 1 } else { 8 };
-            let found = range(start, end, len * 8 / scale).unwrap_or_default();
-            (found.0 * scale, found.1 * scale)
+            let found = range(start, end, (len * 8 / scale) as usize).unwrap_or_default();
+            found.0 as u64 * scale..found.1 as u64 * scale
         }
     };
     let map = match context.read(key)? {
@@ -132,35 +119,19 @@ pub(crate) fn bitcount(context: &mut Context<'_, '_>) -> Run {
             return Ok(());
         }
         Some(Text::Whole(record)) => {
-            let (start, end) = bits(record.value.len());
-            let count = ones_between(record.value, start, end);
-            context.reply.integer(count as i64);
+            let count = of_record(Fold::ones(bits(record.value.len() as u64)), record.value);
+            context.reply.integer(count);
             return Ok(());
         }
         Some(Text::Large(map, _)) => map,
     };
-    let (start, end) = bits(map.len() as usize);
-    let first = start / 8;
-    context.read_scratch(key, &map, first as u64..end.div_ceil(8) as u64)?;
-    let count = ones_between(context.scratch, start - first * 8, end - first * 8);
-    context.reply.integer(count as i64);
-    Ok(())
+    let fold = Fold::ones(bits(map.len()));
+    context.reply_fold(key, &map, fold)
 }
 
-/// The first bit equal to `wanted` among the bits `start..end`.
-fn first_bit(value: &[u8], wanted: bool, start: usize, end: usize) -> Option<usize> {
-    let skip = if wanted { 0 } else { 0xff };
-    let mut bit = start;
-    while bit < end {
-        if bit.is_multiple_of(8) && end - bit >= 8 && value[bit / 8] == skip {
-            bit += 8;
-        } else if bit_at(value, bit as u64) == wanted {
-            return Some(bit);
-        } else {
-            bit += 1;
-        }
-    }
-    None
+/// What `fold` finds in a value that is one record.
+fn of_record(mut fold: Fold, value: &[u8]) -> i64 {
+    fold.take(0, value).unwrap_or_else(|| fold.end())
 }
 
 pub(crate) fn bitpos(context: &mut Context<'_, '_>) -> Run {
@@ -178,42 +149,32 @@ pub(crate) fn bitpos(context: &mut Context<'_, '_>) -> Run {
     let end = if args.len() > 4 { Some(context.integer(4)?) } else { None };
     let scale = if is_bits { 1 } else { 8 };
     let key = args.at(1);
-    // The bits that are looked at of a string of `len` bytes.
-    let bits = |len: usize| {
-        let found = range_of_search(start, end.unwrap_or(-1), len * 8 / scale);
-        found.map(|(start, stop)| (start * scale, stop * scale))
+    // What is searched in a string of `len` bytes; none: there is nothing to be looked at.
+    let search = |len: u64| {
+        let (start, stop) = range_of_search(start, end.unwrap_or(-1), (len * 8 / scale) as usize)?;
+        // Behind a string without an explicit end lie zeros.
+        let missing = if !wanted && end.is_none() { (len * 8) as i64 } else { -1 };
+        Some(Fold::first(start as u64 * scale..stop as u64 * scale, wanted, missing))
     };
-    let (found, len) = match context.read(key)? {
+    let map = match context.read(key)? {
         None => {
             context.reply.integer(if wanted { -1 } else { 0 });
             return Ok(());
         }
         Some(Text::Whole(record)) => {
-            let bits = bits(record.value.len());
-            let found = bits.map(|(start, stop)| first_bit(record.value, wanted, start, stop));
-            (found, record.value.len())
+            let found = search(record.value.len() as u64).map(|fold| of_record(fold, record.value));
+            context.reply.integer(found.unwrap_or(-1));
+            return Ok(());
         }
-        Some(Text::Large(map, _)) => {
-            let len = map.len() as usize;
-            let found = match bits(len) {
-                None => None,
-                Some((start, stop)) => {
-                    let first = start / 8;
-                    context.read_scratch(key, &map, first as u64..stop.div_ceil(8) as u64)?;
-                    let found = first_bit(context.scratch, wanted, start - first * 8, stop - first * 8);
-                    Some(found.map(|bit| bit + first * 8))
-                }
-            };
-            (found, len)
-        }
+        Some(Text::Large(map, _)) => map,
     };
-    context.reply.integer(match found {
-        Some(Some(bit)) => bit as i64,
-        // Behind a string without an explicit end lie zeros.
-        Some(None) if !wanted && end.is_none() => (len * 8) as i64,
-        _ => -1,
-    });
-    Ok(())
+    match search(map.len()) {
+        Some(fold) => context.reply_fold(key, &map, fold),
+        None => {
+            context.reply.integer(-1);
+            Ok(())
+        }
+    }
 }
 
 /// As [`range`], but an end before the start on the negative side is clamped like all others.
@@ -224,89 +185,78 @@ fn range_of_search(start: i64, end: i64, len: usize) -> Option<(usize, usize)> {
     (start <= end && len > 0).then(|| (start as usize, end as usize + 1))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
-    And,
-    Or,
-    Xor,
-    Not,
-    /// In the first, in none of the others.
-    Diff,
-    /// Not in the first, in one of the others.
-    Diff1,
-    /// In the first, in one of the others.
-    AndOr,
-    /// In exactly one.
-    One,
-}
-
-impl Operation {
-    fn parse(name: &[u8]) -> Option<Operation> {
-        Some(match name.to_ascii_uppercase().as_slice() {
-            b"AND" => Operation::And,
-            b"OR" => Operation::Or,
-            b"XOR" => Operation::Xor,
-            b"NOT" => Operation::Not,
-            b"DIFF" => Operation::Diff,
-            b"DIFF1" => Operation::Diff1,
-            b"ANDOR" => Operation::AndOr,
-            b"ONE" => Operation::One,
-            _ => return None,
-        })
-    }
-
-    /// Combines byte `index` of all sources; shorter ones end in zeros.
-    fn combine(self, sources: &[Vec<u8>], index: usize) -> u8 {
-        let byte = |source: &Vec<u8>| source.get(index).copied().unwrap_or(0);
-        let first = sources.first().map_or(0, byte);
-        let others = sources.iter().skip(1).map(byte);
-        match self {
-            Operation::And => others.fold(first, |all, byte| all & byte),
-            Operation::Or => others.fold(first, |any, byte| any | byte),
-            Operation::Xor => others.fold(first, |odd, byte| odd ^ byte),
-            Operation::Not => !first,
-            Operation::Diff => first & !others.fold(0, |any, byte| any | byte),
-            Operation::Diff1 => !first & others.fold(0, |any, byte| any | byte),
-            Operation::AndOr => first & others.fold(0, |any, byte| any | byte),
-            Operation::One => {
-                let (one, many) = others
-                    .fold((first, 0), |(one, many), byte| (one ^ byte, many | one & byte | many & byte));
-                one & !many
-            }
-        }
-    }
+fn operation(name: &[u8]) -> Option<BitOperation> {
+    Some(match name.to_ascii_uppercase().as_slice() {
+        b"AND" => BitOperation::And,
+        b"OR" => BitOperation::Or,
+        b"XOR" => BitOperation::Xor,
+        b"NOT" => BitOperation::Not,
+        b"DIFF" => BitOperation::Diff,
+        b"DIFF1" => BitOperation::Diff1,
+        b"ANDOR" => BitOperation::AndOr,
+        b"ONE" => BitOperation::One,
+        _ => return None,
+    })
 }
 
 pub(crate) fn bitop(context: &mut Context<'_, '_>) -> Run {
     let args = context.args;
-    let Some(operation) = Operation::parse(args.at(1)) else { return fail(SYNTAX) };
+    let Some(operation) = operation(args.at(1)) else { return fail(SYNTAX) };
     let sources = args.len() - 3;
-    if operation == Operation::Not && sources != 1 {
+    if operation == BitOperation::Not && sources != 1 {
         return fail("ERR BITOP NOT must be called with a single source key.");
     }
-    let needs_two = matches!(operation, Operation::Diff | Operation::Diff1 | Operation::AndOr);
+    let needs_two = matches!(operation, BitOperation::Diff | BitOperation::Diff1 | BitOperation::AndOr);
     if needs_two && sources < 2 {
         return fail(match operation {
-            Operation::Diff => "ERR BITOP DIFF must be called with at least two source keys.",
-            Operation::Diff1 => "ERR BITOP DIFF1 must be called with at least two source keys.",
+            BitOperation::Diff => "ERR BITOP DIFF must be called with at least two source keys.",
+            BitOperation::Diff1 => "ERR BITOP DIFF1 must be called with at least two source keys.",
             _ => "ERR BITOP ANDOR must be called with at least two source keys.",
         });
     }
     context.view.prefetch(context.db, args.from(3))?;
-    let mut values = Vec::with_capacity(sources);
+    let mut len = 0;
     for key in args.from(3) {
-        context.load_scratch(key)?;
-        values.push(std::mem::take(context.scratch));
+        len = context.extent(key)?.map_or(0, |extent| extent.len).max(len);
     }
-    let len = values.iter().map(Vec::len).max().unwrap_or(0);
-    context.scratch.clear();
-    context.scratch.extend((0..len).map(|index| operation.combine(&values, index)));
     let target = args.at(2);
-    if len > 0 {
+    if len > context.value_size_max_bytes {
+        return fail(TOO_LONG);
+    }
+    if len == 0 {
+        if context.view.get(context.db, target)?.is_some() {
+            context.delete(target)?;
+        }
+    } else if len <= STREAM_ABOVE_BYTES || !combine_making(context, operation, len)? {
+        let mut mixed = Mixed::new(Mix::Bits(operation), len as usize);
+        for (index, key) in args.from(3).enumerate() {
+            context.load_scratch(key)?;
+            mixed.add(index, 0, context.scratch);
+        }
+        *context.scratch = mixed.finish();
         context.store_scratch(target, 0)?;
-    } else if context.view.get(context.db, target)?.is_some() {
-        context.delete(target)?;
     }
     context.reply.integer(len as i64);
     Ok(())
+}
+
+/// Puts the combination of large values, `len` bytes long; false where it must be put together at once.
+fn combine_making(context: &mut Context<'_, '_>, operation: BitOperation, len: u64) -> Result<bool, Halt> {
+    let args = context.args;
+    let mut sources = Vec::with_capacity(args.len() - 3);
+    for key in args.from(3) {
+        let place = context.view.place(context.db, key)?;
+        let bytes = match context.load(key)? {
+            None => Bytes::Short(Vec::new()),
+            Some(Text::Whole(record)) => Bytes::Short(record.value.to_vec()),
+            Some(Text::Large(map, _)) => Bytes::Large(place, map),
+        };
+        sources.push(Source::new(bytes));
+    }
+    let target = context.view.place(context.db, args.at(2))?;
+    let Some(map) = context.make(Recipe { target, len, mix: Mix::Bits(operation), sources })? else {
+        return Ok(false);
+    };
+    context.view.put_map(context.db, args.at(2), &map, 0)?;
+    Ok(true)
 }

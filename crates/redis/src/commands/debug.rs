@@ -1,8 +1,9 @@
 //! The part of `DEBUG` that public test suites use.
 
-use crate::context::{Halt, NOT_AN_INTEGER, fail};
+use crate::context::{Halt, NOT_AN_INTEGER, fail, fail_with};
 use crate::control::{Control, Flow};
 use crate::{glob, number};
+use tierstone_wire::resp::Version;
 
 /// The longest text that `DEBUG STRINGMATCH-LEN` makes, in bytes.
 const TEXT_MAX_BYTES: i64 = 16 << 20;
@@ -25,4 +26,69 @@ pub(crate) fn stringmatch_len(control: &mut Control<'_>) -> Result<Flow, Halt> {
         }
         _ => fail(NOT_AN_INTEGER),
     }
+}
+
+/// What changes nothing here and is no mistake.
+pub(crate) fn nothing(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    control.reply.ok();
+    Ok(Flow::Done)
+}
+
+pub(crate) fn error(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let text = String::from_utf8_lossy(control.args.at(2)).replace(|letter: char| letter.is_control(), " ");
+    fail_with(text)
+}
+
+/// Answers with a value of the type that is named, as Redis does for tests of clients.
+pub(crate) fn protocol(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let name = control.args.at(2).to_ascii_lowercase();
+    let is_new = control.reply.version() == Version::Resp3;
+    let reply = &mut control.reply;
+    match name.as_slice() {
+        b"string" => reply.bulk(b"Hello World"),
+        b"integer" => reply.integer(12_345),
+        b"double" => reply.double(3_141.0 / 1_000.0),
+        b"null" => reply.null(),
+        b"array" => {
+            reply.array(3);
+            (0..3).for_each(|number| reply.integer(number));
+        }
+        b"set" => {
+            reply.set(3);
+            (0..3).for_each(|number| reply.integer(number));
+        }
+        b"map" => {
+            reply.map(3);
+            for number in 0..3 {
+                reply.integer(number);
+                reply.boolean(number == 1);
+            }
+        }
+        b"attrib" => {
+            if reply.attribute(1) {
+                reply.bulk(b"key-popularity");
+                reply.array(2);
+                reply.bulk(b"key:123");
+                reply.integer(90);
+            }
+            reply.bulk(b"Some real reply following the attribute");
+        }
+        b"push" if is_new => {
+            reply.push(2);
+            reply.bulk(b"server-cpu-usage");
+            reply.integer(42);
+        }
+        b"push" => return fail("ERR RESP2 is not supported by this command"),
+        b"verbatim" => reply.verbatim(*b"txt", b"This is a verbatim\nstring"),
+        b"true" => reply.boolean(true),
+        b"false" => reply.boolean(false),
+        b"bignum" => reply.big_number("1234567999999999999999999999999999999"),
+        _ => {
+            return fail(
+                "ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            );
+        }
+    }
+    Ok(Flow::Done)
 }

@@ -5,18 +5,19 @@ use crate::control::{Control, Flow};
 use crate::table;
 use std::fmt::Write;
 use tierstone_base::units::format_size;
-use tierstone_engine::Health;
+use tierstone_engine::{Durability, Health};
 
 type Section = fn(&Control<'_>, &mut String) -> std::fmt::Result;
 
 /// All sections in order; those after `false` are only given when asked for.
-const SECTIONS: [(&str, bool, Section); 11] = [
+const SECTIONS: [(&str, bool, Section); 12] = [
     ("Server", true, server),
     ("Clients", true, clients),
     ("Memory", true, memory),
     ("Persistence", true, persistence),
     ("Stats", true, stats),
     ("Replication", true, replication),
+    ("CPU", true, cpu),
     ("Storage", true, storage),
     ("Errorstats", true, errorstats),
     ("Cluster", true, cluster),
@@ -52,7 +53,7 @@ fn server(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         out,
         "redis_version:{}\r\nredis_mode:standalone\r\nserver_name:tierstone\r\ntierstone_version:{}\r\n\
          arch_bits:{}\r\nprocess_id:{}\r\nrun_id:{}\r\ntcp_port:{}\r\nuptime_in_seconds:{uptime_s}\r\n\
-         uptime_in_days:{}\r\nshard:{}\r\nshards:{}\r\n",
+         uptime_in_days:{}\r\nshard:{}\r\nshards:{}\r\nconfig_file:{}\r\n",
         facts.redis_version,
         facts.server_version,
         usize::BITS,
@@ -62,6 +63,7 @@ fn server(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         uptime_s / 86_400,
         control.engine.shard.0,
         control.engine.shard.1,
+        line_of(&facts.settings_file),
     )
 }
 
@@ -73,23 +75,58 @@ fn clients(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         out,
         "connected_clients:{}\r\nblocked_clients:{blocked}\r\npubsub_clients:{listening}\r\n",
         control.host.sessions.len()
-    )
+    )?;
+    match control.host.settings.get("maxclients") {
+        Some(most) => write!(out, "maxclients:{}\r\n", most.value),
+        None => Ok(()),
+    }
 }
 
 fn memory(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let statistics = &control.engine.statistics;
+    let (connections, connections_max) = control.host.connection_bytes;
+    let requests = control.host.account.bytes();
     let total = statistics.index_bytes + statistics.cache_bytes + statistics.buffer_bytes;
+    let total = total + connections + requests;
     write!(
         out,
         "used_memory:{total}\r\nused_memory_human:{}\r\nindex:{}\r\nindex_bytes:{}\r\n\
-         index_bytes_per_key:{:.1}\r\ncache_bytes:{}\r\nbuffer_bytes:{}\r\nmaxmemory_policy:noeviction\r\n",
+         index_bytes_per_key:{:.1}\r\ncache_bytes:{}\r\nbuffer_bytes:{}\r\nconnection_bytes:{connections}\r\n\
+         connection_bytes_max:{connections_max}\r\nrequest_bytes:{requests}\r\nrequest_bytes_max:{}\r\n\
+         maxmemory_policy:noeviction\r\n",
         format_size(total),
         control.host.facts.index,
         statistics.index_bytes,
         statistics.index_bytes as f64 / statistics.keys.max(1) as f64,
         statistics.cache_bytes,
-        statistics.buffer_bytes
-    )
+        statistics.buffer_bytes,
+        control.host.account.bytes_max()
+    )?;
+    let budget = control.host.facts.memory_bytes;
+    if budget > 0 {
+        write!(out, "maxmemory:{budget}\r\nmaxmemory_human:{}\r\n", format_size(budget))?;
+    }
+    match control.host.facts.process.map(|ask| ask()) {
+        Some(process) => write!(
+            out,
+            "used_memory_rss:{}\r\nused_memory_rss_human:{}\r\n",
+            process.resident_bytes,
+            format_size(process.resident_bytes)
+        ),
+        None => Ok(()),
+    }
+}
+
+fn cpu(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    match control.host.facts.process.map(|ask| ask()) {
+        Some(process) => write!(
+            out,
+            "used_cpu_sys:{:.6}\r\nused_cpu_user:{:.6}\r\n",
+            process.system_us as f64 / 1e6,
+            process.user_us as f64 / 1e6
+        ),
+        None => Ok(()),
+    }
 }
 
 fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
@@ -97,19 +134,46 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         Health::Good => "ok".to_owned(),
         Health::Failed(error) => format!("failed: {}", error.message()),
     };
+    let facts = &control.host.facts;
     let durability = control.host.settings.get("durability").map_or("", |setting| setting.value.as_str());
     let is_bounded = durability == "relaxed";
     write!(
         out,
         "loading:0\r\nrdb_last_save_time:{}\r\ndurability:{durability}\r\n\
          durability_guarantee:{}\r\ndurability_loss_bound_ms:{}\r\napplied_sequence:{}\r\n\
-         durable_sequence:{}\r\ndevice_health:{health}\r\n",
+         durable_sequence:{}\r\ndevice_health:{health}\r\ndurable_method:{}\r\n",
         control.host.last_save_s,
-        control.host.facts.durability_guarantee,
-        if is_bounded { 1_000 } else { 0 },
+        facts.durability_guarantee,
+        if is_bounded { Durability::RELAXED_BOUND_MS } else { 0 },
         control.engine.applied,
-        control.engine.durable
-    )
+        control.engine.durable,
+        facts.durable_method,
+    )?;
+    match &facts.durable_probe {
+        None => write!(out, "durable_method_by:setting\r\n")?,
+        Some(probe) => write!(
+            out,
+            "durable_method_by:probe\r\ndurable_probe:{}\r\ndurable_probe_flush_looks_device_wide:{}\r\n",
+            line_of(&probe.reason),
+            u8::from(probe.flush_looks_device_wide)
+        )?,
+    }
+    for (number, directory) in facts.directories.iter().enumerate() {
+        write!(
+            out,
+            "directory{number}:guarantee={},file_system={},direct_io={},path={}\r\n",
+            directory.guarantee,
+            directory.file_system,
+            u8::from(directory.direct_io),
+            line_of(&directory.path)
+        )?;
+    }
+    Ok(())
+}
+
+/// `text` without what would end its line.
+fn line_of(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control(), " ")
 }
 
 fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
@@ -119,7 +183,7 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         out,
         "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nkeyspace_hits:{}\r\n\
          keyspace_misses:{}\r\nsuspended_commands:{}\r\npubsub_channels:{}\r\npubsub_patterns:{}\r\n\
-         total_error_replies:{errors}\r\n",
+         total_error_replies:{errors}\r\ninstantaneous_ops_per_sec:{}\r\n",
         counters.connections,
         counters.commands,
         counters.hits,
@@ -127,6 +191,7 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         counters.suspended,
         control.host.channels.names(crate::session::ChannelKind::Channel).len(),
         control.host.channels.names(crate::session::ChannelKind::Pattern).len(),
+        control.host.throughput.per_second(control.now.monotonic_us, counters.commands),
     )
 }
 
@@ -148,6 +213,7 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("checkpoint_bytes_written", statistics.checkpoint_bytes_written),
         ("cleaned_bytes_written", statistics.cleaned_bytes_written),
         ("groups", statistics.groups),
+        ("group_depth", statistics.group_depth),
         ("device_reads", statistics.device.reads),
         ("device_writes", statistics.device.writes),
         ("device_flushes", statistics.device.flushes),
@@ -156,6 +222,10 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("space_used_bytes", statistics.space_used_bytes),
         ("space_live_bytes", statistics.space_live_bytes),
         ("space_capacity_bytes", statistics.space_capacity_bytes),
+        ("snapshots", statistics.snapshots),
+        ("snapshots_lost", statistics.snapshots_lost),
+        ("snapshot_table_bytes", statistics.snapshot_table_bytes),
+        ("snapshot_pinned_bytes", statistics.snapshot_pinned_bytes),
     ] {
         write!(out, "{name}:{value}\r\n")?;
     }

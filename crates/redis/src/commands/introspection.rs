@@ -4,6 +4,7 @@ use crate::args::Args;
 use crate::context::{Halt, SYNTAX, fail};
 use crate::control::{Control, Flow};
 use crate::glob;
+use crate::key_specs;
 use crate::table::{self, Command, Keys, category, flag};
 use tierstone_wire::resp::ReplyWriter;
 
@@ -41,42 +42,48 @@ fn write_info(command: &Command, reply: &mut ReplyWriter<'_>) {
     categories.for_each(|name| reply.simple(format!("@{name}")));
     // No tips.
     reply.set(0);
-    write_key_specs(command, (first, last, step), reply);
+    write_key_specs(command, reply);
     reply.set(command.subcommands.len());
     command.subcommands.iter().for_each(|subcommand| write_info(subcommand, reply));
 }
 
-fn write_key_specs(command: &Command, (first, last, step): (i64, i64, i64), reply: &mut ReplyWriter<'_>) {
-    if command.keys == Keys::None {
-        reply.set(0);
-        return;
+fn write_key_specs(command: &Command, reply: &mut ReplyWriter<'_>) {
+    let specs = key_specs::of(command);
+    reply.set(specs.len());
+    for spec in specs {
+        let Keys::Range { first, last, step } = spec.keys else {
+            unreachable!("'{}' has a specification without keys", command.name)
+        };
+        reply.map(3);
+        reply.bulk(b"flags");
+        write_names(spec.flags, reply);
+        reply.bulk(b"begin_search");
+        reply.map(2);
+        reply.bulk(b"type");
+        reply.bulk(b"index");
+        reply.bulk(b"spec");
+        reply.map(1);
+        reply.bulk(b"index");
+        reply.integer(first as i64);
+        reply.bulk(b"find_keys");
+        reply.map(2);
+        reply.bulk(b"type");
+        reply.bulk(b"range");
+        reply.bulk(b"spec");
+        reply.map(3);
+        reply.bulk(b"lastkey");
+        // Counted from the first key.
+        reply.integer(if last < 0 { i64::from(last) } else { i64::from(last) - first as i64 });
+        reply.bulk(b"keystep");
+        reply.integer(step as i64);
+        reply.bulk(b"limit");
+        reply.integer(0);
     }
-    reply.set(1);
-    reply.map(3);
-    reply.bulk(b"flags");
-    reply.set(1);
-    reply.simple(if command.has(flag::WRITE) { "RW" } else { "RO" });
-    reply.bulk(b"begin_search");
-    reply.map(2);
-    reply.bulk(b"type");
-    reply.bulk(b"index");
-    reply.bulk(b"spec");
-    reply.map(1);
-    reply.bulk(b"index");
-    reply.integer(first);
-    reply.bulk(b"find_keys");
-    reply.map(2);
-    reply.bulk(b"type");
-    reply.bulk(b"range");
-    reply.bulk(b"spec");
-    reply.map(3);
-    reply.bulk(b"lastkey");
-    // Counted from the first key.
-    reply.integer(if last < 0 { last } else { last - first });
-    reply.bulk(b"keystep");
-    reply.integer(step);
-    reply.bulk(b"limit");
-    reply.integer(0);
+}
+
+fn write_names(names: &[&str], reply: &mut ReplyWriter<'_>) {
+    reply.set(names.len());
+    names.iter().for_each(|name| reply.simple(name));
 }
 
 pub(crate) fn all(control: &mut Control<'_>) -> Result<Flow, Halt> {
@@ -166,8 +173,11 @@ pub(crate) fn list(control: &mut Control<'_>) -> Result<Flow, Halt> {
     Ok(Flow::Done)
 }
 
-/// The request inside a `COMMAND GETKEYS`, with its command and the indexes of its keys.
-fn inner(args: Args<'_>) -> Result<(&'static Command, Vec<usize>), Halt> {
+/// A key of a request: its index, and what the request does with it.
+type KeyUse = (usize, &'static [&'static str]);
+
+/// The keys of the request inside a `COMMAND GETKEYS`.
+fn inner(args: Args<'_>) -> Result<Vec<KeyUse>, Halt> {
     let words: Vec<&[u8]> = args.from(2).collect();
     let request = Args::Slices(&words);
     let Some(found) = table::lookup(request.at(0)) else { return fail("ERR Invalid command specified") };
@@ -183,30 +193,29 @@ fn inner(args: Args<'_>) -> Result<(&'static Command, Vec<usize>), Halt> {
     if !command.takes(request.len()) {
         return fail("ERR Invalid number of arguments specified for command");
     }
-    let indexes: Vec<usize> = command.keys.indexes(request).map(|index| index + 2).collect();
-    if indexes.is_empty() {
+    let uses = key_specs::of_request(command, request);
+    if uses.is_empty() {
         return fail("ERR Invalid arguments specified for command");
     }
-    Ok((command, indexes))
+    Ok(uses.into_iter().map(|(index, flags)| (index + 2, flags)).collect())
 }
 
 pub(crate) fn getkeys(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let args = control.args;
-    let (_, indexes) = inner(args)?;
-    control.reply.array(indexes.len());
-    indexes.iter().for_each(|index| control.reply.bulk(args.at(*index)));
+    let uses = inner(args)?;
+    control.reply.array(uses.len());
+    uses.iter().for_each(|(index, _)| control.reply.bulk(args.at(*index)));
     Ok(Flow::Done)
 }
 
 pub(crate) fn getkeysandflags(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let args = control.args;
-    let (command, indexes) = inner(args)?;
-    control.reply.array(indexes.len());
-    for index in indexes {
+    let uses = inner(args)?;
+    control.reply.array(uses.len());
+    for (index, flags) in uses {
         control.reply.array(2);
         control.reply.bulk(args.at(index));
-        control.reply.set(1);
-        control.reply.simple(if command.has(flag::WRITE) { "RW" } else { "RO" });
+        write_names(flags, &mut control.reply);
     }
     Ok(Flow::Done)
 }

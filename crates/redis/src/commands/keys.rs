@@ -2,6 +2,8 @@
 
 use crate::context::{Context, Halt, NO_SUCH_KEY, Run, SYNTAX, fail};
 use crate::number;
+use crate::recipe::{Bytes, Mix, Recipe, Source};
+use crate::stream::STREAM_ABOVE_BYTES;
 use tierstone_engine::ValueKind;
 use tierstone_store::{LargeMap, Record};
 
@@ -58,15 +60,23 @@ pub(crate) fn type_of(context: &mut Context<'_, '_>) -> Run {
     Ok(())
 }
 
-/// Copies the record at `source` over `target`, its expiry and kind included; false when there is none.
+/// Copies the record at `source` over `target`, its expiry and kind included; false when there is none. When
+/// the source `leaves`, its caller deletes it.
 fn copy_record(
     context: &mut Context<'_, '_>,
     source: &[u8],
     (db, target): (u32, &[u8]),
+    leaves: bool,
 ) -> Result<bool, Halt> {
-    let Some(meta) = context.view.get(context.db, source)?.map(|record| record.meta) else {
-        return Ok(false);
-    };
+    let Some(record) = context.view.get(context.db, source)? else { return Ok(false) };
+    let meta = record.meta;
+    if meta.kind == ValueKind::CHUNKED
+        && let Ok(map) = LargeMap::decode(record.value)
+        && let Some(map) = copy_large(context, (source, map), (db, target), leaves)?
+    {
+        context.view.put_map(db, target, &map, meta.expiry_ms)?;
+        return Ok(true);
+    }
     if let ValueKind::STRING | ValueKind::CHUNKED = meta.kind {
         context.load_scratch(source)?;
         context.view.put_string(db, target, context.scratch, meta.expiry_ms)?;
@@ -78,6 +88,27 @@ fn copy_record(
     }
     context.view.put(db, target, context.scratch, meta.expiry_ms, meta.kind)?;
     Ok(true)
+}
+
+/// The map that `target` gets for the large value at `source`, where its bytes need not be held: the same
+/// one if its chunks lie right for it, else that of a copy.
+fn copy_large(
+    context: &mut Context<'_, '_>,
+    (source, map): (&[u8], LargeMap),
+    (db, target): (u32, &[u8]),
+    leaves: bool,
+) -> Result<Option<LargeMap>, Halt> {
+    let from = context.view.place(context.db, source)?;
+    let to = context.view.place(db, target)?;
+    if leaves && from == to {
+        return Ok(Some(map));
+    }
+    if map.len() <= STREAM_ABOVE_BYTES {
+        return Ok(None);
+    }
+    let len = map.len();
+    let sources = vec![Source::new(Bytes::Large(from, map))];
+    context.make(Recipe { target: to, len, mix: Mix::Overlay, sources })
 }
 
 /// Touches a source and a target, so that one suspension fetches both.
@@ -95,7 +126,7 @@ pub(crate) fn rename(context: &mut Context<'_, '_>) -> Run {
         return fail(NO_SUCH_KEY);
     }
     if source != target {
-        copy_record(context, source, (context.db, target))?;
+        copy_record(context, source, (context.db, target), true)?;
         context.delete(source)?;
     }
     context.reply.ok();
@@ -109,7 +140,7 @@ pub(crate) fn renamenx(context: &mut Context<'_, '_>) -> Run {
         return fail(NO_SUCH_KEY);
     }
     if !is_taken {
-        copy_record(context, source, (context.db, target))?;
+        copy_record(context, source, (context.db, target), true)?;
         context.delete(source)?;
     }
     context.reply.integer(i64::from(!is_taken));
@@ -148,7 +179,7 @@ pub(crate) fn copy(context: &mut Context<'_, '_>) -> Run {
     let (exists, is_taken) = touch_both(context, db)?;
     let copies = exists && (replaces || !is_taken);
     if copies {
-        copy_record(context, source, (db, target))?;
+        copy_record(context, source, (db, target), false)?;
     }
     context.reply.integer(i64::from(copies));
     Ok(())
@@ -170,7 +201,7 @@ pub(crate) fn move_to(context: &mut Context<'_, '_>) -> Run {
     let there = context.view.get(db, key).map(|record| record.is_some());
     let moves = here? && !there?;
     if moves {
-        copy_record(context, key, (db, key))?;
+        copy_record(context, key, (db, key), true)?;
         context.delete(key)?;
     }
     context.reply.integer(i64::from(moves));

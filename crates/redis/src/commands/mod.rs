@@ -6,6 +6,7 @@ pub(crate) mod client;
 pub(crate) mod configuration;
 pub(crate) mod connection;
 pub(crate) mod debug;
+pub(crate) mod dump;
 pub(crate) mod expiry;
 pub(crate) mod help;
 pub(crate) mod info;

@@ -51,3 +51,14 @@ pub(crate) fn memory_stats(control: &mut Control<'_>) -> Result<Flow, Halt> {
     }
     Ok(Flow::Done)
 }
+
+pub(crate) fn memory_malloc_stats(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    // Redis's own words where its allocator is not jemalloc.
+    control.reply.bulk(b"Stats not supported for the current allocator");
+    Ok(Flow::Done)
+}
+
+pub(crate) fn memory_purge(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    control.reply.ok();
+    Ok(Flow::Done)
+}

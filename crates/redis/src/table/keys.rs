@@ -1,7 +1,7 @@
 //! Commands of keys of any type.
 
 use super::{Action, Command, Keys, TaskKind, category, flag};
-use crate::commands::{expiry, help, keys};
+use crate::commands::{dump, expiry, help, keys};
 
 static OBJECT: [Command; 5] = [
     Command {
@@ -71,7 +71,7 @@ static OBJECT: [Command; 5] = [
     },
 ];
 
-pub(super) static COMMANDS: [Command; 23] = [
+pub(super) static COMMANDS: [Command; 25] = [
     Command {
         name: "copy",
         arity: -3,
@@ -369,6 +369,32 @@ pub(super) static COMMANDS: [Command; 23] = [
         complexity: "O(1)",
         summary: "Counts the keys of the database.",
         action: Action::Data(keys::dbsize),
+        subcommands: &[],
+    },
+    Command {
+        name: "dump",
+        arity: 2,
+        flags: flag::READONLY,
+        categories: category::KEYSPACE,
+        keys: Keys::Range { first: 1, last: 1, step: 1 },
+        group: "generic",
+        since: "2.6.0",
+        complexity: "O(N) with N the length of the value",
+        summary: "Gives a value in Redis's snapshot format.",
+        action: Action::Data(dump::dump),
+        subcommands: &[],
+    },
+    Command {
+        name: "restore",
+        arity: -4,
+        flags: flag::WRITE | flag::DENYOOM,
+        categories: category::KEYSPACE | category::DANGEROUS,
+        keys: Keys::Range { first: 1, last: 1, step: 1 },
+        group: "generic",
+        since: "2.6.0",
+        complexity: "O(N) with N the length of the value",
+        summary: "Makes a key of a value in Redis's snapshot format.",
+        action: Action::Data(dump::restore),
         subcommands: &[],
     },
 ];

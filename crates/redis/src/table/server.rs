@@ -1,7 +1,7 @@
 //! Commands of the server as a whole.
 
 use super::{Action, Command, Keys, TaskKind, category, flag};
-use crate::commands::{configuration, debug, help, info, introspection, keys, scripting, server};
+use crate::commands::{configuration, help, info, introspection, keys, scripting, server};
 
 static COMMAND: [Command; 7] = [
     Command {
@@ -97,7 +97,7 @@ static COMMAND: [Command; 7] = [
     },
 ];
 
-static CONFIG: [Command; 4] = [
+static CONFIG: [Command; 5] = [
     Command {
         name: "config|get",
         arity: -3,
@@ -138,6 +138,19 @@ static CONFIG: [Command; 4] = [
         subcommands: &[],
     },
     Command {
+        name: "config|rewrite",
+        arity: 2,
+        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "2.8.0",
+        complexity: "O(N) with N the number of settings",
+        summary: "Writes the settings that were changed into the settings file.",
+        action: Action::Task(TaskKind::ConfigRewrite),
+        subcommands: &[],
+    },
+    Command {
         name: "config|set",
         arity: -4,
         flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
@@ -148,100 +161,6 @@ static CONFIG: [Command; 4] = [
         complexity: "O(N) with N the number of settings",
         summary: "Changes settings.",
         action: Action::Control(configuration::set),
-        subcommands: &[],
-    },
-];
-
-static DEBUG: [Command; 7] = [
-    Command {
-        name: "debug|flushall",
-        arity: 2,
-        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
-        categories: 0,
-        keys: Keys::None,
-        group: "server",
-        since: "1.0.0",
-        complexity: "Depends on subcommand",
-        summary: "Empties all databases.",
-        action: Action::Task(TaskKind::FlushAll),
-        subcommands: &[],
-    },
-    Command {
-        name: "debug|help",
-        arity: 2,
-        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
-        categories: 0,
-        keys: Keys::None,
-        group: "server",
-        since: "1.0.0",
-        complexity: "Depends on subcommand",
-        summary: "Explains the subcommands.",
-        action: Action::Control(help::debug),
-        subcommands: &[],
-    },
-    Command {
-        name: "debug|object",
-        arity: -3,
-        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
-        categories: 0,
-        keys: Keys::Range { first: 2, last: 2, step: 1 },
-        group: "server",
-        since: "1.0.0",
-        complexity: "Depends on subcommand",
-        summary: "Describes a record.",
-        action: Action::Data(keys::debug_object),
-        subcommands: &[],
-    },
-    Command {
-        name: "debug|set-active-expire",
-        arity: 3,
-        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
-        categories: 0,
-        keys: Keys::None,
-        group: "server",
-        since: "1.0.0",
-        complexity: "Depends on subcommand",
-        summary: "Is accepted: expiry is lazy.",
-        action: Action::Control(debug::set_active_expire),
-        subcommands: &[],
-    },
-    Command {
-        name: "debug|sleep",
-        arity: 3,
-        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
-        categories: 0,
-        keys: Keys::None,
-        group: "server",
-        since: "1.0.0",
-        complexity: "Depends on subcommand",
-        summary: "Answers after some time.",
-        action: Action::Task(TaskKind::DebugSleep),
-        subcommands: &[],
-    },
-    Command {
-        name: "debug|stringmatch-len",
-        arity: 4,
-        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
-        categories: 0,
-        keys: Keys::None,
-        group: "server",
-        since: "1.0.0",
-        complexity: "Depends on subcommand",
-        summary: "Matches a pattern with a long text.",
-        action: Action::Control(debug::stringmatch_len),
-        subcommands: &[],
-    },
-    Command {
-        name: "debug|verify",
-        arity: 3,
-        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
-        categories: 0,
-        keys: Keys::None,
-        group: "server",
-        since: "8.2.0",
-        complexity: "O(1), and O(N) in the background",
-        summary: "Verifies all records and the index in the background (START), or tells what was found (STATUS).",
-        action: Action::Task(TaskKind::DebugVerify),
         subcommands: &[],
     },
 ];
@@ -260,7 +179,7 @@ static FUNCTION: [Command; 1] = [Command {
     subcommands: &[],
 }];
 
-static MEMORY: [Command; 4] = [
+static MEMORY: [Command; 6] = [
     Command {
         name: "memory|doctor",
         arity: 2,
@@ -285,6 +204,32 @@ static MEMORY: [Command; 4] = [
         complexity: "O(1)",
         summary: "Explains the subcommands.",
         action: Action::Control(help::memory),
+        subcommands: &[],
+    },
+    Command {
+        name: "memory|malloc-stats",
+        arity: 2,
+        flags: 0,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "4.0.0",
+        complexity: "O(1)",
+        summary: "Says that the allocator tells nothing.",
+        action: Action::Control(server::memory_malloc_stats),
+        subcommands: &[],
+    },
+    Command {
+        name: "memory|purge",
+        arity: 2,
+        flags: 0,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "4.0.0",
+        complexity: "O(1)",
+        summary: "Is accepted: the allocator gives back what is freed by itself.",
+        action: Action::Control(server::memory_purge),
         subcommands: &[],
     },
     Command {
@@ -315,7 +260,7 @@ static MEMORY: [Command; 4] = [
     },
 ];
 
-pub(super) static COMMANDS: [Command; 15] = [
+pub(super) static COMMANDS: [Command; 16] = [
     Command {
         name: "command",
         arity: -1,
@@ -353,7 +298,7 @@ pub(super) static COMMANDS: [Command; 15] = [
         complexity: "Depends on subcommand",
         summary: "Helps tests.",
         action: Action::Container,
-        subcommands: &DEBUG,
+        subcommands: &super::debug::COMMANDS,
     },
     Command {
         name: "flushall",
@@ -515,6 +460,19 @@ pub(super) static COMMANDS: [Command; 15] = [
         complexity: "O(1)",
         summary: "Answers 0, when what the client has seen is durable: there are no replicas.",
         action: Action::Task(TaskKind::Wait),
+        subcommands: &[],
+    },
+    Command {
+        name: "waitaof",
+        arity: 4,
+        flags: flag::BLOCKING,
+        categories: category::CONNECTION,
+        keys: Keys::None,
+        group: "generic",
+        since: "7.2.0",
+        complexity: "O(1)",
+        summary: "Answers with 1 and 0, when what the client has seen is durable here: there are no replicas.",
+        action: Action::Task(TaskKind::WaitAof),
         subcommands: &[],
     },
 ];

@@ -38,6 +38,8 @@ pub struct FetchingEngine {
     held: BTreeMap<Token, (KeyspaceId, Position)>,
     durable: Seq,
     pub fetches: u64,
+    /// The most records that were held together.
+    pub held_max: usize,
 }
 
 impl FetchingEngine {
@@ -50,6 +52,7 @@ impl FetchingEngine {
             held: BTreeMap::new(),
             durable: 0,
             fetches: 0,
+            held_max: 0,
         }
     }
 
@@ -71,6 +74,7 @@ impl Engine for FetchingEngine {
     fn fetch(&mut self, _now: Now, keys: &[(Token, Key<'_>)]) {
         self.fetches += keys.len() as u64;
         self.pending.extend(keys.iter().map(|(token, key)| (*token, key.keyspace, key.position)));
+        self.held_max = self.held_max.max(self.held());
     }
 
     fn release(&mut self, token: Token) {

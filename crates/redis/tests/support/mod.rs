@@ -3,6 +3,7 @@
 #![expect(dead_code, reason = "each test file uses a part of the support")]
 
 pub mod fetching_engine;
+pub mod large;
 pub mod random_requests;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -62,6 +63,7 @@ pub fn settings(index: u16, count: u16) -> ExecutorSettings {
         value_size_max_bytes: 512 << 20,
         password: String::new(),
         transaction_size_max_bytes: 64 << 20,
+        held_bytes_max: 64 << 20,
         facts: ServerFacts::default(),
     }
 }
@@ -257,6 +259,7 @@ impl<E: Engine> Server<E> {
                     self.executors[from].map_changed(self.now, request.task, result);
                 }
                 Output::Setting { name, value } => self.settings_told.push((name, value)),
+                Output::RewriteSettings { .. } => panic!("there is no settings file"),
                 Output::Send { to, message } => {
                     self.executors[usize::from(to)].message(self.now, from as u16, message);
                 }

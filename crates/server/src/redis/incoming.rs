@@ -56,6 +56,11 @@ impl RedisConnection {
 }
 
 impl<E: Engine> RedisService<E> {
+    /// The longest argument that is received whole.
+    fn whole_bytes_max(&self) -> usize {
+        if self.buffer_bytes_max == 0 { WHOLE_BYTES_MAX } else { WHOLE_BYTES_MAX.min(self.buffer_bytes_max) }
+    }
+
     /// The request at the start of `input` is not complete: begins to upload its last argument if that
     /// is large. Gives how much was consumed, and what the driver should do instead of going on.
     pub(super) fn begin_upload(
@@ -81,7 +86,7 @@ impl<E: Engine> RedisService<E> {
                 Some((pending.start, None))
             }
             Begun::Wait => Some((0, Some(Want::Pause))),
-            Begun::Whole if pending.declared_len <= WHOLE_BYTES_MAX => None,
+            Begun::Whole if pending.declared_len <= self.whole_bytes_max() => None,
             Begun::Whole | Begun::TooLong => {
                 let error = ProtocolError::InvalidBulkLength;
                 output.push_with(0, |bytes| ReplyWriter::new(bytes, Version::Resp2).protocol_error(&error));

@@ -16,7 +16,7 @@ pub enum ToShard {
     },
     /// The databases have changed, durably; answered with [`ToNode::MapApplied`].
     Map(DatabaseMap),
-    /// The change that a task asked for is done everywhere, or failed.
+    /// The change that a task asked the node for is done everywhere, or failed.
     MapChanged {
         /// Who asked.
         task: TaskId,
@@ -57,6 +57,15 @@ pub enum ToNode {
         name: String,
         /// Its value.
         value: String,
+    },
+    /// A client wants the changed settings in the settings file; answered with [`ToShard::MapChanged`].
+    RewriteSettings {
+        /// Its shard.
+        shard: ShardId,
+        /// Its task.
+        task: TaskId,
+        /// Names and values.
+        changed: Vec<(String, String)>,
     },
     /// A client wants the server to stop, or the process was asked to.
     Stop {

@@ -1,6 +1,6 @@
 //! What a node says about itself: numbers of each shard, as Prometheus text.
 
-use super::service::RedisConnection;
+use super::service::{Heartbeat, RedisConnection};
 use crate::connections::{Connections, StageLatencies};
 use crate::http::{Answer, Page};
 use crossbeam_channel::Receiver;
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tierstone_base::ShardId;
 use tierstone_base::histogram::LatencyBuckets;
+use tierstone_base::{Clock, ShardId};
 use tierstone_engine::{Engine, EngineStatistics, Health};
-use tierstone_redis::Executor;
+use tierstone_redis::{Executor, ProcessNumbers};
 
 /// One shard's numbers at one time.
 #[derive(Clone, Debug, Default)]
@@ -68,12 +68,33 @@ impl ShardSnapshot {
     }
 }
 
-/// Keeps the newest numbers of each shard, on the HTTP thread.
+/// A shard's thread that has not turned for so long is taken for hung, in microseconds: it turns once a
+/// second even when there is nothing to do.
+pub const HUNG_AFTER_US: u64 = 30_000_000;
+
+/// A shard's thread as it was seen last.
 #[derive(Debug)]
+struct Watched {
+    heartbeat: Heartbeat,
+    turns: u64,
+    /// When it had turned since the look before.
+    turned_us: u64,
+}
+
+/// Keeps the newest numbers of each shard, on the HTTP thread.
 pub struct MetricsBoard {
     incoming: Receiver<ShardSnapshot>,
     newest: BTreeMap<ShardId, ShardSnapshot>,
     ready: Arc<AtomicBool>,
+    watched: Vec<Watched>,
+    clock: Option<Box<dyn Clock + Send>>,
+    process: Option<fn() -> ProcessNumbers>,
+}
+
+impl std::fmt::Debug for MetricsBoard {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("MetricsBoard").field("newest", &self.newest).finish_non_exhaustive()
+    }
 }
 
 type Column = (&'static str, &'static str, &'static str, fn(&ShardSnapshot) -> u64);
@@ -97,6 +118,7 @@ const COLUMNS: &[Column] = &[
     ("device_lookups_total", "counter", "Lookups that needed the device.", |s| s.engine.device_hits),
     ("corrupt_reads_total", "counter", "Reads with a wrong checksum.", |s| s.engine.corrupt_reads),
     ("groups_total", "counter", "Groups committed.", |s| s.engine.groups),
+    ("group_depth", "gauge", "Groups that may be in flight at a time.", |s| s.engine.group_depth),
     ("device_reads_total", "counter", "Device reads.", |s| s.engine.device.reads),
     ("device_writes_total", "counter", "Device writes.", |s| s.engine.device.writes),
     ("device_read_bytes_total", "counter", "Bytes read from the device.", |s| s.engine.device.bytes_read),
@@ -111,6 +133,21 @@ const COLUMNS: &[Column] = &[
         s.engine.padding_bytes_written
     }),
     ("summary_bytes_total", "counter", "Bytes of headers and summaries.", |s| s.engine.summary_bytes_written),
+    ("record_bytes_total", "counter", "Bytes of user records, headers and alignment included.", |s| {
+        s.engine.record_bytes_written
+    }),
+    ("checkpoint_bytes_total", "counter", "Bytes of checkpoints of the index.", |s| {
+        s.engine.checkpoint_bytes_written
+    }),
+    ("device_flushes_total", "counter", "Device flushes.", |s| s.engine.device.flushes),
+    ("snapshots", "gauge", "Snapshots alive.", |s| s.engine.snapshots),
+    ("snapshots_lost_total", "counter", "Snapshots given up for want of space or memory.", |s| {
+        s.engine.snapshots_lost
+    }),
+    ("snapshot_table_bytes", "gauge", "Memory of snapshots.", |s| s.engine.snapshot_table_bytes),
+    ("snapshot_pinned_bytes", "gauge", "Bytes of records that only snapshots show.", |s| {
+        s.engine.snapshot_pinned_bytes
+    }),
     ("space_used_bytes", "gauge", "Bytes of segments in use.", |s| s.engine.space_used_bytes),
     ("space_live_bytes", "gauge", "Bytes of live records.", |s| s.engine.space_live_bytes),
     ("space_capacity_bytes", "gauge", "Bytes that segments may take.", |s| s.engine.space_capacity_bytes),
@@ -132,7 +169,48 @@ const STAGES: &[Stage] = &[
 impl MetricsBoard {
     /// A board that is told by `incoming`; `ready` says whether clients are served.
     pub fn new(incoming: Receiver<ShardSnapshot>, ready: Arc<AtomicBool>) -> Self {
-        MetricsBoard { incoming, newest: BTreeMap::new(), ready }
+        MetricsBoard {
+            incoming,
+            newest: BTreeMap::new(),
+            ready,
+            watched: Vec::new(),
+            clock: None,
+            process: None,
+        }
+    }
+
+    /// Watches the threads of the shards: `/live` fails when one has not turned for [`HUNG_AFTER_US`].
+    #[must_use]
+    pub fn with_liveness(mut self, heartbeats: Vec<Heartbeat>, clock: Box<dyn Clock + Send>) -> Self {
+        let turned_us = clock.now().monotonic_us;
+        let watch = |heartbeat: Heartbeat| Watched { turns: heartbeat.turns(), heartbeat, turned_us };
+        self.watched = heartbeats.into_iter().map(watch).collect();
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Tells what the process takes besides.
+    #[must_use]
+    pub fn with_process(mut self, process: fn() -> ProcessNumbers) -> Self {
+        self.process = Some(process);
+        self
+    }
+
+    /// The first shard whose thread hangs, and for how many seconds it has not turned at least.
+    fn hung(&mut self) -> Option<(usize, u64)> {
+        let now_us = self.clock.as_ref()?.now().monotonic_us;
+        for (shard, watched) in self.watched.iter_mut().enumerate() {
+            let turns = watched.heartbeat.turns();
+            // A shard that is still being opened has not begun to turn.
+            if turns != watched.turns || turns == 0 {
+                (watched.turns, watched.turned_us) = (turns, now_us);
+            }
+            let still_us = now_us.saturating_sub(watched.turned_us);
+            if still_us >= HUNG_AFTER_US {
+                return Some((shard, still_us / 1_000_000));
+            }
+        }
+        None
     }
 
     /// A page for the HTTP door.
@@ -143,7 +221,12 @@ impl MetricsBoard {
         let failed = self.newest.values().find(|snapshot| !snapshot.is_healthy);
         match page {
             Page::Metrics => Answer::Fine(self.text()),
-            Page::Live => Answer::Fine("live\n".into()),
+            Page::Live => match self.hung() {
+                None => Answer::Fine("live\n".into()),
+                Some((shard, seconds)) => Answer::Unavailable(format!(
+                    "shard {shard}: its thread has not turned for {seconds} seconds\n"
+                )),
+            },
             Page::Ready => match failed {
                 Some(snapshot) => {
                     Answer::Unavailable(format!("shard {}: the device failed a write\n", snapshot.shard))
@@ -164,8 +247,41 @@ impl MetricsBoard {
                     writeln!(text, "tierstone_{name}{{shard=\"{}\"}} {}", snapshot.shard, value(snapshot));
             }
         }
+        self.turns(&mut text);
+        self.process(&mut text);
         self.stages(&mut text);
         text
+    }
+
+    /// How often the threads that are watched have turned.
+    fn turns(&self, text: &mut String) {
+        if self.watched.is_empty() {
+            return;
+        }
+        let name = "tierstone_turns_total";
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# HELP {name} Turns of the shard's thread.\n# TYPE {name} counter");
+        for (shard, watched) in self.watched.iter().enumerate() {
+            let _ = writeln!(text, "{name}{{shard=\"{shard}\"}} {}", watched.heartbeat.turns());
+        }
+    }
+
+    /// The process's own numbers, under Prometheus's usual names.
+    fn process(&self, text: &mut String) {
+        let Some(process) = self.process.map(|ask| ask()) else { return };
+        let cpu_us = process.user_us + process.system_us;
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "# HELP process_resident_memory_bytes Resident memory.\n\
+             # TYPE process_resident_memory_bytes gauge\n\
+             process_resident_memory_bytes {}\n\
+             # HELP process_cpu_seconds_total Processor time, user and system.\n\
+             # TYPE process_cpu_seconds_total counter\n\
+             process_cpu_seconds_total {}",
+            process.resident_bytes,
+            cpu_us as f64 / 1e6
+        );
     }
 
     fn stages(&self, text: &mut String) {

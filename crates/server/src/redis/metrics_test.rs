@@ -24,3 +24,63 @@ fn metrics_name_every_stage_and_count_cumulatively() {
         assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
     }
 }
+
+/// A clock that a test moves.
+#[derive(Clone, Default)]
+struct Hand(Arc<std::sync::atomic::AtomicU64>);
+
+impl Clock for Hand {
+    fn now(&self) -> tierstone_base::Now {
+        let monotonic_us = self.0.load(Ordering::Relaxed);
+        tierstone_base::Now { monotonic_us, ..Default::default() }
+    }
+}
+
+#[test]
+fn a_thread_that_does_not_turn_any_more_ends_the_life_of_the_process() {
+    let (_sender, receiver) = bounded(2);
+    let (hand, beats) = (Hand::default(), vec![Heartbeat::default(), Heartbeat::default()]);
+    let mut board = MetricsBoard::new(receiver, Arc::new(AtomicBool::new(true)))
+        .with_liveness(beats.clone(), Box::new(hand.clone()));
+    let mut live_after = |us: u64| {
+        hand.0.fetch_add(us, Ordering::Relaxed);
+        board.answer(Page::Live)
+    };
+    let fine = Answer::Fine("live\n".into());
+    assert_eq!(live_after(10 * HUNG_AFTER_US), fine, "what has not begun to turn is being opened");
+    beats.iter().for_each(Heartbeat::beat);
+    assert_eq!(live_after(1), fine);
+    assert_eq!(live_after(HUNG_AFTER_US - 1), fine, "not long enough");
+    beats[0].beat();
+    let Answer::Unavailable(why) = live_after(1) else { panic!("the second shard hangs") };
+    assert_eq!(why, "shard 1: its thread has not turned for 30 seconds\n");
+    beats[1].beat();
+    assert_eq!(live_after(1), fine, "it goes on");
+    // Nobody asked for a long time: what turned meanwhile lives.
+    beats.iter().for_each(Heartbeat::beat);
+    assert_eq!(live_after(100 * HUNG_AFTER_US), fine);
+}
+
+#[test]
+fn the_accounts_of_writing_and_the_process_are_told() {
+    let (sender, receiver) = bounded(2);
+    let process = || ProcessNumbers { resident_bytes: 7, user_us: 1_500_000, system_us: 500_000 };
+    let mut board = MetricsBoard::new(receiver, Arc::new(AtomicBool::new(true))).with_process(process);
+    let mut snapshot = ShardSnapshot { is_healthy: true, ..ShardSnapshot::default() };
+    snapshot.engine.record_bytes_written = 11;
+    snapshot.engine.checkpoint_bytes_written = 12;
+    snapshot.engine.device.flushes = 13;
+    snapshot.engine.snapshots = 14;
+    sender.send(snapshot).unwrap();
+    let Answer::Fine(text) = board.answer(Page::Metrics) else { panic!("metrics are always given") };
+    for line in [
+        "tierstone_record_bytes_total{shard=\"0\"} 11",
+        "tierstone_checkpoint_bytes_total{shard=\"0\"} 12",
+        "tierstone_device_flushes_total{shard=\"0\"} 13",
+        "tierstone_snapshots{shard=\"0\"} 14",
+        "process_resident_memory_bytes 7",
+        "process_cpu_seconds_total 2",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+    }
+}

@@ -4,12 +4,14 @@
 //! 2. `incoming` takes large arguments out of the input piece by piece;
 //! 3. [`mail`] is what the threads of a node tell each other;
 //! 4. [`node`] opens the database, starts the threads and ends them in good order;
-//! 5. [`metrics`] is what the node says about itself.
+//! 5. [`metrics`] is what the node says about itself; `config` is its settings under Redis's names.
 
+mod config;
 mod incoming;
 pub mod mail;
 pub mod metrics;
 pub mod node;
 pub mod service;
 
-pub use node::{Node, NodeSettings};
+pub use node::{Node, NodeSettings, SettingsFile};
+pub use tierstone_redis::settings::{parse_durability, parse_output_limits};

@@ -5,7 +5,7 @@
 
 use super::mail::{ToNode, ToShard};
 use super::metrics::MetricsBoard;
-use super::service::{RedisService, ServiceParts};
+use super::service::{Heartbeat, RedisService, ServiceParts};
 use crate::driver::{DriverBuilder, DriverHandle, Parts};
 use crate::http::{self, HttpServer};
 use crate::listen::{ListenAddress, Listener, raise_descriptor_limit};
@@ -19,17 +19,25 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tierstone::{Database, DatabaseOptions};
-use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
+use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, Now, Result, ShardId, SystemClock};
 use tierstone_engine::{Durability, IndexKind};
 use tierstone_logstore::{BuildReport, OpenReport, ShardPlan, value_bytes_max};
 use tierstone_media::Guarantee;
-use tierstone_media::file::{DurableMethod, FileStore};
-use tierstone_redis::{Executor, ExecutorSettings, ServerFacts};
+use tierstone_media::file::{DurableMethod, FileBackend, FileStore};
+use tierstone_redis::{DirectoryFacts, DurableProbe, Executor, ExecutorSettings, ServerFacts};
 use tierstone_store::{DatabaseMap, MapChange, ShardSettings, TaskId};
 use tierstone_wire::resp::RequestLimits;
 
 /// The longest value, in bytes: the default of `proto-max-bulk-len`.
 const VALUE_BYTES_MAX: u64 = 512 << 20;
+
+/// Descriptors for segments, listeners and rings.
+const DESCRIPTORS_BESIDE_CLIENTS: u64 = 20_000;
+
+/// What connections' buffers, and requests that have not come to their end, may take of a shard's memory each: a
+/// part in so many, but at least the following bytes.
+const CONNECTIONS_PART: u64 = 8;
+const CONNECTIONS_BYTES_MIN: u64 = 2 << 20;
 
 /// Everything that a node is started with.
 #[derive(Clone, Debug)]
@@ -48,6 +56,24 @@ pub struct NodeSettings {
     pub password: String,
     /// Pin each shard's thread to the CPU of its number.
     pub pin: bool,
+    /// The longest value of a client, in bytes: the first `proto-max-bulk-len`.
+    pub value_size_max_bytes: u64,
+    /// Which events are logged, under Redis's name: shown to clients.
+    pub log_level: String,
+    /// What `CONFIG REWRITE` writes; `None`: nothing.
+    pub settings_file: Option<Arc<dyn SettingsFile>>,
+}
+
+/// A file of settings that the node may change.
+pub trait SettingsFile: std::fmt::Debug + Send + Sync {
+    /// Where it is.
+    fn path(&self) -> String;
+
+    /// Puts changed settings, under Redis's names, into the file; durable when this returns.
+    ///
+    /// # Errors
+    /// What kept the file from being read or written; it is whole then, old or new.
+    fn rewrite(&self, changed: &[(String, String)]) -> Result<()>;
 }
 
 impl Default for NodeSettings {
@@ -60,6 +86,9 @@ impl Default for NodeSettings {
             durability: Durability::Sync,
             password: String::new(),
             pin: false,
+            value_size_max_bytes: VALUE_BYTES_MAX,
+            log_level: String::new(),
+            settings_file: None,
         }
     }
 }
@@ -110,7 +139,7 @@ impl StartReport {
             duration_us = self.duration_us,
             durable_method,
             driver,
-            guarantee = guarantee_text(self.guarantee),
+            guarantee = self.guarantee.text(),
             "serving"
         );
     }
@@ -138,6 +167,7 @@ pub struct Node {
     report: StartReport,
     ready: Arc<AtomicBool>,
     pending: Vec<PendingChange>,
+    settings_file: Option<Arc<dyn SettingsFile>>,
 }
 
 /// What one shard's thread is started with.
@@ -146,6 +176,7 @@ struct ShardStart {
     listeners: Vec<Listener>,
     waker: Waker,
     mail: MailReceiver<ToShard>,
+    heartbeat: Option<Heartbeat>,
 }
 
 impl Node {
@@ -160,7 +191,8 @@ impl Node {
         let clock = SystemClock::new();
         let started = clock.now();
         raise_descriptor_limit(
-            u64::from(settings.transport.connections_max) * u64::from(settings.database.shards) + 20_000,
+            u64::from(settings.transport.connections_max) * u64::from(settings.database.shards)
+                + DESCRIPTORS_BESIDE_CLIENTS,
         );
         let mut database = Database::open(&settings.database)?;
         let plans = database.take_plans();
@@ -173,23 +205,18 @@ impl Node {
             .first()
             .map(|list| list.iter().filter_map(Listener::local_address).collect())
             .unwrap_or_default();
-        let http = start_http(settings, snapshots, &ready)?;
+        let heartbeats: Vec<Heartbeat> = plans.iter().map(|_| Heartbeat::default()).collect();
+        let http = start_http(settings, snapshots, &ready, &heartbeats)?;
         let mut starts = Vec::new();
         let mut shards = Vec::new();
-        for (plan, listeners) in plans.into_iter().zip(listeners) {
+        for ((plan, listeners), heartbeat) in plans.into_iter().zip(listeners).zip(heartbeats) {
             let waker = Waker::new()?;
             let (sender, mail) = mailbox(&waker, usize::MAX);
             shards.push(sender);
-            starts.push(ShardStart { plan, listeners, waker, mail });
+            let heartbeat = http.is_some().then_some(heartbeat);
+            starts.push(ShardStart { plan, listeners, waker, mail, heartbeat });
         }
-        let facts = ServerFacts {
-            port: addresses.first().map_or(0, SocketAddr::port),
-            durability_guarantee: guarantee_text(database.files().guarantee()).into(),
-            index: database.facts().index.name().into(),
-            started,
-            run_id: run_id()?,
-            ..ServerFacts::default()
-        };
+        let facts = server_facts(settings, &database, &addresses, started)?;
         let common = Common {
             settings,
             files: database.files().clone(),
@@ -219,6 +246,7 @@ impl Node {
             report,
             ready,
             pending: Vec::new(),
+            settings_file: settings.settings_file.clone(),
         })
     }
 
@@ -285,6 +313,11 @@ impl Node {
             ToNode::ChangeMap { shard, task, change } => self.change_map(shard, task, change),
             ToNode::MapApplied { version } => self.map_applied(version),
             ToNode::Setting { shard, name, value } => {
+                if name == "maxclients"
+                    && let Ok(most) = value.parse::<u64>()
+                {
+                    raise_descriptor_limit(most + DESCRIPTORS_BESIDE_CLIENTS);
+                }
                 // Values may be passwords.
                 tracing::info!(shard, name, "a client changed a setting");
                 for (number, sender) in (0..).zip(&self.shards) {
@@ -293,10 +326,26 @@ impl Node {
                     }
                 }
             }
+            ToNode::RewriteSettings { shard, task, changed } => {
+                let result = self.rewrite_settings(&changed);
+                self.tell(shard, ToShard::MapChanged { task, result });
+            }
             ToNode::Failed { shard, error } => {
                 tracing::error!(shard, %error, "a shard acknowledges nothing any more");
             }
             ToNode::Stop { .. } => unreachable!("handled by the loop"),
+        }
+    }
+
+    /// Writes changed settings into the settings file.
+    fn rewrite_settings(&self, changed: &[(String, String)]) -> Result<()> {
+        // A kind whose message clients get as it is.
+        let tell = |message: String| Error::new(ErrorKind::Retry, message);
+        match &self.settings_file {
+            None => Err(tell("The server is running without a config file".into())),
+            Some(file) => file
+                .rewrite(changed)
+                .map_err(|error| tell(format!("Rewriting config file: {}", error.message()))),
         }
     }
 
@@ -333,11 +382,15 @@ fn start_http(
     settings: &NodeSettings,
     snapshots: Receiver<super::metrics::ShardSnapshot>,
     ready: &Arc<AtomicBool>,
+    heartbeats: &[Heartbeat],
 ) -> Result<Option<HttpServer>> {
     if settings.http.is_empty() {
         return Ok(None);
     }
-    let board = Mutex::new(MetricsBoard::new(snapshots, Arc::clone(ready)));
+    let board = MetricsBoard::new(snapshots, Arc::clone(ready))
+        .with_liveness(heartbeats.to_vec(), Box::new(SystemClock::new()))
+        .with_process(crate::process::process_numbers);
+    let board = Mutex::new(board);
     let provider = move |page| match board.lock() {
         Ok(mut board) => board.answer(page),
         Err(_) => http::Answer::Unavailable("the metrics thread has failed\n".into()),
@@ -356,7 +409,7 @@ fn start_report(
         shards,
         duration_us,
         guarantee: database.files().guarantee(),
-        durable_method: format!("{:?}", database.facts().durable_method),
+        durable_method: database.facts().durable_method.name().to_owned(),
         driver: drivers.first().map(|driver| format!("{:?}", driver.kind())).unwrap_or_default(),
     }
 }
@@ -419,9 +472,11 @@ fn start_shards(
 }
 
 fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, BuildReport)> {
-    let ShardStart { plan, listeners, waker, mail } = start;
+    let ShardStart { plan, listeners, waker, mail, heartbeat } = start;
     let shard = plan.shard();
     let (files, method) = (common.files.clone(), common.method);
+    let shard_bytes = common.settings.database.memory_bytes / common.shards.len().max(1) as u64;
+    let part_bytes = (shard_bytes / CONNECTIONS_PART).max(CONNECTIONS_BYTES_MIN) as usize;
     let settings = ExecutorSettings {
         shard: ShardSettings {
             index: shard,
@@ -432,17 +487,25 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
             durability: common.settings.durability,
             record_bytes_max: value_bytes_max(common.files.geometry()),
         },
-        value_size_max_bytes: VALUE_BYTES_MAX,
+        value_size_max_bytes: common.settings.value_size_max_bytes,
         password: common.settings.password.clone(),
-        transaction_size_max_bytes: 64 << 20,
+        transaction_size_max_bytes: (64 << 20).min(part_bytes),
+        held_bytes_max: part_bytes as u64,
         facts: common.facts.clone(),
     };
+    let mut transport = common.settings.transport.clone();
+    if transport.buffer_bytes_max == 0 {
+        transport.buffer_bytes_max = part_bytes;
+    }
+    transport.input_limit_bytes = transport.input_limit_bytes.min(transport.buffer_bytes_max);
+    let buffer_bytes_max = transport.buffer_bytes_max;
     let (shards, node) = (common.shards.to_vec(), common.node.clone());
     let (snapshots, serving) = (common.snapshots.clone(), Arc::clone(&common.serving));
     let stop_patience_us = common.settings.transport.stop_timeout_ms * 500;
     let cpu = common.settings.pin.then_some(usize::from(shard));
+    let backend = common.settings.database.backend;
     let (report_sender, report) = bounded(1);
-    let driver = DriverBuilder::new(format!("shard-{shard}"), common.settings.transport.clone(), waker)
+    let driver = DriverBuilder::new(format!("shard-{shard}"), transport, waker)
         .listeners(listeners)
         .cpu(cpu)
         .spawn(move || {
@@ -461,10 +524,17 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
                 node,
                 snapshots,
                 limits,
+                buffer_bytes_max,
                 serving,
                 stop_patience_us,
+                heartbeat,
             };
-            Ok(Parts { service: RedisService::new(parts), device: Device::Files { store: files, method } })
+            // The driver's own ring does the work of the files, unless somebody wants threads for it.
+            let device = match backend {
+                FileBackend::Threads => Device::Own(Box::new(files.device(method)?)),
+                FileBackend::Auto | FileBackend::IoUring => Device::Files { store: files, method },
+            };
+            Ok(Parts { service: RedisService::new(parts), device })
         })?;
     let report = report
         .recv()
@@ -472,13 +542,40 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
     Ok((driver, report))
 }
 
-/// What a guarantee means, in words.
-pub fn guarantee_text(guarantee: Guarantee) -> &'static str {
-    match guarantee {
-        Guarantee::PowerFail => "power-fail durable, as far as the device keeps its word",
-        Guarantee::ProcessCrash => "process-crash durable: the files lie in memory or in a cache",
-        Guarantee::Emulated => "emulated: nothing survives",
-    }
+/// What clients are told about the server.
+fn server_facts(
+    settings: &NodeSettings,
+    database: &Database,
+    addresses: &[SocketAddr],
+    started: Now,
+) -> Result<ServerFacts> {
+    let properties = database.files().properties();
+    let directories = properties.members.into_iter().map(|member| DirectoryFacts {
+        path: member.directory.display().to_string(),
+        file_system: member.file_system.to_owned(),
+        guarantee: member.guarantee.name().to_owned(),
+        direct_io: member.direct_io,
+    });
+    let facts = database.facts();
+    let probe = facts.probe.as_ref().map(|probe| DurableProbe {
+        reason: probe.reason.clone(),
+        flush_looks_device_wide: probe.flush_looks_device_wide,
+    });
+    Ok(ServerFacts {
+        port: addresses.first().map_or(0, SocketAddr::port),
+        durability_guarantee: properties.guarantee.text().into(),
+        durable_method: facts.durable_method.name().into(),
+        durable_probe: probe,
+        directories: directories.collect(),
+        settings_file: settings.settings_file.as_ref().map(|file| file.path()).unwrap_or_default(),
+        settings: super::config::settings_of(settings, addresses),
+        memory_bytes: settings.database.memory_bytes,
+        process: Some(crate::process::process_numbers),
+        index: facts.index.name().into(),
+        started,
+        run_id: run_id()?,
+        ..ServerFacts::default()
+    })
 }
 
 fn run_id() -> Result<String> {

@@ -15,9 +15,10 @@ use crate::connections::Connections;
 use crate::gate::{ReplyQueue, SlotId};
 use crate::mailbox::{MailReceiver, MailSender};
 use crate::service::{ConnectionId, Peer, Received, Service, Want};
+use crate::settings::TransportChange;
 use crossbeam_channel::Sender;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Seq, ShardId};
 use tierstone_engine::{Admission, Engine, Health};
@@ -30,6 +31,9 @@ use tierstone_wire::resp::{Arguments, Progress, ReplyWriter, RequestLimits, Requ
 const SNAPSHOT_INTERVAL_US: u64 = 250_000;
 /// How often a stopping shard looks whether the others have ended their connections, in microseconds.
 const STOP_CHECK_INTERVAL_US: u64 = 500;
+
+/// How often a shard's thread turns at least where somebody looks at its heartbeat, in microseconds.
+pub const HEARTBEAT_INTERVAL_US: u64 = 1_000_000;
 
 /// What a service is made of.
 #[derive(Debug)]
@@ -48,10 +52,31 @@ pub struct ServiceParts<E> {
     pub snapshots: Sender<ShardSnapshot>,
     /// Limits of requests.
     pub limits: RequestLimits,
+    /// What the connections' buffers may take, as their transport is told
+    /// ([`crate::TransportSettings::buffer_bytes_max`]); 0 for no bound.
+    pub buffer_bytes_max: usize,
     /// How many shards have connections, or are not stopping: shared by all, all of them to begin with.
     pub serving: Arc<AtomicUsize>,
     /// How long a stopping shard waits for connections, its own and the others', in microseconds.
     pub stop_patience_us: u64,
+    /// Where the shard's thread shows that it turns; `None`: nobody looks.
+    pub heartbeat: Option<Heartbeat>,
+}
+
+/// Counts the turns of a shard's thread, which turns once in [`HEARTBEAT_INTERVAL_US`] at least.
+#[derive(Clone, Debug, Default)]
+pub struct Heartbeat(Arc<AtomicU64>);
+
+impl Heartbeat {
+    /// How many turns there were; 0 before the shard serves.
+    pub fn turns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// One more turn. Only the shard's own thread writes.
+    pub fn beat(&self) {
+        self.0.store(self.turns() + 1, Ordering::Relaxed);
+    }
 }
 
 /// The Redis service of one driver thread.
@@ -64,6 +89,7 @@ pub struct RedisService<E> {
     node: Sender<ToNode>,
     snapshots: Sender<ShardSnapshot>,
     limits: RequestLimits,
+    pub(super) buffer_bytes_max: usize,
     /// Connections by the id that the executor knows them by.
     names: Map<u64, ConnectionId>,
     next_name: u64,
@@ -86,6 +112,10 @@ pub struct RedisService<E> {
     stop_check_due_us: u64,
     has_left: bool,
     shut: bool,
+    heartbeat: Option<Heartbeat>,
+    heartbeat_due_us: u64,
+    /// Changed settings of the transport that the driver was not told yet.
+    transport: Vec<TransportChange>,
 }
 
 /// What is kept for each connection.
@@ -113,6 +143,7 @@ impl<E: Engine> RedisService<E> {
             node: parts.node,
             snapshots: parts.snapshots,
             limits: parts.limits,
+            buffer_bytes_max: parts.buffer_bytes_max,
             names: Map::default(),
             next_name: 0,
             streams: Vec::new(),
@@ -130,6 +161,9 @@ impl<E: Engine> RedisService<E> {
             stop_check_due_us: 0,
             has_left: false,
             shut: false,
+            heartbeat: parts.heartbeat,
+            heartbeat_due_us: 0,
+            transport: Vec::new(),
         }
     }
 
@@ -193,7 +227,10 @@ impl<E: Engine> RedisService<E> {
                     self.tell_node(ToNode::MapApplied { version });
                 }
                 ToShard::MapChanged { task, result } => self.executor.map_changed(now, task, result),
-                ToShard::Setting { name, value } => self.executor.apply_setting(&name, &value),
+                ToShard::Setting { name, value } => {
+                    self.executor.apply_setting(&name, &value);
+                    self.follow_setting(&name, &value);
+                }
             }
         }
         self.incoming = incoming;
@@ -248,7 +285,11 @@ impl<E: Engine> RedisService<E> {
                     task: request.task,
                     change: request.change,
                 }),
+                Output::RewriteSettings { task, changed } => {
+                    self.tell_node(ToNode::RewriteSettings { shard: self.shard, task, changed });
+                }
                 Output::Setting { name, value } => {
+                    self.follow_setting(&name, &value);
                     self.tell_node(ToNode::Setting { shard: self.shard, name, value });
                 }
                 Output::Send { to, message } => {
@@ -265,6 +306,11 @@ impl<E: Engine> RedisService<E> {
                 shard.send(batch);
             }
         }
+    }
+
+    /// Notes what a changed setting means for the driver.
+    fn follow_setting(&mut self, name: &str, value: &str) {
+        self.transport.extend(super::config::transport_change(name, value, self.shards.len()));
     }
 
     fn resume_throttled(&mut self, connections: &mut Connections<RedisConnection>) {
@@ -300,11 +346,13 @@ impl<E: Engine> RedisService<E> {
     fn go_on_stopping(&mut self, now: Now, is_deserted: bool) {
         let Some(stop_by_us) = self.stop_by_us else { return };
         self.stop_check_due_us = now.monotonic_us + STOP_CHECK_INTERVAL_US;
-        if is_deserted && !self.has_left {
+        // A shut engine refuses to take back its part of a refused batch; the part would never be decided.
+        let has_batches = self.executor.has_batches();
+        if is_deserted && !has_batches && !self.has_left {
             self.has_left = true;
             self.serving.fetch_sub(1, Ordering::AcqRel);
         }
-        let is_needed = !self.has_left || self.serving.load(Ordering::Acquire) > 0;
+        let is_needed = !self.has_left || has_batches || self.serving.load(Ordering::Acquire) > 0;
         if !self.shut && (!is_needed || now.monotonic_us >= stop_by_us) {
             self.shut = true;
             self.executor.shard_mut().engine_mut().shut();
@@ -363,6 +411,10 @@ impl<E: Engine> Service for RedisService<E> {
 
     fn too_many_connections(&self) -> &[u8] {
         b"-ERR max number of clients reached\r\n"
+    }
+
+    fn too_much_input(&self) -> &[u8] {
+        b"-ERR Protocol error: the request takes too much memory, or too long while others wait for memory\r\n"
     }
 
     fn receive(
@@ -434,6 +486,8 @@ impl<E: Engine> Service for RedisService<E> {
     ) {
         self.take_mail(now);
         self.go_on_stopping(now, connections.is_empty());
+        self.executor
+            .note_connection_bytes(connections.buffered_bytes() as u64, self.buffer_bytes_max as u64);
         let mut outputs = std::mem::take(&mut self.outputs);
         self.executor.step(now, completions, &mut outputs);
         self.outputs = outputs;
@@ -441,7 +495,14 @@ impl<E: Engine> Service for RedisService<E> {
         self.pull(now, connections);
         self.executor.take_requests(requests);
         self.resume_throttled(connections);
+        for change in self.transport.drain(..) {
+            connections.change_setting(change);
+        }
         self.tell_numbers(now, connections);
+        if let Some(heartbeat) = &self.heartbeat {
+            heartbeat.beat();
+            self.heartbeat_due_us = now.monotonic_us + HEARTBEAT_INTERVAL_US;
+        }
     }
 
     fn durable_seq(&self) -> Seq {
@@ -452,7 +513,8 @@ impl<E: Engine> Service for RedisService<E> {
         let untold = self.told_commands != self.executor.counters().commands;
         let tell = untold.then_some(self.snapshot_due_us);
         let stop = (self.stop_by_us.is_some() && !self.shut).then_some(self.stop_check_due_us);
-        [self.executor.next_step_at_us(), tell, stop].into_iter().flatten().min()
+        let beat = self.heartbeat.is_some().then_some(self.heartbeat_due_us);
+        [self.executor.next_step_at_us(), tell, stop, beat].into_iter().flatten().min()
     }
 
     fn stop(&mut self, now: Now, _connections: &mut Connections<RedisConnection>) {

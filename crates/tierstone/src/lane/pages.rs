@@ -1,10 +1,9 @@
-//! Pages of walks and ranges, waited for by the thread that asks.
+//! Pages of walks, waited for by the thread that asks.
 
 use super::{Lane, Patience};
 use crate::plain::{is_of_snapshot, is_visible, note_expired};
-use crate::range::RangePage;
-use tierstone_base::{Error, KeyspaceId, Position, Result, Token};
-use tierstone_engine::{Engine, Event, RangeRequest, ScanEntry, ScanRequest, SnapshotId};
+use tierstone_base::{Error, KeyspaceId, Position, Result};
+use tierstone_engine::{Engine, Event, ScanEntry, ScanRequest, SnapshotId};
 use tierstone_media::BlockDevice;
 
 /// One page of keys.
@@ -52,42 +51,6 @@ impl<D: BlockDevice> Lane<D> {
             }
             if let Some(page) = found.take() {
                 break page;
-            }
-            self.check_health()?;
-            self.wait(&mut patience)?;
-        };
-        self.settle_past()?;
-        Ok(page)
-    }
-
-    /// Starts a page of a range; [`Lane::finish_range`] waits for it.
-    pub fn begin_range(&mut self, mut request: RangeRequest) -> Result<Token> {
-        self.check_health()?;
-        self.next_token += 1;
-        request.token = self.next_token;
-        let now = self.tick();
-        self.engine.range(now, request);
-        self.submit();
-        Ok(self.next_token)
-    }
-
-    /// Waits for the page that [`Lane::begin_range`] has started.
-    pub fn finish_range(&mut self, wanted: Token) -> Result<RangePage> {
-        let mut patience = Patience::default();
-        let mut found = None;
-        let page = loop {
-            for event in self.events.drain(..) {
-                match event {
-                    Event::Ranged { token, entries, next, error } if token == wanted => {
-                        note_expired(&mut self.engine, entries.iter().map(|entry| &entry.meta), self.now);
-                        found = Some(RangePage::of(entries, next, error, self.now));
-                    }
-                    Event::Fetched { token, .. } => self.engine.release(token),
-                    Event::Scanned { .. } | Event::Ranged { .. } | Event::SnapshotRead { .. } => {}
-                }
-            }
-            if let Some(page) = found.take() {
-                break page?;
             }
             self.check_health()?;
             self.wait(&mut patience)?;

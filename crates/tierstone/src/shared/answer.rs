@@ -48,7 +48,7 @@ impl<T> Answer<T> {
     pub fn wait(self) -> Result<T> {
         match self.state {
             State::Sent(receiver) => receiver.recv().unwrap_or_else(|_| Err(closed())),
-            State::Awaited(receiver) => park_until(receiver),
+            State::Awaited(receiver) => block_on(receiver).unwrap_or_else(|_| Err(closed())),
             State::Refused(error) => Err(error),
             State::Given => Err(given()),
         }
@@ -64,13 +64,14 @@ impl Wake for Unpark {
     }
 }
 
-/// Blocks for an answer that was polled as a future before.
-fn park_until<T>(mut receiver: oneshot::AsyncReceiver<Result<T>>) -> Result<T> {
+/// Blocks for what a future gives.
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut context = Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
     loop {
-        match Pin::new(&mut receiver).poll(&mut context) {
-            Poll::Ready(answer) => return answer.unwrap_or_else(|_| Err(closed())),
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
             Poll::Pending => std::thread::park(),
         }
     }

@@ -8,12 +8,16 @@
 //! Invariants:
 //! 1. Requests for cuts come to all shards in one order (their sender holds a lock): two cuts cannot
 //!    wait for each other.
-//! 2. A share that is dropped, with its message or its shard, counts as taken: nobody waits for a
+//! 2. A shard's snapshot that nobody takes, since whoever asked has gone, is released.
+//! 3. A share that is dropped, with its message or its shard, counts as taken: nobody waits for a
 //!    shard that is gone.
 
+use super::Inner;
+use super::message::Message;
 use super::sleep::Waker;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use tierstone_engine::SnapshotId;
 
 /// What the shards that take part in a cut share.
 #[derive(Debug)]
@@ -25,6 +29,33 @@ pub(super) struct Cut {
 /// One shard's part of a cut that it has not taken yet.
 #[derive(Debug)]
 pub(super) struct Share(Arc<Cut>);
+
+/// A shard's snapshot on its way to whoever asked for it; released when it is dropped before.
+#[derive(Debug)]
+pub(super) struct Taken {
+    id: Option<SnapshotId>,
+    shard: u16,
+    store: Weak<Inner>,
+}
+
+impl Taken {
+    pub fn new(id: SnapshotId, shard: u16, store: Weak<Inner>) -> Self {
+        Taken { id: Some(id), shard, store }
+    }
+
+    /// Its number; the caller releases it from now on.
+    pub fn keep(mut self) -> Option<SnapshotId> {
+        self.id.take()
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let (Some(snapshot), Some(store)) = (self.id, self.store.upgrade()) {
+            store.tell(self.shard, Message::Release { snapshot });
+        }
+    }
+}
 
 impl Cut {
     /// The shares of a cut by the shards that `wakers` wake.

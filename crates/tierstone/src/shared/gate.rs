@@ -6,13 +6,13 @@
 
 use super::across::Across;
 use super::answer::Reply;
+use super::cut::Taken;
 use crate::range::RangePage;
 use crate::scan::Page;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use tierstone_base::{Error, Result, Seq};
-use tierstone_engine::SnapshotId;
 
 /// An answer that is ready but for the gate.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) enum Ready {
     Page(Reply<Page>, Page),
     Range(Reply<RangePage>, Result<RangePage>),
     Deleted(Reply<bool>, bool),
-    Snapshot(Reply<SnapshotId>, SnapshotId),
+    Snapshot(Reply<Taken>, Taken),
     Done(Reply<()>),
     /// Of a batch over several shards: whoever knows first that it is decided answers.
     Across(Arc<Across>),

@@ -1,16 +1,21 @@
 //! What callers send to a shard's thread. A message owns its bytes.
 
+use super::Inner;
 use super::across::Seat;
 use super::answer::Reply;
-use super::cut::Share;
+use super::cut::{Share, Taken};
+use super::transfer::{Ask, Told};
 use crate::batch::Batch;
 use crate::range::RangePage;
 use crate::scan::{Cursor, Page};
+use crate::transfer::drive::Work;
+use std::sync::Weak;
 use tierstone_base::collections::Set;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_engine::{
     EngineStatistics, IndexKind, Key, RangeRequest, SnapshotId, ValueKind, Verification, Write, WriteKind,
 };
+use tierstone_logstore::transfer::MovedRecord;
 
 /// A key with what the caller's thread has worked out about it.
 #[derive(Debug)]
@@ -109,7 +114,8 @@ pub(super) enum Message {
     },
     Snapshot {
         share: Share,
-        reply: Reply<SnapshotId>,
+        store: Weak<Inner>,
+        reply: Reply<Taken>,
     },
     GetAt {
         snapshot: SnapshotId,
@@ -147,6 +153,20 @@ pub(super) enum Message {
         begins: bool,
         reply: Reply<Option<Verification>>,
     },
+    /// Something to do for a move or a compaction.
+    Work {
+        ask: Ask,
+        reply: Reply<Told>,
+    },
+    /// Records of another store's shard, to be written unless their keys were written here since the merge began.
+    Ingest {
+        records: Vec<MovedRecord>,
+        reply: Reply<()>,
+    },
+    /// A move or a compaction has ended, or was given up.
+    EndWork {
+        work: Work,
+    },
     Sync {
         reply: Reply<()>,
     },
@@ -166,7 +186,12 @@ impl Message {
                 batch.places.iter().any(|(id, ..)| keyspaces.contains(id))
             }
             Message::Scan { keyspace, .. } | Message::Len { keyspace, .. } => keyspaces.contains(keyspace),
-            Message::Range { request, .. } => keyspaces.contains(&request.keyspace),
+            Message::Range { request, .. } => {
+                request.snapshot.is_none() && keyspaces.contains(&request.keyspace)
+            }
+            Message::Ingest { records, .. } => {
+                records.iter().any(|record| keyspaces.contains(&record.keyspace))
+            }
             // A snapshot goes on showing keyspaces that were dropped.
             Message::Snapshot { .. }
             | Message::GetAt { .. }
@@ -176,6 +201,8 @@ impl Message {
             | Message::DropKeyspace { .. }
             | Message::Statistics { .. }
             | Message::Verify { .. }
+            | Message::Work { .. }
+            | Message::EndWork { .. }
             | Message::Sync { .. }
             | Message::Close { .. } => false,
         }
@@ -191,13 +218,15 @@ impl Message {
             | Message::Write { reply, .. }
             | Message::CreateKeyspace { reply, .. }
             | Message::DropKeyspace { reply, .. }
+            | Message::Ingest { reply, .. }
             | Message::Sync { reply }
             | Message::Close { reply } => drop(reply.send(Err(error))),
             Message::Part { seat, .. } => drop(seat.refuse(error)),
             Message::Delete { reply, .. } => drop(reply.send(Err(error))),
             Message::Scan { reply, .. } | Message::ScanAt { reply, .. } => drop(reply.send(Err(error))),
             Message::Snapshot { reply, .. } => drop(reply.send(Err(error))),
-            Message::Release { .. } => {}
+            Message::Work { reply, .. } => drop(reply.send(Err(error))),
+            Message::Release { .. } | Message::EndWork { .. } => {}
             Message::Range { reply, .. } => drop(reply.send(Err(error))),
             Message::Len { reply, .. } => drop(reply.send(Err(error))),
             Message::Statistics { reply } => drop(reply.send(Err(error))),

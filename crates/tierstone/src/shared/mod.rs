@@ -27,10 +27,11 @@ mod service;
 mod sleep;
 mod snapshot;
 mod thread;
+mod transfer;
 
 pub use answer::Answer;
 pub use keyspace::SharedKeyspace;
-pub use range::SharedRange;
+pub use range::{SharedRange, SharedSnapshotRange};
 pub use snapshot::{SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSnapshotScan};
 
 use crate::batch::{Batch, KeyspaceName, PutOptions};
@@ -58,6 +59,7 @@ use tierstone_engine::{Durability, EngineStatistics, Verification};
 use tierstone_logstore::ShardPlan;
 use tierstone_media::file::{DurableMethod, FileStore};
 use tierstone_store::DatabaseMap;
+use transfer::Claims;
 
 /// A database that many threads and tasks use at the same time. Clones are handles of the same one.
 #[derive(Clone, Debug)]
@@ -79,6 +81,8 @@ struct Inner {
     /// Held while the messages of a cut, or of a batch over several shards, go out: they come to all
     /// shards in one order. It counts these batches.
     ordering: Mutex<u64>,
+    /// Moves and compactions that are under way.
+    claims: Claims,
 }
 
 /// What ends with the store.
@@ -113,6 +117,7 @@ impl SharedStore {
             clock,
             running: Mutex::new(None),
             ordering: Mutex::new(0),
+            claims: Claims::default(),
         };
         let (mut threads, mut ready) = (Vec::new(), Vec::new());
         for (plan, shard) in database.take_plans().into_iter().zip(0..) {
@@ -255,7 +260,9 @@ impl SharedStore {
 
     /// Walks the keys of a range and their values in the order of the keys, over all shards. It needs a
     /// database with the ordered index ([`DatabaseOptions::index`]); another gives one error
-    /// (`Unsupported`) and no entry. What it shows is durable, as with every read.
+    /// (`Unsupported`) and no entry. What it shows is durable, as with every read, and that of one moment: when the
+    /// first entry is asked for. Cost: that of a [snapshot](SharedStore::snapshot) while it lives;
+    /// [`SharedRange::live`] walks without.
     ///
     /// ```
     /// use tierstone::{DatabaseOptions, IndexKind, SharedStore};

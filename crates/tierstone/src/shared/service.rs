@@ -7,6 +7,7 @@
 //! 3. After a failed write of the device everything is answered with that failure.
 //! 4. Requests that are under way at the same time have no order among each other.
 
+mod moves;
 mod parts;
 mod snapshots;
 
@@ -19,6 +20,7 @@ use crate::named::dropped;
 use crate::plain::{is_visible, later, note_expired, value_of, write_plain};
 use crate::range::RangePage;
 use crate::scan::{Entry, Page};
+use moves::Moves;
 use parts::Parts;
 use snapshots::{ManyAt, WalkAt};
 use std::collections::VecDeque;
@@ -85,7 +87,8 @@ pub(super) struct Service {
     parked: Map<Token, Parked>,
     many: Map<u64, Many>,
     walks: Map<Token, Walk>,
-    ranges: Map<Token, Reply<RangePage>>,
+    /// Pages of ranges, and whether they are of snapshots.
+    ranges: Map<Token, (Reply<RangePage>, bool)>,
     /// Keyspaces that were dropped since the store was opened.
     dropped: Set<KeyspaceId>,
     /// Writes that found no room, and since when the first of them waits.
@@ -106,6 +109,7 @@ pub(super) struct Service {
     many_at: Map<u64, ManyAt>,
     walks_at: Map<Token, WalkAt>,
     parts: Parts,
+    moves: Moves,
 }
 
 impl Service {
@@ -132,6 +136,7 @@ impl Service {
             many_at: Map::default(),
             walks_at: Map::default(),
             parts: Parts::default(),
+            moves: Moves::default(),
         }
     }
 
@@ -174,7 +179,8 @@ impl Service {
             && (!self.gate.is_empty()
                 || !self.stalled.is_empty()
                 || self.closing.is_some()
-                || self.has_part())
+                || self.has_part()
+                || !self.moves.is_empty())
     }
 
     /// Whether writes wait for room, or for old records.
@@ -188,8 +194,10 @@ impl Service {
             return message.refuse(failed(error));
         }
         let Some(message) = self.put_behind_parts(message) else { return };
-        let is_write =
-            matches!(message, Message::Put { .. } | Message::Write { .. } | Message::Delete { .. });
+        let is_write = matches!(
+            message,
+            Message::Put { .. } | Message::Write { .. } | Message::Delete { .. } | Message::Ingest { .. }
+        );
         if is_write && !self.stalled.is_empty() {
             self.stalled.push_back(message);
             return;
@@ -218,10 +226,10 @@ impl Service {
             }
             Message::Range { mut request, reply } => {
                 request.token = self.number();
-                self.ranges.insert(request.token, reply);
+                self.ranges.insert(request.token, (reply, request.snapshot.is_some()));
                 self.engine.range(self.now, request);
             }
-            Message::Snapshot { share, reply } => self.take_snapshot(share, reply),
+            Message::Snapshot { share, store, reply } => self.take_snapshot(share, store, reply),
             Message::GetAt { snapshot, keys, reply } => {
                 self.read_at(snapshot, keys, Purpose::Values(reply));
             }
@@ -244,6 +252,9 @@ impl Service {
                 let begun = if begins { self.engine.begin_verification() } else { Ok(()) };
                 drop(reply.send(begun.map(|()| self.engine.verification().cloned())));
             }
+            Message::Work { ask, reply } => self.work(ask, reply),
+            Message::Ingest { records, reply } => self.ingest(records, reply),
+            Message::EndWork { work } => self.end_work(work),
             Message::Sync { reply } => {
                 self.engine.flush(self.now);
                 self.gate.hold(self.engine.applied_seq(), Ready::Done(reply));
@@ -333,6 +344,9 @@ impl Service {
 
     fn delete(&mut self, message: Message, attempt: Attempt) {
         let Message::Delete { key, reply } = message else { return };
+        if let Err(error) = self.engine.check_not_moved(key.position) {
+            return drop(reply.send(Err(error)));
+        }
         match self.engine.lookup(self.now, key.view()) {
             Lookup::Missing => return self.answer(self.engine.applied_seq(), Ready::Deleted(reply, false)),
             Lookup::Fetch => return self.park(Message::Delete { key, reply }, attempt),
@@ -472,9 +486,13 @@ impl Service {
             }
             Event::SnapshotRead { token, result, .. } => self.on_snapshot_read(token, result),
             Event::Ranged { token, entries, next, error } => {
-                let Some(reply) = self.ranges.remove(&token) else { return };
+                let Some((reply, is_of_snapshot)) = self.ranges.remove(&token) else { return };
+                if is_of_snapshot {
+                    // It was durable when the snapshot's number was given.
+                    return drop(reply.send(RangePage::of(entries, next, error, None)));
+                }
                 note_expired(&mut self.engine, entries.iter().map(|entry| &entry.meta), self.now);
-                let page = RangePage::of(entries, next, error, self.now);
+                let page = RangePage::of(entries, next, error, Some(self.now));
                 // That a key is not in the page was observed as well.
                 self.answer(self.engine.applied_seq(), Ready::Range(reply, page));
             }
@@ -524,6 +542,7 @@ impl Service {
     /// when the shard is shut and its thread may end.
     pub fn settle(&mut self) -> bool {
         self.gate.open_to(self.engine.decided_seq());
+        self.tell_moves();
         if let Health::Failed(error) = self.engine.health() {
             self.refuse_all(&failed(error));
         }
@@ -541,6 +560,7 @@ impl Service {
         self.gate.refuse_all(error);
         self.stalled.drain(..).for_each(|message| message.refuse(error.clone()));
         self.refuse_parts(error);
+        self.refuse_moves(error);
         if let Some(reply) = self.closing.take() {
             drop(reply.send(Err(error.clone())));
         }
@@ -563,7 +583,7 @@ impl Service {
         for walk in std::mem::take(&mut self.walks).into_values() {
             drop(walk.reply.send(Err(error.clone())));
         }
-        for reply in std::mem::take(&mut self.ranges).into_values() {
+        for (reply, _) in std::mem::take(&mut self.ranges).into_values() {
             drop(reply.send(Err(error.clone())));
         }
         self.refuse_snapshot_reads(error);

@@ -2,6 +2,7 @@ use super::super::answer::Answer;
 use super::super::sleep::Sleeper;
 use super::*;
 use crate::simulated::{KEYSPACE, medium, shard};
+use std::sync::Weak;
 use tierstone_engine::Durability;
 use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, FaultWhen};
 use tierstone_media::{BlockDevice, SimDevice, SimMedium, Wait};
@@ -187,7 +188,7 @@ fn a_shard_applies_nothing_between_its_part_of_a_cut_and_the_whole() {
     // A write that must read an old record first, and one behind it that waits for its turn.
     let mut parked = one.put("key:7", b"new");
     let (reply, mut taken) = Answer::new();
-    one.service.take(Message::Snapshot { share: shares.pop().unwrap(), reply });
+    one.service.take(Message::Snapshot { share: shares.pop().unwrap(), store: Weak::new(), reply });
     let at_cut = one.service.engine.applied_seq();
     for _ in 0..20 {
         one.turn(true);
@@ -197,13 +198,13 @@ fn a_shard_applies_nothing_between_its_part_of_a_cut_and_the_whole() {
     assert_eq!(one.service.engine.applied_seq(), at_cut, "a write was applied before the cut was whole");
     assert!(poll(&mut parked).is_none());
     let (reply, _other_taken) = Answer::new();
-    other.service.take(Message::Snapshot { share: shares.pop().unwrap(), reply });
+    other.service.take(Message::Snapshot { share: shares.pop().unwrap(), store: Weak::new(), reply });
     assert!(one.service.end_hold() && one.service.is_open_for_more());
     while poll(&mut parked).is_none_or(|answer| answer.is_err()) {
         one.turn(true);
     }
     assert!(one.service.engine.applied_seq() > at_cut);
-    let snapshot = poll(&mut taken).unwrap().unwrap();
+    let snapshot = poll(&mut taken).unwrap().unwrap().keep().unwrap();
     let (reply, mut read) = Answer::new();
     let keys = vec![one.key("key:7"), one.key("nothing")];
     one.service.take(Message::GetAt { snapshot, keys, reply });
@@ -223,7 +224,7 @@ fn a_snapshot_is_given_out_when_all_that_it_shows_is_durable() {
     let mut put = world.put("key", b"value");
     let (reply, mut taken) = Answer::new();
     let share = Cut::shares(vec![Sleeper::new().unwrap().1]).pop().unwrap();
-    world.service.take(Message::Snapshot { share, reply });
+    world.service.take(Message::Snapshot { share, store: Weak::new(), reply });
     assert!(poll(&mut taken).is_none(), "nothing is durable yet");
     while poll(&mut put).is_none() {
         world.turn(true);

@@ -1,11 +1,12 @@
 //! Snapshots of the shared handle, and walks through them.
 
-use super::cut::Cut;
+use super::cut::{Cut, Taken};
 use super::keyspace::{Part, gather, gather_async};
 use super::message::Message;
-use super::{Answer, Inner, SharedStore};
+use super::{Answer, Inner, SharedSnapshotRange, SharedStore};
 use crate::batch::KeyspaceName;
 use crate::named::resolve;
+use crate::range::KeyRange;
 use crate::scan::{Buffered, Cursor, Entry, PAGE_ENTRIES, Page};
 use std::future::Future;
 use std::sync::{Arc, PoisonError};
@@ -45,11 +46,15 @@ pub struct SharedSnapshot {
 
 impl Inner {
     /// Asks every shard for its part of one cut.
-    fn cut(&self) -> Vec<Answer<SnapshotId>> {
+    fn cut(self: &Arc<Self>) -> Vec<Answer<Taken>> {
         let wakers = self.mailboxes.iter().map(|mailbox| Arc::clone(&mailbox.waker)).collect();
         let _one_after_another = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
         let shares = Cut::shares(wakers).into_iter().zip(0..);
-        shares.map(|(share, shard)| self.ask(shard, |reply| Message::Snapshot { share, reply })).collect()
+        let ask = |(share, shard)| {
+            let store = Arc::downgrade(self);
+            self.ask(shard, |reply| Message::Snapshot { share, store, reply })
+        };
+        shares.map(ask).collect()
     }
 
     fn get_at(&self, ids: &[SnapshotId], keyspace: KeyspaceId, keys: &[&[u8]]) -> Vec<Part> {
@@ -97,17 +102,10 @@ impl SharedStore {
     }
 
     /// A snapshot of what the shards have taken; when one could not, the others release theirs.
-    fn cut_of(&self, taken: Vec<Result<SnapshotId>>) -> Result<SharedSnapshot> {
-        let failure = taken.iter().find_map(|taken| taken.as_ref().err().cloned());
-        if let Some(error) = failure {
-            for (taken, shard) in taken.into_iter().zip(0..) {
-                if let Ok(id) = taken {
-                    self.inner.tell(shard, Message::Release { snapshot: id });
-                }
-            }
-            return Err(error);
-        }
-        Ok(SharedSnapshot { inner: Arc::clone(&self.inner), ids: taken.into_iter().flatten().collect() })
+    fn cut_of(&self, taken: Vec<Result<Taken>>) -> Result<SharedSnapshot> {
+        let taken = taken.into_iter().collect::<Result<Vec<Taken>>>()?;
+        let ids = taken.into_iter().filter_map(Taken::keep).collect();
+        Ok(SharedSnapshot { inner: Arc::clone(&self.inner), ids })
     }
 }
 
@@ -141,6 +139,12 @@ impl SharedSnapshot {
         self.first().scan()
     }
 
+    /// Walks a range of keys and their values in the order of the keys, as [`SharedStore::range`] does: each key
+    /// of the snapshot once, also those that were deleted since.
+    pub fn range(&self, range: impl KeyRange) -> SharedSnapshotRange<'_> {
+        self.first().range(range)
+    }
+
     /// The numbered database `number` as it was.
     ///
     /// # Errors
@@ -148,6 +152,24 @@ impl SharedSnapshot {
     pub fn keyspace(&self, number: u32) -> Result<SharedSnapshotKeyspace<'_>> {
         let id = resolve(&self.inner.map(), KeyspaceName::Number(number))?;
         Ok(SharedSnapshotKeyspace { snapshot: self, id })
+    }
+
+    /// The keyspace `name` as it was; one that was made since is empty. What this gives goes on showing a keyspace
+    /// that is dropped meanwhile.
+    ///
+    /// # Errors
+    /// `InvalidInput`: there is no such keyspace now.
+    pub fn named(&self, name: &str) -> Result<SharedSnapshotKeyspace<'_>> {
+        let id = resolve(&self.inner.map(), KeyspaceName::Name(name))?;
+        Ok(SharedSnapshotKeyspace { snapshot: self, id })
+    }
+
+    pub(super) fn ids(&self) -> &[SnapshotId] {
+        &self.ids
+    }
+
+    pub(super) fn inner(&self) -> &Inner {
+        &self.inner
     }
 
     fn first(&self) -> SharedSnapshotKeyspace<'_> {
@@ -163,7 +185,7 @@ impl Drop for SharedSnapshot {
     }
 }
 
-/// A numbered database of a [`SharedSnapshot`].
+/// A database or keyspace of a [`SharedSnapshot`].
 #[derive(Clone, Copy, Debug)]
 pub struct SharedSnapshotKeyspace<'s> {
     snapshot: &'s SharedSnapshot,
@@ -195,6 +217,11 @@ impl<'s> SharedSnapshotKeyspace<'s> {
     ) -> impl Future<Output = Result<Vec<Option<Vec<u8>>>>> + Send + use<> {
         let SharedSnapshot { inner, ids } = self.snapshot;
         gather_async(inner.get_at(ids, self.id, keys), keys.len())
+    }
+
+    /// See [`SharedSnapshot::range`].
+    pub fn range(&self, range: impl KeyRange) -> SharedSnapshotRange<'s> {
+        SharedSnapshotRange::new(self.snapshot, self.id, range)
     }
 
     /// See [`SharedSnapshot::scan`].

@@ -23,7 +23,7 @@ impl TemporaryDirectory {
     /// A small store in this directory.
     pub fn options(&self, backend: FileBackend) -> DatabaseOptions {
         DatabaseOptions {
-            segment_bytes: 256 << 10,
+            segment_bytes: Some(256 << 10),
             capacity_bytes: Some(64 << 20),
             memory_bytes: 4 << 20,
             durable_method: Some(DurableMethod::DurableWrite),

@@ -317,9 +317,12 @@ impl UringReactor {
     /// Moves file requests into the queue.
     fn push_files(&mut self) {
         let UringFile::Shared(files) = &mut *self.device else { return };
-        while !files.push(&mut self.ring.submission()) {
-            if self.ring.submit().is_err() {
-                // Short of memory or completion space: the next wait takes completions out.
+        loop {
+            let (submitter, mut queue, _) = self.ring.split();
+            let all = files.push(&submitter, &mut queue);
+            drop(queue);
+            // Short of memory or completion space: the next wait takes completions out.
+            if all || submitter.submit().is_err() {
                 return;
             }
         }

@@ -3,13 +3,15 @@
 //! Invariant: from its part of a cut until the cut is whole, the shard applies nothing: it takes no
 //! messages, and events that could lead to a write wait.
 
+use super::super::Inner;
 use super::super::answer::Reply;
-use super::super::cut::Share;
+use super::super::cut::{Share, Taken};
 use super::super::gate::Ready;
 use super::super::message::OwnedKey;
 use super::{Purpose, Service};
 use crate::plain::{is_of_snapshot, is_user_value, owned_value};
 use crate::scan::{Cursor, Entry, Page};
+use std::sync::Weak;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result, Token};
 use tierstone_engine::{Engine, Event, OwnedRecord, ScanEntry, ScanRequest, SnapshotId};
 
@@ -34,9 +36,10 @@ pub(super) struct WalkAt {
 
 impl Service {
     /// Takes the shard's part of a cut.
-    pub(super) fn take_snapshot(&mut self, share: Share, reply: Reply<SnapshotId>) {
+    pub(super) fn take_snapshot(&mut self, share: Share, store: Weak<Inner>, reply: Reply<Taken>) {
         match self.engine.snapshot(self.now) {
             Ok(id) => {
+                let taken = Taken::new(id, self.engine.identity().shard, store);
                 self.holding = Some(share.take());
                 // Everything that the snapshot shows is durable before anybody hears of it: its reads
                 // need not wait.
@@ -44,7 +47,7 @@ impl Service {
                 if !self.relaxed && applied > self.engine.durable_seq() {
                     self.engine.flush(self.now);
                 }
-                self.answer(applied, Ready::Snapshot(reply, id));
+                self.answer(applied, Ready::Snapshot(reply, taken));
             }
             Err(error) => drop(reply.send(Err(error))),
         }

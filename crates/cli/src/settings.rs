@@ -1,0 +1,535 @@
+//! The settings of `tierstone server`, in one table: flags, variables of the environment, lines of the
+//! settings file, `--help` and `docs/settings.md` all come from it.
+//!
+//! Invariants:
+//! 1. A setting `a-name` is the flag `--a-name`, the variable `TIERSTONE_A_NAME` and the line `a-name = …`
+//!    of the file; a flag wins over the variable, that over the file, that over the default.
+//! 2. A value reads the same wherever it is given: what is read is its text.
+
+use crate::doctor::parse_durable_method;
+use crate::log::{LogFormat, LogLevel};
+use crate::values::{
+    addresses, bytes, choice, milliseconds, number, parse_durability, parse_index, seconds, wrong,
+};
+use clap::{Arg, ArgMatches, Command, FromArgMatches, ValueEnum};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tierstone::DatabaseOptions;
+use tierstone_base::Result;
+use tierstone_base::units::parse_size;
+use tierstone_media::file::{DirectIo, FileBackend};
+use tierstone_server::DriverKind;
+use tierstone_server::redis::node::NodeSettings;
+
+/// Everything that the settings say: what is put together while they are read.
+#[derive(Debug)]
+pub struct ServerSettings {
+    /// Of the node.
+    pub node: NodeSettings,
+    /// How events are written.
+    pub log: LogFormat,
+    /// Which events are written; `None`: by the format.
+    pub log_level: Option<LogLevel>,
+    /// The settings file, if one was given.
+    pub config: Option<PathBuf>,
+}
+
+/// One setting.
+pub struct Setting {
+    /// Its name as a flag, without the dashes, and in the file.
+    pub name: &'static str,
+    /// Its name in the environment.
+    pub variable: &'static str,
+    /// What stands for its value in `--help`: tells the unit.
+    pub value: &'static str,
+    /// What it says.
+    pub help: &'static str,
+    /// What holds when nobody says anything.
+    pub default: &'static str,
+    /// What more and less, or one and the other, cost.
+    pub trade_off: &'static str,
+    /// Its name in `CONFIG`, where clients can see it.
+    pub redis: &'static str,
+    apply: fn(&mut ServerSettings, &str) -> Result<()>,
+}
+
+impl Setting {
+    fn long_help(&self) -> String {
+        let mut text = format!("{} [default: {}]\n{}", self.help, self.default, self.trade_off);
+        if !self.redis.is_empty() {
+            text.push_str(&format!(". In CONFIG: {}", self.redis));
+        }
+        text
+    }
+}
+
+/// All settings but the file's own path, in the order of `--help`.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "data",
+        variable: "TIERSTONE_DATA",
+        value: "DIR,…",
+        help: "Directories for the data, separated by commas",
+        default: "tierstone-data",
+        trade_off: "At best one a disk: several on one disk gain nothing",
+        redis: "dir (the first)",
+        apply: |all, text| {
+            all.node.database.directories = text.split(',').map(PathBuf::from).collect();
+            Ok(())
+        },
+    },
+    Setting {
+        name: "listen",
+        variable: "TIERSTONE_LISTEN",
+        value: "ADDR:PORT",
+        help: "Where Redis clients come in: ADDR:PORT, a bare port, or unix:PATH; several separated by commas",
+        default: "127.0.0.1:6379",
+        trade_off: "Port 0 takes a free port and prints it. Whoever reaches the address reads and writes, unless there is a password",
+        redis: "bind, port, unixsocket",
+        apply: |all, text| {
+            all.node.listen = addresses(text)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "shards",
+        variable: "TIERSTONE_SHARDS",
+        value: "N",
+        help: "Threads that own a part of the keys each, 1 to 1024; any number opens any store",
+        default: "the number of cores, at most 8",
+        trade_off: "At best one a core: more share cores, fewer leave them idle; each has its own part of the memory",
+        redis: "",
+        apply: |all, text| number(text).map(|shards| all.node.database.shards = shards),
+    },
+    Setting {
+        name: "memory",
+        variable: "TIERSTONE_MEMORY",
+        value: "SIZE",
+        help: "Memory for indexes, cached records and write buffers of all shards, such as 512MiB",
+        default: "a quarter of the machine's",
+        trade_off: "The index takes 8 to 10 bytes a key; what it leaves caches records and saves device reads",
+        redis: "maxmemory",
+        apply: |all, text| parse_size(text).map(|bytes| all.node.database.memory_bytes = bytes),
+    },
+    Setting {
+        name: "capacity",
+        variable: "TIERSTONE_CAPACITY",
+        value: "SIZE",
+        help: "The most space that the data may take",
+        default: "what the disks have free, less 5 %",
+        trade_off: "The fuller a store is, the more live data the cleaner moves for each byte written",
+        redis: "",
+        apply: |all, text| parse_size(text).map(|bytes| all.node.database.capacity_bytes = Some(bytes)),
+    },
+    Setting {
+        name: "durability",
+        variable: "TIERSTONE_DURABILITY",
+        value: "MODE",
+        help: "When writes are acknowledged: sync (when durable), group:MS or group:5ms (when durable, gathered for up to that time, 60 s at most), relaxed (at once)",
+        default: "sync",
+        trade_off: "group makes fewer, larger device writes for some latency; relaxed loses up to a second of acknowledged writes in a crash",
+        redis: "durability",
+        apply: |all, text| parse_durability(text).map(|durability| all.node.durability = durability),
+    },
+    Setting {
+        name: "durable-method",
+        variable: "TIERSTONE_DURABLE_METHOD",
+        value: "METHOD",
+        help: "How writes are made durable: auto, durable-write (RWF_DSYNC) or write-then-flush (fdatasync). A store keeps its method; another one is refused",
+        default: "auto: the store's; for a new one, what probing finds quicker",
+        trade_off: "Which is quicker is the device's; probing takes about a second when a store is made",
+        redis: "",
+        apply: |all, text| parse_durable_method(text).map(|method| all.node.database.durable_method = method),
+    },
+    Setting {
+        name: "index",
+        variable: "TIERSTONE_INDEX",
+        value: "KIND",
+        help: "How keys are found: hash or ordered. A store keeps its kind; another one is refused",
+        default: "the store's, hash for a new one",
+        trade_off: "hash takes 8 to 10 bytes of memory a key; ordered keeps the keys in memory besides, for ranges",
+        redis: "",
+        apply: |all, text| parse_index(text).map(|kind| all.node.database.index = Some(kind)),
+    },
+    Setting {
+        name: "http",
+        variable: "TIERSTONE_HTTP",
+        value: "ADDR:PORT",
+        help: "Where /metrics, /live and /ready are served",
+        default: "nowhere",
+        trade_off: "One more thread, and a turn a second of every shard that would sleep",
+        redis: "",
+        apply: |all, text| {
+            all.node.http = addresses(text)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "password",
+        variable: "TIERSTONE_PASSWORD",
+        value: "TEXT",
+        help: "What clients must send with AUTH first",
+        default: "nothing",
+        trade_off: "It travels in clear text, and flags can be seen by other users: better in the environment or the file",
+        redis: "requirepass",
+        apply: |all, text| {
+            text.clone_into(&mut all.node.password);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "segment-size",
+        variable: "TIERSTONE_SEGMENT_SIZE",
+        value: "SIZE",
+        help: "Size of a segment of a new store, 128KiB to 32MiB",
+        default: "by the capacity, 1MiB to 32MiB",
+        trade_off: "Larger: fewer files and summaries; smaller: shorter steps of cleaning, and small stores have segments enough to clean",
+        redis: "",
+        apply: |all, text| parse_size(text).map(|bytes| all.node.database.segment_bytes = Some(bytes)),
+    },
+    Setting {
+        name: "databases",
+        variable: "TIERSTONE_DATABASES",
+        value: "N",
+        help: "Numbered databases of a new store, 1 to 1024",
+        default: "16",
+        trade_off: "Each that is used has an index of its own in every shard",
+        redis: "databases",
+        apply: |all, text| number(text).map(|databases| all.node.database.databases = databases),
+    },
+    Setting {
+        name: "value-limit",
+        variable: "TIERSTONE_VALUE_LIMIT",
+        value: "SIZE",
+        help: "The longest value that a client may store, 1MiB to 512MiB",
+        default: "512MiB",
+        trade_off: "Values above 64 KiB are streamed, so a high limit costs little memory",
+        redis: "proto-max-bulk-len",
+        apply: |all, text| {
+            let bytes = parse_size(text)?;
+            if !(1 << 20..=512 << 20).contains(&bytes) {
+                return Err(wrong("1MiB to 512MiB".into()));
+            }
+            all.node.value_size_max_bytes = bytes;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "maxclients",
+        variable: "TIERSTONE_MAXCLIENTS",
+        value: "N",
+        help: "The most connections of each shard's thread, 1 to 1000000",
+        default: "10000",
+        trade_off: "Each takes about 400 bytes while idle, and one descriptor",
+        redis: "maxclients (of all shards together)",
+        apply: |all, text| number(text).map(|most| all.node.transport.connections_max = most),
+    },
+    Setting {
+        name: "idle-timeout",
+        variable: "TIERSTONE_IDLE_TIMEOUT",
+        value: "SECONDS",
+        help: "Silence after which a connection that waits for nothing is closed, in seconds or as 90s or 5m; 0 for never",
+        default: "0",
+        trade_off: "Frees what forgotten clients hold; subscribers that only listen are closed too",
+        redis: "timeout",
+        apply: |all, text| seconds(text).map(|limit_s| all.node.transport.idle_timeout_s = limit_s),
+    },
+    Setting {
+        name: "tcp-keepalive",
+        variable: "TIERSTONE_TCP_KEEPALIVE",
+        value: "SECONDS",
+        help: "Silence after which the kernel asks a client whether it is still there, in seconds or as 5m; 0 for never",
+        default: "300",
+        trade_off: "Finds vanished clients within about twice that time; a packet now and then",
+        redis: "tcp-keepalive",
+        apply: |all, text| seconds(text).map(|idle_s| all.node.transport.keepalive_s = idle_s),
+    },
+    Setting {
+        name: "backlog",
+        variable: "TIERSTONE_BACKLOG",
+        value: "N",
+        help: "Connections that may wait to be accepted, for each address and shard",
+        default: "511",
+        trade_off: "Longer bridges bursts of connections; the kernel cuts it to net.core.somaxconn",
+        redis: "tcp-backlog",
+        apply: |all, text| number(text).map(|length| all.node.transport.backlog = length),
+    },
+    Setting {
+        name: "input-limit",
+        variable: "TIERSTONE_INPUT_LIMIT",
+        value: "SIZE",
+        help: "Bytes that one connection may have sent without their being consumed; it is closed above that",
+        default: "1GiB",
+        trade_off: "Bounds what one client may make the server hold",
+        redis: "client-query-buffer-limit",
+        apply: |all, text| bytes(text).map(|limit| all.node.transport.input_limit_bytes = limit),
+    },
+    Setting {
+        name: "output-pause",
+        variable: "TIERSTONE_OUTPUT_PAUSE",
+        value: "SIZE",
+        help: "Unsent bytes of a connection from which on no further request of it is carried out",
+        default: "1MiB",
+        trade_off: "More lets slow readers pipeline deeper, and costs that much memory for each of them",
+        redis: "",
+        apply: |all, text| bytes(text).map(|limit| all.node.transport.output.full_bytes = limit),
+    },
+    Setting {
+        name: "output-limit",
+        variable: "TIERSTONE_OUTPUT_LIMIT",
+        value: "SIZE",
+        help: "Unsent bytes above which a connection is closed at once; 0 for never",
+        default: "1GiB",
+        trade_off: "Bounds what a subscriber that does not read may make the server hold",
+        redis: "client-output-buffer-limit (hard)",
+        apply: |all, text| bytes(text).map(|limit| all.node.transport.output.hard_bytes = limit),
+    },
+    Setting {
+        name: "output-soft-limit",
+        variable: "TIERSTONE_OUTPUT_SOFT_LIMIT",
+        value: "SIZE",
+        help: "Unsent bytes that a connection may hold for output-soft-time only; 0 for no such limit",
+        default: "0",
+        trade_off: "Closes slow readers early, and quick ones never",
+        redis: "client-output-buffer-limit (soft)",
+        apply: |all, text| bytes(text).map(|limit| all.node.transport.output.soft_bytes = limit),
+    },
+    Setting {
+        name: "output-soft-time",
+        variable: "TIERSTONE_OUTPUT_SOFT_TIME",
+        value: "SECONDS",
+        help: "How long output-soft-limit may be exceeded, in seconds or as 90s",
+        default: "60",
+        trade_off: "Longer forgives pauses of a reader, and holds its output in memory meanwhile",
+        redis: "client-output-buffer-limit (soft seconds)",
+        apply: |all, text| {
+            seconds(text).map(|limit_s| all.node.transport.output.soft_ms = u64::from(limit_s) * 1_000)
+        },
+    },
+    Setting {
+        name: "stop-timeout",
+        variable: "TIERSTONE_STOP_TIMEOUT",
+        value: "SECONDS",
+        help: "How long a stop waits for replies to leave, in seconds or as 500ms",
+        default: "5",
+        trade_off: "Longer loses fewer replies of slow readers; no acknowledged write is lost either way",
+        redis: "",
+        apply: |all, text| milliseconds(text).map(|limit_ms| all.node.transport.stop_timeout_ms = limit_ms),
+    },
+    Setting {
+        name: "driver",
+        variable: "TIERSTONE_DRIVER",
+        value: "KIND",
+        help: "What the shards' threads wait for sockets and devices with: auto, uring or epoll",
+        default: "auto: io_uring where the kernel allows it",
+        trade_off: "epoll works everywhere and makes more system calls",
+        redis: "",
+        apply: |all, text| {
+            all.node.transport.driver = choice(
+                text,
+                &[("auto", DriverKind::Auto), ("uring", DriverKind::Uring), ("epoll", DriverKind::Epoll)],
+            )?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "backend",
+        variable: "TIERSTONE_BACKEND",
+        value: "KIND",
+        help: "What reads and writes the files: auto, io-uring or threads",
+        default: "auto: io_uring where the kernel allows it",
+        trade_off: "threads cost more processor time a request and work everywhere",
+        redis: "",
+        apply: |all, text| {
+            all.node.database.backend = choice(
+                text,
+                &[
+                    ("auto", FileBackend::Auto),
+                    ("io-uring", FileBackend::IoUring),
+                    ("threads", FileBackend::Threads),
+                ],
+            )?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "direct-io",
+        variable: "TIERSTONE_DIRECT_IO",
+        value: "WHEN",
+        help: "Whether files bypass the page cache: auto, on (or the server does not start), off",
+        default: "auto: where the file system allows it",
+        trade_off: "Without it the page cache keeps a second copy of what the store caches itself",
+        redis: "",
+        apply: |all, text| {
+            all.node.database.direct_io =
+                choice(text, &[("auto", DirectIo::Auto), ("on", DirectIo::On), ("off", DirectIo::Off)])?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "pin",
+        variable: "TIERSTONE_PIN",
+        value: "BOOL",
+        help: "Pin each shard's thread to the CPU of its number",
+        default: "false",
+        trade_off: "Steadier latency where threads have CPUs of their own, worse where they share them",
+        redis: "",
+        apply: |all, text| {
+            all.node.pin = choice(text, &[("true", true), ("false", false)])?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "log",
+        variable: "TIERSTONE_LOG",
+        value: "FORMAT",
+        help: "How events are written to the standard error output: text or json",
+        default: "text",
+        trade_off: "json is for programs: one object a line",
+        redis: "",
+        apply: |all, text| {
+            all.log = LogFormat::from_str(text, true).map_err(|_| wrong("write text or json".into()))?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "log-level",
+        variable: "TIERSTONE_LOG_LEVEL",
+        value: "LEVEL",
+        help: "Which events are written: off, error, warn or info",
+        default: "warn; with json: info",
+        trade_off: "info tells the life of the server: opening, serving, settings, the end",
+        redis: "loglevel (nothing, warning, notice)",
+        apply: |all, text| {
+            let level =
+                LogLevel::from_str(text, true).map_err(|_| wrong("write off, error, warn or info".into()))?;
+            all.log_level = Some(level);
+            Ok(())
+        },
+    },
+];
+
+const CONFIG: &str = "config";
+
+/// What the command line and the environment say: texts by the names of settings.
+#[derive(Clone, Debug, Default)]
+pub struct ServerArgs {
+    given: BTreeMap<&'static str, String>,
+    config: Option<PathBuf>,
+}
+
+impl clap::Args for ServerArgs {
+    fn augment_args(mut command: Command) -> Command {
+        for setting in SETTINGS {
+            let mut argument = Arg::new(setting.name)
+                .long(setting.name)
+                .env(setting.variable)
+                .value_name(setting.value)
+                .hide_env_values(setting.name == "password")
+                .help(format!("{} [default: {}]", setting.help, setting.default))
+                .long_help(setting.long_help());
+            if setting.name == "pin" {
+                argument = argument.num_args(0..=1).default_missing_value("true");
+            }
+            command = command.arg(argument);
+        }
+        let file = Arg::new(CONFIG).long(CONFIG).env("TIERSTONE_CONFIG").value_name("FILE");
+        command.arg(file.value_parser(clap::value_parser!(PathBuf)).help(
+            "A TOML file with any of these settings under the names of their flags, such as memory = \"2GiB\"; \
+             CONFIG REWRITE writes it",
+        ))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ServerArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+        let mut args = ServerArgs::default();
+        args.update_from_arg_matches(matches)?;
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
+        for setting in SETTINGS {
+            if let Some(text) = matches.get_one::<String>(setting.name) {
+                self.given.insert(setting.name, text.clone());
+            }
+        }
+        if let Some(path) = matches.get_one::<PathBuf>(CONFIG) {
+            self.config = Some(path.clone());
+        }
+        Ok(())
+    }
+}
+
+impl ServerArgs {
+    /// All settings: defaults, over them the file, over that what was given.
+    ///
+    /// # Errors
+    /// What is wrong with a value, with its setting's name; an unknown name in the file.
+    pub fn settings(mut self) -> Result<ServerSettings> {
+        let config = self.config.take();
+        if let Some(path) = &config {
+            for (name, text) in read_file(path)? {
+                self.given.entry(name).or_insert(text);
+            }
+        }
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let database = DatabaseOptions {
+            shards: cores.min(8) as u16,
+            memory_bytes: (machine_memory_bytes() / 4).max(64 << 20),
+            ..DatabaseOptions::default()
+        };
+        let node = NodeSettings { database, ..NodeSettings::default() };
+        let mut all = ServerSettings { node, log: LogFormat::default(), log_level: None, config };
+        for setting in SETTINGS {
+            if let Some(text) = self.given.get(setting.name) {
+                (setting.apply)(&mut all, text)
+                    .map_err(|error| error.context(&format!("--{} '{text}'", setting.name)))?;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The settings of a file.
+fn read_file(path: &Path) -> Result<Vec<(&'static str, String)>> {
+    let about = |error: &dyn std::fmt::Display| wrong(format!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
+    let table: toml::Table = toml::from_str(&text).map_err(|error| about(&error))?;
+    let mut found = Vec::new();
+    for (name, value) in table {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+            return Err(about(&format!("there is no setting '{name}'; `tierstone server --help` names all")));
+        };
+        let text = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Boolean(flag) => flag.to_string(),
+            other => {
+                let kind = other.type_str();
+                return Err(about(&format!("{name}: a text, a number or a boolean is needed, not a {kind}")));
+            }
+        };
+        found.push((setting.name, text));
+    }
+    Ok(found)
+}
+
+/// Bytes of memory of the machine; 1 GiB where that is not told.
+fn machine_memory_bytes() -> u64 {
+    std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        })
+        .map_or(1 << 30, |kib| kib << 10)
+}
+
+#[cfg(test)]
+#[path = "settings_test.rs"]
+mod settings_test;

@@ -1,0 +1,390 @@
+//! Settings of a real server by file, environment and flag, each over the one before; and the pages of
+//! its HTTP door.
+
+#![expect(clippy::expect_used, reason = "test code")]
+
+mod common;
+
+use common::{Folder, PATIENCE, Server, ask, program, spawn, spawn_command};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use tierstone_base::{Clock, SystemClock};
+use tierstone_client::Connection;
+
+/// A setting: its value in the file, in the environment, as a flag; and what is seen of each from outside.
+type Case = (&'static str, [&'static str; 3], [&'static str; 3]);
+
+const CASES: &[Case] = &[
+    ("data", ["by-file", "by-environment", "by-flag"], ["by-file", "by-environment", "by-flag"]),
+    ("listen", ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.4:0"], ["127.0.0.2", "127.0.0.3", "127.0.0.4"]),
+    ("http", ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.4:0"], ["127.0.0.2", "127.0.0.3", "127.0.0.4"]),
+    ("shards", ["2", "1", "3"], ["2", "1", "3"]),
+    ("memory", ["32MiB", "33MiB", "34MiB"], ["32 MiB", "33 MiB", "34 MiB"]),
+    ("capacity", ["8MiB", "16MiB", "32MiB"], ["8388608", "16777216", "33554432"]),
+    ("segment-size", ["128KiB", "256KiB", "512KiB"], ["131072", "262144", "524288"]),
+    ("durability", ["relaxed", "group:7", "sync"], ["relaxed", "group:7", "sync"]),
+    ("index", ["ordered", "hash", "ordered"], ["ordered", "hash", "ordered"]),
+    ("password", ["one", "two", "three"], ["one", "two", "three"]),
+    ("databases", ["3", "4", "5"], ["3", "4", "5"]),
+    ("pin", ["false", "true", "false"], ["false", "true", "false"]),
+    ("driver", ["epoll", "auto", "epoll"], ["Epoll", "", "Epoll"]),
+    (
+        "durable-method",
+        ["write-then-flush", "durable-write", "write-then-flush"],
+        ["write-then-flush", "durable-write", "write-then-flush"],
+    ),
+    ("direct-io", ["off", "auto", "off"], ["0", "", "0"]),
+    ("backend", ["threads", "auto", "threads"], ["threads", "", "threads"]),
+    ("value-limit", ["2MiB", "3MiB", "4MiB"], ["2097152", "3145728", "4194304"]),
+    // Of two, one and three shards together.
+    ("maxclients", ["10", "20", "30"], ["20", "20", "90"]),
+    ("idle-timeout", ["100", "200", "5m"], ["100", "200", "300"]),
+    ("tcp-keepalive", ["100", "200s", "5m"], ["100", "200", "300"]),
+    ("backlog", ["100", "200", "300"], ["100", "200", "300"]),
+    ("input-limit", ["2MiB", "3MiB", "4MiB"], ["2097152", "3145728", "4194304"]),
+    ("output-pause", ["128KiB", "256KiB", "512KiB"], ["131072", "262144", "524288"]),
+    ("output-limit", ["8MiB", "9MiB", "10MiB"], ["8388608", "9437184", "10485760"]),
+    ("output-soft-limit", ["1MiB", "2MiB", "0"], ["1048576", "2097152", "0"]),
+    ("output-soft-time", ["10", "20s", "1m"], ["10", "20", "60"]),
+    ("log", ["json", "json", "text"], ["json", "", "text"]),
+    ("log-level", ["info", "off", "info"], ["notice", "nothing", "notice"]),
+];
+
+/// Settings that this test does not give in every way: the file itself, and a limit of which nothing is seen
+/// while all goes well.
+const ELSEWHERE: &[&str] = &["config", "stop-timeout"];
+
+/// The server's `--help`.
+fn help() -> String {
+    let output = program().args(["server", "--help"]).output().expect("the program runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn variable(name: &str) -> String {
+    format!("TIERSTONE_{}", name.to_ascii_uppercase().replace('-', "_"))
+}
+
+/// A line of a settings file.
+fn line(name: &str, value: &str) -> String {
+    match value.parse::<u64>().is_ok() || value.parse::<bool>().is_ok() {
+        true => format!("{name} = {value}\n"),
+        false => format!("{name} = \"{value}\"\n"),
+    }
+}
+
+/// A server with all settings from the first `sources` of file, environment and flags.
+fn start(folder: &Folder, sources: usize) -> Server {
+    let text: String = CASES.iter().map(|(name, values, _)| line(name, values[0])).collect();
+    std::fs::write(folder.path("settings.toml"), text).expect("a file is written");
+    let mut command = program();
+    command.arg("server").current_dir(folder.path("")).env("TIERSTONE_CONFIG", "settings.toml");
+    for (name, values, _) in CASES {
+        if sources > 1 {
+            command.env(variable(name), values[1]);
+        }
+        if sources > 2 {
+            command.arg(format!("--{name}={}", values[2]));
+        }
+    }
+    match spawn_command(folder, command).listening() {
+        Ok(server) => server,
+        Err(status) => panic!("it ended before it listened: {status}\n{}", folder.complaints()),
+    }
+}
+
+/// The CPUs that the thread of the first shard may run on.
+fn cpus_of_first_shard(server: &Server) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process_id())).expect("it runs");
+    for task in tasks.flatten() {
+        let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        if read("comm").trim() == "shard-0" {
+            let status = read("status");
+            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            return list.expect("Linux tells").trim().to_owned();
+        }
+    }
+    panic!("no thread of a shard")
+}
+
+/// The names of the server's threads.
+fn thread_names(server: &Server) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process_id())).expect("it runs");
+    tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok()).collect()
+}
+
+fn text_of(connection: &mut Connection, request: &[&[u8]]) -> String {
+    let reply = ask(connection, request);
+    String::from_utf8_lossy(reply.bytes().expect("a text")).into_owned()
+}
+
+/// The value of a setting under Redis's name.
+fn config(connection: &mut Connection, name: &str) -> String {
+    let reply = ask(connection, &[b"CONFIG", b"GET", name.as_bytes()]);
+    let value = reply.items().and_then(|pair| pair.get(1)?.bytes().map(<[u8]>::to_vec));
+    String::from_utf8(value.unwrap_or_else(|| panic!("no setting {name}"))).expect("a text")
+}
+
+/// What the log shows of settings.
+fn observe_log(folder: &Folder, seen: &mut BTreeMap<&'static str, String>) {
+    let log = folder.complaints();
+    let serving = log.lines().find(|line| line.contains("serving")).unwrap_or_default();
+    let format = if serving.starts_with('{') { "json" } else { "text" };
+    let driver = ["Epoll", "Uring"].into_iter().find(|driver| serving.contains(driver)).unwrap_or_default();
+    seen.insert("log", if serving.is_empty() { "" } else { format }.to_owned());
+    seen.insert("driver", driver.to_owned());
+}
+
+/// What is seen of each setting from outside.
+fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, String> {
+    let mut connection = server.connect();
+    let mut seen = BTreeMap::new();
+    let password = ["one", "two", "three"]
+        .into_iter()
+        .find(|guess| connection.command(&[b"AUTH", guess.as_bytes()]).expect("an answer").is_ok());
+    seen.insert("password", password.expect("one of the passwords is right").to_owned());
+    let info = text_of(&mut connection, &[b"INFO", b"everything"]);
+    let number = |name: &str| {
+        let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        found.unwrap_or_else(|| panic!("no {name} in {info}")).to_owned()
+    };
+    for (name, field) in [
+        ("shards", "shards"),
+        ("index", "index"),
+        ("capacity", "space_capacity_bytes"),
+        ("durable-method", "durable_method"),
+    ] {
+        seen.insert(name, number(field));
+    }
+    let directory = number("directory0");
+    let direct = directory.split(',').find_map(|part| part.strip_prefix("direct_io="));
+    seen.insert("direct-io", direct.expect("it is told").to_owned());
+    for (name, key) in [
+        ("durability", "durability"),
+        ("databases", "databases"),
+        ("value-limit", "proto-max-bulk-len"),
+        ("maxclients", "maxclients"),
+        ("idle-timeout", "timeout"),
+        ("tcp-keepalive", "tcp-keepalive"),
+        ("backlog", "tcp-backlog"),
+        ("input-limit", "client-query-buffer-limit"),
+        ("log-level", "loglevel"),
+    ] {
+        seen.insert(name, config(&mut connection, key));
+    }
+    let limits = config(&mut connection, "client-output-buffer-limit");
+    let words: Vec<&str> = limits.split(' ').collect();
+    for (index, name) in [(1, "output-limit"), (2, "output-soft-limit"), (3, "output-soft-time")] {
+        seen.insert(name, words[index].to_owned());
+    }
+    let too_low = [&b"CONFIG"[..], b"SET", b"client-output-buffer-limit", b"normal 1 0 0 pubsub 1 0 0"];
+    let refused = connection.command(&too_low).expect("an answer");
+    let error = refused.error().expect("it is too low");
+    seen.insert("output-pause", error.rsplit(' ').next().unwrap_or_default().to_owned());
+    seen.insert("listen", server.address.ip().to_string());
+    seen.insert("http", http_address(server).ip().to_string());
+    let memory = server
+        .greeting
+        .split(", ")
+        .find_map(|part| part.split(" of memory").next().filter(|_| part.contains(" of memory")));
+    seen.insert("memory", memory.expect("the greeting tells it").to_owned());
+    let pinned = !cpus_of_first_shard(server).contains(['-', ',']);
+    seen.insert("pin", pinned.to_string());
+    let data: Vec<&str> = ["by-file", "by-environment", "by-flag"]
+        .into_iter()
+        .filter(|name| folder.path(name).join("lock").exists())
+        .collect();
+    seen.insert("data", data.join(","));
+    let segment = std::fs::read_dir(folder.path(data[0])).expect("it lists").flatten().find_map(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        name.starts_with("segment").then(|| entry.metadata().map(|found| found.len()).ok()).flatten()
+    });
+    seen.insert("segment-size", segment.expect("segments were made").to_string());
+    let has_threads = thread_names(server).iter().any(|thread| thread.starts_with("tierstone-io"));
+    seen.insert("backend", if has_threads { "threads" } else { "io-uring" }.to_owned());
+    observe_log(folder, &mut seen);
+    seen
+}
+
+/// The address of the HTTP door, which the server tells after that of Redis clients.
+fn http_address(server: &mut Server) -> SocketAddr {
+    let line = server.next_line();
+    let address = line.strip_prefix("metrics on http://").and_then(|rest| rest.strip_suffix("/metrics"));
+    address.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no address: {line}"))
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_and_that_over_the_file() {
+    let has_one_processor = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) == 1;
+    for sources in 1..=3 {
+        let folder = Folder::new();
+        let mut server = start(&folder, sources);
+        let seen = observe(&folder, &mut server);
+        for (name, values, expected) in CASES {
+            let (value, expected) = (values[sources - 1], expected[sources - 1]);
+            if *name == "pin" && has_one_processor {
+                println!("SKIP: pinning of threads (there is one processor)");
+                continue;
+            }
+            let found = &seen[name];
+            assert!(expected.is_empty() || found == expected, "{name} = {value} shows as {found}");
+        }
+        server.stop();
+    }
+}
+
+#[test]
+fn every_setting_is_a_flag_a_variable_and_a_line_of_the_file() {
+    let help = help();
+    let flags: Vec<&str> = help
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("--")?.split([' ', '[']).next())
+        .filter(|name| *name != "help" && *name != "version")
+        .collect();
+    assert!(flags.len() >= CASES.len(), "{flags:?}");
+    for flag in flags {
+        let shown = format!("[env: {}", variable(flag));
+        let has = |end: &str| help.contains(&format!("{shown}{end}"));
+        // The value of a password is not shown.
+        assert!(has("=") || has("]"), "--{flag} has no variable");
+        let is_covered = CASES.iter().any(|(name, ..)| *name == flag) || ELSEWHERE.contains(&flag);
+        assert!(is_covered, "--{flag} is not among the cases of this test");
+    }
+}
+
+/// One page of the HTTP door: status and body.
+fn page(address: SocketAddr, path: &str) -> (String, String) {
+    let mut socket = TcpStream::connect(address).expect("the door is open");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).expect("it is sent");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("it is answered");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+#[test]
+fn metrics_life_and_readiness_are_told_over_http() {
+    let folder = Folder::new();
+    let arguments =
+        ["--shards", "2", "--memory", "32MiB", "--segment-size", "128KiB", "--http", "127.0.0.1:0"];
+    let mut server = Server::start(&folder, &arguments);
+    let door = http_address(&mut server);
+    assert_eq!(page(door, "/live"), ("HTTP/1.1 200 OK".into(), "live\n".into()));
+    assert_eq!(page(door, "/ready"), ("HTTP/1.1 200 OK".into(), "ready\n".into()));
+    assert_eq!(page(door, "/nothing").0, "HTTP/1.1 404 Not Found");
+    let mut connection = server.connect();
+    for number in 0..100 {
+        ask(&mut connection, &[b"SET", format!("key:{number}").as_bytes(), b"value"]);
+    }
+    // Shards tell their numbers a few times a second.
+    let text = loop {
+        let (status, text) = page(door, "/metrics");
+        assert_eq!(status, "HTTP/1.1 200 OK");
+        let keys = |line: &str| line.strip_prefix("tierstone_keys{")?.split_once(' ')?.1.parse::<u64>().ok();
+        let keys: u64 = text.lines().filter_map(keys).sum();
+        assert!(keys <= 100, "{text}");
+        if keys == 100 {
+            break text;
+        }
+    };
+    for name in ["tierstone_commands_total", "tierstone_index_bytes", "tierstone_device_written_bytes_total"]
+    {
+        for shard in 0..2 {
+            let prefix = format!("{name}{{shard=\"{shard}\"}} ");
+            let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+            assert!(line.is_some_and(|value| value.parse::<f64>().is_ok()), "{prefix} in {text}");
+        }
+        assert!(text.contains(&format!("# TYPE {name} ")), "{name} has no type");
+    }
+    assert!(text.lines().any(|line| line == "tierstone_healthy{shard=\"0\"} 1"), "{text}");
+    // Nobody asks for anything any more: the threads turn all the same, which is how one that hangs is seen.
+    drop(connection);
+    let clock = SystemClock::new();
+    let turns = || {
+        let (_, text) = page(door, "/metrics");
+        let of_line =
+            |line: &str| line.strip_prefix("tierstone_turns_total{")?.split_once(' ')?.1.parse().ok();
+        text.lines().filter_map(of_line).collect::<Vec<u64>>()
+    };
+    // What is still under way comes to rest first.
+    let (_, before) = (turns(), turns());
+    while turns().iter().zip(&before).any(|(now, before)| *now < before + 4) {
+        assert!(clock.now().monotonic_us < PATIENCE.as_micros() as u64, "a thread does not turn");
+    }
+    server.stop();
+}
+
+#[test]
+fn settings_that_clients_change_have_an_effect_and_are_kept_in_the_file() {
+    let folder = Folder::new();
+    let file = folder.path("settings.toml");
+    let text = "# kept\nshards = 2\nmemory = \"32MiB\"\nsegment-size = \"128KiB\"\ndurable-method = \"durable-write\"\n";
+    std::fs::write(&file, text).expect("a file is written");
+    let arguments = ["--config", file.to_str().expect("a readable path")];
+    let server = Server::start(&folder, &arguments);
+    let mut connection = server.connect();
+    assert_eq!(config(&mut connection, "maxmemory"), (32 << 20).to_string());
+    assert_eq!(config(&mut connection, "port"), server.port());
+    for (name, value) in [("timeout", "3000"), ("durability", "group:3ms"), ("maxclients", "4")] {
+        assert!(ask(&mut connection, &[b"CONFIG", b"SET", name.as_bytes(), value.as_bytes()]).is_ok());
+    }
+    let refused = connection.command(&[b"CONFIG", b"SET", b"maxmemory", b"1gb"]).expect("an answer");
+    assert!(refused.error().is_some_and(|error| error.contains("immutable")), "{refused:?}");
+    // Two for each shard: of so many connections at least one finds no room.
+    let mut held = Vec::new();
+    let refused = loop {
+        let mut other = server.connect();
+        match other.command(&[b"PING"]) {
+            Ok(reply) if reply.error().is_none() => held.push(other),
+            Ok(reply) => break reply.error().map(std::borrow::Cow::into_owned),
+            Err(_) => break None,
+        }
+        assert!(held.len() <= 4, "four connections are allowed");
+    };
+    assert!(refused.is_none_or(|error| error.contains("max number of clients")), "another refusal");
+    drop(held);
+    assert!(ask(&mut connection, &[b"CONFIG", b"REWRITE"]).is_ok());
+    let rewritten = std::fs::read_to_string(&file).expect("it is there");
+    for line in ["# kept", "shards = 2", "idle-timeout = 3000", "durability = \"group:3\"", "maxclients = 2"]
+    {
+        assert!(rewritten.lines().any(|other| other == line), "{line} is not in\n{rewritten}");
+    }
+    server.stop();
+    let server = Server::start(&folder, &arguments);
+    let mut connection = server.connect();
+    assert_eq!(config(&mut connection, "timeout"), "3000");
+    assert_eq!(config(&mut connection, "durability"), "group:3");
+    server.stop();
+    let server = Server::start(&folder, &["--shards", "1", "--memory", "32MiB"]);
+    let refused = server.connect().command(&[b"CONFIG", b"REWRITE"]).expect("an answer");
+    assert_eq!(refused.error().as_deref(), Some("ERR The server is running without a config file"));
+}
+
+#[test]
+fn a_store_keeps_its_durable_method_and_tells_what_its_directories_guarantee() {
+    let folder = Folder::new();
+    let small = ["--shards", "1", "--memory", "32MiB", "--segment-size", "128KiB"];
+    let with = |method: &'static str| -> Vec<&str> {
+        small.iter().copied().chain(["--durable-method", method]).collect()
+    };
+    let server = Server::start(&folder, &with("write-then-flush"));
+    let info = text_of(&mut server.connect(), &[b"INFO", b"persistence"]);
+    assert!(info.contains("durable_method:write-then-flush\r\ndurable_method_by:setting\r\n"), "{info}");
+    let directory = info.lines().find(|line| line.starts_with("directory0:")).expect("a directory");
+    let guarantee =
+        tierstone_media::probe::FileSystem::of(&folder.data()).expect("it is somewhere").guarantee();
+    assert!(directory.contains(&format!("guarantee={}", guarantee.name())), "{directory}");
+    server.stop();
+    assert_eq!(spawn(&folder, &with("durable-write")).refused(), 2);
+    let said = folder.complaints();
+    assert!(said.contains("durable-write") && said.contains("write-then-flush"), "{said}");
+    Server::start(&folder, &small).stop();
+    // A new store that nobody gives a method is probed.
+    let folder = Folder::new();
+    let server = Server::start(&folder, &small);
+    let info = text_of(&mut server.connect(), &[b"INFO", b"persistence"]);
+    assert!(info.contains("durable_method_by:probe\r\ndurable_probe:"), "{info}");
+    server.stop();
+}

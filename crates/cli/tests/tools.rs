@@ -1,0 +1,237 @@
+//! The tools of the program as processes: `demo`, `doctor`, `load`, `bench`, `completions`, and what
+//! `--help` tells.
+
+#![expect(clippy::expect_used, reason = "test code")]
+
+mod common;
+
+use common::{Folder, Server, ask, program};
+use serde_json::Value as Json;
+use std::path::Path;
+use std::process::Output;
+
+/// Runs the program to its end in `folder`.
+fn run(folder: &Folder, arguments: &[&str]) -> Output {
+    program().args(arguments).current_dir(folder.path("")).output().expect("the program runs")
+}
+
+/// What it printed; it must have ended well.
+fn told(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}: {}", output.status, text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The JSON that it printed; it must have ended well.
+fn json(output: &Output) -> Json {
+    let text = told(output);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"))
+}
+
+/// A tree of `files` files whose contents differ in length and bytes.
+fn tree(root: &Path, files: usize) {
+    for number in 0..files {
+        let directory = root.join(format!("part {}", number % 7));
+        std::fs::create_dir_all(&directory).expect("a directory is made");
+        let content = format!("file {number}, ").repeat(number * 13 % 900);
+        std::fs::write(directory.join(format!("{number}.txt")), content).expect("a file is written");
+    }
+}
+
+#[test]
+fn the_demo_reads_back_what_it_wrote_and_loses_nothing_to_a_kill() {
+    let folder = Folder::new();
+    tree(&folder.path("tree"), 300);
+    let output =
+        run(&folder, &["demo", "tree", "--limit", "2MiB", "--memory", "32MiB", "--shards", "2", "--json"]);
+    let report = json(&output);
+    assert_eq!(report["acknowledged_writes_lost"], 0);
+    assert_eq!(report["wrong_reads"], 0);
+    assert_eq!(report["records"], 300);
+    for phase in ["writes", "reads"] {
+        assert_eq!(report[phase]["operations"], 300, "{phase}: {report}");
+    }
+    assert_eq!(report["verified"], 300);
+    let note = report["restart_note"].as_str().expect("a note");
+    assert!(note.contains("recovered after a crash"), "it was killed: {note}");
+    for number in ["space_amplification", "write_amplification", "index_bytes_a_key"] {
+        assert!(report[number].as_f64().is_some_and(|value| value > 0.0), "{number}: {report}");
+    }
+    let left: Vec<_> = std::fs::read_dir(folder.path("")).expect("it lists").flatten().collect();
+    assert_eq!(left.len(), 1, "only the tree is left: {left:?}");
+}
+
+#[test]
+fn the_demo_leaves_a_folder_that_was_there_alone() {
+    let folder = Folder::new();
+    tree(&folder.path("tree"), 2);
+    std::fs::create_dir_all(folder.data()).expect("a directory is made");
+    let output = run(&folder, &["demo", "tree", "--data", "data"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("exists already"));
+    assert!(folder.data().is_dir());
+}
+
+#[test]
+fn the_doctor_tells_what_it_measured_in_each_directory() {
+    let folder = Folder::new();
+    std::fs::create_dir_all(folder.path("one")).expect("a directory is made");
+    let report = json(&run(&folder, &["doctor", "one", "missing", "--time", "100ms", "--json"]));
+    let directories = report["directories"].as_array().expect("a list");
+    assert_eq!(directories.len(), 2);
+    let measured = &directories[0]["measured"];
+    assert!(measured["read_alone"]["requests"].as_u64().is_some_and(|count| count > 0), "{measured}");
+    assert_eq!(measured["durable"].as_array().map(Vec::len), Some(3));
+    assert!(directories[0]["free_bytes"].as_u64().is_some_and(|bytes| bytes > 0));
+    assert_eq!(measured["method_used"], measured["durable_method"]["method"]);
+    let file_system = tierstone_media::probe::FileSystem::of(&folder.path("one")).expect("it is somewhere");
+    assert_eq!(directories[0]["guarantee"], file_system.guarantee().name());
+    assert_eq!(directories[1]["guarantee"], "unknown");
+    assert!(directories[1]["measured"].is_null());
+    let advice = directories[1]["advice"][0].as_str().expect("advice");
+    assert!(advice.starts_with("measuring failed"), "{advice}");
+    assert!(report["published"].as_array().is_some_and(|list| !list.is_empty()));
+    assert_eq!(std::fs::read_dir(folder.path("one")).expect("it lists").count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn the_doctor_shows_measured_beside_published_numbers() {
+    let folder = Folder::new();
+    let text = told(&run(&folder, &["doctor", "--time", "100ms", "--durable-method", "write-then-flush"]));
+    assert!(text.contains("\nguarantee: ") && text.contains("durable writes by write and flush"), "{text}");
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("quantity"));
+    let head = lines.next().expect("a table");
+    let columns = ["unit", "measured here", "how", "published", "of another device", "source"];
+    let places: Vec<usize> = columns.map(|name| head.find(name).expect(name)).to_vec();
+    assert!(places.is_sorted(), "{head}");
+    // The first quantity: what was measured and what was published, each in its column, with a source.
+    let row: Vec<char> = lines.nth(1).expect("a row").chars().collect();
+    let cell = |from: usize, to: usize| row[from..to].iter().collect::<String>().trim().to_owned();
+    assert_eq!(cell(places[0], places[1]), "us");
+    assert!(cell(places[1], places[2]).parse::<f64>().is_ok(), "{row:?}");
+    assert_eq!(cell(places[3], places[4]), "10000");
+    assert!(cell(places[5], row.len()).starts_with("Pelley"), "{row:?}");
+    assert_eq!(run(&folder, &["doctor", "--durable-method", "hope"]).status.code(), Some(2));
+}
+
+/// Loads `path` into `server`; the summary.
+fn load(folder: &Folder, server: &Server, path: &str, more: &[&str]) -> Json {
+    let address = server.address.to_string();
+    let mut arguments = vec!["load", path, "--address", address.as_str(), "--json"];
+    arguments.extend(more);
+    json(&run(folder, &arguments))
+}
+
+#[test]
+fn directories_ndjson_and_csv_are_loaded() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &["--shards", "2", "--memory", "32MiB", "--segment-size", "128KiB"]);
+    let mut connection = server.connect();
+    let mut get = |key: &str| {
+        let value = ask(&mut connection, &[b"GET", key.as_bytes()]);
+        value.bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    };
+
+    tree(&folder.path("tree"), 40);
+    let summary = load(&folder, &server, "tree", &["--prefix", "t:"]);
+    assert_eq!((&summary["records"], &summary["errors"]), (&40.into(), &0.into()), "{summary}");
+    let file = std::fs::read_to_string(folder.path("tree/part 3/10.txt")).expect("it is there");
+    assert_eq!(get("t:part 3/10.txt").as_deref(), Some(file.as_str()));
+
+    let lines = "{\"key\":\"a\",\"value\":\"one\"}\n\n{\"key\":\"b\",\"value\":{\"x\": [1, 2]}}\n";
+    std::fs::write(folder.path("lines.ndjson"), lines).expect("a file is written");
+    let summary = load(&folder, &server, "lines.ndjson", &["--prefix", "n:"]);
+    assert_eq!((&summary["records"], &summary["errors"]), (&2.into(), &0.into()), "{summary}");
+    assert_eq!(get("n:a").as_deref(), Some("one"));
+    assert_eq!(get("n:b").as_deref(), Some("{\"x\": [1, 2]}"));
+
+    std::fs::write(folder.path("rows.csv"), "id,name,note\n1,Ada,\"a, b\"\n2,Bob,\n").expect("it is written");
+    let summary = load(&folder, &server, "rows.csv", &["--prefix", "c:", "--value-column", "note"]);
+    assert_eq!((&summary["records"], &summary["errors"]), (&2.into(), &0.into()), "{summary}");
+    assert_eq!(get("c:1").as_deref(), Some("a, b"));
+    assert_eq!(get("c:2").as_deref(), Some(""));
+    load(&folder, &server, "rows.csv", &["--prefix", "r:"]);
+    let row: Json = serde_json::from_str(&get("r:1").expect("a row")).expect("a JSON object");
+    assert_eq!(row, serde_json::json!({"id": "1", "name": "Ada", "note": "a, b"}));
+    server.stop();
+}
+
+#[test]
+fn what_cannot_be_loaded_is_told_with_its_line_and_the_rest_is_loaded() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &["--shards", "1", "--memory", "32MiB", "--segment-size", "128KiB"]);
+    std::fs::write(
+        folder.path("bad.ndjson"),
+        "{\"key\":\"a\",\"value\":1}\n{nonsense\n{\"key\":\"c\",\"value\":3}\n",
+    )
+    .expect("a file is written");
+    let address = server.address.to_string();
+    let output = run(&folder, &["load", "bad.ndjson", "--address", &address, "--json"]);
+    assert_eq!(output.status.code(), Some(1), "an error is an error");
+    let summary: Json = serde_json::from_slice(&output.stdout).expect("a summary all the same");
+    assert_eq!((&summary["records"], &summary["errors"]), (&2.into(), &1.into()), "{summary}");
+    assert_eq!(summary["first_errors"][0]["line"], 2);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("bad.ndjson:2"));
+    assert_eq!(ask(&mut server.connect(), &[b"GET", b"c"]).bytes(), Some(&b"3"[..]));
+    server.stop();
+}
+
+#[test]
+fn a_tiny_benchmark_verifies_what_it_wrote() {
+    let folder = Folder::new();
+    let output = run(
+        &folder,
+        &[
+            "bench",
+            "--workload",
+            "a",
+            "--records",
+            "200",
+            "--operations",
+            "400",
+            "--value-size",
+            "100",
+            "--connections",
+            "2",
+            "--shards",
+            "1",
+            "--memory",
+            "32MiB",
+            "--verify",
+            "--json",
+        ],
+    );
+    let report = json(&output);
+    assert_eq!(report["load"]["operations"], 200);
+    assert_eq!(report["run"]["operations"], 400);
+    assert_eq!(report["run"]["errors"], 0);
+    assert_eq!(report["verified"]["verification_failures"], 0);
+    assert_eq!(report["verified"]["operations"], 200);
+    assert!(report["server"]["device_written_bytes_per_operation"].as_f64().is_some_and(|bytes| bytes > 0.0));
+    assert_eq!(std::fs::read_dir(folder.path("")).expect("it lists").count(), 0, "its store is removed");
+}
+
+#[test]
+fn completions_of_every_shell_know_the_subcommands() {
+    let folder = Folder::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = told(&run(&folder, &["completions", shell]));
+        for word in ["doctor", "completions", "durability"] {
+            assert!(script.contains(word), "{shell}: no '{word}'");
+        }
+    }
+    assert_eq!(run(&folder, &["completions", "no-shell"]).status.code(), Some(2));
+}
+
+#[test]
+fn help_tells_the_exit_codes() {
+    let folder = Folder::new();
+    let flowing = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let help = flowing(told(&run(&folder, &["--help"])));
+    for code in ["0 done", "1 failed", "2 wrong usage", "3 the store is damaged", "4 the device failed"] {
+        assert!(help.contains(code), "{code} is not in {help}");
+    }
+    let help = flowing(told(&run(&folder, &["check", "--help"])));
+    assert!(help.contains("--server") && help.contains("3 damage was found"), "{help}");
+    assert_eq!(run(&folder, &["check", "nowhere"]).status.code(), Some(2), "there is no store");
+}

@@ -1,0 +1,386 @@
+//! Going through a victim: its summary, piece by piece the records that are needed, their copies.
+//!
+//! Every step does a bounded part, whatever the size of the segment and of its records: a part of the
+//! summary is read and checksummed, or [`ENTRIES_A_STEP`] of its entries are looked at, or
+//! [`RECORDS_A_STEP`] records of a piece that was read are moved. A record that is longer than a piece is a
+//! step of its own.
+
+use crate::format::record::{
+    self, Decoded, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_TOMBSTONE, PartMark, RecordHeader,
+};
+use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
+use crate::io::IoTag;
+use crate::location::{Location, Target, UNIT_BYTES};
+use crate::segments::Segment;
+use crate::shard::LogShard;
+use crate::stream::Stream;
+use crate::summary_load::SummaryLoad;
+use tierstone_base::Seq;
+use tierstone_cache::FrameId;
+use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
+
+/// Entries of the summary that one step looks at, each with a search of the index: about 100 µs.
+const ENTRIES_A_STEP: usize = 256;
+/// Records that one step moves, each with searches of the index, two checksums and a copy: about 100 µs.
+const RECORDS_A_STEP: usize = 128;
+/// Records of a piece at most: their list is memory.
+const RECORDS_A_PIECE: usize = 1024;
+
+/// The segment that is being emptied.
+#[derive(Debug)]
+pub(super) struct Victim {
+    pub segment: u32,
+    stage: Stage,
+    summary: Vec<u8>,
+    cursor: SummaryCursor,
+    /// Where the cursor stood before the first record of the piece.
+    piece_start: SummaryCursor,
+    /// Every other segment with records was opened at or after this sequence.
+    oldest_other: Seq,
+    /// Needed records, next to each other, that are gathered, read or moved.
+    piece: Vec<SummaryEntry>,
+}
+
+/// What is done with a victim.
+#[derive(Debug)]
+enum Stage {
+    /// A part of its summary is being read.
+    Loading(SummaryLoad),
+    /// Its summary is being gone through for the next piece.
+    Gathering,
+    /// The piece is being read.
+    Reading,
+    /// The piece is being moved.
+    Moving(Piece),
+}
+
+/// A piece that was read.
+#[derive(Debug)]
+struct Piece {
+    buffer: IoBuffer,
+    /// Where in the segment the buffer begins, in bytes.
+    start: usize,
+    /// Records that have been moved, or were not needed any more.
+    moved: usize,
+}
+
+/// What a part of the summary has come to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gathered {
+    /// The piece is whole, or the summary at its end.
+    Piece,
+    /// The step's entries have been looked at.
+    Part,
+    /// The summary makes no sense.
+    Damaged,
+}
+
+impl Victim {
+    /// A victim of which nothing has been read.
+    pub fn new(number: u32, segment: &Segment, oldest_other: Seq) -> Self {
+        let cursor = SummaryCursor::new(segment.summary.records);
+        Victim {
+            segment: number,
+            stage: Stage::Loading(SummaryLoad::new(segment)),
+            summary: Vec::new(),
+            cursor,
+            piece_start: cursor,
+            oldest_other,
+            piece: Vec::new(),
+        }
+    }
+
+    /// Whether nothing can be done before a read is done.
+    pub fn is_reading(&self) -> bool {
+        matches!(self.stage, Stage::Loading(_) | Stage::Reading)
+    }
+
+    /// How far it has been gone through, in units from its start.
+    pub fn passed_units(&self) -> u32 {
+        self.cursor.end_unit()
+    }
+}
+
+impl LogShard {
+    /// Reads the next part of a victim's summary, into `spare` if it has room.
+    pub(super) fn read_summary_part(&mut self, victim: Victim, spare: Option<IoBuffer>) {
+        if let Stage::Loading(load) = &victim.stage {
+            let (start, len) = load.next_part();
+            let mut buffer = match spare {
+                Some(spare) if spare.capacity() >= len => spare,
+                _ => IoBuffer::zeroed(len),
+            };
+            buffer.set_len(len);
+            let offset = self.identity.geometry.segment_offset(victim.segment) + start;
+            let tag = IoTag::CleanSummary { segment: victim.segment };
+            self.requests.push(tag, IoKind::Read, offset, buffer);
+        }
+        self.cleaner.victim = Some(victim);
+    }
+
+    pub(crate) fn clean_summary_read(&mut self, number: u32, completion: IoCompletion) {
+        let Some(mut victim) = self.cleaner.victim.take() else { return };
+        let Stage::Loading(mut load) = std::mem::replace(&mut victim.stage, Stage::Gathering) else {
+            self.cleaner.victim = Some(victim);
+            return;
+        };
+        if victim.segment != number {
+            victim.stage = Stage::Loading(load);
+            self.cleaner.victim = Some(victim);
+            return;
+        }
+        let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) else {
+            self.cleaner.victim = Some(victim);
+            return self.abandon_victim();
+        };
+        self.cleaner.work.bytes += buffer.len() as u64;
+        if !load.take(&buffer) {
+            victim.stage = Stage::Loading(load);
+            return self.read_summary_part(victim, Some(buffer));
+        }
+        match load.finish() {
+            Some(summary) => {
+                victim.summary = summary;
+                self.cleaner.victim = Some(victim);
+            }
+            None => {
+                self.cleaner.victim = Some(victim);
+                self.abandon_victim();
+            }
+        }
+    }
+
+    /// Does a bounded part of what is to be done with the victim.
+    pub(super) fn advance_victim(&mut self) {
+        let Some(mut victim) = self.cleaner.victim.take() else { return };
+        match std::mem::replace(&mut victim.stage, Stage::Gathering) {
+            Stage::Gathering => self.gather(victim),
+            Stage::Moving(piece) => self.move_some(victim, piece),
+            waiting => {
+                victim.stage = waiting;
+                self.cleaner.victim = Some(victim);
+            }
+        }
+    }
+
+    /// Goes on through the victim's summary, to the next piece that must be read or to its end.
+    fn gather(&mut self, mut victim: Victim) {
+        let summary = std::mem::take(&mut victim.summary);
+        let mut left = ENTRIES_A_STEP;
+        // When a whole piece has no room, a single record may.
+        for span_max in [self.settings.clean_step_bytes, 0] {
+            let gathered = self.gather_piece(&mut victim, &summary, span_max, &mut left);
+            if gathered == Gathered::Damaged {
+                self.cleaner.victim = Some(victim);
+                return self.abandon_victim();
+            }
+            if gathered == Gathered::Part {
+                victim.summary = summary;
+                self.cleaner.victim = Some(victim);
+                return;
+            }
+            if victim.piece.is_empty() {
+                return self.finish_victim(victim);
+            }
+            if self.has_room_for(&victim.piece) {
+                self.cleaner.starved = false;
+                victim.summary = summary;
+                return self.read_piece(victim);
+            }
+            victim.piece.clear();
+            victim.cursor = victim.piece_start;
+        }
+        victim.summary = summary;
+        self.cleaner.victim = Some(victim);
+        self.cleaner.starved = self.segments.free_count() == 0;
+        self.free_one_dead();
+    }
+
+    /// Takes needed records into the victim's piece until they span `span_max` bytes. `left`: entries that
+    /// this step may look at; one is looked at in any case.
+    fn gather_piece(
+        &mut self,
+        victim: &mut Victim,
+        summary: &[u8],
+        span_max: usize,
+        left: &mut usize,
+    ) -> Gathered {
+        let mut reader = SummaryReader::resume(summary, victim.cursor);
+        loop {
+            let before = reader.cursor(summary);
+            let Some((entry, key)) = reader.next_keyed() else { break };
+            *left = left.saturating_sub(1);
+            self.cleaner.work.entries += 1;
+            if self.is_needed(victim, &entry, Some(key)) {
+                if victim.piece.is_empty() {
+                    victim.piece_start = before;
+                }
+                victim.piece.push(entry);
+                let first = victim.piece.first().map_or(entry.unit, |first| first.unit);
+                let span = (entry.unit + entry.units - first) as usize * UNIT_BYTES;
+                if span >= span_max || victim.piece.len() >= RECORDS_A_PIECE {
+                    break;
+                }
+            }
+            if *left == 0 {
+                victim.cursor = reader.cursor(summary);
+                return Gathered::Part;
+            }
+        }
+        victim.cursor = reader.cursor(summary);
+        if reader.damaged() { Gathered::Damaged } else { Gathered::Piece }
+    }
+
+    /// Whether the cold log has room for copies; the reserve keeps a segment for them.
+    fn has_room_for(&mut self, piece: &[SummaryEntry]) -> bool {
+        let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
+        let keys: u64 = piece.iter().map(|entry| 3 + u64::from(entry.key_len)).sum();
+        self.cold.room_for(units * UNIT_BYTES as u64, keys) || self.segments.secure(self.kept_segments() + 1)
+    }
+
+    fn read_piece(&mut self, mut victim: Victim) {
+        let (Some(first), Some(last)) = (victim.piece.first(), victim.piece.last()) else { return };
+        let start = first.unit as usize * UNIT_BYTES / BLOCK_BYTES * BLOCK_BYTES;
+        let end = ((last.unit + last.units) as usize * UNIT_BYTES).next_multiple_of(BLOCK_BYTES);
+        let offset = self.identity.geometry.segment_offset(victim.segment) + start as u64;
+        let tag = IoTag::CleanPiece { segment: victim.segment };
+        self.requests.push(tag, IoKind::Read, offset, IoBuffer::zeroed(end - start));
+        victim.stage = Stage::Reading;
+        self.cleaner.victim = Some(victim);
+    }
+
+    pub(crate) fn clean_piece_read(&mut self, number: u32, completion: IoCompletion) {
+        let Some(victim) = &mut self.cleaner.victim else { return };
+        if victim.segment != number || !matches!(victim.stage, Stage::Reading) {
+            return;
+        }
+        let start = (completion.offset - self.identity.geometry.segment_offset(number)) as usize;
+        match completion.buffer.filter(|_| completion.result.is_ok()) {
+            Some(buffer) => victim.stage = Stage::Moving(Piece { buffer, start, moved: 0 }),
+            None => self.abandon_victim(),
+        }
+    }
+
+    /// Moves some records of a piece that was read.
+    fn move_some(&mut self, mut victim: Victim, mut piece: Piece) {
+        let entries = std::mem::take(&mut victim.piece);
+        let mut whole = true;
+        for entry in entries.iter().skip(piece.moved).take(RECORDS_A_STEP) {
+            let at = entry.unit as usize * UNIT_BYTES - piece.start;
+            let bytes = piece.buffer.get(at..).unwrap_or_default();
+            whole &= self.move_record(&victim, entry, bytes);
+            piece.moved += 1;
+            self.cleaner.work.records += 1;
+            self.cleaner.work.bytes += u64::from(entry.units) * UNIT_BYTES as u64;
+        }
+        if piece.moved < entries.len() {
+            victim.piece = entries;
+            victim.stage = Stage::Moving(piece);
+        }
+        self.cleaner.victim = Some(victim);
+        if !whole {
+            self.abandon_victim();
+        }
+    }
+
+    /// Whether a record of the victim must be kept. One that has expired and is not needed any more is
+    /// forgotten; `key` is known then, if its keyspace is ordered and the record can be read.
+    fn is_needed(&mut self, victim: &Victim, entry: &SummaryEntry, key: Option<&[u8]>) -> bool {
+        if entry.flags & FLAG_TOMBSTONE != 0 {
+            return self.is_tombstone_needed(victim, entry.seq);
+        }
+        let location = Location::new(victim.segment, entry.unit);
+        if self.target_of(entry, location).is_none() {
+            return false;
+        }
+        if entry.expiry_ms == 0
+            || entry.expiry_ms > self.now.wall_ms
+            || self.snapshots.need(entry.seq, entry.expiry_ms)
+            || self.is_tombstone_needed(victim, entry.seq)
+        {
+            return true;
+        }
+        let Some(key) = key else { return true };
+        self.forget_expired(entry, key, location);
+        false
+    }
+
+    fn is_tombstone_needed(&self, victim: &Victim, seq: Seq) -> bool {
+        victim.oldest_other <= seq && !self.identity.mutations.is_on("drop_tombstones_early")
+    }
+
+    /// Copies one record to the cold log if it is still needed. False when it cannot be read.
+    fn move_record(&mut self, victim: &Victim, entry: &SummaryEntry, bytes: &[u8]) -> bool {
+        let segment = self.segments.get(victim.segment);
+        let longest = Stream::record_bytes_max(self.identity.geometry);
+        let unit = self.hot.broken().salt_unit(entry.unit);
+        let whole = match record::decode(bytes, segment.salt, unit, longest) {
+            Decoded::Whole(found) => bytes.get(found.key_range()).map(|key| (found, key)),
+            Decoded::Short { .. } | Decoded::Invalid => None,
+        };
+        if !self.is_needed(victim, entry, whole.map(|(_, key)| key)) {
+            return true;
+        }
+        let Some((found, key)) = whole else { return false };
+        let location = Location::new(victim.segment, entry.unit);
+        if self.drop_passed(location, bytes).is_some() {
+            return true;
+        }
+        let now_us = self.now.monotonic_us;
+        // What it says of its batch stays, so that it keeps its size; in a cold log it says nothing.
+        let header = RecordHeader { flags: found.flags & !FLAG_BATCH_MORE, ..found };
+        if found.is_tombstone() {
+            let moved = self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments);
+            // The victim's account of it, if there is one (recovery counts fewer tombstones as needed
+            // than this rule does), ends with the victim.
+            return moved.is_some();
+        }
+        let Some(target) = self.target_of(entry, location) else { return true };
+        let shown = self.snapshots.need(found.seq, found.expiry_ms);
+        if found.expiry_ms != 0 && found.expiry_ms <= self.now.wall_ms && !shown {
+            return self.bury_expired(entry, &found, key, location);
+        }
+        self.split_meets_cleaned(victim.segment, entry, &found, bytes);
+        let Some(moved) =
+            self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments)
+        else {
+            return false;
+        };
+        if self.identity.mutations.is_on("copies_not_repointed") {
+            return true;
+        }
+        self.kill_found(location, &found);
+        match target {
+            Target::Frame(bits) => self.cache.set_location(FrameId::from_bits(bits), moved.raw()),
+            Target::Device(_) => {
+                if let Some(keyspace) = self.keyspaces.reachable_mut(entry.keyspace) {
+                    keyspace.index.replace(entry.position, target.pack(), Target::Device(moved).pack());
+                }
+            }
+        }
+        true
+    }
+
+    /// An expired record becomes a tombstone where an older version of its key may exist.
+    fn bury_expired(
+        &mut self,
+        entry: &SummaryEntry,
+        found: &RecordHeader,
+        key: &[u8],
+        location: Location,
+    ) -> bool {
+        let header = RecordHeader {
+            flags: FLAG_TOMBSTONE | (found.flags & FLAG_COLLIDES),
+            expiry_ms: 0,
+            value_len: 0,
+            part: PartMark::default(),
+            ..*found
+        };
+        let now_us = self.now.monotonic_us;
+        let buried = self.cold.append(&header, entry.position, key, &[], now_us, &mut self.segments);
+        if buried.is_some() {
+            self.forget_expired(entry, key, location);
+        }
+        buried.is_some()
+    }
+}

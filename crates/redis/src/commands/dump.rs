@@ -1,0 +1,98 @@
+//! `DUMP` and `RESTORE`: strings in the payloads of Redis's snapshot format.
+
+use crate::context::{Context, Halt, NOT_AN_INTEGER, Run, SYNTAX, fail};
+use crate::number;
+use tierstone_wire::rdb::{self, PayloadError};
+
+/// The longest string that is dumped, in bytes: the longest that `RESTORE` can be sent. It is held in memory
+/// twice for the time of the command.
+const DUMP_BYTES_MAX: u64 = 63 << 20;
+
+pub(crate) fn dump(context: &mut Context<'_, '_>) -> Run {
+    let key = context.args.at(1);
+    let Some(len) = context.read(key)?.map(|text| text.len()) else {
+        context.reply.null();
+        return Ok(());
+    };
+    if len > DUMP_BYTES_MAX {
+        return fail("ERR the value is too long to be dumped");
+    }
+    context.load_scratch(key)?;
+    let mut payload = Vec::with_capacity(context.scratch.len() + 32);
+    rdb::write_string(context.scratch, &mut payload);
+    context.reply.bulk(&payload);
+    Ok(())
+}
+
+/// The words behind the payload of `RESTORE`.
+#[derive(Default)]
+struct Options {
+    replaces: bool,
+    is_absolute: bool,
+}
+
+fn options(context: &Context<'_, '_>) -> Result<Options, Halt> {
+    let args = context.args;
+    let mut options = Options::default();
+    let (mut has_idle, mut has_frequency) = (false, false);
+    let mut index = 4;
+    while let Some(word) = args.get(index) {
+        let value = args.get(index + 1);
+        match (word.to_ascii_uppercase().as_slice(), value) {
+            (b"REPLACE", _) => options.replaces = true,
+            (b"ABSTTL", _) => options.is_absolute = true,
+            // Neither is kept; both are checked.
+            (b"IDLETIME", Some(value)) if !has_frequency => {
+                match number::integer(value) {
+                    None => return fail(NOT_AN_INTEGER),
+                    Some(..0) => return fail("ERR Invalid IDLETIME value, must be >= 0"),
+                    Some(_) => has_idle = true,
+                }
+                index += 1;
+            }
+            (b"FREQ", Some(value)) if !has_idle => {
+                match number::integer(value) {
+                    None => return fail(NOT_AN_INTEGER),
+                    Some(0..=255) => has_frequency = true,
+                    Some(_) => return fail("ERR Invalid FREQ value, must be >= 0 and <= 255"),
+                }
+                index += 1;
+            }
+            _ => return fail(SYNTAX),
+        }
+        index += 1;
+    }
+    Ok(options)
+}
+
+pub(crate) fn restore(context: &mut Context<'_, '_>) -> Run {
+    let args = context.args;
+    let key = args.at(1);
+    let options = options(context)?;
+    let is_taken = context.view.get(context.db, key)?.is_some();
+    if is_taken && !options.replaces {
+        return fail("BUSYKEY Target key name already exists.");
+    }
+    let ttl_ms = match u64::try_from(context.integer(2)?) {
+        Ok(ttl_ms) => ttl_ms,
+        Err(_) => return fail("ERR Invalid TTL value, must be >= 0"),
+    };
+    let limit = usize::try_from(context.value_size_max_bytes).unwrap_or(usize::MAX);
+    let value = match rdb::read_string(args.at(3), limit) {
+        Ok(value) => value,
+        Err(PayloadError::VersionOrChecksum) => {
+            return fail("ERR DUMP payload version or checksum are wrong");
+        }
+        Err(PayloadError::Format) => return fail("ERR Bad data format"),
+        Err(PayloadError::TooLong) => return fail(crate::context::TOO_LONG),
+    };
+    let expiry_ms = match ttl_ms {
+        0 => 0,
+        at_ms if options.is_absolute => at_ms,
+        ttl_ms => context.now_ms().saturating_add(ttl_ms),
+    };
+    // One that has expired already is not made, and takes what was there with it.
+    context.store(key, &value, expiry_ms)?;
+    context.reply.ok();
+    Ok(())
+}
