@@ -44,6 +44,8 @@ const LOOK_US_MIN: u64 = 50_000;
 const LOOK_US_SHORT: u64 = 1_000;
 /// What must stay for now is looked at again after this time, in milliseconds.
 const AGAIN_MS: u64 = 1_000;
+/// Looks without any progress after which nobody is told to wait for one.
+const BARREN_LOOKS_MAX: u32 = 8;
 
 /// Drops what has expired.
 #[derive(Debug)]
@@ -56,6 +58,10 @@ pub(crate) struct Sweeper {
     has_expiring: bool,
     /// Writes were refused for want of memory or space: every record counts.
     is_short: bool,
+    /// What there was at the last look: keys dropped, free segments, entries cleaned; and looks since it changed
+    /// while writes were refused.
+    seen: (u64, u32, u64),
+    barren_looks: u32,
     /// Keys whose record was dropped since it had expired, here and by cleaning.
     pub dropped_keys: u64,
     /// Entries that were looked up.
@@ -87,6 +93,8 @@ impl Sweeper {
             look_at_us: 0,
             has_expiring: true,
             is_short: false,
+            seen: (0, 0, 0),
+            barren_looks: 0,
             dropped_keys: 0,
             lookups: 0,
         }
@@ -138,10 +146,13 @@ impl LogShard {
     /// Whether expired records are being dropped, or could be: then there is memory and space soon. Cost: a
     /// look at every segment.
     pub(crate) fn can_drop_expired(&mut self) -> bool {
-        if self.shutting {
+        // What must stay, for a snapshot say, may be due for long: who waits must not wait for that.
+        if self.shutting || self.sweeper.barren_looks >= BARREN_LOOKS_MAX {
             return false;
         }
         self.sweeper.is_short = true;
+        // Somebody waits for the next look.
+        self.sweeper.look_at_us = self.sweeper.look_at_us.min(self.now.monotonic_us + LOOK_US_SHORT);
         let wall_ms = self.now.wall_ms;
         self.sweeper.is_walking()
             || self.sweeper.to_clean.is_some()
@@ -194,6 +205,7 @@ impl LogShard {
     }
 
     fn look_for_due(&mut self) {
+        self.note_progress();
         let (wall_ms, now_us) = (self.now.wall_ms, self.now.monotonic_us);
         let mut next_ms = u64::MAX;
         let mut best: Option<(u32, u32)> = None;
@@ -229,6 +241,15 @@ impl LogShard {
         }
         if let Some(number) = best.map(|(_, number)| number).or(unknown) {
             self.begin_walk(number);
+        }
+    }
+
+    fn note_progress(&mut self) {
+        let seen = (self.sweeper.dropped_keys, self.segments.free_count(), self.cleaner.work.entries);
+        if seen != std::mem::replace(&mut self.sweeper.seen, seen) {
+            self.sweeper.barren_looks = 0;
+        } else if self.sweeper.is_short {
+            self.sweeper.barren_looks += 1;
         }
     }
 

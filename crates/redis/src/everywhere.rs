@@ -152,7 +152,7 @@ fn text_of(reply: &[u8]) -> Option<&str> {
 }
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 21] = [
+const ADDED: [&str; 22] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
@@ -168,6 +168,7 @@ const ADDED: [&str; 21] = [
     "durable_sequence",
     "total_connections_received",
     "total_commands_processed",
+    "expired_keys",
     "keyspace_hits",
     "keyspace_misses",
     "suspended_commands",

@@ -213,16 +213,23 @@ fn a_step_of_a_move_is_short() {
         for number in 0..1_000u32 {
             let _ticket = one.put_nowait(&number.to_be_bytes(), &vec![7; value_bytes]).unwrap();
         }
-        let (mut taken, mut steps) = (0, 0);
+        // Its log is open then.
+        other.put(b"before", b"").unwrap();
+        let written = |store: &Store| store.statistics().device.writes;
+        let (mut taken, mut steps, before) = (1, 0, written(&other));
         one.split_to(&mut other, 0..=SLOT_COUNT - 1, |_, other, progress| {
             if progress.phase == MovePhase::Copying {
                 let step = other.len() - taken;
                 assert!(step <= records_a_step, "{step} records of {value_bytes} bytes");
+                assert!(
+                    taken + step == 1 || written(other) > before,
+                    "what came is not on its way to the device"
+                );
                 (taken, steps) = (other.len(), steps + 1);
             }
         })
         .unwrap();
-        assert_eq!(other.len(), 1_000);
+        assert_eq!(other.len(), 1_001);
         assert!(steps >= 1_000 / records_a_step, "{steps} steps");
         drop((one, other));
         std::fs::remove_dir_all(&one_path).unwrap();

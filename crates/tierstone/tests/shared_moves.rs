@@ -319,3 +319,20 @@ fn a_store_that_is_closed_during_a_split_ends_it() {
     let source = open(&directories[0], 2);
     assert_eq!(source.len().unwrap(), STABLE);
 }
+
+#[test]
+fn a_deletion_that_comes_to_the_source_after_the_hand_over_is_refused_whether_the_key_is_dropped_or_not() {
+    let directories = [TemporaryDirectory::new(), TemporaryDirectory::new()];
+    let pair = Pair::new(&directories, [2, 1]);
+    let moved = (0..STABLE).map(stable).find(|key| SLOTS.contains(&slot_of(key))).unwrap();
+    let mut refused = 0;
+    pair.source
+        .split_to(&pair.target, SLOTS, |progress| {
+            if progress.phase == MovePhase::Dropping {
+                assert_eq!(pair.source.delete(&moved).unwrap_err().kind(), ErrorKind::Unsupported);
+                refused += 1;
+            }
+        })
+        .unwrap();
+    assert!(refused > 0 && pair.target.get(&moved).unwrap().is_some());
+}

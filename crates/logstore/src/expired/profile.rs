@@ -117,10 +117,13 @@ impl ExpiryProfile {
         self.buckets.partition_point(|bucket| bucket.until_ms < until_ms)
     }
 
-    /// Merges the two neighbours that are closest in time into the later one.
+    /// Merges a bucket into the next: the one whose records this makes wait least, together.
     fn merge_closest(&mut self) {
-        let gap = |pair: &[Bucket]| pair[1].until_ms - pair[0].until_ms;
-        let closest = self.buckets.windows(2).enumerate().min_by_key(|(_, pair)| gap(pair));
+        let wait = |pair: &[Bucket]| {
+            let records = u64::from(pair[0].due.loose.records) + u64::from(pair[0].due.tied.records);
+            records.saturating_mul(pair[1].until_ms - pair[0].until_ms)
+        };
+        let closest = self.buckets.windows(2).enumerate().min_by_key(|(_, pair)| wait(pair));
         if let Some((place, _)) = closest {
             let earlier = self.buckets.remove(place);
             self.buckets[place].due.loose.add(earlier.due.loose);

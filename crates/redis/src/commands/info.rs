@@ -181,11 +181,12 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let errors: u64 = counters.errors.values().sum();
     write!(
         out,
-        "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nkeyspace_hits:{}\r\n\
+        "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nexpired_keys:{}\r\nkeyspace_hits:{}\r\n\
          keyspace_misses:{}\r\nsuspended_commands:{}\r\npubsub_channels:{}\r\npubsub_patterns:{}\r\n\
          total_error_replies:{errors}\r\ninstantaneous_ops_per_sec:{}\r\n",
         counters.connections,
         counters.commands,
+        control.engine.statistics.expired_keys,
         counters.hits,
         counters.misses,
         counters.suspended,

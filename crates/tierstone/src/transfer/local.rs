@@ -113,6 +113,9 @@ impl End for LocalEnd<'_> {
         for (lane, records) in self.store.lanes.iter_mut().zip(of_shard) {
             if !records.is_empty() {
                 lane.attempt(|engine, now| engine.ingest(now, &records))?;
+                // Groups go out as they come. Gathered until the shard refuses more, they would be megabytes, and
+                // everybody would wait for them.
+                lane.turn(Wait::Poll);
             }
         }
         Ok(())
