@@ -509,6 +509,18 @@ pub trait Engine {
     /// The caller makes the drop itself durable (the keyspace's id is never used again).
     fn drop_keyspace(&mut self, keyspace: KeyspaceId);
 
+    /// The highest expiry that was ever shown as past, earlier openings included, in milliseconds since 1970:
+    /// no key expires by an earlier time.
+    fn past_ms(&self) -> u64 {
+        0
+    }
+
+    /// The caller leaves a record with this expiry out of what it shows. Until this is durable,
+    /// [`Engine::durable_seq`] stays below [`Engine::applied_seq`].
+    fn note_past(&mut self, expiry_ms: u64) {
+        let _ = expiry_ms;
+    }
+
     /// Live keys of `keyspace`, those included that have expired and were not met since.
     fn len(&self, keyspace: KeyspaceId) -> u64;
 

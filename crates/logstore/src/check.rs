@@ -203,6 +203,8 @@ pub struct Survey {
     pub superblock: Superblock,
     /// No record has a higher sequence.
     pub newest_seq: Seq,
+    /// The highest expiry that superblock and footers tell was shown as past, in milliseconds since 1970.
+    pub past_ms: u64,
 }
 
 /// More records than a segment without a footer holds.
@@ -223,7 +225,12 @@ pub fn survey(device: &mut dyn BlockDevice, settings: &CheckSettings) -> Result<
     let known = checker.found.values().map(newest).max().unwrap_or(0);
     // What has neither header nor footer was opened after all others at worst.
     let unknown = (checker.found.len() as Seq + 1) * RECORDS_A_SEGMENT_MAX;
-    Ok(Survey { superblock: checker.superblock, newest_seq: known + unknown })
+    let past = |ends: &Ends| match ends {
+        Ends::Sealed { footer, .. } | Ends::HeaderLost { footer: Some(footer) } => footer.past_ms,
+        Ends::Open { .. } | Ends::HeaderLost { footer: None } => 0,
+    };
+    let past_ms = checker.found.values().map(past).fold(checker.superblock.past_ms, u64::max);
+    Ok(Survey { superblock: checker.superblock, newest_seq: known + unknown, past_ms })
 }
 
 fn read_superblock(device: &mut dyn BlockDevice, report: &mut CheckReport) -> Result<Superblock> {

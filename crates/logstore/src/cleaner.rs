@@ -238,6 +238,9 @@ impl LogShard {
     /// The index leaves out a record that has expired and that nobody needs: its key is in `key`, if its
     /// summary entry carries it.
     pub(crate) fn forget_expired(&mut self, entry: &SummaryEntry, key: &[u8], location: Location) {
+        if !self.identity.mutations.is_on("past_not_noted_by_cleaner") {
+            self.show_past(entry.expiry_ms);
+        }
         let Some(target) = self.target_of(entry, location) else { return };
         if let Target::Frame(bits) = target {
             self.cache.remove(FrameId::from_bits(bits));
@@ -291,11 +294,17 @@ impl LogShard {
             if segment.pins > 0 || shown || !copied || !overwritten {
                 return true;
             }
+            if !self.is_past_kept(number) {
+                return true;
+            }
+            let segment = self.segments.get(number);
             let stream = if segment.cold { &mut self.cold } else { &mut self.hot };
             if !evidence_lost && segment.groups.is_some_and(|groups| !stream.may_forget(groups)) {
                 stream.prove(self.now.monotonic_us, &mut self.segments);
                 return true;
             }
+            self.hot.forget_past(number);
+            self.cold.forget_past(number);
             self.reads.forget_segment(number);
             self.split_forgets_segment(number);
             if self.segments.let_go(number, forget_shared) {

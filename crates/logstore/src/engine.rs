@@ -20,7 +20,7 @@ impl Engine for LogShard {
             Found::Frame(frame) => self.cache.touch(frame),
             Found::Held(_) | Found::Unsubmitted(_) => {}
         }
-        if header.expiry_ms != 0 && header.expiry_ms <= now.wall_ms {
+        if self.is_past(header.expiry_ms, now.wall_ms) {
             return Lookup::Missing;
         }
         match self.reads.owed_lookups.checked_sub(1) {
@@ -34,7 +34,7 @@ impl Engine for LogShard {
     }
 
     fn fetch(&mut self, now: Now, keys: &[(Token, Key<'_>)]) {
-        self.now = self.now.max(now);
+        self.see(now);
         for (token, key) in keys {
             self.start_fetch(*token, key);
         }
@@ -45,12 +45,12 @@ impl Engine for LogShard {
     }
 
     fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
-        self.now = self.now.max(now);
+        self.see(now);
         self.write_inner(writes)
     }
 
     fn admit(&mut self, now: Now, writes: &[Write<'_>]) -> Result<()> {
-        self.now = self.now.max(now);
+        self.see(now);
         self.admit_inner(writes)
     }
 
@@ -60,7 +60,7 @@ impl Engine for LogShard {
         writes: &[Write<'_>],
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
-        self.now = self.now.max(now);
+        self.see(now);
         self.write_part_inner(writes, batch)
     }
 
@@ -70,17 +70,17 @@ impl Engine for LogShard {
         writes: &[Write<'_>],
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
-        self.now = self.now.max(now);
+        self.see(now);
         self.undo_part_inner(writes, batch)
     }
 
     fn scan(&mut self, now: Now, request: ScanRequest) {
-        self.now = self.now.max(now);
+        self.see(now);
         self.start_scan(request);
     }
 
     fn snapshot(&mut self, now: Now) -> Result<SnapshotId> {
-        self.now = self.now.max(now);
+        self.see(now);
         self.take_snapshot()
     }
 
@@ -89,14 +89,14 @@ impl Engine for LogShard {
     }
 
     fn read_at(&mut self, now: Now, snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
-        self.now = self.now.max(now);
+        self.see(now);
         for (token, key) in keys {
             self.start_read_at(snapshot, *token, key);
         }
     }
 
     fn range(&mut self, now: Now, request: RangeRequest) {
-        self.now = self.now.max(now);
+        self.see(now);
         self.start_range(request);
     }
 
@@ -142,8 +142,16 @@ impl Engine for LogShard {
         self.applied
     }
 
+    fn past_ms(&self) -> u64 {
+        self.past.shown_ms
+    }
+
+    fn note_past(&mut self, expiry_ms: u64) {
+        self.show_past(expiry_ms);
+    }
+
     fn flush(&mut self, now: Now) {
-        self.now = self.now.max(now);
+        self.see(now);
         self.hot.close_group(&self.segments);
         self.pump();
     }

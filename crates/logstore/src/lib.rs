@@ -27,6 +27,7 @@ mod keyspaces;
 pub mod location;
 mod memory;
 pub mod open;
+mod past;
 mod pool;
 mod range;
 mod read_path;

@@ -50,6 +50,8 @@ pub struct OpenSettings {
     pub existing_segments: Option<Vec<u32>>,
     /// Sequences of a new store begin above this one.
     pub first_seq: Seq,
+    /// Expiry goes by no earlier time than this, in milliseconds since 1970.
+    pub past_ms: u64,
     /// For the store's id and secret, when it is made.
     pub seed: u64,
     /// Keeps only this many bits of hash in positions; tests force collisions with it.
@@ -68,6 +70,7 @@ impl Default for OpenSettings {
             facts: Vec::new(),
             existing_segments: None,
             first_seq: 0,
+            past_ms: 0,
             seed: 0,
             weak_hash_bits: None,
             mutations: Mutations::none(),
@@ -283,6 +286,11 @@ fn note_opening(
     let logged = found.values().map(|segment| segment.header.log_id >> LOG_ID_OPEN_SHIFT).max().unwrap_or(0);
     next.open_count = next.open_count.max(logged) + 1 + u64::from(report.damaged_superblock_slot);
     next.clean = false;
+    // What the segments say may go with them: from now on the superblock says it.
+    let said = found.values().filter_map(|segment| segment.footer).map(|footer| footer.past_ms);
+    if !settings.mutations.is_on("past_not_noted_at_open") {
+        next.past_ms = said.fold(next.past_ms.max(settings.past_ms), u64::max);
+    }
     if settings.mutations.is_on("reuse_open_count") {
         next.open_count = writer.superblock.open_count.max(1);
     }
@@ -322,7 +330,7 @@ fn read_superblock(
         segment_bytes: device.geometry().segment_bytes,
         open_count: 0,
         clean: true,
-        clock_high_water_ms: 0,
+        past_ms: 0,
         next_keyspace,
         keyspaces: settings.keyspaces.clone(),
         facts: settings.facts.clone(),
@@ -419,6 +427,7 @@ fn deal(
             },
             keyspaces: crate::format::superblock::served_keyspaces(&superblock.keyspaces),
             applied,
+            past_ms: superblock.past_ms,
             segments: Vec::new(),
             footers: BTreeMap::new(),
             durable_writes_flush: false,

@@ -294,7 +294,7 @@ impl LogShard {
         found: Found,
         header: &RecordHeader,
     ) -> Option<RangeEntry> {
-        if header.expiry_ms != 0 && header.expiry_ms <= self.now.wall_ms {
+        if self.is_past(header.expiry_ms, self.now.wall_ms) {
             return None;
         }
         match found {

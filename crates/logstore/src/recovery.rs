@@ -40,6 +40,8 @@ pub struct ShardPlan {
     pub(crate) identity: ShardIdentity,
     pub(crate) keyspaces: Vec<KeyspaceEntry>,
     pub(crate) applied: Seq,
+    /// The highest expiry that was shown as past in earlier openings, in milliseconds since 1970.
+    pub(crate) past_ms: u64,
     pub(crate) segments: Vec<(u32, Segment)>,
     pub(crate) footers: BTreeMap<u32, SegmentFooter>,
     /// Free segments, and whether their space has been written before.
@@ -179,7 +181,7 @@ impl ShardPlan {
         for &segment in &restored.in_force.segments {
             table.adopt(segment, Segment { role: Role::Checkpoint, ..Segment::default() });
         }
-        let mut shard = LogShard::new(self.settings.clone(), self.identity.clone(), table, self.applied)?;
+        let mut shard = self.empty_shard(table)?;
         self.keyspaces.iter().for_each(|keyspace| shard.keyspaces.define(keyspace.id, keyspace.index));
         for (id, index) in restored.indexes {
             shard.keyspaces.get_or_create(id).index = index;
@@ -190,6 +192,10 @@ impl ShardPlan {
             self.order_keys(device, &mut shard, &mut report)?;
         }
         Ok((shard, report))
+    }
+
+    fn empty_shard(&self, table: SegmentTable) -> Result<LogShard> {
+        LogShard::new(self.settings.clone(), self.identity.clone(), table, self.applied, self.past_ms)
     }
 
     fn table(&self, segments: &[(u32, Segment)]) -> SegmentTable {
@@ -211,7 +217,7 @@ impl ShardPlan {
     fn build_from_summaries(mut self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
         let table = self.table(&self.segments);
         let mut report = BuildReport::default();
-        let mut shard = LogShard::new(self.settings.clone(), self.identity.clone(), table, self.applied)?;
+        let mut shard = self.empty_shard(table)?;
         self.keyspaces.iter().for_each(|keyspace| shard.keyspaces.define(keyspace.id, keyspace.index));
         let total: u64 = self.segments.iter().map(|(_, segment)| u64::from(segment.summary.records)).sum();
         let passes = (total * size_of::<Packed>() as u64).div_ceil(self.collect_bytes_max()).max(1);

@@ -8,7 +8,7 @@ use tierstone_base::checksum::checksum;
 use tierstone_media::{BLOCK_BYTES, IoBuffer};
 
 /// Builds what seals a segment: the summary and, in the segment's last block, the footer. Returns the
-/// bytes, where they go, and the summary's place.
+/// bytes, where they go, and the summary's place. `past_ms`: the highest that the segment's groups say.
 pub fn footer_block(
     settings: &StreamSettings,
     generation: u64,
@@ -16,6 +16,7 @@ pub fn footer_block(
     segment: u32,
     groups: (u64, u64),
     data_end: u32,
+    past_ms: u64,
 ) -> (IoBuffer, u64, SummaryPlace) {
     let padded = summary.bytes().len().next_multiple_of(BLOCK_BYTES);
     let start = settings.geometry.segment_bytes - (padded + BLOCK_BYTES) as u64;
@@ -43,6 +44,7 @@ pub fn footer_block(
         max_seq,
         longest_units: summary.longest_units(),
         summary_checksum: place.checksum,
+        past_ms,
     }
     .encode(&mut buffer[padded..]);
     (buffer, start, place)

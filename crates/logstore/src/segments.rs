@@ -76,6 +76,8 @@ pub struct Segment {
     pub is_estimated: bool,
     /// Whether its records were moved often or written by users.
     pub cold: bool,
+    /// Sealed in this opening: what its groups say of expiry, in milliseconds since 1970.
+    pub past_ms: u64,
     /// When those of its records expire that the index points to; `None` when none is known to.
     pub expiry: Option<Box<ExpiryProfile>>,
     /// Records in these units, from the first to before the second, are not in the profile.

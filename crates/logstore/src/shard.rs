@@ -118,6 +118,7 @@ pub struct LogShard {
     pub(crate) buffers: BufferPool,
     pub(crate) cleaner: Cleaner,
     pub(crate) applied: Seq,
+    pub(crate) past: crate::past::Past,
     pub(crate) failed: Option<Error>,
     pub(crate) counts: EngineStatistics,
     pub(crate) now: Now,
@@ -142,12 +143,14 @@ const SPACE_RETRY_US: u64 = 20_000;
 const RELAXED_INTERVAL_US: u64 = Durability::RELAXED_BOUND_MS * 500;
 
 impl LogShard {
-    /// A shard whose recovery has found `applied` as the highest sequence.
+    /// A shard whose recovery has found `applied` as the highest sequence and `past_ms` as the highest expiry
+    /// that was shown as past.
     pub(crate) fn new(
         settings: ShardSettings,
         identity: ShardIdentity,
         segments: SegmentTable,
         applied: Seq,
+        past_ms: u64,
     ) -> tierstone_base::Result<Self> {
         let (cache, memory) = MemoryBalance::new(&settings)?;
         let write_kind = if identity.mutations.is_on("write_without_flush") {
@@ -167,7 +170,9 @@ impl LogShard {
                 write_kind,
                 broken: BrokenRules::of(&identity.mutations),
             };
-            Stream::new(settings, applied)
+            let mut stream = Stream::new(settings, applied);
+            stream.set_past_ms(past_ms);
+            stream
         };
         Ok(LogShard {
             keyspaces: Keyspaces::default(),
@@ -181,6 +186,7 @@ impl LogShard {
             buffers: BufferPool::default(),
             cleaner: Cleaner::default(),
             applied,
+            past: crate::past::Past::new(past_ms),
             failed: None,
             counts: EngineStatistics::default(),
             now: Now::default(),
@@ -262,6 +268,7 @@ impl LogShard {
         events: &mut Vec<Event>,
     ) {
         self.now = now;
+        self.see(now);
         self.requests.set_now_us(now.monotonic_us);
         for completion in completions.drain(..) {
             self.completed(completion);
@@ -277,6 +284,7 @@ impl LogShard {
             self.sweep_dropped();
             self.manage_space();
             self.segments.give_back(self.cleaner.kept.max(self.reserved()) + 1);
+            self.write_past();
             self.refresh_step();
             self.verify_step();
             self.close_groups();

@@ -21,6 +21,7 @@ use crate::location::{Location, UNIT_BYTES};
 use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
 use parts::Parts;
+use proof::PastProof;
 use sealing::SealJob;
 use std::collections::VecDeque;
 use tierstone_base::{Position, Seq};
@@ -80,6 +81,7 @@ struct ClosedGroup {
     records: u32,
     durable_groups: u64,
     batches_resolved: u64,
+    past_ms: u64,
     buffer: IoBuffer,
 }
 
@@ -94,6 +96,7 @@ struct FlyingGroup {
     records: u32,
     durable_groups: u64,
     batches_resolved: u64,
+    past_ms: u64,
     done: bool,
 }
 
@@ -103,6 +106,8 @@ struct OpenSegment {
     /// Where the next group begins.
     end: usize,
     first_group: u64,
+    /// What its newest group says of expiry.
+    past_ms: u64,
     summary: SummaryBuilder,
 }
 
@@ -141,6 +146,7 @@ pub struct Stream {
     /// The newest sequence before the batch that was begun last.
     before_batch: Seq,
     parts: Parts,
+    past: PastProof,
 }
 
 /// Buffers of the usual size kept for reuse.
@@ -174,6 +180,7 @@ impl Stream {
             in_batch: false,
             appended_seq: seq,
             before_batch: seq,
+            past: PastProof::default(),
         }
     }
 
@@ -366,6 +373,7 @@ impl Stream {
         entry.role = Role::Open;
         entry.opened_seq = seq.max(self.newest_seq);
         entry.longest_units = 0;
+        entry.past_ms = 0;
         entry.cold = self.settings.id == StreamId::Cold;
         entry.is_trusted = self.settings.id == StreamId::Hot;
         self.unsealed.push(self.next_group);
@@ -373,6 +381,7 @@ impl Stream {
             number,
             end: 0,
             first_group: self.next_group,
+            past_ms: 0,
             summary: SummaryBuilder::default(),
         });
         Some(())
@@ -408,6 +417,8 @@ impl Stream {
         let table = segments.get(segment.number);
         let len = open.used - open.header;
         let batches_resolved = self.parts.carry();
+        let past_ms = self.past.shown_ms;
+        segment.past_ms = past_ms;
         let header = GroupHeader {
             log_id: self.settings.log_id,
             number: self.next_group,
@@ -416,6 +427,7 @@ impl Stream {
             len,
             records: open.records,
             batches_resolved,
+            past_ms,
         };
         let offset = open.start + open.header;
         group::encode_header(&mut open.buffer[open.header..], &header, table.salt, offset);
@@ -454,6 +466,7 @@ impl Stream {
             records: open.records,
             durable_groups: self.durable_groups,
             batches_resolved,
+            past_ms,
             buffer: open.buffer,
         });
         self.next_group += 1;
@@ -514,6 +527,7 @@ impl Stream {
                 records: closed.records,
                 durable_groups: closed.durable_groups,
                 batches_resolved: closed.batches_resolved,
+                past_ms: closed.past_ms,
                 done: false,
             });
             let offset = self.settings.geometry.segment_offset(closed.segment) + closed.start as u64;
@@ -541,6 +555,7 @@ impl Stream {
                 self.proven_groups = self.proven_groups.max(first.durable_groups);
                 self.durable_seq = self.durable_seq.max(first.last_seq);
                 self.parts.group_durable(first.batches_resolved);
+                self.past.durable(first.past_ms, first.segment);
                 self.depth.durable(u64::from(first.records), now_us.saturating_sub(first.opened_us));
             }
         }

@@ -7,6 +7,7 @@ use crate::format::group::{self, GroupHeader};
 use crate::format::record::{self, Decoded, FLAG_BATCH_MORE, FLAG_PART, FLAG_VOID, PartMark, RecordHeader};
 use crate::format::segment::{SegmentFooter, SegmentHeader};
 use crate::format::summary::{SummaryBuilder, SummaryEntry};
+use crate::format::superblock::Superblock;
 use crate::io::StreamId;
 use crate::location::UNIT_BYTES;
 use crate::open::{FoundSegment, OpenReport, OpenSettings, SuperblockWriter, read_ranges, run_all};
@@ -73,7 +74,7 @@ pub(crate) fn seal_open_segments(
     let geometry = device.geometry();
     let store = writer.superblock.store_id;
     let mut logs: BTreeMap<u64, Vec<Walked>> = BTreeMap::new();
-    let mut max_seq = 0;
+    let (mut max_seq, mut past_ms) = (0, writer.superblock.past_ms);
     let open: Vec<(u32, SegmentHeader)> = found
         .iter()
         .filter(|(_, segment)| segment.footer.is_none())
@@ -96,8 +97,17 @@ pub(crate) fn seal_open_segments(
         let sealed_end = sealed_groups(found, log_id).map_or(0, |groups| groups.1);
         let end = cut(settings, sealed_end, segments, report);
         drop_partial_batch(settings, end, segments, report);
+        let groups = segments.iter().flat_map(|segment| &segment.groups);
+        past_ms = groups.map(|group| group.header.past_ms).fold(past_ms, u64::max);
     }
     decide_batches(device, settings, writer, (found, checkpoints), &mut logs, report)?;
+    // A segment without records becomes free: what its groups say of expiry is said elsewhere first.
+    let frees = logs.values().flatten().any(|segment| segment.records().next().is_none());
+    let is_early = settings.mutations.is_on("past_freed_before_noted");
+    if frees && !is_early && past_ms > writer.superblock.past_ms {
+        let next = Superblock { past_ms, ..writer.superblock.clone() };
+        writer.write(device, next)?;
+    }
     for segments in logs.into_values() {
         seal(device, settings, store, geometry, segments, found)?;
     }
@@ -401,8 +411,9 @@ fn seal(
         let end_group = segment.groups.last().map_or(header.first_group, |group| group.header.number + 1);
         let groups = (header.first_group, end_group);
         let data_end = segment.groups.last().map_or(0, |group| group.end) as u32;
+        let past_ms = segment.groups.iter().map(|group| group.header.past_ms).max().unwrap_or(0);
         let (buffer, offset, _) =
-            footer_block(&stream, header.generation, &summary, segment.number, groups, data_end);
+            footer_block(&stream, header.generation, &summary, segment.number, groups, data_end, past_ms);
         let block = buffer.len() - BLOCK_BYTES;
         let footer = SegmentFooter::decode(&buffer[block..], header.generation);
         let request = if settings.mutations.is_on("seals_not_durable_at_open") {

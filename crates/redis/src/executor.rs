@@ -329,6 +329,12 @@ impl<E: Engine> Executor<E> {
         self.tasks.len()
     }
 
+    /// Whether batches over several shards are open here. A client may be told that one was refused before all
+    /// shards have taken it back, so that they go on when nobody waits any more.
+    pub fn has_batches(&self) -> bool {
+        !self.batches.is_empty() || !self.participant.is_empty()
+    }
+
     /// The settings, to which the owner may add its own.
     pub fn settings_mut(&mut self) -> &mut Settings {
         &mut self.host.settings

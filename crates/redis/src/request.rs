@@ -84,21 +84,22 @@ impl<E: Engine> Executor<E> {
             if self.shard.locks.blocks_reader(position) {
                 return None;
             }
-            let applied = self.shard.engine().applied_seq();
             let mut writer = ReplyWriter::new(reply, version);
             let seq = match self.shard.engine_mut().lookup(now, key) {
                 Lookup::Found(record) if record.meta.kind == ValueKind::STRING => {
                     writer.bulk(record.value);
                     self.host.counters.hits += 1;
-                    record.meta.seq
+                    Some(record.meta.seq)
                 }
                 Lookup::Missing => {
                     writer.null();
                     self.host.counters.misses += 1;
-                    applied
+                    None
                 }
                 _ => return None,
             };
+            // That the key has expired may have been noted just now.
+            let seq = seq.unwrap_or_else(|| self.shard.engine().applied_seq());
             self.host.counters.call(quick_index(true));
             return Some(Outcome::Ready { gate: self.shard.gate(seq) });
         }

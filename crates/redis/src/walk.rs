@@ -171,6 +171,13 @@ impl<E: Engine> Executor<E> {
         error: Option<Error>,
     ) {
         let now = self.shard_now(now);
+        // What has expired is left out.
+        let expiries = entries.iter().map(|entry| entry.meta.expiry_ms);
+        if let Some(past_ms) =
+            expiries.filter(|&at_ms| at_ms <= now.wall_ms).max().filter(|&at_ms| at_ms != 0)
+        {
+            self.shard.engine_mut().note_past(past_ms);
+        }
         // What is not there may have been deleted by what is newest.
         let gate = self.shard.gate(self.shard.engine().applied_seq());
         let (index, count) = (self.shard.index(), self.shard.count());

@@ -168,8 +168,6 @@ impl Simulation {
     fn live(&mut self) -> Result<(), Broken> {
         let mut device = self.medium.device();
         for life in 0..self.settings.lives {
-            // The high-water of the clock is not kept over restarts yet.
-            self.wall.catch_up(&self.medium);
             let mut node = self.open(device)?;
             self.begin_life(&mut node, life)?;
             let ticks = self.settings.ticks / 4 + self.random.below(self.settings.ticks);

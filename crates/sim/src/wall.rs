@@ -41,10 +41,4 @@ impl WallClock {
         self.high_ms = self.high_ms(medium);
         self.base_ms = if forward { self.base_ms + by_ms } else { self.base_ms - by_ms };
     }
-
-    /// It is set to the latest that it has shown, if it shows less.
-    pub fn catch_up(&mut self, medium: &SimMedium) {
-        let high_ms = self.high_ms(medium);
-        self.base_ms += high_ms - self.now(medium).wall_ms;
-    }
 }

@@ -84,10 +84,18 @@ fn databases_are_emptied_as_one_and_scans_give_what_was_written_since() {
 
 #[test]
 fn a_clock_that_is_set_back_and_forth_brings_nothing_back() {
-    run_all("a_clock_that_is_set", 60, |seed| SimulationSettings {
-        has_clock_jumps: true,
-        ..SimulationSettings::new(3_000 + seed)
-    });
+    run_all("a_clock_that_is_set", 60, |seed| with_clock_jumps(3_000 + seed));
+}
+
+fn with_clock_jumps(seed: u64) -> SimulationSettings {
+    SimulationSettings { has_clock_jumps: true, ..SimulationSettings::new(seed) }
+}
+
+#[test]
+fn seeds_that_have_brought_something_back_are_clean() {
+    for seed in [3_147, 3_762] {
+        run(with_clock_jumps(seed), "seeds_that_have_brought");
+    }
 }
 
 #[test]
@@ -121,12 +129,17 @@ fn one_seed_gives_one_run() {
 /// Runs seeds with one rule broken until something is noticed.
 #[track_caller]
 fn noticed(rule: &'static str, seeds: u64) {
+    noticed_in(rule, seeds, SimulationSettings::new);
+}
+
+#[track_caller]
+fn noticed_in(rule: &'static str, seeds: u64, make: impl Fn(u64) -> SimulationSettings) {
     let caught = (0..seeds).find_map(|seed| {
         let settings = SimulationSettings {
             mutations: Mutations::one(rule),
             ends: vec![End::PowerLoss],
             has_device_errors: false,
-            ..SimulationSettings::new(seed)
+            ..make(seed)
         };
         Simulation::run(settings).violation.map(|violation| (seed, violation))
     });
@@ -138,6 +151,11 @@ fn noticed(rule: &'static str, seeds: u64) {
 #[test]
 fn replies_that_do_not_wait_for_the_device_are_noticed() {
     noticed("ungated_replies", 40);
+}
+
+#[test]
+fn expiry_that_is_told_before_it_is_durable_is_noticed() {
+    noticed_in("past_not_gated", 300, with_clock_jumps);
 }
 
 #[test]

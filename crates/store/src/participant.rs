@@ -195,14 +195,14 @@ impl Participant {
         let mut wanted = Vec::new();
         let mut error = None;
         for key in &state.keys {
-            let applied = shard.engine().applied_seq();
             match shard.engine_mut().lookup(now, borrowed(key)) {
                 Lookup::Found(record) => {
                     state.observed = state.observed.max(record.meta.seq);
                     records.push(Some(OwnedRecord { meta: record.meta, value: record.value.to_vec() }));
                 }
                 Lookup::Missing => {
-                    state.observed = state.observed.max(applied);
+                    // That it has expired may have been noted just now.
+                    state.observed = state.observed.max(shard.engine().applied_seq());
                     records.push(None);
                 }
                 Lookup::Fetch => {

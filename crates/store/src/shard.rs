@@ -164,6 +164,7 @@ impl<E: Engine> Shard<E> {
         let large: Vec<KeyspaceId> = settings.map.keyspaces().iter().filter(has_large).copied().collect();
         let ledger = Ledger::new(Opening::new(large));
         let chunk_bytes = chunk_bytes_for(settings.record_bytes_max);
+        let wall_high_ms = engine.past_ms();
         Shard {
             ids: ValueIds::new(engine.applied_seq(), settings.index, chunk_bytes),
             ledger,
@@ -174,7 +175,7 @@ impl<E: Engine> Shard<E> {
             index_kind: settings.index_kind,
             count: settings.count.max(1),
             is_relaxed: settings.durability == Durability::Relaxed,
-            wall_high_ms: 0,
+            wall_high_ms,
             stepped_at: Now::default(),
             next_id: 0,
             waiting: Map::default(),
@@ -306,6 +307,7 @@ impl<E: Engine> Shard<E> {
             failures,
             now,
             observed: 0,
+            has_missed: false,
             ids: &self.ids,
             held: 0,
             held_max: u64::MAX,
@@ -315,7 +317,7 @@ impl<E: Engine> Shard<E> {
             Err(Stop::Suspend) => return RunOutcome::Suspended,
             Err(Stop::Failed(error)) => return RunOutcome::Failed(error),
         };
-        let observed = view.observed;
+        let observed = view.observed();
         let observed = self.gate(observed);
         if workspace.overlay.is_empty() {
             return RunOutcome::Done { value, gate: observed };

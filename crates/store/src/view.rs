@@ -75,6 +75,8 @@ pub struct View<'s> {
     pub(crate) failures: &'s [FetchFailure],
     pub(crate) now: Now,
     pub(crate) observed: Seq,
+    /// A key was missing: everything applied so far was observed.
+    pub(crate) has_missed: bool,
     pub(crate) ids: &'s ValueIds,
     /// Bytes that this run needs in memory together, as far as it has come, and the most that it may.
     pub(crate) held: u64,
@@ -101,6 +103,7 @@ impl<'s> View<'s> {
             failures,
             now,
             observed: 0,
+            has_missed: false,
             ids,
             held: 0,
             held_max: u64::MAX,
@@ -148,7 +151,7 @@ impl<'s> View<'s> {
 
     /// The newest sequence that a read has observed.
     pub fn observed(&self) -> Seq {
-        self.observed
+        if self.has_missed { self.observed.max(self.records.applied_seq()) } else { self.observed }
     }
 
     /// The record of `bytes` in `database`, its own pending writes included (their sequence is 0).
@@ -173,14 +176,14 @@ impl<'s> View<'s> {
                 WriteKind::Delete => None,
             });
         }
-        let applied = self.records.applied_seq();
         match self.records.lookup(self.now, key) {
             Lookup::Found(record) => {
                 self.observed = self.observed.max(record.meta.seq);
                 Ok(Some(record))
             }
             Lookup::Missing => {
-                self.observed = self.observed.max(applied);
+                // Not the sequence before the lookup: it may have noted that the key has expired.
+                self.has_missed = true;
                 Ok(None)
             }
             Lookup::Fetch => Err(want(self.wanted, self.failures, key)),

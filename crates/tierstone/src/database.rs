@@ -123,17 +123,18 @@ impl Database {
         check(options)?;
         let files = open_files(options)?;
         let facts = new_facts(options, &files)?;
-        Self::open_in(options, files, facts, 0)
+        Self::open_in(options, files, facts, (0, 0))
     }
 
-    /// Makes a database with the keyspaces of another, whose sequences begin above `first_seq`.
+    /// Makes a database with the keyspaces of another, whose sequences begin above `first_seq` and whose
+    /// expiry goes by no earlier time than `past_ms`.
     ///
     /// # Errors
     /// `InvalidInput`: there is a store already. Others: as [`Database::open`].
     pub(crate) fn create_like(
         options: &DatabaseOptions,
         facts: DatabaseFacts,
-        first_seq: Seq,
+        (first_seq, past_ms): (Seq, u64),
     ) -> Result<Database> {
         check(options)?;
         let files = open_files(options)?;
@@ -142,7 +143,7 @@ impl Database {
         };
         // What was probed belongs to the device, not to the data.
         let facts = DatabaseFacts { durable_method: own.durable_method, probe: own.probe, ..facts };
-        Self::open_in(options, files, Some(facts), first_seq)
+        Self::open_in(options, files, Some(facts), (first_seq, past_ms))
     }
 
     /// `facts`: of the store to be made; `None`: there is one.
@@ -150,7 +151,7 @@ impl Database {
         options: &DatabaseOptions,
         files: FileStore,
         facts: Option<DatabaseFacts>,
-        first_seq: Seq,
+        (first_seq, past_ms): (Seq, u64),
     ) -> Result<Database> {
         // Write and flush works everywhere; the shards' own handles use what the superblock says.
         let mut device = files.device(DurableMethod::WriteThenFlush)?;
@@ -170,6 +171,7 @@ impl Database {
             facts: encoded,
             existing_segments: Some(files.existing_segments()),
             first_seq,
+            past_ms,
             seed: SeededRandom::system_seed()?,
             ..OpenSettings::default()
         };

@@ -8,19 +8,21 @@
 //!
 //! Who owns the data: the lane owns engine and device; callers' keys and values are borrowed.
 
-use crate::plain::{is_of_snapshot, is_visible, later, look, owned_value, pause_us, value_of, write_plain};
+use crate::plain::{later, look, owned_value, pause_us, value_of, write_plain};
 use crate::space::SpaceWatch;
 use std::sync::Arc;
 use tierstone_base::clock::{Clock, SystemClock};
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
+use tierstone_base::{Error, ErrorKind, Now, Result, Seq, Token};
 use tierstone_engine::{
-    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, ScanEntry, ScanRequest, SnapshotId, Write,
-    WriteReceipt,
+    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, SnapshotId, Write, WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
 
+mod pages;
 mod ranges;
+
+pub(crate) use pages::KeyPage;
 
 /// Operations that need no waiting, between two looks at the device.
 const ATTEND_EVERY: u32 = 64;
@@ -48,6 +50,8 @@ pub(crate) struct Lane<D> {
     events: Vec<Event>,
     next_token: Token,
     unattended: u32,
+    /// The highest expiry that was found past and that the engine does not know of.
+    expired_ms: u64,
     space: SpaceWatch,
 }
 
@@ -57,14 +61,6 @@ pub(crate) struct Fetching<'k> {
     keys: Vec<(usize, Key<'k>)>,
     /// The token of the first; the others follow.
     first: Token,
-}
-
-/// One page of keys.
-#[derive(Debug)]
-pub(crate) struct KeyPage {
-    pub entries: Vec<ScanEntry>,
-    pub next: Option<Position>,
-    pub damaged: Option<Error>,
 }
 
 /// How long nothing has happened while somebody waited.
@@ -89,16 +85,18 @@ impl RoomWait {
 
 impl<D: BlockDevice> Lane<D> {
     pub fn new(engine: LogShard, device: D, clock: SystemClock) -> Self {
+        let now = clock.now();
         Lane {
+            now: Now { wall_ms: now.wall_ms.max(engine.past_ms()), ..now },
             engine,
             device,
             clock,
-            now: clock.now(),
             requests: Vec::new(),
             completions: Vec::new(),
             events: Vec::new(),
             next_token: 0,
             unattended: 0,
+            expired_ms: 0,
             space: SpaceWatch::default(),
         }
     }
@@ -264,6 +262,18 @@ impl<D: BlockDevice> Lane<D> {
         Ok(())
     }
 
+    /// Waits until it is durable that what was just found to have expired has: a clock that is set back
+    /// before the next opening brings it back otherwise.
+    fn settle_past(&mut self) -> Result<()> {
+        if self.expired_ms != 0 {
+            self.engine.note_past(std::mem::take(&mut self.expired_ms));
+        }
+        match self.engine.past_gate() {
+            seq if seq > self.engine.durable_seq() => self.make_durable(seq),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether everything up to `seq` is durable.
     pub fn is_durable(&self, seq: Seq) -> bool {
         self.engine.durable_seq() >= seq
@@ -282,25 +292,26 @@ impl<D: BlockDevice> Lane<D> {
     pub fn get_with<R>(&mut self, key: Key<'_>, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         self.check_health()?;
         self.attend();
-        match look(&mut self.engine, &self.clock, &mut self.now, key) {
+        match look(&mut self.engine, &self.clock, (&mut self.now, &mut self.expired_ms), key) {
             Lookup::Found(record) => return Ok(Some(read(value_of(record)?))),
-            Lookup::Missing => return Ok(None),
+            Lookup::Missing => return self.settle_past().map(|()| None),
             Lookup::Fetch => {}
         }
         for _ in 0..FETCH_ROUNDS {
             let (token, failure) = self.fetch_one(key)?;
-            let missing = match look(&mut self.engine, &self.clock, &mut self.now, key) {
-                Lookup::Found(record) => {
-                    let answer = value_of(record).map(read);
-                    self.engine.release(token);
-                    return answer.map(Some);
-                }
-                Lookup::Missing => true,
-                Lookup::Fetch => false,
-            };
+            let missing =
+                match look(&mut self.engine, &self.clock, (&mut self.now, &mut self.expired_ms), key) {
+                    Lookup::Found(record) => {
+                        let answer = value_of(record).map(read);
+                        self.engine.release(token);
+                        return answer.map(Some);
+                    }
+                    Lookup::Missing => true,
+                    Lookup::Fetch => false,
+                };
             self.engine.release(token);
             match failure {
-                _ if missing => return Ok(None),
+                _ if missing => return self.settle_past().map(|()| None),
                 Some(error) => return Err(error),
                 None => {}
             }
@@ -336,6 +347,9 @@ impl<D: BlockDevice> Lane<D> {
             }
         };
         held.into_iter().for_each(|token| self.engine.release(token));
+        if matches!(answer, Ok(None)) {
+            self.settle_past()?;
+        }
         answer
     }
 
@@ -359,7 +373,7 @@ impl<D: BlockDevice> Lane<D> {
         self.attend();
         let mut fetching = Fetching::default();
         for (place, key) in keys {
-            match look(&mut self.engine, &self.clock, &mut self.now, key) {
+            match look(&mut self.engine, &self.clock, (&mut self.now, &mut self.expired_ms), key) {
                 Lookup::Found(record) => take(place, value_of(record)),
                 Lookup::Missing => {}
                 Lookup::Fetch => fetching.keys.push((place, key)),
@@ -390,13 +404,13 @@ impl<D: BlockDevice> Lane<D> {
     ) -> Result<()> {
         for _ in 0..FETCH_ROUNDS {
             if fetching.keys.is_empty() {
-                return Ok(());
+                return self.settle_past();
             }
             let (first, count) = (fetching.first, fetching.keys.len() as u64);
             let mut failure = None;
             self.await_fetched(first, count, &mut failure)?;
             fetching.keys.retain(|&(place, key)| {
-                match look(&mut self.engine, &self.clock, &mut self.now, key) {
+                match look(&mut self.engine, &self.clock, (&mut self.now, &mut self.expired_ms), key) {
                     Lookup::Found(record) => take(place, value_of(record)),
                     Lookup::Missing => {}
                     Lookup::Fetch => match &failure {
@@ -488,42 +502,6 @@ impl<D: BlockDevice> Lane<D> {
             }
         }
         Ok(())
-    }
-
-    /// One page of a walk, of a snapshot or of what is there.
-    pub fn scan_page(
-        &mut self,
-        keyspace: KeyspaceId,
-        cursor: Position,
-        count: u32,
-        snapshot: Option<SnapshotId>,
-    ) -> Result<KeyPage> {
-        self.check_health()?;
-        self.next_token += 1;
-        let wanted = self.next_token;
-        let now = self.tick();
-        self.engine.scan(now, ScanRequest { token: wanted, keyspace, cursor, count, snapshot });
-        let mut patience = Patience::default();
-        loop {
-            for event in self.events.drain(..) {
-                match event {
-                    Event::Scanned { token, entries, next, error } if token == wanted => {
-                        if let Some(error) = error.as_ref().filter(|error| is_of_snapshot(error)) {
-                            return Err(error.clone());
-                        }
-                        let mut page = KeyPage { entries, next, damaged: error };
-                        if snapshot.is_none() {
-                            page.entries.retain(|entry| is_visible(&entry.meta, self.now));
-                        }
-                        return Ok(page);
-                    }
-                    Event::Fetched { token, .. } => self.engine.release(token),
-                    Event::Scanned { .. } | Event::Ranged { .. } | Event::SnapshotRead { .. } => {}
-                }
-            }
-            self.check_health()?;
-            self.wait(&mut patience)?;
-        }
     }
 
     /// Whether `writes` would be taken now.

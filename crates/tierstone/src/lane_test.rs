@@ -1,5 +1,6 @@
 use super::*;
 use crate::simulated::{KEYSPACE, lane, medium};
+use tierstone_base::Position;
 use tierstone_engine::{Durability, ValueKind, WriteKind};
 use tierstone_media::SimDevice;
 use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, FaultWhen};
@@ -40,6 +41,36 @@ fn a_put_does_not_wait_for_company_that_cannot_come() {
     let mut lane = lane(&medium, 1 << 20, Durability::Group { interval_ms: 3_600_000 });
     put(&mut lane, b"key", b"value").unwrap();
     assert_eq!(lane.engine.durable_seq(), lane.engine.applied_seq());
+}
+
+#[test]
+fn that_a_key_has_expired_is_durable_before_it_is_told() {
+    let medium = medium(32);
+    let mut lane = lane(&medium, 1 << 20, Durability::Sync);
+    for (number, name) in (1u64..).zip([&b"asked"[..], b"asked with others", b"walked", b"deleted"]) {
+        let key = key(&lane, name);
+        let kind = WriteKind::Put { value: b"value", expiry_ms: number, kind: ValueKind::STRING };
+        let receipt = lane.write(&[Write { key, kind }]).unwrap();
+        lane.commit(receipt).unwrap();
+    }
+    let mut told = 0;
+    let mut is_durable = |lane: &mut Lane<SimDevice>| {
+        let seq = lane.engine.past_gate();
+        assert!(seq > told && lane.engine.durable_seq() >= seq, "{seq} after {told}");
+        told = seq;
+    };
+    assert_eq!(get(&mut lane, b"asked").unwrap(), None);
+    is_durable(&mut lane);
+    let keys = [key(&lane, b"asked with others")];
+    let mut take = |_: usize, _: Result<&[u8]>| panic!("it has expired");
+    let fetching = lane.begin_many(keys.into_iter().enumerate(), &mut take).unwrap();
+    lane.finish_many(fetching, &mut take).unwrap();
+    is_durable(&mut lane);
+    let late = key(&lane, b"deleted");
+    assert!(lane.delete(late).unwrap().is_none());
+    is_durable(&mut lane);
+    assert!(lane.scan_page(KEYSPACE, Position(0), 10, None).unwrap().entries.is_empty());
+    assert_eq!(lane.engine.past_gate(), told, "nothing new was told");
 }
 
 #[test]

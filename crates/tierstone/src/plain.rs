@@ -67,11 +67,18 @@ pub(crate) fn is_user_value(meta: &RecordMeta) -> bool {
     meta.kind != ValueKind::INTERNAL
 }
 
-/// A lookup; the clocks are read only for a record that expires.
+/// Notes which of these records are left out because they have expired.
+pub(crate) fn note_expired<'m>(engine: &mut LogShard, metas: impl Iterator<Item = &'m RecordMeta>, now: Now) {
+    let expiries = metas.map(|meta| meta.expiry_ms).filter(|&at_ms| at_ms != 0 && at_ms <= now.wall_ms);
+    expiries.for_each(|at_ms| engine.note_past(at_ms));
+}
+
+/// A lookup; the clocks are read only for a record that expires. `expired_ms` becomes the expiry of one that
+/// the engine, by an older time, has not found to have expired.
 pub(crate) fn look<'e>(
     engine: &'e mut LogShard,
     clock: &SystemClock,
-    now: &mut Now,
+    (now, expired_ms): (&mut Now, &mut u64),
     key: Key<'_>,
 ) -> Lookup<'e> {
     let found = engine.lookup(*now, key);
@@ -80,6 +87,7 @@ pub(crate) fn look<'e>(
     {
         *now = later(*now, clock.now());
         if record.meta.expiry_ms <= now.wall_ms {
+            *expired_ms = record.meta.expiry_ms.max(*expired_ms);
             return Lookup::Missing;
         }
     }

@@ -79,7 +79,7 @@ pub fn repair(options: &RepairOptions, progress: &mut dyn FnMut(CheckProgress)) 
             ..DatabaseOptions::default()
         },
         facts,
-        found.newest_seq,
+        (found.newest_seq, found.past_ms),
     )?;
     let Some(plan) = database.take_plans().pop() else {
         unreachable!("a database with one shard has one plan")

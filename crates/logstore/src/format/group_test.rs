@@ -24,6 +24,7 @@ fn group(values: &[Vec<u8>]) -> Vec<u8> {
         len: bytes.len(),
         records: values.len() as u32,
         batches_resolved: 0,
+        past_ms: 77,
     };
     encode_header(&mut bytes, &header, 5, 4096);
     bytes
@@ -59,4 +60,20 @@ fn a_group_of_another_place_is_not_valid_here() {
     let bytes = group(&[vec![1; 10]]);
     assert!(decode(&bytes, 5, 8192, &mut Vec::new()).is_none());
     assert!(decode(&bytes, 6, 4096, &mut Vec::new()).is_none());
+}
+
+#[test]
+fn a_group_of_the_first_version_says_nothing_of_expiry() {
+    let mut bytes = group(&[vec![1; 10]]);
+    let wanted = GroupHeader { past_ms: 0, batches_resolved: 3, ..decode_header(&bytes, 5, 4096).unwrap() };
+    bytes[4..8].copy_from_slice(&OLDEST_VERSION.to_le_bytes());
+    bytes[24..32].copy_from_slice(&wanted.durable_groups.to_le_bytes());
+    bytes[32..40].copy_from_slice(&wanted.first_seq.to_le_bytes());
+    bytes[40..44].copy_from_slice(&(wanted.len as u32).to_le_bytes());
+    bytes[44..48].copy_from_slice(&wanted.records.to_le_bytes());
+    bytes[48..56].copy_from_slice(&wanted.batches_resolved.to_le_bytes());
+    let sum = checksum(place_salt(5, 4096), &bytes[..SUMMED_BYTES]);
+    bytes[SUMMED_BYTES..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+    let mut records = Vec::new();
+    assert_eq!((decode(&bytes, 5, 4096, &mut records), records.len()), (Some(wanted), 1));
 }

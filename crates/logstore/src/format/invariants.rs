@@ -86,11 +86,12 @@ pub fn check_group(data: &[u8]) {
     let header = GroupHeader {
         log_id: word(&data[24..]),
         number: word(&data[32..]),
-        durable_groups: word(&data[40..]),
-        first_seq: word(&data[48..]),
+        durable_groups: word(&data[32..]).saturating_sub(word(&data[40..]) >> 32),
+        first_seq: word(&data[48..]) >> 16,
         len: if wrong(3) { (word(&data[16..]) >> 8) as u32 as usize } else { end },
         records: if wrong(5) { (word(&data[16..]) >> 40) as u32 } else { count as u32 },
-        batches_resolved: 0,
+        batches_resolved: word(&data[40..]) & 0xffff_ffff,
+        past_ms: word(&data[24..]) ^ word(&data[48..]),
     };
     group::encode_header(&mut bytes, &header, SALT, offset);
     records.clear();
@@ -116,7 +117,7 @@ pub fn check_group(data: &[u8]) {
 /// Headers and footers that decode come back when encoded again.
 pub fn check_segment_blocks(data: &[u8]) {
     const HEADER_SUMMED: usize = 80;
-    const FOOTER_SUMMED: usize = 104;
+    const FOOTER_SUMMED: usize = 112;
     let _ = (SegmentHeader::decode(data), SegmentFooter::decode(data, word(data)));
     let mut block = data.to_vec();
     block.resize(block.len().max(FOOTER_SUMMED + 8), 0);
@@ -218,6 +219,7 @@ fn blank_footer() -> SegmentFooter {
         max_seq: 0,
         longest_units: 0,
         summary_checksum: 0,
+        past_ms: 0,
     }
 }
 
@@ -265,7 +267,7 @@ pub fn check_superblock(data: &[u8]) {
         segment_bytes: 0,
         open_count: 0,
         clean: false,
-        clock_high_water_ms: 0,
+        past_ms: 0,
         next_keyspace: 0,
         keyspaces: Vec::new(),
         facts: Vec::new(),

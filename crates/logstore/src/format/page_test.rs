@@ -82,6 +82,7 @@ fn group() -> (Vec<u8>, SummaryBuilder) {
         len: bytes.len(),
         records: 2,
         batches_resolved: 0,
+        past_ms: 1_700_000_000_000,
     };
     group::encode_header(&mut bytes, &header, salt, BLOCK_BYTES);
     (bytes, summary)
@@ -95,7 +96,7 @@ fn the_page_prints_a_slot_of_the_superblock() {
         segment_bytes: SEGMENT_BYTES,
         open_count: 1,
         clean: false,
-        clock_high_water_ms: 0,
+        past_ms: 0,
         next_keyspace: 3,
         keyspaces: vec![
             KeyspaceEntry { id: KeyspaceId(1), name: "0".into(), index: IndexKind::Hash },
@@ -141,8 +142,9 @@ fn the_page_prints_header_group_summary_and_footer_of_a_segment() {
         max_seq,
         longest_units: summary.longest_units(),
         summary_checksum: checksum(life(), summary.bytes()),
+        past_ms: 1_700_000_000_000,
     };
-    let (mut first, mut last) = ([0; 88], [0; 112]);
+    let (mut first, mut last) = ([0; 88], [0; 120]);
     header.encode(&mut first);
     footer.encode(&mut last);
     assert_printed(SEGMENTS_PAGE, &[&first, &group, summary.bytes(), &last]);

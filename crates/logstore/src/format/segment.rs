@@ -7,7 +7,7 @@
 //! footer, last block: magic u32 version u32 | store u64 | segment u32 zero u32 | generation u64
 //!                    | log id u64 | first group u64 | end group u64 | data end u32 summary start u32
 //!                    | summary bytes u32 records u32 | min seq u64 | max seq u64
-//!                    | longest record u32 zero u32 | summary checksum u64 | checksum u64
+//!                    | longest record u32 zero u32 | summary checksum u64 | past ms u64 | checksum u64
 //! ```
 //! Both fit one 512-byte sector, so that a torn write leaves the old or the new one.
 
@@ -17,10 +17,14 @@ use tierstone_base::codec::Reader;
 
 const HEADER_MAGIC: u32 = 0x4853_5354;
 const FOOTER_MAGIC: u32 = 0x4653_5354;
-/// The version of headers, groups, records, summaries and footers.
+/// The version of headers.
 pub const VERSION: u32 = 1;
+/// The version of footers.
+const FOOTER_VERSION: u32 = 2;
+/// Without a high-water of expiry; still read.
+const FOOTER_OLDEST_VERSION: u32 = 1;
 const HEADER_SUMMED: usize = 80;
-const FOOTER_SUMMED: usize = 104;
+const FOOTER_SUMMED: usize = 112;
 
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,13 +211,16 @@ pub struct SegmentFooter {
     pub longest_units: u32,
     /// The checksum of the summary.
     pub summary_checksum: u64,
+    /// The highest expiry that its shard had shown as past when its groups were closed, in milliseconds
+    /// since 1970.
+    pub past_ms: u64,
 }
 
 impl SegmentFooter {
     /// Writes the footer at the start of `out`.
     pub fn encode(&self, out: &mut [u8]) {
         out[0..4].copy_from_slice(&FOOTER_MAGIC.to_le_bytes());
-        out[4..8].copy_from_slice(&VERSION.to_le_bytes());
+        out[4..8].copy_from_slice(&FOOTER_VERSION.to_le_bytes());
         out[8..16].copy_from_slice(&self.store.to_le_bytes());
         out[16..20].copy_from_slice(&self.segment.to_le_bytes());
         out[20..24].fill(0);
@@ -225,7 +232,7 @@ impl SegmentFooter {
         }
         put_words(
             &mut out[72..FOOTER_SUMMED],
-            &[self.min_seq, self.max_seq, u64::from(self.longest_units), self.summary_checksum],
+            &[self.min_seq, self.max_seq, u64::from(self.longest_units), self.summary_checksum, self.past_ms],
         );
         let sum = checksum(self.generation, &out[..FOOTER_SUMMED]);
         out[FOOTER_SUMMED..FOOTER_SUMMED + 8].copy_from_slice(&sum.to_le_bytes());
@@ -235,9 +242,14 @@ impl SegmentFooter {
     pub fn decode(bytes: &[u8], generation: u64) -> Option<SegmentFooter> {
         let head = bytes.get(..FOOTER_SUMMED + 8)?;
         let mut reader = Reader::new(head);
-        if reader.u32()? != FOOTER_MAGIC || reader.u32()? != VERSION {
+        if reader.u32()? != FOOTER_MAGIC {
             return None;
         }
+        let summed = match reader.u32()? {
+            FOOTER_OLDEST_VERSION => FOOTER_SUMMED - 8,
+            FOOTER_VERSION => FOOTER_SUMMED,
+            _ => return None,
+        };
         let store = reader.u64()?;
         let segment = reader.u32()?;
         let _ = reader.u32()?;
@@ -256,8 +268,9 @@ impl SegmentFooter {
             max_seq: reader.u64()?,
             longest_units: reader.u64()?.try_into().ok()?,
             summary_checksum: reader.u64()?,
+            past_ms: if summed == FOOTER_SUMMED { reader.u64()? } else { 0 },
         };
-        let sum = checksum(generation, &head[..FOOTER_SUMMED]);
+        let sum = checksum(generation, &head[..summed]);
         (reader.u64()? == sum && footer.generation == generation).then_some(footer)
     }
 }
@@ -305,6 +318,7 @@ mod tests {
             max_seq: 12,
             longest_units: 13,
             summary_checksum: 14,
+            past_ms: 15,
         }
     }
 
@@ -327,6 +341,18 @@ mod tests {
         fn hostile_blocks_never_panic(bytes: Vec<u8>) {
             let _ = (SegmentHeader::decode(&bytes), SegmentFooter::decode(&bytes, 0));
         }
+    }
+
+    #[test]
+    fn a_footer_of_the_first_version_says_nothing_of_expiry() {
+        let mut block = vec![0; 4096];
+        footer().encode(&mut block);
+        block[4..8].copy_from_slice(&FOOTER_OLDEST_VERSION.to_le_bytes());
+        let sum = checksum(3, &block[..104]);
+        block[104..112].copy_from_slice(&sum.to_le_bytes());
+        block[112..120].fill(0);
+        let wanted = SegmentFooter { past_ms: 0, ..footer() };
+        assert_eq!(SegmentFooter::decode(&block, 3), Some(wanted));
     }
 
     #[test]

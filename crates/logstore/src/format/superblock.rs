@@ -11,7 +11,7 @@ pub use tierstone_engine::IndexKind;
 
 const MAGIC: u64 = 0x0a65_6e6f_7473_7265;
 /// The format version of stores that this program writes; it opens no newer one.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Versions from this one on are read; a store of an older one becomes one of [`VERSION`] when it is
 /// opened.
 const OLDEST_VERSION: u32 = 1;
@@ -55,8 +55,9 @@ pub struct Superblock {
     pub open_count: u64,
     /// Whether it was closed in good order after the last opening.
     pub clean: bool,
-    /// A time in milliseconds since 1970 that expiry never goes behind.
-    pub clock_high_water_ms: u64,
+    /// The highest expiry that was shown as past before the last opening, in milliseconds since 1970:
+    /// expiry never goes by an earlier time. What was shown since is in groups and footers.
+    pub past_ms: u64,
     /// The id that the next keyspace gets.
     pub next_keyspace: u32,
     /// The keyspaces that exist; records of others are void.
@@ -80,7 +81,7 @@ impl Superblock {
             body.extend_from_slice(&word.to_le_bytes());
         }
         body.push(u8::from(self.clean));
-        put_varint(&mut body, self.clock_high_water_ms);
+        put_varint(&mut body, self.past_ms);
         put_varint(&mut body, u64::from(self.next_keyspace));
         put_varint(&mut body, self.keyspaces.len() as u64);
         for keyspace in &self.keyspaces {
@@ -145,7 +146,7 @@ impl Superblock {
         let segment_bytes = reader.u64()?;
         let open_count = reader.u64()?;
         let clean = reader.u8()? != 0;
-        let clock_high_water_ms = reader.varint()?;
+        let past_ms = reader.varint()?;
         let next_keyspace = u32::try_from(reader.varint()?).ok()?;
         let mut keyspaces = Vec::new();
         for _ in 0..reader.varint()? {
@@ -164,7 +165,7 @@ impl Superblock {
             segment_bytes,
             open_count,
             clean,
-            clock_high_water_ms,
+            past_ms,
             next_keyspace,
             keyspaces,
             facts,
@@ -239,7 +240,7 @@ mod tests {
             segment_bytes: 4,
             open_count,
             clean: true,
-            clock_high_water_ms: 5,
+            past_ms: 5,
             next_keyspace: 7,
             keyspaces: vec![KeyspaceEntry { id: KeyspaceId(6), name: "0".into(), index: IndexKind::Ordered }],
             facts: b"facts".to_vec(),

@@ -41,7 +41,9 @@ impl Stream {
                 job.segment.number,
                 (job.segment.first_group, job.end_group),
                 entry.data_end,
+                job.segment.past_ms,
             );
+            entry.past_ms = job.segment.past_ms;
             entry.summary = summary;
             entry.groups = Some((job.segment.first_group, job.end_group));
             self.summary_bytes += buffer.len() as u64;

@@ -60,6 +60,8 @@ pub struct Plan {
     pub sim: SimSettings,
     /// Shards of each life, in turn.
     pub shards: Vec<u16>,
+    /// The wall clock is set back so far before each life but the first, in milliseconds.
+    pub set_back_ms: u64,
     /// Of lives, the part in percent after which the process is killed instead of the power cut.
     pub kill_percent: u64,
 }
@@ -89,7 +91,7 @@ impl Plan {
             power_cut: PowerCut::Anywhere { points: CutPoints::Every, one_in: 80 },
             ..SimSettings::exploring(geometry(segment_bytes, segments))
         };
-        Plan { open, sim, shards: vec![1], kill_percent: 0 }
+        Plan { open, sim, shards: vec![1], set_back_ms: 0, kill_percent: 0 }
     }
 
     /// The same with power lost once in `one_in` events.
@@ -147,6 +149,7 @@ impl Plan {
         let mut history = History {
             oracle: Oracle::new(order),
             expiring: BTreeMap::new(),
+            gone: BTreeSet::new(),
             writes: 0,
             refused: 0,
             now: Now { monotonic_us: 1_000, wall_ms: 1_700_000_000_000 },
@@ -186,6 +189,8 @@ struct History {
     oracle: Oracle<u32, Stamp>,
     /// Keys that expire: when, and whether the write that says so is acknowledged.
     expiring: BTreeMap<u32, (u64, bool)>,
+    /// Keys of which an answer said that they have expired.
+    gone: BTreeSet<u32>,
     writes: u32,
     refused: u64,
     now: Now,
@@ -205,6 +210,8 @@ enum PendingWhat {
     /// A part of a batch over several shards.
     Part(u64),
     Expiring(u32),
+    /// An answer that the key has expired.
+    Gone(u32),
 }
 
 /// Keys and values that a snapshot must show.
@@ -238,6 +245,9 @@ impl<'a> World<'a> {
     ) -> Result<World<'a>, Violation> {
         let mut settings = plan.open.clone();
         settings.shard_count = plan.shards[history.opened % plan.shards.len()];
+        if history.opened > 0 {
+            history.now.wall_ms -= plan.set_back_ms;
+        }
         history.opened += 1;
         let opened = open(&mut device, &settings)?;
         let mut damaged = opened.report.damaged_segments.clone();
@@ -321,7 +331,42 @@ impl<'a> World<'a> {
                 Violation::unless(value.is_none(), || format!("key {key} expired and holds {value:?}"))?;
             }
         }
+        self.check_gone()?;
         Ok(contents)
+    }
+
+    /// What was seen expired stays so, and what no shard has shown as past is there, whatever the clock shows.
+    fn check_gone(&mut self) -> Result<(), Violation> {
+        for key in self.history.gone.clone() {
+            let value = self.get(key)?;
+            Violation::unless(value.is_none(), || format!("key {key} was seen expired and holds {value:?}"))?;
+        }
+        let wall_ms = self.history.now.wall_ms;
+        for (key, (expiry_ms, acknowledged)) in self.history.expiring.clone() {
+            let shard = self.shard_of(key);
+            if acknowledged && expiry_ms > wall_ms.max(self.shards[shard].engine.past_ms()) {
+                let value = self.get(key)?;
+                Violation::unless(value.is_some(), || format!("key {key} is gone before its time"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a key that expires; an answer that it has waits for what it has observed.
+    pub fn look_at_expiring(&mut self, number: u32) -> Result<(), Violation> {
+        let key = EXPIRING + number;
+        let has_expired =
+            |(expiry_ms, acknowledged): &(u64, bool)| *acknowledged && *expiry_ms <= self.history.now.wall_ms;
+        let expects_none = self.history.expiring.get(&key).is_some_and(has_expired);
+        let value = self.get(key)?;
+        if expects_none {
+            Violation::unless(value.is_none(), || format!("key {key} expired and holds {value:?}"))?;
+            let shard = self.shard_of(key);
+            let seq = self.shards[shard].engine.applied_seq();
+            self.pending.push(Pending { shard, seq, what: PendingWhat::Gone(key) });
+            self.acknowledge();
+        }
+        Ok(())
     }
 
     /// Ranges give `contents`, each shard's in order, and orders hold no keys that are gone.
@@ -565,7 +610,7 @@ impl<'a> World<'a> {
         let batches: BTreeSet<u64> = parts
             .filter_map(|pending| match pending.what {
                 PendingWhat::Part(batch) => Some(batch),
-                PendingWhat::Batch(_) | PendingWhat::Expiring(_) => None,
+                PendingWhat::Batch(_) | PendingWhat::Expiring(_) | PendingWhat::Gone(_) => None,
             })
             .collect();
         self.locked.retain(|batch, _| !batches.contains(batch));
@@ -584,6 +629,7 @@ impl<'a> World<'a> {
                 PendingWhat::Expiring(key) => {
                     history.expiring.entry(key).and_modify(|(_, acknowledged)| *acknowledged = true);
                 }
+                PendingWhat::Gone(key) => drop(history.gone.insert(key)),
             }
             false
         });

@@ -346,11 +346,13 @@ impl<E: Engine> RedisService<E> {
     fn go_on_stopping(&mut self, now: Now, is_deserted: bool) {
         let Some(stop_by_us) = self.stop_by_us else { return };
         self.stop_check_due_us = now.monotonic_us + STOP_CHECK_INTERVAL_US;
-        if is_deserted && !self.has_left {
+        // A shut engine refuses to take back its part of a refused batch; the part would never be decided.
+        let has_batches = self.executor.has_batches();
+        if is_deserted && !has_batches && !self.has_left {
             self.has_left = true;
             self.serving.fetch_sub(1, Ordering::AcqRel);
         }
-        let is_needed = !self.has_left || self.serving.load(Ordering::Acquire) > 0;
+        let is_needed = !self.has_left || has_batches || self.serving.load(Ordering::Acquire) > 0;
         if !self.shut && (!is_needed || now.monotonic_us >= stop_by_us) {
             self.shut = true;
             self.executor.shard_mut().engine_mut().shut();

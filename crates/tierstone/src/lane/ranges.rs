@@ -1,6 +1,7 @@
 //! Pages of ranges of one shard.
 
 use super::{Lane, Patience};
+use crate::plain::note_expired;
 use crate::range::RangePage;
 use tierstone_base::{Result, Token};
 use tierstone_engine::{Engine, Event, RangeRequest};
@@ -29,19 +30,28 @@ impl<D: BlockDevice> Lane<D> {
     /// Waits for the page that [`Lane::begin_range`] has started.
     pub fn finish_range(&mut self, wanted: Ranging) -> Result<RangePage> {
         let mut patience = Patience::default();
-        loop {
+        let mut found = None;
+        let page = loop {
             for event in self.events.drain(..) {
                 match event {
                     Event::Ranged { token, entries, next, error } if token == wanted.token => {
                         let seen_at = (!wanted.is_of_snapshot).then_some(self.now);
-                        return RangePage::of(entries, next, error, seen_at);
+                        if let Some(now) = seen_at {
+                            note_expired(&mut self.engine, entries.iter().map(|entry| &entry.meta), now);
+                        }
+                        found = Some(RangePage::of(entries, next, error, seen_at));
                     }
                     Event::Fetched { token, .. } => self.engine.release(token),
                     Event::Scanned { .. } | Event::Ranged { .. } | Event::SnapshotRead { .. } => {}
                 }
             }
+            if let Some(page) = found.take() {
+                break page?;
+            }
             self.check_health()?;
             self.wait(&mut patience)?;
-        }
+        };
+        self.settle_past()?;
+        Ok(page)
     }
 }

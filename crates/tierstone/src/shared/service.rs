@@ -17,7 +17,7 @@ use super::gate::{Gate, Ready};
 use super::message::{Message, OwnedKey};
 use crate::lane::{FETCH_ROUNDS, FREEING_PATIENCE_US, never_held};
 use crate::named::dropped;
-use crate::plain::{is_visible, later, value_of, write_plain};
+use crate::plain::{is_visible, later, note_expired, value_of, write_plain};
 use crate::range::RangePage;
 use crate::scan::{Entry, Page};
 use moves::Moves;
@@ -115,8 +115,8 @@ pub(super) struct Service {
 impl Service {
     pub fn new(engine: LogShard, relaxed: bool, now: Now) -> Self {
         Service {
+            now: Now { wall_ms: now.wall_ms.max(engine.past_ms()), ..now },
             engine,
-            now,
             relaxed,
             gate: Gate::default(),
             parked: Map::default(),
@@ -491,6 +491,7 @@ impl Service {
                     // It was durable when the snapshot's number was given.
                     return drop(reply.send(RangePage::of(entries, next, error, None)));
                 }
+                note_expired(&mut self.engine, entries.iter().map(|entry| &entry.meta), self.now);
                 let page = RangePage::of(entries, next, error, Some(self.now));
                 // That a key is not in the page was observed as well.
                 self.answer(self.engine.applied_seq(), Ready::Range(reply, page));
@@ -523,6 +524,7 @@ impl Service {
         error: Option<Error>,
     ) {
         let Some(Walk { reply, keyspace, cursor }) = self.walks.remove(&token) else { return };
+        note_expired(&mut self.engine, entries.iter().map(|entry| &entry.meta), self.now);
         let identity = self.engine.identity();
         let next = cursor.after(identity.shard, identity.shard_count, next);
         let hasher = identity.hasher;
