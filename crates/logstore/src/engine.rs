@@ -200,7 +200,7 @@ impl Engine for LogShard {
             padding_bytes_written: self.hot.padding_bytes + self.cold.padding_bytes,
             summary_bytes_written: self.hot.summary_bytes + self.cold.summary_bytes,
             cleaned_bytes_written: self.cold.record_bytes,
-            group_depth: self.hot.group_depth() as u64,
+            group_depth: self.hot.depth.now() as u64,
             device: self.requests.cost(),
             read_latency: self.requests.read_latency,
             commit_latency: self.requests.commit_latency,

@@ -136,7 +136,8 @@ pub struct Stream {
     /// Bytes of records appended so far.
     pub record_bytes: u64,
     spare: Vec<IoBuffer>,
-    depth: GroupDepth,
+    /// How many groups may be in flight.
+    pub depth: GroupDepth,
     segments_opened: u64,
     /// The newest sequence that the shard has given, as far as this log was told.
     newest_seq: Seq,
@@ -496,11 +497,6 @@ impl Stream {
     pub fn undurable_since_us(&self) -> Option<u64> {
         let flying = self.flying.front().map(|group| group.opened_us);
         flying.or_else(|| self.closed.front().map(|group| group.opened_us)).or_else(|| self.opened_us())
-    }
-
-    /// Groups that may be in flight now.
-    pub fn group_depth(&self) -> usize {
-        self.depth.now()
     }
 
     /// Whether another group may be submitted now.

@@ -1,4 +1,5 @@
 //! Space ahead and behind: segments take space before they are needed, and give it back when many stand empty.
+#![expect(clippy::expect_used, reason = "test code")]
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! The same random requests to a Redis server of this machine and to this crate; the replies must be
 //! the same, byte by byte.
 //!
-//! The server is started on a free port of the loopback address. `TIERSTONE_REDIS_SERVER` names its
+//! The server listens on a Unix socket of its own, so that no two tests meet. `TIERSTONE_REDIS_SERVER` names its
 //! program (default: `redis-server`). Where there is none the test says so and passes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -10,8 +10,10 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use support::Server;
 use support::random_requests::{is_outside_transactions, request, words};
@@ -21,35 +23,38 @@ use tierstone_wire::resp::{ReplyLimits, ReplyParser, ReplyProgress, Value, encod
 
 struct Redis {
     process: Child,
-    port: u16,
+    socket: PathBuf,
 }
 
 impl Drop for Redis {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        let _ = std::fs::remove_file(&self.socket);
     }
 }
 
 impl Redis {
     fn start() -> Option<Redis> {
         let program = std::env::var("TIERSTONE_REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
-        let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+        static SERVERS: AtomicU32 = AtomicU32::new(0);
+        let number = SERVERS.fetch_add(1, Ordering::Relaxed);
+        let socket = std::env::temp_dir().join(format!("tierstone-redis-{}-{number}", std::process::id()));
         let process = Command::new(&program)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(&socket)
             .args(["--enable-debug-command", "yes"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        Some(Redis { process, port })
+        Some(Redis { process, socket })
     }
 
     /// Connects, waiting for the server to listen; the kernel does the waiting.
     fn connect(&self) -> Peer {
         for _ in 0..400 {
-            if let Ok(stream) = TcpStream::connect(("127.0.0.1", self.port)) {
-                stream.set_nodelay(true).unwrap();
+            if let Ok(stream) = UnixStream::connect(&self.socket) {
                 stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
                 return Peer { stream };
             }
@@ -60,7 +65,7 @@ impl Redis {
 }
 
 struct Peer {
-    stream: TcpStream,
+    stream: UnixStream,
 }
 
 impl Peer {

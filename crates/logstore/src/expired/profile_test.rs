@@ -25,7 +25,7 @@ proptest! {
         let mut profile = ExpiryProfile::default();
         let mut records: Vec<(u64, bool, u32)> = Vec::new();
         // Times from a second to centuries away.
-        let time = |bits: u32| 1u64 << (bits % 45) | u64::from(bits) * 977;
+        let time = |bits: u32| (1u64 << (bits % 45)) | (u64::from(bits) * 977);
         for (remove, index, bits, loose) in steps {
             if remove && !records.is_empty() {
                 let (expiry_ms, loose, units) = records.swap_remove(index.index(records.len()));
