@@ -23,7 +23,8 @@ pub struct ShardSettings {
     /// whose flush is device-wide.
     pub groups_in_flight_min: usize,
     /// So many may be in flight where records then wait less, which is tried out: durable writes that
-    /// overlap. Each costs an earlier, smaller group. The same as `groups_in_flight_min`: nothing is tried.
+    /// overlap. Each costs an earlier, smaller group, and its buffer. The same as `groups_in_flight_min`, the
+    /// default: nothing is tried.
     pub groups_in_flight_max: usize,
     /// Above this many bytes waiting to be written, further groups are submitted in spite of
     /// these numbers: the device is then busy with bytes, not with flushes.
@@ -72,7 +73,7 @@ impl Default for ShardSettings {
             durability: Durability::Sync,
             group_bytes_max: 1 << 20,
             groups_in_flight_min: 1,
-            groups_in_flight_max: 4,
+            groups_in_flight_max: 1,
             overlap_bytes: 512 << 10,
             write_buffer_bytes_max: 8 << 20,
             reads_in_flight_max: 1024,
