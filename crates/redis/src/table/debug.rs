@@ -79,7 +79,7 @@ pub(super) static COMMANDS: [Command; 18] = [
     subcommand(
         "debug|set-active-expire",
         3,
-        "Is accepted: expiry is lazy.",
+        "Is accepted: expired keys are never shown, and leave by themselves.",
         Action::Control(debug::set_active_expire),
     ),
     subcommand(
