@@ -8,7 +8,9 @@
 //! 1. A slot answers for a buffer's identity, never for its address: identities are not used twice,
 //!    so memory that was freed and given to another buffer is not taken for the registered one.
 //! 2. A buffer is registered only while it lies in the slot of a request that the kernel has not seen.
-//! 3. At most [`SLOTS`] buffers stay pinned; one that was dropped stays so until its slot is reused.
+//! 3. A slot changes hands only when the kernel has taken every entry that names it: an entry that waits
+//!    may be made after its slot was chosen for another buffer.
+//! 4. At most [`SLOTS`] buffers stay pinned; one that was dropped stays so until its slot is reused.
 
 use crate::IoBuffer;
 use io_uring::Submitter;
@@ -55,6 +57,9 @@ pub(super) struct RegisteredBuffers {
     /// Identities used once, with the use.
     once: Map<u64, u64>,
     uses: u64,
+    /// The last use whose entry has left our own queue, and the last whose entry the kernel has taken.
+    moved: u64,
+    entered: u64,
     transfers: u64,
 }
 
@@ -66,6 +71,8 @@ impl RegisteredBuffers {
             wanted: Vec::new(),
             once: Map::default(),
             uses: 0,
+            moved: 0,
+            entered: 0,
             transfers: 0,
         }
     }
@@ -110,6 +117,16 @@ impl RegisteredBuffers {
         }
     }
 
+    /// The kernel has taken all entries that were moved into its queue.
+    pub(super) fn all_entered(&mut self) {
+        self.entered = self.moved;
+    }
+
+    /// All entries made so far have been moved into the kernel's queue.
+    pub(super) fn all_moved(&mut self) {
+        self.moved = self.uses;
+    }
+
     /// Registers what was asked for since the last call. Must come before the entries that name those
     /// buffers enter the kernel (invariant 2). Cost: a system call a buffer, seldom.
     pub(super) fn register(&mut self, submitter: &Submitter<'_>) {
@@ -120,6 +137,11 @@ impl RegisteredBuffers {
             }
             if self.table == Table::Refused {
                 return;
+            }
+            let slot = self.slots[wanted.slot];
+            if slot.identity != 0 && slot.used > self.entered {
+                // Its buffer has come back, or is still on its way: who wanted the slot asks again.
+                continue;
             }
             self.slots[wanted.slot] = Slot::default();
             let base = std::ptr::with_exposed_provenance_mut(wanted.address);

@@ -3,9 +3,12 @@ use crate::BLOCK_BYTES;
 use crate::file::uring_refusal;
 use io_uring::IoUring;
 
+/// A use whose entry enters the kernel at once.
 fn used(registered: &mut RegisteredBuffers, ring: &IoUring, buffer: &mut IoBuffer) -> Option<u16> {
     let slot = registered.slot_of(buffer);
     registered.register(&ring.submitter());
+    registered.all_moved();
+    registered.all_entered();
     slot
 }
 
@@ -67,4 +70,48 @@ fn a_slot_changes_hands_only_when_its_buffer_stays_away() {
     assert_eq!(used(&mut registered, &ring, &mut buffers[0]), None);
     registered.forget();
     assert_eq!(used(&mut registered, &ring, &mut buffers[1]), None, "the ring is another");
+}
+
+#[test]
+fn a_slot_that_an_entry_on_its_way_names_does_not_change_hands() {
+    let Some(ring) = ring() else { return };
+    let mut registered = RegisteredBuffers::new();
+    let mut holders: Vec<IoBuffer> = (0..SLOTS).map(|_| IoBuffer::zeroed(SHORTEST)).collect();
+    for _ in 0..3 {
+        for buffer in &mut holders {
+            used(&mut registered, &ring, buffer);
+        }
+    }
+    // All are idle for long; another one wants the first slot, and before it gets it the holder comes back.
+    let mut others: Vec<IoBuffer> = (0..IDLE_USES + 1).map(|_| IoBuffer::zeroed(SHORTEST)).collect();
+    for other in &mut others {
+        used(&mut registered, &ring, other);
+    }
+    let mut newcomer = IoBuffer::zeroed(SHORTEST);
+    assert_eq!(used(&mut registered, &ring, &mut newcomer), None);
+    assert_eq!(registered.slot_of(&mut newcomer), None, "it asks for the slot of the first");
+    assert_eq!(registered.slot_of(&mut holders[0]), Some(0), "whose entry names it");
+    registered.register(&ring.submitter());
+    assert_eq!(registered.slot_of(&mut holders[0]), Some(0), "it is still its own");
+
+    // Nor does one whose entry has waited since before it was idle.
+    for other in &mut others {
+        assert_eq!(registered.slot_of(other), None);
+        registered.register(&ring.submitter());
+    }
+    registered.slot_of(&mut newcomer);
+    registered.slot_of(&mut newcomer);
+    registered.register(&ring.submitter());
+    assert_eq!(registered.slots[0].identity, holders[0].identity());
+
+    // When the kernel has taken it, it does.
+    registered.all_moved();
+    registered.all_entered();
+    for other in &mut others {
+        used(&mut registered, &ring, other);
+    }
+    for _ in 0..3 {
+        used(&mut registered, &ring, &mut newcomer);
+    }
+    assert!(registered.slots.iter().any(|slot| slot.identity == newcomer.identity()));
 }

@@ -202,6 +202,9 @@ impl UringFiles {
     /// enter the kernel and push again. `submitter` and `queue` are of the same ring, always the same one
     /// unless [`UringFiles::ring_replaced`] was called between.
     pub fn push(&mut self, submitter: &Submitter<'_>, queue: &mut squeue::SubmissionQueue<'_>) -> bool {
+        if queue.is_empty() {
+            self.registered.all_entered();
+        }
         self.registered.register(submitter);
         while let Some(pending) = self.pending.front() {
             let pushed = match &pending.linked {
@@ -217,12 +220,20 @@ impl UringFiles {
             self.expected += 1 + usize::from(pending.linked.is_some());
             self.pending.pop_front();
         }
+        self.registered.all_moved();
         true
     }
 
     /// The owner has made a new ring, with nothing under way, that will be used from now on.
     pub fn ring_replaced(&mut self) {
         self.registered.forget();
+        // Entries that wait may name slots of the old ring: they are made anew.
+        for pending in std::mem::take(&mut self.pending) {
+            match pending.first.get_user_data() as u32 {
+                WAKE_SLOT => self.pending.push_back(pending),
+                slot => self.issue(slot),
+            }
+        }
     }
 
     /// How many transfers used a buffer that the kernel keeps pinned.
