@@ -157,6 +157,41 @@ fn directories_ndjson_and_csv_are_loaded() {
 }
 
 #[test]
+fn a_closed_store_is_loaded_without_a_server_that_then_serves_it() {
+    let folder = Folder::new();
+    let data = folder.data().display().to_string();
+    tree(&folder.path("tree"), 40);
+    let filled = ["load", "tree", "--data", &data, "--shards", "3", "--memory", "32MiB", "--json"];
+    let summary = json(&run(&folder, &filled));
+    assert_eq!((&summary["records"], &summary["errors"]), (&40.into(), &0.into()), "{summary}");
+    // A value that no record holds is told; the others go in.
+    std::fs::write(folder.path("tree/long"), vec![b'x'; 20 << 20]).expect("a file is written");
+    let more =
+        run(&folder, &["load", "tree", "--data", &data, "--prefix", "again:", "--database", "1", "--json"]);
+    assert_eq!(more.status.code(), Some(1));
+    let summary: Json = serde_json::from_slice(&more.stdout).expect("a summary all the same");
+    assert_eq!((&summary["records"], &summary["errors"]), (&40.into(), &1.into()), "{summary}");
+    assert!(
+        summary["first_errors"][0]["place"].as_str().is_some_and(|place| place.ends_with("long")),
+        "{summary}"
+    );
+
+    let server = Server::start(&folder, &["--shards", "2", "--memory", "32MiB"]);
+    let refused = run(&folder, &["load", "tree", "--data", &data]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("open"), "{}", told(&refused));
+    assert!(!refused.status.success());
+    let mut connection = server.connect();
+    let file = std::fs::read_to_string(folder.path("tree/part 3/10.txt")).expect("it is there");
+    assert_eq!(ask(&mut connection, &[b"GET", b"part 3/10.txt"]).bytes(), Some(file.as_bytes()));
+    assert_eq!(ask(&mut connection, &[b"DBSIZE"]).integer(), Some(40));
+    ask(&mut connection, &[b"SELECT", b"1"]);
+    assert_eq!(ask(&mut connection, &[b"DBSIZE"]).integer(), Some(40));
+    server.stop();
+    // A flag that would be ignored is refused.
+    assert_eq!(run(&folder, &["load", "tree", "--shards", "2"]).status.code(), Some(2));
+}
+
+#[test]
 fn what_cannot_be_loaded_is_told_with_its_line_and_the_rest_is_loaded() {
     let folder = Folder::new();
     let server = Server::start(&folder, &["--shards", "1", "--memory", "32MiB", "--segment-size", "128KiB"]);

@@ -106,11 +106,13 @@
 //! | one moment of all keys | [`Store::snapshot`], [`SharedStore::snapshot`] |
 //! | numbered databases | [`Store::keyspace`], [`SharedStore::keyspace`] |
 //! | keyspaces with names, each with its index | [`Store::open_keyspace`], [`SharedStore::open_keyspace`] |
+//! | very many records at once | [`Store::bulk_load`], [`SharedStore::bulk_load`] |
 //! | moving keys between stores, compacting | [`Store::split_to`], [`Store::merge_from`], [`Store::compact`] |
 //! | whether everything that is stored is whole | [`Store::verify`], [`SharedStore::verify`] |
 //! | what it costs | [`Store::statistics`] |
 
 mod batch;
+mod bulk;
 pub mod database;
 mod lane;
 mod local;
@@ -129,14 +131,15 @@ mod transfer;
 mod verify;
 
 pub use batch::{Batch, Expiry, PutOptions};
+pub use bulk::{BulkOptions, Loaded};
 pub use database::{Database, DatabaseFacts, DatabaseOptions};
-pub use local::{Keyspace, Store, Ticket};
+pub use local::{BulkLoad, Keyspace, Store, Ticket};
 pub use named::{KeyspaceInfo, KeyspaceOptions};
 pub use range::{KeyRange, Prefix, Range};
 pub use repair::{RepairOptions, check, repair};
 pub use scan::{Cursor, Entry, Page};
 pub use shared::{
-    Answer, SharedKeyspace, SharedRange, SharedScan, SharedSnapshot, SharedSnapshotKeyspace,
+    Answer, SharedBulkLoad, SharedKeyspace, SharedRange, SharedScan, SharedSnapshot, SharedSnapshotKeyspace,
     SharedSnapshotRange, SharedSnapshotScan, SharedStore,
 };
 pub use snapshot::{Scan, Snapshot, SnapshotKeyspace};

@@ -28,8 +28,10 @@ use tierstone_media::Wait;
 use tierstone_media::file::FileDevice;
 
 mod across;
+mod bulk;
 mod keyspace;
 
+pub use bulk::BulkLoad;
 pub use keyspace::Keyspace;
 
 /// A database whose shards the calling thread drives itself: the quickest way to use it from one

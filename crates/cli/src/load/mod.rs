@@ -1,20 +1,22 @@
-//! `tierstone load`: records from files into any Redis server.
+//! `tierstone load`: records from files into any Redis server, or into a closed store.
 //!
-//! One thread reads ([`source`]), one thread a connection writes ([`feed`]). What is read and not
+//! One thread reads ([`source`]), one thread a connection writes ([`feed`]), or the store's shards do ([`store`]). What is read and not
 //! acknowledged is bounded in bytes. A record that cannot be read or is refused is told with its line,
 //! counted, and left out; the others go on.
 
 mod feed;
 mod source;
+mod store;
 
 use crate::output::{print_json, print_line, table};
 use clap::{Args, ValueEnum};
-use feed::{Feed, Item};
+use feed::{Feed, Item, Loaded};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use source::{Entry, Faulty, Place, Source};
 use std::path::PathBuf;
 use std::sync::Mutex;
+use store::StoreArgs;
 use tierstone_base::units::format_size;
 use tierstone_base::{Clock, Error, ErrorKind, Result, SystemClock};
 
@@ -29,7 +31,7 @@ pub struct LoadArgs {
     #[arg(value_name = "PATH")]
     path: PathBuf,
     /// The server
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6379")]
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "data", default_value = "127.0.0.1:6379")]
     address: String,
     /// What PATH is [default: by its kind and name: .ndjson, .jsonl, .csv, .tsv]
     #[arg(long, value_enum, value_name = "KIND")]
@@ -52,6 +54,8 @@ pub struct LoadArgs {
     /// Connections; records of one key always take the same, so that the last of them stays
     #[arg(long, value_name = "N", default_value_t = 8)]
     connections: usize,
+    #[command(flatten)]
+    store: StoreArgs,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -143,7 +147,10 @@ fn load(args: &LoadArgs) -> Result<LoadReport> {
     let bar = progress(bytes_total);
     let errors = Errors { path: args.path.clone(), bar: bar.clone(), told: Mutex::new((0, Vec::new())) };
     let result = std::thread::scope(|scope| {
-        let mut feed = Feed::start(scope, &args.address, args.connections, &errors)?;
+        let mut feed = match args.store.open()? {
+            Some(store) => Sink::Store(store),
+            None => Sink::Server(Feed::start(scope, &args.address, args.connections, &errors)?),
+        };
         let mut read = Ok(());
         while let Some(entry) = source.next() {
             let bytes_read = source.bytes_read();
@@ -151,8 +158,7 @@ fn load(args: &LoadArgs) -> Result<LoadReport> {
             match entry {
                 Ok(Entry { place, key, value }) => {
                     let key = [args.prefix.as_bytes(), &key].concat();
-                    // A connection is lost: its thread says why.
-                    if !feed.give(Item { place, key, value }) {
+                    if !feed.give(Item { place, key, value }, &errors) {
                         break;
                     }
                 }
@@ -180,6 +186,29 @@ fn load(args: &LoadArgs) -> Result<LoadReport> {
         errors,
         first_errors,
     })
+}
+
+/// Where records go.
+enum Sink<'scope> {
+    Server(Feed<'scope>),
+    Store(store::StoreSink),
+}
+
+impl Sink<'_> {
+    /// Hands a record on; false when no more are taken, for a reason that [`Sink::finish`] gives.
+    fn give(&mut self, item: Item, errors: &Errors) -> bool {
+        match self {
+            Sink::Server(feed) => feed.give(item),
+            Sink::Store(store) => store.give(&item, errors),
+        }
+    }
+
+    fn finish(self) -> Result<Loaded> {
+        match self {
+            Sink::Server(feed) => feed.finish(),
+            Sink::Store(store) => store.finish(),
+        }
+    }
 }
 
 /// The source, and how many bytes it has, where that is known.

@@ -1,7 +1,8 @@
 //! One keyspace of a local handle.
 
-use super::{Store, Ticket, across, expiry_ms, put_of};
+use super::{BulkLoad, Store, Ticket, across, expiry_ms, put_of};
 use crate::batch::PutOptions;
+use crate::bulk::BulkOptions;
 use crate::range::{KeyRange, Range};
 use crate::scan::{Cursor, Page};
 use crate::snapshot::Scan;
@@ -110,6 +111,14 @@ impl<'s> Keyspace<'s> {
             Some(receipt) => lane.commit(receipt).map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// See [`Store::bulk_load`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bulk_load(&mut self, options: BulkOptions) -> Result<BulkLoad<'_>> {
+        BulkLoad::new(self.store, self.id, options)
     }
 
     /// See [`Store::scan_page`].

@@ -2,8 +2,9 @@
 
 use super::answer::Answer;
 use super::message::{Message, OwnedKey, OwnedPut};
-use super::{Inner, SharedRange, SharedScan, SharedStore};
+use super::{Inner, SharedBulkLoad, SharedRange, SharedScan, SharedStore};
 use crate::batch::PutOptions;
+use crate::bulk::BulkOptions;
 use crate::range::KeyRange;
 use crate::scan::{Cursor, Page};
 use std::future::Future;
@@ -181,6 +182,14 @@ impl SharedKeyspace {
     /// See [`SharedStore::delete_async`].
     pub fn delete_async(&self, key: &[u8]) -> Answer<bool> {
         self.store.inner.delete(self.id, key)
+    }
+
+    /// See [`SharedStore::bulk_load`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bulk_load(&self, options: BulkOptions) -> Result<SharedBulkLoad> {
+        SharedBulkLoad::new(self.store.clone(), self.id, options)
     }
 
     /// See [`SharedStore::scan_page`].

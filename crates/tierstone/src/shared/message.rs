@@ -6,10 +6,12 @@ use super::answer::Reply;
 use super::cut::{Share, Taken};
 use super::transfer::{Ask, Told};
 use crate::batch::Batch;
+use crate::bulk::Stage;
 use crate::range::RangePage;
 use crate::scan::{Cursor, Page};
 use crate::transfer::drive::Work;
-use std::sync::Weak;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
 use tierstone_base::collections::Set;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_engine::{
@@ -60,6 +62,10 @@ pub(super) struct OwnedBatch {
 }
 
 impl OwnedBatch {
+    fn is_in(&self, keyspaces: &Set<KeyspaceId>) -> bool {
+        self.places.iter().any(|(id, ..)| keyspaces.contains(id))
+    }
+
     pub fn view(&self) -> Vec<Write<'_>> {
         let changes = self.batch.changes().zip(&self.places);
         changes
@@ -71,6 +77,36 @@ impl OwnedBatch {
                 },
             })
             .collect()
+    }
+}
+
+/// A piece of a bulk load: records of one stage.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub stage: Arc<Stage>,
+    pub records: Range<usize>,
+}
+
+/// Writes that happen together on one shard.
+#[derive(Debug)]
+pub(super) enum OwnedWrites {
+    Batch(OwnedBatch),
+    Piece(Piece),
+}
+
+impl OwnedWrites {
+    pub fn view(&self) -> Vec<Write<'_>> {
+        match self {
+            OwnedWrites::Batch(batch) => batch.view(),
+            OwnedWrites::Piece(piece) => piece.stage.writes(piece.records.clone()),
+        }
+    }
+
+    fn is_in(&self, keyspaces: &Set<KeyspaceId>) -> bool {
+        match self {
+            OwnedWrites::Batch(batch) => batch.is_in(keyspaces),
+            OwnedWrites::Piece(piece) => keyspaces.contains(&piece.stage.keyspace()),
+        }
     }
 }
 
@@ -94,7 +130,7 @@ pub(super) enum Message {
         reply: Reply<bool>,
     },
     Write {
-        batch: OwnedBatch,
+        writes: OwnedWrites,
         reply: Reply<()>,
     },
     /// This shard's part of a batch over several.
@@ -182,9 +218,8 @@ impl Message {
             Message::Get { key, .. } | Message::Delete { key, .. } => keyspaces.contains(&key.keyspace),
             Message::GetMany { keys, .. } => keys.iter().any(|key| keyspaces.contains(&key.keyspace)),
             Message::Put { put, .. } => keyspaces.contains(&put.keyspace),
-            Message::Write { batch, .. } | Message::Part { batch, .. } => {
-                batch.places.iter().any(|(id, ..)| keyspaces.contains(id))
-            }
+            Message::Write { writes, .. } => writes.is_in(keyspaces),
+            Message::Part { batch, .. } => batch.is_in(keyspaces),
             Message::Scan { keyspace, .. } | Message::Len { keyspace, .. } => keyspaces.contains(keyspace),
             Message::Range { request, .. } => {
                 request.snapshot.is_none() && keyspaces.contains(&request.keyspace)

@@ -17,6 +17,7 @@
 
 mod across;
 mod answer;
+mod bulk;
 mod cut;
 mod gate;
 mod keyspace;
@@ -30,6 +31,7 @@ mod thread;
 mod transfer;
 
 pub use answer::Answer;
+pub use bulk::SharedBulkLoad;
 pub use keyspace::SharedKeyspace;
 pub use range::{SharedRange, SharedSnapshotRange};
 pub use snapshot::{SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSnapshotScan};
@@ -45,7 +47,7 @@ use crate::statistics::sum;
 use across::Across;
 use answer::{Reply, closed};
 use crossbeam_channel::{Receiver, Sender};
-use message::{Message, OwnedBatch};
+use message::{Message, OwnedBatch, OwnedWrites};
 use service::Service;
 use sleep::{Sleeper, Waker};
 use std::collections::BTreeMap;
@@ -56,7 +58,7 @@ use thread::ShardThread;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result};
 use tierstone_engine::{Durability, EngineStatistics, Verification};
-use tierstone_logstore::ShardPlan;
+use tierstone_logstore::{ShardPlan, value_bytes_max};
 use tierstone_media::file::{DurableMethod, FileStore};
 use tierstone_store::DatabaseMap;
 use transfer::Claims;
@@ -74,6 +76,8 @@ struct Inner {
     hasher: KeyHasher,
     /// The keyspace of database 0, which never changes.
     first: KeyspaceId,
+    /// The longest value that a record takes.
+    value_bytes_max: u64,
     /// A copy of the durable map, as far as every shard has learnt it.
     map: RwLock<DatabaseMap>,
     clock: SystemClock,
@@ -113,6 +117,7 @@ impl SharedStore {
             mailboxes: Vec::new(),
             hasher: database.hasher(),
             first: resolve(&database.facts().map, KeyspaceName::Number(0))?,
+            value_bytes_max: value_bytes_max(database.files().geometry()),
             map: RwLock::new(database.facts().map.clone()),
             clock,
             running: Mutex::new(None),
@@ -420,8 +425,8 @@ impl Inner {
         let of_shard = |&(_, position, _): &(KeyspaceId, Position, u64)| position.shard(self.shards());
         let first = places.first().map_or(0, of_shard);
         if places.iter().all(|place| of_shard(place) == first) {
-            let batch = OwnedBatch { batch: batch.clone(), places };
-            return Ok(self.ask(first, |reply| Message::Write { batch, reply }));
+            let writes = OwnedWrites::Batch(OwnedBatch { batch: batch.clone(), places });
+            return Ok(self.ask(first, |reply| Message::Write { writes, reply }));
         }
         let mut parts: BTreeMap<u16, OwnedBatch> = BTreeMap::new();
         for (change, place) in batch.changes().zip(places) {

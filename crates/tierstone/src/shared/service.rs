@@ -360,11 +360,11 @@ impl Service {
     }
 
     fn write_batch(&mut self, message: Message) {
-        let Message::Write { batch, reply } = message else { return };
-        match write_plain(&mut self.engine, self.now, &batch.view()) {
+        let Message::Write { writes, reply } = message else { return };
+        match write_plain(&mut self.engine, self.now, &writes.view()) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Done(reply)),
             // Old records, if that is what it waits for, are on their way now.
-            Err(error) if self.may_find_room(&error) => self.stall(Message::Write { batch, reply }),
+            Err(error) if self.may_find_room(&error) => self.stall(Message::Write { writes, reply }),
             Err(error) => drop(reply.send(Err(error))),
         }
     }

@@ -1,0 +1,77 @@
+//! Records into a store that nobody else has open: the quickest way to fill one.
+
+use super::Errors;
+use super::feed::{Item, Loaded};
+use clap::Args;
+use std::path::PathBuf;
+use tierstone::{BulkOptions, DatabaseOptions, SharedBulkLoad, SharedStore};
+use tierstone_base::units::parse_size;
+use tierstone_base::{Error, ErrorKind, Result};
+
+/// Which store, when it is not a server's.
+#[derive(Debug, Args)]
+pub struct StoreArgs {
+    /// Load into the store in these directories instead of a server: it is made if there is none, and must not be
+    /// open. A load that is broken off leaves a part of the records
+    #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
+    data: Option<Vec<PathBuf>>,
+    /// Memory of the store's index and caches; its server may have another
+    #[arg(long, value_name = "SIZE", requires = "data", default_value = "256MiB")]
+    memory: String,
+    /// Shards that load at the same time [default: one a core]; its server may have another number
+    #[arg(long, value_name = "N", requires = "data")]
+    shards: Option<u16>,
+    /// The numbered database
+    #[arg(long, value_name = "N", requires = "data", default_value_t = 0)]
+    database: u32,
+}
+
+impl StoreArgs {
+    /// Opens the store, if one is meant.
+    pub fn open(&self) -> Result<Option<StoreSink>> {
+        let Some(directories) = &self.data else { return Ok(None) };
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let store = SharedStore::open(&DatabaseOptions {
+            directories: directories.clone(),
+            memory_bytes: parse_size(&self.memory)?,
+            shards: self.shards.unwrap_or(cores.min(64) as u16),
+            ..DatabaseOptions::default()
+        })?;
+        let load = store.keyspace(self.database)?.bulk_load(BulkOptions::default())?;
+        Ok(Some(StoreSink { store, load, failure: None }))
+    }
+}
+
+/// The open store.
+pub struct StoreSink {
+    store: SharedStore,
+    load: SharedBulkLoad,
+    failure: Option<Error>,
+}
+
+impl StoreSink {
+    /// Puts a record; false when no more are taken.
+    pub fn give(&mut self, item: &Item, errors: &Errors) -> bool {
+        match self.load.put(&item.key, &item.value) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                errors.tell(&item.place, error.to_string())
+            }
+            Err(error) => self.failure = Some(error),
+        }
+        self.failure.is_none()
+    }
+
+    /// Waits until everything is durable, and closes the store.
+    pub fn finish(self) -> Result<Loaded> {
+        let StoreSink { store, load, failure } = self;
+        let loaded = match failure {
+            Some(error) => Err(error),
+            None => load.finish(),
+        };
+        let closed = store.close();
+        let loaded = loaded?;
+        closed?;
+        Ok(Loaded { records: loaded.records, bytes: loaded.bytes })
+    }
+}
