@@ -73,7 +73,8 @@ pub fn model<E: Engine, D: BlockDevice>(
     for operation in 0..settings.operations {
         let place = format!("seed {seed}, operation {operation}");
         match random.below(100) {
-            0..40 => put_random(&mut random, settings, &mut harness, &mut model, &place),
+            0..32 => put_random(&mut random, settings, &mut harness, &mut model, &place),
+            32..40 => expire_random(&mut random, settings, &mut harness, &mut model, &place),
             40..50 => delete_random(&mut random, settings, &mut harness, &mut model, &place),
             50..60 => batch_random(&mut random, settings, &mut harness, &mut model, &place),
             60..64 => {
@@ -211,6 +212,7 @@ impl Snapshots {
         let walked = harness.scan_all_at(Some(*id), keyspace, count, |harness| {
             for _ in 0..random.below(8) {
                 put_random(random, settings, harness, now, place);
+                expire_random(random, settings, harness, now, place);
                 delete_random(random, settings, harness, now, place);
             }
         });
@@ -299,6 +301,32 @@ fn put_random<E: Engine, D: BlockDevice>(
     match harness.write(&[Write { key: harness.key(keyspace, &key), kind }]) {
         Ok(_) => drop(model.insert((keyspace.0, key), (value, expiry_ms))),
         Err(error) => assert!(is_full(error.kind()), "{place}: put: {error}"),
+    }
+}
+
+/// A key that has a value gets it again, with another expiry or none: an engine may leave the value alone.
+fn expire_random<E: Engine, D: BlockDevice>(
+    random: &mut SeededRandom,
+    settings: ModelSettings,
+    harness: &mut Harness<E, D>,
+    model: &mut Model,
+    place: &str,
+) {
+    let (keyspace, key) = random_key(random, settings);
+    let after = model.range((keyspace.0, key)..).next().map(|(key, _)| key.clone());
+    let Some((keyspace, key)) = after else { return };
+    let wall_ms = harness.now.wall_ms;
+    let Some((value, _)) =
+        model.get(&(keyspace, key.clone())).filter(|(_, expiry)| *expiry == 0 || *expiry > wall_ms)
+    else {
+        return;
+    };
+    let (value, expiry_ms) = (value.clone(), random_expiry(random, wall_ms));
+    let expiry_ms = if expiry_ms == 0 && random.chance(0.7) { wall_ms + 1_000_000 } else { expiry_ms };
+    let kind = WriteKind::Put { value: &value, expiry_ms, kind: Default::default() };
+    match harness.write(&[Write { key: harness.key(KeyspaceId(keyspace), &key), kind }]) {
+        Ok(_) => drop(model.insert((keyspace, key), (value, expiry_ms))),
+        Err(error) => assert!(is_full(error.kind()), "{place}: expiry of a key: {error}"),
     }
 }
 

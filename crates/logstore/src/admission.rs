@@ -148,6 +148,13 @@ impl LogShard {
         Ok(undo_bytes)
     }
 
+    /// Whether there is room for a tombstone that the cleaner writes, besides what it needs itself.
+    pub(crate) fn has_room_for_tombstone(&mut self, write: &Write<'_>) -> bool {
+        let units = self.header_of(write, 0, 0, None).units();
+        let bytes = (units * UNIT_BYTES) as u64 + self.hot.kept_bytes();
+        self.hot.room_for(bytes, 0) || self.segments.secure(self.kept_segments() + 1 + KEPT_FOR_CLEANER)
+    }
+
     /// Gives back the old records that were reserved for `writes`.
     pub(crate) fn release_records(&mut self, writes: &[Write<'_>]) {
         if self.has_reservations() {

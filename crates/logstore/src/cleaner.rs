@@ -239,7 +239,7 @@ impl LogShard {
     /// summary entry carries it.
     pub(crate) fn forget_expired(&mut self, entry: &SummaryEntry, key: &[u8], location: Location) {
         if !self.identity.mutations.is_on("past_not_noted_by_cleaner") {
-            self.show_past(entry.expiry_ms);
+            self.show_past(self.expiry_of_entry(entry));
         }
         let Some(target) = self.target_of(entry, location) else { return };
         if let Target::Frame(bits) = target {
@@ -260,6 +260,7 @@ impl LogShard {
             self.keep_gone_key(&key, entry.seq, false);
         }
         self.segments.kill_record(location, entry.units as usize, entry.expiry_ms, entry.flags);
+        self.end_touch(entry.keyspace, entry.position, entry.seq);
         self.sweeper.dropped_keys += 1;
     }
 

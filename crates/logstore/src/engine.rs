@@ -1,6 +1,6 @@
 //! The log store as an [`Engine`].
 
-use crate::read_path::{Found, Search, meta_of};
+use crate::read_path::{Found, Search};
 use crate::shard::LogShard;
 use std::sync::Arc;
 use tierstone_base::{KeyspaceId, Now, Result, Seq, Token};
@@ -20,7 +20,8 @@ impl Engine for LogShard {
             Found::Frame(frame) => self.cache.touch(frame),
             Found::Held(_) | Found::Unsubmitted(_) => {}
         }
-        if self.is_past(header.expiry_ms, now.wall_ms) {
+        let meta = self.meta_at(key.position, &header);
+        if self.is_past(meta.expiry_ms, now.wall_ms) {
             return Lookup::Missing;
         }
         match self.reads.owed_lookups.checked_sub(1) {
@@ -28,7 +29,7 @@ impl Engine for LogShard {
             None => self.counts.memory_hits += 1,
         }
         match self.found_bytes(found).and_then(|bytes| bytes.get(header.value_range())) {
-            Some(value) => Lookup::Found(RecordView { meta: meta_of(&header), value }),
+            Some(value) => Lookup::Found(RecordView { meta, value }),
             None => unreachable!("the search found the record's bytes in memory"),
         }
     }
@@ -192,7 +193,7 @@ impl Engine for LogShard {
         let pool = if self.identity.shard == 0 { self.segments.pool_count() } else { 0 };
         EngineStatistics {
             keys: self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum(),
-            index_bytes: self.keyspaces.memory_bytes(),
+            index_bytes: self.keyspaces.memory_bytes() + self.touches.bytes(),
             cache_bytes: cache.live_bytes,
             buffer_bytes: (self.hot.buffered_bytes() + self.cold.buffered_bytes()) as u64
                 + self.reads.held.values().map(|held| held.buffer.len() as u64).sum::<u64>(),

@@ -377,7 +377,7 @@ impl LogShard {
         while entries < ENTRIES_A_STEP && lookups < LOOKUPS_A_STEP {
             let Some((entry, key)) = reader.next_keyed() else { break };
             entries += 1;
-            if entry.expiry_ms == 0 || entry.flags & FLAG_TOMBSTONE != 0 {
+            if self.expiry_of_entry(&entry) == 0 || entry.flags & FLAG_TOMBSTONE != 0 {
                 continue;
             }
             lookups += 1;
@@ -392,6 +392,13 @@ impl LogShard {
 
     /// A record that the index points to and that expires: it goes, or its segment's profile has it again.
     fn judge_expiring(&mut self, entry: &SummaryEntry, key: &[u8], location: Location) {
+        if let Some(touch) = self.touch_of(entry.keyspace, entry.position, entry.seq)
+            && !self.identity.mutations.is_on("sweep_ignores_touches")
+        {
+            let expiry_ms = touch.expiry_ms;
+            self.segments.note_profiled(location, entry.units, expiry_ms, Trace::Tombstone);
+            return;
+        }
         let segment = self.segments.get(location.segment());
         let trace = match trace_of(segment, entry.flags) {
             _ if self.identity.mutations.is_on("expired_without_trace") => Trace::None,

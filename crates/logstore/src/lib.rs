@@ -45,6 +45,7 @@ mod snapshots;
 mod space;
 mod stream;
 mod summary_load;
+mod touch;
 pub mod transfer;
 mod verify;
 mod walk;

@@ -56,7 +56,8 @@ impl LogShard {
     /// Moves memory between index and cache.
     pub(crate) fn balance_memory(&mut self) {
         if self.reads.steps.is_multiple_of(LOOK_EVERY) {
-            let (index, outside) = (self.keyspaces.memory_bytes(), self.memory.outside_bytes);
+            let index = self.keyspaces.memory_bytes() + self.touches.bytes();
+            let outside = self.memory.outside_bytes;
             let wanted = self.settings.cache_bytes_beside(index, outside);
             // Never above what it began with, so the cache does not refuse.
             if wanted != self.memory.cache_bytes && self.cache.resize(wanted).is_ok() {

@@ -12,7 +12,7 @@
 //! shard's own until they are copied into the page.
 
 use crate::format::record::RecordHeader;
-use crate::read_path::{Found, Search, meta_of};
+use crate::read_path::{Found, Search};
 use crate::reads::OWN_TOKENS;
 use crate::shard::LogShard;
 use crate::snapshot_reads::AskedBy;
@@ -294,7 +294,8 @@ impl LogShard {
         found: Found,
         header: &RecordHeader,
     ) -> Option<RangeEntry> {
-        if self.is_past(header.expiry_ms, self.now.wall_ms) {
+        let meta = self.meta_at(self.identity.hasher.position(key), header);
+        if self.is_past(meta.expiry_ms, self.now.wall_ms) {
             return None;
         }
         match found {
@@ -307,6 +308,6 @@ impl LogShard {
         }
         let value = self.found_bytes(found)?.get(header.value_range())?.to_vec();
         page.bytes += key.len() + value.len() + ENTRY_BYTES;
-        Some(RangeEntry { key: key.to_vec(), meta: meta_of(header), value })
+        Some(RangeEntry { key: key.to_vec(), meta, value })
     }
 }

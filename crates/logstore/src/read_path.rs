@@ -10,7 +10,7 @@ use crate::shard::LogShard;
 use crate::stream::Stream;
 use tierstone_base::{Error, ErrorKind, Seq, Token};
 use tierstone_cache::{FrameId, NewFrame, RecordCache};
-use tierstone_engine::{Cost, Key, RecordMeta, ScanEntry, ValueKind};
+use tierstone_engine::{Cost, Key, RecordMeta, ValueKind};
 use tierstone_media::{BLOCK_BYTES, IoCompletion, IoKind};
 
 /// A read fetches at least this much, and whole records up to this length at once: when records of a
@@ -42,6 +42,17 @@ pub(crate) struct Search {
     pub collides: bool,
     /// A record that cannot be read may be the key's: a lookup must say so, a write goes past it.
     pub damaged: bool,
+}
+
+impl Search {
+    /// The result for the only record that may be a key's, which was just read.
+    pub fn known(target: Target, header: RecordHeader) -> Search {
+        let found = match target {
+            Target::Frame(bits) => Found::Frame(FrameId::from_bits(bits)),
+            Target::Device(location) => Found::Unsubmitted(location),
+        };
+        Search { found, header, collides: header.flags & record::FLAG_COLLIDES != 0, damaged: false }
+    }
 }
 
 impl LogShard {
@@ -380,7 +391,7 @@ impl LogShard {
             && keyspace.index.remove(position, Target::Device(location).pack())
         {
             self.keep_for_snapshots((header.keyspace, position), location, &header, passed_at);
-            self.kill_found(location, &header);
+            self.kill_found(position, location, &header);
         }
         Some(passed_at)
     }
@@ -417,12 +428,7 @@ pub(crate) fn matching(bytes: &[u8], key: &Key<'_>) -> Option<RecordHeader> {
     same.then_some(header)
 }
 
-/// What a record's header says to the layers above.
+/// What a record's header says to the layers above, touches apart.
 pub(crate) fn meta_of(header: &RecordHeader) -> RecordMeta {
     RecordMeta { seq: header.seq, expiry_ms: header.expiry_ms, kind: ValueKind(header.kind) }
-}
-
-pub(crate) fn scan_entry(bytes: &[u8]) -> Option<ScanEntry> {
-    let header = record::decode_header(bytes)?;
-    Some(ScanEntry { key: bytes.get(header.key_range())?.to_vec(), meta: meta_of(&header) })
 }

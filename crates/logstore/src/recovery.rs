@@ -26,6 +26,7 @@ use crate::segments::{Role, Segment, SegmentTable};
 use crate::settings::ShardSettings;
 use crate::shard::{LOG_ID_OPEN_SHIFT, LogShard, ShardIdentity, is_cold};
 use crate::stream::Stream;
+use crate::touch::{FoundTouch, FoundTouches};
 use crate::walk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -114,6 +115,8 @@ pub(crate) struct Buckets {
     from: u64,
     shift: u32,
     pub lists: Vec<Vec<Packed>>,
+    /// Touches are in no list.
+    pub touches: Vec<FoundTouch>,
 }
 
 /// Ranges of positions, as a power of two.
@@ -124,7 +127,7 @@ impl Buckets {
         let bits = u64::BITS - (to - from).leading_zeros();
         let shift = bits.saturating_sub(BUCKET_BITS);
         let count = ((to - from) >> shift) as usize + 1;
-        Buckets { from, shift, lists: (0..count).map(|_| Vec::new()).collect() }
+        Buckets { from, shift, lists: (0..count).map(|_| Vec::new()).collect(), touches: Vec::new() }
     }
 
     fn push(&mut self, entry: Packed) {
@@ -132,8 +135,13 @@ impl Buckets {
     }
 }
 
-/// The indexes being made, one for each keyspace of the superblock's list that has keys.
-type Builders = Vec<Option<SortedBuilder>>;
+/// The indexes being made.
+struct Builders {
+    /// One for each keyspace of the superblock's list that has keys.
+    indexes: Vec<Option<SortedBuilder>>,
+    /// Touches of the positions at hand.
+    touches: FoundTouches,
+}
 
 /// Memory for collected entries is at least this, in bytes.
 const COLLECT_BYTES_MIN: u64 = 64 << 20;
@@ -186,6 +194,9 @@ impl ShardPlan {
         for (id, index) in restored.indexes {
             shard.keyspaces.get_or_create(id).index = index;
         }
+        for (key, touch) in restored.touches {
+            shard.adopt_touch(key, touch);
+        }
         shard.checkpoints.recovered(Some(restored.in_force), restored.tail);
         let mut report = restored.report;
         if shard.keyspaces.has_ordered() {
@@ -224,16 +235,18 @@ impl ShardPlan {
         let (first, last) = self.identity.positions();
         let span = u128::from(last.0 - first.0) + 1;
         let bound = |pass: u64| u128::from(first.0) + span * u128::from(pass) / u128::from(passes);
-        let mut builders: Builders = self.keyspaces.iter().map(|_| None).collect();
+        let indexes = self.keyspaces.iter().map(|_| None).collect();
+        let mut builders = Builders { indexes, touches: FoundTouches::default() };
         for pass in 0..passes {
             let (from, to) = (bound(pass) as u64, (bound(pass + 1) - 1) as u64);
             let buckets = self.collect(device, (from, to), 0, &mut report)?;
+            builders.touches = FoundTouches::new(buckets.touches, &self.identity.mutations);
             for mut entries in buckets.lists {
                 entries.sort_unstable();
                 self.install(device, &entries, &mut shard, &mut builders, &mut report)?;
             }
         }
-        for (keyspace, builder) in self.keyspaces.iter().zip(builders) {
+        for (keyspace, builder) in self.keyspaces.iter().zip(builders.indexes) {
             let Some(builder) = builder else { continue };
             match builder.finish() {
                 Ok(index) => shard.keyspaces.get_or_create(keyspace.id).index = index,
@@ -279,6 +292,19 @@ impl ShardPlan {
             }
             if let Some(&keyspace) = numbers.get(&entry.keyspace.0) {
                 let location = Location::new(number, entry.unit);
+                if entry.is_touch() {
+                    buckets.touches.push(FoundTouch {
+                        keyspace: keyspace as usize,
+                        position: entry.position.0,
+                        value_seq: entry.touched.seq,
+                        value_place: entry.touched.place,
+                        seq: entry.seq,
+                        expiry_ms: entry.expiry_ms,
+                        place: location,
+                        units: entry.units,
+                    });
+                    return 1;
+                }
                 buckets.push(Packed {
                     position: entry.position.0,
                     order: (keyspace << 48) | (record::SEQ_MAX - entry.seq),
@@ -442,7 +468,12 @@ impl ShardPlan {
         }
         shard.segments.add_live(location.segment(), newest.units(), false);
         report.live += 1;
-        let builder = builders[newest.keyspace()]
+        let named = (newest.position, newest.keyspace(), newest.seq());
+        if let Some(found) = builders.touches.newest(named, |segment| self.age_of(segment)) {
+            let key = (self.keyspaces[newest.keyspace()].id, Position(newest.position), newest.seq());
+            shard.adopt_touch(key, found.touch(location));
+        }
+        let builder = builders.indexes[newest.keyspace()]
             .get_or_insert_with(|| SortedBuilder::new(HashIndexSettings::default()));
         if builder.push(Position(newest.position), Target::Device(location).pack()).is_err() {
             unreachable!("the index has no limit of its own");

@@ -356,13 +356,28 @@ impl SegmentTable {
     /// The record at `location`, of a key, is no longer needed.
     pub fn kill_record(&mut self, location: Location, units: usize, expiry_ms: u64, flags: u8) {
         self.kill(location, units, false);
+        let trace = trace_of(self.get(location.segment()), flags);
+        self.unprofile(location, units as u32, expiry_ms, trace);
+    }
+
+    /// A record with an expiry, if it has one, does not belong into its segment's profile any more.
+    pub fn unprofile(&mut self, location: Location, units: u32, expiry_ms: u64, trace: Trace) {
         let entry = &mut self.segments[location.segment() as usize];
         let (from, to) = entry.unprofiled;
-        if expiry_ms != 0 && !(from..to).contains(&location.unit()) {
-            let trace = trace_of(entry, flags);
-            if let Some(profile) = &mut entry.expiry {
-                profile.remove(expiry_ms, trace, units as u32);
-            }
+        if expiry_ms != 0
+            && !(from..to).contains(&location.unit())
+            && let Some(profile) = &mut entry.expiry
+        {
+            profile.remove(expiry_ms, trace, units);
+        }
+    }
+
+    /// The record at `location` expires at another time, or never (zero), and goes another way.
+    pub fn retime(&mut self, location: Location, units: u32, old: (u64, Trace), new: (u64, Trace)) {
+        self.unprofile(location, units, old.0, old.1);
+        let (from, to) = self.get(location.segment()).unprofiled;
+        if new.0 != 0 && !(from..to).contains(&location.unit()) {
+            self.note_profiled(location, units, new.0, new.1);
         }
     }
 

@@ -49,6 +49,9 @@ pub struct ShardSettings {
     /// it the oldest snapshot is lost. Their segments cannot be cleaned: more would leave the cleaner
     /// so little room that every writer pays for it.
     pub snapshot_pinned_fraction_max: f64,
+    /// A value of at least so many bytes stays where it is when only its expiry changes; shorter ones are
+    /// written again, as nothing is kept in memory for them then. Less than 96 counts as 96.
+    pub touch_value_bytes_min: usize,
     /// A checkpoint of the index is written when nothing was written for this long, in milliseconds, and
     /// there is something to save by it. Shorter: a crash soon after a burst of writes is recovered from
     /// quicker, and bursts cost more checkpoints.
@@ -82,6 +85,7 @@ impl Default for ShardSettings {
             reserved_segments: 3,
             snapshot_table_bytes_max: 16 << 20,
             snapshot_pinned_fraction_max: 0.25,
+            touch_value_bytes_min: 512,
             checkpoint_idle_ms: 1_000,
             checkpoint_tail_per_index: 8,
             checkpoint_tail_bytes_min: 64 << 20,
@@ -116,6 +120,12 @@ impl ShardSettings {
     pub fn write_buffer_bytes(&self) -> usize {
         let part = usize::try_from(self.memory_bytes / 8).unwrap_or(usize::MAX);
         part.max(WRITE_BUFFER_BYTES_MIN).min(self.write_buffer_bytes_max)
+    }
+
+    /// Bytes that the table of values whose expiry was changed may take: 112 a value. When it is full, values
+    /// are written again with their new expiry.
+    pub fn touch_table_bytes_max(&self) -> u64 {
+        self.memory_bytes / 32
     }
 
     /// Bytes that the index may take.

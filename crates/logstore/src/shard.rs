@@ -135,6 +135,7 @@ pub struct LogShard {
     pub(crate) compaction: crate::compact::Compaction,
     pub(crate) verifier: crate::verify::Verifier,
     pub(crate) sweeper: crate::expired::Sweeper,
+    pub(crate) touches: crate::touch::Touches,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -202,6 +203,7 @@ impl LogShard {
             compaction: crate::compact::Compaction::default(),
             verifier: crate::verify::Verifier::default(),
             sweeper: crate::expired::Sweeper::new(),
+            touches: crate::touch::Touches::default(),
             settings,
             identity,
         })
@@ -278,6 +280,7 @@ impl LogShard {
         self.step_parts();
         if self.failed.is_none() {
             self.snapshot_step();
+            self.purge_touches();
             self.clean_step();
             self.sweep_expired();
             self.split_step();

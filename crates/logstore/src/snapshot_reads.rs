@@ -7,10 +7,11 @@
 use crate::format::record;
 use crate::index::ScanProgress;
 use crate::location::{Location, Target};
-use crate::read_path::{Found, matching, meta_of, scan_entry};
+use crate::read_path::{Found, matching};
 use crate::reads::{ScanPage, Waiter};
 use crate::shard::LogShard;
 use crate::snapshots::Cut;
+use crate::touch::Touches;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result, Seq, Token};
 use tierstone_cache::FrameId;
 use tierstone_engine::{Cost, Event, Key, OwnedRecord, ScanEntry, ScanRequest, SnapshotId};
@@ -42,7 +43,7 @@ pub struct SnapshotRead {
 
 impl SnapshotRead {
     /// Looks at one record that may be the one.
-    fn take(&mut self, bytes: &[u8], passed_at: Option<Seq>, show_newer: bool) {
+    fn take(&mut self, bytes: &[u8], passed_at: Option<Seq>, show_newer: bool, touches: &Touches) {
         let key = Key { keyspace: self.keyspace, position: self.position, bytes: &self.key };
         let Some(header) = matching(bytes, &key) else { return };
         let counts = header.seq <= self.cut.seq && passed_at.is_none_or(|at| at > self.cut.seq);
@@ -51,7 +52,8 @@ impl SnapshotRead {
             && newer
             && let Some(value) = bytes.get(header.value_range())
         {
-            self.found = Some(OwnedRecord { meta: meta_of(&header), value: value.to_vec() });
+            self.found =
+                Some(OwnedRecord { meta: touches.meta(self.position, &header), value: value.to_vec() });
         }
     }
 
@@ -98,7 +100,7 @@ impl LogShard {
         self.reads.next_snapshot_read += 1;
         for found in self.places_at(&cut, key) {
             if let Some(bytes) = self.found_bytes(found) {
-                read.take(bytes, None, self.shows_newer());
+                read.take(bytes, None, self.shows_newer(), &self.touches);
             } else if let Found::Held(location) | Found::Unsubmitted(location) = found {
                 read.outstanding += 1;
                 self.read_record(location, Waiter::Snapshot(number));
@@ -155,7 +157,7 @@ impl LogShard {
         if let Some(read) = self.reads.snapshot_reads.get_mut(&number) {
             read.outstanding -= 1;
             read.cost += cost;
-            read.take(bytes, passed_at, show_newer);
+            read.take(bytes, passed_at, show_newer, &self.touches);
         }
         self.report_snapshot_read(number);
     }
@@ -255,15 +257,26 @@ impl LogShard {
         let Some(cut) = &page.cut else {
             // Written past before the page began, it is an old record, and a newer one, if there is any, is
             // in the page. Written past since, it is what the page found: the newer one is in no page.
-            return if passed_at.is_some_and(|at| at <= page.began_seq) { None } else { scan_entry(bytes) };
+            return if passed_at.is_some_and(|at| at <= page.began_seq) {
+                None
+            } else {
+                self.scan_entry(bytes)
+            };
         };
         let header = record::decode_header(bytes)?;
         // Buckets may hold positions on both sides of the page: each is given in its own page only.
         let position = self.identity.hasher.position(bytes.get(header.key_range())?);
         let in_page = position >= page.request.cursor && page.next.is_none_or(|next| position < next);
         let counts = header.seq <= cut.seq && passed_at.is_none_or(|at| at > cut.seq);
-        let is_live = header.expiry_ms == 0 || header.expiry_ms > cut.wall_ms;
+        let expiry_ms = self.expiry_of(position, &header);
+        let is_live = expiry_ms == 0 || expiry_ms > cut.wall_ms;
         let shown = in_page && (counts || self.shows_newer()) && is_live;
-        if shown { scan_entry(bytes) } else { None }
+        if shown { self.scan_entry(bytes) } else { None }
+    }
+
+    fn scan_entry(&self, bytes: &[u8]) -> Option<ScanEntry> {
+        let header = record::decode_header(bytes)?;
+        let key = bytes.get(header.key_range())?;
+        Some(ScanEntry { key: key.to_vec(), meta: self.meta_of_record(&header, key) })
     }
 }

@@ -221,6 +221,11 @@ impl Snapshots {
         true
     }
 
+    /// Whether no record is kept for a snapshot.
+    pub fn keeps_no_records(&self) -> bool {
+        self.side.is_empty()
+    }
+
     fn keeps_nothing(&self) -> bool {
         self.side.is_empty() && self.gone.is_empty()
     }
@@ -305,7 +310,7 @@ impl LogShard {
         header: &crate::format::record::RecordHeader,
         replaced_at: Seq,
     ) {
-        if !self.snapshots.need(header.seq, header.expiry_ms)
+        if !self.snapshots.need(header.seq, self.expiry_of(position, header))
             || self.identity.mutations.is_on("replaced_not_kept_for_snapshots")
         {
             return;

@@ -328,7 +328,7 @@ impl Stream {
         }
         self.record_bytes += (header.units() * UNIT_BYTES) as u64;
         segments.add_live(location.segment(), header.units(), header.is_tombstone());
-        if header.expiry_ms != 0 {
+        if header.expiry_ms != 0 && !header.is_touch() {
             segments.note_expiring(location, header.units(), header.expiry_ms, header.flags);
         }
         let entry = segments.get_mut(location.segment());

@@ -29,7 +29,7 @@
 mod scan;
 
 use crate::admission::Purpose;
-use crate::format::record::{FLAG_COLLIDES, RecordHeader};
+use crate::format::record::RecordHeader;
 use crate::location::Target;
 use crate::read_path::{Found, Search};
 use crate::reservations::Writer;
@@ -37,7 +37,6 @@ use crate::shard::LogShard;
 use scan::Scan;
 use std::collections::{BTreeSet, VecDeque};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq};
-use tierstone_cache::FrameId;
 use tierstone_engine::{Key, ValueKind, Write, WriteKind, WriteReceipt};
 
 /// One key's newest state, on its way to another shard.
@@ -377,11 +376,9 @@ impl LogShard {
         if writes.is_empty() {
             return Ok(None);
         }
-        merge.ingesting = true;
+        self.note_ingesting(true);
         let written = self.write_inner(&writes);
-        if let Some(merge) = &mut self.transfers.merge {
-            merge.ingesting = false;
-        }
+        self.note_ingesting(false);
         written.map(Some)
     }
 
@@ -479,6 +476,7 @@ impl LogShard {
             let key = Key { keyspace, position, bytes: &bytes };
             let search = self.search(&key);
             let header = search.header;
+            let expiry_ms = self.expiry_of(position, &header);
             let put =
                 match search.found {
                     Found::Unknown => {
@@ -492,13 +490,9 @@ impl LogShard {
                         return self.fail_split(error);
                     }
                     Found::Absent => None,
-                    _ if header.expiry_ms != 0 && header.expiry_ms <= self.now.wall_ms => None,
+                    _ if expiry_ms != 0 && expiry_ms <= self.now.wall_ms => None,
                     found => self.found_bytes(found).and_then(|record| record.get(header.value_range())).map(
-                        |value| MovedValue {
-                            value: value.to_vec(),
-                            expiry_ms: header.expiry_ms,
-                            kind: ValueKind(header.kind),
-                        },
+                        |value| MovedValue { value: value.to_vec(), expiry_ms, kind: ValueKind(header.kind) },
                     ),
                 };
             if self.has_reservations() {
@@ -541,23 +535,42 @@ impl LogShard {
     /// Deletes a key whose newest record was just read, without another look for it. False when it must
     /// be looked for after all, or there is no room yet.
     fn delete_known(&mut self, key: &Key<'_>, target: Target, header: RecordHeader) -> bool {
+        let search = Search::known(target, header);
+        let write = Write { key: *key, kind: WriteKind::Delete };
+        self.is_alone(key)
+            && self.check_writable().is_ok()
+            && self.admit(&[write], &[search], Purpose::Write).is_ok()
+            && self.apply(&write, search, (false, None)).is_ok()
+    }
+
+    /// The same for the cleaner, which must keep its room: nothing else is done for it.
+    pub(crate) fn delete_in_room(&mut self, key: &Key<'_>, target: Target, header: RecordHeader) -> bool {
+        let write = Write { key: *key, kind: WriteKind::Delete };
+        if !self.is_alone(key) || self.check_writable().is_err() || !self.has_room_for_tombstone(&write) {
+            return false;
+        }
+        // Nobody has written the key here: what a merge brings for it counts.
+        self.note_ingesting(!self.identity.mutations.is_on("merge_misses_expired"));
+        let deleted = self.apply(&write, Search::known(target, header), (false, None)).is_ok();
+        self.note_ingesting(false);
+        deleted
+    }
+
+    fn note_ingesting(&mut self, is_ingesting: bool) {
+        if let Some(merge) = &mut self.transfers.merge {
+            merge.ingesting = is_ingesting;
+        }
+    }
+
+    /// Whether the index knows one record only that may be the key's.
+    fn is_alone(&mut self, key: &Key<'_>) -> bool {
         let mut candidates = std::mem::take(&mut self.candidates);
         if let Some(keyspace) = self.keyspaces.get(key.keyspace) {
             keyspace.index.candidates(key.position, &mut candidates);
         }
         let is_alone = candidates.len() == 1;
         self.candidates = candidates;
-        let found = match target {
-            Target::Frame(bits) => Found::Frame(FrameId::from_bits(bits)),
-            Target::Device(location) => Found::Unsubmitted(location),
-        };
-        let collides = header.flags & FLAG_COLLIDES != 0;
-        let search = Search { found, header, collides, damaged: false };
-        let write = Write { key: *key, kind: WriteKind::Delete };
         is_alone
-            && self.check_writable().is_ok()
-            && self.admit(&[write], &[search], Purpose::Write).is_ok()
-            && self.apply(&write, search, (false, None)).is_ok()
     }
 
     fn fail_split(&mut self, error: Error) {

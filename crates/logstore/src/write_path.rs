@@ -1,6 +1,7 @@
 //! Applying writes: find the old records, make room, append, repoint the index.
 
 use crate::admission::Purpose;
+use crate::expired::profile::Trace;
 use crate::format::record::{
     FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_KEYED, FLAG_PART, FLAG_REPLACES, FLAG_TOMBSTONE,
     PartMark, RecordHeader,
@@ -191,6 +192,9 @@ impl LogShard {
         if absent && !damaged && matches!(write.kind, WriteKind::Delete) && !self.hot.in_batch() {
             return Ok(None);
         }
+        if let Some(value) = self.touchable(write, &search) {
+            return self.apply_touch(write, &search, value, batch).map(|()| None);
+        }
         self.applied += 1;
         let collides = search.collides && !self.identity.mutations.is_on("no_collides_flag");
         let (more, part) = batch;
@@ -231,7 +235,7 @@ impl LogShard {
     }
 
     /// The place of the old record, and whether it was a frame of the cache.
-    fn old_place(&self, found: Found) -> Option<Location> {
+    pub(crate) fn old_place(&self, found: Found) -> Option<Location> {
         match found {
             Found::Frame(frame) => Some(Location::from_raw(self.cache.peek(frame).location)),
             Found::Held(location) | Found::Unsubmitted(location) => Some(location),
@@ -239,9 +243,15 @@ impl LogShard {
         }
     }
 
-    /// The record at `location` is not its key's any more.
-    pub(crate) fn kill_found(&mut self, location: Location, header: &RecordHeader) {
-        self.segments.kill_record(location, header.units(), header.expiry_ms, header.flags);
+    /// The record at `location`, of a key with `position`, is not its key's any more, and its touch is dead.
+    pub(crate) fn kill_found(&mut self, position: Position, location: Location, header: &RecordHeader) {
+        match self.end_touch(header.keyspace, position, header.seq) {
+            None => self.segments.kill_record(location, header.units(), header.expiry_ms, header.flags),
+            Some(expiry_ms) => {
+                self.segments.kill(location, header.units(), false);
+                self.segments.unprofile(location, header.units() as u32, expiry_ms, Trace::Tombstone);
+            }
+        }
     }
 
     /// Repoints the index; true when the cache holds the new record in the old one's frame.
@@ -255,7 +265,7 @@ impl LogShard {
         let key = &write.key;
         if let Some(old) = self.old_place(search.found) {
             self.keep_for_snapshots((key.keyspace, key.position), old, &search.header, header.seq);
-            self.kill_found(old, &search.header);
+            self.kill_found(key.position, old, &search.header);
         }
         let Some(bytes) = self.hot.unsubmitted(location) else {
             unreachable!("the record was appended in this very call")
@@ -325,7 +335,7 @@ impl LogShard {
         if leaves_order {
             self.keep_gone_key(key, header.seq, search.damaged);
         }
-        self.kill_found(old, &search.header);
+        self.kill_found(key.position, old, &search.header);
         let value = match search.found {
             Found::Frame(frame) => {
                 self.cache.remove(frame);
@@ -345,6 +355,9 @@ impl LogShard {
             if order.discard(count / KEYS_A_LEAF) {
                 keyspace.order = None;
             }
+            return false;
+        }
+        if self.end_touches_of(keyspace.id, count) {
             return false;
         }
         let mut values = Vec::new();
@@ -403,6 +416,7 @@ impl LogShard {
             key_len: write.key.bytes.len(),
             value_len,
             part: part.unwrap_or_default(),
+            touched: Default::default(),
         }
     }
 }

@@ -70,11 +70,13 @@ impl Checker<'_> {
                     self.report.saved_keys -= 1;
                     continue;
                 };
+                let key = &bytes[header.key_range()];
+                let expiry_ms = self.versions.expiry_of(&header, self.hasher.position(key));
                 save(Salvaged {
                     keyspace: header.keyspace,
-                    key: &bytes[header.key_range()],
+                    key,
                     value: &bytes[header.value_range()],
-                    expiry_ms: header.expiry_ms,
+                    expiry_ms,
                     kind: header.kind,
                 })?;
             }

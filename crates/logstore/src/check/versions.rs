@@ -1,11 +1,12 @@
 //! The newest version of each key, out of the records of all segments.
 
 use super::CheckReport;
-use crate::format::record::{FLAG_COLLIDES, FLAG_TOMBSTONE, SEQ_MAX};
+use crate::format::record::{FLAG_COLLIDES, RecordHeader, SEQ_MAX, is_tombstone};
 use crate::format::summary::SummaryEntry;
 use crate::format::superblock::KeyspaceEntry;
 use crate::location::UNIT_BYTES;
 use std::collections::BTreeMap;
+use tierstone_base::Position;
 
 /// One version of a key, in 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +39,9 @@ pub(super) struct Versions {
     last: u64,
     /// Places of the records to be saved, where that is wanted.
     saved: Option<Vec<(u32, u32)>>,
+    /// Where records are to be saved: of each value that touches name (keyspace, position and sequence), the
+    /// sequence of the newest touch and the expiry that it says.
+    touches: BTreeMap<(u32, u64, u64), (u64, u64)>,
 }
 
 /// Why a record is not served.
@@ -52,7 +56,14 @@ pub(super) enum Fate {
 impl Versions {
     pub(super) fn new(keyspaces: &[KeyspaceEntry]) -> Self {
         let keyspaces = keyspaces.iter().zip(0..).map(|(keyspace, number)| (keyspace.id.0, number)).collect();
-        Versions { keyspaces, all: Vec::new(), first: 0, last: u64::MAX, saved: None }
+        Versions {
+            keyspaces,
+            all: Vec::new(),
+            first: 0,
+            last: u64::MAX,
+            saved: None,
+            touches: BTreeMap::new(),
+        }
     }
 
     /// From now on the newest whole version of each key is to be saved.
@@ -67,6 +78,12 @@ impl Versions {
         saved
     }
 
+    /// When the record of a value that is to be saved expires, touches included.
+    pub(super) fn expiry_of(&self, header: &RecordHeader, position: Position) -> u64 {
+        let touch = self.touches.get(&(header.keyspace.0, position.0, header.seq));
+        touch.map_or(header.expiry_ms, |&(_, expiry_ms)| expiry_ms)
+    }
+
     /// In how many passes `records` records fit the memory.
     pub(super) fn plan(&self, records: u64, memory_bytes: u64) -> u32 {
         let needed = records.saturating_mul(size_of::<Version>() as u64);
@@ -78,12 +95,21 @@ impl Versions {
         self.first = bound(pass) as u64;
         self.last = (bound(pass + 1) - 1) as u64;
         self.all.clear();
+        self.touches.clear();
     }
 
     /// Takes one record. Those of keyspaces that were dropped are void. `segment`: where it is whole.
     pub(super) fn push(&mut self, entry: &SummaryEntry, fingerprint: u64, fate: Fate, segment: Option<u32>) {
         let Some(&keyspace) = self.keyspaces.get(&entry.keyspace.0) else { return };
         if !(self.first..=self.last).contains(&entry.position.0) {
+            return;
+        }
+        if entry.is_touch() {
+            if self.saved.is_some() {
+                let key = (entry.keyspace.0, entry.position.0, entry.touched.seq);
+                let newest = self.touches.entry(key).or_default();
+                *newest = (*newest).max((entry.seq, entry.expiry_ms));
+            }
             return;
         }
         self.all.push(Version {
@@ -127,7 +153,7 @@ fn newest(versions: &[Version], report: &mut CheckReport, saved: &mut Option<Vec
     }
     let mut copies = versions.iter().take_while(|version| version.order == first.order);
     if let Some(whole) = copies.clone().find(|version| version.finding == 0) {
-        if whole.units_and_flags as u8 & FLAG_TOMBSTONE == 0 {
+        if !is_tombstone(whole.units_and_flags as u8) {
             report.live_keys += 1;
             report.live_bytes += u64::from(whole.units_and_flags >> 8) * UNIT_BYTES as u64;
         }
@@ -148,7 +174,7 @@ fn save_newest(newest: u64, versions: &[Version], report: &mut CheckReport, save
         return;
     };
     report.reverted_keys += u64::from(whole.order != newest);
-    if whole.units_and_flags as u8 & FLAG_TOMBSTONE == 0 {
+    if !is_tombstone(whole.units_and_flags as u8) {
         saved.push(((whole.place >> 32) as u32, whole.place as u32));
         report.saved_keys += 1;
     }

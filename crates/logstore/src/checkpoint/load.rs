@@ -1,6 +1,8 @@
 //! Reads a checkpoint's pieces into indexes.
 
-use crate::format::checkpoint::{Commit, Item, SegmentFact, next_item, open_piece, piece_bytes, piece_place};
+use crate::format::checkpoint::{
+    Commit, Item, SegmentFact, TouchFact, next_item, open_piece, piece_bytes, piece_place,
+};
 use crate::format::superblock::KeyspaceEntry;
 use crate::index::{HashIndex, HashIndexSettings};
 use crate::location::{SEGMENT_COUNT_MAX, Target};
@@ -26,6 +28,8 @@ pub(crate) struct Loaded {
     pub facts: BTreeMap<u32, SegmentFact>,
     /// How many entries point into each segment, by number.
     pub counts: Vec<u32>,
+    /// What touches said of values when it was written.
+    pub touches: Vec<TouchFact>,
 }
 
 impl Loaded {
@@ -47,6 +51,7 @@ pub(crate) fn load(
         keyspaces: BTreeMap::new(),
         facts: BTreeMap::new(),
         counts: vec![0; SEGMENT_COUNT_MAX as usize],
+        touches: Vec::new(),
     };
     let mut named = Vec::new();
     let exists = |id: &KeyspaceId| keyspaces.iter().any(|keyspace| keyspace.id == *id);
@@ -63,6 +68,7 @@ pub(crate) fn load(
                 // Its drop did not become durable: the checkpoint knows too little.
                 Item::Dropped(ids) if ids.iter().any(exists) => return None,
                 Item::Dropped(_) => {}
+                Item::Touches(touches) => loaded.touches.extend(touches),
             }
         }
         Some(())

@@ -10,12 +10,13 @@
 
 use super::load::{Loaded, LoadedKeyspace, load};
 use super::{InForce, Tail};
-use crate::format::checkpoint::Commit;
+use crate::format::checkpoint::{Commit, TouchFact};
 use crate::format::record::{FLAG_COLLIDES, FLAG_REPLACES, FLAG_TOMBSTONE};
 use crate::index::{Candidates, HashIndex, HashIndexSettings, IndexValue};
-use crate::location::{Target, UNIT_BYTES};
+use crate::location::{Location, Target, UNIT_BYTES};
 use crate::recovery::{BuildReport, Packed, ShardPlan};
 use crate::segments::Segment;
+use crate::touch::{FoundTouch, Touch, TouchKey};
 use std::collections::BTreeMap;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_media::BlockDevice;
@@ -31,6 +32,8 @@ pub(crate) struct Restored {
     pub in_force: InForce,
     pub tail: Tail,
     pub report: BuildReport,
+    /// Touches that count.
+    pub touches: BTreeMap<TouchKey, Touch>,
 }
 
 /// What the tail says of a segment.
@@ -48,6 +51,8 @@ struct Replay<'a> {
     loaded: Loaded,
     figures: BTreeMap<u32, TailFigures>,
     candidates: Candidates,
+    /// Touches after the checkpoint began.
+    touches: Vec<FoundTouch>,
 }
 
 /// Loads the checkpoint and replays what came after it. `None`: it is void.
@@ -75,7 +80,7 @@ pub(crate) fn restore(plan: &ShardPlan, device: &mut dyn BlockDevice, commit: &C
     }
     let mut report = BuildReport::default();
     let (figures, candidates) = (BTreeMap::new(), Candidates::new());
-    let mut replay = Replay { plan, commit, loaded, figures, candidates };
+    let mut replay = Replay { plan, commit, loaded, figures, candidates, touches: Vec::new() };
     if !mutations.is_on("tail_not_replayed") {
         replay.run(device, &mut report)?;
     }
@@ -87,6 +92,7 @@ pub(crate) fn restore(plan: &ShardPlan, device: &mut dyn BlockDevice, commit: &C
     if (0..).zip(counts).any(|(number, &count)| points_to_nothing(number, count)) && all_there {
         return None;
     }
+    let touches = replay.touches()?;
     let tail = Tail { records: report.records, bytes: tail_bytes, from_seq: plan.applied, from_bytes: 0 };
     let segments = plan.segments.iter().map(|(number, segment)| (*number, replay.segment(*number, segment)));
     let segments = segments.collect();
@@ -95,7 +101,7 @@ pub(crate) fn restore(plan: &ShardPlan, device: &mut dyn BlockDevice, commit: &C
     report.live = indexes.iter().map(|(_, index)| index.len()).sum();
     report.from_checkpoint = true;
     let in_force = InForce { segments: commit.segments.clone(), dead };
-    Some(Restored { indexes, segments, in_force, tail, report })
+    Some(Restored { indexes, segments, in_force, tail, report, touches })
 }
 
 impl Replay<'_> {
@@ -105,6 +111,7 @@ impl Replay<'_> {
         if !report.damaged_segments.is_empty() {
             return None;
         }
+        self.touches = buckets.touches;
         for mut entries in buckets.lists {
             entries.sort_unstable();
             for versions in entries.chunk_by(Packed::is_same_key) {
@@ -195,6 +202,40 @@ impl Replay<'_> {
             (None, false) => true,
         };
         done.then_some(())
+    }
+
+    /// The touches that count: the newest of each value that the index points to where the touch says that it
+    /// lies. Nothing is moved while the checkpoint is in force, so that is where it lies.
+    fn touches(&mut self) -> Option<BTreeMap<TouchKey, Touch>> {
+        let mut found: BTreeMap<TouchKey, Touch> = BTreeMap::new();
+        let dumped = std::mem::take(&mut self.loaded.touches).into_iter().map(|fact| {
+            let TouchFact { keyspace, units, position, value_seq, expiry_ms, seq, .. } = fact;
+            let (place, value) = (Location::from_raw(fact.place), Location::from_raw(fact.value_place));
+            let key = (keyspace, position, value_seq);
+            (key, Touch { expiry_ms, seq, place: Some(place), units, value })
+        });
+        let keyspaces = &self.plan.keyspaces;
+        let younger = std::mem::take(&mut self.touches).into_iter().filter_map(|touch| {
+            let keyspace = keyspaces.get(touch.keyspace)?.id;
+            let key = (keyspace, Position(touch.position), touch.value_seq);
+            Some((key, touch.touch(Location::from_raw(touch.value_place))))
+        });
+        for (key, touch) in dumped.chain(younger) {
+            if found.get(&key).is_none_or(|other| other.seq < touch.seq) {
+                found.insert(key, touch);
+            }
+        }
+        found.retain(|&(keyspace, position, value_seq), touch| {
+            let index = self.loaded.keyspaces.get(&keyspace).map(|keyspace| &keyspace.index);
+            let value = Target::Device(touch.value).pack();
+            // Another life of the segment has younger records.
+            let lives = self.plan.footers.get(&touch.value.segment());
+            lives.is_some_and(|footer| (footer.min_seq..=footer.max_seq).contains(&value_seq))
+                && index.is_some_and(|index| index.contains(position, value))
+        });
+        let is_there =
+            |touch: &Touch| touch.place.is_some_and(|place| self.plan.footers.contains_key(&place.segment()));
+        found.values().all(is_there).then_some(found)
     }
 
     fn count_newest(&mut self, newest: &Packed) {

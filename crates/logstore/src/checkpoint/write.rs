@@ -7,7 +7,8 @@
 use super::{InForce, Tail};
 use crate::format::checkpoint::{
     Commit, ITEM_HEADER_BYTES, ItemKind, PIECE_HEADER_BYTES, SEGMENT_FACT_BYTES, SEGMENTS_MAX, SegmentFact,
-    chunk_header, item_header, piece_bytes, piece_place, pieces_a_segment, seal_piece,
+    TOUCH_FACT_BYTES, TouchFact, chunk_header, item_header, piece_bytes, piece_place, pieces_a_segment,
+    seal_piece,
 };
 use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
 use crate::index::{IndexValue, MapValues, ScanProgress};
@@ -15,6 +16,7 @@ use crate::io::IoTag;
 use crate::location::{Location, Target};
 use crate::segments::Role;
 use crate::shard::{LogShard, generation, log_id, segment_salt};
+use crate::touch::TouchKey;
 use tierstone_base::{KeyspaceId, Position, Seq};
 use tierstone_cache::{FrameId, RecordCache};
 use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
@@ -92,6 +94,8 @@ pub(super) struct Writing {
     in_flight: usize,
     spare: Vec<IoBuffer>,
     chunk: Vec<u8>,
+    /// The last value of whose touch it has been told.
+    touched_to: Option<TouchKey>,
 }
 
 impl Writing {
@@ -118,7 +122,8 @@ impl LogShard {
     /// Begins a checkpoint if nothing speaks against it.
     pub(super) fn begin_checkpoint(&mut self) -> bool {
         let piece_bytes = piece_bytes(self.segments.segment_bytes()) as u64;
-        let pieces = self.key_count() * 8 / piece_bytes + 2;
+        let touch_bytes = self.touches.len() * TOUCH_FACT_BYTES as u64;
+        let pieces = (self.key_count() * 8 + touch_bytes) / piece_bytes + 2;
         let segments = pieces.div_ceil(pieces_a_segment(self.segments.segment_bytes()));
         let free_left = if self.shutting { 0 } else { self.free_wanted() + FREE_LEFT };
         let fits = segments <= SEGMENTS_MAX as u64
@@ -156,6 +161,7 @@ impl LogShard {
             in_flight: 0,
             spare: Vec::new(),
             chunk: Vec::new(),
+            touched_to: None,
         });
         true
     }
@@ -215,7 +221,7 @@ impl LogShard {
 
     /// Dumps the next chunk; `None` when the checkpoint cannot go on.
     fn dump_some(&mut self, writing: &mut Writing, place: usize, from: Position) -> Option<()> {
-        let Some(&id) = writing.keyspaces.get(place) else { return self.finish_pieces(writing) };
+        let Some(&id) = writing.keyspaces.get(place) else { return self.dump_touches(writing) };
         let content_max = piece_bytes(self.segments.segment_bytes()) - PIECE_HEADER_BYTES;
         let step_bytes = self.settings.checkpoint_step_bytes.clamp(1, content_max / 4);
         let mut chunk = std::mem::take(&mut writing.chunk);
@@ -233,6 +239,39 @@ impl LogShard {
             ScanProgress::End => Stage::Dumping(place + 1, Position(0)),
         };
         Some(())
+    }
+
+    /// Dumps the next touches; at their end, what is left. Those that are written meanwhile are in the log.
+    fn dump_touches(&mut self, writing: &mut Writing) -> Option<()> {
+        let content_max = piece_bytes(self.segments.segment_bytes()) - PIECE_HEADER_BYTES;
+        let step_bytes = self.settings.checkpoint_step_bytes.clamp(1, content_max / 4);
+        // What has put an end to a value since its chunk was made must be there with the checkpoint.
+        if !self.identity.mutations.is_on("touches_before_flush") {
+            writing.newest = self.applied;
+        }
+        let page = self.touches.page(writing.touched_to, (step_bytes / TOUCH_FACT_BYTES).max(1));
+        let Some(&(last, _)) = page.last() else { return self.finish_pieces(writing) };
+        let mut facts = Vec::with_capacity(page.len() * TOUCH_FACT_BYTES);
+        for ((keyspace, position, value_seq), touch) in page {
+            let Some(place) = touch.place else { continue };
+            TouchFact {
+                keyspace,
+                units: touch.units,
+                position,
+                value_seq,
+                value_place: touch.value.raw(),
+                expiry_ms: touch.expiry_ms,
+                seq: touch.seq,
+                place: place.raw(),
+            }
+            .write(&mut facts);
+        }
+        writing.touched_to = Some(last);
+        if self.identity.mutations.is_on("checkpoint_without_touches") {
+            return Some(());
+        }
+        self.checkpoints.dumped_bytes += facts.len() as u64;
+        self.put_item(writing, ItemKind::Touches, &[&facts])
     }
 
     /// Adds what is not index, and closes the last piece.

@@ -17,6 +17,7 @@ use crate::stream::Stream;
 use crate::summary_load::SummaryLoad;
 use tierstone_base::Seq;
 use tierstone_cache::FrameId;
+use tierstone_engine::Key;
 use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
 
 /// Entries of the summary that one step looks at, each with a search of the index: about 100 µs.
@@ -234,7 +235,7 @@ impl LogShard {
     /// Whether the cold log has room for copies; the reserve keeps a segment for them.
     fn has_room_for(&mut self, piece: &[SummaryEntry]) -> bool {
         let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
-        let keys: u64 = piece.iter().map(|entry| 3 + u64::from(entry.key_len)).sum();
+        let keys: u64 = piece.iter().map(|entry| entry.key_bytes() as u64).sum();
         self.cold.room_for(units * UNIT_BYTES as u64, keys) || self.segments.secure(self.kept_segments() + 1)
     }
 
@@ -286,17 +287,22 @@ impl LogShard {
     /// Whether a record of the victim must be kept. One that has expired and is not needed any more is
     /// forgotten; `key` is known then, if its keyspace is ordered and the record can be read.
     fn is_needed(&mut self, victim: &Victim, entry: &SummaryEntry, key: Option<&[u8]>) -> bool {
-        if entry.flags & FLAG_TOMBSTONE != 0 {
+        if entry.is_tombstone() {
             return self.is_tombstone_needed(victim, entry.seq);
         }
         let location = Location::new(victim.segment, entry.unit);
+        if entry.is_touch() {
+            return self.is_touch_needed(entry, location);
+        }
         if self.target_of(entry, location).is_none() {
             return false;
         }
-        if entry.expiry_ms == 0
-            || entry.expiry_ms > self.now.wall_ms
-            || self.snapshots.need(entry.seq, entry.expiry_ms)
+        let expiry_ms = self.expiry_of_entry(entry);
+        if expiry_ms == 0
+            || expiry_ms > self.now.wall_ms
+            || self.snapshots.need(entry.seq, expiry_ms)
             || self.is_tombstone_needed(victim, entry.seq)
+            || self.goes_by_tombstone(entry)
         {
             return true;
         }
@@ -335,10 +341,20 @@ impl LogShard {
             // than this rule does), ends with the victim.
             return moved.is_some();
         }
+        if found.is_touch() {
+            return self.move_touch(entry, &header, bytes, location);
+        }
         let Some(target) = self.target_of(entry, location) else { return true };
-        let shown = self.snapshots.need(found.seq, found.expiry_ms);
-        if found.expiry_ms != 0 && found.expiry_ms <= self.now.wall_ms && !shown {
-            return self.bury_expired(entry, &found, key, location);
+        let expiry_ms = self.expiry_of(entry.position, &found);
+        let shown = self.snapshots.need(found.seq, expiry_ms);
+        if expiry_ms != 0 && expiry_ms <= self.now.wall_ms && !shown {
+            if !self.goes_by_tombstone(entry) {
+                return self.bury_expired(entry, &found, key, location);
+            }
+            let key = Key { keyspace: entry.keyspace, position: entry.position, bytes: key };
+            if self.delete_expired(&key, target, found) {
+                return true;
+            }
         }
         self.split_meets_cleaned(victim.segment, entry, &found, bytes);
         let Some(moved) =
@@ -349,7 +365,7 @@ impl LogShard {
         if self.identity.mutations.is_on("copies_not_repointed") {
             return true;
         }
-        self.kill_found(location, &found);
+        self.touched_value_moved(entry.position, &found, (location, moved));
         match target {
             Target::Frame(bits) => self.cache.set_location(FrameId::from_bits(bits), moved.raw()),
             Target::Device(_) => {
@@ -359,6 +375,12 @@ impl LogShard {
             }
         }
         true
+    }
+
+    /// Whether an expired record goes by a tombstone of its own: its touch has made it expire.
+    fn goes_by_tombstone(&self, entry: &SummaryEntry) -> bool {
+        self.touch_of(entry.keyspace, entry.position, entry.seq).is_some()
+            && !self.identity.mutations.is_on("touched_goes_without_trace")
     }
 
     /// An expired record becomes a tombstone where an older version of its key may exist.

@@ -13,6 +13,8 @@
 //!                | live bytes u64 | tombstone bytes u64
 //!   3 keyspaces: id u32 each: those whose chunks are here
 //!   4 dropped:   id u32 each: dropped when the checkpoint began
+//!   5 touches:   56 bytes each: keyspace u32 units u32 | position u64 | sequence and place of the value u64 u64
+//!                | expiry u64 | sequence and place of the touch u64 u64
 //! commit:  checksum u64 | magic u32 version u32 | store u64 | generation u64 | opening u64 | number u64
 //!          | seq u64 | newest seq u64 | pieces u64 | shard u16 shards u16 segments u32
 //!          | first position u64 | last position u64 | segment numbers u32 each
@@ -39,6 +41,8 @@ pub const CHUNK_HEADER_BYTES: usize = 24;
 pub const SEGMENT_FACT_BYTES: usize = 40;
 /// Segments of a checkpoint at most: so many numbers fit the block that commits.
 pub const SEGMENTS_MAX: usize = 960;
+/// Bytes of a touch.
+pub const TOUCH_FACT_BYTES: usize = 56;
 const COMMIT_FIXED_BYTES: usize = 96;
 const _: () = assert!(COMMIT_FIXED_BYTES + 4 * SEGMENTS_MAX <= BLOCK_BYTES);
 /// A piece is as long as its segment allows, up to this.
@@ -119,6 +123,50 @@ impl SegmentFact {
     }
 }
 
+/// What a touch said of a value when it was put into the checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TouchFact {
+    /// The keyspace.
+    pub keyspace: KeyspaceId,
+    /// Units of the touch.
+    pub units: u32,
+    /// The key's position.
+    pub position: Position,
+    /// The sequence of the value.
+    pub value_seq: Seq,
+    /// Where the value lay, as [`crate::location::Location::raw`] says.
+    pub value_place: u64,
+    /// When the value expires, in milliseconds since 1970; zero: never.
+    pub expiry_ms: u64,
+    /// The sequence of the touch.
+    pub seq: Seq,
+    /// Where the touch lay.
+    pub place: u64,
+}
+
+impl TouchFact {
+    fn read(reader: &mut Reader<'_>) -> Option<TouchFact> {
+        Some(TouchFact {
+            keyspace: KeyspaceId(reader.u32()?),
+            units: reader.u32()?,
+            position: Position(reader.u64()?),
+            value_seq: reader.u64()?,
+            value_place: reader.u64()?,
+            expiry_ms: reader.u64()?,
+            seq: reader.u64()?,
+            place: reader.u64()?,
+        })
+    }
+
+    /// Appends it to an item of touches.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.keyspace.0.to_le_bytes());
+        out.extend(self.units.to_le_bytes());
+        let words = [self.position.0, self.value_seq, self.value_place, self.expiry_ms, self.seq, self.place];
+        words.iter().for_each(|word| out.extend(word.to_le_bytes()));
+    }
+}
+
 /// The kinds of items, as they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemKind {
@@ -130,6 +178,8 @@ pub enum ItemKind {
     Keyspaces = 3,
     /// Keyspaces that had been dropped.
     Dropped = 4,
+    /// What touches say of values.
+    Touches = 5,
 }
 
 /// The header of an item of `length` bytes.
@@ -170,6 +220,8 @@ pub enum Item<'a> {
     Keyspaces(Vec<KeyspaceId>),
     /// Keyspaces that had been dropped.
     Dropped(Vec<KeyspaceId>),
+    /// What touches say of values.
+    Touches(Vec<TouchFact>),
 }
 
 /// Takes the next item off `items`; `None` when there is none, or none that a writer made.
@@ -198,6 +250,13 @@ pub fn next_item<'a>(items: &mut &'a [u8]) -> Option<Item<'a>> {
         }
         3 => Item::Keyspaces(ids()?),
         4 => Item::Dropped(ids()?),
+        5 => {
+            let mut touches = Vec::new();
+            while !reader.rest().is_empty() {
+                touches.push(TouchFact::read(&mut reader)?);
+            }
+            Item::Touches(touches)
+        }
         _ => return None,
     })
 }

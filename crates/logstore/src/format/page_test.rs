@@ -8,7 +8,9 @@ use super::checkpoint::{
     seal_piece,
 };
 use super::group::{self, GroupHeader};
-use super::record::{self, FLAG_EXPIRY, FLAG_PART, FLAG_REPLACES, PartMark, RecordHeader};
+use super::record::{
+    self, FLAG_EXPIRY, FLAG_PART, FLAG_REPLACES, FLAG_TOMBSTONE, PartMark, RecordHeader, Touched,
+};
 use super::segment::{SegmentFooter, SegmentHeader, SegmentState, Temperature};
 use super::summary::{SummaryBuilder, SummaryEntry};
 use super::superblock::{IndexKind, KeyspaceEntry, Superblock};
@@ -148,6 +150,28 @@ fn the_page_prints_header_group_summary_and_footer_of_a_segment() {
     header.encode(&mut first);
     footer.encode(&mut last);
     assert_printed(SEGMENTS_PAGE, &[&first, &group, summary.bytes(), &last]);
+}
+
+#[test]
+fn the_page_prints_a_touch_and_its_entry() {
+    let [_, (value, key, _)] = records();
+    let unit = |bytes: usize| ((BLOCK_BYTES + bytes) / UNIT_BYTES) as u32;
+    let place = Location::new(SEGMENT, unit(group::HEADER_BYTES + 64)).raw();
+    let touch = RecordHeader {
+        seq: 3,
+        flags: FLAG_TOMBSTONE | FLAG_EXPIRY,
+        expiry_ms: 1_900_000_000_000,
+        value_len: 0,
+        part: PartMark::default(),
+        touched: Touched { seq: value.seq, place },
+        ..value
+    };
+    let at = unit(BLOCK_BYTES + group::HEADER_BYTES);
+    let mut bytes = vec![0; touch.units() * UNIT_BYTES];
+    record::encode(&mut bytes, &touch, key, b"", segment_salt(STORE, SEGMENT, life()), at);
+    let mut summary = SummaryBuilder::default();
+    summary.push(SummaryEntry::new(&touch, KeyHasher::new(SECRET).position(key), at), key);
+    assert_printed(SEGMENTS_PAGE, &[&bytes, summary.bytes()]);
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //!  8  seq u48  14 flags u8  15 kind u8
 //! 16  value length u32  20 key length u16  22 zero u16
 //! 24  keyspace u32  28 zero u32
-//! 32  [expiry u64 when flag EXPIRY] [batch u64, part's number u48, parts u16 when flag PART] key value
+//! 32  [expiry u64 when flag EXPIRY] [batch u64, part's number u48, parts u16 when flag PART]
+//!     [sequence u64 and place u64 of the value when a touch] key value
 //! ```
 
 use crate::location::UNIT_BYTES;
@@ -22,7 +23,7 @@ pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
 /// Sequences have 48 bits: at a million writes a second they last for nine years.
 pub const SEQ_MAX: Seq = (1 << 48) - 1;
 
-/// The record says that its key has no value.
+/// The record says that its key has no value; with [`FLAG_EXPIRY`] it is a touch instead ([`is_touch`]).
 pub const FLAG_TOMBSTONE: u8 = 1;
 /// The record has an expiry.
 pub const FLAG_EXPIRY: u8 = 2;
@@ -43,8 +44,34 @@ pub const FLAG_PART: u8 = 64;
 pub const FLAG_VOID: u8 = 128;
 /// Bytes that [`FLAG_PART`] adds.
 pub const PART_BYTES: usize = 16;
-/// Bytes of a record before its key at most.
+/// Bytes that a touch has more: what it names.
+const TOUCHED_BYTES: usize = 16;
+/// Bytes of a record with a value, or of a tombstone, before its key at most.
 pub const PREFIX_BYTES_MAX: usize = HEADER_BYTES + 8 + PART_BYTES;
+/// The same of every record.
+const ANY_PREFIX_BYTES_MAX: usize = PREFIX_BYTES_MAX + TOUCHED_BYTES;
+
+/// Whether a record with these flags changes the expiry of a value that lies elsewhere, and has none.
+#[inline]
+pub fn is_touch(flags: u8) -> bool {
+    flags & (FLAG_TOMBSTONE | FLAG_EXPIRY) == FLAG_TOMBSTONE | FLAG_EXPIRY
+}
+
+/// Whether a record with these flags says that its key has no value.
+#[inline]
+pub fn is_tombstone(flags: u8) -> bool {
+    flags & (FLAG_TOMBSTONE | FLAG_EXPIRY) == FLAG_TOMBSTONE
+}
+
+/// The record whose expiry a touch changes; zeros in all other records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Touched {
+    /// The sequence of its write: of this key there is one with it.
+    pub seq: Seq,
+    /// Where it lay when the touch was written, as [`crate::location::Location::raw`] says. It may have
+    /// been moved since; not while a checkpoint older than the touch is in force.
+    pub place: u64,
+}
 
 /// What the first record of a part says of its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -68,7 +95,7 @@ pub struct RecordHeader {
     pub kind: u8,
     /// The keyspace of its key.
     pub keyspace: KeyspaceId,
-    /// Milliseconds since 1970, zero for none.
+    /// Milliseconds since 1970, zero for none; of a touch, what its value gets.
     pub expiry_ms: u64,
     /// Bytes of the key.
     pub key_len: usize,
@@ -76,17 +103,25 @@ pub struct RecordHeader {
     pub value_len: usize,
     /// The batch, with [`FLAG_PART`]; zeros without.
     pub part: PartMark,
+    /// What a touch names; zeros in others.
+    pub touched: Touched,
 }
 
 fn prefix_len(flags: u8) -> usize {
     let expiry = if flags & FLAG_EXPIRY != 0 { 8 } else { 0 };
-    HEADER_BYTES + expiry + if flags & FLAG_PART != 0 { PART_BYTES } else { 0 }
+    let part = if flags & FLAG_PART != 0 { PART_BYTES } else { 0 };
+    HEADER_BYTES + expiry + part + if is_touch(flags) { TOUCHED_BYTES } else { 0 }
 }
 
 impl RecordHeader {
     /// Whether the record says that its key has no value.
     pub fn is_tombstone(&self) -> bool {
-        self.flags & FLAG_TOMBSTONE != 0
+        is_tombstone(self.flags)
+    }
+
+    /// Whether it changes the expiry of a value that lies elsewhere.
+    pub fn is_touch(&self) -> bool {
+        is_touch(self.flags)
     }
 
     /// Bytes of the key that the record's summary entry carries.
@@ -149,10 +184,15 @@ pub fn encode(
     }
     if header.flags & FLAG_PART != 0 {
         let PartMark { batch, number, parts } = header.part;
-        let place = header.prefix_len() - PART_BYTES;
+        let place = prefix_len(header.flags & (FLAG_EXPIRY | FLAG_PART)) - PART_BYTES;
         out[place..place + 8].copy_from_slice(&batch.to_le_bytes());
         let word = number & SEQ_MAX | u64::from(parts) << 48;
         out[place + 8..place + 16].copy_from_slice(&word.to_le_bytes());
+    }
+    if header.is_touch() {
+        let place = header.prefix_len() - TOUCHED_BYTES;
+        out[place..place + 8].copy_from_slice(&header.touched.seq.to_le_bytes());
+        out[place + 8..place + 16].copy_from_slice(&header.touched.place.to_le_bytes());
     }
     out[header.key_range()].copy_from_slice(key);
     out[header.value_range()].copy_from_slice(value);
@@ -193,6 +233,11 @@ pub fn decode_header(bytes: &[u8]) -> Option<RecordHeader> {
     } else {
         PartMark::default()
     };
+    let touched = if is_touch(flags) {
+        Touched { seq: reader.u64()?, place: reader.u64()? }
+    } else {
+        Touched::default()
+    };
     Some(RecordHeader {
         seq: word & SEQ_MAX,
         flags,
@@ -202,6 +247,7 @@ pub fn decode_header(bytes: &[u8]) -> Option<RecordHeader> {
         key_len,
         value_len,
         part,
+        touched,
     })
 }
 
@@ -224,7 +270,7 @@ pub enum Decoded {
 pub fn decode(bytes: &[u8], segment_salt: u64, unit: u32, longest: usize) -> Decoded {
     // The shortest record is a header: a tombstone of the empty key.
     if bytes.len() < HEADER_BYTES || bytes.len() < prefix_len(bytes[14]) {
-        return Decoded::Short { needed: PREFIX_BYTES_MAX };
+        return Decoded::Short { needed: ANY_PREFIX_BYTES_MAX };
     }
     let Some(header) = decode_header(bytes) else { return Decoded::Invalid };
     let len = header.record_len();

@@ -16,6 +16,7 @@ fn encoded(seq: Seq, flags: u8, expiry_ms: u64, key: &[u8], value: &[u8]) -> (Re
         key_len: key.len(),
         value_len: value.len(),
         part,
+        touched: if is_touch(flags) { Touched { seq: seq / 2, place: seq % 77 } } else { Touched::default() },
     };
     let mut bytes = vec![0xaa; header.units() * UNIT_BYTES];
     encode(&mut bytes, &header, key, value, 77, 5);
@@ -24,8 +25,9 @@ fn encoded(seq: Seq, flags: u8, expiry_ms: u64, key: &[u8], value: &[u8]) -> (Re
 
 proptest! {
     #[test]
-    fn a_record_comes_back(seq in 0..SEQ_MAX, key: Vec<u8>, value: Vec<u8>, expires: bool, begins: bool) {
+    fn a_record_comes_back(seq in 0..SEQ_MAX, key: Vec<u8>, value: Vec<u8>, expires: bool, begins: bool, touches: bool) {
         let (flags, expiry) = if expires { (FLAG_EXPIRY, 12345) } else { (0, 0) };
+        let flags = flags | if touches { FLAG_TOMBSTONE } else { 0 };
         let flags = flags | if begins { FLAG_PART } else { 0 };
         let (header, bytes) = encoded(seq, flags, expiry, &key, &value);
         prop_assert_eq!(decode(&bytes, 77, 5, 1 << 20), Decoded::Whole(header));
@@ -63,7 +65,7 @@ fn a_short_read_says_how_much_is_needed() {
 
 #[test]
 fn the_shortest_record_and_that_of_a_part_are_whole_where_the_bytes_end_with_them() {
-    for flags in [FLAG_TOMBSTONE, FLAG_TOMBSTONE | FLAG_PART] {
+    for flags in [FLAG_TOMBSTONE, FLAG_TOMBSTONE | FLAG_PART, FLAG_TOMBSTONE | FLAG_EXPIRY | FLAG_PART] {
         let (header, bytes) = encoded(9, flags, 0, b"", b"");
         assert_eq!(decode(&bytes[..header.record_len()], 77, 5, 1 << 20), Decoded::Whole(header));
         assert!(matches!(decode(&bytes[..31], 77, 5, 1 << 20), Decoded::Short { .. }));

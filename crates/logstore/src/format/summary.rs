@@ -3,22 +3,28 @@
 //!
 //! An entry: flags u8 (record flags, and `SAME_KEYSPACE`), position u64, sequence (zigzag difference
 //! to the entry before, varint), units since the end of the entry before (varint), units of the
-//! record (varint), keyspace (varint, unless the same), expiry u64 if the record has one; for records
-//! with `FLAG_KEYED` length of the key (varint) and key.
+//! record (varint), keyspace (varint, unless the same), expiry u64 if the record has one; for touches how
+//! much lower the sequence is that they name (varint), and the place (varint); for records with
+//! `FLAG_KEYED` length of the key (varint) and key.
 
-use super::record::{FLAG_EXPIRY, FLAG_KEYED, RecordHeader};
+use super::record::{FLAG_EXPIRY, FLAG_KEYED, RecordHeader, Touched, is_tombstone, is_touch};
 use tierstone_base::codec::{Reader, put_varint};
 use tierstone_base::{KeyspaceId, Position, Seq};
 
 const SAME_KEYSPACE: u8 = 0x80;
 
-/// The longest entry in bytes, key apart: a bound for the space that a segment keeps free for its
-/// summary. With a key it is longer by what [`key_bytes`] says.
+/// The longest entry in bytes, key and what a touch names apart: a bound for the space that a segment keeps
+/// free for its summary. With these it is longer by what [`key_bytes`] says.
 pub const ENTRY_BYTES_MAX: usize = 1 + 8 + 10 + 5 + 5 + 5 + 8;
 
-/// Bytes that the key adds to the entry of a record at most; a record's key has at most 65,535.
+/// Bytes that what a touch names adds to its entry at most.
+const TOUCHED_BYTES_MAX: usize = 10 + 5;
+
+/// Bytes that the key, or what a touch names, adds to the entry of a record at most; a record's key has at
+/// most 65,535.
 pub fn key_bytes(header: &RecordHeader) -> usize {
-    if header.flags & FLAG_KEYED != 0 { 3 + header.key_len } else { 0 }
+    let key = if header.flags & FLAG_KEYED != 0 { 3 + header.key_len } else { 0 };
+    key + if header.is_touch() { TOUCHED_BYTES_MAX } else { 0 }
 }
 
 /// One record in a summary.
@@ -40,6 +46,8 @@ pub struct SummaryEntry {
     pub expiry_ms: u64,
     /// Bytes of the key that the entry carries; zero without `FLAG_KEYED`.
     pub key_len: u16,
+    /// What a touch names; zeros in others.
+    pub touched: Touched,
 }
 
 impl SummaryEntry {
@@ -54,7 +62,23 @@ impl SummaryEntry {
             units: header.units() as u32,
             expiry_ms: header.expiry_ms,
             key_len: header.summary_key_len() as u16,
+            touched: header.touched,
         }
+    }
+
+    /// Whether the record says that its key has no value.
+    pub fn is_tombstone(&self) -> bool {
+        is_tombstone(self.flags)
+    }
+
+    /// Whether the record changes the expiry of a value that lies elsewhere.
+    pub fn is_touch(&self) -> bool {
+        is_touch(self.flags)
+    }
+
+    /// What [`key_bytes`] says of its record.
+    pub fn key_bytes(&self) -> usize {
+        3 + usize::from(self.key_len) + if self.is_touch() { TOUCHED_BYTES_MAX } else { 0 }
     }
 
     /// Whether it carries the record's key.
@@ -90,6 +114,10 @@ impl SummaryBuilder {
         }
         if entry.flags & FLAG_EXPIRY != 0 {
             self.bytes.extend_from_slice(&entry.expiry_ms.to_le_bytes());
+        }
+        if entry.is_touch() {
+            put_varint(&mut self.bytes, entry.seq.wrapping_sub(entry.touched.seq));
+            put_varint(&mut self.bytes, entry.touched.place);
         }
         if entry.is_keyed() {
             debug_assert_eq!(key.len(), usize::from(entry.key_len));
@@ -217,6 +245,12 @@ impl<'a> SummaryReader<'a> {
             KeyspaceId(u32::try_from(self.reader.varint()?).ok()?)
         };
         let expiry_ms = if flags & FLAG_EXPIRY != 0 { self.reader.u64()? } else { 0 };
+        let seq = self.last.seq.wrapping_add(difference as u64);
+        let touched = if is_touch(flags) {
+            Touched { seq: seq.wrapping_sub(self.reader.varint()?), place: self.reader.varint()? }
+        } else {
+            Touched::default()
+        };
         let mut key: &[u8] = &[];
         if flags & FLAG_KEYED != 0 {
             let len = u16::try_from(self.reader.varint()?).ok()?;
@@ -224,9 +258,9 @@ impl<'a> SummaryReader<'a> {
         }
         let unit = self.last.unit.checked_add(self.last.units)?.checked_add(gap)?;
         unit.checked_add(units)?;
-        let seq = self.last.seq.wrapping_add(difference as u64);
         let key_len = key.len() as u16;
-        Some((SummaryEntry { position, keyspace, seq, flags, unit, units, expiry_ms, key_len }, key))
+        let entry = SummaryEntry { position, keyspace, seq, flags, unit, units, expiry_ms, key_len, touched };
+        Some((entry, key))
     }
 }
 
@@ -253,20 +287,24 @@ mod tests {
     proptest! {
         #[test]
         fn entries_come_back(
-            raw in proptest::collection::vec((any::<u64>(), 0..3u32, 0..1u64 << 48, any::<bool>(), 0..9u32, 1..9u32, keys()), 0..50)
+            raw in proptest::collection::vec((any::<u64>(), 0..3u32, 0..1u64 << 48, 0..3u8, 0..9u32, 1..9u32, keys()), 0..50)
         ) {
             let mut builder = SummaryBuilder::default();
             let mut unit = 128;
             let mut entries = Vec::new();
             let mut longest = 0;
-            for (position, keyspace, seq, expires, gap, units, key) in raw {
+            for (position, keyspace, seq, kind, gap, units, key) in raw {
                 unit += gap;
-                let (flags, expiry_ms) = if expires { (FLAG_EXPIRY, position) } else { (1, 0) };
+                let (flags, expiry_ms) = [(FLAG_EXPIRY, position), (1, 0), (1 | FLAG_EXPIRY, position)][usize::from(kind)];
+                let touched = match kind {
+                    2 => Touched { seq: position % (1 << 48), place: position % (1 << 34) },
+                    _ => Touched::default(),
+                };
                 let flags = flags | if key.is_some() { FLAG_KEYED } else { 0 };
                 let keyspace = KeyspaceId(keyspace);
                 let key = key.unwrap_or_default();
                 let entry = SummaryEntry {
-                    position: Position(position), keyspace, seq, flags, unit, units, expiry_ms, key_len: key.len() as u16,
+                    position: Position(position), keyspace, seq, flags, unit, units, expiry_ms, key_len: key.len() as u16, touched,
                 };
                 builder.push(entry, &key);
                 longest += ENTRY_BYTES_MAX + key_bytes(&RecordHeader { flags, key_len: key.len(), ..Default::default() });

@@ -11,7 +11,7 @@ pub use tierstone_engine::IndexKind;
 
 const MAGIC: u64 = 0x0a65_6e6f_7473_7265;
 /// The format version of stores that this program writes; it opens no newer one.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Versions from this one on are read; a store of an older one becomes one of [`VERSION`] when it is
 /// opened.
 const OLDEST_VERSION: u32 = 1;

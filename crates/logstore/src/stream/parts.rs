@@ -227,6 +227,12 @@ impl Stream {
         undecided.map_or(self.durable_seq, |first| self.durable_seq.min(first - 1))
     }
 
+    /// The first sequence of the oldest part of which something remains to be known: a crash may make records
+    /// from it on void.
+    pub fn first_part_seq(&self) -> Option<Seq> {
+        self.parts.parts.front().map(|part| part.first_seq)
+    }
+
     /// Whether there is a part of which something remains to be known.
     pub fn has_parts(&self) -> bool {
         !self.parts.parts.is_empty()

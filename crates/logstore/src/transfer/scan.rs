@@ -324,7 +324,7 @@ impl LogShard {
 
     /// A live record of the range: it is sent, or its key deleted.
     fn met(&mut self, entry: &SummaryEntry, header: &RecordHeader, bytes: &[u8]) {
-        let wall_ms = self.now.wall_ms;
+        let (wall_ms, expiry_ms) = (self.now.wall_ms, self.expiry_of(entry.position, header));
         let Some(split) = self.transfers.split.as_deref_mut() else { return };
         let (Some(key), Some(value)) = (bytes.get(header.key_range()), bytes.get(header.value_range()))
         else {
@@ -332,12 +332,8 @@ impl LogShard {
         };
         if split.phase == Phase::Dropping {
             split.change(entry.keyspace, entry.position, key);
-        } else if header.expiry_ms == 0 || header.expiry_ms > wall_ms {
-            let put = MovedValue {
-                value: value.to_vec(),
-                expiry_ms: header.expiry_ms,
-                kind: ValueKind(header.kind),
-            };
+        } else if expiry_ms == 0 || expiry_ms > wall_ms {
+            let put = MovedValue { value: value.to_vec(), expiry_ms, kind: ValueKind(header.kind) };
             split.send(MovedRecord { keyspace: entry.keyspace, key: key.to_vec(), put: Some(put) });
         }
     }

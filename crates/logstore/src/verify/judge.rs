@@ -119,7 +119,7 @@ impl LogShard {
         let mut count = 0;
         for entry in reader.by_ref().take(ENTRIES_A_STEP) {
             count += 1;
-            if entry.flags & FLAG_TOMBSTONE != 0 {
+            if entry.is_tombstone() {
                 self.verifier.suspects.deleted(&entry);
             }
         }

@@ -25,11 +25,18 @@ const EXPIRING: u32 = 1_000_000;
 pub struct Stamp {
     pub write: u32,
     pub len: u32,
+    /// When it expires, in milliseconds after [`FAR_MS`], long after the end of the run; zero: never.
+    pub expiry: u32,
 }
+
+/// Far in the future, in milliseconds since 1970.
+const FAR_MS: u64 = 1 << 42;
+/// In the place of a length: the key's value stays, with another expiry.
+pub const TOUCH: u32 = u32::MAX;
 
 impl std::fmt::Debug for Stamp {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "w{}({})", self.write, self.len)
+        write!(formatter, "w{}({}, {})", self.write, self.len, self.expiry)
     }
 }
 
@@ -43,9 +50,10 @@ impl Stamp {
         bytes
     }
 
-    fn read(bytes: &[u8]) -> Result<Stamp, Violation> {
+    fn read(bytes: &[u8], expiry_ms: u64) -> Result<Stamp, Violation> {
         let write = bytes.first_chunk().map(|first| u32::from_le_bytes(*first));
-        let stamp = Stamp { write: write.unwrap_or(0), len: bytes.len() as u32 };
+        let expiry = expiry_ms.saturating_sub(FAR_MS) as u32;
+        let stamp = Stamp { write: write.unwrap_or(0), len: bytes.len() as u32, expiry };
         Violation::unless(stamp.bytes() == bytes, || {
             format!("a value of {} bytes is not whole", bytes.len())
         })?;
@@ -78,6 +86,7 @@ impl Plan {
                 clean_step_bytes: 8 << 10,
                 reserved_segments: 2,
                 clean_below_free_fraction: 0.3,
+                touch_value_bytes_min: 0,
                 ..ShardSettings::default()
             },
             keyspaces: super::keyspaces(),
@@ -215,7 +224,7 @@ enum PendingWhat {
 }
 
 /// Keys and values that a snapshot must show.
-type Shown = BTreeMap<Vec<u8>, Vec<u8>>;
+type Shown = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
 /// One life of a store, with all its shards.
 pub struct World<'a> {
@@ -296,7 +305,7 @@ impl<'a> World<'a> {
 
     /// What the store holds by scan and by get, without what expires.
     pub fn contents(&mut self) -> Result<BTreeMap<u32, Stamp>, Violation> {
-        let mut keys = BTreeSet::new();
+        let (mut keys, mut scanned) = (BTreeSet::new(), BTreeMap::new());
         let shard_count = self.shards.len() as u16;
         for (number, harness) in self.shards.iter_mut().enumerate() {
             let entries = harness.scan_all(KEYSPACE, 5)?;
@@ -307,6 +316,7 @@ impl<'a> World<'a> {
                     format!("key {key} of shard {shard} is in shard {number}")
                 })?;
                 keys.insert(key);
+                scanned.insert(key, entry.meta.expiry_ms.saturating_sub(FAR_MS) as u32);
             }
         }
         let mut contents = BTreeMap::new();
@@ -318,6 +328,9 @@ impl<'a> World<'a> {
                 format!("get of key {key} gives {value:?}, the scan says {}", keys.contains(&key))
             })?;
             if let Some(value) = value {
+                Violation::unless(scanned.get(&key) == Some(&value.expiry), || {
+                    format!("key {key} has {value:?}, the scan says expiry {:?}", scanned.get(&key))
+                })?;
                 contents.insert(key, value);
             }
         }
@@ -382,7 +395,7 @@ impl<'a> World<'a> {
             for entry in forward {
                 let key = key_number(&entry.key)?;
                 if key < EXPIRING {
-                    ranged.insert(key, Stamp::read(&entry.value)?);
+                    ranged.insert(key, Stamp::read(&entry.value, entry.meta.expiry_ms)?);
                 }
             }
             let (keys, ordered) = (harness.engine.len(KEYSPACE), harness.engine.ordered_len(KEYSPACE));
@@ -397,7 +410,7 @@ impl<'a> World<'a> {
         let shard = self.shard_of(key);
         let bytes = self.key_bytes(key);
         let found = self.shards[shard].get(KEYSPACE, &bytes)?;
-        found.map(|(_, value)| Stamp::read(&value)).transpose()
+        found.map(|(meta, value)| Stamp::read(&value, meta.expiry_ms)).transpose()
     }
 
     /// One batch; `None` deletes. All keys must be of one shard. False when the store refused it for
@@ -405,12 +418,7 @@ impl<'a> World<'a> {
     pub fn write(&mut self, changes: &[(u32, Option<u32>)]) -> Result<bool, Violation> {
         let shard = self.shard_of(changes[0].0);
         let here: Vec<_> = changes.iter().filter(|(key, _)| self.shard_of(*key) == shard).collect();
-        let mut stamps = Vec::new();
-        for &&(key, len) in &here {
-            self.history.writes += 1;
-            stamps.push((key, len.map(|len| Stamp { write: self.history.writes, len: len.max(4) })));
-        }
-        let changes = stamps;
+        let changes = self.stamps_of(here.into_iter().copied());
         let batch = self.history.oracle.submit(changes.iter().copied());
         let written = self.write_stamps(shard, &changes, 0)?;
         match written {
@@ -421,13 +429,37 @@ impl<'a> World<'a> {
         Ok(written.is_some())
     }
 
+    /// What each change makes of its key, one after the other.
+    fn stamps_of(&mut self, changes: impl Iterator<Item = (u32, Option<u32>)>) -> Vec<(u32, Option<Stamp>)> {
+        let mut latest = self.history.oracle.latest();
+        let mut stamps = Vec::new();
+        for (key, len) in changes {
+            self.history.writes += 1;
+            let write = self.history.writes;
+            let stamp = len.map(|len| match latest.get(&key) {
+                Some(old) if len == TOUCH => Stamp { expiry: write, ..*old },
+                _ if len == TOUCH => Stamp { write, len: 150, expiry: 0 },
+                _ => Stamp { write, len: len.max(4), expiry: 0 },
+            });
+            match stamp {
+                Some(stamp) => latest.insert(key, stamp),
+                None => latest.remove(&key),
+            };
+            stamps.push((key, stamp));
+        }
+        stamps
+    }
+
+    /// The key keeps its value and gets another expiry.
+    pub fn touch(&mut self, key: u32) -> Result<bool, Violation> {
+        self.write(&[(key, Some(TOUCH))])
+    }
+
     /// One batch over all shards that its keys have. False when it was refused and taken back.
     pub fn write_across(&mut self, changes: &[(u32, Option<u32>)]) -> Result<bool, Violation> {
         let mut parts: BTreeMap<usize, Vec<(u32, Option<Stamp>)>> = BTreeMap::new();
         let mut all = Vec::new();
-        for &(key, len) in changes {
-            self.history.writes += 1;
-            let stamp = len.map(|len| Stamp { write: self.history.writes, len: len.max(4) });
+        for (key, stamp) in self.stamps_of(changes.iter().copied()) {
             parts.entry(self.shard_of(key)).or_default().push((key, stamp));
             all.push((key, stamp));
         }
@@ -495,6 +527,21 @@ impl<'a> World<'a> {
     /// A key gets one value after the other: without expiry, or one that expires soon. Once it has one of
     /// the latter, nothing more is written.
     pub fn put_versions(&mut self, number: u32, len: u32, versions: &[Option<u64>]) -> Result<(), Violation> {
+        self.put_all(number, len, versions, false)
+    }
+
+    /// The same with one value, so that only its expiry changes.
+    pub fn retime(&mut self, number: u32, len: u32, versions: &[Option<u64>]) -> Result<(), Violation> {
+        self.put_all(number, len, versions, true)
+    }
+
+    fn put_all(
+        &mut self,
+        number: u32,
+        len: u32,
+        versions: &[Option<u64>],
+        is_one_value: bool,
+    ) -> Result<(), Violation> {
         let key = EXPIRING + number;
         if self.history.expiring.contains_key(&key) {
             return Ok(());
@@ -503,7 +550,8 @@ impl<'a> World<'a> {
         for in_ms in versions {
             let expiry_ms = in_ms.map_or(0, |in_ms| self.history.now.wall_ms + in_ms);
             self.history.writes += 1;
-            let stamp = Stamp { write: self.history.writes, len };
+            let write = if is_one_value { number } else { self.history.writes };
+            let stamp = Stamp { write, len, expiry: 0 };
             let Some(seq) = self.write_stamps(shard, &[(key, Some(stamp))], expiry_ms)? else {
                 return Ok(());
             };
@@ -534,7 +582,12 @@ impl<'a> World<'a> {
         part: Option<(&Arc<BatchTicket>, bool)>,
     ) -> Result<Option<Seq>, Violation> {
         let keys: Vec<Vec<u8>> = changes.iter().map(|(key, _)| self.key_bytes(*key)).collect();
-        let values: Vec<Option<Vec<u8>>> = changes.iter().map(|(_, stamp)| stamp.map(Stamp::bytes)).collect();
+        let expiry_of = |stamp: Stamp| match stamp.expiry {
+            0 => expiry_ms,
+            expiry => FAR_MS + u64::from(expiry),
+        };
+        let values: Vec<Option<(Vec<u8>, u64)>> =
+            changes.iter().map(|(_, stamp)| stamp.map(|stamp| (stamp.bytes(), expiry_of(stamp)))).collect();
         let mut throttled = String::new();
         for _ in 0..10_000 {
             let harness = &mut self.shards[shard];
@@ -544,7 +597,9 @@ impl<'a> World<'a> {
                 .map(|(key, value)| Write {
                     key: harness.key(KEYSPACE, key),
                     kind: match value {
-                        Some(value) => WriteKind::Put { value, expiry_ms, kind: Default::default() },
+                        Some((value, expiry_ms)) => {
+                            WriteKind::Put { value, expiry_ms: *expiry_ms, kind: Default::default() }
+                        }
                         None => WriteKind::Delete,
                     },
                 })
@@ -647,8 +702,8 @@ impl<'a> World<'a> {
             let id = harness.engine.snapshot(harness.now)?;
             let mut shown = Shown::new();
             for entry in harness.scan_all(KEYSPACE, 5)? {
-                if let Some((_, value)) = harness.get(KEYSPACE, &entry.key)? {
-                    shown.insert(entry.key, value);
+                if let Some((meta, value)) = harness.get(KEYSPACE, &entry.key)? {
+                    shown.insert(entry.key, (value, meta.expiry_ms));
                 }
             }
             self.snapshots.push((id, shown));
@@ -657,7 +712,8 @@ impl<'a> World<'a> {
         let (id, mut shown) = self.snapshots.remove(0);
         let mut walk = || -> tierstone_base::Result<Result<(), Violation>> {
             for entry in harness.scan_all_at(Some(id), KEYSPACE, 5, |_| {})? {
-                let value = harness.get_at(id, KEYSPACE, &entry.key)?.map(|record| record.value);
+                let found = harness.get_at(id, KEYSPACE, &entry.key)?;
+                let value = found.map(|record| (record.value, record.meta.expiry_ms));
                 let expected = shown.remove(&entry.key);
                 if value != expected {
                     let key = String::from_utf8_lossy(&entry.key).into_owned();
@@ -715,6 +771,8 @@ pub struct Mix {
     pub snapshots: u64,
     /// Beginning a compaction.
     pub compactions: u64,
+    /// Of changes, those that leave the value and change its expiry.
+    pub touches: u64,
 }
 
 impl Default for Mix {
@@ -733,6 +791,7 @@ impl Default for Mix {
             settle_one_in: 0,
             snapshots: 0,
             compactions: 0,
+            touches: 0,
         }
     }
 }
@@ -752,6 +811,9 @@ impl Mix {
         let key = |random: &mut SeededRandom| random.below(self.keys) as u32;
         let len = |random: &mut SeededRandom| 4 + random.below(self.value_bytes_max) as u32;
         let change = |random: &mut SeededRandom| {
+            if self.touches > 0 && random.below(100) < self.touches {
+                return (key(random), Some(TOUCH));
+            }
             let value = (random.below(100) >= self.deletes).then(|| len(random));
             (key(random), value)
         };
@@ -771,7 +833,12 @@ impl Mix {
             world.write_across(&changes)?;
         } else if random.below(100) < self.expiring {
             let number = random.below(400) as u32;
-            world.put_expiring(number, len(random), 1 + random.below(50))?;
+            if self.touches == 0 {
+                world.put_expiring(number, len(random), 1 + random.below(50))?;
+            } else {
+                let first = (random.below(2) == 0).then(|| 1 + random.below(50));
+                world.retime(number, 120 + len(random), &[first, Some(1 + random.below(50))])?;
+            }
             world.advance(random.below(20));
         } else if random.below(100) < self.batches {
             let count = 2 + random.below(self.batch_len_max);

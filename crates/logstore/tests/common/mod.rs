@@ -43,6 +43,7 @@ pub fn small_settings() -> OpenSettings {
             group_bytes_max: 16 << 10,
             overlap_bytes: 32 << 10,
             clean_step_bytes: 16 << 10,
+            touch_value_bytes_min: 0,
             ..ShardSettings::default()
         },
         keyspaces: keyspaces(),
@@ -60,6 +61,7 @@ pub fn random_settings(random: &mut SeededRandom) -> OpenSettings {
     settings.shard.groups_in_flight_min = 1 + random.below(3) as usize;
     settings.shard.groups_in_flight_max = settings.shard.groups_in_flight_min;
     settings.shard.overlap_bytes = [4 << 10, 64 << 10][random.below(2) as usize];
+    settings.shard.touch_value_bytes_min = [0, 300, usize::MAX][random.below(3) as usize];
     settings.weak_hash_bits = [None, Some(6), Some(0)][random.below(3) as usize];
     settings.shard.snapshot_table_bytes_max = [8 << 10, 16 << 20][random.below(2) as usize];
     // The model's ordered keyspace.
