@@ -114,6 +114,8 @@ mod batch;
 pub mod database;
 mod lane;
 mod local;
+#[cfg(test)]
+mod memory_test;
 mod named;
 mod plain;
 mod range;
