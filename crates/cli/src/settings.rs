@@ -97,7 +97,7 @@ pub const SETTINGS: &[Setting] = &[
         value: "N",
         help: "Threads that own a part of the keys each, 1 to 1024; any number opens any store",
         default: "the number of cores, at most 8",
-        trade_off: "At best one a core: more share cores, fewer leave them idle; each has its own part of the memory",
+        trade_off: "At best one a core: more share cores, fewer leave them idle; memory moves between them in steps",
         redis: "",
         apply: |all, text| number(text).map(|shards| all.node.database.shards = shards),
     },

@@ -368,6 +368,8 @@ pub enum Admission {
 pub struct EngineStatistics {
     /// Live keys now.
     pub keys: u64,
+    /// Bytes of memory that the engine may take now: its part of a budget that it may share with others.
+    pub memory_part_bytes: u64,
     /// Bytes of memory that the index takes now.
     pub index_bytes: u64,
     /// Bytes of memory that cached records take now.

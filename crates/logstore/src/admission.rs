@@ -19,7 +19,9 @@ const TOMBSTONE_UNITS_MAX: usize = (record::PREFIX_BYTES_MAX + record::KEY_BYTES
 /// Records that take parts back are taken to be this short, in units, so that their summary is long.
 const UNDO_UNITS: usize = 2;
 /// The index is taken as full this far below its limit, for what splits need at once.
-const INDEX_SLACK_BYTES: u64 = 64 << 10;
+pub(crate) const INDEX_SLACK_BYTES: u64 = 64 << 10;
+/// The index may take so much of the least memory.
+const INDEX_BYTES_MIN: u64 = 1 << 20;
 /// Bytes of a key's length in a summary at most.
 const KEY_LEN_BYTES_MAX: usize = 3;
 
@@ -238,20 +240,37 @@ impl LogShard {
         if wanted == 0 {
             return Ok(());
         }
-        let limit = self.settings.index_bytes_max();
         let needed = self.keyspaces.memory_bytes() + wanted + INDEX_SLACK_BYTES;
-        // A small index is let grow: its first keys cost a hundred kilobytes at once.
-        if needed <= limit.max(1 << 20) {
+        if needed <= self.index_limit() {
+            if self.memory.index_wanted > 0 {
+                self.end_memory_wait(false);
+            }
+            return Ok(());
+        }
+        self.memory.index_wanted = wanted;
+        self.share_memory();
+        if needed <= self.index_limit() {
             return Ok(());
         }
         if self.can_drop_expired() {
             return Err(Error::new(ErrorKind::Retry, "keys that have expired are being dropped"));
         }
+        if self.may_gain_memory() {
+            return Err(Error::new(ErrorKind::Retry, "memory of another shard is being taken over"));
+        }
+        self.end_memory_wait(true);
+        let limit = self.settings.index_bytes_max();
         Err(Error::new(
             ErrorKind::NoMemory,
             format!(
                 "the index has used up its {limit} bytes of memory: new keys are refused; raise --memory or delete keys"
             ),
         ))
+    }
+
+    /// What the index may take, in bytes. A small one is let grow: its first keys cost a hundred kilobytes at
+    /// once.
+    fn index_limit(&self) -> u64 {
+        self.settings.index_bytes_max().max(INDEX_BYTES_MIN)
     }
 }

@@ -193,6 +193,7 @@ impl Engine for LogShard {
         let pool = if self.identity.shard == 0 { self.segments.pool_count() } else { 0 };
         EngineStatistics {
             keys: self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum(),
+            memory_part_bytes: self.memory.part_bytes(),
             index_bytes: self.keyspaces.memory_bytes() + self.touches.bytes(),
             cache_bytes: cache.live_bytes,
             buffer_bytes: (self.hot.buffered_bytes() + self.cold.buffered_bytes()) as u64

@@ -26,6 +26,7 @@ mod io;
 mod keyspaces;
 pub mod location;
 mod memory;
+pub mod memory_ledger;
 pub mod open;
 mod past;
 mod pool;

@@ -18,6 +18,7 @@ use crate::checkpoint::find::{self, FoundCheckpoints};
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::{self, KeyspaceEntry, SLOT_BYTES, SlotFound, Superblock};
 use crate::gain::RESERVED_MIN;
+use crate::memory_ledger::MemoryLedger;
 use crate::pool::SegmentPool;
 use crate::recovery::ShardPlan;
 use crate::rules::BrokenRules;
@@ -38,7 +39,7 @@ use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoCompletion, IoKind, 
 pub struct OpenSettings {
     /// How many shards; any number opens any store.
     pub shard_count: u16,
-    /// Settings of each shard; memory is a shard's part.
+    /// Settings of each shard; memory is the part that each begins with.
     pub shard: ShardSettings,
     /// Make a store if there is none.
     pub create: bool,
@@ -413,6 +414,8 @@ fn deal(
 ) -> Vec<ShardPlan> {
     let count = settings.shard_count.max(1);
     let pool = Arc::new(SegmentPool::new(geometry.segment_limit));
+    let is_given_twice = settings.mutations.is_on("memory_is_given_twice");
+    let memory = Arc::new(MemoryLedger::new(count, settings.shard.memory_bytes, is_given_twice));
     let mut plans: Vec<ShardPlan> = (0..count)
         .map(|shard| ShardPlan {
             settings: settings.shard.clone(),
@@ -433,6 +436,7 @@ fn deal(
             durable_writes_flush: false,
             free: Vec::new(),
             pool: Arc::clone(&pool),
+            memory: Arc::clone(&memory),
             checkpoint: None,
         })
         .collect();

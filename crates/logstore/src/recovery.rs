@@ -20,6 +20,7 @@ use crate::format::summary::{SummaryEntry, SummaryReader};
 use crate::format::superblock::KeyspaceEntry;
 use crate::index::{HashIndexSettings, SortedBuilder};
 use crate::location::{Location, Target, UNIT_BYTES};
+use crate::memory_ledger::{MemoryLedger, Waker};
 use crate::open::{read_ranges, run_all};
 use crate::pool::SegmentPool;
 use crate::segments::{Role, Segment, SegmentTable};
@@ -49,6 +50,8 @@ pub struct ShardPlan {
     pub(crate) free: Vec<(u32, bool)>,
     /// Free segments of all shards.
     pub(crate) pool: Arc<SegmentPool>,
+    /// The memory of all shards.
+    pub(crate) memory: Arc<MemoryLedger>,
     /// What commits the checkpoint of the shard's index, if there is one.
     pub(crate) checkpoint: Option<Commit>,
     /// Whether the device makes each durable write durable with a flush of its own.
@@ -157,6 +160,12 @@ impl ShardPlan {
         self.durable_writes_flush = true;
     }
 
+    /// Lets other shards wake the thread that drives this one, when they need memory that it could spare.
+    /// Without this they wait for its next step.
+    pub fn wake_for_memory(&self, wake: Waker) {
+        self.memory.set_waker(self.identity.shard, wake);
+    }
+
     /// Rebuilds the shard. `device` must have nothing else in flight.
     ///
     /// # Errors
@@ -206,7 +215,8 @@ impl ShardPlan {
     }
 
     fn empty_shard(&self, table: SegmentTable) -> Result<LogShard> {
-        LogShard::new(self.settings.clone(), self.identity.clone(), table, self.applied, self.past_ms)
+        let known = (self.applied, self.past_ms);
+        LogShard::new(self.settings.clone(), self.identity.clone(), table, known, Arc::clone(&self.memory))
     }
 
     fn table(&self, segments: &[(u32, Segment)]) -> SegmentTable {

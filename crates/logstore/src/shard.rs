@@ -18,11 +18,13 @@ use crate::cleaner::Cleaner;
 use crate::io::{IoTag, Requests, StreamId};
 use crate::keyspaces::Keyspaces;
 use crate::memory::MemoryBalance;
+use crate::memory_ledger::MemoryLedger;
 use crate::reads::Reads;
 use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
 use crate::settings::ShardSettings;
 use crate::stream::{Stream, StreamSettings};
+use std::sync::Arc;
 use tierstone_base::checksum::salt;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Seq, ShardId};
 use tierstone_cache::RecordCache;
@@ -150,10 +152,10 @@ impl LogShard {
         settings: ShardSettings,
         identity: ShardIdentity,
         segments: SegmentTable,
-        applied: Seq,
-        past_ms: u64,
+        (applied, past_ms): (Seq, u64),
+        ledger: Arc<MemoryLedger>,
     ) -> tierstone_base::Result<Self> {
-        let (cache, memory) = MemoryBalance::new(&settings)?;
+        let (cache, memory) = MemoryBalance::new(&settings, identity.shard, ledger)?;
         let write_kind = if identity.mutations.is_on("write_without_flush") {
             IoKind::Write
         } else {
@@ -465,6 +467,9 @@ impl LogShard {
             at(time);
         }
         if let Some(time) = self.sweeper.next_step_us(now_us) {
+            at(time);
+        }
+        if let Some(time) = self.memory.next_step_us(now_us) {
             at(time);
         }
         if let Some(time) = self.reads.reservations.next_look_us() {

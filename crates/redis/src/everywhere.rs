@@ -152,11 +152,12 @@ fn text_of(reply: &[u8]) -> Option<&str> {
 }
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 22] = [
+const ADDED: [&str; 23] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
     "used_memory",
+    "memory_part_bytes",
     "index_bytes",
     "cache_bytes",
     "buffer_bytes",
@@ -176,6 +177,9 @@ const ADDED: [&str; 22] = [
     "instantaneous_ops_per_sec",
     "groups",
 ];
+
+/// Lines of `INFO` that each shard has one of begin with this; its number follows.
+pub(crate) const MEMORY_OF_SHARD: &str = "memory_part_bytes_shard_";
 
 /// Sections of which every line is added.
 const ADDED_SECTIONS: [&str; 4] = ["Storage", "Errorstats", "Commandstats", "Keyspace"];
@@ -203,7 +207,9 @@ fn numbers_of(text: &str) -> BTreeMap<(&str, &str), u64> {
 }
 
 fn is_added(section: &str, name: &str) -> bool {
-    ADDED_SECTIONS.contains(&section) || ADDED.contains(&name.trim_end_matches([':', '=']))
+    ADDED_SECTIONS.contains(&section)
+        || ADDED.contains(&name.trim_end_matches([':', '=']))
+        || name.starts_with(MEMORY_OF_SHARD)
 }
 
 /// One `INFO` out of those of all shards.

@@ -26,6 +26,17 @@ fn counters_of_all_shards_are_added_and_facts_are_not() {
 }
 
 #[test]
+fn the_memory_of_each_shard_is_shown() {
+    let own = text("# Memory\r\nmemory_part_bytes:3\r\nmemory_part_bytes_shard_1:3\r\n\r\n# Stats\r\n");
+    let other = text("# Memory\r\nmemory_part_bytes:4\r\nmemory_part_bytes_shard_0:4\r\n\r\n# Stats\r\n");
+    let merged = merge(Merge::Info, &own, &[&other], Version::Resp3);
+    assert_eq!(
+        text_of(&merged).unwrap(),
+        "# Memory\r\nmemory_part_bytes:7\r\nmemory_part_bytes_shard_1:3\r\nmemory_part_bytes_shard_0:4\r\n\r\n# Stats\r\n"
+    );
+}
+
+#[test]
 fn who_kills_is_told_how_many_at_all_shards() {
     let numbers = |own: &[u8], others: &[&[u8]]| merge(Merge::Numbers, own, others, Version::Resp2);
     assert_eq!(numbers(b":1\r\n", &[b":2\r\n", b":0\r\n"]), b":3\r\n");

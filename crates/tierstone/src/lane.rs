@@ -191,7 +191,7 @@ impl<D: BlockDevice> Lane<D> {
     }
 
     /// Whether something is under way, or to be done, that nobody waits for.
-    fn has_work(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         self.device.in_flight() > 0
             || self.engine.next_step_at_us().is_some_and(|at_us| at_us <= self.now.monotonic_us)
     }

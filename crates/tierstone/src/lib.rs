@@ -116,6 +116,8 @@ mod bulk;
 pub mod database;
 mod lane;
 mod local;
+#[cfg(test)]
+mod memory_test;
 mod named;
 mod plain;
 mod range;

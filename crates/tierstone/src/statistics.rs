@@ -8,6 +8,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
         // Taken apart, so that a counter that is added to the engine cannot be forgotten here.
         let EngineStatistics {
             keys,
+            memory_part_bytes,
             index_bytes,
             cache_bytes,
             buffer_bytes,
@@ -36,6 +37,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
             expired_keys,
         } = shard;
         total.keys += keys;
+        total.memory_part_bytes += memory_part_bytes;
         total.index_bytes += index_bytes;
         total.cache_bytes += cache_bytes;
         total.buffer_bytes += buffer_bytes;

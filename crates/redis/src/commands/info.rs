@@ -2,6 +2,7 @@
 
 use crate::context::Halt;
 use crate::control::{Control, Flow};
+use crate::everywhere::MEMORY_OF_SHARD;
 use crate::table;
 use std::fmt::Write;
 use tierstone_base::units::format_size;
@@ -102,6 +103,11 @@ fn memory(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         statistics.buffer_bytes,
         control.host.account.bytes_max()
     )?;
+    let part = statistics.memory_part_bytes;
+    write!(out, "memory_part_bytes:{part}\r\n")?;
+    if control.engine.shard.1 > 1 {
+        write!(out, "{MEMORY_OF_SHARD}{}:{part}\r\n", control.engine.shard.0)?;
+    }
     let budget = control.host.facts.memory_bytes;
     if budget > 0 {
         write!(out, "maxmemory:{budget}\r\nmaxmemory_human:{}\r\n", format_size(budget))?;

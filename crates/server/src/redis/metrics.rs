@@ -101,6 +101,9 @@ type Column = (&'static str, &'static str, &'static str, fn(&ShardSnapshot) -> u
 
 const COLUMNS: &[Column] = &[
     ("keys", "gauge", "Live keys.", |s| s.engine.keys),
+    ("memory_part_bytes", "gauge", "Memory that the shard may take: its part of the budget.", |s| {
+        s.engine.memory_part_bytes
+    }),
     ("index_bytes", "gauge", "Memory of the index.", |s| s.engine.index_bytes),
     ("cache_bytes", "gauge", "Memory of cached records.", |s| s.engine.cache_bytes),
     ("buffer_bytes", "gauge", "Memory of device buffers.", |s| s.engine.buffer_bytes),

@@ -211,6 +211,8 @@ impl Node {
         let mut shards = Vec::new();
         for ((plan, listeners), heartbeat) in plans.into_iter().zip(listeners).zip(heartbeats) {
             let waker = Waker::new()?;
+            let woken = waker.clone();
+            plan.wake_for_memory(Arc::new(move || woken.wake()));
             let (sender, mail) = mailbox(&waker, usize::MAX);
             shards.push(sender);
             let heartbeat = http.is_some().then_some(heartbeat);

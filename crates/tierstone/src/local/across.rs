@@ -11,6 +11,9 @@ use tierstone_engine::{BatchTicket, Commit, Engine, Write, WriteReceipt};
 use tierstone_media::Wait;
 use tierstone_media::file::FileDevice;
 
+/// Turns of a shard in a row for another one that waits: each moves a little memory.
+const TURNS_FOR_OTHERS: usize = 16;
+
 /// Applies `writes`, whose keys lie in several shards, and waits as the durability says.
 pub(super) fn write(store: &mut Store, writes: &[Write<'_>]) -> Result<()> {
     let shards = store.lanes.len() as u16;
@@ -64,7 +67,7 @@ fn admit(store: &mut Store, parts: &[(usize, Vec<Write<'_>>)]) -> Result<()> {
 /// Applies `writes` of one shard as one; waits while there is no room yet.
 pub(super) fn write_on(store: &mut Store, shard: u16, writes: &[Write<'_>]) -> Result<WriteReceipt> {
     let shard = usize::from(shard);
-    if !store.has_parts {
+    if store.lanes.len() == 1 {
         return store.lanes[shard].write(writes);
     }
     attend(store);
@@ -92,10 +95,16 @@ pub(super) fn attend(store: &mut Store) {
     store.has_parts = store.lanes.iter().any(|lane| lane.engine.has_parts());
 }
 
+/// What a shard waits for may have to come from another: news of a batch, or memory.
 fn turn_others(lanes: &mut [Lane<FileDevice>], but: usize) {
     for (shard, lane) in lanes.iter_mut().enumerate() {
         if shard != but {
-            lane.turn(Wait::Poll);
+            for _ in 0..TURNS_FOR_OTHERS {
+                lane.turn(Wait::Poll);
+                if !lane.has_work() {
+                    break;
+                }
+            }
         }
     }
 }

@@ -126,6 +126,9 @@ impl SharedStore {
         };
         let (mut threads, mut ready) = (Vec::new(), Vec::new());
         for (plan, shard) in database.take_plans().into_iter().zip(0..) {
+            let (sleeper, waker) = Sleeper::new()?;
+            let woken = Arc::clone(&waker);
+            plan.wake_for_memory(Arc::new(move || woken.wake()));
             let start = Start {
                 plan,
                 files: database.files().clone(),
@@ -134,7 +137,6 @@ impl SharedStore {
                 relaxed,
             };
             let (sender, mailbox) = crossbeam_channel::unbounded();
-            let (sleeper, waker) = Sleeper::new()?;
             let (reply, built) = Answer::new();
             threads.push(spawn(shard, start, mailbox, sleeper, reply)?);
             inner.mailboxes.push(Mailbox { sender, waker });
@@ -153,6 +155,12 @@ impl SharedStore {
     pub fn keyspace(&self, number: u32) -> Result<SharedKeyspace> {
         let id = resolve(&self.inner.map(), KeyspaceName::Number(number))?;
         Ok(SharedKeyspace::new(self.clone(), id))
+    }
+
+    /// What turns keys into positions.
+    #[cfg(test)]
+    pub(crate) fn hasher(&self) -> KeyHasher {
+        self.inner.hasher
     }
 
     /// The value of `key`.
