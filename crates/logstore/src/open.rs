@@ -264,6 +264,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         .max()
         .unwrap_or(0)
         .max(walked_max_seq)
+        .max(if report.created { settings.first_seq } else { 0 })
         .max(chosen.iter().flatten().map(|commit| commit.newest).max().unwrap_or(0));
     let mut plans = deal(settings, &next, hasher, geometry, &found, applied);
     for (plan, commit) in plans.iter_mut().zip(chosen) {

@@ -3,7 +3,7 @@ use crate::{KeyspaceOptions, Store};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use tierstone_engine::IndexKind;
+use tierstone_engine::{Engine, IndexKind};
 
 struct Folder(PathBuf);
 
@@ -86,6 +86,8 @@ fn a_whole_store_is_copied_and_left_as_it_was() {
     assert!(files(&source.0) == before, "the source has changed");
     let mut store = Store::open(&new_options(&target.0)).unwrap();
     assert_eq!(store.len(), 3_900);
+    // Ids of large values are made of sequences: none may be given a second time.
+    assert!(store.lanes[0].engine.applied_seq() > 5_102, "{}", store.lanes[0].engine.applied_seq());
     assert_eq!(store.get(&name(5)).unwrap().unwrap(), b"new 5");
     assert_eq!(store.get(&name(2_000)).unwrap().unwrap(), b"old 2000");
     assert_eq!(store.get(&name(3_950)).unwrap(), None);
