@@ -186,6 +186,7 @@ impl LogShard {
             return Err(Error::new(ErrorKind::Retry, "writes keep pace with cleaning"));
         }
         if needed == 0 || self.segments.secure(needed + kept) {
+            self.end_space_wait();
             return Ok(());
         }
         if self.checkpoints.takes_space() {
@@ -204,6 +205,9 @@ impl LogShard {
         if self.is_open_segment_sparse() {
             self.hot.roll(&mut self.segments);
             return Err(Error::new(ErrorKind::Retry, "the open segment is being cleaned"));
+        }
+        if self.others_may_free() {
+            return Err(Error::new(ErrorKind::Retry, "other shards look for space"));
         }
         Err(self.full(kept))
     }

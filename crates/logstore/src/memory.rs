@@ -118,6 +118,11 @@ impl MemoryBalance {
         self.ledger.part_bytes(self.shard)
     }
 
+    /// Makes all other shards take a step soon.
+    pub fn wake_others(&self) {
+        self.ledger.wake_all_but(self.shard);
+    }
+
     /// When a step would move memory that nothing announces.
     pub fn next_step_us(&self, now_us: u64) -> Option<u64> {
         if self.giving_bytes > 0 {

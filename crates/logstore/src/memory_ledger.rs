@@ -116,6 +116,17 @@ impl MemoryLedger {
         }
     }
 
+    /// Makes all shards but `shard` take a step soon, whatever for.
+    pub fn wake_all_but(&self, shard: ShardId) {
+        for (number, part) in self.parts.iter().enumerate() {
+            if number != usize::from(shard)
+                && let Some(wake) = part.waker.get()
+            {
+                wake();
+            }
+        }
+    }
+
     /// `wake` makes the thread of `shard` take a step; told once.
     pub fn set_waker(&self, shard: ShardId, wake: Waker) {
         if let Some(part) = self.parts.get(usize::from(shard)) {

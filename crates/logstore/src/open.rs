@@ -414,7 +414,7 @@ fn deal(
     applied: Seq,
 ) -> Vec<ShardPlan> {
     let count = settings.shard_count.max(1);
-    let pool = Arc::new(SegmentPool::new(geometry.segment_limit));
+    let pool = Arc::new(SegmentPool::new(geometry.segment_limit, settings.shard_count.max(1)));
     let is_given_twice = settings.mutations.is_on("memory_is_given_twice");
     let memory = Arc::new(MemoryLedger::new(count, settings.shard.memory_bytes, is_given_twice));
     let mut plans: Vec<ShardPlan> = (0..count)

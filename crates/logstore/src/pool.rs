@@ -1,5 +1,5 @@
 //! Free segments that belong to no shard: any shard takes from here when it needs one, and gives back
-//! what it does not need.
+//! what it does not need. One that finds none asks the others to look whether they can free some.
 //!
 //! Invariants:
 //! 1. A segment in the pool holds no records: its header is blank, or a free one that is durable. So what
@@ -7,11 +7,14 @@
 //! 2. A segment is in the pool or in the table of one shard, never both: whoever clears its bit owns it.
 //! 3. At least as many bits are set as `free` says, besides those that claims under way will clear: a
 //!    claim that has lowered `free` finds its segments.
+//! 4. A question is answered when every other shard has looked since it was asked and can gain nothing: so the
+//!    store is called full only when all its shards say so.
 //!
 //! Words are changed atomically, nobody waits for anybody. With one thread the order of the steps alone
 //! decides who gets what; segments are taken in order of their numbers.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use tierstone_base::ShardId;
 
 /// The free segments of a store that no shard owns.
 #[derive(Debug, Default)]
@@ -26,13 +29,53 @@ pub(crate) struct SegmentPool {
     ready_free: AtomicU32,
     /// Segments of the store.
     total: u32,
+    /// Questions for space so far.
+    asks: AtomicU64,
+    lookouts: Box<[Lookout]>,
+}
+
+/// What a shard has last said of the space that it could free.
+#[derive(Debug, Default)]
+struct Lookout {
+    /// The newest question that it knew then.
+    seen: AtomicU64,
+    can_gain: AtomicBool,
 }
 
 impl SegmentPool {
-    /// An empty pool of a store with `total` segments.
-    pub fn new(total: u32) -> Self {
+    /// An empty pool of a store with `total` segments and so many shards.
+    pub fn new(total: u32, shards: u16) -> Self {
         let words = || (0..total.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
-        SegmentPool { ready: words(), raw: words(), total, ..SegmentPool::default() }
+        SegmentPool { ready: words(), raw: words(), total, lookouts: (0..shards).map(|_| Lookout::default()).collect(), ..SegmentPool::default() }
+    }
+
+    /// Asks all shards whether they can free space; gives the number of the question.
+    pub fn ask(&self) -> u64 {
+        self.asks.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Whether `shard` has not answered the newest question, or said then that it can gain something.
+    pub fn must_answer(&self, shard: ShardId) -> bool {
+        self.lookouts.get(usize::from(shard)).is_some_and(|lookout| {
+            lookout.can_gain.load(Ordering::Relaxed)
+                || lookout.seen.load(Ordering::Relaxed) < self.asks.load(Ordering::Acquire)
+        })
+    }
+
+    /// `shard` says what `can_gain` gives; the newest question before that is answered.
+    pub fn answer(&self, shard: ShardId, can_gain: impl FnOnce() -> bool) {
+        let Some(lookout) = self.lookouts.get(usize::from(shard)) else { return };
+        let asks = self.asks.load(Ordering::Acquire);
+        lookout.can_gain.store(can_gain(), Ordering::Release);
+        lookout.seen.store(asks, Ordering::Release);
+    }
+
+    /// Whether all shards but `shard` have looked since question `ask`, and can gain nothing.
+    pub fn is_answered(&self, shard: ShardId, ask: u64) -> bool {
+        let others = self.lookouts.iter().enumerate().filter(|(number, _)| *number != usize::from(shard));
+        others.map(|(_, lookout)| lookout).all(|lookout| {
+            lookout.seen.load(Ordering::Acquire) >= ask && !lookout.can_gain.load(Ordering::Acquire)
+        })
     }
 
     /// Segments of the store, in the pool or not.
@@ -103,7 +146,7 @@ mod tests {
 
     #[test]
     fn every_segment_is_claimed_once_and_all_or_none() {
-        let pool = SegmentPool::new(130);
+        let pool = SegmentPool::new(130, 1);
         for segment in [129, 3, 64] {
             pool.put(segment, segment == 64);
         }
@@ -116,8 +159,23 @@ mod tests {
     }
 
     #[test]
+    fn a_question_is_answered_when_all_others_have_looked_in_vain() {
+        let pool = SegmentPool::new(8, 3);
+        assert!(!pool.must_answer(1) && !pool.must_answer(2));
+        let ask = pool.ask();
+        assert!(pool.must_answer(1) && pool.must_answer(2) && !pool.is_answered(0, ask));
+        pool.answer(1, || false);
+        assert!(!pool.must_answer(1) && !pool.is_answered(0, ask), "one has not looked");
+        pool.answer(2, || true);
+        assert!(pool.must_answer(2) && !pool.is_answered(0, ask), "one can gain something");
+        pool.answer(2, || false);
+        assert!(pool.is_answered(0, ask));
+        assert!(!pool.is_answered(0, pool.ask()), "a new question is a new one");
+    }
+
+    #[test]
     fn raw_segments_are_preferred_where_they_are_to_be_prepared() {
-        let pool = SegmentPool::new(8);
+        let pool = SegmentPool::new(8, 1);
         pool.put(1, true);
         pool.put(2, false);
         let mut taken = Vec::new();

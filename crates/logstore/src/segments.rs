@@ -284,6 +284,11 @@ impl SegmentTable {
         self.pool.total()
     }
 
+    /// Free segments that any shard may take.
+    pub fn pool(&self) -> &SegmentPool {
+        &self.pool
+    }
+
     /// How many segments are in the pool.
     pub fn pool_count(&self) -> u32 {
         self.pool.free_count()

@@ -298,6 +298,7 @@ impl LogShard {
             self.checkpoint_step();
             self.balance_memory();
         }
+        self.answer_for_space();
         self.trim_reservations();
         self.advance_ranges();
         events.append(&mut self.reads.ready);

@@ -17,6 +17,8 @@ pub struct SpaceKeeper {
     opened_at_us: u64,
     /// After a refusal, when to try again.
     not_before_us: u64,
+    /// What the other shards were asked when this one had no room.
+    asked: Option<u64>,
 }
 
 /// Free segments that should be ready.
@@ -54,6 +56,39 @@ impl LogShard {
         };
         self.space.in_flight = true;
         self.requests.push_space(tag, kind, self.identity.geometry.segment_offset(segment));
+    }
+
+    /// Whether other shards may free space that a write here has no other hope for: they are asked, and woken,
+    /// once for each write that would be refused. A segment that was left here is free only when all have left it,
+    /// and who sleeps does not see that the pool has run dry.
+    pub(crate) fn others_may_free(&mut self) -> bool {
+        if self.identity.shard_count <= 1 || self.identity.mutations.is_on("others_not_asked_for_space") {
+            return false;
+        }
+        let shard = self.identity.shard;
+        let Some(ask) = self.space.asked else {
+            self.space.asked = Some(self.segments.pool().ask());
+            self.memory.wake_others();
+            return true;
+        };
+        let is_answered = self.segments.pool().is_answered(shard, ask);
+        if is_answered {
+            self.space.asked = None;
+        }
+        !is_answered
+    }
+
+    /// A write has found room.
+    pub(crate) fn end_space_wait(&mut self) {
+        self.space.asked = None;
+    }
+
+    /// Tells shards that have no room whether this one can free some.
+    pub(crate) fn answer_for_space(&self) {
+        let (pool, shard) = (self.segments.pool(), self.identity.shard);
+        if pool.must_answer(shard) {
+            pool.answer(shard, || self.failed.is_none() && !self.shutting && self.can_gain());
+        }
     }
 
     /// A segment was prepared or given back, or could not be.

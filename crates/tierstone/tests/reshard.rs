@@ -1,0 +1,47 @@
+//! Small stores of lone commits, opened with other numbers of shards now and then.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails its test")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use support::{TemporaryDirectory, backends};
+use tierstone::{DatabaseOptions, Store};
+use tierstone_base::SeededRandom;
+
+#[test]
+fn lone_commits_find_room_in_a_small_store_whatever_number_of_shards_opens_it() {
+    let seed = std::env::var("SEED").map_or_else(|_| SeededRandom::system_seed().unwrap(), |seed| seed.parse().unwrap());
+    println!("SEED={seed}");
+    let mut random = SeededRandom::new(seed);
+    let directory = TemporaryDirectory::new();
+    let backend = *backends().last().unwrap();
+    let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    for (opening, shards) in [3, 1, 5, 2, 5, 1, 5].into_iter().enumerate() {
+        let options = DatabaseOptions {
+            segment_bytes: Some(128 << 10),
+            capacity_bytes: Some(6 << 20),
+            memory_bytes: 16 << 20,
+            shards,
+            ..directory.options(backend)
+        };
+        let mut store = Store::open(&options).unwrap();
+        for number in 0..1_500 {
+            let key = format!("key:{}", random.below(1_000)).into_bytes();
+            let value = vec![number as u8; random.below(60) as usize];
+            if let Err(error) = store.put(&key, &value) {
+                let facts = store.statistics();
+                panic!(
+                    "opening {opening} with {shards} shards, write {number}: {error:?}; live {} used {} capacity {}, {:?}",
+                    facts.space_live_bytes, facts.space_used_bytes, facts.space_capacity_bytes, facts
+                );
+            }
+            model.insert(key, value);
+        }
+        assert_eq!(store.len(), model.len() as u64);
+        match random.below(2) {
+            0 => store.close().unwrap(),
+            _ => drop(store),
+        }
+    }
+}
