@@ -1,10 +1,12 @@
 //! What every engine must do, as checks that a test calls with a way to make its engine.
 //!
-//! A check panics with its seed when the engine departs from the model. Losses of power are in [`crashes`];
+//! A check panics with its seed when the engine departs from the model. Losses of power are in [`crashes`],
+//! faults of the device in [`faults`];
 //! what only one engine has (cleaning, checkpoints), its own tests add.
 
 mod commits;
 pub mod crashes;
+pub mod faults;
 mod ranges;
 
 pub use commits::{

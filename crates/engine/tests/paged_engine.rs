@@ -8,6 +8,7 @@ use paged::{PagedEngine, PagedSettings, open::open};
 use tierstone_base::{KeyHasher, KeyspaceId, SeededRandom};
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, assert_caught};
 use tierstone_engine::conformance::crashes::{CrashSettings, acknowledged_writes_survive_crashes};
+use tierstone_engine::conformance::faults::FaultSettings;
 use tierstone_engine::conformance::{self, ModelSettings};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{Engine, IndexKind};
@@ -100,6 +101,24 @@ fn the_paged_engine_passes_the_single_checks() {
     conformance::a_switch_of_modes_keeps_what_was_promised(store());
     conformance::a_relaxed_write_is_durable_within_its_bound(store());
     conformance::a_relaxed_write_waits_for_a_device_that_is_behind(store());
+}
+
+#[test]
+fn the_paged_engine_passes_the_suite_of_faults() {
+    let own = settings(1, 16, 3);
+    let faults = FaultSettings {
+        sim: SimSettings::new(geometry(&own)),
+        keys: 60,
+        value_bytes: 300,
+        // Its pages are verified; a damaged group of its journal ends recovery as a torn one does.
+        notices_rot: false,
+        // It has its space from the beginning.
+        takes_space: false,
+    };
+    conformance::faults::all(&faults, &|mut device, medium| {
+        let engine = open(&mut device, &own)?.pop().expect("one engine");
+        Ok(Harness::new(engine, medium.device(), hasher()))
+    });
 }
 
 #[test]

@@ -360,7 +360,7 @@ impl LogShard {
                 };
                 self.walk_some(&mut walk, summary.bytes());
                 let stream = if cold { &mut self.cold } else { &mut self.hot };
-                stream.give_back_summary(summary);
+                stream.give_back_summary(number, summary);
             }
         }
         self.segments.get_mut(number).unprofiled.0 = walk.cursor.end_unit();

@@ -109,6 +109,7 @@ struct OpenSegment {
     /// What its newest group says of expiry.
     past_ms: u64,
     summary: SummaryBuilder,
+    summary_lent_bytes: usize,
 }
 
 /// One log.
@@ -384,6 +385,7 @@ impl Stream {
             first_group: self.next_group,
             past_ms: 0,
             summary: SummaryBuilder::default(),
+            summary_lent_bytes: 0,
         });
         Some(())
     }

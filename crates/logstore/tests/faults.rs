@@ -7,6 +7,7 @@ mod common;
 use common::{Store, fresh, medium, open_on, small_settings};
 use tierstone_base::{ErrorKind, KeyspaceId, Position, Result};
 use tierstone_crash::{Choices, Mutations};
+use tierstone_engine::conformance::{self, faults::FaultSettings};
 use tierstone_engine::{Engine, Event, Health, ScanRequest, Write, WriteKind};
 use tierstone_logstore::format::superblock::SLOT_BYTES;
 use tierstone_logstore::{OpenReport, OpenSettings};
@@ -60,6 +61,19 @@ fn find(medium: &SimMedium, needle: &[u8]) -> Vec<u64> {
     let bytes = medium.peek(0, geometry.end() as usize);
     let found = bytes.windows(needle.len()).enumerate().filter(|(_, window)| *window == needle);
     found.map(|(at, _)| at as u64).collect()
+}
+
+#[test]
+fn the_log_store_passes_the_suite_of_faults() {
+    let settings = uncached();
+    let faults = FaultSettings {
+        sim: medium(SEGMENT, 16).settings(),
+        keys: 60,
+        value_bytes: 700,
+        notices_rot: true,
+        takes_space: true,
+    };
+    conformance::faults::all(&faults, &|device, _| open_on(device, &settings).map(|(store, _)| store));
 }
 
 #[test]

@@ -210,6 +210,24 @@ impl<E: Engine> Executor<E> {
         outputs.append(&mut self.host.outputs);
     }
 
+    /// Takes out the messages of channels that wait among the outputs for a connection that is about to make a
+    /// request, in their order: they were sent before whatever it is answered, so nothing comes to a client
+    /// behind the answer to its `UNSUBSCRIBE`. Costs one look at every output, for connections that listen.
+    pub fn take_messages(&mut self, connection: ConnectionId, mut give: impl FnMut(Seq, &[u8])) {
+        let Host { outputs, sessions, .. } = &mut self.host;
+        let listens = || sessions.get(&connection).is_some_and(|session| !session.channels.is_empty());
+        if outputs.is_empty() || !listens() {
+            return;
+        }
+        outputs.retain(|output| match output {
+            Output::Push { connection: to, bytes, gate } if *to == connection => {
+                give(*gate, bytes);
+                false
+            }
+            _ => true,
+        });
+    }
+
     fn run_retries(&mut self, now: Now) {
         for task in std::mem::take(&mut self.retries) {
             if let Some(state) = self.tasks.get_mut(&task) {

@@ -3,8 +3,10 @@
 //! A client belongs to one connection; when that is gone, what was not answered is in doubt until the
 //! process that may still carry it out has ended.
 
+use crate::channels::Channels;
+use crate::content::seen as shortened;
 use crate::history::{EventId, History, Seen};
-use crate::model::Verb;
+use crate::model::{NO_SUCH_KEY, Verb};
 use crate::script::{Expect, Request};
 use std::collections::{BTreeSet, VecDeque};
 use tierstone_wire::resp::{ReplyLimits, ReplyParser, ReplyProgress, Value, encode_command};
@@ -16,6 +18,10 @@ pub struct Scan {
     pub owed: BTreeSet<Vec<u8>>,
     /// Keys that it has given.
     pub seen: BTreeSet<Vec<u8>>,
+    /// Where it goes on: the last cursor that was given.
+    pub at: Vec<u8>,
+    /// The process in which it began, by number.
+    pub life: usize,
 }
 
 /// One client.
@@ -39,6 +45,8 @@ pub struct Client {
     pub scan: Option<Scan>,
     /// The cursor to go on with.
     pub cursor: Option<Vec<u8>>,
+    /// It listens to these channels, or is about to; `None`: it does not listen, it asks.
+    pub joined: Option<BTreeSet<u32>>,
     parser: ReplyParser,
     input: Vec<u8>,
     waiting: VecDeque<Expect>,
@@ -55,14 +63,43 @@ pub struct Heard {
     pub violation: Option<String>,
     /// Events whose writes are now acknowledged.
     pub acknowledged: Vec<EventId>,
+    /// Keys that are there from now on.
+    pub grown: Vec<Vec<u8>>,
+    /// A scan has come to its end that began in this process.
+    pub whole_scan: Option<usize>,
     /// Events of which an error says that the device failed in them: what they did may show at the next
     /// opening.
     pub in_doubt: Vec<EventId>,
 }
 
+impl Heard {
+    fn object(&mut self, verdict: Result<(), String>) {
+        if let Err(violation) = verdict {
+            self.violation.get_or_insert(violation);
+        }
+    }
+}
+
+/// The channel and the text of a message.
+fn message(value: &Value) -> Option<(&[u8], &[u8])> {
+    match value.items()? {
+        [word, channel, text] if word.bytes() == Some(b"message") => Some((channel.bytes()?, text.bytes()?)),
+        _ => None,
+    }
+}
+
+fn is_change(value: &Value, word: &[u8], channel: u32) -> bool {
+    let name = crate::channels::name(channel);
+    matches!(value.items(), Some([said, named, Value::Integer(_)])
+        if said.bytes() == Some(word) && named.bytes() == Some(&name))
+}
+
 /// Whether the superblock could not be written in which the databases lie that these events empty.
 fn is_failed_flush(value: &Value, ids: &[EventId], history: &History) -> bool {
-    let is_flush = |id: &EventId| history.events[*id].steps.iter().all(|step| step.verb == Verb::Flush);
+    let is_flush = |id: &EventId| {
+        let mut verbs = history.events[*id].steps.iter().map(|step| &step.verb);
+        verbs.all(|verb| matches!(verb, Verb::Flush | Verb::Swap(_)))
+    };
     value.error().is_some_and(|text| text.starts_with("MISCONF")) && ids.iter().all(is_flush)
 }
 
@@ -79,6 +116,7 @@ impl Client {
             stalled_until_us: 0,
             scan: None,
             cursor: None,
+            joined: None,
             parser: ReplyParser::new(ReplyLimits::default()),
             input: Vec::new(),
             waiting: VecDeque::new(),
@@ -108,14 +146,27 @@ impl Client {
                 Expect::AllOk(all) => ids.extend(all),
                 Expect::WatchedRead { read, .. } => ids.push(*read),
                 Expect::WatchedExec { transaction, .. } => ids.push(*transaction),
-                Expect::Ok | Expect::Queued | Expect::Watch { .. } | Expect::Page => {}
+                Expect::Ok
+                | Expect::Queued
+                | Expect::Watch { .. }
+                | Expect::Page
+                | Expect::Grown(_)
+                | Expect::Published(_)
+                | Expect::Joined(_)
+                | Expect::Left(_) => {}
             }
         }
         ids
     }
 
     /// Bytes have come from the server.
-    pub fn hear(&mut self, bytes: &[u8], history: &mut History, wall_ms: u64) -> Heard {
+    pub fn hear(
+        &mut self,
+        bytes: &[u8],
+        history: &mut History,
+        channels: &mut Channels,
+        wall_ms: u64,
+    ) -> Heard {
         let mut heard = Heard::default();
         self.input.extend_from_slice(bytes);
         loop {
@@ -123,7 +174,20 @@ impl Client {
                 Ok(ReplyProgress::Complete { consumed, value }) => {
                     self.input.drain(..consumed);
                     heard.lines.push(brief_value(&value));
+                    if let Some((channel, payload)) = message(&value) {
+                        heard.object(channels.hear(self.connection, channel, payload));
+                        continue;
+                    }
+                    let value = shortened(value);
                     match self.waiting.pop_front() {
+                        Some(expect) if expect.is_of_channels() => {
+                            self.answer_of_channels(
+                                &expect,
+                                &value,
+                                (history.moment(), channels),
+                                &mut heard,
+                            );
+                        }
                         Some(expect) => self.answer(expect, value, history, wall_ms, &mut heard),
                         None => heard.violation = Some(format!("a reply that nobody waits for: {value:?}")),
                     }
@@ -148,10 +212,14 @@ impl Client {
         wall_ms: u64,
         heard: &mut Heard,
     ) {
-        if let Some(error) = value.error() {
+        let is_no_error = matches!(expect, Expect::One(_)) && value == Value::Error(NO_SUCH_KEY.to_vec());
+        if let Some(error) = value.error().filter(|_| !is_no_error) {
             heard.errors.push(error.into_owned());
         }
         match expect {
+            Expect::Published(_) | Expect::Joined(_) | Expect::Left(_) => {}
+            Expect::Grown(keys) if value == Value::Simple(b"OK".to_vec()) => heard.grown.extend(keys),
+            Expect::Grown(_) => {}
             Expect::Ok | Expect::Queued => {
                 let expected: &[u8] = if matches!(expect, Expect::Ok) { b"OK" } else { b"QUEUED" };
                 if !value.is_error() && value != Value::Simple(expected.to_vec()) {
@@ -169,7 +237,8 @@ impl Client {
             }
             Expect::Page => self.page(value, heard),
             Expect::One(id) => {
-                let seen = if value.is_error() { Seen::Refused } else { Seen::Replies(vec![value]) };
+                let is_refused = value.is_error() && !is_no_error;
+                let seen = if is_refused { Seen::Refused } else { Seen::Replies(vec![value]) };
                 self.end(id, seen, history, wall_ms, heard);
             }
             Expect::Each(id) => self.each(id, Vec::new(), value, history, wall_ms, heard),
@@ -201,6 +270,31 @@ impl Client {
                     self.each(transaction, Vec::new(), value, history, wall_ms, heard);
                 }
             },
+        }
+    }
+
+    /// The answer to `PUBLISH`, `SUBSCRIBE` or `UNSUBSCRIBE`.
+    fn answer_of_channels(
+        &mut self,
+        expect: &Expect,
+        value: &Value,
+        (moment, channels): (u64, &mut Channels),
+        heard: &mut Heard,
+    ) {
+        if let Some(error) = value.error() {
+            return heard.errors.push(error.into_owned());
+        }
+        match (expect, value) {
+            (Expect::Published(id), Value::Integer(count)) => {
+                heard.object(channels.published(*id, *count, moment));
+            }
+            (Expect::Joined(channel), value) if is_change(value, b"subscribe", *channel) => {
+                channels.joined(self.connection, *channel, moment);
+            }
+            (Expect::Left(channel), value) if is_change(value, b"unsubscribe", *channel) => {
+                heard.object(channels.left(self.connection, *channel, moment));
+            }
+            (expect, value) => heard.object(Err(format!("{value:?} answers {expect:?}"))),
         }
     }
 
@@ -258,11 +352,13 @@ impl Client {
         scan.seen.extend(keys.iter().filter_map(|key| key.bytes().map(<[u8]>::to_vec)));
         if cursor != b"0" {
             self.cursor = Some(cursor.to_vec());
+            scan.at = cursor.to_vec();
             return;
         }
         if let Some(missed) = scan.owed.iter().find(|key| !scan.seen.contains(*key)) {
             heard.violation = Some(format!("a whole scan does not give {}", String::from_utf8_lossy(missed)));
         }
+        heard.whole_scan = Some(scan.life);
         self.scan = None;
     }
 }

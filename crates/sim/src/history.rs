@@ -6,7 +6,7 @@
 //! 2. An event without a reply may have had its effect once, before its end, or not at all. Where reads
 //!    may have failed, its commands on keys that could not be read have done nothing, and the others all.
 
-use crate::model::{ObjectId, Step, WallSpan};
+use crate::model::{ObjectId, Step, Verb, WallSpan};
 use tierstone_wire::resp::Value;
 
 /// What became of an event.
@@ -39,6 +39,8 @@ pub struct Event {
     pub seen: Seen,
     /// No reply has come, and reads of the device may have failed.
     pub reads_may_fail: bool,
+    /// It was acknowledged so long before the crash that follows that it cannot be lost in it.
+    pub survives: bool,
 }
 
 /// Names an event.
@@ -50,6 +52,10 @@ pub struct History {
     /// By id.
     pub events: Vec<Event>,
     moments: u64,
+    /// The moment at which the newest process began.
+    life: u64,
+    /// Crashes that may take back what was acknowledged, as events of every object.
+    crashes: Vec<Event>,
 }
 
 impl History {
@@ -71,6 +77,7 @@ impl History {
             span: WallSpan { from_ms: wall_ms, to_ms: u64::MAX },
             seen: Seen::Nothing,
             reads_may_fail: false,
+            survives: false,
         });
         self.events.len() - 1
     }
@@ -103,6 +110,39 @@ impl History {
         self.events[id].reads_may_fail = is_faulty;
     }
 
+    /// The process has ended in good order: nothing of what was answered can be lost any more.
+    pub fn close(&mut self) {
+        let life = self.life;
+        let of_life = self.events.iter_mut().filter(|event| event.asked > life);
+        of_life.for_each(|event| event.survives = true);
+        self.life = self.moment();
+    }
+
+    /// A crash at `wall_ms` that takes back nothing that was acknowledged more than `age_ms` before, if that
+    /// can be said: a device that falls behind makes what was acknowledged wait without a bound, and nothing
+    /// more is acknowledged. All events have ended.
+    pub fn crash(&mut self, wall_ms: u64, age_ms: Option<u64>) {
+        let life = self.life;
+        for event in self.events.iter_mut().filter(|event| event.asked > life) {
+            // Both times may have been cut by almost a millisecond.
+            let is_old = age_ms.is_some_and(|age_ms| event.span.to_ms + age_ms + 1 < wall_ms);
+            event.survives = is_old && matches!(event.seen, Seen::Replies(_));
+        }
+        let (asked, ended) = (self.moment(), self.moment());
+        self.crashes.push(Event {
+            object: ObjectId { database: 0, number: 0 },
+            connection: u64::MAX,
+            steps: vec![Step { key: 0, verb: Verb::Crash }],
+            asked,
+            ended,
+            span: WallSpan { from_ms: wall_ms, to_ms: wall_ms },
+            seen: Seen::Replies(Vec::new()),
+            reads_may_fail: false,
+            survives: true,
+        });
+        self.life = ended;
+    }
+
     /// The objects that anything was asked of, in order.
     pub fn objects(&self) -> Vec<ObjectId> {
         let mut objects: Vec<ObjectId> = self.events.iter().map(|event| event.object).collect();
@@ -111,13 +151,18 @@ impl History {
         objects
     }
 
-    /// The events of one object that say something, in the order in which they were asked.
+    /// The events of one object that say something, crashes that may take acknowledged writes back among
+    /// them, in the order in which they were asked.
     pub fn of(&self, object: ObjectId) -> Vec<&Event> {
         let says = |event: &&Event| match &event.seen {
             Seen::Refused => false,
             Seen::Nothing => event.steps.iter().any(|step| step.verb.is_write()),
             Seen::Replies(_) => true,
         };
-        self.events.iter().filter(|event| event.object == object).filter(says).collect()
+        let mut events: Vec<&Event> =
+            self.events.iter().filter(|event| event.object == object).filter(says).collect();
+        events.extend(&self.crashes);
+        events.sort_by_key(|event| event.asked);
+        events
     }
 }

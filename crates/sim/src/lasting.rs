@@ -53,6 +53,11 @@ impl Lasting {
         }
     }
 
+    /// Keys were added that stay.
+    pub fn grown(&mut self, database: u32, keys: Vec<Vec<u8>>) {
+        self.databases.entry(database).or_default().keys.extend(keys);
+    }
+
     /// A process has ended, and with it whatever it had begun.
     pub fn begin_life(&mut self, history: &History) {
         let newest = history.events.iter().map(|event| event.asked).max().unwrap_or(0);

@@ -8,8 +8,9 @@
 //! 1. [`model`] says what one object does when commands reach it one after the other;
 //! 2. [`history`] is what clients asked and saw; [`linearize`] looks for an order that explains it;
 //! 3. [`node`] is the node: shards, the superblock's owner, its beginning and its ends;
+//!    [`content`] is a value there, [`suffix`] compares objects after crashes of relaxed nodes;
 //! 4. [`script`] invents requests; [`client`] sends them in pieces and reads the replies; [`lasting`] knows what
-//!    a scan must give, [`wall`] what time people take it for;
+//!    a scan must give, [`channels`] what listeners must hear, [`wall`] what time people take it for;
 //! 5. [`settings`] say what a run is made of; [`simulation`] lets clients, shards, device and faults take turns as the seed says.
 //!
 //! Invariants:
@@ -19,7 +20,9 @@
 //!
 //! Nothing here is durable.
 
+pub mod channels;
 pub mod client;
+pub mod content;
 pub mod history;
 pub mod lasting;
 pub mod linearize;
@@ -28,6 +31,7 @@ pub mod node;
 pub mod script;
 pub mod settings;
 pub mod simulation;
+pub mod suffix;
 pub mod wall;
 
 pub use settings::{End, Outcome, SimulationSettings};

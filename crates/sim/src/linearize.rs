@@ -9,10 +9,16 @@
 //! Invariants:
 //! 1. An event comes before all that were asked after its reply had come.
 //! 2. The answer is exact unless the budget is used up, which is said.
+//! 3. Where writes are acknowledged before they are durable, a crash leads back to a state that the object has
+//!    had since the last write that must have survived it ([`Event::survives`]): what is lost is the end of a
+//!    history, never something in its middle, never a part of an event. What was acknowledged of it was
+//!    written within [`Durability::RELAXED_BOUND_MS`].
 
 use crate::history::{Event, Seen};
-use crate::model::ObjectState;
+use crate::model::{ObjectState, Verb};
+use crate::script::{Kind, kind};
 use std::collections::BTreeSet;
+use tierstone_engine::Durability;
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +33,9 @@ pub enum Verdict {
 
 struct Search<'a> {
     events: &'a [&'a Event],
-    visited: BTreeSet<(Vec<u64>, ObjectState)>,
+    visited: BTreeSet<(Vec<u64>, ObjectState, Vec<Earlier>)>,
+    /// Whether a crash may take back what was acknowledged.
+    takes_back: bool,
     budget: u64,
     best: (usize, String),
     doubts_max: usize,
@@ -42,6 +50,26 @@ struct Place {
     /// Events without a reply that have taken effect.
     doubts: usize,
     state: ObjectState,
+    /// Earlier states that a crash may bring back.
+    earlier: Vec<Earlier>,
+}
+
+/// A state that a crash may bring back, and when that would have been written which it would take: the
+/// acknowledged of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Earlier {
+    state: ObjectState,
+    /// One was acknowledged at this time at the latest, in milliseconds by the wall clock.
+    first_ms: u64,
+    /// One was not asked for before this time.
+    last_ms: u64,
+}
+
+impl Earlier {
+    /// Whether so much may be taken. Both times may have been cut by almost a millisecond.
+    fn is_within_bound(&self) -> bool {
+        self.last_ms <= self.first_ms.saturating_add(Durability::RELAXED_BOUND_MS + 1)
+    }
 }
 
 impl Place {
@@ -89,6 +117,23 @@ fn is_certain(event: &Event) -> bool {
     matches!(event.seen, Seen::Replies(_))
 }
 
+/// Whether two events take effect in the order in which they were asked: those of one connection do, but for
+/// single commands with different keys, of which one may wait for the device.
+fn keep_order(one: &Event, other: &Event) -> bool {
+    let touches = |event: &Event, key: usize| {
+        event.steps.iter().any(|step| match step.verb {
+            Verb::CopyTo(to, _) | Verb::RenameTo(to) => key == to || key == step.key,
+            _ => key == step.key,
+        })
+    };
+    let share_a_key = || (0..2).any(|key| touches(one, key) && touches(other, key));
+    one.connection == other.connection && (kind(one.object) != Kind::Large || share_a_key())
+}
+
+fn is_crash(event: &Event) -> bool {
+    event.steps.iter().any(|step| step.verb == Verb::Crash)
+}
+
 /// Whether the events of one object (in the order in which they were asked) have an explanation. Takes at
 /// most `budget` configurations; exponential only in how many events overlap.
 pub fn check(events: &[&Event], budget: u64) -> Verdict {
@@ -104,14 +149,16 @@ pub fn check(events: &[&Event], budget: u64) -> Verdict {
 
 /// `doubts_max`: of events without a reply, at most so many take effect.
 fn search(events: &[&Event], budget: u64, doubts_max: usize) -> Verdict {
+    let takes_back = events.iter().any(|event| is_crash(event));
     let mut search =
-        Search { events, visited: BTreeSet::new(), budget, best: (0, String::new()), doubts_max };
+        Search { events, visited: BTreeSet::new(), takes_back, budget, best: (0, String::new()), doubts_max };
     let start = Place {
         done: vec![0; events.len().div_ceil(64)],
         count: 0,
         first: 0,
         doubts: 0,
         state: ObjectState::default(),
+        earlier: Vec::new(),
     };
     let mut stack = vec![start];
     while let Some(place) = stack.pop() {
@@ -155,7 +202,8 @@ impl Search<'_> {
                 place.mark(read);
                 continue;
             }
-            if !self.visited.insert((place.done.clone(), place.state.clone())) {
+            let visited = (place.done.clone(), place.state.clone(), place.earlier.clone());
+            if !self.visited.insert(visited) {
                 return false;
             }
             let mut any = false;
@@ -200,14 +248,14 @@ impl Search<'_> {
         }
         let earlier_is_owed = (place.first..at).any(|earlier| {
             let other = self.events[earlier];
-            other.connection == event.connection && is_certain(other) && !place.is_done(earlier)
+            keep_order(other, event) && is_certain(other) && !place.is_done(earlier)
         });
         if earlier_is_owed {
             return false;
         }
         is_certain(event)
             || !(at + 1..self.events.len())
-                .any(|later| self.events[later].connection == event.connection && place.is_done(later))
+                .any(|later| keep_order(self.events[later], event) && place.is_done(later))
     }
 
     fn is_free_read(&self, place: &Place, at: usize) -> bool {
@@ -228,21 +276,49 @@ impl Search<'_> {
     fn take(&self, place: &Place, at: usize, stack: &mut Vec<Place>) -> bool {
         let event = self.events[at];
         let before = stack.len();
-        for mut state in place.state.seen_during(event.span) {
+        if is_crash(event) {
+            for state in place.earlier.iter().map(|earlier| &earlier.state).chain([&place.state]) {
+                let mut next = place.after(at, state.clone());
+                next.earlier.clear();
+                stack.push(next);
+            }
+            return true;
+        }
+        for found in place.state.seen_during(event.span) {
+            let mut state = found.clone();
             let Seen::Replies(replies) = &event.seen else {
                 if place.doubts >= self.doubts_max {
                     return false;
                 }
-                stack
-                    .extend(outcomes_in_doubt(&state, event).into_iter().map(|state| place.after(at, state)));
+                for state in outcomes_in_doubt(&state, event) {
+                    stack.push(self.remembering(place, at, (&found, state)));
+                }
                 continue;
             };
             let mut each = event.steps.iter().zip(replies);
             if each.all(|(step, reply)| state.apply(step, event.span) == *reply) {
-                stack.push(place.after(at, state));
+                stack.push(self.remembering(place, at, (&found, state)));
             }
         }
         stack.len() > before
+    }
+
+    /// What follows when event `at` finds one state and leaves another, with what a crash may bring back.
+    fn remembering(&self, place: &Place, at: usize, (found, left): (&ObjectState, ObjectState)) -> Place {
+        let event = self.events[at];
+        let is_change = self.takes_back && left != *found;
+        let mut next = place.after(at, left);
+        if is_change && event.survives {
+            next.earlier.clear();
+        } else if is_change {
+            next.earlier.push(Earlier { state: place.state.clone(), first_ms: u64::MAX, last_ms: 0 });
+            for earlier in next.earlier.iter_mut().filter(|_| is_certain(event)) {
+                earlier.first_ms = earlier.first_ms.min(event.span.to_ms);
+                earlier.last_ms = earlier.last_ms.max(event.span.from_ms);
+            }
+            next.earlier.retain(Earlier::is_within_bound);
+        }
+        next
     }
 
     fn describe(&self, place: &Place, candidates: &[usize]) -> String {

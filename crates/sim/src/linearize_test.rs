@@ -100,7 +100,7 @@ fn a_key_that_expires_goes_within_its_time() {
         (13, value("a"), false),
     ] {
         let mut history = History::default();
-        let write = history.ask(1, OBJECT, step(Verb::SetFor(b"a".to_vec(), 10)), 0);
+        let write = history.ask(1, OBJECT, step(Verb::SetFor("a".into(), 10)), 0);
         history.end(write, ok(), 2);
         let read = history.ask(2, OBJECT, step(Verb::Get), read_at);
         history.end(read, seen.clone(), read_at);
@@ -147,7 +147,7 @@ fn a_read_that_says_nothing_of_it_leaves_what_is_in_doubt_its_chance() {
     let mut history = History::default();
     let first = history.ask(1, OBJECT, set("a"), 0);
     history.end(first, ok(), 0);
-    let lost = history.ask(2, OBJECT, vec![Step { key: 1, verb: Verb::Set(b"b".into()) }], 0);
+    let lost = history.ask(2, OBJECT, vec![Step { key: 1, verb: Verb::Set("b".into()) }], 0);
     history.end(lost, Seen::Nothing, 0);
     let (key_0, key_1) = (step(Verb::Get), vec![Step { key: 1, verb: Verb::Get }]);
     let reads = [history.ask(3, OBJECT, key_0, 0), history.ask(4, OBJECT, key_1, 0)];

@@ -3,6 +3,7 @@
 //! An object is a few keys that are looked at together: what a client changes in one piece must be seen
 //! in one piece. Pure data; a crash is not known here.
 
+use crate::content::{Content, seen};
 use tierstone_wire::resp::Value;
 
 /// Names an object: its database and its number.
@@ -22,13 +23,13 @@ pub enum Verb {
     /// `STRLEN`.
     Length,
     /// `SET`, which ends an expiry.
-    Set(Vec<u8>),
+    Set(Content),
     /// `SET … NX`.
-    SetNew(Vec<u8>),
+    SetNew(Content),
     /// `SET … PX`: gone after so many milliseconds.
-    SetFor(Vec<u8>, u64),
+    SetFor(Content, u64),
     /// `APPEND`.
-    Append(Vec<u8>),
+    Append(Content),
     /// `INCRBY`.
     Add(i64),
     /// `GETDEL`.
@@ -39,17 +40,29 @@ pub enum Verb {
     Persist,
     /// The key's part of `FLUSHDB`.
     Flush,
+    /// `GETRANGE`: from here to there, both included.
+    GetRange(usize, usize),
+    /// `SETRANGE`: at this offset, this.
+    SetRange(usize, Content),
+    /// `COPY` to another key of the object; whether it may replace what is there.
+    CopyTo(usize, bool),
+    /// `RENAME` to another key of the object.
+    RenameTo(usize),
+    /// The object's part of `SWAPDB`: its first so many keys change places with the next so many.
+    Swap(usize),
+    /// Not a command: the process or the machine has died, and what was acknowledged of late may be lost.
+    Crash,
 }
 
 impl Verb {
     /// Whether it can change anything.
     pub fn is_write(&self) -> bool {
-        !matches!(self, Verb::Get | Verb::Length)
+        !matches!(self, Verb::Get | Verb::Length | Verb::GetRange(..))
     }
 
     /// Whether it is carried out without a look at what is there.
     pub fn is_blind(&self) -> bool {
-        matches!(self, Verb::Set(_) | Verb::SetFor(..) | Verb::Flush)
+        matches!(self, Verb::Set(_) | Verb::SetFor(..) | Verb::Flush | Verb::Swap(_))
     }
 }
 
@@ -65,7 +78,7 @@ pub struct Step {
 /// A key's value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cell {
-    value: Vec<u8>,
+    value: Content,
     /// The earliest and the latest wall time in milliseconds at which it may expire.
     expiry_ms: Option<(u64, u64)>,
 }
@@ -97,41 +110,38 @@ impl ObjectState {
         &mut self.cells[key]
     }
 
-    /// Whether any key must have expired before `span` ends, or may have.
-    fn may_expire(&self, span: WallSpan) -> (bool, bool) {
-        let expiries = || self.cells.iter().flatten().filter_map(|cell| cell.expiry_ms);
-        let may = expiries().any(|(earliest, _)| earliest <= span.to_ms);
-        let must = expiries().any(|(_, latest)| latest < span.from_ms);
-        (may, must)
-    }
-
-    /// The states in which something that happens during `span` may find the object: as it is, with its
-    /// expired keys gone, or both. Keys of one object expire together.
+    /// The states in which something that happens during `span` may find the object: each key that may have
+    /// expired by then is there or gone, each that must have expired is gone.
     pub fn seen_during(&self, span: WallSpan) -> Vec<ObjectState> {
-        let (may, must) = self.may_expire(span);
-        let mut seen = Vec::with_capacity(2);
-        if !must {
-            seen.push(self.clone());
-        }
-        if may {
-            let mut expired = self.clone();
-            for cell in &mut expired.cells {
-                let gone = |cell: &Cell| cell.expiry_ms.is_some_and(|(earliest, _)| earliest <= span.to_ms);
-                if cell.as_ref().is_some_and(gone) {
-                    *cell = None;
-                }
+        let mut seen = vec![self.clone()];
+        for (at, cell) in self.cells.iter().enumerate() {
+            let Some((earliest, latest)) = cell.as_ref().and_then(|cell| cell.expiry_ms) else { continue };
+            if earliest > span.to_ms {
+                continue;
             }
-            seen.push(expired);
+            let mut gone = seen.clone();
+            gone.iter_mut().for_each(|state| state.cells[at] = None);
+            match latest < span.from_ms {
+                true => seen = gone,
+                false => seen.extend(gone),
+            }
         }
         seen
     }
 
     /// Carries out one step during `span`; gives the reply that a client must see.
     pub fn apply(&mut self, step: &Step, span: WallSpan) -> Value {
+        match step.verb {
+            Verb::CopyTo(to, replaces) => return self.copy(step.key, to, replaces),
+            Verb::RenameTo(to) => return self.rename(step.key, to),
+            Verb::Swap(keys) => return self.swap(keys),
+            _ => {}
+        }
         let cell = self.cell(step.key);
         match &step.verb {
-            Verb::Get => cell.as_ref().map_or(Value::Null, |cell| Value::Bulk(cell.value.clone())),
-            Verb::Length => Value::Integer(cell.as_ref().map_or(0, |cell| cell.value.len() as i64)),
+            Verb::Get => cell.as_ref().map_or(Value::Null, |cell| cell.value.reply()),
+            Verb::Length => Value::Integer(cell.as_ref().map_or(0, |cell| cell.value.bytes().len() as i64)),
+            Verb::GetRange(from, to) => get_range(cell.as_ref(), *from, *to),
             Verb::Set(value) => {
                 *cell = Some(Cell { value: value.clone(), expiry_ms: None });
                 ok()
@@ -148,13 +158,10 @@ impl ObjectState {
                 *cell = Some(Cell { value: value.clone(), expiry_ms });
                 ok()
             }
-            Verb::Append(tail) => {
-                let held = cell.get_or_insert_with(|| Cell { value: Vec::new(), expiry_ms: None });
-                held.value.extend_from_slice(tail);
-                Value::Integer(held.value.len() as i64)
-            }
+            Verb::Append(tail) => changed(cell, |value| value.with_tail(tail.bytes())),
+            Verb::SetRange(at, part) => changed(cell, |value| value.with_part(*at, part.bytes())),
             Verb::Add(amount) => add(cell, *amount),
-            Verb::Take => cell.take().map_or(Value::Null, |cell| Value::Bulk(cell.value)),
+            Verb::Take => cell.take().map_or(Value::Null, |cell| cell.value.reply()),
             Verb::Delete => Value::Integer(i64::from(cell.take().is_some())),
             Verb::Persist => {
                 let had = cell.as_mut().and_then(|cell| cell.expiry_ms.take()).is_some();
@@ -164,16 +171,53 @@ impl ObjectState {
                 *cell = None;
                 ok()
             }
+            Verb::CopyTo(..) | Verb::RenameTo(_) | Verb::Swap(_) | Verb::Crash => ok(),
         }
+    }
+
+    fn copy(&mut self, from: usize, to: usize, replaces: bool) -> Value {
+        let source = self.cell(from).clone();
+        if source.is_none() || (!replaces && self.cell(to).is_some()) {
+            return Value::Integer(0);
+        }
+        *self.cell(to) = source;
+        Value::Integer(1)
+    }
+
+    fn rename(&mut self, from: usize, to: usize) -> Value {
+        let Some(source) = self.cell(from).take() else { return Value::Error(NO_SUCH_KEY.to_vec()) };
+        *self.cell(to) = Some(source);
+        ok()
+    }
+
+    fn swap(&mut self, keys: usize) -> Value {
+        self.cell(2 * keys - 1);
+        (0..keys).for_each(|key| self.cells.swap(key, key + keys));
+        ok()
     }
 }
 
+/// What `RENAME` of a key says that does not exist.
+pub const NO_SUCH_KEY: &[u8] = b"ERR no such key";
+
+fn changed(cell: &mut Option<Cell>, change: impl FnOnce(&Content) -> Content) -> Value {
+    let held = cell.get_or_insert_with(|| Cell { value: "".into(), expiry_ms: None });
+    held.value = change(&held.value);
+    Value::Integer(held.value.bytes().len() as i64)
+}
+
+fn get_range(cell: Option<&Cell>, from: usize, to: usize) -> Value {
+    let bytes = cell.map_or(&[][..], |cell| cell.value.bytes());
+    let end = bytes.len().min(to + 1);
+    seen(Value::Bulk(bytes[from.min(end)..end].to_vec()))
+}
+
 fn add(cell: &mut Option<Cell>, amount: i64) -> Value {
-    let held = cell.get_or_insert_with(|| Cell { value: b"0".to_vec(), expiry_ms: None });
-    let number = std::str::from_utf8(&held.value).ok().and_then(|text| text.parse::<i64>().ok());
+    let held = cell.get_or_insert_with(|| Cell { value: "0".into(), expiry_ms: None });
+    let number = std::str::from_utf8(held.value.bytes()).ok().and_then(|text| text.parse::<i64>().ok());
     match number.and_then(|number| number.checked_add(amount)) {
         Some(sum) => {
-            held.value = sum.to_string().into_bytes();
+            held.value = sum.to_string().into_bytes().into();
             Value::Integer(sum)
         }
         None => Value::Error(b"ERR value is not an integer or out of range".to_vec()),

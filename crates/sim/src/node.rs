@@ -39,6 +39,8 @@ pub struct NodeSettings {
     pub shard: ShardSettings,
     /// Connections.
     pub transport: TransportSettings,
+    /// The longest value, in bytes.
+    pub value_bytes_max: u64,
     /// When writes may be acknowledged.
     pub durability: Durability,
     /// For the store's secret, when it is made.
@@ -314,10 +316,10 @@ fn start_shard(
                 durability: common.settings.durability,
                 record_bytes_max: tierstone_logstore::value_bytes_max(device.geometry()),
             },
-            value_size_max_bytes: 1 << 20,
+            value_size_max_bytes: common.settings.value_bytes_max,
             password: String::new(),
             transaction_size_max_bytes: 1 << 20,
-            held_bytes_max: 4 << 20,
+            held_bytes_max: 4 * common.settings.value_bytes_max,
             facts: ServerFacts { started: now(), ..ServerFacts::default() },
         },
     );

@@ -25,6 +25,16 @@ pub struct SimulationSettings {
     pub has_clock_jumps: bool,
     /// Whether the device has no space for further segments at times.
     pub has_full_device: bool,
+    /// Whether databases change places.
+    pub has_swaps: bool,
+    /// Whether messages are published and listened to.
+    pub has_channels: bool,
+    /// Whether values of many chunks are written.
+    pub has_large_values: bool,
+    /// Whether many keys are added that stay, while scans go on, over ends of the node too.
+    pub has_growth: bool,
+    /// Whether writes are acknowledged before they are durable. Time goes faster then, the device slower.
+    pub is_relaxed: bool,
     /// Rules broken on purpose.
     pub mutations: Mutations,
 }
@@ -43,6 +53,11 @@ impl SimulationSettings {
             has_device_errors: true,
             has_clock_jumps: false,
             has_full_device: false,
+            has_swaps: false,
+            has_channels: false,
+            has_large_values: false,
+            has_growth: false,
+            is_relaxed: false,
             mutations: Mutations::none(),
         }
     }
@@ -72,6 +87,13 @@ pub struct Outcome {
     pub events: (usize, usize),
     /// Replies that were errors.
     pub errors: u64,
+    /// Messages that listeners have heard.
+    pub messages: usize,
+    /// Whole scans, and those of them that went on in another process than they began in.
+    pub scans: (u64, u64),
+    /// Acknowledged writes that crashes are known to have taken, and such as are known to have outlived those
+    /// crashes; in relaxed mode.
+    pub taken: (usize, usize),
     /// Objects whose history was too tangled to be judged.
     pub unjudged: usize,
     /// Losses of power, those inside recovery included.

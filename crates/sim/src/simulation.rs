@@ -7,33 +7,41 @@
 //! 1. Every choice comes from the seed, in one order.
 //! 2. What a client was not answered is in doubt until its node's process has ended, and no longer.
 
+mod disturbance;
 mod ending;
 
+use crate::channels::Channels;
 use crate::client::{Client, Heard, Scan};
 use crate::history::{EventId, History, Seen};
 use crate::lasting::Lasting;
 use crate::linearize::{self, Verdict};
-use crate::model::ObjectId;
 use crate::node::{Node, NodeSettings};
-use crate::script::{Asking, Expect, Request, Script};
+use crate::script::{Asking, Expect, Request, Script, listener_request};
 use crate::settings::{End, Outcome, SimulationSettings};
+use crate::suffix::{self, Life};
 use crate::wall::WallClock;
+use disturbance::Pace;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use tierstone_base::{ErrorKind, Now, SeededRandom};
 use tierstone_crash::Choices;
 use tierstone_engine::Durability;
 use tierstone_logstore::ShardSettings;
 use tierstone_logstore::format::superblock::META_BYTES;
-use tierstone_media::sim::{
-    CompletionOrder, CutPoints, Fault, FaultEffect, FaultTarget, FaultWhen, Latency, PowerCut, StaleRange,
-};
+use tierstone_media::sim::{CompletionOrder, CutPoints, Latency, PowerCut, StaleRange};
 use tierstone_media::{Geometry, SimDevice, SimMedium, SimSettings};
 use tierstone_server::{Peer, TransportSettings};
 
 /// Segments of the device.
 const SEGMENTS: u32 = 48;
+/// The same with large values, whose segments are larger.
+const LARGE_SEGMENTS: u32 = 64;
 /// Configurations that the search for an explanation may look at, for each object.
 const SEARCH_BUDGET: u64 = 2_000_000;
+/// The same where databases are swapped: objects are twice as large.
+const SWAP_SEARCH_BUDGET: u64 = 50_000;
+/// The same where values are large, and are made anew in each configuration.
+const LARGE_SEARCH_BUDGET: u64 = 5_000;
 
 /// A run.
 #[derive(Debug)]
@@ -49,6 +57,15 @@ pub struct Simulation {
     orphans: Vec<EventId>,
     /// Keys that scans must give.
     lasting: Lasting,
+    channels: Channels,
+    /// Scans whose connections are gone, with their databases; somebody goes on with them.
+    left_scans: Vec<(u32, Scan)>,
+    /// Whole scans, and those of them that went on in another process.
+    scans: (u64, u64),
+    lives: Vec<Life>,
+    pace: Pace,
+    /// Segments of the device.
+    segments: u32,
     wall: WallClock,
     connections: u64,
     errors: u64,
@@ -69,8 +86,13 @@ impl Simulation {
         let mut violation = simulation.live().err();
         let mut unjudged = 0;
         if violation.is_none() {
+            let budget = match &simulation.settings {
+                settings if settings.has_large_values => LARGE_SEARCH_BUDGET,
+                settings if settings.has_swaps => SWAP_SEARCH_BUDGET,
+                _ => SEARCH_BUDGET,
+            };
             for object in simulation.history.objects() {
-                match linearize::check(&simulation.history.of(object), SEARCH_BUDGET) {
+                match linearize::check(&simulation.history.of(object), budget) {
                     Verdict::Explained => {}
                     Verdict::TooHard => unjudged += 1,
                     Verdict::Impossible(why) => {
@@ -78,6 +100,12 @@ impl Simulation {
                     }
                 }
             }
+        }
+        let mut taken = (0, 0);
+        if simulation.settings.is_relaxed && violation.is_none() {
+            let findings = suffix::check(&simulation.history, &simulation.lives);
+            taken = (findings.lost, findings.outlived);
+            violation = findings.violation;
         }
         let answered = |event: &&crate::history::Event| !matches!(event.seen, Seen::Nothing);
         Outcome {
@@ -88,6 +116,9 @@ impl Simulation {
                 simulation.history.events.iter().filter(answered).count(),
             ),
             errors: simulation.errors,
+            messages: simulation.channels.heard,
+            scans: simulation.scans,
+            taken,
             unjudged,
             power_losses: simulation.medium.counters().cuts,
             duration_us: simulation.medium.now_us(),
@@ -97,8 +128,10 @@ impl Simulation {
 
     fn new(settings: SimulationSettings) -> Self {
         let mut random = SeededRandom::new(settings.seed);
-        let latency = Latency { jitter_us: random.below(60), ..Latency::default() };
-        let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes: 64 << 10, segment_limit: SEGMENTS };
+        let (pace, latency) = disturbance::pace_and_latency(&mut random, settings.is_relaxed);
+        let (segments, segment_bytes) =
+            if settings.has_large_values { (LARGE_SEGMENTS, 512 << 10) } else { (SEGMENTS, 64 << 10) };
+        let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes, segment_limit: segments };
         let device = SimSettings {
             order: CompletionOrder::Timed,
             stale_range: StaleRange::Chosen,
@@ -108,7 +141,15 @@ impl Simulation {
         };
         let medium = SimMedium::new(device, &Choices::random(random.next_u64()));
         let objects = 4 + random.below(14) as u32;
-        let script = Script::new(objects, settings.has_flushes);
+        let mut script = Script::new(objects);
+        script.larges = if settings.has_large_values { 2 } else { 0 };
+        script.flushes = settings.has_flushes;
+        script.swaps = settings.has_swaps;
+        script.grows = settings.has_growth;
+        script.publishes = settings.has_channels;
+        // A batch over shards that was acknowledged may be lost although later writes are not.
+        script.spreads = !settings.is_relaxed;
+        script.expiry_unit_ms = if settings.is_relaxed { 100 } else { 1 };
         Simulation {
             settings,
             random,
@@ -119,6 +160,12 @@ impl Simulation {
             clients: Vec::new(),
             orphans: Vec::new(),
             lasting: Lasting::default(),
+            channels: Channels::default(),
+            left_scans: Vec::new(),
+            scans: (0, 0),
+            lives: Vec::new(),
+            pace,
+            segments,
             wall: WallClock::default(),
             connections: 0,
             errors: 0,
@@ -141,9 +188,12 @@ impl Simulation {
         let groups = 1 + self.random.below(3) as usize;
         let durability =
             if self.random.chance(0.3) { Durability::Group { interval_ms: 1 } } else { Durability::Sync };
+        let durability = if self.settings.is_relaxed { Durability::Relaxed } else { durability };
         let counts = &self.settings.shard_counts;
         let shards = counts[self.random.below(counts.len() as u64) as usize];
         let memory_bytes = if self.random.chance(0.5) { 256 << 10 } else { 2 << 20 };
+        let has_large = self.settings.has_large_values;
+        let memory_bytes = if has_large { memory_bytes * 8 } else { memory_bytes };
         NodeSettings {
             shards,
             shard: ShardSettings {
@@ -158,7 +208,11 @@ impl Simulation {
                 checkpoint_tail_records_min: 20,
                 ..ShardSettings::default()
             },
-            transport: TransportSettings::default(),
+            transport: TransportSettings {
+                stop_timeout_ms: if self.settings.is_relaxed { 600_000 } else { 5_000 },
+                ..TransportSettings::default()
+            },
+            value_bytes_max: if has_large { 16 << 20 } else { 1 << 20 },
             durability,
             seed: self.settings.seed,
             mutations: self.settings.mutations.clone(),
@@ -227,6 +281,8 @@ impl Simulation {
         self.is_faulty = false;
         self.was_full = false;
         self.lasting.begin_life(&self.history);
+        let began = self.history.moment();
+        self.lives.push(Life { began, shards: node.drivers.len() as u16 });
         let count = 2 + self.random.below(self.settings.clients.max(3) - 2);
         for _ in 0..count {
             let client = self.connect(node)?;
@@ -245,8 +301,16 @@ impl Simulation {
             .connect(now, &Peer::Unix)
             .map_err(|farewell| format!("a client is turned away: {}", String::from_utf8_lossy(&farewell)))?;
         self.connections += 1;
+        let listens = self.settings.has_channels && self.random.chance(0.4);
         let database = u64::from(self.random.chance(0.35)) as u32;
         let mut client = Client::new(self.connections, (shard, index), database);
+        if listens {
+            self.note(&format!("client {} comes to shard {shard} and will listen", self.connections));
+            // It asks nothing of any database.
+            client.database = u32::MAX;
+            client.joined = Some(BTreeSet::new());
+            return Ok(client);
+        }
         if database > 0 {
             let select = Request { words: vec![b"SELECT".to_vec(), b"1".to_vec()], expect: Expect::Ok };
             client.send(&select);
@@ -275,11 +339,10 @@ impl Simulation {
             let Some(client) = self.clients.iter().position(|client| client.database == database) else {
                 continue;
             };
-            for number in 0..self.script.objects {
-                let object = ObjectId { database, number };
+            for object in self.script.objects_of(database) {
                 let asking = self.asking(client);
-                let request = self.script.read_all(&mut self.history, asking, object);
-                self.send(client, &request);
+                let requests = self.script.read_all(&mut self.history, asking, object);
+                requests.iter().for_each(|request| self.send(client, request));
             }
         }
     }
@@ -310,60 +373,8 @@ impl Simulation {
         }
         let scanning = self.clients.iter_mut().filter(|client| client.database == database);
         scanning.filter_map(|client| client.scan.as_mut()).for_each(|scan| scan.owed.clear());
-    }
-
-    /// The device has space again.
-    fn give_space(&mut self) {
-        self.medium.set_capacity_segments(SEGMENTS);
-    }
-
-    /// The wall clock is set.
-    fn set_clock(&mut self) {
-        let forward = self.random.chance(0.5);
-        let by_ms = 1 + self.random.below(20);
-        self.wall.jump(&self.medium, forward, by_ms);
-        let wall_ms = self.now().wall_ms;
-        self.history.note_wall(wall_ms);
-        self.note(&format!("the clock shows {wall_ms}"));
-    }
-
-    /// Faults of the device, and slowness.
-    fn disturb(&mut self, asks: bool) {
-        match self.random.below(240) {
-            0 => {
-                let slow = |us: u64| us * 25;
-                let Latency { read_us, write_us, durable_us, flush_us, .. } = self.latency;
-                self.medium.set_latency(Latency {
-                    read_us: slow(read_us),
-                    write_us: slow(write_us),
-                    durable_us: slow(durable_us),
-                    flush_us: slow(flush_us),
-                    ..self.latency
-                });
-                self.note("the device is slow");
-            }
-            1..6 => self.medium.set_latency(self.latency),
-            6 if asks && self.settings.has_device_errors => {
-                let when = FaultWhen::Nth(self.random.below(4));
-                self.medium.inject(Fault::new(FaultTarget::Read, FaultEffect::Fail).when(when));
-                self.is_faulty = true;
-                self.note("a read will fail");
-            }
-            7 if asks && self.settings.has_device_errors && self.random.chance(0.3) => {
-                let when = FaultWhen::Nth(self.random.below(10));
-                self.medium.inject(Fault::new(FaultTarget::Durability, FaultEffect::Fail).when(when));
-                self.is_faulty = true;
-                self.note("a durable write or flush will fail");
-            }
-            8..12 if self.settings.has_clock_jumps => self.set_clock(),
-            12..14 if asks && self.settings.has_full_device => {
-                self.medium.set_capacity_segments(0);
-                self.was_full = true;
-                self.note("the device takes no further segment");
-            }
-            14..24 if self.settings.has_full_device => self.give_space(),
-            _ => {}
-        }
+        let left = self.left_scans.iter_mut().filter(|(of, _)| *of == database);
+        left.for_each(|(_, scan)| scan.owed.clear());
     }
 
     fn ask(&mut self, node: &mut Node, client: usize) {
@@ -380,12 +391,12 @@ impl Simulation {
         if !self.clients[client].is_answered() && !self.random.chance(0.2) {
             return;
         }
+        if self.clients[client].joined.is_some() {
+            return self.ask_to_listen(client);
+        }
         match self.random.below(100) {
-            0..3 => {
-                let owed = self.lasting.keys(self.clients[client].database).clone();
-                self.clients[client].scan = Some(Scan { owed, ..Scan::default() });
-                self.ask_page(client, b"0".to_vec());
-            }
+            0..3 => self.begin_scan(client),
+            6..20 if self.settings.has_growth => self.begin_scan(client),
             3..5 => {
                 let until_us = now_us + 50 + self.random.below(3_000);
                 self.clients[client].stalled_until_us = until_us;
@@ -395,18 +406,53 @@ impl Simulation {
             5 => self.clients[client].has_ended = true,
             _ => {
                 let asking = self.asking(client);
-                let requests = self.script.pipeline(&mut self.random, &mut self.history, asking);
+                let (random, history) = (&mut self.random, &mut self.history);
+                let requests = self.script.pipeline(random, history, &mut self.channels, asking);
                 for request in requests.iter().filter(|request| request.empties()) {
                     self.owe_nothing(asking.database, request);
                 }
                 requests.iter().for_each(|request| self.send(client, request));
-                self.clients[client].idle_until_us = now_us + self.random.below(400);
+                self.clients[client].idle_until_us = now_us + self.random.below(self.pace.idle_us);
             }
         }
     }
 
+    fn ask_to_listen(&mut self, client: usize) {
+        let Client { connection, joined, .. } = &mut self.clients[client];
+        let Some(joined) = joined else { return };
+        let who = (*connection, joined);
+        let request = listener_request(&mut self.random, &mut self.history, &mut self.channels, who);
+        self.send(client, &request);
+    }
+
+    /// Begins a scan, or goes on with one whose connection is gone.
+    fn begin_scan(&mut self, client: usize) {
+        let database = self.clients[client].database;
+        let left = self.left_scans.iter().position(|(of, _)| *of == database);
+        let scan = match left {
+            Some(place) => self.left_scans.remove(place).1,
+            None => Scan {
+                owed: self.lasting.keys(database).clone(),
+                at: b"0".to_vec(),
+                life: self.lives.len(),
+                ..Scan::default()
+            },
+        };
+        let cursor = scan.at.clone();
+        self.clients[client].scan = Some(scan);
+        self.ask_page(client, cursor);
+    }
+
+    /// Others go on with the scan of a client whose connection is gone.
+    fn leave_scan(&mut self, client: &mut Client) {
+        if let Some(scan) = client.scan.take().filter(|_| self.settings.has_growth) {
+            self.left_scans.push((client.database, scan));
+        }
+    }
+
     fn ask_page(&mut self, client: usize, cursor: Vec<u8>) {
-        let count = (1 + self.random.below(8)).to_string().into_bytes();
+        let most = if self.settings.has_growth { 40 } else { 8 };
+        let count = (1 + self.random.below(most)).to_string().into_bytes();
         let words = vec![b"SCAN".to_vec(), cursor, b"COUNT".to_vec(), count];
         self.send(client, &Request { words, expect: Expect::Page });
     }
@@ -452,7 +498,11 @@ impl Simulation {
     fn replace(&mut self, node: &mut Node, client: usize) -> Result<(), Broken> {
         let unanswered = self.clients[client].unanswered();
         self.orphans.extend(unanswered);
-        self.clients[client] = self.connect(node)?;
+        let moment = self.history.moment();
+        self.channels.gone(self.clients[client].connection, moment);
+        let new = self.connect(node)?;
+        let mut old = std::mem::replace(&mut self.clients[client], new);
+        self.leave_scan(&mut old);
         Ok(())
     }
 
@@ -481,7 +531,7 @@ impl Simulation {
             if !bytes.is_empty() {
                 heard_any = true;
                 let wall_ms = self.wall.high_ms(&self.medium);
-                let heard = self.clients[client].hear(&bytes, &mut self.history, wall_ms);
+                let heard = self.clients[client].hear(&bytes, &mut self.history, &mut self.channels, wall_ms);
                 self.digest_replies(client, heard)?;
             }
             if !is_open {
@@ -502,7 +552,17 @@ impl Simulation {
         for line in &heard.lines {
             self.note(&format!("c{connection} < {line}"));
         }
-        for id in &heard.acknowledged {
+        let database = self.clients[client].database;
+        if !heard.grown.is_empty() {
+            self.lasting.grown(database, heard.grown);
+        }
+        if let Some(life) = heard.whole_scan {
+            self.scans.0 += 1;
+            self.scans.1 += u64::from(life != self.lives.len());
+        }
+        // Where databases change places, or writes may be lost, nobody can say what stays.
+        let stays = !self.settings.has_swaps && !self.settings.is_relaxed;
+        for id in heard.acknowledged.iter().filter(|_| stays) {
             self.lasting.acknowledged(*id, &self.history);
         }
         heard.in_doubt.iter().for_each(|id| self.history.detach(*id));
@@ -510,7 +570,11 @@ impl Simulation {
         self.errors += heard.errors.len() as u64;
         let names_space = |error: &String| error.contains("no space left on the device");
         let is_expected = |error: &String| {
-            self.is_faulty || error.starts_with("OOM") || self.was_full && names_space(error)
+            self.is_faulty
+                || error.starts_with("OOM")
+                || self.was_full && names_space(error)
+                // The device of a relaxed run may take seconds for a write.
+                || self.settings.is_relaxed && error.contains("cleaning made no room for this write in time")
         };
         if let Some(error) = heard.errors.iter().find(|error| !is_expected(error)) {
             return Err(format!("client {connection} is told {error:?}, and no fault is armed"));
@@ -519,22 +583,5 @@ impl Simulation {
             Some(violation) => Err(format!("client {connection}: {violation}")),
             None => Ok(()),
         }
-    }
-
-    fn pass_time(&mut self, node: &Node, moved: bool) {
-        let now_us = self.now().monotonic_us;
-        let small = now_us + 1 + self.random.below(30);
-        let is_busy = moved || self.clients.iter().any(|client| !client.outgoing.is_empty());
-        let waits = self.clients.iter().map(|client| client.idle_until_us.max(client.stalled_until_us));
-        let next = node
-            .drivers
-            .iter()
-            .filter_map(|driver| driver.next_turn_at_us())
-            .chain(self.medium.next_completion_at())
-            .chain(waits.filter(|at| *at > now_us))
-            .min();
-        // Mail may wait for a shard that was not let run: jumps are short.
-        let at = if is_busy { small } else { next.map_or(small, |next| next.clamp(small, now_us + 500)) };
-        self.medium.advance_to(at);
     }
 }

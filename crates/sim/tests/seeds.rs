@@ -9,10 +9,11 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-fn seeds(default: u64) -> std::ops::Range<u64> {
+/// `default` seeds from `first` on, or those that the environment asks for.
+fn seeds(first: u64, default: u64) -> std::ops::Range<u64> {
     match number("SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("TIERSTONE_SIM_SEEDS").unwrap_or(default),
+        None => first..first + number("TIERSTONE_SIM_SEEDS").unwrap_or(default),
     }
 }
 
@@ -39,52 +40,65 @@ fn run(settings: SimulationSettings, test: &str) -> Outcome {
     outcome
 }
 
+/// What many runs had in them.
+#[derive(Debug, Default)]
+struct Sums {
+    messages: usize,
+    scans: (u64, u64),
+    taken: (usize, usize),
+}
+
 /// Runs `seeds` with settings made by `make`, and shows that enough has happened for them to mean something.
 #[track_caller]
-fn run_all(test: &str, default: u64, make: impl Fn(u64) -> SimulationSettings) {
+fn run_all(test: &str, (first, default): (u64, u64), make: impl Fn(u64) -> SimulationSettings) -> Sums {
+    let mut sums = Sums::default();
     let (mut events, mut answered, mut losses, mut unjudged, mut errors) = (0, 0, 0, 0, 0);
-    for seed in seeds(default) {
+    for seed in seeds(first, default) {
         let outcome = run(make(seed), test);
         events += outcome.events.0;
         answered += outcome.events.1;
         losses += outcome.power_losses;
         unjudged += outcome.unjudged;
         errors += outcome.errors;
+        sums.messages += outcome.messages;
+        sums.scans = (sums.scans.0 + outcome.scans.0, sums.scans.1 + outcome.scans.1);
+        sums.taken = (sums.taken.0 + outcome.taken.0, sums.taken.1 + outcome.taken.1);
     }
     println!(
-        "{events} events, {answered} answered, {errors} errors, {losses} losses of power, {unjudged} unjudged"
+        "{events} events, {answered} answered, {errors} errors, {losses} losses of power, {unjudged} unjudged, {sums:?}"
     );
     assert!(answered * 2 > events, "most requests are answered");
     // A counter with twenty increments in doubt has too many explanations to be looked through.
-    let runs = seeds(default).count();
+    let runs = seeds(first, default).count();
     assert!(unjudged * 30 <= runs, "{unjudged} histories of {runs} runs are not judged");
+    sums
 }
 
 #[test]
 fn acknowledged_writes_outlive_every_end_of_a_node() {
-    run_all("acknowledged_writes", 160, SimulationSettings::new);
+    run_all("acknowledged_writes", (0, 160), SimulationSettings::new);
 }
 
 #[test]
 fn batches_over_shards_are_whole_after_every_loss_of_power() {
-    run_all("batches_over_shards", 60, |seed| SimulationSettings {
+    run_all("batches_over_shards", (1_000, 60), |seed| SimulationSettings {
         ends: vec![End::PowerLoss],
         shard_counts: vec![2, 3, 4],
-        ..SimulationSettings::new(1_000 + seed)
+        ..SimulationSettings::new(seed)
     });
 }
 
 #[test]
 fn databases_are_emptied_as_one_and_scans_give_what_was_written_since() {
-    run_all("databases_are_emptied", 60, |seed| SimulationSettings {
+    run_all("databases_are_emptied", (2_000, 60), |seed| SimulationSettings {
         has_flushes: true,
-        ..SimulationSettings::new(2_000 + seed)
+        ..SimulationSettings::new(seed)
     });
 }
 
 #[test]
 fn a_clock_that_is_set_back_and_forth_brings_nothing_back() {
-    run_all("a_clock_that_is_set", 60, |seed| with_clock_jumps(3_000 + seed));
+    run_all("a_clock_that_is_set", (3_000, 60), with_clock_jumps);
 }
 
 fn with_clock_jumps(seed: u64) -> SimulationSettings {
@@ -99,27 +113,111 @@ fn seeds_that_have_brought_something_back_are_clean() {
 }
 
 #[test]
+fn a_segment_that_is_left_while_its_summary_is_walked_keeps_its_records() {
+    run(relaxed(9_006), "a_segment_that_is_left");
+}
+
+#[test]
 fn a_device_without_space_at_times_refuses_and_loses_nothing() {
-    run_all("a_device_without_space", 60, |seed| SimulationSettings {
+    run_all("a_device_without_space", (4_000, 60), |seed| SimulationSettings {
         has_full_device: true,
-        ..SimulationSettings::new(4_000 + seed)
+        ..SimulationSettings::new(seed)
     });
 }
 
 #[test]
+fn databases_change_places_as_one_and_trip_who_watches_them() {
+    run_all("databases_change_places", (5_000, 40), |seed| SimulationSettings {
+        has_swaps: true,
+        has_flushes: seed % 2 == 1,
+        clients: 3,
+        ticks: 150,
+        ..SimulationSettings::new(seed)
+    });
+}
+
+#[test]
+fn listeners_hear_what_is_published_in_order_and_nothing_else() {
+    let sums = run_all("listeners_hear", (6_000, 40), |seed| SimulationSettings {
+        has_channels: true,
+        clients: 7,
+        ..SimulationSettings::new(seed)
+    });
+    assert!(sums.messages > 500 || number("SEED").is_some(), "few messages: {sums:?}");
+}
+
+#[test]
+fn large_values_are_whole_at_every_time() {
+    run_all("large_values_are_whole", (7_000, 40), with_large_values);
+}
+
+fn with_large_values(seed: u64) -> SimulationSettings {
+    SimulationSettings {
+        has_large_values: true,
+        has_device_errors: false,
+        ticks: 120,
+        clients: 3,
+        ..SimulationSettings::new(seed)
+    }
+}
+
+#[test]
+fn scans_give_every_key_that_stayed_while_others_come_and_nodes_go() {
+    let sums = run_all("scans_give_every_key", (8_000, 25), with_growth);
+    assert!(sums.scans.1 >= 10 || number("SEED").is_some(), "few scans outlive their process: {sums:?}");
+}
+
+fn with_growth(seed: u64) -> SimulationSettings {
+    SimulationSettings { has_growth: true, lives: 5, ..SimulationSettings::new(seed) }
+}
+
+#[test]
+fn relaxed_nodes_lose_the_end_of_a_log_and_no_more_than_the_bound_says() {
+    let sums = run_all("relaxed_nodes_lose", (9_000, 40), relaxed);
+    assert!(sums.taken.0 > 100 && sums.taken.1 > 100 || number("SEED").is_some(), "{sums:?}");
+}
+
+fn relaxed(seed: u64) -> SimulationSettings {
+    SimulationSettings {
+        is_relaxed: true,
+        has_device_errors: false,
+        lives: 4,
+        ..SimulationSettings::new(seed)
+    }
+}
+
+#[test]
 fn without_crashes_everything_is_explained() {
-    run_all("without_crashes", 50, |seed| SimulationSettings {
+    run_all("without_crashes", (0, 50), |seed| SimulationSettings {
         ends: vec![End::Stop],
         has_device_errors: false,
         ..SimulationSettings::new(seed)
     });
 }
 
+/// Settings with everything that a node can do in one run.
+fn with_everything(seed: u64) -> SimulationSettings {
+    SimulationSettings {
+        has_swaps: true,
+        has_flushes: true,
+        has_channels: true,
+        has_large_values: seed.is_multiple_of(2),
+        has_device_errors: false,
+        is_relaxed: seed.is_multiple_of(3),
+        ..SimulationSettings::new(seed)
+    }
+}
+
 #[test]
 fn one_seed_gives_one_run() {
-    for seed in seeds(6) {
-        let first = run(SimulationSettings::new(seed), "one_seed");
-        let second = run(SimulationSettings::new(seed), "one_seed");
+    for seed in seeds(0, 12) {
+        let settings = || match seed {
+            0..6 => SimulationSettings::new(seed),
+            6..9 => with_growth(seed),
+            _ => with_everything(seed),
+        };
+        let first = run(settings(), "one_seed");
+        let second = run(settings(), "one_seed");
         assert!(first.transcript == second.transcript, "seed {seed}: transcripts differ");
         assert_eq!(first.device_digest, second.device_digest, "seed {seed}: requests to the device differ");
         assert!(first.events.1 > 20, "seed {seed}: too little happens: {:?}", first.events);
@@ -151,6 +249,11 @@ fn noticed_in(rule: &'static str, seeds: u64, make: impl Fn(u64) -> SimulationSe
 #[test]
 fn replies_that_do_not_wait_for_the_device_are_noticed() {
     noticed("ungated_replies", 40);
+}
+
+#[test]
+fn a_relaxed_node_without_its_bound_is_noticed() {
+    noticed_in("relaxed_unbounded", 200, relaxed);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "test code")]
 
+use std::cell::Cell;
 use tierstone_base::{ErrorKind, KeyspaceId, Now};
 use tierstone_crash::{Choices, ExploreSettings, Report, Violation, assert_caught, explore};
 use tierstone_engine::{Durability, Engine, Health, ValueKind};
@@ -290,6 +291,61 @@ fn explored(is_order_broken: bool, runs: u64) -> Report {
 #[test]
 fn a_loss_of_power_leaves_a_whole_value_and_no_chunk_without_one() {
     explored(false, 400).assert_clean();
+}
+
+/// One value takes the place of another: power is lost before every durable completion of that, every subset of
+/// the blocks under way survives each time.
+fn replaced(
+    world: &mut World,
+    life: u32,
+    medium: &SimMedium,
+    is_acknowledged: &Cell<bool>,
+) -> Result<(), Violation> {
+    let (old, new) = (value(1, 7), value(2, 7));
+    if life == 0 {
+        let gate = world.upload(&old)?;
+        world.make_durable(gate)?;
+        world.check_space(Some(&old))?;
+        medium.set_power_cut(PowerCut::Anywhere { points: CutPoints::BeforeDurable, one_in: 1 });
+        let gate = world.upload(&new)?;
+        world.make_durable(gate)?;
+        is_acknowledged.set(true);
+        return world.check_space(Some(&new));
+    }
+    medium.set_power_cut(PowerCut::Never);
+    let found = world.read()?;
+    let is_old = found.as_ref() == Some(&old) && !is_acknowledged.get();
+    Violation::unless(is_old || found.as_ref() == Some(&new), || {
+        format!(
+            "a value of {:?} bytes, not the new one, and the old one only while that is not acknowledged",
+            found.as_ref().map(Vec::len)
+        )
+    })?;
+    world.check_space(found.as_deref())
+}
+
+fn all_crashes_of_a_replacement(is_order_broken: bool) -> Report {
+    let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes: 32 << 10, segment_limit: 24 };
+    let sim = SimSettings { sector_bytes: 2 << 10, cut_limit: 1, end_cuts: 1, ..SimSettings::new(geometry) };
+    explore(ExploreSettings::exhaustive(), |choices| {
+        let medium = SimMedium::new(sim.clone(), choices);
+        let is_acknowledged = Cell::new(false);
+        medium.run_lives(|device, life| {
+            let mut world = World::open(device, is_order_broken)?;
+            replaced(&mut world, life, &medium, &is_acknowledged)
+        })
+    })
+}
+
+#[test]
+fn all_crashes_of_a_replaced_map_are_survived() {
+    let report = all_crashes_of_a_replacement(false).assert_exhausted();
+    assert!(report.distinct_states > 8, "too little happens: {report}");
+}
+
+#[test]
+fn a_replacement_whose_map_comes_before_its_chunks_is_caught() {
+    assert_caught("map_before_chunks", || all_crashes_of_a_replacement(true));
 }
 
 #[test]

@@ -1,13 +1,24 @@
 //! What fits: records into groups, groups with their summary into segments.
 //!
-//! Invariant: a record is appended to a segment only when the summary of all its records, keys of ordered
-//! keyspaces included, and the footer still have room behind it.
+//! Invariants:
+//! 1. A record is appended to a segment only when the summary of all its records, keys of ordered keyspaces
+//!    included, and the footer still have room behind it.
+//! 2. A summary that is lent comes back to its own segment, though that may have been left meanwhile: what is
+//!    seen as expired may open a group that says so, and that group another segment. A segment that were sealed
+//!    without it would have lost its records at the next opening.
 
-use super::Stream;
+use super::{OpenSegment, Stream};
 use crate::format::group;
 use crate::format::summary::{ENTRY_BYTES_MAX, SummaryBuilder};
 use crate::location::UNIT_BYTES;
 use tierstone_media::{BLOCK_BYTES, Geometry};
+
+impl OpenSegment {
+    /// Bytes of the summary, lent or not.
+    fn summary_len(&self) -> usize {
+        self.summary.bytes().len() + self.summary_lent_bytes
+    }
+}
 
 impl Stream {
     /// Whether the open segment surely has room for records of `bytes` altogether whose keys take
@@ -20,7 +31,7 @@ impl Stream {
         let groups = 2 * bytes / pair_bytes as u64 + 3;
         let padding = groups * (BLOCK_BYTES + group::HEADER_BYTES) as u64;
         // The shortest record has two units.
-        let summary = segment.summary.bytes().len() as u64
+        let summary = segment.summary_len() as u64
             + (bytes / (2 * UNIT_BYTES) as u64 + 1) * ENTRY_BYTES_MAX as u64
             + key_bytes;
         segment.end as u64 + open as u64 + bytes + padding + summary + 2 * BLOCK_BYTES as u64
@@ -40,7 +51,7 @@ impl Stream {
     pub fn unused_bytes(&self) -> u64 {
         let Some(segment) = &self.segment else { return 0 };
         let used = segment.end + self.open.as_ref().map_or(0, |open| open.used);
-        let used = used + segment.summary.bytes().len() + 2 * BLOCK_BYTES;
+        let used = used + segment.summary_len() + 2 * BLOCK_BYTES;
         self.settings.geometry.segment_bytes.saturating_sub(used as u64)
     }
 
@@ -59,7 +70,7 @@ impl Stream {
             |open| open.used,
         );
         let data_end = segment.end + (used + bytes).next_multiple_of(BLOCK_BYTES);
-        let summary = segment.summary.bytes().len() + ENTRY_BYTES_MAX + key_bytes;
+        let summary = segment.summary_len() + ENTRY_BYTES_MAX + key_bytes;
         data_end + summary.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES
             <= self.settings.geometry.segment_bytes as usize
     }
@@ -76,17 +87,22 @@ impl Stream {
         self.segment.as_ref().filter(|open| open.number == segment).map(|open| &open.summary)
     }
 
-    /// Hands the summary of the open segment out, if that is `segment`; nothing may be appended before
+    /// Hands the summary of the open segment out, if that is `segment`; no record may be appended before
     /// [`Stream::give_back_summary`].
     pub fn lend_summary(&mut self, segment: u32) -> Option<SummaryBuilder> {
         let open = self.segment.as_mut().filter(|open| open.number == segment)?;
+        open.summary_lent_bytes = open.summary.bytes().len();
         Some(std::mem::take(&mut open.summary))
     }
 
-    /// Takes back what [`Stream::lend_summary`] gave.
-    pub fn give_back_summary(&mut self, summary: SummaryBuilder) {
-        if let Some(open) = &mut self.segment {
+    /// Takes back what [`Stream::lend_summary`] gave for `segment`.
+    pub fn give_back_summary(&mut self, segment: u32, summary: SummaryBuilder) {
+        let left = self.sealing.iter_mut().map(|job| &mut job.segment);
+        // The newest of that number: it was open a moment ago.
+        let lent = left.chain(&mut self.segment).rfind(|open| open.number == segment);
+        if let Some(open) = lent {
             open.summary = summary;
+            open.summary_lent_bytes = 0;
         }
     }
 }

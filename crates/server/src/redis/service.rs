@@ -181,6 +181,7 @@ impl<E: Engine> RedisService<E> {
             return Some(Want::Pause);
         }
         self.reply.clear();
+        self.executor.take_messages(connection.name, |gate, message| output.push(gate, message));
         if let Some(error) = connection.incoming.as_mut().and_then(|incoming| incoming.failure.take()) {
             connection.incoming = None;
             self.executor.fail_upload(connection.name, &error, &mut self.reply);

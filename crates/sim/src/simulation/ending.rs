@@ -5,10 +5,14 @@ use crate::client::Client;
 use crate::history::EventId;
 use crate::node::Node;
 use crate::settings::End;
+use tierstone_engine::Durability;
 use tierstone_media::SimDevice;
 
 /// Ticks in which a node must have answered everything.
 const QUIET_TICKS: u32 = 60_000;
+
+/// A device whose durable writes take longer does not write what it gets within half of the stated bound.
+const SLOW_DEVICE_US: u64 = 50_000;
 
 impl Simulation {
     /// Waits until everything is answered, reads every object, waits again.
@@ -46,6 +50,8 @@ impl Simulation {
             self.stop(&mut node)?;
         }
         let medium = self.medium.clone();
+        let crashed_ms = self.now().wall_ms;
+        let is_closed = end == End::Stop && node.failed.is_empty();
         let device = match end {
             End::PowerLoss => {
                 medium.cut_power();
@@ -69,6 +75,18 @@ impl Simulation {
         let in_doubt: Vec<EventId> = self.orphans.drain(..).chain(unanswered).collect();
         for id in in_doubt {
             self.history.end_in_doubt(id, self.is_faulty, wall_ms);
+        }
+        let moment = self.history.moment();
+        self.channels.end_life(moment);
+        clients.into_iter().for_each(|mut client| self.leave_scan(&mut client));
+        match is_closed {
+            _ if !self.settings.is_relaxed => {}
+            true => self.history.close(),
+            false => {
+                let keeps_up = self.latency.durable_us < SLOW_DEVICE_US;
+                let age_ms = keeps_up.then_some(Durability::RELAXED_BOUND_MS);
+                self.history.crash(crashed_ms, age_ms);
+            }
         }
         medium.clear_faults();
         medium.set_latency(self.latency);
@@ -97,7 +115,7 @@ impl Simulation {
                 let mut bytes = Vec::new();
                 node.drivers[shard].take_output(index, &mut bytes);
                 let wall_ms = self.wall.high_ms(&self.medium);
-                let heard = self.clients[client].hear(&bytes, &mut self.history, wall_ms);
+                let heard = self.clients[client].hear(&bytes, &mut self.history, &mut self.channels, wall_ms);
                 self.digest_replies(client, heard)?;
             }
             self.pass_time(node, moved);
