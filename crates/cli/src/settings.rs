@@ -20,6 +20,7 @@ use tierstone_base::units::parse_size;
 use tierstone_media::file::{DirectIo, FileBackend};
 use tierstone_server::DriverKind;
 use tierstone_server::redis::node::NodeSettings;
+use tierstone_server::redis::parse_eviction;
 
 /// Everything that the settings say: what is put together while they are read.
 #[derive(Debug)]
@@ -120,6 +121,21 @@ pub const SETTINGS: &[Setting] = &[
         trade_off: "The fuller a store is, the more live data the cleaner moves for each byte written",
         redis: "",
         apply: |all, text| parse_size(text).map(|bytes| all.node.database.capacity_bytes = Some(bytes)),
+    },
+    Setting {
+        name: "maxmemory-policy",
+        variable: "TIERSTONE_MAXMEMORY_POLICY",
+        value: "POLICY",
+        help: "What is done when the index has used up its memory or the data their space: noeviction (new keys are refused) or allkeys-lru (old keys are evicted)",
+        default: "noeviction",
+        trade_off: "allkeys-lru is a cache: keys go without notice, those written longest ago first, but for what was read lately and is cached; each costs a deletion in the log",
+        redis: "maxmemory-policy",
+        apply: |all, text| {
+            let policy =
+                parse_eviction(text).ok_or_else(|| wrong("write noeviction or allkeys-lru".into()))?;
+            all.node.eviction = policy;
+            Ok(())
+        },
     },
     Setting {
         name: "durability",

@@ -37,6 +37,7 @@ impl TomlFile {
         Ok(match name {
             "durability" => vec![("durability", text(value))],
             "requirepass" => vec![("password", text(value))],
+            "maxmemory-policy" => vec![("maxmemory-policy", text(value))],
             "timeout" => vec![("idle-timeout", number()?)],
             "proto-max-bulk-len" => vec![("value-limit", text(&format!("{value}B")))],
             "client-query-buffer-limit" => vec![("input-limit", text(&format!("{value}B")))],

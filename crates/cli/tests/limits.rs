@@ -317,6 +317,44 @@ fn a_full_store_reads_and_deletes_and_takes_writes_again_after_deletes() {
 }
 
 #[test]
+fn a_full_store_that_evicts_takes_new_keys_in_the_place_of_old_ones() {
+    let folder = Folder::new();
+    let mut server = Server::start(&folder, &small(&["--shards", "2"]));
+    let mut connection = server.connect();
+    let stored = fill(&server);
+    let policy = [&b"CONFIG"[..], b"SET", b"maxmemory-policy"];
+    let refused = connection.command(&[policy[0], policy[1], policy[2], b"volatile-ttl"]).expect("an answer");
+    assert!(refused.error().is_some_and(|error| error.contains("noeviction, allkeys-lru")), "{refused:?}");
+    assert!(ask(&mut connection, &[policy[0], policy[1], policy[2], b"allkeys-lru"]).is_ok());
+    for number in 0..3_000 {
+        let key = format!("more:{number}");
+        let reply = connection.command(&[b"SET", key.as_bytes(), &fill_value(number)]).expect("an answer");
+        assert!(reply.is_ok(), "after {number} writes: {:?}", reply.error());
+    }
+    assert!(server.info("evicted_keys") > stored.len() as u64 / 2, "{} keys", server.info("evicted_keys"));
+    assert_eq!(ask(&mut connection, &[b"GET", b"more:2999"]).bytes(), Some(&fill_value(2_999)[..]));
+    // What is gone stays gone.
+    let gone = |connection: &mut tierstone_client::Connection| {
+        let keys = stored.iter().map(|number| format!("fill:{number}"));
+        let keys = keys.chain((0..3_000).map(|number| format!("more:{number}")));
+        keys.filter(|key| ask(connection, &[b"EXISTS", key.as_bytes()]).integer() == Some(0))
+            .collect::<Vec<_>>()
+    };
+    assert!(ask(&mut connection, &[policy[0], policy[1], policy[2], b"noeviction"]).is_ok());
+    let before = gone(&mut connection);
+    let old = before.iter().filter(|key| key.starts_with("fill")).count();
+    assert!(old > stored.len() * 9 / 10, "{old} of the {} oldest keys are gone", stored.len());
+    server.kill();
+    let server = Server::start(&folder, &small(&["--shards", "2", "--maxmemory-policy", "allkeys-lru"]));
+    let mut connection = server.connect();
+    let after = gone(&mut connection);
+    assert!(before.iter().all(|key| after.contains(key)), "an evicted key came back");
+    let memory = ask(&mut connection, &[b"INFO", b"memory"]);
+    let text = String::from_utf8_lossy(memory.bytes().expect("INFO gives text")).into_owned();
+    assert!(text.contains("maxmemory_policy:allkeys-lru"), "{text}");
+}
+
+#[test]
 fn a_second_server_on_the_same_data_is_refused() {
     let folder = Folder::new();
     let server = Server::start(&folder, &small(&["--shards", "2"]));

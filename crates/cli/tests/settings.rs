@@ -327,7 +327,12 @@ fn settings_that_clients_change_have_an_effect_and_are_kept_in_the_file() {
     let mut connection = server.connect();
     assert_eq!(config(&mut connection, "maxmemory"), (32 << 20).to_string());
     assert_eq!(config(&mut connection, "port"), server.port());
-    for (name, value) in [("timeout", "3000"), ("durability", "group:3ms"), ("maxclients", "4")] {
+    for (name, value) in [
+        ("timeout", "3000"),
+        ("maxmemory-policy", "allkeys-lru"),
+        ("durability", "group:3ms"),
+        ("maxclients", "4"),
+    ] {
         assert!(ask(&mut connection, &[b"CONFIG", b"SET", name.as_bytes(), value.as_bytes()]).is_ok());
     }
     let refused = connection.command(&[b"CONFIG", b"SET", b"maxmemory", b"1gb"]).expect("an answer");
@@ -347,8 +352,14 @@ fn settings_that_clients_change_have_an_effect_and_are_kept_in_the_file() {
     drop(held);
     assert!(ask(&mut connection, &[b"CONFIG", b"REWRITE"]).is_ok());
     let rewritten = std::fs::read_to_string(&file).expect("it is there");
-    for line in ["# kept", "shards = 2", "idle-timeout = 3000", "durability = \"group:3\"", "maxclients = 2"]
-    {
+    for line in [
+        "# kept",
+        "shards = 2",
+        "idle-timeout = 3000",
+        "durability = \"group:3\"",
+        "maxclients = 2",
+        "maxmemory-policy = \"allkeys-lru\"",
+    ] {
         assert!(rewritten.lines().any(|other| other == line), "{line} is not in\n{rewritten}");
     }
     server.stop();
@@ -356,6 +367,7 @@ fn settings_that_clients_change_have_an_effect_and_are_kept_in_the_file() {
     let mut connection = server.connect();
     assert_eq!(config(&mut connection, "timeout"), "3000");
     assert_eq!(config(&mut connection, "durability"), "group:3");
+    assert_eq!(config(&mut connection, "maxmemory-policy"), "allkeys-lru");
     server.stop();
     let server = Server::start(&folder, &["--shards", "1", "--memory", "32MiB"]);
     let refused = server.connect().command(&[b"CONFIG", b"REWRITE"]).expect("an answer");

@@ -1,11 +1,12 @@
 //! The contract itself: requests, answers and the [`Engine`] trait.
 
 use crate::batch::BatchTicket;
+use crate::eviction::Eviction;
+pub use crate::statistics::EngineStatistics;
 use crate::verification::Verification;
 use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 use std::sync::Arc;
-use tierstone_base::histogram::LatencyBuckets;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -363,67 +364,6 @@ pub enum Admission {
     Throttled,
 }
 
-/// What an engine tells about itself, all since it was opened unless said otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct EngineStatistics {
-    /// Live keys now.
-    pub keys: u64,
-    /// Bytes of memory that the engine may take now: its part of a budget that it may share with others.
-    pub memory_part_bytes: u64,
-    /// Bytes of memory that the index takes now.
-    pub index_bytes: u64,
-    /// Bytes of memory that cached records take now.
-    pub cache_bytes: u64,
-    /// Bytes of memory in buffers of reads and writes in flight now.
-    pub buffer_bytes: u64,
-    /// Lookups answered from memory.
-    pub memory_hits: u64,
-    /// Lookups for which a record was read from the device.
-    pub device_hits: u64,
-    /// Device reads that found another key (tags that agree by chance).
-    pub false_reads: u64,
-    /// Bytes of keys and values accepted.
-    pub user_bytes_written: u64,
-    /// Bytes of user records (headers and alignment included) appended.
-    pub record_bytes_written: u64,
-    /// Bytes of padding and group headers appended.
-    pub padding_bytes_written: u64,
-    /// Bytes of segment headers, summaries and footers written.
-    pub summary_bytes_written: u64,
-    /// Bytes of index checkpoints written.
-    pub checkpoint_bytes_written: u64,
-    /// Bytes that cleaning moved.
-    pub cleaned_bytes_written: u64,
-    /// Groups committed.
-    pub groups: u64,
-    /// Groups that may be in flight at a time now.
-    pub group_depth: u64,
-    /// Everything the device was asked to do.
-    pub device: Cost,
-    /// Reads of records, from request to answer.
-    pub read_latency: LatencyBuckets,
-    /// Durable writes of groups, from request to answer.
-    pub commit_latency: LatencyBuckets,
-    /// Reads whose checksum was wrong.
-    pub corrupt_reads: u64,
-    /// Bytes of segments that hold data now.
-    pub space_used_bytes: u64,
-    /// Estimated live bytes in them now.
-    pub space_live_bytes: u64,
-    /// Bytes the device may hold at most.
-    pub space_capacity_bytes: u64,
-    /// Snapshots alive now.
-    pub snapshots: u64,
-    /// Snapshots that were given up for want of space or memory.
-    pub snapshots_lost: u64,
-    /// Bytes of memory that snapshots take now.
-    pub snapshot_table_bytes: u64,
-    /// Bytes of records that are kept for snapshots only, now.
-    pub snapshot_pinned_bytes: u64,
-    /// Keys that were dropped because they had expired.
-    pub expired_keys: u64,
-}
-
 /// One shard's engine.
 pub trait Engine {
     /// Looks a key up in memory. Cost: no I/O, no allocation.
@@ -566,6 +506,33 @@ pub trait Engine {
 
     /// Whether the engine wants more work now.
     fn admission(&self) -> Admission;
+
+    /// Changes what is done when new keys find no memory, or records no space.
+    fn set_eviction(&mut self, eviction: Eviction) {
+        let _ = eviction;
+    }
+
+    /// The key that should be evicted first, and the kind of its value, while the engine wants keys to be. The
+    /// caller deletes it ([`Engine::evict`], or by a write of its own), or says that it is to stay
+    /// ([`Engine::pass_evictable`]). Cost: a search of the index.
+    fn evictable(&mut self) -> Option<(Key<'_>, ValueKind)> {
+        None
+    }
+
+    /// Deletes the key that [`Engine::evictable`] named, as a write of the caller's would; whether it did: not when
+    /// its record is another now. The next one is named then.
+    ///
+    /// # Errors
+    /// As [`Engine::write`]; the key is named again.
+    fn evict(&mut self, now: Now) -> Result<bool> {
+        let _ = now;
+        Ok(false)
+    }
+
+    /// The named key was `deleted` by a write of the caller's, or is to stay. The next one is named.
+    fn pass_evictable(&mut self, deleted: bool) {
+        let _ = deleted;
+    }
 
     /// Says how many bytes others take from the memory that the engine was given: buffers of connections,
     /// requests that wait. An engine with a cache makes room for them.

@@ -22,8 +22,10 @@
 pub mod batch;
 pub mod conformance;
 pub mod contract;
+pub mod eviction;
 pub mod harness;
 pub mod map_engine;
+pub mod statistics;
 pub mod verification;
 
 pub use batch::BatchTicket;
@@ -32,4 +34,5 @@ pub use contract::{
     Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest,
     SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
 };
+pub use eviction::Eviction;
 pub use verification::Verification;

@@ -9,7 +9,7 @@ use crate::read_path::{Found, Search};
 use crate::reservations::Writer;
 use crate::shard::LogShard;
 use crate::stream::Stream;
-use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
 use tierstone_engine::{Write, WriteKind};
 
 /// What a new key may cost the index at worst, in bytes: its share of a page and of a region's split.
@@ -98,7 +98,7 @@ impl LogShard {
         let extra_units = usize::from(purpose == Purpose::Part);
         let (mut bytes, mut key_bytes) = ((extra_units * UNIT_BYTES) as u64, 0u64);
         let mut units_max = 1;
-        let (mut undo_bytes, mut index_bytes) = (0u64, 0);
+        let (mut undo_bytes, mut index_bytes, mut room) = (0u64, 0, None);
         let mut only_deletes = true;
         let mut unknown = false;
         for (write, search) in writes.iter().zip(searches) {
@@ -109,6 +109,7 @@ impl LogShard {
                 only_deletes = false;
                 if search.found == Found::Absent {
                     index_bytes += INDEX_BYTES_A_NEW_KEY_MAX;
+                    room = Some(write.key.keyspace);
                     if header.flags & FLAG_KEYED != 0 {
                         index_bytes += ordered::bytes_of_new_key_max(write.key.bytes.len());
                     }
@@ -136,7 +137,7 @@ impl LogShard {
             (_, false) => Reserve::None,
         };
         let admitted = self.admit_space((bytes + undo_bytes, key_bytes), units_max, reserve);
-        if let Err(error) = admitted.and_then(|()| self.admit_memory(index_bytes)) {
+        if let Err(error) = admitted.and_then(|()| self.admit_memory(index_bytes, room)) {
             // The space may have to come from the very segments whose records are held.
             self.release_records(writes);
             return Err(error);
@@ -206,6 +207,9 @@ impl LogShard {
             self.hot.roll(&mut self.segments);
             return Err(Error::new(ErrorKind::Retry, "the open segment is being cleaned"));
         }
+        if self.can_evict_for_space() {
+            return Err(Error::new(ErrorKind::Retry, "keys are being evicted"));
+        }
         if self.others_may_free() {
             return Err(Error::new(ErrorKind::Retry, "other shards look for space"));
         }
@@ -239,13 +243,10 @@ impl LogShard {
         bytes.div_ceil(Stream::segment_room(self.segments.segment_bytes(), UNDO_UNITS).max(1)) as u32
     }
 
-    /// `wanted`: what new keys may cost the indexes at worst, in bytes.
-    fn admit_memory(&mut self, wanted: u64) -> Result<()> {
-        if wanted == 0 {
-            return Ok(());
-        }
-        let needed = self.keyspaces.memory_bytes() + wanted + INDEX_SLACK_BYTES;
-        if needed <= self.index_limit() {
+    /// `wanted`: what new keys may cost the indexes at worst, in bytes; the last of them is in `keyspace`.
+    fn admit_memory(&mut self, wanted: u64, keyspace: Option<KeyspaceId>) -> Result<()> {
+        let Some(keyspace) = keyspace else { return Ok(()) };
+        if self.index_room(keyspace) >= wanted {
             if self.memory.index_wanted > 0 {
                 self.end_memory_wait(false);
             }
@@ -253,7 +254,7 @@ impl LogShard {
         }
         self.memory.index_wanted = wanted;
         self.share_memory();
-        if needed <= self.index_limit() {
+        if self.index_room(keyspace) >= wanted {
             return Ok(());
         }
         if self.can_drop_expired() {
@@ -261,6 +262,9 @@ impl LogShard {
         }
         if self.may_gain_memory() {
             return Err(Error::new(ErrorKind::Retry, "memory of another shard is being taken over"));
+        }
+        if self.can_evict_for_index(keyspace, wanted) {
+            return Err(Error::new(ErrorKind::Retry, "keys are being evicted"));
         }
         self.end_memory_wait(true);
         let limit = self.settings.index_bytes_max();
@@ -274,7 +278,7 @@ impl LogShard {
 
     /// What the index may take, in bytes. A small one is let grow: its first keys cost a hundred kilobytes at
     /// once.
-    fn index_limit(&self) -> u64 {
+    pub(crate) fn index_limit(&self) -> u64 {
         self.settings.index_bytes_max().max(INDEX_BYTES_MIN)
     }
 }

@@ -172,7 +172,8 @@ impl LogShard {
         }
         self.advance_victim();
         let idle_victim = self.cleaner.victim.as_ref().is_some_and(|victim| !victim.is_reading());
-        let goes_on = self.cleaner.victim.is_none() && self.compact_wants_step();
+        let is_asked = self.is_asked_for_space() && self.segments.pool().must_answer(self.identity.shard);
+        let goes_on = self.cleaner.victim.is_none() && (self.compact_wants_step() || is_asked);
         self.cleaner.wants_step = idle_victim || goes_on;
         self.cleaner.wants_group_closed =
             self.cleaner.emptied.iter().any(|emptied| emptied.cold_groups > self.cold.durable_groups());

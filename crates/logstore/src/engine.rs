@@ -5,8 +5,8 @@ use crate::shard::LogShard;
 use std::sync::Arc;
 use tierstone_base::{KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, BatchTicket, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup,
-    RangeRequest, RecordView, ScanRequest, SnapshotId, Verification, Write, WriteReceipt,
+    Admission, BatchTicket, Durability, Engine, EngineStatistics, Event, Eviction, Health, IndexKind, Key,
+    Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId, ValueKind, Verification, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -180,6 +180,23 @@ impl Engine for LogShard {
         if busy { Admission::Throttled } else { Admission::Open }
     }
 
+    fn set_eviction(&mut self, eviction: Eviction) {
+        self.change_eviction(eviction);
+    }
+
+    fn evictable(&mut self) -> Option<(Key<'_>, ValueKind)> {
+        self.first_evictable()
+    }
+
+    fn evict(&mut self, now: Now) -> Result<bool> {
+        self.see(now);
+        self.evict_first()
+    }
+
+    fn pass_evictable(&mut self, deleted: bool) {
+        self.pass_first(deleted);
+    }
+
     fn note_outside_bytes(&mut self, bytes: u64) {
         self.memory.outside_bytes = bytes;
     }
@@ -215,6 +232,7 @@ impl Engine for LogShard {
             snapshot_pinned_bytes: self.snapshots.pinned_bytes(),
             device_hits: self.counts.device_hits + self.reads.device_hits,
             expired_keys: self.sweeper.dropped_keys,
+            evicted_keys: self.evictor.evicted_keys,
             ..self.counts
         }
     }

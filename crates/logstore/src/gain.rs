@@ -73,6 +73,12 @@ impl LogShard {
         (fraction as u32).max(self.cleaner.kept.max(self.reserved()) + self.margin())
     }
 
+    /// Whether cleaning must make space: for this shard, or for others that have asked. `coming`: segments that
+    /// will be free.
+    fn is_space_low(&self, coming: u32) -> bool {
+        self.segments.free_count() + coming < self.free_wanted() || self.is_asked_for_space()
+    }
+
     /// Chooses by free space and age: the benefit over the cost of Rosenblum and Ousterhout (1992).
     pub(crate) fn choose_victim(&mut self) {
         if let Some(number) = self.next_to_compact() {
@@ -85,13 +91,13 @@ impl LogShard {
         }
         let pinned = |number: &u32| self.segments.get(*number).snapshot_records > 0;
         let coming = self.cleaner.emptied_segments().filter(|number| !pinned(number)).count();
-        let low = self.segments.free_count() + (coming as u32) < self.free_wanted();
+        let low = self.is_space_low(coming as u32);
         let many = self.segments.owned_count() > SEGMENTS_A_STEP;
         if !low && many && !self.reads.steps.is_multiple_of(STEPS_A_LOOK) {
             return;
         }
         self.cleaner.kept = self.kept_from_writers();
-        let low = self.segments.free_count() + (coming as u32) < self.free_wanted();
+        let low = self.is_space_low(coming as u32);
         let mut best: Option<(f64, u32)> = None;
         for (number, segment) in self.segments.iter() {
             // While space is plenty, no checkpoint is given up for it.

@@ -58,6 +58,16 @@ pub enum IoTag {
         /// The segment.
         segment: u32,
     },
+    /// The summary of a segment whose records may be evicted.
+    EvictSummary {
+        /// The segment.
+        segment: u32,
+    },
+    /// Records of a segment that may be evicted.
+    EvictPiece {
+        /// The segment.
+        segment: u32,
+    },
     /// Summary or records of a segment that is being verified.
     Verify {
         /// The segment.

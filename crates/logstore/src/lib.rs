@@ -17,6 +17,7 @@ mod cleaner;
 pub mod compact;
 mod depth;
 mod engine;
+mod evict;
 mod expired;
 pub mod format;
 mod gain;

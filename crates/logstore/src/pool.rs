@@ -29,8 +29,9 @@ pub(crate) struct SegmentPool {
     ready_free: AtomicU32,
     /// Segments of the store.
     total: u32,
-    /// Questions for space so far.
+    /// Questions for space so far, and those of which somebody still waits for the answer.
     asks: AtomicU64,
+    waiting: AtomicU32,
     lookouts: Box<[Lookout]>,
 }
 
@@ -46,12 +47,29 @@ impl SegmentPool {
     /// An empty pool of a store with `total` segments and so many shards.
     pub fn new(total: u32, shards: u16) -> Self {
         let words = || (0..total.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
-        SegmentPool { ready: words(), raw: words(), total, lookouts: (0..shards).map(|_| Lookout::default()).collect(), ..SegmentPool::default() }
+        SegmentPool {
+            ready: words(),
+            raw: words(),
+            total,
+            lookouts: (0..shards).map(|_| Lookout::default()).collect(),
+            ..SegmentPool::default()
+        }
     }
 
-    /// Asks all shards whether they can free space; gives the number of the question.
+    /// Asks all shards to free what they can; gives the number of the question. [`SegmentPool::end_ask`] must follow.
     pub fn ask(&self) -> u64 {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
         self.asks.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Who asked has room, or waits no longer.
+    pub fn end_ask(&self) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// How many shards wait for others to free space.
+    pub fn waiting_count(&self) -> u32 {
+        self.waiting.load(Ordering::Acquire)
     }
 
     /// Whether `shard` has not answered the newest question, or said then that it can gain something.
@@ -163,6 +181,7 @@ mod tests {
         let pool = SegmentPool::new(8, 3);
         assert!(!pool.must_answer(1) && !pool.must_answer(2));
         let ask = pool.ask();
+        assert_eq!(pool.waiting_count(), 1);
         assert!(pool.must_answer(1) && pool.must_answer(2) && !pool.is_answered(0, ask));
         pool.answer(1, || false);
         assert!(!pool.must_answer(1) && !pool.is_answered(0, ask), "one has not looked");

@@ -160,9 +160,9 @@ impl ShardPlan {
         self.durable_writes_flush = true;
     }
 
-    /// Lets other shards wake the thread that drives this one, when they need memory that it could spare.
+    /// Lets other shards wake the thread that drives this one, when they need memory or space that it could spare.
     /// Without this they wait for its next step.
-    pub fn wake_for_memory(&self, wake: Waker) {
+    pub fn wake_for_others(&self, wake: Waker) {
         self.memory.set_waker(self.identity.shard, wake);
     }
 

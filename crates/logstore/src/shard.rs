@@ -138,6 +138,7 @@ pub struct LogShard {
     pub(crate) verifier: crate::verify::Verifier,
     pub(crate) sweeper: crate::expired::Sweeper,
     pub(crate) touches: crate::touch::Touches,
+    pub(crate) evictor: crate::evict::Evictor,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -206,6 +207,7 @@ impl LogShard {
             verifier: crate::verify::Verifier::default(),
             sweeper: crate::expired::Sweeper::new(),
             touches: crate::touch::Touches::default(),
+            evictor: crate::evict::Evictor::default(),
             settings,
             identity,
         })
@@ -285,6 +287,7 @@ impl LogShard {
             self.purge_touches();
             self.clean_step();
             self.sweep_expired();
+            self.evict_step();
             self.split_step();
             self.sweep_dropped();
             self.manage_space();
@@ -312,6 +315,8 @@ impl LogShard {
             IoTag::CleanPiece { segment } => self.clean_piece_read(segment, completion),
             IoTag::RefreshSummary { segment } => self.refresh_summary_read(segment, completion),
             IoTag::SweepSummary { segment } => self.walked_summary_read(segment, completion),
+            IoTag::EvictSummary { segment } => self.evicted_summary_read(segment, completion),
+            IoTag::EvictPiece { segment } => self.evicted_piece_read(segment, completion),
             IoTag::Verify { segment } => self.verify_read(segment, completion),
             IoTag::SplitSummary { segment, read } => self.split_summary_read(segment, read, completion),
             IoTag::SplitPiece { segment, read } => self.split_piece_read(segment, read, completion),
@@ -368,6 +373,8 @@ impl LogShard {
             | IoTag::CleanPiece { .. }
             | IoTag::RefreshSummary { .. }
             | IoTag::SweepSummary { .. }
+            | IoTag::EvictSummary { .. }
+            | IoTag::EvictPiece { .. }
             | IoTag::Verify { .. }
             | IoTag::SplitSummary { .. }
             | IoTag::SplitPiece { .. }
@@ -471,6 +478,9 @@ impl LogShard {
             at(time);
         }
         if let Some(time) = self.memory.next_step_us(now_us) {
+            at(time);
+        }
+        if let Some(time) = self.evictor.next_step_us(now_us) {
             at(time);
         }
         if let Some(time) = self.reads.reservations.next_look_us() {

@@ -17,8 +17,8 @@ pub struct SpaceKeeper {
     opened_at_us: u64,
     /// After a refusal, when to try again.
     not_before_us: u64,
-    /// What the other shards were asked when this one had no room.
-    asked: Option<u64>,
+    /// The question that the other shards were asked when this one had no room, and when.
+    asked: Option<(u64, u64)>,
 }
 
 /// Free segments that should be ready.
@@ -27,6 +27,8 @@ const READY_WANTED: u32 = 2;
 const SLOW_SEGMENT_US: u64 = 500_000;
 /// How long nothing is tried after the device had no space.
 const REFUSAL_PAUSE_US: u64 = 1_000_000;
+/// How long other shards are waited for when there is no room.
+const OTHERS_PATIENCE_US: u64 = 2_000_000;
 /// So many ready segments stay in any case.
 const READY_KEPT: u32 = 8;
 
@@ -65,26 +67,42 @@ impl LogShard {
         if self.identity.shard_count <= 1 || self.identity.mutations.is_on("others_not_asked_for_space") {
             return false;
         }
-        let shard = self.identity.shard;
-        let Some(ask) = self.space.asked else {
-            self.space.asked = Some(self.segments.pool().ask());
-            self.memory.wake_others();
-            return true;
-        };
-        let is_answered = self.segments.pool().is_answered(shard, ask);
-        if is_answered {
-            self.space.asked = None;
+        match self.space.asked {
+            None => {
+                self.space.asked = Some((self.segments.pool().ask(), self.now.monotonic_us));
+                self.memory.wake_others();
+                true
+            }
+            Some((ask, _)) if self.segments.pool().is_answered(self.identity.shard, ask) => {
+                self.end_space_wait();
+                false
+            }
+            Some((_, at_us)) if at_us + OTHERS_PATIENCE_US < self.now.monotonic_us => {
+                self.end_space_wait();
+                false
+            }
+            Some(_) => true,
         }
-        !is_answered
     }
 
-    /// A write has found room.
+    /// A write has found room, or is refused.
     pub(crate) fn end_space_wait(&mut self) {
-        self.space.asked = None;
+        if self.space.asked.take().is_some() {
+            self.segments.pool().end_ask();
+        }
     }
 
-    /// Tells shards that have no room whether this one can free some.
-    pub(crate) fn answer_for_space(&self) {
+    /// Whether other shards wait for what this one could free.
+    pub(crate) fn is_asked_for_space(&self) -> bool {
+        self.segments.pool().waiting_count() > u32::from(self.space.asked.is_some())
+    }
+
+    /// Tells shards that have no room whether this one can free some, and forgets a question that nobody comes
+    /// back for.
+    pub(crate) fn answer_for_space(&mut self) {
+        if self.space.asked.is_some_and(|(_, at_us)| at_us + 2 * OTHERS_PATIENCE_US < self.now.monotonic_us) {
+            self.end_space_wait();
+        }
         let (pool, shard) = (self.segments.pool(), self.identity.shard);
         if pool.must_answer(shard) {
             pool.answer(shard, || self.failed.is_none() && !self.shutting && self.can_gain());

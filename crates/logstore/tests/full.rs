@@ -6,13 +6,15 @@ mod common;
 
 use common::lives::{KEYSPACE, Plan, World, runs};
 use common::{Store, fresh, medium, small_settings};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone_base::{ErrorKind, SeededRandom};
-use tierstone_crash::{Choices, ExploreSettings, Violation};
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
 use tierstone_logstore::settings::segment_bytes_for;
-use tierstone_media::Wait;
+use tierstone_media::{BlockDevice, Wait};
 
 /// Work on a full store. Plain data.
 #[derive(Clone, Copy)]
@@ -216,6 +218,69 @@ fn writes_to_a_small_store_of_two_shards_keep_pace_with_cleaning() {
     );
     assert!(cleaned > written, "the cleaner has little to do: the store is not nearly full");
     assert!(longest < segment_bytes / 2, "{longest} bytes were moved between two writes");
+}
+
+/// What one shard has written is two shards' now: no segment is free before both have left it. One of them
+/// sleeps meanwhile, unless it is woken or has something to do.
+fn writes_of_one_shard_beside_a_sleeping_one(mutations: Mutations) -> Result<(), u64> {
+    let settings = small_settings();
+    let (medium, mut store) = fresh(128 << 10, 64, &settings);
+    let mut random = SeededRandom::new(7);
+    for number in 0..4_500 {
+        put(&mut store, if number < 1_500 { number } else { random.below(1_500) }).expect("there is room");
+    }
+    store.settle(1_000);
+    drop(store);
+    let settings = OpenSettings { shard_count: 2, mutations, ..settings };
+    let opened = tierstone_logstore::open(&mut medium.kill_process(), &settings).unwrap();
+    let is_woken = Arc::new(AtomicBool::new(true));
+    let mut shards = opened.plans.into_iter().map(|plan| {
+        let woken = Arc::clone(&is_woken);
+        if plan.shard() == 1 {
+            plan.wake_for_others(Arc::new(move || woken.store(true, Ordering::Relaxed)));
+        }
+        let mut device = medium.device();
+        let (shard, _) = plan.build(&mut device).unwrap();
+        Harness::new(shard, device, opened.hasher)
+    });
+    // What both had to do at the opening is done before.
+    let (mut writer, mut sleeper) = (shards.next().unwrap(), shards.next().unwrap());
+    sleeper.settle(1_000);
+    is_woken.store(false, Ordering::Relaxed);
+    let is_writers = |number: &u64| {
+        let bytes = number.to_le_bytes();
+        writer.key(KEYSPACE, &bytes).position.shard(2) == 0
+    };
+    let keys: Vec<u64> = (10_000..20_000).filter(is_writers).take(4_300).collect();
+    for (count, number) in keys.into_iter().enumerate() {
+        let (key, value) = (number.to_le_bytes(), [7; VALUE_BYTES]);
+        loop {
+            let kind = WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() };
+            let write = Write { key: writer.key(KEYSPACE, &key), kind };
+            match writer.engine.write(writer.now, &[write]) {
+                Ok(_) => break,
+                Err(error) if error.kind() == ErrorKind::Retry => writer.turn(Wait::One),
+                Err(error) if error.kind() == ErrorKind::NoSpace => return Err(count as u64),
+                Err(error) => panic!("{error}"),
+            }
+            sleeper.now = writer.now;
+            let is_due = |at_us| at_us <= writer.now.monotonic_us;
+            if is_woken.swap(false, Ordering::Relaxed)
+                || sleeper.device.in_flight() > 0
+                || sleeper.engine.next_step_at_us().is_some_and(is_due)
+            {
+                sleeper.turn(Wait::One);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_shard_without_room_wakes_those_that_could_free_some() {
+    assert_eq!(writes_of_one_shard_beside_a_sleeping_one(Mutations::none()), Ok(()));
+    let refused = writes_of_one_shard_beside_a_sleeping_one(Mutations::one("others_not_asked_for_space"));
+    assert!(refused.is_err(), "the sleeping shard was not needed: the test tests nothing");
 }
 
 #[test]

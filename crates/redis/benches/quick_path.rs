@@ -131,6 +131,7 @@ fn main() {
         password: String::new(),
         transaction_size_max_bytes: 1 << 20,
         held_bytes_max: 64 << 20,
+        eviction: Default::default(),
         facts: ServerFacts::default(),
     };
     let engine = OneRecord { value: b"12345678901234567".to_vec(), applied: 1 };

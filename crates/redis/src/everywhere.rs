@@ -152,7 +152,7 @@ fn text_of(reply: &[u8]) -> Option<&str> {
 }
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 23] = [
+const ADDED: [&str; 24] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
@@ -170,6 +170,7 @@ const ADDED: [&str; 23] = [
     "total_connections_received",
     "total_commands_processed",
     "expired_keys",
+    "evicted_keys",
     "keyspace_hits",
     "keyspace_misses",
     "suspended_commands",

@@ -18,14 +18,14 @@ use crate::channels::Channels;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughput};
 use crate::making::{Making, Plan};
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
-use crate::settings::{DURABILITY, Setting, Settings};
+use crate::settings::{DURABILITY, EVICTION, Setting, Settings, format_eviction};
 use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
 use crate::upload::{Ticket, Uploads};
 use std::collections::BTreeMap;
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Position, Seq, ShardId};
-use tierstone_engine::{Admission, Engine, Health};
+use tierstone_engine::{Admission, Engine, Eviction, Health};
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_store::participant::{Outgoing, Participant};
 use tierstone_store::{DatabaseMap, Shard, ShardEvent, ShardSettings, TaskId, Workspace};
@@ -45,6 +45,8 @@ pub struct ExecutorSettings {
     /// The most bytes that requests of this shard may hold which have not come to their end; and, for each
     /// transaction or command over several shards, the most bytes of values and replies.
     pub held_bytes_max: u64,
+    /// What is done when memory or space is used up.
+    pub eviction: Eviction,
     /// What is known about the server.
     pub facts: ServerFacts,
 }
@@ -108,10 +110,12 @@ impl<E: Engine> Executor<E> {
     /// An executor over `engine`.
     pub fn new(engine: E, settings: ExecutorSettings) -> Self {
         let databases = settings.shard.map.databases();
-        let (durability, shard) = (settings.shard.durability, Shard::new(engine, settings.shard));
+        let (durability, mut shard) = (settings.shard.durability, Shard::new(engine, settings.shard));
+        shard.engine_mut().set_eviction(settings.eviction);
         let longest = tierstone_store::large::value_bytes_max(shard.value_ids().chunk_bytes());
         let mut registry = Settings::new(databases, settings.value_size_max_bytes.min(longest), durability);
         registry.set("requirepass", &settings.password);
+        registry.set(EVICTION, format_eviction(settings.eviction));
         for (name, Setting { value, kind, is_settable }) in &settings.facts.settings {
             registry.add(name, value, kind.clone(), *is_settable);
         }
@@ -383,6 +387,14 @@ impl<E: Engine> Executor<E> {
     pub fn apply_setting(&mut self, name: &str, value: &str) {
         if !name.eq_ignore_ascii_case(DURABILITY) {
             self.host.settings.set(name, value);
+            self.follow_eviction(name);
+        }
+    }
+
+    fn follow_eviction(&mut self, name: &str) {
+        if name.eq_ignore_ascii_case(EVICTION) {
+            let eviction = self.host.settings.eviction();
+            self.shard.engine_mut().set_eviction(eviction);
         }
     }
 
@@ -398,6 +410,7 @@ impl<E: Engine> Executor<E> {
             let durability = self.host.settings.durability();
             self.shard.set_durability(now, durability);
         }
+        self.follow_eviction(name);
     }
 
     /// Takes over a changed map that is durable.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::units::parse_duration_us;
-use tierstone_engine::Durability;
+use tierstone_engine::{Durability, Eviction};
 
 /// What values a setting takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub enum SettingKind {
     },
     /// `sync`, `group:MS` or `relaxed`.
     Durability,
+    /// One of some names.
+    Choice(&'static [&'static str]),
     /// Redis's `client-output-buffer-limit`: [`OutputBufferLimits`].
     OutputBufferLimits {
         /// The smallest hard limit other than none, in bytes.
@@ -76,6 +78,11 @@ const VALUE_LIMIT_MAX_BYTES: u64 = 512 << 20;
 
 /// The setting that says when writes are acknowledged.
 pub(crate) const DURABILITY: &str = "durability";
+/// The setting that says what is done when memory or space is used up.
+pub(crate) const EVICTION: &str = "maxmemory-policy";
+const NO_EVICTION: &str = "noeviction";
+const OLDEST_FIRST: &str = "allkeys-lru";
+const EVICTIONS: [&str; 2] = [NO_EVICTION, OLDEST_FIRST];
 
 impl Settings {
     /// The executor's own settings, for `databases` databases and values up to `value_size_max_bytes`.
@@ -90,12 +97,12 @@ impl Settings {
         settings.add("proto-max-bulk-len", &value_size_max_bytes.to_string(), bytes, true);
         settings.add("requirepass", "", SettingKind::Text, true);
         settings.add(DURABILITY, &format_durability(durability), SettingKind::Durability, true);
+        settings.add(EVICTION, NO_EVICTION, SettingKind::Choice(&EVICTIONS), true);
         for (name, value) in [
             ("databases", databases.to_string().as_str()),
             ("save", ""),
             ("appendonly", "yes"),
             ("appendfsync", "always"),
-            ("maxmemory-policy", "noeviction"),
             ("cluster-enabled", "no"),
             ("notify-keyspace-events", ""),
         ] {
@@ -144,6 +151,11 @@ impl Settings {
                 Some(durability) => Ok(format_durability(durability)),
                 None => Err("argument must be sync, group:MS or relaxed".into()),
             },
+            SettingKind::Choice(names) => {
+                let name = names.iter().find(|name| name.eq_ignore_ascii_case(value));
+                name.map(|&name| name.to_owned())
+                    .ok_or_else(|| format!("argument(s) must be one of the following: {}", names.join(", ")))
+            }
             SettingKind::OutputBufferLimits { hard_min_bytes } => {
                 let limits = parse_output_limits(value, &setting.value)?;
                 if limits.hard_bytes != 0 && limits.hard_bytes < *hard_min_bytes {
@@ -177,6 +189,11 @@ impl Settings {
     /// What was set so far is what the server was started with.
     pub(crate) fn forget_changes(&mut self) {
         self.changed.clear();
+    }
+
+    /// What is done when memory or space is used up.
+    pub fn eviction(&self) -> Eviction {
+        self.get(EVICTION).and_then(|setting| parse_eviction(&setting.value)).unwrap_or_default()
     }
 
     /// When writes are acknowledged.
@@ -238,6 +255,23 @@ pub fn parse_output_limits(text: &str, old: &str) -> Result<OutputBufferLimits, 
 pub fn format_output_limits(limits: OutputBufferLimits) -> String {
     let OutputBufferLimits { hard_bytes, soft_bytes, soft_s } = limits;
     format!("normal {hard_bytes} {soft_bytes} {soft_s} slave 0 0 0 pubsub {hard_bytes} {soft_bytes} {soft_s}")
+}
+
+/// Reads `noeviction` or `allkeys-lru`.
+pub fn parse_eviction(text: &str) -> Option<Eviction> {
+    match text.to_ascii_lowercase().as_str() {
+        NO_EVICTION => Some(Eviction::None),
+        OLDEST_FIRST => Some(Eviction::OldestFirst),
+        _ => None,
+    }
+}
+
+/// Writes what [`parse_eviction`] reads.
+pub fn format_eviction(eviction: Eviction) -> &'static str {
+    match eviction {
+        Eviction::None => NO_EVICTION,
+        Eviction::OldestFirst => OLDEST_FIRST,
+    }
 }
 
 /// Reads `sync`, `group:MS` (or `group:5ms`) or `relaxed`.

@@ -384,6 +384,14 @@ fn settings_that_can_be_set_have_an_effect() {
                 "CONFIG SET proto-max-bulk-len 1",
                 "-ERR CONFIG SET failed (possibly related to argument 'proto-max-bulk-len') - argument must be between 1048576 and 536870912 inclusive",
             ),
+            ("CONFIG GET maxmemory-policy", "*2 $16 maxmemory-policy $10 noeviction"),
+            (
+                "CONFIG SET maxmemory-policy volatile-lfu",
+                "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument(s) must be one of the following: noeviction, allkeys-lru",
+            ),
+            ("CONFIG SET maxmemory-policy ALLKEYS-LRU", "+OK"),
+            ("CONFIG GET maxmemory-policy", "*2 $16 maxmemory-policy $11 allkeys-lru"),
+            ("CONFIG SET maxmemory-policy noeviction", "+OK"),
             ("CONFIG SET durability relaxed", "+OK"),
             ("CONFIG GET durability", "*2 $10 durability $7 relaxed"),
             (
@@ -407,7 +415,7 @@ fn settings_that_can_be_set_have_an_effect() {
     let words: Vec<&[u8]> = vec![b"SET", b"k", b"v"];
     let outcome = server.executors[0].request(server.now, id, Args::Slices(&words), &mut reply);
     assert_eq!(outcome, Outcome::Ready { gate: 0 }, "relaxed writes are not gated");
-    assert_eq!(server.settings_told.len(), 5);
+    assert_eq!(server.settings_told.len(), 7);
 }
 
 #[test]

@@ -320,6 +320,7 @@ fn start_shard(
             password: String::new(),
             transaction_size_max_bytes: 1 << 20,
             held_bytes_max: 4 * common.settings.value_bytes_max,
+            eviction: Default::default(),
             facts: ServerFacts { started: now(), ..ServerFacts::default() },
         },
     );

@@ -122,6 +122,11 @@ impl Ledger {
         self.is_active || writes.iter().any(puts_map)
     }
 
+    /// Whether chunks of a dead value that nobody holds are still to be deleted.
+    pub(crate) fn has_dead_to_free(&self) -> bool {
+        self.dead.iter().any(|dead| !self.held.contains_key(&dead.map.id))
+    }
+
     /// Whether something is left to be reclaimed or looked at.
     pub fn is_idle(&self) -> bool {
         self.dead.is_empty() && self.uploads.is_empty() && self.opening.is_done()

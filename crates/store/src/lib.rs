@@ -20,6 +20,7 @@
 //!    that sequence to be durable.
 
 pub mod database_map;
+mod evict;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;
 pub mod large;

@@ -482,6 +482,7 @@ impl<E: Engine> Shard<E> {
         }
         self.events = found;
         self.reclaim(now);
+        self.evict(now);
     }
 
     /// When a step is wanted even if nothing happens, by the monotonic clock.

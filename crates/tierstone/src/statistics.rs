@@ -35,6 +35,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
             snapshot_table_bytes,
             snapshot_pinned_bytes,
             expired_keys,
+            evicted_keys,
         } = shard;
         total.keys += keys;
         total.memory_part_bytes += memory_part_bytes;
@@ -64,6 +65,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
         total.snapshot_table_bytes += snapshot_table_bytes;
         total.snapshot_pinned_bytes += snapshot_pinned_bytes;
         total.expired_keys += expired_keys;
+        total.evicted_keys += evicted_keys;
         total
     })
 }

@@ -11,7 +11,8 @@ use tierstone_base::SeededRandom;
 
 #[test]
 fn lone_commits_find_room_in_a_small_store_whatever_number_of_shards_opens_it() {
-    let seed = std::env::var("SEED").map_or_else(|_| SeededRandom::system_seed().unwrap(), |seed| seed.parse().unwrap());
+    let seed = std::env::var("SEED")
+        .map_or_else(|_| SeededRandom::system_seed().unwrap(), |seed| seed.parse().unwrap());
     println!("SEED={seed}");
     let mut random = SeededRandom::new(seed);
     let directory = TemporaryDirectory::new();

@@ -242,6 +242,12 @@ impl RecordCache {
         }
     }
 
+    /// Whether a use of `frame` was counted since it was last passed over: it would get another turn.
+    #[inline]
+    pub fn is_touched(&self, frame: FrameId) -> bool {
+        self.tag(frame).frequency > 0
+    }
+
     /// The record in `frame`, without counting the use.
     #[inline]
     pub fn peek(&self, frame: FrameId) -> FrameView<'_> {

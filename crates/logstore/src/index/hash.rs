@@ -76,6 +76,11 @@ impl HashIndex {
         self.arena.bytes() + self.regions.bytes() + self.directory.bytes() + self.stash.bytes()
     }
 
+    /// Of these, bytes of buckets that no region uses: the index takes no more memory while it has them.
+    pub fn free_bytes(&self) -> u64 {
+        (self.arena.free_pages() * size_of::<super::arena::Page>()) as u64
+    }
+
     /// The limit that was set.
     pub fn settings(&self) -> HashIndexSettings {
         self.settings

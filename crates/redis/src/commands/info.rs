@@ -3,6 +3,7 @@
 use crate::context::Halt;
 use crate::control::{Control, Flow};
 use crate::everywhere::MEMORY_OF_SHARD;
+use crate::settings::format_eviction;
 use crate::table;
 use std::fmt::Write;
 use tierstone_base::units::format_size;
@@ -94,14 +95,15 @@ fn memory(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         "used_memory:{total}\r\nused_memory_human:{}\r\nindex:{}\r\nindex_bytes:{}\r\n\
          index_bytes_per_key:{:.1}\r\ncache_bytes:{}\r\nbuffer_bytes:{}\r\nconnection_bytes:{connections}\r\n\
          connection_bytes_max:{connections_max}\r\nrequest_bytes:{requests}\r\nrequest_bytes_max:{}\r\n\
-         maxmemory_policy:noeviction\r\n",
+         maxmemory_policy:{}\r\n",
         format_size(total),
         control.host.facts.index,
         statistics.index_bytes,
         statistics.index_bytes as f64 / statistics.keys.max(1) as f64,
         statistics.cache_bytes,
         statistics.buffer_bytes,
-        control.host.account.bytes_max()
+        control.host.account.bytes_max(),
+        format_eviction(control.host.settings.eviction())
     )?;
     let part = statistics.memory_part_bytes;
     write!(out, "memory_part_bytes:{part}\r\n")?;
@@ -187,12 +189,13 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let errors: u64 = counters.errors.values().sum();
     write!(
         out,
-        "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nexpired_keys:{}\r\nkeyspace_hits:{}\r\n\
+        "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nexpired_keys:{}\r\nevicted_keys:{}\r\nkeyspace_hits:{}\r\n\
          keyspace_misses:{}\r\nsuspended_commands:{}\r\npubsub_channels:{}\r\npubsub_patterns:{}\r\n\
          total_error_replies:{errors}\r\ninstantaneous_ops_per_sec:{}\r\n",
         counters.connections,
         counters.commands,
         control.engine.statistics.expired_keys,
+        control.engine.statistics.evicted_keys,
         counters.hits,
         counters.misses,
         counters.suspended,

@@ -64,6 +64,7 @@ pub fn settings(index: u16, count: u16) -> ExecutorSettings {
         password: String::new(),
         transaction_size_max_bytes: 64 << 20,
         held_bytes_max: 64 << 20,
+        eviction: Default::default(),
         facts: ServerFacts::default(),
     }
 }

@@ -121,6 +121,7 @@ const COLUMNS: &[Column] = &[
     ("device_lookups_total", "counter", "Lookups that needed the device.", |s| s.engine.device_hits),
     ("corrupt_reads_total", "counter", "Reads with a wrong checksum.", |s| s.engine.corrupt_reads),
     ("expired_keys_total", "counter", "Keys dropped since they had expired.", |s| s.engine.expired_keys),
+    ("evicted_keys_total", "counter", "Keys evicted for want of memory or space.", |s| s.engine.evicted_keys),
     ("groups_total", "counter", "Groups committed.", |s| s.engine.groups),
     ("group_depth", "gauge", "Groups that may be in flight at a time.", |s| s.engine.group_depth),
     ("device_reads_total", "counter", "Device reads.", |s| s.engine.device.reads),

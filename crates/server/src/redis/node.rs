@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tierstone::{Database, DatabaseOptions};
 use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, Now, Result, ShardId, SystemClock};
-use tierstone_engine::{Durability, IndexKind};
+use tierstone_engine::{Durability, Eviction, IndexKind};
 use tierstone_logstore::{BuildReport, OpenReport, ShardPlan, value_bytes_max};
 use tierstone_media::Guarantee;
 use tierstone_media::file::{DurableMethod, FileBackend, FileStore};
@@ -52,6 +52,8 @@ pub struct NodeSettings {
     pub transport: TransportSettings,
     /// When writes may be acknowledged.
     pub durability: Durability,
+    /// What is done when memory or space is used up.
+    pub eviction: Eviction,
     /// What clients must say first; empty: nothing.
     pub password: String,
     /// Pin each shard's thread to the CPU of its number.
@@ -84,6 +86,7 @@ impl Default for NodeSettings {
             http: Vec::new(),
             transport: TransportSettings::default(),
             durability: Durability::Sync,
+            eviction: Eviction::None,
             password: String::new(),
             pin: false,
             value_size_max_bytes: VALUE_BYTES_MAX,
@@ -212,7 +215,7 @@ impl Node {
         for ((plan, listeners), heartbeat) in plans.into_iter().zip(listeners).zip(heartbeats) {
             let waker = Waker::new()?;
             let woken = waker.clone();
-            plan.wake_for_memory(Arc::new(move || woken.wake()));
+            plan.wake_for_others(Arc::new(move || woken.wake()));
             let (sender, mail) = mailbox(&waker, usize::MAX);
             shards.push(sender);
             let heartbeat = http.is_some().then_some(heartbeat);
@@ -493,6 +496,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
         password: common.settings.password.clone(),
         transaction_size_max_bytes: (64 << 20).min(part_bytes),
         held_bytes_max: part_bytes as u64,
+        eviction: common.settings.eviction,
         facts: common.facts.clone(),
     };
     let mut transport = common.settings.transport.clone();
@@ -517,7 +521,6 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
             drop(device);
             let _ = report_sender.send(built);
             let executor = Executor::new(engine, settings);
-            let limits = RequestLimits::default();
             let parts = ServiceParts {
                 executor,
                 shard,
@@ -525,7 +528,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
                 shards,
                 node,
                 snapshots,
-                limits,
+                limits: RequestLimits::default(),
                 buffer_bytes_max,
                 serving,
                 stop_patience_us,

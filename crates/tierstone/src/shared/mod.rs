@@ -128,7 +128,7 @@ impl SharedStore {
         for (plan, shard) in database.take_plans().into_iter().zip(0..) {
             let (sleeper, waker) = Sleeper::new()?;
             let woken = Arc::clone(&waker);
-            plan.wake_for_memory(Arc::new(move || woken.wake()));
+            plan.wake_for_others(Arc::new(move || woken.wake()));
             let start = Start {
                 plan,
                 files: database.files().clone(),

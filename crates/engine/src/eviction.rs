@@ -1,0 +1,14 @@
+//! What is done when memory or space is used up.
+
+use serde::{Deserialize, Serialize};
+
+/// What an engine does when new keys find no memory, or records no space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Eviction {
+    /// They are refused.
+    #[default]
+    None,
+    /// Keys are evicted, those first whose records were written longest ago, but for what was asked for lately
+    /// as far as the engine knows.
+    OldestFirst,
+}

@@ -1,0 +1,509 @@
+//! Eviction: where keys may be evicted and the index or the device is nearly full, the oldest records are
+//! named, and the layer above has their keys deleted.
+//!
+//! The age of a record is that of its segment: a hand goes round the sealed segments, the one that was opened
+//! first first. Of each the summary is read, and in pieces the records that the index points to. One that
+//! the record cache holds and that was asked for lately is spared, once a round.
+//!
+//! Rules:
+//! 1. An evicted key is deleted as by a user: its tombstone is in the log before whatever is written to the key
+//!    later, and is kept by the rule of tombstones. So no older version of it comes back
+//!    (`evicted_without_tombstone`).
+//! 2. A key is deleted only while the index points to the very record that was named.
+//! 3. A step looks at a bounded number of entries; at most one piece of records is in memory.
+//!
+//! Who owns what: the hand and the named keys are the shard's; whether a key may go is the caller's to say
+//! ([`tierstone_engine::Engine::evictable`]): locks, watches and large values are not known here.
+//!
+//! Nothing here is durable. Crash: the keys whose tombstones were durable are gone, the others are there.
+
+use crate::admission::Purpose;
+use crate::format::record::{self, Decoded, FLAG_COLLIDES, FLAG_TOMBSTONE, RecordHeader};
+use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
+use crate::io::IoTag;
+use crate::location::{Location, Target, UNIT_BYTES};
+use crate::read_path::{Found, Search};
+use crate::segments::Role;
+use crate::shard::LogShard;
+use crate::stream::Stream;
+use crate::summary_load::SummaryLoad;
+use std::collections::VecDeque;
+use tierstone_base::{KeyspaceId, Position, Result, Seq};
+use tierstone_cache::FrameId;
+use tierstone_engine::{Eviction, Key, ValueKind, Write, WriteKind};
+use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
+
+/// Entries of a summary that one step looks at, each with a search of the index: some 100 µs.
+const ENTRIES_A_STEP: usize = 512;
+/// Bytes and records of a piece.
+const PIECE_BYTES: usize = 64 << 10;
+const RECORDS_A_PIECE: usize = 512;
+/// Steps from one look at what is left to the next.
+const LOOK_EVERY: u64 = 64;
+/// Room for one part in so many of the index is kept, within these bounds in bytes.
+const ROOM_PARTS: u64 = 32;
+const ROOM_BYTES_MIN: u64 = 32 << 10;
+const ROOM_BYTES_MAX: u64 = 8 << 20;
+/// More live data than this part of the capacity leaves the cleaner too little to gain.
+const LIVE_FRACTION_MAX: f64 = 0.85;
+/// When a write found no space, so many segments' worth of records goes.
+const SEGMENTS_AT_ONCE: u64 = 2;
+/// Rounds in which nothing could be evicted, after which nobody is told to wait for a while.
+const BARREN_ROUNDS: u32 = 3;
+const BARREN_PAUSE_US: u64 = 200_000;
+/// How long a deletion that found the shard busy waits for the next try.
+const BUSY_PAUSE_US: u64 = 200;
+/// When deletions have found no room for so long, nobody is told to wait for them, and they are tried less often.
+const STUCK_US: u64 = 1_000_000;
+const STUCK_PAUSE_US: u64 = 50_000;
+
+/// Finds what is to be evicted.
+#[derive(Debug, Default)]
+pub(crate) struct Evictor {
+    pub policy: Eviction,
+    /// The keyspace whose index is short of room, and the bytes that a write wants.
+    short_index: Option<(KeyspaceId, u64)>,
+    /// Until so many bytes of records have been evicted, space is short.
+    until_bytes: u64,
+    /// A look found that too much is live.
+    is_tight: bool,
+    /// The segment that was opened first after this one is the next.
+    hand: (Seq, u32),
+    /// Whether this round takes what was asked for lately too.
+    takes_all: bool,
+    walk: Option<Walk>,
+    named: VecDeque<Named>,
+    /// Keys evicted when the round began, and rounds since one was.
+    round_began_at: u64,
+    barren_rounds: u32,
+    barren_until_us: u64,
+    /// Since when deletions have found no room.
+    held_since_us: Option<u64>,
+    evicted_bytes: u64,
+    /// Keys evicted since the shard was opened.
+    pub evicted_keys: u64,
+}
+
+/// A walk through a segment.
+#[derive(Debug)]
+struct Walk {
+    segment: u32,
+    stage: Stage,
+    summary: Vec<u8>,
+    cursor: SummaryCursor,
+    piece: Vec<SummaryEntry>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// A part of the summary is being read.
+    Loading(SummaryLoad),
+    /// The summary is gone through for the next piece.
+    Gathering,
+    /// The piece is being read.
+    Reading,
+}
+
+/// A record whose key may go.
+#[derive(Debug)]
+struct Named {
+    keyspace: KeyspaceId,
+    position: Position,
+    key: Box<[u8]>,
+    header: RecordHeader,
+    location: Location,
+}
+
+impl Evictor {
+    fn may_evict(&self, now_us: u64) -> bool {
+        let is_stuck = self.held_since_us.is_some_and(|since_us| now_us > since_us + STUCK_US);
+        self.policy != Eviction::None && now_us >= self.barren_until_us && !is_stuck
+    }
+
+    /// When a step would do something that nothing announces.
+    pub fn next_step_us(&self, now_us: u64) -> Option<u64> {
+        if !self.named.is_empty() {
+            return Some(match self.held_since_us {
+                None => now_us,
+                Some(since_us) if now_us > since_us + STUCK_US => now_us + STUCK_PAUSE_US,
+                Some(_) => now_us + BUSY_PAUSE_US,
+            });
+        }
+        let gathers = |walk: &Walk| matches!(walk.stage, Stage::Gathering);
+        let is_wanted = self.short_index.is_some() || self.evicted_bytes < self.until_bytes || self.is_tight;
+        let begins = || is_wanted && self.may_evict(now_us);
+        self.walk.as_ref().map_or_else(begins, gathers).then_some(now_us)
+    }
+}
+
+impl LogShard {
+    /// Changes what is done when memory or space is short.
+    pub(crate) fn change_eviction(&mut self, policy: Eviction) {
+        self.evictor.policy = policy;
+        self.evictor.barren_until_us = 0;
+        if policy == Eviction::None {
+            self.evictor.named.clear();
+            self.evictor.short_index = None;
+            self.evictor.until_bytes = 0;
+            self.evictor.is_tight = false;
+        }
+    }
+
+    /// Whether keys are evicted so that the index of `keyspace` has room for `bytes` more.
+    pub(crate) fn can_evict_for_index(&mut self, keyspace: KeyspaceId, bytes: u64) -> bool {
+        // Who wants more than an index may ever have waits in vain.
+        let fits = bytes <= self.index_limit() / 2;
+        let can = fits && !self.shutting && self.evictor.may_evict(self.now.monotonic_us);
+        if can {
+            self.evictor.short_index = Some((keyspace, bytes));
+        }
+        can
+    }
+
+    /// Whether keys are evicted so that segments can be cleaned.
+    pub(crate) fn can_evict_for_space(&mut self) -> bool {
+        let can = !self.shutting && self.evictor.may_evict(self.now.monotonic_us);
+        if can && self.evictor.evicted_bytes >= self.evictor.until_bytes {
+            let bytes = SEGMENTS_AT_ONCE * self.segments.segment_bytes();
+            self.evictor.until_bytes = self.evictor.evicted_bytes + bytes;
+        }
+        can
+    }
+
+    /// Bytes that the index of `keyspace` may still take.
+    pub(crate) fn index_room(&self, keyspace: KeyspaceId) -> u64 {
+        let free = self.keyspaces.get(keyspace).map_or(0, |keyspace| keyspace.index.free_bytes());
+        (self.index_limit() + free)
+            .saturating_sub(self.keyspaces.memory_bytes() + crate::admission::INDEX_SLACK_BYTES)
+    }
+
+    fn room_wanted(&self) -> u64 {
+        (self.index_limit() / ROOM_PARTS).clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX)
+    }
+
+    /// Whether anything is to be evicted now.
+    fn wants_eviction(&mut self) -> bool {
+        if !self.evictor.may_evict(self.now.monotonic_us) {
+            return false;
+        }
+        if self.evictor.is_tight || self.reads.steps.is_multiple_of(LOOK_EVERY) {
+            let capacity = u64::from(self.capacity_count()) * self.segments.segment_bytes();
+            // Tombstones are left to cleaning: each key more that goes makes another.
+            let records = self.segments.live_bytes().saturating_sub(self.segments.tombstone_bytes());
+            self.evictor.is_tight = records as f64 > capacity as f64 * LIVE_FRACTION_MAX;
+        }
+        if let Some((keyspace, bytes)) = self.evictor.short_index
+            && self.index_room(keyspace) >= self.room_wanted() + bytes
+        {
+            self.evictor.short_index = None;
+        }
+        self.evictor.short_index.is_some()
+            || self.evictor.is_tight
+            || self.evictor.evicted_bytes < self.evictor.until_bytes
+    }
+
+    /// Goes on with the walk under way, or begins the next if something is to be evicted.
+    pub(crate) fn evict_step(&mut self) {
+        if self.evictor.policy == Eviction::None && self.evictor.walk.is_none() {
+            return;
+        }
+        if self.shutting {
+            self.evictor.named.clear();
+        }
+        match self.evictor.walk.take() {
+            Some(walk) if matches!(walk.stage, Stage::Gathering) => self.gather_evictable(walk),
+            Some(walk) => self.evictor.walk = Some(walk),
+            None if !self.shutting && self.evictor.named.is_empty() && self.wants_eviction() => {
+                self.begin_eviction_walk();
+            }
+            None => {}
+        }
+    }
+
+    fn begin_eviction_walk(&mut self) {
+        let after = |number: u32, opened: Seq| (opened, number) > self.evictor.hand;
+        let next = self
+            .segments
+            .iter()
+            .filter(|(number, segment)| {
+                segment.role == Role::Sealed
+                    && segment.live_records > segment.tombstone_records
+                    && !self.cleaner.is_unreadable(*number)
+                    && after(*number, segment.opened_seq)
+            })
+            .map(|(number, segment)| (segment.opened_seq, number))
+            .min();
+        let Some((opened, number)) = next else { return self.end_eviction_round() };
+        self.evictor.hand = (opened, number);
+        let segment = self.segments.get_mut(number);
+        segment.pins += 1;
+        let walk = Walk {
+            segment: number,
+            stage: Stage::Loading(SummaryLoad::new(segment)),
+            summary: Vec::new(),
+            cursor: SummaryCursor::new(segment.summary.records),
+            piece: Vec::new(),
+        };
+        self.read_evicted_summary(walk, None);
+    }
+
+    /// The hand has gone round.
+    fn end_eviction_round(&mut self) {
+        self.evictor.hand = (0, 0);
+        let found_any = self.evictor.evicted_keys > self.evictor.round_began_at;
+        self.evictor.round_began_at = self.evictor.evicted_keys;
+        // What was spared is old enough when nothing else is left.
+        self.evictor.takes_all = !found_any;
+        self.evictor.barren_rounds = if found_any { 0 } else { self.evictor.barren_rounds + 1 };
+        let holds_keys = |number| {
+            let segment = self.segments.get(number);
+            segment.live_records > segment.tombstone_records
+        };
+        let is_open_worth = self.hot.is_marked() && self.hot.written_segment().is_some_and(holds_keys);
+        if self.evictor.barren_rounds == 1 && is_open_worth {
+            // All that is left may lie in the open segment.
+            self.hot.roll(&mut self.segments);
+        }
+        if self.evictor.barren_rounds >= BARREN_ROUNDS && !self.hot.is_sealing() {
+            self.evictor.barren_rounds = 0;
+            self.evictor.barren_until_us = self.now.monotonic_us + BARREN_PAUSE_US;
+            self.evictor.short_index = None;
+            self.evictor.until_bytes = 0;
+        }
+    }
+
+    fn read_evicted_summary(&mut self, walk: Walk, spare: Option<IoBuffer>) {
+        if let Stage::Loading(load) = &walk.stage {
+            let (start, len) = load.next_part();
+            let mut buffer = match spare {
+                Some(spare) if spare.capacity() >= len => spare,
+                _ => IoBuffer::zeroed(len),
+            };
+            buffer.set_len(len);
+            let offset = self.identity.geometry.segment_offset(walk.segment) + start;
+            self.requests.push(IoTag::EvictSummary { segment: walk.segment }, IoKind::Read, offset, buffer);
+        }
+        self.evictor.walk = Some(walk);
+    }
+
+    pub(crate) fn evicted_summary_read(&mut self, number: u32, completion: IoCompletion) {
+        let Some(mut walk) = self.evictor.walk.take_if(|walk| walk.segment == number) else { return };
+        let (Stage::Loading(mut load), Some(buffer)) =
+            (std::mem::replace(&mut walk.stage, Stage::Gathering), completion.buffer)
+        else {
+            return self.end_eviction_walk(number);
+        };
+        if completion.result.is_err() {
+            return self.end_eviction_walk(number);
+        }
+        if !load.take(&buffer) {
+            walk.stage = Stage::Loading(load);
+            return self.read_evicted_summary(walk, Some(buffer));
+        }
+        match load.finish() {
+            Some(summary) => {
+                walk.summary = summary;
+                self.evictor.walk = Some(walk);
+            }
+            None => self.end_eviction_walk(number),
+        }
+    }
+
+    fn end_eviction_walk(&mut self, number: u32) {
+        let segment = self.segments.get_mut(number);
+        segment.pins = segment.pins.saturating_sub(1);
+    }
+
+    /// Goes on through the summary, to the next piece or to its end.
+    fn gather_evictable(&mut self, mut walk: Walk) {
+        if !self.evictor.named.is_empty() {
+            self.evictor.walk = Some(walk);
+            return;
+        }
+        if self.shutting || !self.wants_eviction() {
+            return self.end_eviction_walk(walk.segment);
+        }
+        let summary = std::mem::take(&mut walk.summary);
+        let mut reader = SummaryReader::resume(&summary, walk.cursor);
+        let (mut left, mut is_at_end) = (ENTRIES_A_STEP, false);
+        walk.piece.clear();
+        while left > 0 {
+            let Some(entry) = reader.next() else {
+                is_at_end = true;
+                break;
+            };
+            left -= 1;
+            if !self.may_go(&entry, walk.segment) {
+                continue;
+            }
+            walk.piece.push(entry);
+            let first = walk.piece.first().map_or(entry.unit, |first| first.unit);
+            let span = (entry.unit + entry.units - first) as usize * UNIT_BYTES;
+            if span >= PIECE_BYTES || walk.piece.len() >= RECORDS_A_PIECE {
+                break;
+            }
+        }
+        walk.cursor = reader.cursor(&summary);
+        walk.summary = summary;
+        if !walk.piece.is_empty() {
+            self.read_evicted_piece(walk);
+        } else if is_at_end {
+            self.end_eviction_walk(walk.segment);
+        } else {
+            self.evictor.walk = Some(walk);
+        }
+    }
+
+    /// Whether the key of a record may go: it is the key's newest, a user's, and was not asked for lately.
+    fn may_go(&mut self, entry: &SummaryEntry, segment: u32) -> bool {
+        if entry.flags & FLAG_TOMBSTONE != 0 || !entry.keyspace.is_user() {
+            return false;
+        }
+        if self.keyspaces.get(entry.keyspace).is_none() {
+            return false;
+        }
+        self.target_of(entry, Location::new(segment, entry.unit))
+            .is_some_and(|target| !self.is_spared(target))
+    }
+
+    fn is_spared(&self, target: Target) -> bool {
+        match target {
+            Target::Frame(bits) => !self.evictor.takes_all && self.cache.is_touched(FrameId::from_bits(bits)),
+            Target::Device(_) => false,
+        }
+    }
+
+    fn read_evicted_piece(&mut self, mut walk: Walk) {
+        let (Some(first), Some(last)) = (walk.piece.first(), walk.piece.last()) else { return };
+        let start = first.unit as usize * UNIT_BYTES / BLOCK_BYTES * BLOCK_BYTES;
+        let end = ((last.unit + last.units) as usize * UNIT_BYTES).next_multiple_of(BLOCK_BYTES);
+        let offset = self.identity.geometry.segment_offset(walk.segment) + start as u64;
+        let tag = IoTag::EvictPiece { segment: walk.segment };
+        self.requests.push(tag, IoKind::Read, offset, IoBuffer::zeroed(end - start));
+        walk.stage = Stage::Reading;
+        self.evictor.walk = Some(walk);
+    }
+
+    pub(crate) fn evicted_piece_read(&mut self, number: u32, completion: IoCompletion) {
+        let is_due = |walk: &mut Walk| walk.segment == number && matches!(walk.stage, Stage::Reading);
+        let Some(mut walk) = self.evictor.walk.take_if(is_due) else { return };
+        walk.stage = Stage::Gathering;
+        let start = (completion.offset - self.identity.geometry.segment_offset(number)) as usize;
+        let piece = std::mem::take(&mut walk.piece);
+        if let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) {
+            for entry in &piece {
+                let at = entry.unit as usize * UNIT_BYTES - start;
+                self.name(number, entry, buffer.get(at..).unwrap_or_default());
+            }
+        }
+        walk.piece = piece;
+        self.evictor.walk = Some(walk);
+    }
+
+    /// Names the key of a record that was read; a damaged one is left alone.
+    fn name(&mut self, number: u32, entry: &SummaryEntry, bytes: &[u8]) {
+        if self.evictor.policy == Eviction::None || self.shutting {
+            return;
+        }
+        let longest = Stream::record_bytes_max(self.identity.geometry);
+        let unit = self.hot.broken().salt_unit(entry.unit);
+        let Decoded::Whole(header) = record::decode(bytes, self.segments.get(number).salt, unit, longest)
+        else {
+            return;
+        };
+        let Some(key) = bytes.get(header.key_range()) else { return };
+        self.evictor.named.push_back(Named {
+            keyspace: entry.keyspace,
+            position: entry.position,
+            key: key.into(),
+            header,
+            location: Location::new(number, entry.unit),
+        });
+    }
+
+    /// The index's entry for a named record; `None` when the key has another record now, or none, when the
+    /// record was asked for meanwhile, or when it cannot be told from another.
+    fn target_of_named(&mut self, named: &Named) -> Option<Target> {
+        let entry =
+            SummaryEntry { position: named.position, keyspace: named.keyspace, ..SummaryEntry::default() };
+        let target = self.target_of(&entry, named.location).filter(|target| !self.is_spared(*target))?;
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        if let Some(keyspace) = self.keyspaces.get(named.keyspace) {
+            keyspace.index.candidates(named.position, &mut candidates);
+        }
+        let is_alone = candidates.len() == 1;
+        self.candidates = candidates;
+        is_alone.then_some(target)
+    }
+
+    /// The first key that may be evicted now.
+    pub(crate) fn first_evictable(&mut self) -> Option<(Key<'_>, ValueKind)> {
+        while let Some(named) = self.evictor.named.pop_front() {
+            if self.target_of_named(&named).is_some() {
+                self.evictor.named.push_front(named);
+                break;
+            }
+        }
+        let named = self.evictor.named.front()?;
+        let key = Key { keyspace: named.keyspace, position: named.position, bytes: &named.key };
+        Some((key, ValueKind(named.header.kind)))
+    }
+
+    /// Deletes the first named key, if it still has the record that was named; whether it did.
+    pub(crate) fn evict_first(&mut self) -> Result<bool> {
+        let Some(named) = self.evictor.named.pop_front() else { return Ok(false) };
+        let Some(target) = self.target_of_named(&named) else { return Ok(false) };
+        let key = Key { keyspace: named.keyspace, position: named.position, bytes: &named.key };
+        let write = Write { key, kind: WriteKind::Delete };
+        if self.refused_by_split(&[write]).is_some() {
+            return Ok(false);
+        }
+        let found = match target {
+            Target::Frame(bits) => Found::Frame(FrameId::from_bits(bits)),
+            Target::Device(location) => Found::Unsubmitted(location),
+        };
+        let collides = named.header.flags & FLAG_COLLIDES != 0;
+        let search = Search { found, header: named.header, collides, damaged: false };
+        let admitted =
+            self.check_writable().and_then(|()| self.admit(&[write], &[search], Purpose::Write).map(drop));
+        if let Err(error) = admitted {
+            self.evictor.held_since_us.get_or_insert(self.now.monotonic_us);
+            self.evictor.named.push_front(named);
+            return Err(error);
+        }
+        self.evictor.held_since_us = None;
+        if self.identity.mutations.is_on("evicted_without_tombstone") {
+            self.forget_named(&named, target);
+        } else {
+            self.apply(&write, search, (false, None))?;
+        }
+        self.note_evicted(named.header.units());
+        Ok(true)
+    }
+
+    fn note_evicted(&mut self, units: usize) {
+        self.evictor.evicted_keys += 1;
+        self.evictor.evicted_bytes += (units * UNIT_BYTES) as u64;
+    }
+
+    /// The first named key was deleted by the caller, or is to stay.
+    pub(crate) fn pass_first(&mut self, evicted: bool) {
+        if let Some(named) = self.evictor.named.pop_front()
+            && evicted
+        {
+            self.note_evicted(named.header.units());
+        }
+    }
+
+    /// For a test's mutation: the index forgets the key, and the log knows nothing of it.
+    fn forget_named(&mut self, named: &Named, target: Target) {
+        if let Target::Frame(bits) = target {
+            self.cache.remove(FrameId::from_bits(bits));
+        }
+        if let Some(keyspace) = self.keyspaces.get_mut(named.keyspace) {
+            keyspace.index.remove(named.position, target.pack());
+        }
+        self.kill_found(named.position, named.location, &named.header);
+    }
+}

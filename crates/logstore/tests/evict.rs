@@ -1,0 +1,242 @@
+//! Eviction: a store that is full takes new keys in the place of old ones, and no key comes back.
+#![expect(clippy::panic, clippy::unwrap_used, reason = "test code")]
+
+mod common;
+
+use common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
+use std::collections::BTreeMap;
+use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
+use tierstone_engine::{Engine, Eviction, Write, WriteKind};
+use tierstone_logstore::OpenSettings;
+use tierstone_media::Wait;
+use tierstone_media::sim::SimMedium;
+
+const KEYSPACE: KeyspaceId = KeyspaceId(1);
+/// Keys of the model: their records take more than the device has.
+const KEYS: u64 = 6_000;
+
+/// A turn, and what the layer above does after it; time goes on where nothing else happens.
+fn step(store: &mut Store) {
+    store.turn(Wait::One);
+    while store.engine.evictable().is_some() && store.engine.evict(store.now).is_ok() {}
+    if let Some(at) = store.engine.next_step_at_us() {
+        store.now.monotonic_us = store.now.monotonic_us.max(at);
+    }
+}
+
+fn write(store: &mut Store, writes: &[Write<'_>]) -> Result<(), ErrorKind> {
+    for _ in 0..100_000 {
+        match store.engine.write(store.now, writes) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Retry => step(store),
+            Err(error) => return Err(error.kind()),
+        }
+    }
+    panic!("a write stayed refused")
+}
+
+fn put(store: &mut Store, numbers: std::ops::Range<u64>, value: &[u8]) -> Result<(), ErrorKind> {
+    let keys: Vec<[u8; 8]> = numbers.map(u64::to_le_bytes).collect();
+    let kind = WriteKind::Put { value, expiry_ms: 0, kind: Default::default() };
+    let writes: Vec<Write<'_>> =
+        keys.iter().map(|key| Write { key: store.key(KEYSPACE, key), kind }).collect();
+    let result = write(store, &writes);
+    step(store);
+    result
+}
+
+/// Puts keys until they are refused, `most` at most; how many were taken, and why no more.
+fn fill(store: &mut Store, most: u64, batch: u64, value: &[u8]) -> (u64, Option<ErrorKind>) {
+    for from in (0..most).step_by(batch as usize) {
+        if let Err(kind) = put(store, from..from + batch, value) {
+            return (from, Some(kind));
+        }
+    }
+    (most, None)
+}
+
+fn is_there(store: &mut Store, number: u64) -> bool {
+    store.get(KEYSPACE, &number.to_le_bytes()).unwrap().is_some()
+}
+
+fn little_memory() -> OpenSettings {
+    let mut settings = small_settings();
+    settings.shard.memory_bytes = 1 << 20;
+    settings.shard.group_bytes_max = 256 << 10;
+    settings
+}
+
+fn little_space() -> OpenSettings {
+    let mut settings = small_settings();
+    settings.shard.memory_bytes = 16 << 20;
+    settings.shard.group_bytes_max = 64 << 10;
+    settings
+}
+
+/// Fills a store three times over: without eviction it refuses, with it the newest keys are there.
+fn takes_three_times_as_much(
+    fresh: impl Fn() -> (SimMedium, Store),
+    (batch, value): (u64, &[u8]),
+    refused: ErrorKind,
+) -> Store {
+    let (_medium, mut store) = fresh();
+    let (taken, why) = fill(&mut store, u64::MAX, batch, value);
+    assert_eq!(why, Some(refused), "after {taken} keys");
+    let (_medium, mut store) = fresh();
+    store.engine.set_eviction(Eviction::OldestFirst);
+    let most = 3 * taken / batch * batch;
+    assert_eq!(fill(&mut store, most, batch, value), (most, None));
+    store.sync().unwrap();
+    let statistics = store.engine.statistics();
+    assert_eq!(statistics.keys + statistics.evicted_keys, most, "{statistics:?}");
+    assert!(statistics.keys > taken * 6 / 10, "{} of {taken} keys are left", statistics.keys);
+    let newest = (most - taken / 4..most).filter(|&number| is_there(&mut store, number)).count() as u64;
+    assert_eq!(newest, taken / 4, "the newest keys are there");
+    let oldest = (0..taken).filter(|&number| is_there(&mut store, number)).count() as u64;
+    assert!(oldest < taken / 10, "{oldest} of the first {taken} keys are there");
+    store
+}
+
+#[test]
+fn new_keys_take_the_memory_of_old_ones() {
+    let settings = little_memory();
+    let store =
+        takes_three_times_as_much(|| fresh(1 << 20, 200, &settings), (250, b"value"), ErrorKind::NoMemory);
+    let index = store.engine.statistics().index_bytes;
+    assert!(index <= (1 << 20) + (64 << 10), "{index} bytes of index");
+}
+
+#[test]
+fn new_records_take_the_space_of_old_ones() {
+    let settings = little_space();
+    takes_three_times_as_much(|| fresh(256 << 10, 60, &settings), (25, &[7; 2_000]), ErrorKind::NoSpace);
+}
+
+/// Where records are hardly longer than tombstones, deletions may find no room: writers are told so.
+#[test]
+fn small_records_are_taken_or_refused_and_never_left_waiting() {
+    let settings = &little_space();
+    let (_medium, mut store) = fresh(128 << 10, 40, settings);
+    let (taken, why) = fill(&mut store, u64::MAX, 100, &[7; 16]);
+    assert_eq!(why, Some(ErrorKind::NoSpace), "after {taken} keys");
+    let (_medium, mut store) = fresh(128 << 10, 40, settings);
+    store.engine.set_eviction(Eviction::OldestFirst);
+    let most = 3 * taken / 100 * 100;
+    let (more, why) = fill(&mut store, most, 100, &[7; 16]);
+    assert!(why.is_none_or(|kind| kind == ErrorKind::NoSpace), "{why:?}");
+    assert!(more > taken * 8 / 10, "{more} keys were taken, {taken} without eviction");
+    assert!(is_there(&mut store, more - 1), "what was taken last is there");
+}
+
+#[test]
+fn what_is_read_now_and_then_stays() {
+    let mut settings = little_space();
+    settings.shard.cache_bytes_max = u64::MAX;
+    let (_medium, mut store) = fresh(256 << 10, 60, &settings);
+    store.engine.set_eviction(Eviction::OldestFirst);
+    for from in (0..20_000).step_by(25) {
+        put(&mut store, from..from + 25, &[7; 2_000]).unwrap();
+        for number in 0..from.min(100) {
+            is_there(&mut store, number);
+        }
+    }
+    assert!(store.engine.statistics().evicted_keys > 10_000, "{:?}", store.engine.statistics());
+    let stayed = (0..100).filter(|&number| is_there(&mut store, number)).count();
+    assert!(stayed >= 90, "{stayed} of 100 keys that are read stayed");
+    let others = (100..1_000).filter(|&number| is_there(&mut store, number)).count();
+    assert!(others < 100, "{others} of 900 others did");
+}
+
+#[test]
+fn without_a_policy_nothing_is_evicted_and_it_may_change() {
+    let settings = little_space();
+    let (_medium, mut store) = fresh(256 << 10, 30, &settings);
+    let (taken, why) = fill(&mut store, u64::MAX, 25, &[7; 2_000]);
+    assert_eq!(why, Some(ErrorKind::NoSpace));
+    assert_eq!(store.engine.statistics().evicted_keys, 0);
+    store.engine.set_eviction(Eviction::OldestFirst);
+    put(&mut store, 1 << 40..(1 << 40) + 100, &[7; 2_000]).unwrap();
+    assert!(store.engine.statistics().evicted_keys > 0);
+    store.engine.set_eviction(Eviction::None);
+    let keys = store.engine.statistics().keys;
+    assert!(keys < taken + 100, "{keys}");
+    (0..500).for_each(|_| step(&mut store));
+    assert_eq!(store.engine.statistics().keys, keys);
+}
+
+/// Random writes, deletions, reads and openings over a store that evicts: a key has its newest value or none,
+/// and one that is gone stays gone.
+fn follow_model(seed: u64, settings: &OpenSettings) -> Result<(), String> {
+    let mut random = SeededRandom::new(seed);
+    let (medium, mut store) = fresh(128 << 10, 24, settings);
+    store.engine.set_eviction(Eviction::OldestFirst);
+    let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut evicted = 0;
+    for version in 1..16_000u64 {
+        let number = random.below(KEYS);
+        let bytes = number.to_le_bytes();
+        let key = store.key(KEYSPACE, &bytes);
+        let mut value = version.to_le_bytes().to_vec();
+        value.resize(8 + random.below(1_500) as usize, 7);
+        if random.chance(0.7) {
+            let kind = WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() };
+            write(&mut store, &[Write { key, kind }]).map_err(|kind| format!("a write: {kind:?}"))?;
+            model.insert(number, version);
+        } else if random.chance(0.2) {
+            let delete = Write { key, kind: WriteKind::Delete };
+            write(&mut store, &[delete]).map_err(|kind| format!("a deletion: {kind:?}"))?;
+            model.remove(&number);
+        }
+        step(&mut store);
+        check(&mut store, &mut model, random.below(KEYS))?;
+        if random.chance(0.001) {
+            store.sync().map_err(|error| error.to_string())?;
+            evicted += store.engine.statistics().evicted_keys;
+            let is_killed = random.chance(0.7);
+            store = match is_killed {
+                true => reopen_after_kill(store, &medium, settings),
+                false => reopen(store, &medium, settings),
+            };
+            store.engine.set_eviction(Eviction::OldestFirst);
+            for number in 0..KEYS {
+                check(&mut store, &mut model, number)?;
+            }
+        }
+    }
+    evicted += store.engine.statistics().evicted_keys;
+    if evicted < 1_000 { Err(format!("only {evicted} keys were evicted")) } else { Ok(()) }
+}
+
+fn check(store: &mut Store, model: &mut BTreeMap<u64, u64>, number: u64) -> Result<(), String> {
+    let found = store.get(KEYSPACE, &number.to_le_bytes()).map_err(|error| error.to_string())?;
+    let found = found.map(|(_, value)| u64::from_le_bytes(value[..8].try_into().unwrap()));
+    match (found, model.get(&number)) {
+        (None, _) => {
+            model.remove(&number);
+            Ok(())
+        }
+        (Some(found), Some(&newest)) if found == newest => Ok(()),
+        (Some(found), newest) => Err(format!("key {number} has version {found}, not {newest:?} or none")),
+    }
+}
+
+fn model_settings(settings: OpenSettings) -> OpenSettings {
+    let mut settings = settings;
+    settings.shard.memory_bytes = 1 << 20;
+    settings
+}
+
+#[test]
+fn a_key_that_may_vanish_never_shows_an_old_value() {
+    for seed in 1..6 {
+        follow_model(seed, &model_settings(small_settings()))
+            .unwrap_or_else(|text| panic!("seed {seed}: {text}"));
+    }
+}
+
+#[test]
+fn an_eviction_without_a_tombstone_is_noticed() {
+    let settings = model_settings(mutated("evicted_without_tombstone"));
+    let found = (1..6).find_map(|seed| follow_model(seed, &settings).err());
+    assert!(found.is_some_and(|text| text.contains("has version")), "the model sees a key that comes back");
+}

@@ -1,0 +1,53 @@
+//! Eviction: the engine names keys, and the shard deletes them as a user would.
+//!
+//! Invariants:
+//! 1. Watchers of an evicted key are marked, and a large value that loses its name is reclaimed.
+//! 2. A key that a command under way has locked stays.
+//! 3. The next large value goes when the chunks of the last one are deleted: space that is coming back is waited
+//!    for.
+//! 4. A step deletes at most [`KEYS_A_STEP`] keys.
+
+use crate::shard::Shard;
+use tierstone_base::{ErrorKind, Now};
+use tierstone_engine::{Engine, Key, ValueKind, Write, WriteKind};
+
+/// Keys that one step deletes at most: about 100 µs.
+const KEYS_A_STEP: usize = 64;
+
+impl<E: Engine> Shard<E> {
+    /// Deletes some of the keys that the engine wants to be evicted.
+    pub(crate) fn evict(&mut self, now: Now) {
+        for _ in 0..KEYS_A_STEP {
+            let Some((key, kind)) = self.engine.evictable() else { return };
+            let (keyspace, position) = (key.keyspace, key.position);
+            if kind == ValueKind::CHUNKED {
+                // Its space comes back chunk by chunk: more would go before that is seen.
+                if self.ledger.has_dead_to_free() {
+                    return;
+                }
+                let bytes = key.bytes.to_vec();
+                let key = Key { keyspace, position, bytes: &bytes };
+                if self.locks.blocks_writer(position) {
+                    self.engine.pass_evictable(false);
+                } else {
+                    match self.write(now, &[Write { key, kind: WriteKind::Delete }]) {
+                        Ok(_) => self.engine.pass_evictable(true),
+                        // Its record is being read, or the log has enough to write.
+                        Err(error) if error.kind() == ErrorKind::Retry => return,
+                        Err(_) => self.engine.pass_evictable(false),
+                    }
+                }
+                continue;
+            }
+            if kind == ValueKind::INTERNAL || self.locks.blocks_writer(position) {
+                self.engine.pass_evictable(false);
+                continue;
+            }
+            match self.engine.evict(now) {
+                Ok(true) => self.watches.touch(keyspace, position),
+                Ok(false) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
