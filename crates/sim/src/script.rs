@@ -117,6 +117,9 @@ pub struct Asking {
     pub wall_ms: u64,
 }
 
+/// Values of so many bytes stay where they are when their expiry changes.
+const TOUCHED_BYTES_MIN: usize = 100;
+
 /// Invents requests.
 #[derive(Clone, Debug)]
 pub struct Script {
@@ -124,6 +127,8 @@ pub struct Script {
     pub objects: u32,
     /// Whether databases are emptied.
     pub flushes: bool,
+    /// Whether the expiry of keys is changed often.
+    pub touches: bool,
     written: u64,
 }
 
@@ -149,14 +154,15 @@ fn command(object: ObjectId, step: &Step) -> Vec<Vec<u8>> {
         Verb::Take => words(&[b"GETDEL", &key]),
         Verb::Delete => words(&[b"DEL", &key]),
         Verb::Persist => words(&[b"PERSIST", &key]),
+        Verb::ExpireIn(for_ms) => words(&[b"PEXPIRE", &key, for_ms.to_string().as_bytes()]),
         Verb::Flush => words(&[b"FLUSHDB"]),
     }
 }
 
 impl Script {
     /// Requests over `objects` objects of each database.
-    pub fn new(objects: u32, flushes: bool) -> Self {
-        Script { objects, flushes, written: 0 }
+    pub fn new(objects: u32, flushes: bool, touches: bool) -> Self {
+        Script { objects, flushes, touches, written: 0 }
     }
 
     /// A value that was never written before.
@@ -233,6 +239,17 @@ impl Script {
                 0..25 => Verb::Get,
                 25..92 => Verb::Add(1 + random.below(9) as i64),
                 92..96 => Verb::Set(random.below(1000).to_string().into_bytes()),
+                _ => Verb::Delete,
+            },
+            Kind::Expiring if self.touches => match roll {
+                0..40 => Verb::Get,
+                40..58 => {
+                    let mut value = self.value(random);
+                    value.resize(value.len() + TOUCHED_BYTES_MIN, b'y');
+                    Verb::SetFor(value, 1 + random.below(30))
+                }
+                58..84 => Verb::ExpireIn(1 + random.below(30)),
+                84..95 => Verb::Persist,
                 _ => Verb::Delete,
             },
             Kind::Expiring => match roll {

@@ -25,6 +25,8 @@ pub struct SimulationSettings {
     pub has_clock_jumps: bool,
     /// Whether the device has no space for further segments at times.
     pub has_full_device: bool,
+    /// Whether the expiry of keys is changed often, which leaves even short values where they are.
+    pub has_touches: bool,
     /// Rules broken on purpose.
     pub mutations: Mutations,
 }
@@ -43,6 +45,7 @@ impl SimulationSettings {
             has_device_errors: true,
             has_clock_jumps: false,
             has_full_device: false,
+            has_touches: false,
             mutations: Mutations::none(),
         }
     }

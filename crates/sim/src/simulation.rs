@@ -108,7 +108,7 @@ impl Simulation {
         };
         let medium = SimMedium::new(device, &Choices::random(random.next_u64()));
         let objects = 4 + random.below(14) as u32;
-        let script = Script::new(objects, settings.has_flushes);
+        let script = Script::new(objects, settings.has_flushes, settings.has_touches);
         Simulation {
             settings,
             random,
@@ -144,6 +144,8 @@ impl Simulation {
         let counts = &self.settings.shard_counts;
         let shards = counts[self.random.below(counts.len() as u64) as usize];
         let memory_bytes = if self.random.chance(0.5) { 256 << 10 } else { 2 << 20 };
+        let touch_value_bytes_min =
+            if self.settings.has_touches { 0 } else { ShardSettings::default().touch_value_bytes_min };
         NodeSettings {
             shards,
             shard: ShardSettings {
@@ -156,6 +158,7 @@ impl Simulation {
                 groups_in_flight_max: groups,
                 checkpoint_idle_ms: 1,
                 checkpoint_tail_records_min: 20,
+                touch_value_bytes_min,
                 ..ShardSettings::default()
             },
             transport: TransportSettings::default(),
