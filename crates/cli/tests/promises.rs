@@ -1,5 +1,5 @@
 //! Promises of the commands that hang on the engine below: WATCH is not tripped by cleaning, SCAN keeps its
-//! word over a restart with another number of shards.
+//! word over a restart with another number of shards, and so does what says when keys expire.
 
 #![expect(clippy::expect_used, reason = "test code")]
 
@@ -116,4 +116,84 @@ fn a_walk_goes_on_after_a_restart_with_another_number_of_shards() {
     }
     assert_eq!(cursor, "0");
     assert_eq!(found.len(), 2_000, "keys that were there all the time were missed");
+}
+
+/// A key that is to expire at once is gone soon.
+fn expires_soon(connection: &mut Connection, key: &str, value: &[u8]) {
+    ask(connection, &[b"SET", key.as_bytes(), value]);
+    ask(connection, &[b"PEXPIRE", key.as_bytes(), b"1"]);
+    let is_gone =
+        |connection: &mut Connection| ask(connection, &[b"EXISTS", key.as_bytes()]).integer() == Some(0);
+    assert!((0..1_000_000).any(|_| is_gone(connection)), "{key} does not expire");
+}
+
+/// Commands that change when a key expires leave its value alone; what they say holds over cleaning and
+/// restarts, with any number of shards.
+#[test]
+fn an_expiry_holds_over_cleaning_and_restarts_and_costs_no_value() {
+    let folder = Folder::new();
+    let arguments =
+        |shards: &'static str| [&SMALL[..], &["--shards", shards, "--capacity", "12MiB"]].concat();
+    let value = |number: usize| vec![b'a' + number as u8; 8_000];
+    let key = |number: usize| format!("kept:{number}");
+    let far = 4_000_000_000u64;
+    let server = Server::start(&folder, &arguments("1"));
+    let (mut watcher, mut writer) = (server.connect(), server.connect());
+    for number in 0..12 {
+        let key = key(number);
+        ask(&mut writer, &[b"SET", key.as_bytes(), &value(number), b"EX", b"5000"]);
+    }
+    let before = server.info("record_bytes_written");
+    let far_text = far.to_string();
+    let mut expected = Vec::new();
+    for number in 0..12 {
+        let key = key(number);
+        let key = key.as_bytes();
+        assert!(ask(&mut watcher, &[b"WATCH", key]).is_ok());
+        let (reply, at) = match number % 6 {
+            0 => (ask(&mut writer, &[b"EXPIREAT", key, far_text.as_bytes()]), Some(far * 1_000)),
+            1 => (ask(&mut writer, &[b"PERSIST", key]), None),
+            2 => (ask(&mut writer, &[b"PEXPIREAT", key, b"4000000000123"]), Some(far * 1_000 + 123)),
+            3 => (ask(&mut writer, &[b"GETEX", key, b"PERSIST"]), None),
+            4 => (ask(&mut writer, &[b"GETEX", key, b"EXAT", far_text.as_bytes()]), Some(far * 1_000)),
+            _ => {
+                ask(&mut writer, &[b"PERSIST", key]);
+                (ask(&mut writer, &[b"EXPIRE", key, b"50000"]), Some(0))
+            }
+        };
+        match reply.bytes() {
+            Some(got) => assert_eq!(got, value(number)),
+            None => assert_eq!(reply.integer(), Some(1), "{reply:?}"),
+        }
+        assert!(ask(&mut watcher, &[b"MULTI"]).is_ok());
+        ask(&mut watcher, &[b"GET", key]);
+        assert!(ask(&mut watcher, &[b"EXEC"]).items().is_none(), "a change of expiry trips WATCH");
+        expected.push(at);
+    }
+    let cost = server.info("record_bytes_written") - before;
+    assert!((12 * 64..14 * 160).contains(&cost), "{cost} bytes of records for 14 changes");
+    let check = |connection: &mut Connection| {
+        for (number, at) in expected.iter().enumerate() {
+            let key = key(number);
+            let found = ask(connection, &[b"PEXPIRETIME", key.as_bytes()]).integer();
+            let right = match at {
+                None => found == Some(-1),
+                Some(0) => found.is_some_and(|found| found > 0),
+                Some(at) => found == Some(*at as i64),
+            };
+            assert!(right, "{key} expires at {found:?}, not at {at:?}");
+            assert_eq!(ask(connection, &[b"GET", key.as_bytes()]).bytes(), Some(&value(number)[..]));
+        }
+    };
+    check(&mut writer);
+    churn(&server, &mut writer);
+    check(&mut writer);
+    server.stop();
+    for shards in ["2", "3", "1"] {
+        let mut server = Server::start(&folder, &arguments(shards));
+        let mut connection = server.connect();
+        check(&mut connection);
+        expires_soon(&mut connection, &format!("gone:{shards}"), &value(1));
+        if shards == "2" { server.kill() } else { server.stop() }
+    }
 }

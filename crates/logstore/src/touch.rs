@@ -78,10 +78,21 @@ impl Touches {
         if self.all.is_empty() { None } else { self.all.get(&(keyspace, position, seq)) }
     }
 
+    /// What touches say of the value in a record. Cost: a comparison or two when there are none, or the value
+    /// is too short for one.
+    #[inline]
+    pub fn of_record(&self, position: Position, header: &RecordHeader) -> Option<&Touch> {
+        if self.all.is_empty() || header.value_len < VALUE_BYTES_MIN {
+            return None;
+        }
+        self.all.get(&(header.keyspace, position, header.seq))
+    }
+
     /// What the record of a value says to the layers above, touches included.
+    #[inline]
     pub fn meta(&self, position: Position, header: &RecordHeader) -> RecordMeta {
         let meta = meta_of(header);
-        match self.of(header.keyspace, position, header.seq) {
+        match self.of_record(position, header) {
             Some(touch) => RecordMeta { seq: touch.seq, expiry_ms: touch.expiry_ms, ..meta },
             None => meta,
         }
@@ -169,7 +180,7 @@ impl LogShard {
     /// When the record of a value expires, touches included.
     #[inline]
     pub(crate) fn expiry_of(&self, position: Position, header: &RecordHeader) -> u64 {
-        let touch = self.touch_of(header.keyspace, position, header.seq);
+        let touch = self.touches.of_record(position, header);
         touch.map_or(header.expiry_ms, |touch| touch.expiry_ms)
     }
 
@@ -415,6 +426,7 @@ pub(crate) struct FoundTouches {
     sorted: Vec<FoundTouch>,
     any_version: bool,
     older_first: bool,
+    none: bool,
 }
 
 impl FoundTouches {
@@ -424,6 +436,7 @@ impl FoundTouches {
             sorted: found,
             any_version: mutations.is_on("touch_of_any_version"),
             older_first: mutations.is_on("older_touch_wins"),
+            none: mutations.is_on("touch_dropped_by_recovery"),
         }
     }
 
@@ -433,6 +446,9 @@ impl FoundTouches {
         (position, keyspace, seq): (u64, usize, Seq),
         age: impl Fn(u32) -> A,
     ) -> Option<&FoundTouch> {
+        if self.none {
+            return None;
+        }
         let from = if self.any_version { 0 } else { seq };
         let first = self.sorted.partition_point(|touch| {
             (touch.position, touch.keyspace, touch.value_seq) < (position, keyspace, from)

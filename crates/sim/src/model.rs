@@ -38,6 +38,8 @@ pub enum Verb {
     Delete,
     /// `PERSIST`.
     Persist,
+    /// `PEXPIRE`: gone after so many milliseconds.
+    ExpireIn(u64),
     /// The key's part of `FLUSHDB`.
     Flush,
     /// `GETRANGE`: from here to there, both included.
@@ -166,6 +168,12 @@ impl ObjectState {
             Verb::Persist => {
                 let had = cell.as_mut().and_then(|cell| cell.expiry_ms.take()).is_some();
                 Value::Integer(i64::from(had))
+            }
+            Verb::ExpireIn(for_ms) => {
+                if let Some(cell) = cell.as_mut() {
+                    cell.expiry_ms = Some((span.from_ms + for_ms, span.to_ms + for_ms));
+                }
+                Value::Integer(i64::from(cell.is_some()))
             }
             Verb::Flush => {
                 *cell = None;

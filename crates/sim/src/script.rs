@@ -154,6 +154,9 @@ pub struct Asking {
     pub wall_ms: u64,
 }
 
+/// Values of so many bytes stay where they are when their expiry changes.
+const TOUCHED_BYTES_MIN: usize = 100;
+
 /// Invents requests.
 #[derive(Clone, Debug)]
 pub struct Script {
@@ -173,6 +176,8 @@ pub struct Script {
     pub spreads: bool,
     /// Milliseconds that an expiry is counted in.
     pub expiry_unit_ms: u64,
+    /// Whether the expiry of keys is changed often.
+    pub touches: bool,
     written: u64,
     grown: u64,
 }
@@ -212,6 +217,7 @@ fn command(object: ObjectId, step: &Step) -> Vec<Vec<u8>> {
         Verb::Take => words(&[b"GETDEL", &key]),
         Verb::Delete => words(&[b"DEL", &key]),
         Verb::Persist => words(&[b"PERSIST", &key]),
+        Verb::ExpireIn(for_ms) => words(&[b"PEXPIRE", &key, for_ms.to_string().as_bytes()]),
         Verb::Flush => words(&[b"FLUSHDB"]),
     }
 }
@@ -223,6 +229,7 @@ impl Script {
             objects,
             larges: 0,
             flushes: false,
+            touches: false,
             swaps: false,
             grows: false,
             publishes: false,
@@ -413,6 +420,16 @@ impl Script {
                 0..25 => Verb::Get,
                 25..92 => Verb::Add(1 + random.below(9) as i64),
                 92..96 => Verb::Set(random.below(1000).to_string().into_bytes().into()),
+                _ => Verb::Delete,
+            },
+            Kind::Expiring if self.touches => match roll {
+                0..40 => Verb::Get,
+                40..58 => {
+                    let value = self.value(random).with_tail(&[b'y'; TOUCHED_BYTES_MIN]);
+                    Verb::SetFor(value, 1 + random.below(30))
+                }
+                58..84 => Verb::ExpireIn(1 + random.below(30)),
+                84..95 => Verb::Persist,
                 _ => Verb::Delete,
             },
             Kind::Expiring => match roll {

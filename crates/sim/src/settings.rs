@@ -35,6 +35,8 @@ pub struct SimulationSettings {
     pub has_growth: bool,
     /// Whether writes are acknowledged before they are durable. Time goes faster then, the device slower.
     pub is_relaxed: bool,
+    /// Whether the expiry of keys is changed often, which leaves even short values where they are.
+    pub has_touches: bool,
     /// Rules broken on purpose.
     pub mutations: Mutations,
 }
@@ -58,6 +60,7 @@ impl SimulationSettings {
             has_large_values: false,
             has_growth: false,
             is_relaxed: false,
+            has_touches: false,
             mutations: Mutations::none(),
         }
     }

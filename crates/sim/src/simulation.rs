@@ -144,6 +144,7 @@ impl Simulation {
         let mut script = Script::new(objects);
         script.larges = if settings.has_large_values { 2 } else { 0 };
         script.flushes = settings.has_flushes;
+        script.touches = settings.has_touches;
         script.swaps = settings.has_swaps;
         script.grows = settings.has_growth;
         script.publishes = settings.has_channels;
@@ -194,6 +195,8 @@ impl Simulation {
         let memory_bytes = if self.random.chance(0.5) { 256 << 10 } else { 2 << 20 };
         let has_large = self.settings.has_large_values;
         let memory_bytes = if has_large { memory_bytes * 8 } else { memory_bytes };
+        let touch_value_bytes_min =
+            if self.settings.has_touches { 0 } else { ShardSettings::default().touch_value_bytes_min };
         NodeSettings {
             shards,
             shard: ShardSettings {
@@ -206,6 +209,7 @@ impl Simulation {
                 groups_in_flight_max: groups,
                 checkpoint_idle_ms: 1,
                 checkpoint_tail_records_min: 20,
+                touch_value_bytes_min,
                 ..ShardSettings::default()
             },
             transport: TransportSettings {

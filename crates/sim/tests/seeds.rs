@@ -112,6 +112,19 @@ fn seeds_that_have_brought_something_back_are_clean() {
     }
 }
 
+fn with_touches(seed: u64) -> SimulationSettings {
+    SimulationSettings { has_touches: true, ..SimulationSettings::new(seed) }
+}
+
+#[test]
+fn changes_of_expiry_are_explained_whatever_happens() {
+    run_all("changes_of_expiry", 60, |seed| SimulationSettings {
+        has_clock_jumps: seed % 2 == 0,
+        has_full_device: seed % 3 == 0,
+        ..with_touches(6_000 + seed)
+    });
+}
+
 #[test]
 fn a_segment_that_is_left_while_its_summary_is_walked_keeps_its_records() {
     run(relaxed(9_006), "a_segment_that_is_left");
@@ -259,6 +272,11 @@ fn a_relaxed_node_without_its_bound_is_noticed() {
 #[test]
 fn expiry_that_is_told_before_it_is_durable_is_noticed() {
     noticed_in("past_not_gated", 300, with_clock_jumps);
+}
+
+#[test]
+fn changes_of_expiry_that_get_lost_are_noticed() {
+    noticed_in("touch_dropped_by_recovery", 200, with_touches);
 }
 
 #[test]
