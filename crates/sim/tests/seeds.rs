@@ -118,7 +118,7 @@ fn with_touches(seed: u64) -> SimulationSettings {
 
 #[test]
 fn changes_of_expiry_are_explained_whatever_happens() {
-    run_all("changes_of_expiry", 60, |seed| SimulationSettings {
+    run_all("changes_of_expiry", (10_000, 60), |seed| SimulationSettings {
         has_clock_jumps: seed % 2 == 0,
         has_full_device: seed % 3 == 0,
         ..with_touches(6_000 + seed)
