@@ -30,7 +30,7 @@ pub fn checksum_parts(salt: u64, parts: &[&[u8]]) -> u64 {
 /// A checksum whose bytes come part by part.
 #[derive(Clone)]
 pub struct RunningChecksum {
-    state: XxHash3_64,
+    state: Box<XxHash3_64>,
 }
 
 impl std::fmt::Debug for RunningChecksum {
@@ -42,7 +42,7 @@ impl std::fmt::Debug for RunningChecksum {
 impl RunningChecksum {
     /// The checksum of no bytes under `salt`. Cost: an allocation of about 600 bytes.
     pub fn new(salt: u64) -> Self {
-        RunningChecksum { state: XxHash3_64::with_seed(salt) }
+        RunningChecksum { state: Box::new(XxHash3_64::with_seed(salt)) }
     }
 
     /// Adds the bytes that follow.

@@ -121,7 +121,7 @@ fn changes_of_expiry_are_explained_whatever_happens() {
     run_all("changes_of_expiry", (10_000, 60), |seed| SimulationSettings {
         has_clock_jumps: seed % 2 == 0,
         has_full_device: seed % 3 == 0,
-        ..with_touches(6_000 + seed)
+        ..with_touches(seed)
     });
 }
 

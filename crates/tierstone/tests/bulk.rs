@@ -7,8 +7,9 @@ mod support;
 use std::collections::BTreeMap;
 use support::{TemporaryDirectory, backends};
 use tierstone::{BulkOptions, DatabaseOptions, PutOptions, SharedStore, Store};
-use tierstone_base::{ErrorKind, SeededRandom};
+use tierstone_base::{ErrorKind, Result, SeededRandom};
 
+type Put<'p> = &'p mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Keys that repeat now and then, within a stage and over stages, with values of many lengths.
@@ -96,9 +97,7 @@ fn a_load_into_a_full_store_says_so_and_the_store_goes_on() {
     let options = options(&directory, 2);
     let capacity = options.capacity_bytes.unwrap();
     for is_shared in [false, true] {
-        let put = |put: &mut dyn FnMut(&[u8], &[u8]) -> tierstone_base::Result<()>| {
-            (0..capacity / 1_000).find_map(|n| put(&n.to_be_bytes(), &[1; 1_000]).err())
-        };
+        let put = |put: Put<'_>| (0..capacity / 1_000).find_map(|n| put(&n.to_be_bytes(), &[1; 1_000]).err());
         let error = if is_shared {
             let store = SharedStore::open(&options).unwrap();
             let mut load = store.bulk_load(STAGE).unwrap();
