@@ -227,7 +227,7 @@ fn writes_of_one_shard_beside_a_sleeping_one(mutations: Mutations) -> Result<(),
     let (medium, mut store) = fresh(128 << 10, 64, &settings);
     let mut random = SeededRandom::new(7);
     for number in 0..4_500 {
-        put(&mut store, if number < 1_500 { number } else { random.below(1_500) }).expect("there is room");
+        put(&mut store, if number < 1_500 { number } else { random.below(1_500) }).unwrap();
     }
     store.settle(1_000);
     drop(store);
