@@ -271,7 +271,7 @@ fn a_relaxed_node_without_its_bound_is_noticed() {
 
 #[test]
 fn expiry_that_is_told_before_it_is_durable_is_noticed() {
-    noticed_in("past_not_gated", 300, with_clock_jumps);
+    noticed_in("past_not_gated", 1_000, with_clock_jumps);
 }
 
 #[test]
