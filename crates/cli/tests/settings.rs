@@ -130,6 +130,17 @@ fn config(connection: &mut Connection, name: &str) -> String {
     String::from_utf8(value.unwrap_or_else(|| panic!("no setting {name}"))).expect("a text")
 }
 
+/// The length of a file of a segment.
+fn segment_bytes(folder: &Folder, data: &str, connection: &mut Connection) -> u64 {
+    // Its record lies in a segment.
+    assert!(ask(connection, &[b"SET", b"key", b"value"]).is_ok());
+    let segment = std::fs::read_dir(folder.path(data)).expect("it lists").flatten().find_map(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        name.starts_with("segment").then(|| entry.metadata().map(|found| found.len()).ok()).flatten()
+    });
+    segment.expect("segments were made")
+}
+
 /// What the log shows of settings.
 fn observe_log(folder: &Folder, seen: &mut BTreeMap<&'static str, String>) {
     let log = folder.complaints();
@@ -201,13 +212,7 @@ fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, Strin
         .filter(|name| folder.path(name).join("lock").exists())
         .collect();
     seen.insert("data", data.join(","));
-    // Its record lies in a segment.
-    assert!(ask(&mut connection, &[b"SET", b"key", b"value"]).is_ok());
-    let segment = std::fs::read_dir(folder.path(data[0])).expect("it lists").flatten().find_map(|entry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        name.starts_with("segment").then(|| entry.metadata().map(|found| found.len()).ok()).flatten()
-    });
-    seen.insert("segment-size", segment.expect("segments were made").to_string());
+    seen.insert("segment-size", segment_bytes(folder, data[0], &mut connection).to_string());
     let has_threads = thread_names(server).iter().any(|thread| thread.starts_with("tierstone-io"));
     seen.insert("backend", if has_threads { "threads" } else { "io-uring" }.to_owned());
     observe_log(folder, &mut seen);
