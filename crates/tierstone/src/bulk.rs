@@ -28,7 +28,7 @@ pub struct BulkOptions {
     /// Bytes of keys and values that one shard's records gather to before they are sorted and written,
     /// from 64 KiB to 1 GiB; 8 MiB by default. A load takes this much memory for each shard, and as much
     /// again for what is being written with the shared handle; it does not count into the store's budget.
-    /// Larger stages make a large index cheaper to fill.
+    /// Between 4 and 32 MiB no difference was measured with values of 1,000 bytes.
     pub stage_bytes: usize,
 }
 

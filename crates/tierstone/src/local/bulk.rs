@@ -21,8 +21,9 @@ pub struct BulkLoad<'s> {
 
 impl Store {
     /// Begins to load very many records into database 0. They are staged, sorted and written in large
-    /// pieces, which takes a third to a half of the processor's time that batches take; none of them is
-    /// read back or kept in the cache.
+    /// pieces, and the device writes one while the next is made; batches wait for the device one by one. For values of 1,000
+    /// bytes a record costs the processor about as much as in a batch (`docs/benchmarks/device.md`); most of them do not go
+    /// into the cache.
     ///
     /// Cost: memory for the stages ([`BulkOptions::stage_bytes`]); a record is written once, a key that is
     /// there already costs what overwriting it costs.
