@@ -204,6 +204,9 @@ fn crc64(bytes: &[u8]) -> u64 {
     rest.iter().fold(crc, |crc, byte| TABLES[0][usize::from(crc as u8 ^ byte)] ^ crc >> 8)
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod invariants;
+
 #[cfg(test)]
 #[path = "rdb_test.rs"]
 mod rdb_test;
