@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a measuring program")]
 
 use tierstone_base::histogram::LatencyHistogram;
-use tierstone_base::{Clock, KeyspaceId, Result, SystemClock};
+use tierstone_base::{Clock, Error, ErrorKind, KeyspaceId, Result, SystemClock};
 use tierstone_crash::Choices;
 use tierstone_engine::Engine;
 use tierstone_engine::harness::Harness;
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     let (mut completions, mut events, mut requests) = (Vec::new(), Vec::new(), Vec::new());
     let mut written = 0;
     let started = clock.now().monotonic_us;
-    for _ in 0..10_000_000 {
+    for _ in 0..10_000 + keys {
         store.engine.take_requests(&mut requests);
         tierstone_media::BlockDevice::submit(&mut store.device, &mut requests);
         tierstone_media::BlockDevice::complete(&mut store.device, Wait::Poll, &mut completions);
@@ -58,6 +58,9 @@ fn main() -> Result<()> {
         written = now_written;
     }
     let took_us = clock.now().monotonic_us - started;
+    if written == 0 {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("{keys} keys are too few for a checkpoint")));
+    }
     println!(
         "{keys} keys: {written} bytes written in {took_us} us; a step takes {} us in the middle, 9 of 10 {}, 99 of 100 {}, at most {}",
         steps_us.quantile_us(0.5),

@@ -199,7 +199,7 @@ fn main() -> Result<(), String> {
     let argument = std::env::args().nth(1);
     let max_keys = argument.and_then(|text| text.parse().ok()).unwrap_or(20_000_000u64);
     memory(max_keys)?;
-    for keys in [1_000_000, max_keys] {
+    for keys in [1_000_000.min(max_keys), max_keys] {
         speed(keys)?;
     }
     pauses("uniform", max_keys / 4, Position)?;

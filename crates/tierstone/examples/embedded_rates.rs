@@ -1,6 +1,7 @@
 //! Measures the embedded store beside the raw device: durable puts one at a time, durable batches of
 //! 1,000, gets from memory, and the shared handle. Run in release:
-//! `cargo run --release --example embedded_rates -p tierstone -- [DIRECTORY [KEYS [CAPACITY_GIB]]]`.
+//! `cargo run --release --example embedded_rates -p tierstone -- [DIRECTORY [KEYS [CAPACITY_GIB]]]`; with fewer than
+//! 100,000 keys everything is done less often.
 //!
 //! Rows with `raw` are the device itself: one durable 4 KiB write after another through the same
 //! back-end, into a file that was only given its space (as the store's segments are) and into one that
@@ -16,7 +17,6 @@ use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoKind, IoRequest, Wai
 
 const SEED: u64 = 1;
 const ROUNDS: usize = 8;
-const PUTS_A_ROUND: usize = 500;
 const BATCH: usize = 1_000;
 /// What the log writes for a batch of 1,000.
 const LARGE_BYTES: usize = 224 << 10;
@@ -96,9 +96,9 @@ impl Raw {
         Ok(())
     }
 
-    fn round(&mut self) -> Result<()> {
+    fn round(&mut self, puts: usize) -> Result<()> {
         let mut buffer = IoBuffer::zeroed(BLOCK_BYTES);
-        for number in 0..PUTS_A_ROUND {
+        for number in 0..puts {
             buffer[0] = number as u8;
             self.offset += BLOCK_BYTES as u64;
             let request = IoRequest::write_durable(0, self.offset, buffer);
@@ -115,18 +115,19 @@ fn options(directory: &Path, capacity_gib: Option<u64>) -> DatabaseOptions {
     DatabaseOptions { memory_bytes: 1 << 30, capacity_bytes, ..DatabaseOptions::new(directory) }
 }
 
-fn single_puts(store: &mut Store, directory: &Path) -> Result<()> {
+fn single_puts(store: &mut Store, directory: &Path, keys: u64) -> Result<()> {
     let method = store.database().facts().durable_method;
     println!("durable method {method:?}, {:?}", store.database().files().guarantee());
     let mut fresh = Raw::open(&directory.join("raw-fresh"), method, false)?;
     let mut filled = Raw::open(&directory.join("raw-filled"), method, true)?;
     let mut puts = Latencies::default();
     let value = [7u8; 150];
+    let puts_a_round = keys.div_ceil(200).min(500) as usize;
     for round in 0..ROUNDS {
-        fresh.round()?;
-        filled.round()?;
-        for number in 0..PUTS_A_ROUND {
-            let key = key_of((1 << 40) + (round * PUTS_A_ROUND + number) as u64);
+        fresh.round(puts_a_round)?;
+        filled.round(puts_a_round)?;
+        for number in 0..puts_a_round {
+            let key = key_of((1 << 40) + (round * puts_a_round + number) as u64);
             puts.time(|| store.put(&key, &value))?;
         }
     }
@@ -173,7 +174,7 @@ fn batches(store: &mut Store, keys: u64) -> Result<()> {
 
 fn gets(store: &mut Store, keys: u64) -> Result<()> {
     let mut random = SeededRandom::new(SEED);
-    let count = 3_000_000u64;
+    let count = 3_000_000.min(keys * 30);
     let (mut bytes, mut found) = (0, 0);
     let started = now();
     for _ in 0..count {
@@ -204,7 +205,7 @@ fn shared(options: &DatabaseOptions, keys: u64) -> Result<()> {
     let store = SharedStore::open(options)?;
     let value = [3u8; 150];
     let (mut puts, mut reads) = (Latencies::default(), Latencies::default());
-    for number in 0..4_000 {
+    for number in 0..4_000.min(keys) {
         puts.time(|| store.put(&key_of((1 << 42) + number), &value))?;
         reads.time(|| store.get(&key_of((1 << 42) + number)))?;
     }
@@ -233,7 +234,7 @@ fn main() -> Result<()> {
     let _ = std::fs::remove_dir_all(&directory);
     let options = options(&directory.join("store"), capacity_gib);
     let mut store = Store::open(&options)?;
-    single_puts(&mut store, &directory)?;
+    single_puts(&mut store, &directory, keys)?;
     batches(&mut store, keys)?;
     gets(&mut store, keys)?;
     store.close()?;
@@ -250,12 +251,12 @@ fn main() -> Result<()> {
     let relaxed = DatabaseOptions { shard: relaxed(&options), ..options };
     let mut store = Store::open(&relaxed)?;
     let mut puts = Latencies::default();
-    for number in 0..200_000 {
+    for number in 0..200_000.min(keys * 2) {
         puts.time(|| store.put(&key_of((1 << 43) + number), &[1; 150]))?;
     }
     puts.print("Store::put, relaxed, new keys");
     let mut cold = Latencies::default();
-    for number in 0..4_000 {
+    for number in 0..4_000.min(keys / 17) {
         cold.time(|| store.put(&key_of(number * 17), &[1; 150]))?;
     }
     cold.print("the same, overwriting what is on the device");

@@ -1,7 +1,8 @@
 //! Counts what is written to the device a byte of the user, by cause: padding of commits, headers and
 //! summaries, checkpoints, cleaning; and what a Compact takes back. Bytes are counted, not timed: a busy
 //! machine gives the same numbers, but for the moments at which checkpoints are written.
-//! `cargo run --example write_amplification -p tierstone -- [DIRECTORY]`.
+//! `cargo run --example write_amplification -p tierstone -- [DIRECTORY [PART]]`: with a part of 100, a hundredth
+//! of the writes.
 
 use std::path::{Path, PathBuf};
 use tierstone::{Batch, DatabaseOptions, Result, Store};
@@ -93,7 +94,9 @@ fn run(root: &Path, scenario: &Scenario) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let root = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "write-amplification-data".into()));
+    let mut arguments = std::env::args().skip(1);
+    let root = PathBuf::from(arguments.next().unwrap_or_else(|| "write-amplification-data".into()));
+    let part: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(1);
     let roomy = |name, records_a_commit, writes| Scenario {
         name,
         capacity_bytes: 256 << 20,
@@ -102,9 +105,9 @@ fn main() -> Result<()> {
         records_a_commit,
         is_filled: false,
     };
-    let full = |name, part: f64, records_a_commit, writes| {
+    let full = |name, fill: f64, records_a_commit, writes| {
         let capacity_bytes = 64 * SEGMENT_BYTES;
-        let keys = (capacity_bytes as f64 * part) as u64 / RECORD_BYTES;
+        let keys = (capacity_bytes as f64 * fill) as u64 / RECORD_BYTES;
         Scenario { name, capacity_bytes, keys, writes, records_a_commit, is_filled: true }
     };
     println!("Keys of 16 bytes, values of {VALUE_BYTES}; bytes written a byte of the user; MiB.\n");
@@ -131,7 +134,7 @@ fn main() -> Result<()> {
         full("overwrites, 1000 a commit, half full", 0.5, 1_000, 1_000_000),
         full("overwrites, 1000 a commit, three quarters full", 0.75, 1_000, 1_000_000),
     ] {
-        run(&root, &scenario)?;
+        run(&root, &Scenario { writes: scenario.writes / part, ..scenario })?;
     }
     Ok(())
 }

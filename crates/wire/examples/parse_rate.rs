@@ -1,6 +1,6 @@
 //! How quickly requests are parsed, replies encoded and replies skimmed, in nanoseconds each.
 //!
-//! Run with `cargo run --release -p tierstone-wire --example parse_rate`.
+//! Run with `cargo run --release -p tierstone-wire --example parse_rate -- [ROUNDS]`.
 
 use std::hint::black_box;
 
@@ -12,9 +12,9 @@ use tierstone_wire::resp::{
 
 /// Requests or replies in one buffer: about what one read of a pipelined connection gives.
 const PIPELINED: usize = 100;
-const ROUNDS: usize = 20_000;
 
 fn main() {
+    let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(20_000);
     let value = [b'v'; 128];
     let requests = |arguments: &[&[u8]]| {
         let mut buffer = Vec::new();
@@ -25,12 +25,12 @@ fn main() {
     };
     let set = requests(&[b"SET", b"key:000000012345", &value]);
     let get = requests(&[b"GET", b"key:000000012345"]);
-    report("parse SET key value (128 B)", || parse_requests(&set));
-    report("parse GET key", || parse_requests(&get));
-    report("parse inline PING", || parse_requests(&b"PING\r\n".repeat(PIPELINED)));
+    report(rounds, "parse SET key value (128 B)", || parse_requests(&set));
+    report(rounds, "parse GET key", || parse_requests(&get));
+    report(rounds, "parse inline PING", || parse_requests(&b"PING\r\n".repeat(PIPELINED)));
 
     let mut out = Vec::new();
-    report("encode bulk (128 B)", || {
+    report(rounds, "encode bulk (128 B)", || {
         out.clear();
         let mut writer = ReplyWriter::new(&mut out, Version::Resp2);
         for _ in 0..PIPELINED {
@@ -39,7 +39,7 @@ fn main() {
         PIPELINED
     });
     let replies = out.clone();
-    report("encode integer", || {
+    report(rounds, "encode integer", || {
         out.clear();
         let mut writer = ReplyWriter::new(&mut out, Version::Resp2);
         for number in 0..PIPELINED {
@@ -47,7 +47,7 @@ fn main() {
         }
         PIPELINED
     });
-    report("encode double", || {
+    report(rounds, "encode double", || {
         out.clear();
         let mut writer = ReplyWriter::new(&mut out, Version::Resp3);
         for number in 0..PIPELINED {
@@ -55,9 +55,9 @@ fn main() {
         }
         PIPELINED
     });
-    report("skim bulk (128 B)", || skim_replies(&replies));
-    report("skim +OK", || skim_replies(&b"+OK\r\n".repeat(PIPELINED)));
-    report("parse reply bulk (128 B)", || parse_replies(&replies));
+    report(rounds, "skim bulk (128 B)", || skim_replies(&replies));
+    report(rounds, "skim +OK", || skim_replies(&b"+OK\r\n".repeat(PIPELINED)));
+    report(rounds, "parse reply bulk (128 B)", || parse_replies(&replies));
 }
 
 fn parse_requests(buffer: &[u8]) -> usize {
@@ -109,12 +109,12 @@ fn parse_replies(buffer: &[u8]) -> usize {
     count
 }
 
-/// Runs `round` many times and prints the time that one of the things it counted took.
-fn report(name: &str, mut round: impl FnMut() -> usize) {
+/// Runs `round` over and over and prints the time that one of the things it counted took.
+fn report(rounds: u32, name: &str, mut round: impl FnMut() -> usize) {
     let clock = SystemClock::new();
     let started_us = clock.now().monotonic_us;
     let mut count = 0;
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         count += black_box(round());
     }
     let elapsed_us = clock.now().monotonic_us - started_us;
