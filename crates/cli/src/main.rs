@@ -48,7 +48,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Drive a Redis server with YCSB or a single mix, and measure it
     Bench(Box<bench::BenchArgs>),
-    /// Load a directory, NDJSON or CSV into a Redis server
+    /// Load a directory, NDJSON or CSV into a Redis server, or into a closed store (--data)
     Load(load::LoadArgs),
     /// Run published experiments here, and compare their numbers with the published ones
     Lab(lab::LabArgs),

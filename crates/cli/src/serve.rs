@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tierstone_base::Result;
 use tierstone_base::units::{format_duration_us, format_size};
 use tierstone_server::ListenAddress;
+use tierstone_server::redis::format_durability;
 use tierstone_server::redis::node::{Node, NodeSettings};
 
 /// Serves until SIGINT, SIGTERM or SHUTDOWN.
@@ -45,12 +46,12 @@ fn announce(settings: &NodeSettings, node: &Node) -> Result<()> {
         (false, false) => format!("{records} records, recovered after a crash"),
     };
     print_line(&format!(
-        "tierstone {}: {how}, ready in {}; {} shards, {} of memory, {:?}; {} ({})",
+        "tierstone {}: {how}, ready in {}; {} shards, {} of memory, {}; {} ({})",
         env!("CARGO_PKG_VERSION"),
         format_duration_us(report.duration_us as f64),
         settings.database.shards,
         format_size(settings.database.memory_bytes),
-        settings.durability,
+        format_durability(settings.durability),
         report.guarantee.text(),
         report.durable_method,
     ))?;

@@ -14,4 +14,6 @@ pub mod node;
 pub mod service;
 
 pub use node::{Node, NodeSettings, SettingsFile};
-pub use tierstone_redis::settings::{parse_durability, parse_eviction, parse_output_limits};
+pub use tierstone_redis::settings::{
+    format_durability, parse_durability, parse_eviction, parse_output_limits,
+};
