@@ -12,7 +12,7 @@ pub const UNSAFE_PLACES: &[(&str, &str)] = &[
         "crates/cache/src/record/arena.rs",
         "one mapping holds all cached records, with huge pages where there are",
     ),
-    ("crates/logstore/src/index/prefetch.rs", "prefetch instructions have no safe form"),
+    ("crates/base/src/prefetch.rs", "prefetch instructions have no safe form"),
     (
         "crates/server/src/reactor/uring/",
         "io_uring takes raw pointers to buffers that it owns until completion",

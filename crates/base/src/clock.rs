@@ -27,6 +27,34 @@ pub trait Clock {
     fn now(&self) -> Now;
 }
 
+/// What the processor time of an engine's calls and steps is counted with. They block on nothing, so the time
+/// that passes in them is processor time, but for what the kernel takes the thread away.
+pub trait CpuClock: std::fmt::Debug + Send {
+    /// Nanoseconds since some fixed instant; never goes back. Cost of the machine's: about 25 ns.
+    fn cpu_ns(&mut self) -> u64;
+}
+
+/// A clock for tests and simulations: each reading is one step later than the one before.
+#[derive(Clone, Copy, Debug)]
+pub struct CountingClock {
+    now_ns: u64,
+    step_ns: u64,
+}
+
+impl CountingClock {
+    /// A clock whose readings are `step_ns` nanoseconds apart.
+    pub fn new(step_ns: u64) -> Self {
+        CountingClock { now_ns: 0, step_ns }
+    }
+}
+
+impl CpuClock for CountingClock {
+    fn cpu_ns(&mut self) -> u64 {
+        self.now_ns += self.step_ns;
+        self.now_ns
+    }
+}
+
 /// The machine's clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
@@ -55,5 +83,11 @@ impl Clock for SystemClock {
             monotonic_us: self.started.elapsed().as_micros() as u64,
             wall_ms: wall.map_or(0, |since| since.as_millis() as u64),
         }
+    }
+}
+
+impl CpuClock for SystemClock {
+    fn cpu_ns(&mut self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
     }
 }

@@ -72,7 +72,9 @@ impl std::error::Error for Error {}
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
         let kind = match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+            std::io::ErrorKind::StorageFull
+            | std::io::ErrorKind::QuotaExceeded
+            | std::io::ErrorKind::FileTooLarge => ErrorKind::NoSpace,
             std::io::ErrorKind::OutOfMemory => ErrorKind::NoMemory,
             std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock => ErrorKind::Retry,
             std::io::ErrorKind::InvalidInput

@@ -52,6 +52,11 @@ impl KeyspaceId {
         self.0 & COMPANION_BITS == CHUNKS_BIT
     }
 
+    /// Whether it holds the ledger of large values.
+    pub fn is_ledger(self) -> bool {
+        self.0 & LEDGER_BIT != 0
+    }
+
     /// It and its companions: what lives and dies together.
     pub fn family(self) -> [KeyspaceId; 3] {
         [self.user(), self.chunks(), self.ledger()]

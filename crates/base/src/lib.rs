@@ -14,10 +14,11 @@ pub mod error;
 pub mod histogram;
 pub mod ids;
 pub mod position;
+pub mod prefetch;
 pub mod random;
 pub mod units;
 
-pub use clock::{Clock, Now, SystemClock};
+pub use clock::{Clock, CountingClock, CpuClock, Now, SystemClock};
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{KeyspaceId, Seq, ShardId, Token};
 pub use position::{KeyHasher, Position};

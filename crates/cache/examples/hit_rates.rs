@@ -132,7 +132,7 @@ fn print_cost(capacity_bytes: u64, record_bytes: usize, operations: u64) -> tier
     });
     let batched_ns = best_time(operations, || {
         for batch in draws.chunks(16) {
-            batch.iter().for_each(|&frame| cache.prefetch(frame));
+            batch.iter().for_each(|&frame| cache.prefetch(frame, 1));
             for &frame in batch {
                 black_box(cache.get(frame).bytes[0]);
             }

@@ -21,6 +21,8 @@ pub fn run(args: ServerArgs) -> Result<()> {
     if let Some(path) = config {
         settings.settings_file = Some(Arc::new(TomlFile::new(path, settings.database.shards)));
     }
+    // Caught, so that a file over a limit of the process is a full device and not its end.
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default())?;
     let node = Node::start(&settings)?;
     let stop = node.stopper();
     let mut signals =

@@ -323,8 +323,11 @@ fn a_full_store_that_evicts_takes_new_keys_in_the_place_of_old_ones() {
     let mut connection = server.connect();
     let stored = fill(&server);
     let policy = [&b"CONFIG"[..], b"SET", b"maxmemory-policy"];
-    let refused = connection.command(&[policy[0], policy[1], policy[2], b"volatile-ttl"]).expect("an answer");
-    assert!(refused.error().is_some_and(|error| error.contains("noeviction, allkeys-lru")), "{refused:?}");
+    let refused = connection.command(&[policy[0], policy[1], policy[2], b"allkeys-lfu"]).expect("an answer");
+    assert!(
+        refused.error().is_some_and(|error| error.contains("noeviction, allkeys-lru, volatile-ttl")),
+        "{refused:?}"
+    );
     assert!(ask(&mut connection, &[policy[0], policy[1], policy[2], b"allkeys-lru"]).is_ok());
     for number in 0..3_000 {
         let key = format!("more:{number}");
@@ -480,6 +483,55 @@ fn a_password_is_asked_for_and_bounds_what_strangers_may_send() {
     );
     assert!(ask(&mut connection, &[b"AUTH", b"secret"]).is_ok());
     assert!(ask(&mut connection, &[b"SET", b"key", &[b'x'; 20_000]]).is_ok());
+
+    // What comes behind the password in one pipeline is no stranger's any more.
+    let mut pipeline = b"AUTH secret\r\n*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$20000\r\n".to_vec();
+    pipeline.extend_from_slice(&[b'x'; 20_000]);
+    pipeline.extend_from_slice(b"\r\nQUIT\r\n");
+    assert_eq!(last_words(server.address, &pipeline), "+OK\r\n+OK\r\n+OK\r\n");
+}
+
+/// Requests in all forms, of keys of all shards, with some that wait until those before them are answered; and
+/// their answers.
+fn mixed_requests() -> Vec<(Vec<u8>, String)> {
+    let request = |number: usize| match number % 8 {
+        0 => (format!("SET key{number} value\r\n"), "+OK\r\n"),
+        1 => ("\r\n*0\r\n".to_owned(), ""),
+        2 => (format!("*2\r\n$6\r\nEXISTS\r\n$7\r\nkey{:04}\r\n", number - 2), ":0\r\n"),
+        // Refused, and so not before what is under way on another shard.
+        3 => ("*1\r\n$3\r\nGET\r\n".to_owned(), "-ERR wrong number of arguments for 'get' command\r\n"),
+        4 => (format!("GET key{}\r\n", number - 4), "$5\r\nvalue\r\n"),
+        5 => ("*2\r\n$4\r\nECHO\r\n$4\r\n\r\n*1\r\n".to_owned(), "$4\r\n\r\n*1\r\n"),
+        6 => (format!("DEL key{}\r\n", number - 6), ":1\r\n"),
+        _ => (format!("GET key{}\r\n", number - 7), "$-1\r\n"),
+    };
+    (0..80).map(request).map(|(request, answer)| (request.into_bytes(), answer.to_owned())).collect()
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order_however_it_is_cut() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &small(&["--shards", "2"]));
+    let requests = mixed_requests();
+    let whole: Vec<u8> = requests.iter().flat_map(|(request, _)| request.clone()).collect();
+    let answers: String = requests.iter().map(|(_, answer)| answer.as_str()).collect();
+    for cut in (1..whole.len()).step_by(11) {
+        let mut socket = plain(server.address);
+        socket.write_all(&whole[..cut]).expect("it is sent");
+        let (mut end, mut answered) = (0, 0);
+        for (request, answer) in &requests {
+            end += request.len();
+            answered += if end <= cut { answer.len() } else { 0 };
+        }
+        // The rest follows when all that is whole has been carried out.
+        let mut got = vec![0; answered];
+        socket.read_exact(&mut got).expect("what is whole is answered");
+        socket.write_all(&whole[cut..]).expect("it is sent");
+        got.resize(answers.len(), 0);
+        socket.read_exact(&mut got[answered..]).expect("the rest is answered");
+        assert_eq!(String::from_utf8_lossy(&got), answers, "cut at {cut}");
+    }
+    server.stop();
 }
 
 #[test]

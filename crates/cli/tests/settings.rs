@@ -28,6 +28,7 @@ const CASES: &[Case] = &[
     ("password", ["one", "two", "three"], ["one", "two", "three"]),
     ("databases", ["3", "4", "5"], ["3", "4", "5"]),
     ("pin", ["false", "true", "false"], ["false", "true", "false"]),
+    ("measure-cpu", ["true", "false", "true"], ["true", "false", "true"]),
     ("driver", ["epoll", "auto", "epoll"], ["Epoll", "", "Epoll"]),
     (
         "durable-method",
@@ -172,6 +173,8 @@ fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, Strin
     ] {
         seen.insert(name, number(field));
     }
+    let is_measured = number("engine_background_cpu_ns") != "0";
+    seen.insert("measure-cpu", is_measured.to_string());
     let directory = number("directory0");
     let direct = directory.split(',').find_map(|part| part.strip_prefix("direct_io="));
     seen.insert("direct-io", direct.expect("it is told").to_owned());

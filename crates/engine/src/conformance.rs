@@ -5,6 +5,7 @@
 //! what only one engine has (cleaning, checkpoints), its own tests add.
 
 mod commits;
+mod costs;
 pub mod crashes;
 pub mod faults;
 mod ranges;
@@ -14,6 +15,7 @@ pub use commits::{
     a_relaxed_write_is_durable_within_its_bound, a_relaxed_write_waits_for_a_device_that_is_behind,
     a_switch_of_modes_keeps_what_was_promised, writes_are_visible_before_they_are_durable,
 };
+pub use costs::completions_tell_their_cost;
 pub use ranges::{a_range_of_a_snapshot_shows_the_keys_of_the_cut, pages_of_a_range_join};
 
 use crate::contract::{Direction, Durability, Engine, IndexKind, SnapshotId, Write, WriteKind};
@@ -299,10 +301,21 @@ fn put_random<E: Engine, D: BlockDevice>(
     let (keyspace, key) = random_key(random, settings);
     let value = random_value(random, settings);
     let expiry_ms = random_expiry(random, harness.now.wall_ms);
+    put(harness, model, (keyspace.0, key), (value, expiry_ms), &format!("{place}: put"));
+}
+
+/// Puts a value that expires at a time, or never, unless there is no room for it.
+fn put<E: Engine, D: BlockDevice>(
+    harness: &mut Harness<E, D>,
+    model: &mut Model,
+    (keyspace, key): (u32, Vec<u8>),
+    (value, expiry_ms): (Vec<u8>, u64),
+    place: &str,
+) {
     let kind = WriteKind::Put { value: &value, expiry_ms, kind: Default::default() };
-    match harness.write(&[Write { key: harness.key(keyspace, &key), kind }]) {
-        Ok(_) => drop(model.insert((keyspace.0, key), (value, expiry_ms))),
-        Err(error) => assert!(is_full(error.kind()), "{place}: put: {error}"),
+    match harness.write(&[Write { key: harness.key(KeyspaceId(keyspace), &key), kind }]) {
+        Ok(_) => drop(model.insert((keyspace, key), (value, expiry_ms))),
+        Err(error) => assert!(is_full(error.kind()), "{place}: {error}"),
     }
 }
 
@@ -325,11 +338,7 @@ fn expire_random<E: Engine, D: BlockDevice>(
     };
     let (value, expiry_ms) = (value.clone(), random_expiry(random, wall_ms));
     let expiry_ms = if expiry_ms == 0 && random.chance(0.7) { wall_ms + 1_000_000 } else { expiry_ms };
-    let kind = WriteKind::Put { value: &value, expiry_ms, kind: Default::default() };
-    match harness.write(&[Write { key: harness.key(KeyspaceId(keyspace), &key), kind }]) {
-        Ok(_) => drop(model.insert((keyspace, key), (value, expiry_ms))),
-        Err(error) => assert!(is_full(error.kind()), "{place}: expiry of a key: {error}"),
-    }
+    put(harness, model, (keyspace, key), (value, expiry_ms), &format!("{place}: expiry of a key"));
 }
 
 fn is_full(kind: ErrorKind) -> bool {

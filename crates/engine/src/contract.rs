@@ -1,13 +1,14 @@
 //! The contract itself: requests, answers and the [`Engine`] trait.
 
 use crate::batch::BatchTicket;
+pub use crate::cost::Cost;
 use crate::eviction::Eviction;
 pub use crate::statistics::EngineStatistics;
 use crate::verification::Verification;
 use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 use std::sync::Arc;
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
+use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{IoCompletion, IoRequest};
 
 /// A key with everything that the layers above already know about it.
@@ -103,8 +104,8 @@ pub enum WriteKind<'a> {
     Delete,
 }
 
-/// What the engine promises about a write that it has accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the engine promises about a write that it has accepted; the weakest is the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Commit {
     /// Acknowledge when the durable sequence has reached it.
     Durable,
@@ -121,6 +122,9 @@ pub struct WriteReceipt {
     pub seq: Seq,
     /// When it may be acknowledged.
     pub commit: Commit,
+    /// What applying the batch cost. Its bytes are those of its records in the log; the device write that makes
+    /// them durable is their group's, shared by all in it, and counted in [`EngineStatistics::device`] only.
+    pub cost: Cost,
 }
 
 /// When a write may be acknowledged.
@@ -149,31 +153,6 @@ impl Durability {
     /// is taken.
     pub fn loss_bound_ms(self) -> u64 {
         if self == Durability::Relaxed { Self::RELAXED_BOUND_MS } else { 0 }
-    }
-}
-
-/// What an operation or a period cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Cost {
-    /// Device reads.
-    pub reads: u64,
-    /// Device writes.
-    pub writes: u64,
-    /// Device flushes (durable writes count as writes).
-    pub flushes: u64,
-    /// Bytes read from the device.
-    pub bytes_read: u64,
-    /// Bytes written to the device.
-    pub bytes_written: u64,
-}
-
-impl std::ops::AddAssign for Cost {
-    fn add_assign(&mut self, other: Cost) {
-        self.reads += other.reads;
-        self.writes += other.writes;
-        self.flushes += other.flushes;
-        self.bytes_read += other.bytes_read;
-        self.bytes_written += other.bytes_written;
     }
 }
 
@@ -313,6 +292,8 @@ pub enum Event {
         /// The first record that could not be read, if any; the others are given all the same. A walk
         /// of a snapshot that is lost ends with [`tierstone_base::ErrorKind::SnapshotLost`].
         error: Option<Error>,
+        /// What the page cost.
+        cost: Cost,
     },
     /// A read at a snapshot is done; nothing is held for it.
     SnapshotRead {
@@ -342,7 +323,31 @@ pub enum Event {
         /// goes on showing it), or the snapshot was released.
         /// [`tierstone_base::ErrorKind::SnapshotLost`]: the walk ends; what it gave is right.
         error: Option<Error>,
+        /// What the page cost.
+        cost: Cost,
     },
+}
+
+impl Event {
+    /// The token of the request that this answers.
+    pub fn token(&self) -> Token {
+        match self {
+            Event::Fetched { token, .. }
+            | Event::Scanned { token, .. }
+            | Event::SnapshotRead { token, .. }
+            | Event::Ranged { token, .. } => *token,
+        }
+    }
+
+    /// Whom it answers, and what that cost.
+    pub fn cost_mut(&mut self) -> (Token, &mut Cost) {
+        match self {
+            Event::Fetched { token, cost, .. }
+            | Event::Scanned { token, cost, .. }
+            | Event::SnapshotRead { token, cost, .. }
+            | Event::Ranged { token, cost, .. } => (*token, cost),
+        }
+    }
 }
 
 /// Whether an engine still does its work.
@@ -364,10 +369,20 @@ pub enum Admission {
     Throttled,
 }
 
+/// Keys that are worth asking for together ([`Engine::prefetch`]): more would wait for each other.
+pub const PREFETCHED_KEYS: usize = 16;
+
 /// One shard's engine.
 pub trait Engine {
     /// Looks a key up in memory. Cost: no I/O, no allocation.
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_>;
+
+    /// `keys` will be looked up or written right away: has the processor fetch the memory that this touches,
+    /// for all of them side by side. A hint, for [`PREFETCHED_KEYS`] at a time, which changes nothing. Cost: a
+    /// look at the index for each key.
+    fn prefetch(&self, keys: &[Key<'_>]) {
+        let _ = keys;
+    }
 
     /// Starts reading the records of `keys` for lookups that gave [`Lookup::Fetch`]; each token comes
     /// back with [`Event::Fetched`] and holds its record in memory until [`Engine::release`].
@@ -537,6 +552,10 @@ pub trait Engine {
     /// Says how many bytes others take from the memory that the engine was given: buffers of connections,
     /// requests that wait. An engine with a cache makes room for them.
     fn note_outside_bytes(&mut self, _bytes: u64) {}
+
+    /// Counts processor time with `clock` from now on: in [`Event`]s, receipts and statistics. Without one, which
+    /// is how an engine begins, these say zero and no clock is read.
+    fn set_cpu_clock(&mut self, clock: Box<dyn CpuClock>);
 
     /// Counters and sizes.
     fn statistics(&self) -> EngineStatistics;

@@ -11,4 +11,6 @@ pub enum Eviction {
     /// Keys are evicted, those first whose records were written longest ago, but for what was asked for lately
     /// as far as the engine knows.
     OldestFirst,
+    /// Keys that expire are evicted, those first that expire next, as far as the engine knows; others stay.
+    NearestExpiry,
 }

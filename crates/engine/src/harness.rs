@@ -82,19 +82,14 @@ impl<E: Engine, D: BlockDevice> Harness<E, D> {
         Err(Error::new(ErrorKind::Retry, format!("no progress in {STUCK_STEPS} steps")))
     }
 
-    fn wait_event(&mut self, wanted: Token) -> Result<Event> {
+    pub(crate) fn wait_event(&mut self, wanted: Token) -> Result<Event> {
         self.run_until(|harness| {
-            let found = harness.events.iter().position(|event| match event {
-                Event::Fetched { token, .. }
-                | Event::Scanned { token, .. }
-                | Event::Ranged { token, .. }
-                | Event::SnapshotRead { token, .. } => *token == wanted,
-            })?;
+            let found = harness.events.iter().position(|event| event.token() == wanted)?;
             Some(harness.events.remove(found))
         })
     }
 
-    fn token(&mut self) -> Token {
+    pub(crate) fn token(&mut self) -> Token {
         self.next_token += 1;
         self.next_token
     }

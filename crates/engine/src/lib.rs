@@ -22,6 +22,7 @@
 pub mod batch;
 pub mod conformance;
 pub mod contract;
+pub mod cost;
 pub mod eviction;
 pub mod harness;
 pub mod map_engine;
@@ -31,8 +32,8 @@ pub mod verification;
 pub use batch::BatchTicket;
 pub use contract::{
     Admission, Commit, Cost, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
-    Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest,
-    SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
+    Lookup, OwnedRecord, PREFETCHED_KEYS, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry,
+    ScanRequest, SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
 };
 pub use eviction::Eviction;
 pub use verification::Verification;

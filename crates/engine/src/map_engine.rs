@@ -6,14 +6,15 @@
 
 use crate::batch::BatchTicket;
 use crate::contract::{
-    Admission, Commit, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
+    Admission, Commit, Cost, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
     Lookup, OwnedRecord, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest,
     SnapshotId, Write, WriteKind, WriteReceipt,
 };
+use crate::cost::Meter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
+use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_media::{IoCompletion, IoRequest};
 
 type MapKey = (KeyspaceId, Position, Vec<u8>);
@@ -38,6 +39,7 @@ pub struct MapEngine {
     /// Answers of reads at snapshots that the next step gives.
     read: Vec<Event>,
     parts: Vec<Part>,
+    meter: Meter,
 }
 
 /// What a snapshot shows.
@@ -75,7 +77,13 @@ impl MapEngine {
             Some(Ok(cut)) => (&cut.records, cut.wall_ms),
             Some(Err(error)) => {
                 let (token, entries) = (request.token, Vec::new());
-                return Event::Scanned { token, entries, next: None, error: Some(error) };
+                return Event::Scanned {
+                    token,
+                    entries,
+                    next: None,
+                    error: Some(error),
+                    cost: Cost::default(),
+                };
             }
         };
         let start = (request.keyspace, request.cursor, Vec::new());
@@ -86,14 +94,20 @@ impl MapEngine {
                 break;
             }
             if entries.len() >= request.count.max(1) as usize && last != Some(*position) {
-                return Event::Scanned { token: request.token, entries, next: Some(*position), error: None };
+                return Event::Scanned {
+                    token: request.token,
+                    entries,
+                    next: Some(*position),
+                    error: None,
+                    cost: Cost::default(),
+                };
             }
             last = Some(*position);
             if meta.expiry_ms == 0 || meta.expiry_ms > expired_ms {
                 entries.push(ScanEntry { key: key.clone(), meta: *meta });
             }
         }
-        Event::Scanned { token: request.token, entries, next: None, error: None }
+        Event::Scanned { token: request.token, entries, next: None, error: None, cost: Cost::default() }
     }
 
     fn cut(&self, id: SnapshotId) -> Result<&Cut> {
@@ -119,7 +133,13 @@ impl MapEngine {
             Ok(shown) => shown,
             Err(error) => {
                 let (token, entries) = (request.token, Vec::new());
-                return Event::Ranged { token, entries, next: None, error: Some(error) };
+                return Event::Ranged {
+                    token,
+                    entries,
+                    next: None,
+                    error: Some(error),
+                    cost: Cost::default(),
+                };
             }
         };
         let RangeRequest { token, keyspace, from, to, limit, direction, .. } = request;
@@ -141,7 +161,7 @@ impl MapEngine {
         let more = found.len() > limit.max(1) as usize;
         found.truncate(limit.max(1) as usize);
         let next = found.last().filter(|_| more).map(|entry| entry.key.clone());
-        Event::Ranged { token, entries: found, next, error: None }
+        Event::Ranged { token, entries: found, next, error: None, cost: Cost::default() }
     }
 }
 
@@ -159,12 +179,17 @@ impl Engine for MapEngine {
     }
 
     fn fetch(&mut self, _now: Now, keys: &[(Token, Key<'_>)]) {
+        let since = self.meter.read();
         self.fetched.extend(keys.iter().map(|(token, _)| *token));
+        self.meter.asked(since, keys.iter().map(|(token, _)| *token));
     }
 
-    fn release(&mut self, _token: Token) {}
+    fn release(&mut self, token: Token) {
+        self.meter.forget(token);
+    }
 
     fn write(&mut self, _now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+        let since = self.meter.read();
         for write in writes {
             self.applied += 1;
             self.user_bytes += write.key.bytes.len() as u64;
@@ -184,7 +209,8 @@ impl Engine for MapEngine {
             Durability::Group { .. } => Commit::Grouped,
             Durability::Relaxed => Commit::Relaxed,
         };
-        Ok(WriteReceipt { seq: self.applied, commit })
+        let cost = Cost { cpu_ns: self.meter.call(since, true), ..Cost::default() };
+        Ok(WriteReceipt { seq: self.applied, commit, cost })
     }
 
     fn admit(&mut self, _now: Now, _writes: &[Write<'_>]) -> Result<()> {
@@ -218,7 +244,9 @@ impl Engine for MapEngine {
     }
 
     fn scan(&mut self, _now: Now, request: ScanRequest) {
+        let since = self.meter.read();
         self.scans.push(request);
+        self.meter.asked(since, [request.token].into_iter());
     }
 
     fn snapshot(&mut self, now: Now) -> Result<SnapshotId> {
@@ -234,18 +262,22 @@ impl Engine for MapEngine {
     }
 
     fn read_at(&mut self, _now: Now, snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
+        let since = self.meter.read();
         for (token, key) in keys {
             let result = self.cut(snapshot).map(|cut| {
                 let (meta, value) = cut.records.get(&map_key(*key))?;
                 let live = meta.expiry_ms == 0 || meta.expiry_ms > cut.wall_ms;
                 live.then(|| OwnedRecord { meta: *meta, value: value.clone() })
             });
-            self.read.push(Event::SnapshotRead { token: *token, result, cost: Default::default() });
+            self.read.push(Event::SnapshotRead { token: *token, result, cost: Cost::default() });
         }
+        self.meter.asked(since, keys.iter().map(|(token, _)| *token));
     }
 
     fn range(&mut self, _now: Now, request: RangeRequest) {
+        let (since, token) = (self.meter.read(), request.token);
         self.ranges.push(request);
+        self.meter.asked(since, [token].into_iter());
     }
 
     fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind) {
@@ -266,6 +298,7 @@ impl Engine for MapEngine {
     }
 
     fn step(&mut self, now: Now, _completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
+        let (began, first) = (self.meter.read(), events.len());
         self.durable = self.applied;
         for part in self.parts.iter_mut().filter(|part| !part.is_durable) {
             part.is_durable = true;
@@ -279,8 +312,9 @@ impl Engine for MapEngine {
             }
             !is_decided
         });
+        let rested = self.meter.read();
         for token in self.fetched.drain(..) {
-            events.push(Event::Fetched { token, result: Ok(()), cost: Default::default() });
+            events.push(Event::Fetched { token, result: Ok(()), cost: Cost::default() });
         }
         events.append(&mut self.read);
         for request in std::mem::take(&mut self.scans) {
@@ -289,6 +323,7 @@ impl Engine for MapEngine {
         for request in std::mem::take(&mut self.ranges) {
             events.push(self.range_page(now, request));
         }
+        self.meter.step([began, began, rested], &mut events[first..]);
     }
 
     fn take_requests(&mut self, _requests: &mut Vec<IoRequest>) {}
@@ -331,8 +366,14 @@ impl Engine for MapEngine {
         Admission::Open
     }
 
+    fn set_cpu_clock(&mut self, clock: Box<dyn CpuClock>) {
+        self.meter.set_clock(clock);
+    }
+
     fn statistics(&self) -> EngineStatistics {
         EngineStatistics {
+            device: Cost { cpu_ns: self.meter.total_ns(), ..Cost::default() },
+            background_cpu_ns: self.meter.background_ns(),
             keys: self.records.len() as u64,
             user_bytes_written: self.user_bytes,
             snapshots: self.snapshots.len() as u64,

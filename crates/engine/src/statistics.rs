@@ -14,7 +14,7 @@ pub struct EngineStatistics {
     pub index_bytes: u64,
     /// Bytes of memory that cached records take now.
     pub cache_bytes: u64,
-    /// Bytes of memory in buffers of reads and writes in flight now.
+    /// Bytes of memory in buffers of reads and writes in flight now, and in those kept for later writes.
     pub buffer_bytes: u64,
     /// Lookups answered from memory.
     pub memory_hits: u64,
@@ -38,14 +38,19 @@ pub struct EngineStatistics {
     pub groups: u64,
     /// Groups that may be in flight at a time now.
     pub group_depth: u64,
-    /// Everything the device was asked to do.
+    /// Everything the device was asked to do, and all processor time that was counted
+    /// ([`crate::Engine::set_cpu_clock`]).
     pub device: Cost,
+    /// What of that time is no request's: cleaning, groups, checkpoints, in nanoseconds.
+    pub background_cpu_ns: u64,
     /// Reads of records, from request to answer.
     pub read_latency: LatencyBuckets,
     /// Durable writes of groups, from request to answer.
     pub commit_latency: LatencyBuckets,
     /// Reads whose checksum was wrong.
     pub corrupt_reads: u64,
+    /// Reads of records that the device refused.
+    pub failed_reads: u64,
     /// Bytes of segments that hold data now.
     pub space_used_bytes: u64,
     /// Estimated live bytes in them now.

@@ -87,3 +87,8 @@ fn the_map_engine_decides_batches_over_several() {
     conformance::a_batch_over_two_engines_is_decided_when_both_parts_are_durable(harness(), harness());
     conformance::a_part_of_a_refused_batch_is_taken_back(harness());
 }
+
+#[test]
+fn the_map_engine_tells_what_it_costs() {
+    conformance::completions_tell_their_cost(harness(), true);
+}

@@ -101,6 +101,7 @@ fn the_paged_engine_passes_the_single_checks() {
     conformance::a_switch_of_modes_keeps_what_was_promised(store());
     conformance::a_relaxed_write_is_durable_within_its_bound(store());
     conformance::a_relaxed_write_waits_for_a_device_that_is_behind(store());
+    conformance::completions_tell_their_cost(store(), false);
 }
 
 #[test]

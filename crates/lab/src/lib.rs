@@ -22,6 +22,7 @@ pub mod machine;
 pub mod output;
 mod page;
 pub mod peers;
+mod phases;
 pub mod raw;
 pub mod result;
 pub mod run;

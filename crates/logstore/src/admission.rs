@@ -10,7 +10,7 @@ use crate::reservations::Writer;
 use crate::shard::LogShard;
 use crate::stream::Stream;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
-use tierstone_engine::{Write, WriteKind};
+use tierstone_engine::{PREFETCHED_KEYS, Write, WriteKind};
 
 /// What a new key may cost the index at worst, in bytes: its share of a page and of a region's split.
 const INDEX_BYTES_A_NEW_KEY_MAX: u64 = 512;
@@ -62,6 +62,20 @@ fn check_lengths(write: &Write<'_>, record_len: usize, longest: usize) -> Result
     Err(Error::new(ErrorKind::InvalidInput, message))
 }
 
+/// How much of the reserve `writes` may use. A large value that loses its name is put on the ledger of what is to
+/// be deleted in the same batch: the entry is as good as a deletion, since it makes the space of all chunks come back.
+fn reserve_of(writes: &[Write<'_>], purpose: Purpose) -> Reserve {
+    let is_put = |write: &Write<'_>| matches!(write.kind, WriteKind::Put { .. });
+    let frees = |write: &Write<'_>| !is_put(write) || write.key.keyspace.is_ledger();
+    match purpose {
+        Purpose::Undo => Reserve::All,
+        Purpose::Write | Purpose::Part if writes.iter().all(frees) && !writes.iter().all(is_put) => {
+            Reserve::ForDeletes
+        }
+        Purpose::Write | Purpose::Part => Reserve::None,
+    }
+}
+
 fn writer_of(writes: &[Write<'_>]) -> Writer {
     Writer::of(writes.iter().map(|write| &write.key))
 }
@@ -79,8 +93,11 @@ impl LogShard {
 
     /// As [`LogShard::admit`], of a batch; gives what was found of each key too.
     pub(crate) fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<(u64, Vec<Search>)> {
-        self.fetch_index_lines(writes);
-        let searches: Vec<Search> = writes.iter().map(|write| self.search(&write.key)).collect();
+        let mut searches = Vec::with_capacity(writes.len());
+        for some in writes.chunks(PREFETCHED_KEYS) {
+            self.prefetch_keys(some.iter().map(|write| &write.key));
+            searches.extend(some.iter().map(|write| self.search(&write.key)));
+        }
         let undo_bytes = self.admit(writes, &searches, purpose)?;
         Ok((undo_bytes, searches))
     }
@@ -99,20 +116,18 @@ impl LogShard {
         let (mut bytes, mut key_bytes) = ((extra_units * UNIT_BYTES) as u64, 0u64);
         let mut units_max = 1;
         let (mut undo_bytes, mut index_bytes, mut room) = (0u64, 0, None);
-        let mut only_deletes = true;
+        let reserve = reserve_of(writes, purpose);
         let mut unknown = false;
         for (write, search) in writes.iter().zip(searches) {
             unknown |= search.found == Found::Unknown;
             let header = self.header_of(write, 0, 0, None);
             check_lengths(write, header.record_len() + extra_units * PART_BYTES, longest)?;
-            if matches!(write.kind, WriteKind::Put { .. }) {
-                only_deletes = false;
-                if search.found == Found::Absent {
-                    index_bytes += INDEX_BYTES_A_NEW_KEY_MAX;
-                    room = Some(write.key.keyspace);
-                    if header.flags & FLAG_KEYED != 0 {
-                        index_bytes += ordered::bytes_of_new_key_max(write.key.bytes.len());
-                    }
+            let is_put = matches!(write.kind, WriteKind::Put { .. });
+            if is_put && search.found == Found::Absent && reserve != Reserve::ForDeletes {
+                index_bytes += INDEX_BYTES_A_NEW_KEY_MAX;
+                room = Some(write.key.keyspace);
+                if header.flags & FLAG_KEYED != 0 {
+                    index_bytes += ordered::bytes_of_new_key_max(write.key.bytes.len());
                 }
             }
             bytes += (header.units() * UNIT_BYTES) as u64;
@@ -131,11 +146,6 @@ impl LogShard {
                 }
             }
         }
-        let reserve = match (purpose, only_deletes) {
-            (Purpose::Undo, _) => Reserve::All,
-            (_, true) => Reserve::ForDeletes,
-            (_, false) => Reserve::None,
-        };
         let admitted = self.admit_space((bytes + undo_bytes, key_bytes), units_max, reserve);
         if let Err(error) = admitted.and_then(|()| self.admit_memory(index_bytes, room)) {
             // The space may have to come from the very segments whose records are held.
@@ -219,7 +229,12 @@ impl LogShard {
     /// Nothing can be freed: says why.
     fn full(&self, kept: u32) -> Error {
         let (free, owned) = (self.segments.free_count(), self.segments.total_count());
-        let text = if free == 0 && self.cleaner.is_starved() {
+        let text = if self.segments.pool().is_short() {
+            format!(
+                "the device is full: the file system has no room for more than {owned} segments, {free} of them are \
+                 free, {kept} reserved, and cleaning can gain nothing; delete keys, or other files"
+            )
+        } else if free == 0 && self.cleaner.is_starved() {
             format!(
                 "the device is full: none of {owned} segments is free, and cleaning needs one; raise the \
                  capacity, or open the store with fewer shards"

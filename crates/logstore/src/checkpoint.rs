@@ -158,7 +158,7 @@ impl LogShard {
         }
         let idle_us = self.settings.checkpoint_idle_ms * 1_000;
         let wanted = if self.is_tail_long() { 0 } else { self.checkpoints.quiet_since_us + idle_us };
-        Some(wanted.max(self.checkpoints.not_before_us))
+        Some(wanted.max(self.checkpoints.not_before_us).max(self.loading_until_us()))
     }
 
     fn is_tail_worth_saving(&self) -> bool {

@@ -3,12 +3,31 @@
 use crate::read_path::{Found, Search};
 use crate::shard::LogShard;
 use std::sync::Arc;
-use tierstone_base::{KeyspaceId, Now, Result, Seq, Token};
+use tierstone_base::{CpuClock, KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, BatchTicket, Durability, Engine, EngineStatistics, Event, Eviction, Health, IndexKind, Key,
-    Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId, ValueKind, Verification, Write, WriteReceipt,
+    Admission, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event, Eviction, Health, IndexKind,
+    Key, Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId, ValueKind, Verification, Write,
+    WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
+
+impl LogShard {
+    /// Carries a write out and adds what it cost to its answer.
+    fn charged(
+        &mut self,
+        now: Now,
+        write: impl FnOnce(&mut Self) -> Result<WriteReceipt>,
+    ) -> Result<WriteReceipt> {
+        let (since, bytes) = (self.meter.read(), self.hot.record_bytes);
+        self.see(now);
+        let mut answer = write(self);
+        let cpu_ns = self.meter.call(since, answer.is_ok());
+        if let Ok(receipt) = &mut answer {
+            receipt.cost = Cost { bytes_written: self.hot.record_bytes - bytes, cpu_ns, ..Cost::default() };
+        }
+        answer
+    }
+}
 
 impl Engine for LogShard {
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
@@ -34,20 +53,26 @@ impl Engine for LogShard {
         }
     }
 
+    fn prefetch(&self, keys: &[Key<'_>]) {
+        self.prefetch_keys(keys.iter());
+    }
+
     fn fetch(&mut self, now: Now, keys: &[(Token, Key<'_>)]) {
+        let since = self.meter.read();
         self.see(now);
         for (token, key) in keys {
             self.start_fetch(*token, key);
         }
+        self.meter.asked(since, keys.iter().map(|(token, _)| *token));
     }
 
     fn release(&mut self, token: Token) {
         self.release_token(token);
+        self.meter.forget(token);
     }
 
     fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
-        self.see(now);
-        self.write_inner(writes)
+        self.charged(now, |shard| shard.write_inner(writes))
     }
 
     fn admit(&mut self, now: Now, writes: &[Write<'_>]) -> Result<()> {
@@ -61,8 +86,7 @@ impl Engine for LogShard {
         writes: &[Write<'_>],
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
-        self.see(now);
-        self.write_part_inner(writes, batch)
+        self.charged(now, |shard| shard.write_part_inner(writes, batch))
     }
 
     fn undo_part(
@@ -71,13 +95,14 @@ impl Engine for LogShard {
         writes: &[Write<'_>],
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
-        self.see(now);
-        self.undo_part_inner(writes, batch)
+        self.charged(now, |shard| shard.undo_part_inner(writes, batch))
     }
 
     fn scan(&mut self, now: Now, request: ScanRequest) {
+        let since = self.meter.read();
         self.see(now);
         self.start_scan(request);
+        self.meter.asked(since, [request.token].into_iter());
     }
 
     fn snapshot(&mut self, now: Now) -> Result<SnapshotId> {
@@ -90,15 +115,19 @@ impl Engine for LogShard {
     }
 
     fn read_at(&mut self, now: Now, snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
+        let since = self.meter.read();
         self.see(now);
         for (token, key) in keys {
             self.start_read_at(snapshot, *token, key);
         }
+        self.meter.asked(since, keys.iter().map(|(token, _)| *token));
     }
 
     fn range(&mut self, now: Now, request: RangeRequest) {
+        let (since, token) = (self.meter.read(), request.token);
         self.see(now);
         self.start_range(request);
+        self.meter.asked(since, [token].into_iter());
     }
 
     fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind) {
@@ -201,6 +230,10 @@ impl Engine for LogShard {
         self.memory.outside_bytes = bytes;
     }
 
+    fn set_cpu_clock(&mut self, clock: Box<dyn CpuClock>) {
+        self.meter.set_clock(clock);
+    }
+
     fn statistics(&self) -> EngineStatistics {
         let cache = self.cache.statistics();
         let (snapshots, snapshots_lost) = self.snapshots.counts();
@@ -213,14 +246,15 @@ impl Engine for LogShard {
             memory_part_bytes: self.memory.part_bytes(),
             index_bytes: self.keyspaces.memory_bytes() + self.touches.bytes(),
             cache_bytes: cache.live_bytes,
-            buffer_bytes: (self.hot.buffered_bytes() + self.cold.buffered_bytes()) as u64
+            buffer_bytes: (self.hot.memory_bytes() + self.cold.memory_bytes()) as u64
                 + self.reads.held.values().map(|held| held.buffer.len() as u64).sum::<u64>(),
             record_bytes_written: self.hot.record_bytes,
             padding_bytes_written: self.hot.padding_bytes + self.cold.padding_bytes,
             summary_bytes_written: self.hot.summary_bytes + self.cold.summary_bytes,
             cleaned_bytes_written: self.cold.record_bytes,
             group_depth: self.hot.depth.now() as u64,
-            device: self.requests.cost(),
+            device: Cost { cpu_ns: self.meter.total_ns(), ..self.requests.cost() },
+            background_cpu_ns: self.meter.background_ns(),
             read_latency: self.requests.read_latency,
             commit_latency: self.requests.commit_latency,
             space_used_bytes: u64::from(used) * segment_bytes,

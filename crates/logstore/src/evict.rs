@@ -5,12 +5,17 @@
 //! first first. Of each the summary is read, and in pieces the records that the index points to. One that
 //! the record cache holds and that was asked for lately is spared, once a round.
 //!
+//! Where only keys that expire may go, those first that expire next, the segments' profiles
+//! ([`crate::expired::profile`]) say which segment comes next and until when its records go. They know times in
+//! some buckets a segment only, so the order is that of buckets. Nothing is spared then.
+//!
 //! Rules:
 //! 1. An evicted key is deleted as by a user: its tombstone is in the log before whatever is written to the key
 //!    later, and is kept by the rule of tombstones. So no older version of it comes back
 //!    (`evicted_without_tombstone`).
 //! 2. A key is deleted only while the index points to the very record that was named.
-//! 3. A step looks at a bounded number of entries; at most one piece of records is in memory.
+//! 3. Where only keys that expire may go, one that does not, or any more, stays (`evicted_without_expiry`).
+//! 4. A step looks at a bounded number of entries; at most one piece of records is in memory.
 //!
 //! Who owns what: the hand and the named keys are the shard's; whether a key may go is the caller's to say
 //! ([`tierstone_engine::Engine::evictable`]): locks, watches and large values are not known here.
@@ -23,15 +28,15 @@ use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
 use crate::io::IoTag;
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::read_path::{Found, Search};
-use crate::segments::Role;
+use crate::segments::{Role, Segment};
 use crate::shard::LogShard;
 use crate::stream::Stream;
-use crate::summary_load::SummaryLoad;
+use crate::summary_load::{SummaryLoad, blocks_of};
 use std::collections::VecDeque;
-use tierstone_base::{KeyspaceId, Position, Result, Seq};
+use tierstone_base::{KeyspaceId, Position, Result};
 use tierstone_cache::FrameId;
 use tierstone_engine::{Eviction, Key, ValueKind, Write, WriteKind};
-use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
+use tierstone_media::{IoBuffer, IoCompletion, IoKind};
 
 /// Entries of a summary that one step looks at, each with a search of the index: some 100 µs.
 const ENTRIES_A_STEP: usize = 512;
@@ -67,8 +72,12 @@ pub(crate) struct Evictor {
     until_bytes: u64,
     /// A look found that too much is live.
     is_tight: bool,
-    /// The segment that was opened first after this one is the next.
-    hand: (Seq, u32),
+    /// The segment that comes first after this one is the next: what orders them, and its number.
+    hand: (u64, u32),
+    /// Where only keys that expire may go: those that expire later than this stay, in milliseconds since 1970.
+    until_ms: u64,
+    /// Keys evicted when the last walk began.
+    walk_began_at: u64,
     /// Whether this round takes what was asked for lately too.
     takes_all: bool,
     walk: Option<Walk>,
@@ -139,10 +148,13 @@ impl Evictor {
 impl LogShard {
     /// Changes what is done when memory or space is short.
     pub(crate) fn change_eviction(&mut self, policy: Eviction) {
+        if policy != self.evictor.policy {
+            self.evictor.named.clear();
+            (self.evictor.hand, self.evictor.until_ms) = ((0, 0), 0);
+        }
         self.evictor.policy = policy;
         self.evictor.barren_until_us = 0;
         if policy == Eviction::None {
-            self.evictor.named.clear();
             self.evictor.short_index = None;
             self.evictor.until_bytes = 0;
             self.evictor.is_tight = false;
@@ -221,7 +233,13 @@ impl LogShard {
     }
 
     fn begin_eviction_walk(&mut self) {
-        let after = |number: u32, opened: Seq| (opened, number) > self.evictor.hand;
+        if self.evictor.policy == Eviction::NearestExpiry
+            && self.evictor.evicted_keys > self.evictor.walk_began_at
+        {
+            // What came meanwhile may expire sooner.
+            self.evictor.hand = (0, 0);
+        }
+        self.evictor.walk_began_at = self.evictor.evicted_keys;
         let next = self
             .segments
             .iter()
@@ -229,12 +247,13 @@ impl LogShard {
                 segment.role == Role::Sealed
                     && segment.live_records > segment.tombstone_records
                     && !self.cleaner.is_unreadable(*number)
-                    && after(*number, segment.opened_seq)
             })
-            .map(|(number, segment)| (segment.opened_seq, number))
+            .filter_map(|(number, segment)| Some((self.eviction_place(segment)?, number)))
+            .filter(|place| *place > self.evictor.hand)
             .min();
-        let Some((opened, number)) = next else { return self.end_eviction_round() };
-        self.evictor.hand = (opened, number);
+        let Some((place, number)) = next else { return self.end_eviction_round() };
+        self.evictor.hand = (place, number);
+        self.evictor.until_ms = place;
         let segment = self.segments.get_mut(number);
         segment.pins += 1;
         let walk = Walk {
@@ -247,6 +266,21 @@ impl LogShard {
         self.read_evicted_summary(walk, None);
     }
 
+    /// What orders a segment among the others; `None` when it has nothing that may go.
+    fn eviction_place(&self, segment: &Segment) -> Option<u64> {
+        match self.evictor.policy {
+            Eviction::NearestExpiry => segment.expiry.as_ref()?.first_ms(),
+            Eviction::None | Eviction::OldestFirst => Some(segment.opened_seq),
+        }
+    }
+
+    /// Whether a key that expires then, or never (zero), may go.
+    fn may_expire_early(&self, expiry_ms: u64) -> bool {
+        self.evictor.policy != Eviction::NearestExpiry
+            || (1..=self.evictor.until_ms).contains(&expiry_ms)
+            || self.identity.mutations.is_on("evicted_without_expiry")
+    }
+
     /// The hand has gone round.
     fn end_eviction_round(&mut self) {
         self.evictor.hand = (0, 0);
@@ -257,7 +291,7 @@ impl LogShard {
         self.evictor.barren_rounds = if found_any { 0 } else { self.evictor.barren_rounds + 1 };
         let holds_keys = |number| {
             let segment = self.segments.get(number);
-            segment.live_records > segment.tombstone_records
+            segment.live_records > segment.tombstone_records && self.eviction_place(segment).is_some()
         };
         let is_open_worth = self.hot.is_marked() && self.hot.written_segment().is_some_and(holds_keys);
         if self.evictor.barren_rounds == 1 && is_open_worth {
@@ -274,13 +308,8 @@ impl LogShard {
 
     fn read_evicted_summary(&mut self, walk: Walk, spare: Option<IoBuffer>) {
         if let Stage::Loading(load) = &walk.stage {
-            let (start, len) = load.next_part();
-            let mut buffer = match spare {
-                Some(spare) if spare.capacity() >= len => spare,
-                _ => IoBuffer::zeroed(len),
-            };
-            buffer.set_len(len);
-            let offset = self.identity.geometry.segment_offset(walk.segment) + start;
+            let begin = self.identity.geometry.segment_offset(walk.segment);
+            let (offset, buffer) = load.next_read(begin, spare);
             self.requests.push(IoTag::EvictSummary { segment: walk.segment }, IoKind::Read, offset, buffer);
         }
         self.evictor.walk = Some(walk);
@@ -359,7 +388,8 @@ impl LogShard {
         if entry.flags & FLAG_TOMBSTONE != 0 || !entry.keyspace.is_user() {
             return false;
         }
-        if self.keyspaces.get(entry.keyspace).is_none() {
+        if self.keyspaces.get(entry.keyspace).is_none() || !self.may_expire_early(self.expiry_of_entry(entry))
+        {
             return false;
         }
         self.target_of(entry, Location::new(segment, entry.unit))
@@ -368,18 +398,17 @@ impl LogShard {
 
     fn is_spared(&self, target: Target) -> bool {
         match target {
+            Target::Frame(_) if self.evictor.policy == Eviction::NearestExpiry => false,
             Target::Frame(bits) => !self.evictor.takes_all && self.cache.is_touched(FrameId::from_bits(bits)),
             Target::Device(_) => false,
         }
     }
 
     fn read_evicted_piece(&mut self, mut walk: Walk) {
-        let (Some(first), Some(last)) = (walk.piece.first(), walk.piece.last()) else { return };
-        let start = first.unit as usize * UNIT_BYTES / BLOCK_BYTES * BLOCK_BYTES;
-        let end = ((last.unit + last.units) as usize * UNIT_BYTES).next_multiple_of(BLOCK_BYTES);
+        let Some((start, len)) = blocks_of(&walk.piece) else { return };
         let offset = self.identity.geometry.segment_offset(walk.segment) + start as u64;
         let tag = IoTag::EvictPiece { segment: walk.segment };
-        self.requests.push(tag, IoKind::Read, offset, IoBuffer::zeroed(end - start));
+        self.requests.push(tag, IoKind::Read, offset, IoBuffer::zeroed(len));
         walk.stage = Stage::Reading;
         self.evictor.walk = Some(walk);
     }
@@ -422,8 +451,11 @@ impl LogShard {
     }
 
     /// The index's entry for a named record; `None` when the key has another record now, or none, when the
-    /// record was asked for meanwhile, or when it cannot be told from another.
+    /// record was asked for or got another expiry meanwhile, or when it cannot be told from another.
     fn target_of_named(&mut self, named: &Named) -> Option<Target> {
+        if !self.may_expire_early(self.expiry_of(named.position, &named.header)) {
+            return None;
+        }
         let entry =
             SummaryEntry { position: named.position, keyspace: named.keyspace, ..SummaryEntry::default() };
         let target = self.target_of(&entry, named.location).filter(|target| !self.is_spared(*target))?;

@@ -288,13 +288,8 @@ impl LogShard {
     /// Reads the next part of the walked summary, if it must be read.
     fn read_walked(&mut self, walk: Walk, spare: Option<IoBuffer>) {
         if let Source::Loading(load) = &walk.source {
-            let (start, len) = load.next_part();
-            let mut buffer = match spare {
-                Some(spare) if spare.capacity() >= len => spare,
-                _ => IoBuffer::zeroed(len),
-            };
-            buffer.set_len(len);
-            let offset = self.identity.geometry.segment_offset(walk.segment) + start;
+            let begin = self.identity.geometry.segment_offset(walk.segment);
+            let (offset, buffer) = load.next_read(begin, spare);
             self.requests.push(IoTag::SweepSummary { segment: walk.segment }, IoKind::Read, offset, buffer);
         }
         self.sweeper.walk = Some(walk);

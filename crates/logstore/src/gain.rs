@@ -98,14 +98,17 @@ impl LogShard {
         }
         self.cleaner.kept = self.kept_from_writers();
         let low = self.is_space_low(coming as u32);
+        let oldest = self.oldest_with_tombstones();
         let mut best: Option<(f64, u32)> = None;
         for (number, segment) in self.segments.iter() {
             // While space is plenty, no checkpoint is given up for it.
             let protected = !low && self.checkpoints.protects(number, segment.generation);
-            if protected || !(low || segment.live_records == 0) || !self.may_clean(number, segment) {
+            let sheds = oldest.filter(|(oldest, _)| *oldest == number);
+            let may_clean = sheds.is_some() || self.may_clean(number, segment);
+            if protected || !(low || segment.live_records == 0) || !may_clean {
                 continue;
             }
-            let live = self.live_fraction(segment).min(1.0);
+            let live = sheds.map_or_else(|| self.live_fraction(segment).min(1.0), |(_, live)| live);
             let age = self.applied.saturating_sub(segment.opened_seq) as f64 + 1.0;
             let score = (1.0 - live) * age / (1.0 + live);
             if best.is_none_or(|(so_far, _)| score > so_far) {
@@ -231,6 +234,40 @@ impl LogShard {
             && (segment.live_records == 0 || !self.is_of_this_streak(segment))
     }
 
+    /// Where space is short, the segment opened first, if the tombstones that go with it make it worth cleaning
+    /// however dense it is; and what then remains of it, over what an empty segment takes. Those go that are older
+    /// than every other segment: of the cold log all, of the hot log those from before the opening of the next
+    /// segment of either. Whoever waits for this waits for deletions to be forgotten, of which there is an end.
+    fn oldest_with_tombstones(&self) -> Option<(u32, f64)> {
+        let free = self.segments.free_count();
+        let is_short = free <= self.cleaner.kept.max(self.reserved());
+        let weigh_much = self.segments.tombstone_bytes() * SWEPT_PARTS >= self.segments.segment_bytes();
+        if !is_short || !weigh_much || self.identity.mutations.is_on("tombstones_fill_the_store") {
+            return None;
+        }
+        let holding = || self.segments.iter().filter(|(_, segment)| segment.may_hold_records());
+        let (number, oldest) = holding().min_by_key(|(number, segment)| (segment.opened_seq, *number))?;
+        let others = || holding().filter(|(other, _)| *other != number).map(|(_, segment)| segment);
+        let is_left_alone = oldest.snapshot_records > 0 || self.cleaner.is_unreadable(number);
+        if oldest.role != Role::Sealed
+            || is_left_alone
+            || holding().any(|(_, segment)| segment.shared.is_some())
+        {
+            return None;
+        }
+        let next = others().map(|other| other.opened_seq).min().unwrap_or(self.applied);
+        let next_hot = others().filter(|other| !other.cold).map(|other| other.opened_seq).min();
+        let last = if oldest.cold { oldest.opened_seq } else { next_hot.unwrap_or(self.applied) };
+        let span = last.saturating_sub(oldest.opened_seq);
+        let is_known = next >= last;
+        let part = if is_known { 1.0 } else { (next - oldest.opened_seq) as f64 / span.max(1) as f64 };
+        let gone = part * oldest.tombstone_bytes as f64 / oldest.live_bytes.max(1) as f64;
+        let live = self.live_fraction(oldest) * (1.0 - gone).max(0.0);
+        // An estimated part may be less: then the segment may take two others to be moved to.
+        let has_room = is_known || free > 2;
+        (oldest.tombstone_records > 0 && live <= LIVE_FRACTION_MAX && has_room).then_some((number, live))
+    }
+
     /// Whether a segment holds what was moved since cleaning last made space.
     fn is_of_this_streak(&self, segment: &Segment) -> bool {
         let from_group = self.cleaner.streak.from_group;
@@ -265,6 +302,7 @@ impl LogShard {
         let is_pinned = |number: u32| self.segments.get(number).snapshot_records > 0;
         let starved = self.cleaner.is_starved();
         self.cleaner.is_moving()
+            || (!starved && self.oldest_with_tombstones().is_some())
             || self.cleaner.emptied_segments().any(|number| !is_pinned(number))
             || self.segments.iter().any(|(number, segment)| {
                 segment.role == Role::Freeing

@@ -25,6 +25,7 @@ mod gone;
 pub mod index;
 mod io;
 mod keyspaces;
+mod load;
 pub mod location;
 mod memory;
 pub mod memory_ledger;
@@ -54,6 +55,7 @@ mod walk;
 mod write_path;
 
 pub use cleaner::CleaningWork;
+pub use load::PutOff;
 pub use open::{OpenReport, OpenSettings, OpenedStore, SuperblockWriter, open};
 pub use recovery::{BuildReport, ShardPlan};
 pub use settings::ShardSettings;

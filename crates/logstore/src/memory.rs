@@ -151,7 +151,9 @@ impl LogShard {
         if self.memory.is_shrinking {
             let before = self.cache.statistics().live_bytes;
             self.memory.is_shrinking = !self.cache.settle(SETTLED_BYTES, &mut self.keyspaces);
-            self.memory.is_held_up = self.memory.is_shrinking && before == self.cache.statistics().live_bytes;
+            let now = self.cache.statistics();
+            self.memory.is_held_up =
+                self.memory.is_shrinking && before == now.live_bytes && now.pinned_bytes > 0;
             self.give_memory();
         }
     }

@@ -7,7 +7,10 @@
 //! 2. A segment is in the pool or in the table of one shard, never both: whoever clears its bit owns it.
 //! 3. At least as many bits are set as `free` says, besides those that claims under way will clear: a
 //!    claim that has lowered `free` finds its segments.
-//! 4. A question is answered when every other shard has looked since it was asked and can gain nothing: so the
+//! 4. While the device gives no space, segments that take none yet are withheld: nobody may claim them, and they
+//!    count neither as free nor as segments of the store. So the store works as one of the segments that it has,
+//!    and its reserve is one that it can write to. A crash makes them free again.
+//! 5. A question is answered when every other shard has looked since it was asked and can gain nothing: so the
 //!    store is called full only when all its shards say so.
 //!
 //! Words are changed atomically, nobody waits for anybody. With one thread the order of the steps alone
@@ -23,6 +26,10 @@ pub(crate) struct SegmentPool {
     ready: Box<[AtomicU64]>,
     /// Segments that take no space on the device yet.
     raw: Box<[AtomicU64]>,
+    /// Segments that take no space, while the device gives none.
+    withheld: Box<[AtomicU64]>,
+    withheld_count: AtomicU32,
+    is_short: AtomicBool,
     /// Segments that may be claimed.
     free: AtomicU32,
     /// Of these, about, ready ones.
@@ -50,6 +57,7 @@ impl SegmentPool {
         SegmentPool {
             ready: words(),
             raw: words(),
+            withheld: words(),
             total,
             lookouts: (0..shards).map(|_| Lookout::default()).collect(),
             ..SegmentPool::default()
@@ -96,9 +104,59 @@ impl SegmentPool {
         })
     }
 
-    /// Segments of the store, in the pool or not.
+    /// Segments of the store, in the pool or not, but for those that are withheld.
     pub fn total(&self) -> u32 {
-        self.total
+        self.total.saturating_sub(self.withheld_count())
+    }
+
+    /// Whether the device gave no space when it was asked last.
+    pub fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Acquire)
+    }
+
+    /// How many segments are withheld.
+    pub fn withheld_count(&self) -> u32 {
+        self.withheld_count.load(Ordering::Acquire)
+    }
+
+    /// The device gives no space: segments that take none yet are withheld.
+    pub fn withhold(&self) {
+        self.is_short.store(true, Ordering::Release);
+        while self.free_count() > self.ready_count() {
+            // As a claim, so that every other one finds its segments.
+            let lowered =
+                self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, |free| free.checked_sub(1));
+            if lowered.is_err() {
+                return;
+            }
+            let Some(segment) = take_lowest(&self.raw) else {
+                self.free.fetch_add(1, Ordering::AcqRel);
+                return;
+            };
+            self.put_withheld(segment);
+        }
+    }
+
+    fn put_withheld(&self, segment: u32) {
+        if let Some(word) = self.withheld.get((segment / u64::BITS) as usize) {
+            word.fetch_or(1 << (segment % u64::BITS), Ordering::AcqRel);
+            self.withheld_count.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes a segment that is withheld, to ask the device for its space.
+    pub fn take_withheld(&self) -> Option<u32> {
+        let segment = take_lowest(&self.withheld)?;
+        self.withheld_count.fetch_sub(1, Ordering::AcqRel);
+        Some(segment)
+    }
+
+    /// The device gives space again.
+    pub fn end_shortage(&self) {
+        self.is_short.store(false, Ordering::Release);
+        while let Some(segment) = self.take_withheld() {
+            self.put(segment, false);
+        }
     }
 
     /// Segments that may be claimed. Another shard may be quicker.
@@ -113,6 +171,9 @@ impl SegmentPool {
 
     /// Gives a segment to whoever wants it. `ready`: its space has been written before.
     pub fn put(&self, segment: u32, ready: bool) {
+        if !ready && self.is_short() {
+            return self.put_withheld(segment);
+        }
         let words = if ready { &self.ready } else { &self.raw };
         if let Some(word) = words.get((segment / u64::BITS) as usize) {
             word.fetch_or(1 << (segment % u64::BITS), Ordering::AcqRel);
@@ -190,6 +251,28 @@ mod tests {
         pool.answer(2, || false);
         assert!(pool.is_answered(0, ask));
         assert!(!pool.is_answered(0, pool.ask()), "a new question is a new one");
+    }
+
+    #[test]
+    fn what_takes_no_space_is_withheld_while_there_is_none() {
+        let pool = SegmentPool::new(130, 1);
+        for segment in [129, 3, 64] {
+            pool.put(segment, segment == 64);
+        }
+        pool.withhold();
+        assert_eq!((pool.free_count(), pool.total(), pool.withheld_count()), (1, 128, 2));
+        assert!(!pool.claim(2, false, |_, _| panic!("there is only one")));
+        pool.put(5, false);
+        pool.put(6, true);
+        assert_eq!((pool.free_count(), pool.total()), (2, 127));
+        assert_eq!(pool.take_withheld(), Some(3));
+        pool.put(3, true);
+        assert_eq!((pool.free_count(), pool.total()), (3, 128));
+        pool.end_shortage();
+        assert_eq!((pool.free_count(), pool.ready_count(), pool.total()), (5, 3, 130));
+        let mut taken = Vec::new();
+        assert!(pool.claim(5, true, |segment, _| taken.push(segment)));
+        assert_eq!(taken, [5, 129, 3, 6, 64]);
     }
 
     #[test]

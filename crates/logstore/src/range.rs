@@ -19,7 +19,7 @@ use crate::snapshot_reads::AskedBy;
 use crate::snapshots::Cut;
 use std::collections::VecDeque;
 use tierstone_base::{Error, ErrorKind, Result, Token};
-use tierstone_engine::{Direction, Event, Key, OwnedRecord, RangeEntry, RangeRequest};
+use tierstone_engine::{Cost, Direction, Event, Key, OwnedRecord, RangeEntry, RangeRequest};
 
 /// Keys of a page whose records are under way at the same time.
 const READS_AT_ONCE: usize = 32;
@@ -48,6 +48,7 @@ pub(crate) struct RangePage {
     /// The order has no further key in the range.
     is_at_end: bool,
     error: Option<Error>,
+    cost: Cost,
 }
 
 /// A key of a page, in its order.
@@ -88,7 +89,8 @@ impl RangePage {
     }
 
     /// What a read at the cut makes of its key.
-    fn known_at(&mut self, key: &[u8], found: Result<Option<OwnedRecord>>) -> SlotState {
+    fn known_at(&mut self, key: &[u8], (found, cost): (Result<Option<OwnedRecord>>, Cost)) -> SlotState {
+        self.cost += cost;
         let record = found.unwrap_or_else(|error| {
             self.fail(error);
             None
@@ -124,7 +126,8 @@ impl LogShard {
             Ok(cut) => cut,
             Err(error) => {
                 let (token, entries) = (request.token, Vec::new());
-                self.reads.ready.push(Event::Ranged { token, entries, next: None, error: Some(error) });
+                let (next, cost) = (None, Cost::default());
+                self.reads.ready.push(Event::Ranged { token, entries, next, error: Some(error), cost });
                 return;
             }
         };
@@ -140,6 +143,7 @@ impl LogShard {
             last: None,
             is_at_end: false,
             error: None,
+            cost: Cost::default(),
         };
         self.advance_range(number, page);
     }
@@ -168,9 +172,9 @@ impl LogShard {
             self.reads.ranges.insert(number, page);
             return;
         }
-        let RangePage { request, entries, last, is_at_end, error, .. } = page;
+        let RangePage { request, entries, last, is_at_end, error, cost, .. } = page;
         let next = last.filter(|_| !is_at_end);
-        self.reads.ready.push(Event::Ranged { token: request.token, entries, next, error });
+        self.reads.ready.push(Event::Ranged { token: request.token, entries, next, error, cost });
     }
 
     /// Takes the next keys of the range and looks for their records.
@@ -235,6 +239,7 @@ impl LogShard {
             return;
         }
         let failure = fetch.error.take();
+        page.cost += fetch.cost;
         let key = std::mem::take(&mut page.slots[place].key);
         let rounds = page.slots[place].rounds + 1;
         let state = self.look_for(number, page, &key, rounds, failure);

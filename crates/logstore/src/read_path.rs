@@ -2,13 +2,14 @@
 //! only for those who ask.
 
 use crate::format::record::{self, Decoded, RecordHeader};
+use crate::index::HashIndex;
 use crate::io::IoTag;
 use crate::keyspaces::Keyspaces;
 use crate::location::{Location, Target};
 use crate::reads::{Held, Reading, Waiter};
 use crate::shard::LogShard;
 use crate::stream::Stream;
-use tierstone_base::{Error, ErrorKind, Seq, Token};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Seq, Token};
 use tierstone_cache::{FrameId, NewFrame, RecordCache};
 use tierstone_engine::{Cost, Key, RecordMeta, ValueKind};
 use tierstone_media::{BLOCK_BYTES, IoCompletion, IoKind};
@@ -16,6 +17,10 @@ use tierstone_media::{BLOCK_BYTES, IoCompletion, IoKind};
 /// A read fetches at least this much, and whole records up to this length at once: when records of a
 /// segment differ much, a longer one takes a second read.
 const READ_AHEAD_BYTES_MAX: usize = 16 << 10;
+
+/// Lines of a cached record that are fetched ahead: frame, header, key, and the value of a short one. Of longer
+/// ones the processor sees by itself that line follows line.
+const PREFETCHED_LINES: usize = 4;
 
 /// Where a key was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +50,10 @@ pub(crate) struct Search {
 }
 
 impl Search {
+    /// The key has no record.
+    pub const ABSENT: Search =
+        Search { found: Found::Absent, header: RecordHeader::EMPTY, collides: false, damaged: false };
+
     /// The result for the only record that may be a key's, which was just read.
     pub fn known(target: Target, header: RecordHeader) -> Search {
         let found = match target {
@@ -56,10 +65,40 @@ impl Search {
 }
 
 impl LogShard {
+    fn index_of(&self, keyspace: KeyspaceId) -> Option<&HashIndex> {
+        self.keyspaces.get(keyspace).map(|keyspace| &keyspace.index)
+    }
+
+    /// Asks for what searches for these positions will touch of the index, each level for all of them before the
+    /// next.
+    pub(crate) fn prefetch_places(&self, places: impl Iterator<Item = (KeyspaceId, Position)> + Clone) {
+        for (keyspace, position) in places.clone() {
+            self.index_of(keyspace).inspect(|index| index.prefetch_region(position));
+        }
+        for (keyspace, position) in places {
+            self.index_of(keyspace).inspect(|index| index.prefetch(position));
+        }
+    }
+
+    /// The same for `keys`.
+    pub(crate) fn prefetch_index<'k>(&self, keys: impl Iterator<Item = &'k Key<'k>> + Clone) {
+        self.prefetch_places(keys.map(|key| (key.keyspace, key.position)));
+    }
+
+    /// The same, and for their records in the cache.
+    pub(crate) fn prefetch_keys<'k>(&self, keys: impl Iterator<Item = &'k Key<'k>> + Clone) {
+        self.prefetch_index(keys.clone());
+        for key in keys {
+            let first = self.index_of(key.keyspace).and_then(|index| index.first_candidate(key.position));
+            if let Some(Target::Frame(bits)) = first.map(Target::unpack) {
+                self.cache.prefetch(FrameId::from_bits(bits), PREFETCHED_LINES);
+            }
+        }
+    }
+
     /// Searches memory for `key`.
     pub(crate) fn search(&mut self, key: &Key<'_>) -> Search {
-        let absent =
-            Search { found: Found::Absent, header: RecordHeader::default(), collides: false, damaged: false };
+        let absent = Search::ABSENT;
         let Some(keyspace) = self.keyspaces.get(key.keyspace) else { return absent };
         let Some(first) = keyspace.index.first_candidate(key.position) else { return absent };
         if let Target::Frame(bits) = Target::unpack(first) {
@@ -210,7 +249,7 @@ impl LogShard {
             self.segments.get(location.segment()).longest_units as usize * crate::location::UNIT_BYTES;
         let asked = longest.clamp(record::PREFIX_BYTES_MAX, READ_AHEAD_BYTES_MAX);
         let volatile = self.hot.is_volatile(location) || self.cold.is_volatile(location);
-        let reading = Reading { waiters: vec![waiter], asked, submitted: !volatile };
+        let reading = Reading { waiters: vec![waiter], asked, submitted: !volatile, cost: Cost::default() };
         self.reads.reading.insert(location.raw(), reading);
         if volatile {
             self.reads.deferred.push(location);
@@ -225,6 +264,9 @@ impl LogShard {
         let segment_bytes = self.identity.geometry.segment_bytes as usize;
         let end = (offset + asked).next_multiple_of(BLOCK_BYTES).min(segment_bytes);
         let place = self.identity.geometry.segment_offset(location.segment()) + start as u64;
+        if let Some(reading) = self.reads.reading.get_mut(&location.raw()) {
+            reading.cost += Cost::of_read((end - start) as u64);
+        }
         self.requests.push(IoTag::Record { location }, IoKind::Read, place, self.buffers.take(end - start));
     }
 
@@ -256,6 +298,7 @@ impl LogShard {
         let buffer = match (completion.result, completion.buffer) {
             (Ok(()), Some(buffer)) => buffer,
             (result, _) => {
+                self.counts.failed_reads += 1;
                 let cause =
                     result.err().map_or_else(|| "no buffer came back".to_owned(), |error| error.detail);
                 let error = Error::new(ErrorKind::Corrupt, format!("a record could not be read: {cause}"));
@@ -290,9 +333,8 @@ impl LogShard {
     }
 
     /// Gives a read's result to all who wait for it.
-    fn finish_read(&mut self, location: Location, record: Option<Held>, error: Option<Error>) {
+    fn finish_read(&mut self, location: Location, mut record: Option<Held>, error: Option<Error>) {
         let Some(reading) = self.reads.reading.remove(&location.raw()) else { return };
-        let mut record = record;
         if error.is_some() && self.failed.is_none() {
             self.reads.damaged.insert(location.raw());
         } else {
@@ -308,14 +350,17 @@ impl LogShard {
                 &held.buffer[held.start..held.start + held.header.record_len()],
             );
         }
-        let bytes = record.as_ref().map_or(0, |held| held.buffer.len() as u64);
+        // The first one's who still wants it.
+        let mut unpaid = reading.cost;
         for waiter in reading.waiters {
+            let cost = &mut unpaid;
             match waiter {
                 Waiter::Scan(number) => {
                     let entry =
                         record.as_ref().and_then(|held| self.page_entry(number, held.bytes(), passed_at));
                     if let Some(page) = self.reads.scans.get_mut(&number) {
                         page.outstanding -= 1;
+                        page.cost += std::mem::take(cost);
                         page.entries.extend(entry);
                         page.error = page.error.take().or_else(|| error.clone());
                     }
@@ -323,34 +368,14 @@ impl LogShard {
                     self.reads.report_scan(number);
                 }
                 Waiter::Snapshot(number) => {
-                    let cost = Cost { reads: 1, bytes_read: bytes, ..Cost::default() };
-                    match (&record, &error) {
-                        (Some(held), _) => {
-                            self.snapshot_read_came(number, held.bytes(), passed_at, cost);
-                        }
-                        (None, error) => self.snapshot_read_failed(number, location, error.clone()),
+                    let cost = std::mem::take(cost);
+                    match &record {
+                        Some(held) => self.snapshot_read_came(number, held.bytes(), passed_at, cost),
+                        None => self.snapshot_read_failed(number, location, error.clone(), cost),
                     }
                     self.unpin(location);
                 }
-                Waiter::Token(token) => {
-                    let Some(fetch) = self.reads.fetches.get_mut(&token) else {
-                        self.unpin(location);
-                        continue;
-                    };
-                    fetch.outstanding -= 1;
-                    fetch.cost += Cost { reads: 1, bytes_read: bytes, ..Cost::default() };
-                    match &mut record {
-                        Some(held) => {
-                            held.holders += 1;
-                            fetch.holds.push(location);
-                        }
-                        None => {
-                            fetch.error = fetch.error.take().or_else(|| error.clone());
-                            self.unpin(location);
-                        }
-                    }
-                    self.reads.report(token);
-                }
+                Waiter::Token(token) => self.finish_fetch(token, location, (record.as_mut(), &error), cost),
             }
         }
         match record {
@@ -358,6 +383,34 @@ impl LogShard {
             Some(held) => self.buffers.give(held.buffer),
             None => {}
         }
+    }
+
+    /// The same for one fetch that waits: its record, or why there is none.
+    fn finish_fetch(
+        &mut self,
+        token: Token,
+        location: Location,
+        (record, error): (Option<&mut Held>, &Option<Error>),
+        cost: &mut Cost,
+    ) {
+        let Some(fetch) = self.reads.fetches.get_mut(&token) else {
+            self.unpin(location);
+            return;
+        };
+        fetch.outstanding -= 1;
+        fetch.has_waited = true;
+        fetch.cost += std::mem::take(cost);
+        match record {
+            Some(held) => {
+                held.holders += 1;
+                fetch.holds.push(location);
+            }
+            None => {
+                fetch.error = fetch.error.take().or_else(|| error.clone());
+                self.unpin(location);
+            }
+        }
+        self.reads.report(token);
     }
 
     /// Notes that `key` is written or deleted past records that could not be read.

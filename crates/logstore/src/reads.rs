@@ -32,6 +32,8 @@ pub struct Reading {
     pub asked: usize,
     /// Whether the request has been made, or waits until the record's group is durable.
     pub submitted: bool,
+    /// What was asked of the device for it.
+    pub cost: Cost,
 }
 
 /// A record in memory for as long as somebody holds it.
@@ -63,7 +65,9 @@ pub struct Fetch {
     pub holds: Vec<Location>,
     /// The first thing that went wrong.
     pub error: Option<Error>,
-    /// What it cost.
+    /// Whether it waited for the device.
+    pub has_waited: bool,
+    /// What it cost: reads that another has asked for before are that one's.
     pub cost: Cost,
 }
 
@@ -84,6 +88,8 @@ pub struct ScanPage {
     pub next: Option<Position>,
     /// The first thing that went wrong.
     pub error: Option<Error>,
+    /// What it cost.
+    pub cost: Cost,
 }
 
 /// Everything being read or held.
@@ -171,7 +177,7 @@ impl Reads {
             self.ranges_ready.extend(self.range_of.get(&token));
             return;
         }
-        if fetch.cost.reads > 0 && fetch.error.is_none() {
+        if fetch.has_waited && fetch.error.is_none() {
             self.device_hits += 1;
             self.owed_lookups += 1;
         }
@@ -193,6 +199,7 @@ impl Reads {
                 entries: page.entries,
                 next: page.next,
                 error: page.error,
+                cost: page.cost,
             });
         }
     }

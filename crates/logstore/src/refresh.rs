@@ -5,18 +5,23 @@
 //! once, a bounded number of entries a step, and each live entry is completed. No record is read.
 //! Nothing depends on it but the number of false reads.
 
-use crate::format::summary::{SummaryCursor, SummaryReader};
+use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
 use crate::io::IoTag;
 use crate::location::Location;
 use crate::segments::Role;
 use crate::shard::LogShard;
 use tierstone_base::checksum::checksum;
+use tierstone_engine::PREFETCHED_KEYS;
 use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
 
 /// Bits lost at which a pass begins: the worst entries then tell neighbours apart with ten bits.
 const LOST_BITS_MAX: u32 = 4;
-/// Entries of summaries that one step looks at: about 40 µs, which the call in which the step runs pays for.
-const ENTRIES_A_STEP: usize = 100;
+/// The same while a load goes on, which will cost those that are completed now as many again: the fewer entries
+/// are old the more bits they lack, so each bit more costs as few false reads as the first.
+const LOST_BITS_LOADING_MAX: u32 = 8;
+/// One step looks at so many times [`PREFETCHED_KEYS`] entries of summaries: some 20 µs, which the call in which
+/// the step runs pays for.
+const GROUPS_A_STEP: usize = 6;
 
 /// A pass over all summaries.
 #[derive(Debug, Default)]
@@ -60,7 +65,9 @@ impl LogShard {
     }
 
     fn begin_refresh(&mut self) {
-        if self.lost_tag_bits() < LOST_BITS_MAX {
+        let is_loading = self.now.monotonic_us < self.loading_until_us();
+        let allowed = if is_loading { LOST_BITS_LOADING_MAX } else { LOST_BITS_MAX };
+        if self.lost_tag_bits() < allowed {
             return;
         }
         let keys: u64 = self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum();
@@ -126,13 +133,16 @@ impl LogShard {
         let len = self.segments.get(current.segment).summary.len as usize;
         let bytes = &summary[..len];
         let mut reader = SummaryReader::resume(bytes, current.cursor);
-        for entry in reader.by_ref().take(ENTRIES_A_STEP) {
-            let location = Location::new(current.segment, entry.unit);
-            if let Some(target) = self.target_of(&entry, location)
-                && let Some(keyspace) = self.keyspaces.get_mut(entry.keyspace)
-            {
-                keyspace.index.refresh(entry.position, target.pack());
+        let mut entries = [SummaryEntry::default(); PREFETCHED_KEYS];
+        for _ in 0..GROUPS_A_STEP {
+            let mut count = 0;
+            for (slot, entry) in entries.iter_mut().zip(&mut reader) {
+                *slot = entry;
+                count += 1;
             }
+            let some = &entries[..count];
+            self.prefetch_places(some.iter().map(|entry| (entry.keyspace, entry.position)));
+            some.iter().for_each(|entry| self.refresh_entry(current.segment, entry));
         }
         current.cursor = reader.cursor(bytes);
         if reader.damaged() || current.cursor.is_at_end() {
@@ -141,5 +151,14 @@ impl LogShard {
         }
         current.summary = Some(summary);
         self.refresher.current = Some(current);
+    }
+    /// The entry's record lies in `segment`: what points to it learns its whole position.
+    fn refresh_entry(&mut self, segment: u32, entry: &SummaryEntry) {
+        let location = Location::new(segment, entry.unit);
+        if let Some(target) = self.target_of(entry, location)
+            && let Some(keyspace) = self.keyspaces.get_mut(entry.keyspace)
+        {
+            keyspace.index.refresh(entry.position, target.pack());
+        }
     }
 }

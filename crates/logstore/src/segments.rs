@@ -236,10 +236,24 @@ impl SegmentTable {
 
     /// Takes a free segment without space on the device, to prepare it.
     pub fn take_raw(&mut self) -> Option<u32> {
+        if self.pool.is_short() {
+            let segment = self.pool.take_withheld()?;
+            *self.entry(segment) = Segment { role: Role::Free, ..Segment::default() };
+            self.owned += 1;
+            return Some(segment);
+        }
         if self.raw.is_empty() && self.pool.free_count() > self.pool.ready_count() {
             self.claim(1, true);
         }
         self.raw.pop()
+    }
+
+    /// The device gives no space: segments that take none yet are withheld from all shards.
+    pub fn withhold(&mut self) {
+        self.pool.withhold();
+        while let Some(segment) = self.raw.pop() {
+            self.release(segment, false);
+        }
     }
 
     /// Takes a free segment with space on the device, to give that back.

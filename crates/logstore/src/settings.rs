@@ -17,7 +17,8 @@ pub struct ShardSettings {
     /// When writes may be acknowledged.
     pub durability: Durability,
     /// A group is closed at this size, in bytes. Larger groups make fewer, larger device writes; a
-    /// record larger than this gets a group of its own.
+    /// record larger than this gets a group of its own. Where there is less memory than for eight such groups,
+    /// those of writes are closed at an eighth of [`ShardSettings::write_buffer_bytes`], 64 KiB at least.
     pub group_bytes_max: usize,
     /// Groups wait for company while this many are being written, at first and at least. One suits devices
     /// whose flush is device-wide.

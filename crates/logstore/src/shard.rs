@@ -89,16 +89,20 @@ pub fn segment_salt(store: u64, segment: u32, generation: u64) -> u64 {
     salt(store.rotate_left(17) ^ u64::from(segment), generation)
 }
 
-/// A group of a log is closed at this size, in bytes. Nobody waits for a cold group, and in segments
-/// of some blocks every group's padding counts: there a cold group may fill its segment.
+/// A group of a log is closed at this size, in bytes: in the hot log at an eighth of the write buffers where
+/// memory is short. Nobody waits for a cold group, and every group's padding counts there: for the bound on what
+/// cleaning gains, which may not change with the memory; in segments of some blocks a cold group may fill its
+/// segment.
 pub(crate) fn group_bytes_max(settings: &ShardSettings, geometry: Geometry, id: StreamId) -> usize {
     let usual = settings.group_bytes_max.min(geometry.segment_bytes as usize / 4);
     match id {
-        StreamId::Hot => usual,
+        StreamId::Hot => usual.min((settings.write_buffer_bytes() / 8).max(HOT_GROUP_BYTES_MIN)),
         StreamId::Cold => usual.max(COLD_GROUP_BYTES.min(geometry.segment_bytes as usize)),
     }
 }
 
+/// Hot groups may be so long, in bytes, however little memory there is.
+const HOT_GROUP_BYTES_MIN: usize = 64 << 10;
 /// Cold groups are closed at this size at the earliest, in bytes.
 const COLD_GROUP_BYTES: usize = 64 << 10;
 
@@ -131,6 +135,7 @@ pub struct LogShard {
     pub(crate) candidates: crate::index::Candidates,
     pub(crate) space: crate::space::SpaceKeeper,
     pub(crate) refresher: crate::refresh::Refresher,
+    pub(crate) loading: crate::load::Loading,
     pub(crate) snapshots: crate::snapshots::Snapshots,
     pub(crate) checkpoints: crate::checkpoint::Checkpointer,
     pub(crate) transfers: crate::transfer::Transfers,
@@ -139,6 +144,7 @@ pub struct LogShard {
     pub(crate) sweeper: crate::expired::Sweeper,
     pub(crate) touches: crate::touch::Touches,
     pub(crate) evictor: crate::evict::Evictor,
+    pub(crate) meter: tierstone_engine::cost::Meter,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -170,6 +176,7 @@ impl LogShard {
                 positions: identity.positions(),
                 geometry: identity.geometry,
                 group_bytes_max: group_bytes_max(&settings, identity.geometry, id),
+                spare_bytes_max: settings.write_buffer_bytes() / 4,
                 groups_in_flight: (settings.groups_in_flight_min, settings.groups_in_flight_max),
                 write_kind,
                 broken: BrokenRules::of(&identity.mutations),
@@ -200,6 +207,7 @@ impl LogShard {
             candidates: crate::index::Candidates::new(),
             space: crate::space::SpaceKeeper::default(),
             refresher: crate::refresh::Refresher::default(),
+            loading: crate::load::Loading::default(),
             snapshots: crate::snapshots::Snapshots::default(),
             checkpoints: crate::checkpoint::Checkpointer::default(),
             transfers: crate::transfer::Transfers::default(),
@@ -208,6 +216,7 @@ impl LogShard {
             sweeper: crate::expired::Sweeper::new(),
             touches: crate::touch::Touches::default(),
             evictor: crate::evict::Evictor::default(),
+            meter: tierstone_engine::cost::Meter::default(),
             settings,
             identity,
         })
@@ -273,12 +282,14 @@ impl LogShard {
         completions: &mut Vec<IoCompletion>,
         events: &mut Vec<Event>,
     ) {
+        let (began, first) = (self.meter.read(), events.len());
         self.now = now;
         self.see(now);
         self.requests.set_now_us(now.monotonic_us);
         for completion in completions.drain(..) {
             self.completed(completion);
         }
+        let worked = self.meter.read();
         self.retry_refused();
         self.submit_deferred();
         self.step_parts();
@@ -303,8 +314,10 @@ impl LogShard {
         }
         self.answer_for_space();
         self.trim_reservations();
+        let rested = self.meter.read();
         self.advance_ranges();
         events.append(&mut self.reads.ready);
+        self.meter.step([began, worked, rested], &mut events[first..]);
     }
 
     fn completed(&mut self, completion: IoCompletion) {
@@ -321,8 +334,7 @@ impl LogShard {
             IoTag::SplitSummary { segment, read } => self.split_summary_read(segment, read, completion),
             IoTag::SplitPiece { segment, read } => self.split_piece_read(segment, read, completion),
             IoTag::Prepare { segment } | IoTag::Discard { segment } => {
-                let ready = matches!(tag, IoTag::Prepare { .. }) == completion.result.is_ok();
-                self.space_changed(segment, ready, completion.result.is_ok());
+                self.space_changed(segment, tag, &completion);
             }
             IoTag::Group { .. } | IoTag::Seal { .. } | IoTag::Free { .. } | IoTag::Checkpoint { .. } => {
                 self.written(tag, completion);
@@ -340,6 +352,7 @@ impl LogShard {
             if full && self.failed.is_none() {
                 // Nothing was promised about this write, and the same bytes go to the same place.
                 self.refused_until_us = self.now.monotonic_us + SPACE_RETRY_US;
+                self.device_is_full();
                 self.requests.refuse(completion.token, tag);
                 self.refused.push(completion);
                 return;
@@ -471,6 +484,9 @@ impl LogShard {
         if !self.refused.is_empty() {
             at(self.refused_until_us);
         }
+        if let Some(time) = self.next_space_step_us() {
+            at(time);
+        }
         if let Some(time) = self.next_checkpoint_us() {
             at(time);
         }
@@ -490,6 +506,12 @@ impl LogShard {
             && self.hot.may_submit()
         {
             at(due_us.max(now_us));
+        }
+        let overlap = self.settings.overlap_bytes;
+        let leaves_closed = self.identity.mutations.is_on("closed_groups_left");
+        if !leaves_closed && [&self.hot, &self.cold].iter().any(|stream| stream.wants_pump(overlap)) {
+            // Written since the last step: the layer above does work of its own behind each.
+            at(now_us);
         }
         if let Some(at_us) = self.hot.parts_step_at(now_us, self.shutting) {
             at(at_us);
@@ -512,7 +534,7 @@ impl LogShard {
             return Some(error.clone());
         }
         if !self.refused.is_empty() {
-            return Some(Error::new(ErrorKind::NoSpace, "the device has no space left for the log"));
+            return Some(Error::new(ErrorKind::NoSpace, "the file system has no room for the log"));
         }
         if self.shutting {
             return Some(Error::new(ErrorKind::Busy, "the store is being closed"));

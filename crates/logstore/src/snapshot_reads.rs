@@ -110,10 +110,12 @@ impl LogShard {
         number
     }
 
-    /// What a read has found; `None` while it waits for the device.
-    pub(crate) fn take_read_at(&mut self, number: u64) -> Option<Result<Option<OwnedRecord>>> {
+    /// What a read has found, and its cost; `None` while it waits for the device.
+    pub(crate) fn take_read_at(&mut self, number: u64) -> Option<(Result<Option<OwnedRecord>>, Cost)> {
         self.reads.snapshot_reads.get(&number).filter(|read| read.outstanding == 0)?;
-        self.reads.snapshot_reads.remove(&number).map(SnapshotRead::result)
+        let read = self.reads.snapshot_reads.remove(&number)?;
+        let cost = read.cost;
+        Some((read.result(), cost))
     }
 
     /// Everything that may be the key's record as `cut` shows it.
@@ -162,9 +164,16 @@ impl LogShard {
         self.report_snapshot_read(number);
     }
 
-    pub(crate) fn snapshot_read_failed(&mut self, number: u64, location: Location, error: Option<Error>) {
+    pub(crate) fn snapshot_read_failed(
+        &mut self,
+        number: u64,
+        location: Location,
+        error: Option<Error>,
+        cost: Cost,
+    ) {
         if let Some(read) = self.reads.snapshot_reads.get_mut(&number) {
             read.outstanding -= 1;
+            read.cost += cost;
             let passed_at = self.reads.passed.get(&location.raw()).and_then(|keys| {
                 // The set holds owned keys; this path is rare.
                 keys.get(&(read.keyspace, read.key.clone())).copied()
@@ -185,8 +194,7 @@ impl LogShard {
         match read.asked_by {
             AskedBy::Range(page) => self.reads.ranges_ready.push(page),
             AskedBy::Caller(token) => {
-                let cost = read.cost;
-                if let Some(result) = self.take_read_at(number) {
+                if let Some((result, cost)) = self.take_read_at(number) {
                     self.reads.ready.push(Event::SnapshotRead { token, result, cost });
                 }
             }
@@ -199,7 +207,8 @@ impl LogShard {
             Ok(cut) => cut,
             Err(error) => {
                 let (token, entries) = (request.token, Vec::new());
-                self.reads.ready.push(Event::Scanned { token, entries, next: None, error: Some(error) });
+                let (next, cost) = (None, Cost::default());
+                self.reads.ready.push(Event::Scanned { token, entries, next, error: Some(error), cost });
                 return;
             }
         };
@@ -230,8 +239,16 @@ impl LogShard {
             targets.extend(kept.into_iter().map(Target::Device));
         }
         let began_seq = self.applied;
-        let page =
-            ScanPage { request, cut, began_seq, outstanding: 0, entries: Vec::new(), next, error: None };
+        let page = ScanPage {
+            request,
+            cut,
+            began_seq,
+            outstanding: 0,
+            entries: Vec::new(),
+            next,
+            error: None,
+            cost: Cost::default(),
+        };
         self.reads.scans.insert(number, page);
         for target in targets {
             let found = self.place_of(target);

@@ -2,12 +2,18 @@
 //! stand empty.
 //!
 //! A durable overwrite of space that was written before costs no change of the file's metadata: on the
-//! measured machine 115 µs instead of 290 µs (`docs/design/media.md`). Under bulk load nothing is
-//! prepared: large groups hide the cost, and zeros would take half of the bandwidth.
+//! measured machine 115 µs instead of 290 µs (`docs/design/media.md`). Under bulk load space is taken only, a block
+//! of each segment: large groups hide the cost, and zeros would take half of the bandwidth.
+//!
+//! Rules:
+//! 1. As many free segments as writers leave have their space on the device, as far as the device gives it: when it
+//!    gives no more, deletions and cleaning have where to write (`reserve_without_space`).
+//! 2. When it gives no more, segments that take no space yet are withheld ([`crate::pool`]), so that no group is put
+//!    where it cannot be written (`shortage_not_reckoned_with`). Once a second the device is asked again.
 
 use crate::io::IoTag;
 use crate::shard::LogShard;
-use tierstone_media::IoKind;
+use tierstone_media::{BLOCK_BYTES, DeviceErrorKind, IoCompletion, IoKind};
 
 /// What is being prepared or given back.
 #[derive(Debug, Default)]
@@ -17,6 +23,8 @@ pub struct SpaceKeeper {
     opened_at_us: u64,
     /// After a refusal, when to try again.
     not_before_us: u64,
+    /// Segments that the device has given space for since it had none.
+    given_again: u32,
     /// The question that the other shards were asked when this one had no room, and when.
     asked: Option<(u64, u64)>,
 }
@@ -31,6 +39,8 @@ const REFUSAL_PAUSE_US: u64 = 1_000_000;
 const OTHERS_PATIENCE_US: u64 = 2_000_000;
 /// So many ready segments stay in any case.
 const READY_KEPT: u32 = 8;
+/// When a device that was full has given space for so many segments one after the other, it is not full.
+const GIVEN_UNTIL_TRUSTED: u32 = 8;
 
 impl LogShard {
     /// Prepares or gives back one segment at a time.
@@ -41,16 +51,24 @@ impl LogShard {
             (self.space.opened_before, self.space.opened_at_us) = (opened, now_us);
         }
         let busy = opened > 0 && now_us < self.space.opened_at_us + SLOW_SEGMENT_US;
-        if self.space.in_flight || self.shutting || busy || now_us < self.space.not_before_us {
+        let is_short = self.segments.pool().is_short();
+        if is_short {
+            self.segments.withhold();
+        } else if self.segments.pool().withheld_count() > 0 {
+            // Put there by who had not seen the end of the shortage.
+            self.segments.pool().end_shortage();
+        }
+        if self.space.in_flight || self.shutting || now_us < self.space.not_before_us {
             return;
         }
         let used = self.segments.total_count().saturating_sub(self.segments.free_count());
         let ready = self.segments.ready_count();
         let len = self.segments.segment_bytes();
-        let (segment, tag, kind) = if ready < READY_WANTED {
+        let (segment, tag, kind) = if ready < self.ready_wanted(is_short) {
             let Some(segment) = self.segments.take_raw() else { return };
+            let len = if busy { BLOCK_BYTES as u64 } else { len };
             (segment, IoTag::Prepare { segment }, IoKind::Prepare { len })
-        } else if ready > used.max(READY_KEPT) {
+        } else if ready > used.max(READY_KEPT) && !busy {
             let Some(segment) = self.segments.take_ready() else { return };
             (segment, IoTag::Discard { segment }, IoKind::Discard { len })
         } else {
@@ -58,6 +76,23 @@ impl LogShard {
         };
         self.space.in_flight = true;
         self.requests.push_space(tag, kind, self.identity.geometry.segment_offset(segment));
+    }
+
+    /// When a device that is full is asked for space again.
+    pub(crate) fn next_space_step_us(&self) -> Option<u64> {
+        let pool = self.segments.pool();
+        let asks = pool.is_short() && pool.withheld_count() > 0 && !self.space.in_flight && !self.shutting;
+        (asks && self.segments.ready_count() < self.ready_wanted(true))
+            .then(|| self.space.not_before_us.max(self.now.monotonic_us))
+    }
+
+    /// Free segments that should have their space on the device.
+    fn ready_wanted(&self, is_short: bool) -> u32 {
+        if self.identity.mutations.is_on("reserve_without_space") {
+            return READY_WANTED;
+        }
+        let kept = self.cleaner.kept.max(self.reserved());
+        if is_short { self.free_wanted() + 1 } else { READY_WANTED.max(kept + 1) }
     }
 
     /// Whether other shards may free space that a write here has no other hope for: they are asked, and woken,
@@ -110,11 +145,32 @@ impl LogShard {
     }
 
     /// A segment was prepared or given back, or could not be.
-    pub(crate) fn space_changed(&mut self, segment: u32, ready: bool, done: bool) {
+    pub(crate) fn space_changed(&mut self, segment: u32, tag: IoTag, completion: &IoCompletion) {
         self.space.in_flight = false;
-        if !done {
-            self.space.not_before_us = self.now.monotonic_us + REFUSAL_PAUSE_US;
+        let is_preparing = matches!(tag, IoTag::Prepare { .. });
+        match &completion.result {
+            Ok(()) if is_preparing && self.segments.pool().is_short() => {
+                self.space.given_again += 1;
+                if self.space.given_again >= GIVEN_UNTIL_TRUSTED {
+                    self.segments.pool().end_shortage();
+                }
+            }
+            Ok(()) => {}
+            Err(error) => {
+                self.space.not_before_us = self.now.monotonic_us + REFUSAL_PAUSE_US;
+                if is_preparing && error.kind == DeviceErrorKind::Full {
+                    self.device_is_full();
+                }
+            }
         }
-        self.segments.put_back(segment, ready);
+        self.segments.put_back(segment, is_preparing == completion.result.is_ok());
+    }
+
+    /// The device gives no more space.
+    pub(crate) fn device_is_full(&mut self) {
+        self.space.given_again = 0;
+        if !self.identity.mutations.is_on("shortage_not_reckoned_with") {
+            self.segments.withhold();
+        }
     }
 }

@@ -47,6 +47,8 @@ pub struct StreamSettings {
     pub geometry: Geometry,
     /// A group is closed at this size in bytes.
     pub group_bytes_max: usize,
+    /// Buffers of written groups are kept for later ones up to so many bytes.
+    pub spare_bytes_max: usize,
     /// Groups in flight: at first, and at most.
     pub groups_in_flight: (usize, usize),
     /// How groups and seals are written: durable writes, but for a test's mutation.
@@ -151,9 +153,6 @@ pub struct Stream {
     past: PastProof,
 }
 
-/// Buffers of the usual size kept for reuse.
-const SPARE_BUFFERS: usize = 2;
-
 impl Stream {
     /// A log without any group, in which `seq` is durable already.
     pub fn new(settings: StreamSettings, seq: Seq) -> Self {
@@ -245,14 +244,9 @@ impl Stream {
         self.durable_groups
     }
 
-    /// Bytes waiting to be written.
-    pub fn waiting_bytes(&self) -> usize {
-        self.closed_bytes + self.open.as_ref().map_or(0, |open| open.used)
-    }
-
     /// Bytes waiting or being written.
     pub fn buffered_bytes(&self) -> usize {
-        self.waiting_bytes() + self.flying_bytes
+        self.closed_bytes + self.open.as_ref().map_or(0, |open| open.used) + self.flying_bytes
     }
 
     /// When the group that takes records was opened; `None` when it has none.
@@ -506,10 +500,16 @@ impl Stream {
         self.flying.len() < self.depth.now() && self.closed.is_empty()
     }
 
+    /// Whether [`Stream::pump`] would submit a group.
+    pub fn wants_pump(&self, overlap_bytes: usize) -> bool {
+        !self.closed.is_empty()
+            && (self.flying.len() < self.depth.now() || self.closed_bytes >= overlap_bytes)
+    }
+
     /// Submits closed groups when the number in flight allows, or when so many bytes wait that the
     /// device is busy with them anyway.
     pub fn pump(&mut self, overlap_bytes: usize, requests: &mut Requests) {
-        if self.flying.len() >= self.depth.now() && self.closed_bytes < overlap_bytes {
+        if !self.wants_pump(overlap_bytes) {
             return;
         }
         while let Some(closed) = self.closed.pop_front() {
@@ -539,12 +539,7 @@ impl Stream {
         if let Some(flying) = self.flying.iter_mut().find(|flying| flying.number == number) {
             flying.done = true;
         }
-        if let Some(buffer) = buffer
-            && self.spare.len() < SPARE_BUFFERS
-            && buffer.capacity() <= 2 * self.settings.group_bytes_max
-        {
-            self.spare.push(buffer);
-        }
+        self.keep_spare(buffer);
         let before = self.durable_groups;
         while self.flying.front().is_some_and(|first| first.done) {
             if let Some(first) = self.flying.pop_front() {

@@ -13,11 +13,13 @@ fn load(bytes: &[u8], start: u32, flipped: Option<usize>) -> (Option<Vec<u8>>, u
     if let Some(at) = flipped {
         device[at] ^= 1;
     }
-    let mut load = SummaryLoad::new(&segment);
+    let (mut load, mut spare) = (SummaryLoad::new(&segment), None);
     for parts in 1.. {
-        let (at, len) = load.next_part();
+        let (at, buffer) = load.next_read(1 << 30, spare.take());
+        let len = buffer.len();
         assert!(len > 0 && len <= PART_BYTES && len.is_multiple_of(BLOCK_BYTES));
-        let from = at as usize - start as usize;
+        let from = at as usize - (1 << 30) - start as usize;
+        spare = Some(buffer);
         if load.take(&device[from..from + len]) {
             return (load.finish(), parts);
         }

@@ -404,6 +404,7 @@ fn seal(
             positions: (Position(header.first_position), Position(header.last_position)),
             geometry,
             group_bytes_max: 0,
+            spare_bytes_max: 0,
             groups_in_flight: (1, 1),
             write_kind: IoKind::WriteDurable,
             broken: BrokenRules::default(),

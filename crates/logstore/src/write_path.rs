@@ -12,7 +12,7 @@ use crate::shard::LogShard;
 use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Position, Result};
 use tierstone_cache::NewFrame;
-use tierstone_engine::{BatchTicket, Commit, Durability, Write, WriteKind, WriteReceipt};
+use tierstone_engine::{BatchTicket, Commit, Cost, Durability, Write, WriteKind, WriteReceipt};
 
 /// New records of one batch go into the cache up to so many bytes together.
 const BATCH_CACHED_BYTES_MAX: usize = 256 << 10;
@@ -149,16 +149,6 @@ impl LogShard {
         Ok(self.receipt())
     }
 
-    /// Starts loading what the searches for a batch's keys will touch of the index, so that they do not wait
-    /// for memory one after the other.
-    pub(crate) fn fetch_index_lines(&self, writes: &[Write<'_>]) {
-        for write in writes {
-            if let Some(keyspace) = self.keyspaces.get(write.key.keyspace) {
-                keyspace.index.prefetch(write.key.position);
-            }
-        }
-    }
-
     fn receipt(&self) -> WriteReceipt {
         let commit = match self.settings.durability {
             Durability::Sync => Commit::Durable,
@@ -167,7 +157,7 @@ impl LogShard {
             Durability::Relaxed if self.is_beyond_relaxed_bound() => Commit::Durable,
             Durability::Relaxed => Commit::Relaxed,
         };
-        WriteReceipt { seq: self.applied, commit }
+        WriteReceipt { seq: self.applied, commit, cost: Cost::default() }
     }
 
     /// Whether the writes that a crash would lose span more time than `relaxed` states.

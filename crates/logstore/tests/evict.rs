@@ -164,6 +164,74 @@ fn without_a_policy_nothing_is_evicted_and_it_may_change() {
     assert_eq!(store.engine.statistics().keys, keys);
 }
 
+/// When the first keys of the test below expire, in milliseconds since 1970.
+const SOON_MS: u64 = 1 << 50;
+
+/// Keys that never expire, that expire late, sooner and soonest, and more of the last than there is room for:
+/// those that expire next go, others stay; and when only those are left that never expire, writers are refused.
+fn nearest_expiries_go_first(settings: &OpenSettings) -> Result<(), String> {
+    let (_medium, mut store) = fresh(256 << 10, 60, settings);
+    store.engine.set_eviction(Eviction::NearestExpiry);
+    let put = |store: &mut Store, numbers: std::ops::Range<u64>, expiry_ms: u64| {
+        for from in numbers.step_by(25) {
+            let keys: Vec<[u8; 8]> = (from..from + 25).map(u64::to_le_bytes).collect();
+            let kind = WriteKind::Put { value: &[7; 2_000], expiry_ms, kind: Default::default() };
+            let writes: Vec<Write<'_>> =
+                keys.iter().map(|key| Write { key: store.key(KEYSPACE, key), kind }).collect();
+            write(store, &writes).map_err(|kind| format!("key {from}: {kind:?}"))?;
+            step(store);
+        }
+        Ok::<(), String>(())
+    };
+    let there = |store: &mut Store, numbers: std::ops::Range<u64>| {
+        numbers.filter(|&number| is_there(store, number)).count()
+    };
+    put(&mut store, 0..1_000, 0)?;
+    put(&mut store, 10_000..11_000, SOON_MS + (1 << 40))?;
+    // Each thousand expires later than the one before.
+    for thousand in 0..8 {
+        let from = 20_000 + thousand * 1_000;
+        put(&mut store, from..from + 1_000, SOON_MS + (thousand << 20))?;
+    }
+    let (never, late) = (there(&mut store, 0..1_000), there(&mut store, 10_000..11_000));
+    if (never, late) != (1_000, 1_000) {
+        return Err(format!("{never} of 1000 keys that never expire are there, {late} that expire late"));
+    }
+    let (first, last) = (there(&mut store, 20_000..24_000), there(&mut store, 27_000..28_000));
+    if first > 200 || last < 900 {
+        return Err(format!("{first} of the 4000 are there that expire first, {last} of the last 1000"));
+    }
+    // What is written last expires before all others: it goes first, however young it is.
+    put(&mut store, 40_000..44_000, SOON_MS - (1 << 20))?;
+    let last = there(&mut store, 27_000..28_000);
+    if last < 900 {
+        return Err(format!("{last} of 1000 are there that expire later than 4000 new ones"));
+    }
+    // In the end nothing is left but what must stay.
+    let refused = put(&mut store, 50_000..60_000, 0).err();
+    if !refused.as_ref().is_some_and(|text| text.contains("NoSpace")) {
+        return Err(format!("keys that never expire were taken without end: {refused:?}"));
+    }
+    let (never, late) = (there(&mut store, 0..1_000), there(&mut store, 10_000..11_000));
+    if never < 1_000 || late > 50 {
+        return Err(format!("{never} of 1000 keys are left that never expire, {late} that do"));
+    }
+    Ok(())
+}
+
+#[test]
+fn keys_that_expire_next_go_first_and_those_without_an_expiry_stay() {
+    nearest_expiries_go_first(&little_space()).unwrap();
+}
+
+#[test]
+fn an_eviction_of_a_key_without_an_expiry_is_noticed() {
+    let mut settings = mutated("evicted_without_expiry");
+    settings.shard = little_space().shard;
+    let found = nearest_expiries_go_first(&settings).err();
+    assert!(found.as_ref().is_some_and(|text| text.contains("never expire")), "{found:?}");
+}
+
 /// Random writes, deletions, reads and openings over a store that evicts: a key has its newest value or none,
 /// and one that is gone stays gone.
 fn follow_model(seed: u64, settings: &OpenSettings) -> Result<(), String> {
@@ -237,6 +305,6 @@ fn a_key_that_may_vanish_never_shows_an_old_value() {
 #[test]
 fn an_eviction_without_a_tombstone_is_noticed() {
     let settings = model_settings(mutated("evicted_without_tombstone"));
-    let found = (1..6).find_map(|seed| follow_model(seed, &settings).err());
+    let found = (1..25).find_map(|seed| follow_model(seed, &settings).err());
     assert!(found.is_some_and(|text| text.contains("has version")), "the model sees a key that comes back");
 }

@@ -6,6 +6,7 @@ mod common;
 use common::{Store, fresh, small_settings};
 use tierstone_base::KeyspaceId;
 use tierstone_engine::Engine;
+use tierstone_logstore::ShardSettings;
 use tierstone_media::Wait;
 
 const SPACE: KeyspaceId = KeyspaceId(1);
@@ -79,4 +80,30 @@ fn the_cache_gives_way_to_what_others_take_and_comes_back() {
     read(&mut store, 0..40_000);
     let after = store.engine.statistics();
     assert!(after.cache_bytes > beside.cache_bytes + outside / 2, "{} bytes cached", after.cache_bytes);
+}
+
+#[test]
+fn buffers_of_groups_follow_the_memory() {
+    for memory_bytes in [8 << 20, 21 << 20, 256 << 20] {
+        let mut settings = small_settings();
+        settings.shard = ShardSettings { memory_bytes, ..ShardSettings::default() };
+        let (_medium, mut store) = fresh(4 << 20, 12, &settings);
+        let bound = settings.shard.write_buffer_bytes() as u64;
+        // Overwritten in another order than written, so that cleaning has to move records.
+        for round in 0..4 {
+            for number in 0..12_000 {
+                let key = (number * 7_919 + round) % 12_000;
+                store.put(SPACE, format!("key {key}").as_bytes(), &[7; 2_000]).unwrap();
+                let buffers = store.engine.statistics().buffer_bytes;
+                // The cold log's groups do not follow.
+                assert!(buffers <= 2 * bound + (2 << 20), "{buffers} bytes of buffers, {bound} for groups");
+            }
+        }
+        store.sync().unwrap();
+        store.settle(1_000);
+        let rest = store.engine.statistics();
+        assert!(rest.cleaned_bytes_written > 1 << 20, "{rest:?}");
+        // A cold group that gathers, and what is kept.
+        assert!(rest.buffer_bytes <= bound / 2 + (1 << 20), "{} of {bound}", rest.buffer_bytes);
+    }
 }

@@ -87,6 +87,14 @@ fn writes_are_visible_before_they_are_durable() {
 }
 
 #[test]
+fn completions_tell_their_cost() {
+    let mut settings = OpenSettings { keyspaces: ordered_keyspaces(), ..small_settings() };
+    settings.shard.memory_bytes = 64 << 10;
+    let (_medium, store) = fresh(256 << 10, 32, &settings);
+    conformance::completions_tell_their_cost(store, false);
+}
+
+#[test]
 fn a_switch_of_modes_keeps_what_was_promised() {
     let (_medium, store) = fresh(256 << 10, 32, &small_settings());
     conformance::a_switch_of_modes_keeps_what_was_promised(store);

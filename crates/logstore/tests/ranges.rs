@@ -60,7 +60,7 @@ fn page(store: &mut Store) -> (Vec<Vec<u8>>, Option<Vec<u8>>) {
         store.now.monotonic_us += 50;
         store.engine.step(store.now, &mut completions, &mut events);
         for event in events.drain(..) {
-            if let Event::Ranged { token, entries, next, error } = event {
+            if let Event::Ranged { token, entries, next, error, .. } = event {
                 assert!(token == 1 << 40 && error.is_none(), "{error:?}");
                 return (entries.into_iter().map(|entry| entry.key).collect(), next);
             }

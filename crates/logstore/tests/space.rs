@@ -1,10 +1,10 @@
 //! Space ahead and behind: segments take space before they are needed, and give it back when many stand empty.
-#![expect(clippy::expect_used, reason = "test code")]
+#![expect(clippy::expect_used, clippy::print_stdout, reason = "test code")]
 
 mod common;
 
-use common::{Store, fresh, small_settings};
-use tierstone_base::KeyspaceId;
+use common::{Store, fresh, mutated, small_settings};
+use tierstone_base::{Error, ErrorKind, KeyspaceId};
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
 use tierstone_media::Wait;
@@ -12,8 +12,8 @@ use tierstone_media::sim::SimMedium;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
 const SEGMENT_BYTES: u64 = 128 << 10;
-/// Free segments that are ready, and those that stay ready in any case.
-const READY_WANTED: usize = 2;
+/// Free segments that are ready: the reserve and one more. And those that stay ready in any case.
+const READY_WANTED: usize = 4;
 const READY_KEPT: usize = 8;
 
 /// A new store on a device that no segment takes space of.
@@ -45,7 +45,7 @@ fn load(store: &mut Store, medium: &SimMedium) -> Vec<[u8; 8]> {
     }
     store.sync().expect("the device works");
     assert!(used(store) > 35, "{} segments are in use", used(store));
-    assert!(medium.taken_segments() <= used(store) + READY_WANTED, "bulk load prepares nothing");
+    assert!(medium.taken_segments() <= used(store) + READY_WANTED, "bulk load prepares the reserve only");
     keys
 }
 
@@ -87,5 +87,88 @@ fn space_is_given_back_after_many_deletions_and_taken_again() {
     load(&mut store, &medium);
     for key in keys.iter().step_by(37) {
         assert!(store.get(KEYSPACE, key).expect("the device works").is_some());
+    }
+}
+
+/// Writes, with time going on where nothing else happens.
+fn write(store: &mut Store, key: &[u8], kind: WriteKind<'_>) -> Result<(), Error> {
+    let write = [Write { key: store.key(KEYSPACE, key), kind }];
+    for _ in 0..2_000 {
+        match store.engine.write(store.now, &write) {
+            Ok(_) => {
+                store.turn(Wait::Poll);
+                return Ok(());
+            }
+            Err(error) if error.kind() == ErrorKind::Retry => {
+                store.turn(Wait::One);
+                if let Some(at) = store.engine.next_step_at_us() {
+                    store.now.monotonic_us = store.now.monotonic_us.max(at);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::new(ErrorKind::Retry, "it stayed put off"))
+}
+
+/// Puts records from `from` on until one is refused; gives the number of that one, and why.
+fn fill(store: &mut Store, from: u64, len: usize) -> (u64, Option<Error>) {
+    for number in from..from + 20_000 {
+        let kind = WriteKind::Put { value: &vec![7; len], expiry_ms: 0, kind: Default::default() };
+        if let Err(error) = write(store, &number.to_le_bytes(), kind) {
+            return (number, Some(error));
+        }
+    }
+    (from + 20_000, None)
+}
+
+/// A store on a device that has room for a part of it: what is refused, what goes through, and that writes go on
+/// when there is room.
+fn on_a_device_that_is_full_first(settings: &OpenSettings, len: usize) -> Result<(), String> {
+    const ROOM: u32 = 24;
+    let (medium, mut store) =
+        fresh(SEGMENT_BYTES, 64, &OpenSettings { existing_segments: Some(Vec::new()), ..settings.clone() });
+    medium.set_capacity_segments(ROOM);
+    let room_bytes = u64::from(ROOM) * SEGMENT_BYTES;
+    for round in 0..3u64 {
+        let first = round * 100_000;
+        let (end, why) = fill(&mut store, first, len);
+        let why = why.map(|error| error.to_string()).unwrap_or_default();
+        if !why.contains("the file system has no room for more than") {
+            return Err(format!("round {round}: refused with {why:?}"));
+        }
+        let taken_bytes = (end - first) * len as u64;
+        if taken_bytes < room_bytes * 3 / 10 {
+            return Err(format!("round {round}: full after {taken_bytes} of {room_bytes} bytes"));
+        }
+        store.sync().map_err(|error| format!("what was taken does not become durable: {error}"))?;
+        for number in first..end {
+            write(&mut store, &number.to_le_bytes(), WriteKind::Delete)
+                .map_err(|error| format!("round {round}: a deletion is refused: {error}"))?;
+        }
+    }
+    medium.set_capacity_segments(64);
+    idle(&mut store, 1_000);
+    let (end, _) = fill(&mut store, 500_000, len);
+    let taken_bytes = (end - 500_000) * len as u64;
+    if taken_bytes < room_bytes {
+        return Err(format!("only {taken_bytes} bytes are taken where there is room again"));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_device_that_is_full_before_the_store_refuses_writes_only() {
+    for len in [300, 1_000, 4_000] {
+        assert_eq!(on_a_device_that_is_full_first(&small_settings(), len), Ok(()), "values of {len} bytes");
+    }
+}
+
+#[test]
+fn a_reserve_without_space_and_a_shortage_that_nobody_reckons_with_are_noticed() {
+    for name in ["reserve_without_space", "shortage_not_reckoned_with"] {
+        let found = [300, 1_000, 4_000].map(|len| on_a_device_that_is_full_first(&mutated(name), len));
+        println!("{name}: {found:?}");
+        assert!(found.iter().any(Result::is_err), "{name} is not noticed");
     }
 }

@@ -5,9 +5,10 @@ mod common;
 
 use common::{Store, fresh, small_settings};
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
+use tierstone_crash::Mutations;
 use tierstone_engine::{Engine, Write, WriteKind};
-use tierstone_logstore::CleaningWork;
-use tierstone_media::Wait;
+use tierstone_logstore::{CleaningWork, OpenSettings};
+use tierstone_media::{BlockDevice, Wait};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
 
@@ -153,4 +154,38 @@ fn no_step_of_cleaning_does_more_than_its_part() {
     for number in (0..keys).step_by(97) {
         assert!(store.get(KEYSPACE, &number.to_le_bytes()).unwrap().is_some(), "key {number} is gone");
     }
+}
+
+/// Whether somebody who writes, and steps only when the engine asks for it, comes to the end of it: what a step
+/// leaves behind, and what is written behind it, is never left without a next step.
+fn ends_by_itself(settings: &OpenSettings) -> bool {
+    let (_medium, mut store) = fresh(128 << 10, 80, settings);
+    (0..3_000u64).all(|number| {
+        let value = vec![7; (number as usize * 37) % 3_000];
+        let key = number.to_le_bytes();
+        let kind = WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() };
+        let write = Write { key: store.key(KEYSPACE, &key), kind };
+        store.engine.write(store.now, &[write]).is_ok() && (number % 7 > 0 || runs_dry(&mut store))
+    })
+}
+
+/// Turns while the engine asks for it or the device is at work; whether all that was written is durable then.
+fn runs_dry(store: &mut Store) -> bool {
+    while store.device.in_flight() > 0
+        || store.engine.next_step_at_us().is_some_and(|at_us| at_us <= store.now.monotonic_us)
+    {
+        store.turn(Wait::One);
+    }
+    store.engine.durable_seq() == store.engine.applied_seq()
+}
+
+#[test]
+fn what_is_written_between_steps_asks_for_the_next_one() {
+    let mut settings = small_settings();
+    // One group takes hardly more than one record: most writes close one.
+    settings.shard.group_bytes_max = 4 << 10;
+    settings.shard.memory_bytes = 4 << 20;
+    assert!(ends_by_itself(&settings));
+    settings.mutations = Mutations::one("closed_groups_left");
+    assert!(!ends_by_itself(&settings), "no write was left without a step: the test tests nothing");
 }

@@ -3,12 +3,18 @@
 
 #![expect(clippy::expect_used, reason = "a step that fails fails its test")]
 
+#[path = "support/filter.rs"]
+mod filter;
 mod support;
 
+use filter::{Refused, refusing};
 use std::path::PathBuf;
 use support::{TemporaryDirectory, backends, settings};
+use tierstone_base::ErrorKind;
 use tierstone_media::conformance::{ConformanceMedium, run};
-use tierstone_media::file::{DirectIo, DurableMethod, FileBackend, FileDevice, FileStore, FileStoreSettings};
+use tierstone_media::file::{
+    DirectIo, DurableMethod, FileBackend, FileDevice, FileStore, FileStoreSettings, uring_refusal,
+};
 
 struct FileMedium {
     _directory: TemporaryDirectory,
@@ -33,15 +39,23 @@ impl ConformanceMedium for FileMedium {
 
 fn conform(method: DurableMethod, change: impl Fn(&TemporaryDirectory, &mut FileStoreSettings)) {
     for backend in backends() {
-        println!("back-end {backend:?}, {method:?}");
-        run(|_| {
-            let directory = TemporaryDirectory::new();
-            let mut settings = settings(directory.join("store"), backend);
-            change(&directory, &mut settings);
-            let store = FileStore::open(&settings).expect("a new store opens");
-            FileMedium { _directory: directory, settings, method, store: Some(store) }
-        });
+        conform_through(backend, method, &change);
     }
+}
+
+fn conform_through(
+    backend: FileBackend,
+    method: DurableMethod,
+    change: impl Fn(&TemporaryDirectory, &mut FileStoreSettings),
+) {
+    println!("back-end {backend:?}, {method:?}");
+    run(|_| {
+        let directory = TemporaryDirectory::new();
+        let mut settings = settings(directory.join("store"), backend);
+        change(&directory, &mut settings);
+        let store = FileStore::open(&settings).expect("a new store opens");
+        FileMedium { _directory: directory, settings, method, store: Some(store) }
+    });
 }
 
 #[test]
@@ -65,6 +79,30 @@ fn a_short_queue_over_two_directories_conforms() {
         settings.directories = ["a", "b"].map(|name| directory.join(name)).to_vec();
         settings.queue_depth = 3;
     });
+}
+
+#[test]
+fn where_the_kernel_refuses_io_uring_threads_conform() {
+    let setup = Refused { call: libc::SYS_io_uring_setup, from: None };
+    // What a container answers that forbids it, and what a kernel that does not have it.
+    for (errno, method) in
+        [(libc::EPERM, DurableMethod::DurableWrite), (libc::ENOSYS, DurableMethod::WriteThenFlush)]
+    {
+        refusing("files where io_uring is refused", errno, setup, || {
+            let reason = uring_refusal().expect("the kernel refuses io_uring");
+            assert_eq!(reason, std::io::Error::from_raw_os_error(errno).to_string());
+            let directory = TemporaryDirectory::new();
+            let open = |backend| {
+                FileStore::open(&settings(directory.join("store"), backend)).expect("a store opens")
+            };
+            let refused = open(FileBackend::IoUring).device(method).expect_err("it was asked for");
+            assert_eq!(refused.kind(), ErrorKind::Unsupported);
+            assert!(refused.message().contains(&reason), "{refused}");
+            let device = open(FileBackend::Auto).device(method).expect("threads do it");
+            assert_eq!(device.backend(), FileBackend::Threads);
+            conform_through(FileBackend::Auto, method, |_, _| {});
+        });
+    }
 }
 
 #[test]

@@ -2,8 +2,11 @@
 
 #![expect(clippy::expect_used, reason = "a step that fails fails its test")]
 
+#[path = "support/filter.rs"]
+mod filter;
 mod support;
 
+use filter::{Refused, refusing};
 use std::fs;
 use std::path::PathBuf;
 use support::{TemporaryDirectory, backends, settings};
@@ -332,4 +335,53 @@ fn settings_out_of_range_are_named() {
     }
     let text = serde_json::to_string(&good).expect("settings are plain data");
     assert_eq!(serde_json::from_str::<FileStoreSettings>(&text).expect("and come back"), good);
+}
+
+/// What a kernel says where there is no room: on the file system, for this user, for files of this length.
+const WITHOUT_ROOM: [i32; 3] = [libc::ENOSPC, libc::EDQUOT, libc::EFBIG];
+
+#[test]
+fn a_write_without_room_is_refused_and_may_be_tried_again() {
+    // Writes behind the first blocks of a file are refused, others are not.
+    let refused = Refused { call: libc::SYS_pwritev2, from: Some((3, 4 * 4096)) };
+    for errno in WITHOUT_ROOM {
+        refusing("writes without room", errno, refused, || {
+            for method in [DurableMethod::DurableWrite, DurableMethod::WriteThenFlush] {
+                let directory = TemporaryDirectory::new();
+                let store = open(&settings(directory.join("store"), FileBackend::Threads));
+                let mut handle = store.device(method).expect("a handle is made");
+                let mut write = |block: u64| {
+                    let offset = handle.geometry().segment_offset(0) + block * 4096;
+                    let done = one(&mut handle, IoRequest::write_durable(1, offset, IoBuffer::zeroed(4096)));
+                    done.result.map_err(|error| error.kind)
+                };
+                assert_eq!(write(3), Ok(()));
+                assert_eq!(write(4), Err(DeviceErrorKind::Full), "{errno}");
+                assert_eq!(store.failure(), None, "{errno} is no failed flush");
+                assert_eq!(write(2), Ok(()), "{errno}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_segment_without_room_is_not_made_and_nothing_has_failed() {
+    // Space is taken for whole files; the superblock's is shorter than a segment's.
+    let refused = Refused { call: libc::SYS_fallocate, from: Some((3, 128 << 10)) };
+    for errno in WITHOUT_ROOM {
+        refusing("files without room", errno, refused, || {
+            let directory = TemporaryDirectory::new();
+            let store = open(&settings(directory.join("store"), FileBackend::Threads));
+            let mut handle = device(&store);
+            let full = write(&mut handle, 3, 7).expect_err("there is no room for its file");
+            assert_eq!(full.kind, DeviceErrorKind::Full, "{full}");
+            let geometry = handle.geometry();
+            let (kind, offset) =
+                (IoKind::Prepare { len: geometry.segment_bytes }, geometry.segment_offset(2));
+            let full = one(&mut handle, IoRequest { token: 2, kind, offset, buffer: None }).result;
+            assert_eq!(full.map_err(|error| error.kind), Err(DeviceErrorKind::Full), "{errno}");
+            assert_eq!((store.failure(), store.existing_segments()), (None, vec![]));
+            assert_eq!(read(&mut handle, 3), 0, "what is not there reads as zeros");
+        });
+    }
 }

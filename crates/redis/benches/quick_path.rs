@@ -2,7 +2,9 @@
 //! engine that answers everything from one record.
 
 use std::sync::Arc;
-use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, KeyspaceId, Now, Result, Seq, SystemClock, Token};
+use tierstone_base::{
+    Clock, CpuClock, Error, ErrorKind, KeyHasher, KeyspaceId, Now, Result, Seq, SystemClock, Token,
+};
 use tierstone_engine::{
     Admission, BatchTicket, Commit, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
     Lookup, RangeRequest, RecordMeta, RecordView, ScanRequest, SnapshotId, ValueKind, Write, WriteReceipt,
@@ -30,7 +32,7 @@ impl Engine for OneRecord {
 
     fn write(&mut self, _now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
         self.applied += writes.len() as u64;
-        Ok(WriteReceipt { seq: self.applied, commit: Commit::Durable })
+        Ok(WriteReceipt { seq: self.applied, commit: Commit::Durable, cost: Default::default() })
     }
 
     fn admit(&mut self, _now: Now, _writes: &[Write<'_>]) -> Result<()> {
@@ -108,6 +110,8 @@ impl Engine for OneRecord {
     fn admission(&self) -> Admission {
         Admission::Open
     }
+
+    fn set_cpu_clock(&mut self, _clock: Box<dyn CpuClock>) {}
 
     fn statistics(&self) -> EngineStatistics {
         EngineStatistics::default()

@@ -123,6 +123,8 @@ pub struct ServerFacts {
     pub durable_method: String,
     /// What probing found when the store was made; `None`: the method was given, nothing was probed.
     pub durable_probe: Option<DurableProbe>,
+    /// Whether the kernel lets the process use io_uring, and why not; empty: not known.
+    pub io_uring: String,
     /// The directories of the store.
     pub directories: Vec<DirectoryFacts>,
     /// The file that `CONFIG REWRITE` writes; empty: none.
@@ -182,6 +184,7 @@ impl Default for ServerFacts {
             durability_guarantee: "unknown".into(),
             durable_method: "unknown".into(),
             durable_probe: None,
+            io_uring: String::new(),
             directories: Vec::new(),
             settings_file: String::new(),
             settings: Vec::new(),

@@ -25,7 +25,7 @@ use crate::upload::{Ticket, Uploads};
 use std::collections::BTreeMap;
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Position, Seq, ShardId};
-use tierstone_engine::{Admission, Engine, Eviction, Health};
+use tierstone_engine::{Admission, Engine, Eviction, Health, Key, PREFETCHED_KEYS};
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_store::participant::{Outgoing, Participant};
 use tierstone_store::{DatabaseMap, Shard, ShardEvent, ShardSettings, TaskId, Workspace};
@@ -183,6 +183,23 @@ impl<E: Engine> Executor<E> {
     /// Whether a connection has authenticated itself, where that is asked: its parser's limits follow.
     pub fn is_authenticated(&self, connection: ConnectionId) -> bool {
         self.host.sessions.get(&connection).is_some_and(|session| session.is_authenticated)
+    }
+
+    /// Requests of `connection` with these first arguments follow, which are keys nearly always: has the
+    /// processor fetch what they will touch. A hint; beyond [`PREFETCHED_KEYS`] it does nothing.
+    pub fn prefetch<'a>(&self, connection: ConnectionId, keys: impl Iterator<Item = &'a [u8]>) {
+        let Some(session) = self.host.sessions.get(&connection) else { return };
+        let Some(keyspace) = self.shard.map().keyspace(session.db) else { return };
+        let mut wanted = [Key { keyspace, position: Position(0), bytes: b"" }; PREFETCHED_KEYS];
+        let mut count = 0;
+        for bytes in keys.take(PREFETCHED_KEYS) {
+            let position = self.shard.position(bytes);
+            if self.shard.owns(position) {
+                wanted[count] = Key { keyspace, position, bytes };
+                count += 1;
+            }
+        }
+        self.shard.engine().prefetch(&wanted[..count]);
     }
 
     /// One step of the shard: device completions in, what became known out. To be called when there

@@ -32,7 +32,7 @@ const fn one(index: usize) -> Keys {
 }
 
 /// Flags of commands whose keys are all used in the same way, where it is not that of [`usual`].
-const SAME: [(&str, &[&str]); 29] = [
+const SAME: [(&str, &[&str]); 30] = [
     ("append", EXTEND),
     ("bitfield", VARIABLE),
     ("del", REMOVE),
@@ -42,6 +42,7 @@ const SAME: [(&str, &[&str]); 29] = [
     ("getdel", TAKE),
     ("memory|usage", LOOK),
     ("mset", OVERWRITE),
+    ("msetex", OVERWRITE),
     ("msetnx", CREATE),
     ("object|encoding", LOOK),
     ("object|freq", LOOK),
@@ -158,6 +159,12 @@ mod tests {
         assert_eq!(of("BITFIELD k GET u8 0 INCRBY u4 1 1"), [(1, CHANGE)]);
         assert_eq!(of("BITOP AND d a b"), [(2, OVERWRITE), (3, READ), (4, READ)]);
         assert_eq!(of("MSET a 1 b 2"), [(1, OVERWRITE), (3, OVERWRITE)]);
+        assert_eq!(of("MSETEX 2 a 1 b 2 EX 3"), [(2, OVERWRITE), (4, OVERWRITE)]);
+        for refused in ["MSETEX 3 a 1 b 2", "MSETEX 0 a 1", "MSETEX -1 a 1", "MSETEX many a 1"] {
+            assert_eq!(of(refused), [], "{refused}");
+        }
+        let most = format!("MSETEX {} a 1", i64::MAX);
+        assert_eq!(of(&most), []);
         assert_eq!(of("RENAMENX a b"), [(1, TAKE), (2, CREATE)]);
     }
 }

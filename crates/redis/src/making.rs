@@ -12,6 +12,8 @@
 //! 3. Nobody sees the result before the command's batch names it. What no batch has named is given up: by
 //!    the coordinator, or after a crash by the ledger, in which an upload is listed from its beginning.
 //! 4. Each window is a turn of its own: other requests are served in between.
+//! 5. What goes from shard to shard goes in blocks of [`BLOCK_BYTES`]. mimalloc gets longer ones that another
+//!    thread frees back only once in a hundred allocations: windows of this length made 50 MiB a shard of it.
 
 use crate::control::Output;
 use crate::executor::Executor;
@@ -28,6 +30,8 @@ use tierstone_wire::resp::Version;
 
 /// Bytes of the result that are made at a time: eight chunks of 64 KiB.
 const WINDOW_BYTES: u64 = 512 << 10;
+/// Bytes in one block of memory that goes to another shard: at most 128 KiB (invariant 5).
+const BLOCK_BYTES: usize = 64 << 10;
 /// Bytes on their way to the target's shard at most.
 const IN_FLIGHT_BYTES: u64 = 1 << 20;
 
@@ -75,8 +79,8 @@ pub enum PieceMessage {
         /// Which bytes.
         range: Range<u64>,
     },
-    /// Back: the bytes, or why there are none.
-    Came(tierstone_base::Result<Vec<u8>>),
+    /// Back: the bytes in blocks, or why there are none.
+    Came(tierstone_base::Result<Vec<Vec<u8>>>),
 }
 
 /// A piece that another shard's making wants.
@@ -164,6 +168,11 @@ impl Making {
     }
 }
 
+/// The same bytes in blocks that another shard can free.
+fn blocks_of(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    bytes.chunks(BLOCK_BYTES).map(<[u8]>::to_vec)
+}
+
 impl<E: Engine> Executor<E> {
     /// Begins to make what the command of `task` wants; [`Executor::made`] gets it.
     pub(crate) fn begin_making(&mut self, task: TaskId, recipe: Recipe) {
@@ -193,6 +202,11 @@ impl<E: Engine> Executor<E> {
             let to = making.to;
             match making.next_step() {
                 None => return,
+                Some(Step::Send(UploadMessage::Piece(bytes))) => {
+                    for block in blocks_of(&bytes) {
+                        self.send_upload(to, ticket, UploadMessage::Piece(block));
+                    }
+                }
                 Some(Step::Send(message)) => self.send_upload(to, ticket, message),
                 Some(Step::Read(place, map, range)) => {
                     let message = PieceMessage::Read { place, map, range };
@@ -243,7 +257,7 @@ impl<E: Engine> Executor<E> {
             }
             PieceMessage::Came(result) => {
                 let Some(making) = self.makings.get_mut(&ticket) else { return };
-                match result.and_then(|bytes| making.take_piece(&bytes)) {
+                match result.and_then(|blocks| making.take_piece(&blocks.concat())) {
                     Ok(()) => self.go_on_making(ticket),
                     Err(error) => self.fail_making(now, ticket, error),
                 }
@@ -281,7 +295,7 @@ impl<E: Engine> Executor<E> {
                 Err(Error::new(ErrorKind::NoMemory, text))
             }
             RunOutcome::Failed(error) => Err(error),
-            RunOutcome::Done { .. } => Ok(bytes),
+            RunOutcome::Done { .. } => Ok(blocks_of(&bytes).collect()),
         };
         self.shard.release(&mut task.tokens);
         if let Origin::Shard(to, ticket) = task.origin {

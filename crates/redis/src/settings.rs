@@ -82,7 +82,8 @@ pub(crate) const DURABILITY: &str = "durability";
 pub(crate) const EVICTION: &str = "maxmemory-policy";
 const NO_EVICTION: &str = "noeviction";
 const OLDEST_FIRST: &str = "allkeys-lru";
-const EVICTIONS: [&str; 2] = [NO_EVICTION, OLDEST_FIRST];
+const NEAREST_EXPIRY: &str = "volatile-ttl";
+const EVICTIONS: [&str; 3] = [NO_EVICTION, OLDEST_FIRST, NEAREST_EXPIRY];
 
 impl Settings {
     /// The executor's own settings, for `databases` databases and values up to `value_size_max_bytes`.
@@ -257,11 +258,12 @@ pub fn format_output_limits(limits: OutputBufferLimits) -> String {
     format!("normal {hard_bytes} {soft_bytes} {soft_s} slave 0 0 0 pubsub {hard_bytes} {soft_bytes} {soft_s}")
 }
 
-/// Reads `noeviction` or `allkeys-lru`.
+/// Reads `noeviction`, `allkeys-lru` or `volatile-ttl`.
 pub fn parse_eviction(text: &str) -> Option<Eviction> {
     match text.to_ascii_lowercase().as_str() {
         NO_EVICTION => Some(Eviction::None),
         OLDEST_FIRST => Some(Eviction::OldestFirst),
+        NEAREST_EXPIRY => Some(Eviction::NearestExpiry),
         _ => None,
     }
 }
@@ -271,6 +273,7 @@ pub fn format_eviction(eviction: Eviction) -> &'static str {
     match eviction {
         Eviction::None => NO_EVICTION,
         Eviction::OldestFirst => OLDEST_FIRST,
+        Eviction::NearestExpiry => NEAREST_EXPIRY,
     }
 }
 

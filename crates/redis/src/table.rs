@@ -14,6 +14,7 @@ mod strings;
 use crate::args::Args;
 use crate::context::{Context, Run};
 use crate::control::ControlHandler;
+use crate::number;
 
 /// What carries a command out.
 #[derive(Clone, Copy, Debug)]
@@ -69,10 +70,20 @@ pub enum Keys {
         /// From one key to the next.
         step: usize,
     },
+    /// As many as an argument says, every `step`-th from `first` on.
+    Counted {
+        /// The index of the argument with the number of keys.
+        count_at: usize,
+        /// The first key's index.
+        first: usize,
+        /// From one key to the next.
+        step: usize,
+    },
 }
 
 impl Keys {
-    /// The indexes of the keys of a request, in order.
+    /// The indexes of the keys of a request, in order. A number of keys that is none, or that the request has no
+    /// room for, stands for no keys: the command will refuse it.
     pub fn indexes(self, args: Args<'_>) -> std::iter::StepBy<std::ops::Range<usize>> {
         let (first, end, step) = match self {
             Keys::None => (0, 0, 1),
@@ -80,6 +91,12 @@ impl Keys {
                 let end =
                     if last < 0 { args.len() as i64 + i64::from(last) + 1 } else { i64::from(last) + 1 };
                 (first, (end.max(0) as usize).min(args.len()), step)
+            }
+            Keys::Counted { count_at, first, step } => {
+                let count = args.get(count_at).and_then(number::integer);
+                let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+                let end = count.saturating_mul(step).saturating_add(first);
+                (first, if end <= args.len() { end } else { first }, step)
             }
         };
         (first..end.max(first)).step_by(step)
@@ -107,8 +124,9 @@ pub mod flag {
     pub const NO_MULTI: u32 = 1 << 16;
     pub const ALLOW_BUSY: u32 = 1 << 17;
     pub const NO_MANDATORY_KEYS: u32 = 1 << 18;
+    pub const MOVABLE_KEYS: u32 = 1 << 19;
     /// Names in the order in which Redis lists them.
-    pub const NAMES: [(u32, &str); 16] = [
+    pub const NAMES: [(u32, &str); 17] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
         (DENYOOM, "denyoom"),
@@ -124,6 +142,7 @@ pub mod flag {
         (NO_AUTH, "no_auth"),
         (NO_ASYNC_LOADING, "no_async_loading"),
         (NO_MULTI, "no_multi"),
+        (MOVABLE_KEYS, "movablekeys"),
         (ALLOW_BUSY, "allow_busy"),
     ];
 }

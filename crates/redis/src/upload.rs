@@ -12,6 +12,7 @@ use crate::args::OwnedArgs;
 use crate::context::error_text;
 use crate::control::Output;
 use crate::executor::Executor;
+use crate::number;
 use crate::remote::Message;
 use crate::session::ConnectionId;
 use crate::task::Origin;
@@ -155,6 +156,11 @@ fn key_of(args: &OwnedArgs, index: usize) -> Option<usize> {
     let is_value = match name.as_slice() {
         b"set" | b"setnx" | b"getset" | b"append" => index == 2,
         b"setex" | b"psetex" | b"setrange" => index == 3,
+        b"msetex" => {
+            let pairs = number::integer(args.get(1)?).and_then(|count| usize::try_from(count).ok())?;
+            let is_value = index >= 3 && index % 2 == 1 && (index - 1) / 2 <= pairs;
+            return is_value.then(|| index - 1);
+        }
         b"mset" | b"msetnx" => return (index >= 2 && index.is_multiple_of(2)).then(|| index - 1),
         _ => false,
     };

@@ -51,7 +51,7 @@ fn request(random: &mut SeededRandom) -> Vec<Vec<u8>> {
     let (one, two) = (key(random), key(random));
     let len = length(random);
     let value = bytes(random, len);
-    let words: Vec<Vec<u8>> = match random.below(36) {
+    let words: Vec<Vec<u8>> = match random.below(37) {
         0 | 1 => vec![b"SET".to_vec(), one, value],
         2 => vec![b"SET".to_vec(), one, value, b"GET".to_vec()],
         3 => vec![b"SET".to_vec(), one, value, b"XX".to_vec(), b"KEEPTTL".to_vec()],
@@ -65,6 +65,10 @@ fn request(random: &mut SeededRandom) -> Vec<Vec<u8>> {
             vec![b"MSET".to_vec(), one, value, two, bytes(random, len)]
         }
         10 => vec![b"MSETNX".to_vec(), one, value.clone(), two, value],
+        36 => {
+            let option = [&b"NX"[..], b"XX", b"KEEPTTL"][random.below(3) as usize].to_vec();
+            vec![b"MSETEX".to_vec(), b"2".to_vec(), one, value.clone(), two, value, option]
+        }
         11 | 12 => vec![b"APPEND".to_vec(), one, part(random)],
         13 => vec![b"STRLEN".to_vec(), one],
         14 | 15 => vec![b"GETRANGE".to_vec(), one, number(signed(random)), number(signed(random))],
@@ -455,6 +459,14 @@ fn uploaded_arguments_are_like_others() {
             whole[777..777 + first.len()].copy_from_slice(&first);
             get(&mut server, &whole);
             upload(&mut server, id, &[b"MSET", b"four", b"4", key], &second, &[b"five", b"5"]);
+            get(&mut server, &second);
+            let answer =
+                upload(&mut server, id, &[b"MSETEX", b"2", b"four", b"4", key], &first, &[b"EX", b"9"]);
+            assert_eq!(answer, b":1\r\n");
+            get(&mut server, &first);
+            let answer = upload(&mut server, id, &[b"MSETEX", b"2", b"four", b"4", key], &second, &[b"NX"]);
+            assert_eq!(answer, b":0\r\n");
+            upload(&mut server, id, &[b"MSETEX", b"1", key], &second, &[]);
             get(&mut server, &second);
             server.raw(id, &[b"MULTI"]);
             assert_eq!(upload(&mut server, id, &[b"GETSET", key], &first, &[]), b"+QUEUED\r\n");

@@ -19,6 +19,7 @@ use support::Server;
 use support::random_requests::{is_outside_transactions, request, words};
 use tierstone_base::SeededRandom;
 use tierstone_engine::map_engine::MapEngine;
+use tierstone_redis::ConnectionId;
 use tierstone_wire::resp::{ReplyLimits, ReplyParser, ReplyProgress, Value, encode_command};
 
 struct Redis {
@@ -101,6 +102,50 @@ impl Peer {
     }
 }
 
+/// A Redis server, one of this crate, and a connection to each.
+struct Both {
+    peer: Peer,
+    own: Server<MapEngine>,
+    id: ConnectionId,
+    redis: Redis,
+}
+
+impl Both {
+    /// Both without keys, or a line that says that there is no Redis server.
+    fn start() -> Option<Both> {
+        let redis = Redis::start()?;
+        let mut own = Server::new([MapEngine::new(0)]);
+        Some(Both { peer: redis.connect(), id: own.connect(), own, redis })
+    }
+
+    /// Begins anew, without keys; here with so many shards.
+    fn renew(&mut self, shards: usize) {
+        self.peer = self.redis.connect();
+        self.peer.call(&words("FLUSHALL"));
+        self.own = Server::new((0..shards).map(|_| MapEngine::new(0)));
+        self.id = self.own.connect();
+    }
+
+    /// The reply of Redis to a request, and that of this crate, at the same time.
+    fn call(&mut self, request: &[Vec<u8>]) -> (Vec<u8>, Vec<u8>) {
+        let expected = self.peer.call(request);
+        self.own.now.wall_ms = wall_ms();
+        let slices: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+        (expected, self.own.raw(self.id, &slices))
+    }
+
+    /// The same of a line of words, taken apart.
+    fn ask(&mut self, line: &str) -> (Value, Value) {
+        let (expected, got) = self.call(&words(line));
+        (support::parse_all(&expected).remove(0), support::parse_all(&got).remove(0))
+    }
+
+    fn is_before_8(&mut self) -> bool {
+        let information = String::from_utf8_lossy(&self.peer.call(&words("INFO server"))).into_owned();
+        ["5", "6", "7"].iter().any(|major| information.contains(&format!("redis_version:{major}.")))
+    }
+}
+
 /// Replies that differ on purpose; `docs/redis-compatibility.md` says why.
 fn is_expected_difference(line: &str, redis: &[u8], own: &[u8]) -> bool {
     let upper = line.to_ascii_uppercase();
@@ -121,11 +166,6 @@ fn is_expected_difference(line: &str, redis: &[u8], own: &[u8]) -> bool {
         && number(redis).zip(number(own)).is_some_and(|(redis, own)| redis > 0 && (redis - own).abs() < 500)
 }
 
-fn is_before_8(peer: &mut Peer) -> bool {
-    let information = String::from_utf8_lossy(&peer.call(&words("INFO server"))).into_owned();
-    ["5", "6", "7"].iter().any(|major| information.contains(&format!("redis_version:{major}.")))
-}
-
 /// Whether Redis answers a request otherwise before version 8.
 fn is_since_redis_8(upper: &str) -> bool {
     let starts = |prefix: &str| upper.starts_with(prefix);
@@ -139,27 +179,20 @@ fn is_since_redis_8(upper: &str) -> bool {
 }
 
 /// Sends random requests to both; what differed. After a difference both begin anew.
-fn compare(seed: u64, requests: u32, redis: &Redis) -> Vec<String> {
+fn compare(seed: u64, requests: u32, both: &mut Both) -> Vec<String> {
     let mut differences = Vec::new();
     let mut random = SeededRandom::new(seed);
-    let mut own = Server::new([MapEngine::new(0)]);
-    let mut id = own.connect();
-    let mut peer = redis.connect();
-    peer.call(&words("FLUSHALL"));
+    both.renew(1);
     let mut transcript: Vec<String> = Vec::new();
     let mut in_transaction = false;
-    let is_old = is_before_8(&mut peer);
+    let is_old = both.is_before_8();
     for _ in 0..requests {
         let line = request(&mut random);
         let upper = line.to_ascii_uppercase();
         if in_transaction && is_outside_transactions(&upper) || is_old && is_since_redis_8(&upper) {
             continue;
         }
-        let request = words(&line);
-        let slices: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
-        let expected = peer.call(&request);
-        own.now.wall_ms = wall_ms();
-        let got = own.raw(id, &slices);
+        let (expected, got) = both.call(&words(&line));
         transcript.push(line.clone());
         if expected != got && !is_expected_difference(&line, &expected, &got) {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace("\r\n", " ");
@@ -177,16 +210,13 @@ fn compare(seed: u64, requests: u32, redis: &Redis) -> Vec<String> {
                     .collect::<Vec<_>>()
                     .join(" | ")
             ));
-            let keys = (peer.call(&words("KEYS *")), own.raw(id, &[b"KEYS", b"*"]));
+            let keys = both.call(&words("KEYS *"));
             differences.push(format!(
                 "    keys of redis: {}\n    keys here:  {}",
                 text(&keys.0),
                 text(&keys.1)
             ));
-            peer = redis.connect();
-            peer.call(&words("FLUSHALL"));
-            own = Server::new([MapEngine::new(0)]);
-            id = own.connect();
+            both.renew(1);
             in_transaction = false;
             transcript.clear();
             continue;
@@ -213,12 +243,12 @@ fn wall_ms() -> u64 {
 
 #[test]
 fn random_requests_are_answered_as_redis_answers_them() {
-    let Some(redis) = Redis::start() else { return };
+    let Some(mut both) = Both::start() else { return };
     let seeds = std::env::var("TIERSTONE_COMPARISON_SEEDS").ok().and_then(|text| text.parse().ok());
     let mut differences = Vec::new();
     let first = std::env::var("TIERSTONE_COMPARISON_SEED").ok().and_then(|text| text.parse().ok());
     for seed in first.unwrap_or(0)..first.unwrap_or(0) + seeds.unwrap_or(20) {
-        differences.extend(compare(seed, 1_500, &redis));
+        differences.extend(compare(seed, 1_500, &mut both));
     }
     let shown = differences.iter().take(40).cloned().collect::<Vec<_>>().join("\n");
     assert!(differences.is_empty(), "{} differences:\n{shown}", differences.len());
@@ -264,16 +294,13 @@ fn large_request(random: &mut SeededRandom) -> Vec<Vec<u8>> {
 
 #[test]
 fn requests_over_large_values_are_answered_as_redis_answers_them() {
-    let Some(redis) = Redis::start() else { return };
+    let Some(mut both) = Both::start() else { return };
     for (seed, shards) in (40..44).zip([1, 3].into_iter().cycle()) {
         let mut random = SeededRandom::new(seed);
-        let mut own = Server::new((0..shards).map(|_| MapEngine::new(0)));
-        let (id, mut peer) = (own.connect(), redis.connect());
-        peer.call(&words("FLUSHALL"));
+        both.renew(shards);
         for number in 0..60 {
             let request = large_request(&mut random);
-            let slices: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
-            let (expected, got) = (peer.call(&request), own.raw(id, &slices));
+            let (expected, got) = both.call(&request);
             let shown: Vec<String> = request
                 .iter()
                 .map(|word| String::from_utf8_lossy(&word[..word.len().min(30)]).into_owned())
@@ -334,20 +361,11 @@ fn specs(info: &Value) -> Option<Specs> {
 
 #[test]
 fn what_commands_do_with_their_keys_is_told_as_redis_tells_it() {
-    let Some(redis) = Redis::start() else { return };
-    let mut peer = redis.connect();
-    let mut own = Server::new([MapEngine::new(0)]);
-    let id = own.connect();
-    let mut ask = |line: &str| {
-        let request = words(line);
-        let slices: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
-        let expected = support::parse_all(&peer.call(&request)).remove(0);
-        (expected, own.call(id, &slices))
-    };
+    let Some(mut both) = Both::start() else { return };
     let mut compared = 0;
     for command in tierstone_redis::table::commands() {
         for command in std::iter::once(command).chain(command.subcommands) {
-            let (expected, got) = ask(&format!("COMMAND INFO {}", command.name));
+            let (expected, got) = both.ask(&format!("COMMAND INFO {}", command.name));
             let of = |value: &Value| value.items().and_then(|items| specs(items.first()?));
             // What an older Redis does not know, and what has a meaning of its own here.
             if command.name.starts_with("debug|") || of(&expected).is_none() {
@@ -376,45 +394,36 @@ fn what_commands_do_with_their_keys_is_told_as_redis_tells_it() {
         "STRLEN a",
         "LCS a b",
     ] {
-        let (expected, got) = ask(&format!("COMMAND GETKEYSANDFLAGS {request}"));
+        let (expected, got) = both.ask(&format!("COMMAND GETKEYSANDFLAGS {request}"));
         assert_eq!(got, expected, "{request}");
     }
 }
 
 #[test]
 fn the_table_of_commands_is_that_of_redis() {
-    let Some(redis) = Redis::start() else { return };
-    let mut peer = redis.connect();
-    if is_before_8(&mut peer) {
+    let Some(mut both) = Both::start() else { return };
+    if both.is_before_8() {
         println!("SKIP: comparison of the command table (the Redis server is older than 8)");
         return;
     }
-    let mut own = Server::new([MapEngine::new(0)]);
-    let id = own.connect();
     // Not in Redis (Valkey's), or with a meaning of its own here.
-    let differing = ["delifeq", "debug", "wait", "bgsave", "save", "function"];
+    let differing = ["delifeq", "msetex", "debug", "wait", "bgsave", "save", "function"];
     for command in tierstone_redis::table::commands() {
         for command in std::iter::once(command).chain(command.subcommands) {
             let family = command.name.split('|').next().unwrap_or_default();
             if differing.contains(&family) {
                 continue;
             }
-            let request: Vec<Vec<u8>> = words(&format!("COMMAND INFO {}", command.name));
-            let slices: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
-            let expected = support::parse_all(&peer.call(&request));
-            let got = own.call(id, &slices);
+            let (expected, got) = both.ask(&format!("COMMAND INFO {}", command.name));
             let first = |value: &Value| value.items().and_then(|items| essence(&items[0]));
-            assert_eq!(first(&got), first(&expected[0]), "{}", command.name);
+            assert_eq!(first(&got), first(&expected), "{}", command.name);
         }
     }
 }
 
 #[test]
 fn dumps_are_restored_by_redis_and_those_of_redis_here() {
-    let Some(redis) = Redis::start() else { return };
-    let mut peer = redis.connect();
-    let mut own = Server::new([MapEngine::new(0)]);
-    let id = own.connect();
+    let Some(Both { mut peer, mut own, id, redis: _redis }) = Both::start() else { return };
     own.now.wall_ms = wall_ms();
     let mut random = SeededRandom::new(5);
     let mut values: Vec<Vec<u8>> =

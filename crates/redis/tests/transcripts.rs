@@ -45,6 +45,57 @@ fn strings_of_both_protocols() {
     );
 }
 
+/// The answers are those of Valkey 9.1.
+#[test]
+fn several_strings_with_one_condition_and_expiry() {
+    let refused = "-ERR invalid numkeys value or out of range";
+    let conversation = [
+        ("MSETEX 2 a 1 b 2", ":1"),
+        ("MGET a b", "*2 $1 1 $1 2"),
+        ("MSETEX 2 a 3 c 3 NX", ":0"),
+        ("MSETEX 2 a 3 c 3 XX", ":0"),
+        ("MGET a c", "*2 $1 1 $-1"),
+        ("MSETEX 2 a 4 b 5 XX EX 100", ":1"),
+        ("TTL a", ":100"),
+        ("MSETEX 3 a 6 b 7 c 8 keepttl", ":1"),
+        ("MGET a b c", "*3 $1 6 $1 7 $1 8"),
+        ("TTL b", ":100"),
+        ("TTL c", ":-1"),
+        ("MSETEX 1 a 9", ":1"),
+        ("TTL a", ":-1"),
+        ("MSETEX 1 b 1 EXAT 1", ":1"),
+        ("EXISTS b", ":0"),
+        ("MSETEX 2 d 1 d 2 NX", ":1"),
+        ("GET d", "$1 2"),
+        ("MSETEX 1 a 1 NX XX", "-ERR syntax error"),
+        ("MSETEX 1 a 1 EX 10 KEEPTTL", "-ERR syntax error"),
+        ("MSETEX 1 a 1 EX", "-ERR syntax error"),
+        ("MSETEX 1 a 1 GET", "-ERR syntax error"),
+        ("MSETEX 1 a 1 IFEQ 9", "-ERR syntax error"),
+        ("MSETEX 3 a 1 b 2", "-ERR syntax error"),
+        ("MSETEX 2 a 1 b 2 c 3", "-ERR syntax error"),
+        ("MSETEX 1 a 1 EX 0", "-ERR invalid expire time in 'msetex' command"),
+        ("MSETEX 1 a 1 EX x", "-ERR value is not an integer or out of range"),
+        ("MSETEX 0 a 1", refused),
+        ("MSETEX -1 a 1", refused),
+        ("MSETEX x a 1", refused),
+        ("MSETEX 9223372036854775807 a 1", refused),
+        ("MSETEX 1 a", "-ERR wrong number of arguments for 'msetex' command"),
+        ("GET a", "$1 9"),
+        ("COMMAND GETKEYS MSETEX 2 a 1 b 2 EX 10", "*2 $1 a $1 b"),
+        ("MULTI", "+OK"),
+        ("MSETEX 2 a 1 e 2 EX 7", "+QUEUED"),
+        ("MSETEX 2 a 1 f 2 NX", "+QUEUED"),
+        ("EXEC", "*2 :1 :0"),
+        ("TTL e", ":7"),
+    ];
+    for shards in [1, 3] {
+        let mut server = Server::new((0..shards).map(|_| MapEngine::new(0)));
+        let id = server.connect();
+        server.check(id, &conversation);
+    }
+}
+
 #[test]
 fn bit_operations_of_redis_8_2() {
     let mut server = server();
@@ -387,7 +438,7 @@ fn settings_that_can_be_set_have_an_effect() {
             ("CONFIG GET maxmemory-policy", "*2 $16 maxmemory-policy $10 noeviction"),
             (
                 "CONFIG SET maxmemory-policy volatile-lfu",
-                "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument(s) must be one of the following: noeviction, allkeys-lru",
+                "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument(s) must be one of the following: noeviction, allkeys-lru, volatile-ttl",
             ),
             ("CONFIG SET maxmemory-policy ALLKEYS-LRU", "+OK"),
             ("CONFIG GET maxmemory-policy", "*2 $16 maxmemory-policy $11 allkeys-lru"),

@@ -466,7 +466,7 @@ impl<E: Engine> Shard<E> {
                     let failure = result.err().map(|error| FetchFailure { keyspace, position, error });
                     events.push(ShardEvent::Fetched { task, token, failure });
                 }
-                Event::Scanned { token, entries, next, error } => {
+                Event::Scanned { token, entries, next, error, .. } => {
                     let Some(waiting) = self.waiting.remove(&token) else { continue };
                     if waiting.task == NO_TASK {
                         self.ledger_scanned(entries, next);

@@ -13,7 +13,7 @@ use crate::large::ValueIds;
 use crate::overlay::{Mark, Overlay};
 use crate::shard::FetchFailure;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Seq};
-use tierstone_engine::{Engine, Key, Lookup, RecordMeta, RecordView, ValueKind, WriteKind};
+use tierstone_engine::{Engine, Key, Lookup, PREFETCHED_KEYS, RecordMeta, RecordView, ValueKind, WriteKind};
 
 /// Wanted keys up to which a key is searched before it is added.
 const SEARCHED_WANTED: usize = 32;
@@ -32,6 +32,10 @@ pub type Record<'a> = RecordView<'a>;
 
 /// Where a view's records come from: an engine, or what a coordinator has gathered.
 pub trait Records {
+    /// As [`Engine::prefetch`].
+    fn prefetch(&self, keys: &[Key<'_>]) {
+        let _ = keys;
+    }
     /// As [`Engine::lookup`].
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_>;
     /// As [`Engine::applied_seq`].
@@ -41,6 +45,10 @@ pub trait Records {
 }
 
 impl<E: Engine> Records for E {
+    fn prefetch(&self, keys: &[Key<'_>]) {
+        Engine::prefetch(self, keys);
+    }
+
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
         Engine::lookup(self, now, key)
     }
@@ -200,11 +208,21 @@ impl<'s> View<'s> {
         keys: impl IntoIterator<Item = &'k [u8]>,
     ) -> Result<(), Stop> {
         let mut suspends = false;
-        for key in keys {
-            match self.get(database, key) {
-                Ok(_) => {}
-                Err(Stop::Suspend) => suspends = true,
-                Err(failed) => return Err(failed),
+        let mut keys = keys.into_iter().peekable();
+        while let Some(first) = keys.peek() {
+            let mut some = [self.key(database, first)?; PREFETCHED_KEYS];
+            let mut count = 0;
+            for (slot, bytes) in some.iter_mut().zip(&mut keys) {
+                *slot = self.key(database, bytes)?;
+                count += 1;
+            }
+            self.records.prefetch(&some[..count]);
+            for &key in &some[..count] {
+                match self.get_key(key) {
+                    Ok(_) => {}
+                    Err(Stop::Suspend) => suspends = true,
+                    Err(failed) => return Err(failed),
+                }
             }
         }
         if suspends { Err(Stop::Suspend) } else { Ok(()) }

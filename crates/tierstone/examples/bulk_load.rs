@@ -1,6 +1,7 @@
 //! Measures loading a new store through the local handle: durable batches of 1,000 one after the other, and
 //! puts that are not waited for with one sync at the end. Run in release:
-//! `cargo run --release --example bulk_load -p tierstone -- DIRECTORY [MIB [VALUE_BYTES [SHARDS [STAGE_KIB]]]]`.
+//! `cargo run --release --example bulk_load -p tierstone -- DIRECTORY [MIB [VALUE_BYTES [SHARDS [STAGE_KIB [NAME]]]]]`;
+//! with a NAME only the loads whose names contain it.
 //!
 //! Beside it belongs the device's own sequential rate (`bench/device` runs fio on the same file system).
 
@@ -40,6 +41,8 @@ struct Load {
     value: Vec<u8>,
     shards: u16,
     bulk: BulkOptions,
+    /// What the names of the loads that are run contain.
+    wanted: String,
 }
 
 impl Load {
@@ -49,6 +52,9 @@ impl Load {
         name: &str,
         fill: impl FnOnce(&mut Store, u64) -> Result<()>,
     ) -> Result<()> {
+        if !name.contains(&self.wanted) {
+            return Ok(());
+        }
         let _ = std::fs::remove_dir_all(directory);
         let mut store = Store::open(&self.options(directory))?;
         let (started, began) = (now(), processor_seconds());
@@ -61,6 +67,9 @@ impl Load {
     }
 
     fn run_shared(&self, directory: &Path, name: &str) -> Result<()> {
+        if !name.contains(&self.wanted) {
+            return Ok(());
+        }
         let _ = std::fs::remove_dir_all(directory);
         let store = SharedStore::open(&self.options(directory))?;
         let (started, began) = (now(), processor_seconds());
@@ -103,12 +112,14 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().map_or_else(|| std::env::temp_dir().join("tierstone-bulk"), Into::into);
     let mut number = |default: u64| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(default);
-    let load = Load {
+    let mut load = Load {
         mib: number(2_048),
         value: vec![7; number(1_000) as usize],
         shards: number(1) as u16,
         bulk: BulkOptions { stage_bytes: (number(8 << 10) as usize) << 10 },
+        wanted: String::new(),
     };
+    load.wanted = arguments.next().unwrap_or_default();
     load.run(&directory, "durable batches of 1,000", |store, records| {
         let mut batch = Batch::new();
         for first in (0..records).step_by(BATCH as usize) {

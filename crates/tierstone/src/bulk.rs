@@ -1,44 +1,45 @@
 //! Loading many records at once: what both handles share.
 //!
-//! Records are staged in memory, sorted by the positions of their keys, and written in that order: the
-//! index is then walked from one end to the other instead of being missed in the processor's caches for
-//! every key, and its regions grow one after the other.
+//! Records are staged in memory and applied a stage at a time ([`LogShard::load`]): so a call costs a copy, and
+//! what a shard does once for many (looks at clocks and device, messages) it does once a stage. A stage is so
+//! small that it stays in the processor's caches from the copy in to the copy out.
 //!
 //! Invariants:
-//! 1. Records of one key are applied in the order in which they were given: the sort is stable and
-//!    pieces of one stage are written in order, stage after stage.
-//! 2. A piece is written whole or not at all; a load is not: a crash, or an error, leaves some of the
-//!    records that were given since the last [`BulkLoad::sync`](crate::BulkLoad::sync) and not others.
+//! 1. Records of one key are applied in the order in which they were given: stage after stage, record after
+//!    record, and one that must wait for an old record holds up the later ones of its position.
+//! 2. A load is not one piece: a crash, or an error, leaves some of the records that were given since the last
+//!    [`BulkLoad::sync`](crate::BulkLoad::sync) and not others.
 //!
-//! Who owns the data: a stage owns copies of keys and values in one piece of memory.
+//! Who owns the data: a stage owns copies of keys and values in one piece of memory, until all are applied.
 
-use std::ops::Range;
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result};
+use crate::plain::{check_plain, write_plain};
+use std::collections::VecDeque;
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result};
 use tierstone_engine::{Key, ValueKind, Write, WriteKind};
+use tierstone_logstore::{LogShard, PutOff};
 
-/// A piece is written as one: about so many bytes of keys and values, and so many records.
-const PIECE_BYTES: usize = 1 << 20;
-const PIECE_RECORDS: usize = 4_096;
 /// Bytes that a record takes in a stage beside its key and value.
 const PLACE_BYTES: usize = size_of::<Staged>();
 
 /// How a bulk load goes about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkOptions {
-    /// Bytes of keys and values that one shard's records gather to before they are sorted and written,
-    /// from 64 KiB to 1 GiB; 8 MiB by default. A load takes this much memory for each shard, and as much
-    /// again for what is being written with the shared handle; it does not count into the store's budget.
-    /// Between 4 and 32 MiB no difference was measured with values of 1,000 bytes.
+    /// Bytes of keys and values that one shard's records gather to before they are written, from 64 KiB to
+    /// 1 GiB; 256 KiB by default, which the caches of most processors hold. A load takes a few times this much
+    /// memory for each shard, at most [`BulkOptions::STAGES_MAX`] times; it does not count into the store's budget.
     pub stage_bytes: usize,
 }
 
 impl Default for BulkOptions {
     fn default() -> Self {
-        BulkOptions { stage_bytes: 8 << 20 }
+        BulkOptions { stage_bytes: 256 << 10 }
     }
 }
 
 impl BulkOptions {
+    /// Stages of a shard that wait for the device or for old records at most, the one included that gathers.
+    pub const STAGES_MAX: usize = 8;
+
     pub(crate) fn check(self) -> Result<Self> {
         if (64 << 10..=1 << 30).contains(&self.stage_bytes) {
             return Ok(self);
@@ -116,52 +117,155 @@ impl Stage {
         self.records.push(Staged { position, start, key_len, value_len, expiry_ms });
     }
 
-    /// Brings the records into the order in which they are written.
-    pub fn sort(&mut self) {
-        self.records.sort_by_key(|staged| staged.position);
-    }
-
     /// Empties the stage and keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.records.clear();
     }
 
-    /// The records that are written as one, from number `first` on; empty at the end.
-    pub fn piece(&self, first: usize) -> Range<usize> {
-        let mut end = first;
-        let mut bytes = 0;
-        while let Some(staged) = self.records.get(end)
-            && end - first < PIECE_RECORDS
-        {
-            bytes += staged.key_len as usize + staged.value_len as usize;
-            if bytes > PIECE_BYTES && end > first {
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The writes of the records from number `first` on.
+    pub fn writes(&self, first: usize) -> Vec<Write<'_>> {
+        self.records[first..].iter().map(|staged| self.write(staged)).collect()
+    }
+
+    fn write(&self, staged: &Staged) -> Write<'_> {
+        let key_end = staged.start + staged.key_len as usize;
+        let value = &self.bytes[key_end..key_end + staged.value_len as usize];
+        let bytes = &self.bytes[staged.start..key_end];
+        let key = Key { keyspace: self.keyspace, position: staged.position, bytes };
+        Write { key, kind: WriteKind::Put { value, expiry_ms: staged.expiry_ms, kind: ValueKind::STRING } }
+    }
+}
+
+/// Stages on their way into one shard, in the order in which they were filled.
+#[derive(Debug)]
+pub(crate) struct Loads<D> {
+    stages: VecDeque<Loading<D>>,
+    put_off: PutOff,
+}
+
+#[derive(Debug)]
+struct Loading<D> {
+    stage: Stage,
+    /// Records before this one were looked at.
+    next: usize,
+    /// Those of them that are not applied.
+    put_off: Vec<usize>,
+    done: D,
+}
+
+impl<D> Default for Loads<D> {
+    fn default() -> Self {
+        Loads { stages: VecDeque::new(), put_off: PutOff::default() }
+    }
+}
+
+impl<D> Loads<D> {
+    /// Takes a full stage; `done` comes back with it.
+    pub fn push(&mut self, stage: Stage, done: D) {
+        self.stages.push_back(Loading { stage, next: 0, put_off: Vec::new(), done });
+    }
+
+    /// Whether there is nothing left to apply.
+    pub fn is_empty(&self) -> bool {
+        self.stages.is_empty()
+    }
+
+    /// How many stages are not applied.
+    pub fn len(&self) -> usize {
+        self.stages.len()
+    }
+
+    /// Whether all that is left waits for old records.
+    pub fn is_through(&self) -> bool {
+        self.stages.iter().all(|loading| loading.next == loading.stage.len())
+    }
+
+    /// Applies what there is room for; whether anything was applied.
+    ///
+    /// # Errors
+    /// As [`tierstone_engine::Engine::write`]: nothing was applied, and what is first in line is refused.
+    pub fn advance(&mut self, engine: &mut LogShard, now: Now) -> Result<bool> {
+        let mut has_moved = false;
+        self.put_off.positions.clear();
+        let mut outcome = Ok(());
+        for loading in &mut self.stages {
+            outcome = loading.advance(engine, now, &mut self.put_off, &mut has_moved);
+            if outcome.is_err() {
                 break;
             }
-            end += 1;
         }
-        first..end
+        match outcome {
+            Err(error) if !has_moved => Err(error),
+            _ => Ok(has_moved),
+        }
     }
 
-    /// All pieces, in order.
-    pub fn pieces(&self) -> impl Iterator<Item = Range<usize>> {
-        std::iter::successors(Some(self.piece(0)), |piece| Some(self.piece(piece.end)))
-            .take_while(|piece| !piece.is_empty())
+    /// A stage all of which is applied, if there is one.
+    pub fn take_done(&mut self) -> Option<(Stage, D)> {
+        let is_done =
+            |loading: &Loading<D>| loading.next == loading.stage.len() && loading.put_off.is_empty();
+        let place = self.stages.iter().position(is_done)?;
+        self.stages.remove(place).map(|loading| (loading.stage, loading.done))
     }
 
-    /// The writes of a piece.
-    pub fn writes(&self, piece: Range<usize>) -> Vec<Write<'_>> {
-        let write = |staged: &Staged| {
-            let key_end = staged.start + staged.key_len as usize;
-            let value = &self.bytes[key_end..key_end + staged.value_len as usize];
-            let bytes = &self.bytes[staged.start..key_end];
-            let key = Key { keyspace: self.keyspace, position: staged.position, bytes };
-            Write {
-                key,
-                kind: WriteKind::Put { value, expiry_ms: staged.expiry_ms, kind: ValueKind::STRING },
+    /// Takes out all stages of which `is_it` holds, applied or not.
+    pub fn take_out(&mut self, is_it: impl Fn(&Stage) -> bool) -> Vec<D> {
+        let (out, kept) = self.stages.drain(..).partition(|loading| is_it(&loading.stage));
+        self.stages = kept;
+        let out: VecDeque<Loading<D>> = out;
+        out.into_iter().map(|loading| loading.done).collect()
+    }
+}
+
+impl<D> Loading<D> {
+    /// Applies what was put off, if it may be now, and then the records that were not looked at.
+    fn advance(
+        &mut self,
+        engine: &mut LogShard,
+        now: Now,
+        put_off: &mut PutOff,
+        has_moved: &mut bool,
+    ) -> Result<()> {
+        let Loading { stage, next, put_off: own, .. } = self;
+        let mut outcome = Ok(());
+        own.retain(|&number| {
+            let write = stage.write(&stage.records[number]);
+            if put_off.positions.contains(&write.key.position) {
+                return true;
             }
-        };
-        self.records[piece].iter().map(write).collect()
+            match write_plain(engine, now, &[write]) {
+                Ok(_) => {
+                    *has_moved = true;
+                    return false;
+                }
+                Err(error) if error.kind() == ErrorKind::Retry => {}
+                Err(error) => outcome = Err(error),
+            }
+            put_off.positions.push(write.key.position);
+            true
+        });
+        outcome?;
+        if *next == stage.len() {
+            return Ok(());
+        }
+        let writes = stage.writes(*next);
+        check_plain(engine, now, &writes)?;
+        let mut rest = &writes[..];
+        while !rest.is_empty() {
+            put_off.numbers.clear();
+            let count = engine.load(now, rest, put_off)?;
+            *has_moved |= count > put_off.numbers.len();
+            own.extend(put_off.numbers.iter().map(|number| *next + number));
+            *next += count;
+            rest = &rest[count..];
+        }
+        Ok(())
     }
 }
 

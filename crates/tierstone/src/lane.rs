@@ -8,13 +8,13 @@
 //!
 //! Who owns the data: the lane owns engine and device; callers' keys and values are borrowed.
 
-use crate::plain::{later, look, owned_value, pause_us, value_of, write_plain};
+use crate::plain::{later, look, owned_value, pause_us, prefetch, value_of, write_plain};
 use crate::space::SpaceWatch;
 use std::sync::Arc;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, Now, Result, Seq, Token};
 use tierstone_engine::{
-    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, SnapshotId, Write, WriteReceipt,
+    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, PREFETCHED_KEYS, SnapshotId, Write, WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
@@ -53,6 +53,8 @@ pub(crate) struct Lane<D> {
     /// The highest expiry that was found past and that the engine does not know of.
     expired_ms: u64,
     space: SpaceWatch,
+    /// The weakest promise that a write was acknowledged with, since somebody asked.
+    pub given: Option<Commit>,
 }
 
 /// Keys whose records are on their way, with their places in the caller's list.
@@ -98,6 +100,7 @@ impl<D: BlockDevice> Lane<D> {
             unattended: 0,
             expired_ms: 0,
             space: SpaceWatch::default(),
+            given: None,
         }
     }
 
@@ -235,8 +238,14 @@ impl<D: BlockDevice> Lane<D> {
         }
     }
 
+    /// A write is to be acknowledged with this promise.
+    pub fn note_given(&mut self, commit: Commit) {
+        self.given = self.given.max(Some(commit));
+    }
+
     /// Waits until `receipt` may be acknowledged.
     pub fn commit(&mut self, receipt: WriteReceipt) -> Result<()> {
+        self.note_given(receipt.commit);
         match receipt.commit {
             Commit::Relaxed => {
                 self.attend();
@@ -372,7 +381,11 @@ impl<D: BlockDevice> Lane<D> {
         self.check_health()?;
         self.attend();
         let mut fetching = Fetching::default();
-        for (place, key) in keys {
+        let keys: Vec<(usize, Key<'k>)> = keys.collect();
+        for (number, &(place, key)) in keys.iter().enumerate() {
+            if number.is_multiple_of(PREFETCHED_KEYS) {
+                prefetch(&self.engine, keys[number..].iter().map(|(_, key)| *key));
+            }
             match look(&mut self.engine, &self.clock, (&mut self.now, &mut self.expired_ms), key) {
                 Lookup::Found(record) => take(place, value_of(record)),
                 Lookup::Missing => {}

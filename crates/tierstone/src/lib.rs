@@ -109,10 +109,11 @@
 //! | very many records at once | [`Store::bulk_load`], [`SharedStore::bulk_load`] |
 //! | moving keys between stores, compacting | [`Store::split_to`], [`Store::merge_from`], [`Store::compact`] |
 //! | whether everything that is stored is whole | [`Store::verify`], [`SharedStore::verify`] |
-//! | what it costs | [`Store::statistics`] |
+//! | what it costs | [`Store::with_cost`] for calls, [`Store::statistics`] since the opening |
 
 mod batch;
 mod bulk;
+mod cost;
 pub mod database;
 mod lane;
 mod local;
@@ -134,6 +135,7 @@ mod verify;
 
 pub use batch::{Batch, Expiry, PutOptions};
 pub use bulk::{BulkOptions, Loaded};
+pub use cost::CallCost;
 pub use database::{Database, DatabaseFacts, DatabaseOptions};
 pub use local::{BulkLoad, Keyspace, Store, Ticket};
 pub use named::{KeyspaceInfo, KeyspaceOptions};
@@ -146,7 +148,7 @@ pub use shared::{
 };
 pub use snapshot::{Scan, Snapshot, SnapshotKeyspace};
 pub use tierstone_base::{Error, ErrorKind, Result};
-pub use tierstone_engine::{Durability, EngineStatistics, IndexKind, Verification};
+pub use tierstone_engine::{Commit, Cost, Durability, EngineStatistics, IndexKind, Verification};
 pub use tierstone_logstore::ShardSettings;
 pub use tierstone_logstore::compact::CompactProgress;
 pub use tierstone_media::file::{DirectIo, DurableMethod, FileBackend};

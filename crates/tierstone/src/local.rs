@@ -75,7 +75,10 @@ impl Store {
         let mut lanes = Vec::new();
         for plan in database.take_plans() {
             let mut device = database.device()?;
-            let (engine, _) = plan.build(&mut device)?;
+            let (mut engine, _) = plan.build(&mut device)?;
+            if options.measure_cpu {
+                engine.set_cpu_clock(Box::new(clock));
+            }
             lanes.push(Lane::new(engine, device, clock));
         }
         let first = database.facts().map.keyspaces()[0];

@@ -1,9 +1,9 @@
 //! What the library makes of records: plain values are its own, others the server's. And of clocks.
 
 use tierstone_base::clock::{Clock, SystemClock};
-use tierstone_base::{Error, ErrorKind, Now, Result};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result};
 use tierstone_engine::{
-    Engine, Key, Lookup, OwnedRecord, RecordMeta, RecordView, ValueKind, Write, WriteReceipt,
+    Engine, Key, Lookup, OwnedRecord, PREFETCHED_KEYS, RecordMeta, RecordView, ValueKind, Write, WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 
@@ -92,6 +92,17 @@ pub(crate) fn look<'e>(
         }
     }
     found
+}
+
+/// Has the processor fetch what lookups of the first [`PREFETCHED_KEYS`] of `keys` will touch.
+pub(crate) fn prefetch<'k>(engine: &LogShard, keys: impl Iterator<Item = Key<'k>>) {
+    let mut wanted = [Key { keyspace: KeyspaceId(0), position: Position(0), bytes: b"" }; PREFETCHED_KEYS];
+    let mut count = 0;
+    for (slot, key) in wanted.iter_mut().zip(keys) {
+        *slot = key;
+        count += 1;
+    }
+    engine.prefetch(&wanted[..count]);
 }
 
 /// The newer of two readings, each clock by itself.

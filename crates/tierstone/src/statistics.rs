@@ -24,9 +24,11 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
             groups,
             group_depth,
             device,
+            background_cpu_ns,
             read_latency,
             commit_latency,
             corrupt_reads,
+            failed_reads,
             space_used_bytes,
             space_live_bytes,
             space_capacity_bytes,
@@ -54,9 +56,11 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
         total.groups += groups;
         total.group_depth += group_depth;
         total.device += device;
+        total.background_cpu_ns += background_cpu_ns;
         total.read_latency += read_latency;
         total.commit_latency += commit_latency;
         total.corrupt_reads += corrupt_reads;
+        total.failed_reads += failed_reads;
         total.space_used_bytes += space_used_bytes;
         total.space_live_bytes += space_live_bytes;
         total.space_capacity_bytes += space_capacity_bytes;

@@ -113,7 +113,8 @@ fn a_load_into_a_full_store_says_so_and_the_store_goes_on() {
             store.delete(&0u64.to_be_bytes()).unwrap();
             error
         };
-        assert_eq!(error.unwrap().kind(), ErrorKind::NoSpace, "shared {is_shared}");
+        let error = error.unwrap();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "shared {is_shared}: {error}");
     }
 }
 

@@ -12,6 +12,7 @@
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
+use tierstone_base::prefetch::prefetch_bytes;
 use tierstone_base::{Error, ErrorKind, Result};
 
 /// The unit in which memory is given back. Larger than or equal to the page of every supported
@@ -74,23 +75,10 @@ impl Arena {
         let _ = unsafe { madvise(start.cast(), len, Advice::LinuxDontNeed) };
     }
 
-    /// Asks the processor to fetch the cache lines of `offset..offset + 64` early. Never faults.
+    /// Asks the processor for the lines from `offset` on, `lines` of them at most.
     #[inline]
-    pub(super) fn prefetch(&self, offset: usize) {
-        let Some(byte) = self.get(offset) else { return };
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing architecturally; the address is that of a live byte.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast());
-        }
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: as above; the instruction has no effect but on caches.
-        unsafe {
-            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) std::ptr::from_ref(byte), options(nostack, readonly, preserves_flags));
-        }
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = byte;
+    pub(super) fn prefetch(&self, offset: usize, lines: usize) {
+        prefetch_bytes(self.get(offset..).unwrap_or_default(), lines);
     }
 }
 

@@ -9,7 +9,8 @@
 //! Departures: queues are counted in bytes and are rings of memory, so a move copies the record and
 //! gives it a new id; the two parts are fixed, so while the main ring has clear room, the small
 //! ring's cold records move on as well (the paper lets the small queue fill the cache); an
-//! insertion reinserts only so much, then evicts what it finds, which bounds its time.
+//! insertion reinserts only so much, then evicts what it finds, which bounds its time; while the
+//! cache shrinks, records that were not hit go round as well as long as there is room for them.
 //!
 //! Invariants:
 //! 1. The cache has no table of keys. The owner's index holds, a key, either a location on the
@@ -22,6 +23,7 @@
 //! The cache belongs to one shard. A crash loses it; every record in it is also at its location.
 
 mod arena;
+mod eviction;
 mod frame;
 mod ghost;
 mod ring;
@@ -30,16 +32,13 @@ mod settings;
 pub use settings::{RecordCacheSettings, RecordCacheStatistics};
 
 use arena::Arena;
+use eviction::{REINSERTED_BYTES_MAX, ReinsertionBudget};
 use frame::{FREQUENCY_MAX, Kind, Label, Tag, UNIT_BYTES, frame_bytes};
 use ghost::{Ghost, Shade};
 use ring::Ring;
 use settings::Layout;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result};
 
-/// Most frames, and most bytes of frames (to one frame), that one insertion gives another turn of
-/// the main ring: some tens of microseconds.
-const REINSERTED_FRAMES_MAX: usize = 256;
-const REINSERTED_BYTES_MAX: usize = 256 << 10;
 /// While the cache shrinks, an insertion has the tails pass this many times its own bytes.
 const SETTLED_BYTES_AN_INSERTED_BYTE: usize = 4;
 
@@ -127,27 +126,6 @@ pub struct RecordCache {
     statistics: RecordCacheStatistics,
 }
 
-/// What is left of the work that one call may spend on giving frames another turn.
-struct ReinsertionBudget {
-    frames: usize,
-    bytes: usize,
-}
-
-impl ReinsertionBudget {
-    fn new() -> Self {
-        ReinsertionBudget { frames: REINSERTED_FRAMES_MAX, bytes: REINSERTED_BYTES_MAX }
-    }
-
-    fn take(&mut self, bytes: usize) -> bool {
-        if self.frames == 0 || self.bytes == 0 {
-            return false;
-        }
-        self.frames -= 1;
-        self.bytes = self.bytes.saturating_sub(bytes);
-        true
-    }
-}
-
 impl RecordCache {
     /// Bytes that a frame takes besides its record; the sum is rounded up to 16 bytes.
     pub const FRAME_HEADER_BYTES: usize = frame::HEADER_BYTES;
@@ -215,7 +193,7 @@ impl RecordCache {
         self.statistics.ghost_hits += u64::from(remembered);
         self.statistics.frames += 1;
         self.statistics.main_frames += u64::from(remembered);
-        self.statistics.live_bytes += bytes as u64;
+        self.ring_of(offset).live_bytes += bytes;
         Some(FrameId::at(offset))
     }
 
@@ -255,11 +233,11 @@ impl RecordCache {
         self.view(frame)
     }
 
-    /// Has the processor fetch the start of `frame` while the caller does something else; for
-    /// batches. Harmless for any id.
+    /// Has the processor fetch the first `lines` cache lines of `frame` while the caller does something
+    /// else; for batches. The first holds the frame's header and the record's first 32 bytes. Harmless for any id.
     #[inline]
-    pub fn prefetch(&self, frame: FrameId) {
-        self.arena.prefetch(frame.offset());
+    pub fn prefetch(&self, frame: FrameId, lines: usize) {
+        self.arena.prefetch(frame.offset(), lines);
     }
 
     /// The record's bytes, to be changed in place; holders of pins see the change.
@@ -326,7 +304,7 @@ impl RecordCache {
 
     /// Asks for another capacity, in bytes, up to the largest that the settings name. Takes effect
     /// as the rings turn: growth within one turn, a shrink as insertions evict what lies too high;
-    /// [`RecordCache::settle`] hurries it. The hottest records survive.
+    /// [`RecordCache::settle`] hurries it, and drops about what is given up, the hottest records last.
     ///
     /// # Errors
     /// `InvalidInput` when the capacity is larger than what was reserved.
@@ -342,24 +320,6 @@ impl RecordCache {
         Ok(())
     }
 
-    /// Does up to about `bytes` bytes of the evictions that a shrink still needs; says whether none
-    /// are left. A pinned frame above the new capacity holds the shrink up until it is unpinned.
-    pub fn settle<O: FrameOwner>(&mut self, bytes: usize, owner: &mut O) -> bool {
-        let mut budget = ReinsertionBudget { frames: usize::MAX, bytes };
-        let mut passed = 0;
-        self.small.take_in_islands(&mut self.arena);
-        self.main.take_in_islands(&mut self.arena);
-        while passed < bytes && self.small.is_shrinking() && self.small.used() > 0 {
-            passed += self.evict_from_small(&mut budget, owner);
-        }
-        while passed < bytes && self.main.is_shrinking() && self.main.used() > 0 {
-            passed += self.evict_from_main(&mut budget, owner);
-        }
-        self.small.set_target(&mut self.arena, self.layout.small_bytes);
-        self.main.set_target(&mut self.arena, self.layout.main_bytes);
-        !self.small.is_shrinking() && !self.main.is_shrinking()
-    }
-
     /// Forgets every frame without telling the owner, whose index must hold none; and the ghost.
     /// False, and nothing is done, while anything is pinned.
     pub fn clear(&mut self) -> bool {
@@ -371,7 +331,6 @@ impl RecordCache {
         self.ghost.clear();
         self.statistics.frames = 0;
         self.statistics.main_frames = 0;
-        self.statistics.live_bytes = 0;
         true
     }
 
@@ -385,9 +344,11 @@ impl RecordCache {
     /// What the cache holds and did. Cost: a copy.
     pub fn statistics(&self) -> RecordCacheStatistics {
         let occupied = (self.small.occupied() + self.main.occupied()) as u64;
+        let live_bytes = (self.small.live_bytes + self.main.live_bytes) as u64;
         RecordCacheStatistics {
+            live_bytes,
             capacity_bytes: (self.small.capacity() + self.main.capacity()) as u64,
-            dead_bytes: occupied - self.statistics.live_bytes,
+            dead_bytes: occupied - live_bytes,
             pinned_bytes: (self.small.pinned_bytes + self.main.pinned_bytes) as u64,
             ghost_bytes: self.ghost.memory_bytes() as u64,
             ..self.statistics
@@ -427,158 +388,7 @@ impl RecordCache {
     fn forget(&mut self, offset: usize, tag: Tag) {
         self.statistics.frames -= 1;
         self.statistics.main_frames -= u64::from(self.is_in_main(offset));
-        self.statistics.live_bytes -= tag.bytes() as u64;
-    }
-
-    /// A place for `bytes` bytes at the small ring's head.
-    fn room_in_small<O: FrameOwner>(
-        &mut self,
-        bytes: usize,
-        budget: &mut ReinsertionBudget,
-        owner: &mut O,
-    ) -> Option<usize> {
-        if Self::is_mostly_pinned(&self.small) {
-            return None;
-        }
-        let passed_max = 2 * self.small.capacity();
-        let mut passed = 0;
-        loop {
-            if let Some(offset) = self.small.reserve(&mut self.arena, bytes) {
-                return Some(offset);
-            }
-            if passed > passed_max || self.small.used() == 0 {
-                return None;
-            }
-            passed += self.evict_from_small(budget, owner);
-            self.announce(&self.small, owner);
-        }
-    }
-
-    /// A place for `bytes` bytes at the main ring's head.
-    fn room_in_main<O: FrameOwner>(
-        &mut self,
-        bytes: usize,
-        budget: &mut ReinsertionBudget,
-        owner: &mut O,
-    ) -> Option<usize> {
-        if Self::is_mostly_pinned(&self.main) {
-            return None;
-        }
-        let passed_max = 2 * self.main.capacity() + REINSERTED_BYTES_MAX;
-        let mut passed = 0;
-        loop {
-            if let Some(offset) = self.main.reserve(&mut self.arena, bytes) {
-                return Some(offset);
-            }
-            if passed > passed_max || self.main.used() == 0 {
-                return None;
-            }
-            passed += self.evict_from_main(budget, owner);
-            self.announce(&self.main, owner);
-        }
-    }
-
-    /// Saves turning a ring in vain; the few frames of a batch never come near it.
-    fn is_mostly_pinned(ring: &Ring) -> bool {
-        ring.pinned_bytes > ring.capacity() / 4 * 3
-    }
-
-    /// Moves the small ring's tail over one frame; gives the bytes passed.
-    fn evict_from_small<O: FrameOwner>(&mut self, budget: &mut ReinsertionBudget, owner: &mut O) -> usize {
-        let offset = self.small.tail();
-        let tag = self.arena.tag(offset);
-        if tag.pins > 0 {
-            self.small.pass_island(&mut self.arena, tag.bytes());
-            return tag.bytes();
-        }
-        if tag.kind == Kind::Live {
-            let label = self.arena.label(offset);
-            let bytes = frame_bytes(label.length as usize).unwrap_or(tag.bytes());
-            let is_hot = tag.frequency >= self.settings.promotion_hits;
-            let destination = if is_hot {
-                self.room_in_main(bytes, budget, owner)
-            } else if self.main.is_roomy(bytes) {
-                self.main.reserve(&mut self.arena, bytes)
-            } else {
-                None
-            };
-            self.forget(offset, tag);
-            if let Some(to) = destination {
-                self.copy_to_main(offset, to, bytes, 0);
-                self.statistics.promotions += 1;
-                owner.moved(label.keyspace, label.position, FrameId::at(offset), FrameId::at(to));
-            } else {
-                self.ghost.follow(self.statistics.main_frames as usize);
-                self.ghost.remember(Shade::of(label.keyspace, label.position));
-                self.statistics.small_evictions += 1;
-                owner.evicted(label.keyspace, label.position, FrameId::at(offset), label.location);
-            }
-        }
-        self.small.pass(&mut self.arena, tag.bytes());
-        tag.bytes()
-    }
-
-    /// Announces the ring's next eviction, and fetches the header of the one behind it: both miss the
-    /// processor's caches, and an insertion's work of other kinds hides that.
-    #[inline]
-    fn announce<O: FrameOwner>(&self, ring: &Ring, owner: &O) {
-        if ring.used() == 0 {
-            return;
-        }
-        let offset = ring.tail();
-        let tag = self.arena.tag(offset);
-        self.arena.prefetch(offset + tag.bytes());
-        if tag.kind == Kind::Live {
-            let label = self.arena.label(offset);
-            owner.announced(label.keyspace, label.position);
-        }
-    }
-
-    /// Moves the main ring's tail over one frame; gives the bytes passed.
-    fn evict_from_main<O: FrameOwner>(&mut self, budget: &mut ReinsertionBudget, owner: &mut O) -> usize {
-        let offset = self.main.tail();
-        let tag = self.arena.tag(offset);
-        if tag.pins > 0 {
-            self.main.pass_island(&mut self.arena, tag.bytes());
-            return tag.bytes();
-        }
-        if tag.kind != Kind::Live {
-            self.main.pass(&mut self.arena, tag.bytes());
-            return tag.bytes();
-        }
-        self.forget(offset, tag);
-        let label = self.arena.label(offset);
-        // Free from here on, but not overwritten before it is copied: see `copy_to_main`.
-        self.main.pass(&mut self.arena, tag.bytes());
-        let bytes = frame_bytes(label.length as usize).unwrap_or(tag.bytes());
-        let stays = tag.frequency > 0 && self.main.keeps_to_target(bytes) && budget.take(bytes);
-        let destination = if stays { self.main.reserve(&mut self.arena, bytes) } else { None };
-        if let Some(to) = destination {
-            self.copy_to_main(offset, to, bytes, tag.frequency - 1);
-            self.statistics.reinsertions += 1;
-            if to != offset {
-                owner.moved(label.keyspace, label.position, FrameId::at(offset), FrameId::at(to));
-            }
-        } else {
-            self.statistics.main_evictions += 1;
-            owner.evicted(label.keyspace, label.position, FrameId::at(offset), label.location);
-        }
-        tag.bytes()
-    }
-
-    /// Copies a frame of `bytes` bytes to `to` in the main ring, unpinned, and counts it there.
-    ///
-    /// A frame that the main ring's tail has just passed is still whole here but for its tag: the
-    /// free run that ends at the new tail holds the frame's own place, so `reserve` finds room
-    /// there at the latest, and the gaps that it filled before start at or before the frame's
-    /// start (a gap's tag is all that it writes). The two places may overlap.
-    fn copy_to_main(&mut self, from: usize, to: usize, bytes: usize, frequency: u8) {
-        self.arena.copy_within(from..from + bytes, to);
-        let units = (bytes / UNIT_BYTES) as u32;
-        self.arena.set_tag(to, Tag { units, kind: Kind::Live, frequency, pins: 0 });
-        self.statistics.frames += 1;
-        self.statistics.main_frames += 1;
-        self.statistics.live_bytes += bytes as u64;
+        self.ring_of(offset).live_bytes -= tag.bytes();
     }
 }
 

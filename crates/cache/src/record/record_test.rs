@@ -285,6 +285,13 @@ proptest! {
 }
 
 #[test]
+fn a_cache_shrunk_below_a_single_record_stays_whole() {
+    let insert = |key, length| Step::Insert { key, length };
+    let steps = [insert(0, 241), insert(0, 321), insert(0, 33), Step::Resize { percent: 2 }, insert(1, 129)];
+    run(16_000, 25, 1, &steps);
+}
+
+#[test]
 fn a_long_random_run_keeps_every_record_right_over_many_turns() {
     let seed = 11;
     let mut random = tierstone_base::SeededRandom::new(seed);
@@ -429,6 +436,43 @@ fn shrinking_keeps_hot_records_and_growing_makes_room_again() {
     model.check();
     assert!(model.cache.statistics().live_bytes > (2 << 20) * 95 / 100);
     assert!(model.cache.resize((2 << 20) + 1).is_err());
+}
+
+/// A cache of `bytes` that records of mixed lengths fill, some of them used, changed and removed, with its tails
+/// somewhere.
+fn mixed(bytes: u64, seed: u64) -> Model {
+    let mut model = Model::new(settings(bytes));
+    let mut random = tierstone_base::SeededRandom::new(seed);
+    let keys = bytes / 200;
+    for _ in 0..2 * keys + random.below(2 * keys) {
+        let key = random.below(keys);
+        match random.below(20) {
+            0 => model.remove(key),
+            1..6 => model.get(key),
+            _ => drop(model.insert(key, random.below(800) as usize)),
+        }
+    }
+    model
+}
+
+#[test]
+fn giving_an_eighth_up_drops_little_more_than_an_eighth() {
+    let mut seeds = tierstone_base::SeededRandom::new(12);
+    for _ in 0..24 {
+        let seed = seeds.next_u64();
+        let mut model = mixed(1 << 20, seed);
+        let before = model.cache.statistics();
+        model.cache.resize((1 << 20) / 8 * 7).unwrap();
+        let mut calls = 0;
+        while !model.cache.settle(32 << 10, &mut model.index) {
+            calls += 1;
+            assert!(calls < 100, "seed {seed}: the shrink does not end");
+        }
+        model.check();
+        let after = model.cache.statistics();
+        assert!(after.capacity_bytes <= (1 << 20) / 8 * 7, "seed {seed}: {after:?}");
+        assert!(after.live_bytes >= before.live_bytes / 4 * 3, "seed {seed}: {before:?}, {after:?}");
+    }
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(super) struct Ring {
     island_bytes: usize,
     /// Bytes of pinned frames, in the used part and as islands.
     pub pinned_bytes: usize,
+    /// Bytes of live frames, in the used part and as islands.
+    pub live_bytes: usize,
 }
 
 impl Ring {
@@ -63,6 +65,7 @@ impl Ring {
             islands: VecDeque::new(),
             island_bytes: 0,
             pinned_bytes: 0,
+            live_bytes: 0,
         }
     }
 
@@ -97,6 +100,12 @@ impl Ring {
     /// Whether a frame of `bytes` put at the head now would lie below the target.
     pub(super) fn keeps_to_target(&self, bytes: usize) -> bool {
         !self.is_shrinking() || self.head + bytes <= self.target
+    }
+
+    /// Whether a live frame of `bytes` may stay while the ring shrinks: below the target there is room for it,
+    /// and if it is not `hot`, for all live frames.
+    pub(super) fn may_keep(&self, bytes: usize, is_hot: bool) -> bool {
+        self.keeps_to_target(bytes) && (is_hot || self.live_bytes <= self.target - self.start)
     }
 
     /// Whether there is clearly more room than what evicting frame for frame leaves over: the ring
@@ -181,6 +190,7 @@ impl Ring {
     pub(super) fn clear(&mut self, arena: &mut Arena) {
         self.islands.clear();
         self.island_bytes = 0;
+        self.live_bytes = 0;
         self.used = 0;
         self.head = self.start;
         self.tail = self.start;

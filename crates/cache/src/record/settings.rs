@@ -118,7 +118,7 @@ pub struct RecordCacheStatistics {
     pub main_evictions: u64,
     /// Frames moved from the small ring to the main ring.
     pub promotions: u64,
-    /// Frames that got another turn of the main ring.
+    /// Frames that got another turn of their ring.
     pub reinsertions: u64,
     /// Records taken straight into the main ring, because they were dropped from the small ring
     /// not long ago.

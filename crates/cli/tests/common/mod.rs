@@ -241,10 +241,15 @@ impl Server {
         (0..16).map(|_| self.info(name)).max().unwrap_or(0)
     }
 
+    /// A section of INFO, of the shard that answers.
+    pub fn info_text(&self, section: &str) -> String {
+        let reply = self.connect().command(&[b"INFO", section.as_bytes()]).expect("INFO is answered");
+        String::from_utf8_lossy(reply.bytes().expect("INFO gives text")).into_owned()
+    }
+
     /// A number of INFO, of the shard that answers.
     pub fn info(&self, name: &str) -> u64 {
-        let reply = self.connect().command(&[b"INFO", b"everything"]).expect("INFO is answered");
-        let text = String::from_utf8_lossy(reply.bytes().expect("INFO gives text")).into_owned();
+        let text = self.info_text("everything");
         let line =
             text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned));
         line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("no number {name} in INFO"))

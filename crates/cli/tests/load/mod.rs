@@ -10,6 +10,8 @@
 //!    several shards each key is judged alone, because engines do not mark batches yet
 //!    (`crates/store/src/message.rs`); acknowledged is acknowledged for these too.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use crate::common::PATIENCE;
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -25,7 +25,8 @@ use page::Records;
 use reads::{Reads, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Result, Seq, Token};
+use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Result, Seq, Token};
+use tierstone_engine::cost::Meter;
 use tierstone_engine::{
     Admission, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
     Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId, Write, WriteReceipt,
@@ -101,6 +102,9 @@ pub struct PagedEngine {
     is_shut: bool,
     now: Now,
     device: Cost,
+    meter: Meter,
+    /// Bytes of records in the journal.
+    record_bytes: u64,
 }
 
 impl PagedEngine {
@@ -122,7 +126,7 @@ impl PagedEngine {
     fn read(&mut self, offset: u64, bytes: u64, purpose: Purpose) {
         self.next_token += 1;
         self.purposes.insert(self.next_token, purpose);
-        self.device.reads += 1;
+        self.device += Cost::of_read(bytes);
         self.requests.push(IoRequest::read(self.next_token, offset, IoBuffer::zeroed(bytes as usize)));
     }
 
@@ -130,7 +134,17 @@ impl PagedEngine {
         self.next_token += 1;
         self.purposes.insert(self.next_token, purpose);
         self.device.writes += 1;
+        self.device.bytes_written += buffer.len() as u64;
         self.requests.push(IoRequest::write_durable(self.next_token, offset, buffer));
+    }
+
+    /// The answer to a call that began at the reading `since`, with what the call took.
+    fn charge(&mut self, since: u64, mut answer: Result<WriteReceipt>) -> Result<WriteReceipt> {
+        let cpu_ns = self.meter.call(since, answer.is_ok());
+        if let Ok(receipt) = &mut answer {
+            receipt.cost.cpu_ns = cpu_ns;
+        }
+        answer
     }
 
     fn completed(&mut self, completion: IoCompletion) {
@@ -163,22 +177,27 @@ impl Engine for PagedEngine {
     }
 
     fn fetch(&mut self, now: Now, keys: &[(Token, Key<'_>)]) {
+        let since = self.meter.read();
         self.now = self.now.max(now);
         for (token, key) in keys {
             let page = self.page_of(key.position);
             self.reads.pins.insert(*token, page);
-            self.reads.fetching.push((*token, page));
-            self.load(page);
+            let cost = self.load(page);
+            self.reads.fetching.push((*token, page, cost));
         }
+        self.meter.asked(since, keys.iter().map(|(token, _)| *token));
     }
 
     fn release(&mut self, token: Token) {
         self.reads.pins.remove(&token);
+        self.meter.forget(token);
     }
 
     fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+        let since = self.meter.read();
         self.now = self.now.max(now);
-        self.apply(writes, None)
+        let answer = self.apply(writes, None);
+        self.charge(since, answer)
     }
 
     fn admit(&mut self, now: Now, writes: &[Write<'_>]) -> Result<()> {
@@ -192,11 +211,13 @@ impl Engine for PagedEngine {
         writes: &[Write<'_>],
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
+        let since = self.meter.read();
         self.now = self.now.max(now);
         if writes.is_empty() {
             return Err(Error::new(ErrorKind::InvalidInput, "a part of a batch has at least one write"));
         }
-        self.apply(writes, Some(batch))
+        let answer = self.apply(writes, Some(batch));
+        self.charge(since, answer)
     }
 
     fn undo_part(
@@ -205,16 +226,22 @@ impl Engine for PagedEngine {
         writes: &[Write<'_>],
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
+        let since = self.meter.read();
         self.now = self.now.max(now);
-        self.undo(writes, batch)
+        let answer = self.undo(writes, batch);
+        self.charge(since, answer)
     }
 
     fn scan(&mut self, now: Now, request: ScanRequest) {
+        let since = self.meter.read();
         self.start_scan(now, request);
+        self.meter.asked(since, [request.token].into_iter());
     }
 
     fn range(&mut self, now: Now, request: RangeRequest) {
+        let (since, token) = (self.meter.read(), request.token);
         self.start_range(now, request);
+        self.meter.asked(since, [token].into_iter());
     }
 
     fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind) {
@@ -245,10 +272,12 @@ impl Engine for PagedEngine {
     }
 
     fn read_at(&mut self, now: Now, snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
+        let since = self.meter.read();
         self.now = self.now.max(now);
         for (token, key) in keys {
             self.start_read_at(snapshot, *token, key);
         }
+        self.meter.asked(since, keys.iter().map(|(token, _)| *token));
     }
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
@@ -262,17 +291,23 @@ impl Engine for PagedEngine {
     }
 
     fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
+        let (began, first) = (self.meter.read(), events.len());
         self.now = now;
         for completion in completions.drain(..) {
             self.completed(completion);
         }
+        let worked = self.meter.read();
         self.advance_parts();
+        let rested = self.meter.read();
         self.advance_reads(events);
+        self.meter.step([began, worked, rested], &mut events[first..]);
+        let since = self.meter.read();
         if self.failed.is_none() {
             self.close_group_if_due();
             self.begin_checkpoint_if_due();
         }
         self.evict();
+        self.meter.call(since, false);
     }
 
     fn take_requests(&mut self, requests: &mut Vec<IoRequest>) {
@@ -328,11 +363,17 @@ impl Engine for PagedEngine {
         if self.journal_is_full(BLOCK) { Admission::Throttled } else { Admission::Open }
     }
 
+    fn set_cpu_clock(&mut self, clock: Box<dyn CpuClock>) {
+        self.meter.set_clock(clock);
+    }
+
     fn statistics(&self) -> EngineStatistics {
         let images = self.snapshots.values().flat_map(|snapshot| snapshot.images.values());
         EngineStatistics {
             keys: self.counts.values().sum(),
-            device: self.device,
+            device: Cost { cpu_ns: self.meter.total_ns(), ..self.device },
+            background_cpu_ns: self.meter.background_ns(),
+            record_bytes_written: self.record_bytes,
             snapshots: self.snapshots.len() as u64,
             snapshot_pinned_bytes: images.map(|records| page::encoded_len(records) as u64).sum(),
             ..EngineStatistics::default()

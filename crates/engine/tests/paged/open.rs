@@ -14,6 +14,7 @@ use super::writes::OpenGroup;
 use super::{Page, PagedEngine, PagedSettings};
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{Error, ErrorKind, Now, Result, Seq};
+use tierstone_engine::cost::Meter;
 use tierstone_engine::{Cost, Durability, IndexKind};
 use tierstone_media::{BlockDevice, IoBuffer, IoRequest, Wait};
 
@@ -236,6 +237,8 @@ fn rebuild<D: BlockDevice>(
         is_shut: false,
         now: Now::default(),
         device: Cost::default(),
+        meter: Meter::default(),
+        record_bytes: 0,
         settings: settings.clone(),
     })
 }

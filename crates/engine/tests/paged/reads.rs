@@ -40,6 +40,7 @@ struct Walk {
     next_page: usize,
     found: Vec<FoundRecord>,
     error: Option<Error>,
+    cost: Cost,
 }
 
 #[derive(Debug)]
@@ -47,13 +48,14 @@ struct ReadAt {
     token: Token,
     snapshot: SnapshotId,
     key: (KeyspaceId, Position, Vec<u8>),
+    cost: Cost,
 }
 
 /// Reads under way.
 #[derive(Debug, Default)]
 pub struct Reads {
     pub pins: BTreeMap<Token, usize>,
-    pub fetching: Vec<(Token, usize)>,
+    pub fetching: Vec<(Token, usize, Cost)>,
     walks: Vec<Walk>,
     read_at: Vec<ReadAt>,
     ready: Vec<Event>,
@@ -64,19 +66,22 @@ impl Reads {
     pub fn is_idle(&self, engine: &PagedEngine) -> bool {
         let stuck = |page: usize| matches!(engine.pages[page], Page::Loading);
         self.ready.is_empty()
-            && self.fetching.iter().all(|(_, page)| stuck(*page))
+            && self.fetching.iter().all(|(_, page, _)| stuck(*page))
             && self.walks.iter().all(|walk| stuck(walk.next_page))
             && self.read_at.iter().all(|read| stuck(engine.page_of(read.key.1)))
     }
 }
 
 impl PagedEngine {
-    pub(super) fn load(&mut self, page: usize) {
-        if matches!(self.pages[page], Page::Absent | Page::Damaged(_)) {
-            self.pages[page] = Page::Loading;
-            let layout = self.settings.layout;
-            self.read(layout.page(page), layout.page_bytes, Purpose::Load(page));
+    /// Reads a page that is not in memory; what that costs: who waits for it too pays nothing.
+    pub(super) fn load(&mut self, page: usize) -> Cost {
+        if !matches!(self.pages[page], Page::Absent | Page::Damaged(_)) {
+            return Cost::default();
         }
+        self.pages[page] = Page::Loading;
+        let layout = self.settings.layout;
+        self.read(layout.page(page), layout.page_bytes, Purpose::Load(page));
+        Cost::of_read(layout.page_bytes)
     }
 
     pub(super) fn loaded(
@@ -109,8 +114,13 @@ impl PagedEngine {
         }
     }
 
-    /// What a snapshot (or now) shows of a page, if that is in memory; loads it otherwise.
-    fn view(&mut self, snapshot: Option<SnapshotId>, page: usize) -> Option<Result<Arc<Records>>> {
+    /// What a snapshot (or now) shows of a page, if that is in memory; loads it otherwise, for whom `cost` counts.
+    fn view(
+        &mut self,
+        snapshot: Option<SnapshotId>,
+        page: usize,
+        cost: &mut Cost,
+    ) -> Option<Result<Arc<Records>>> {
         if let Some(id) = snapshot {
             match self.snapshots.get(&id).map(|snapshot| snapshot.images.get(&page)) {
                 None => return Some(Err(unknown(id))),
@@ -127,7 +137,7 @@ impl PagedEngine {
             }
             Page::Absent | Page::Loading => {}
         }
-        self.load(page);
+        *cost += self.load(page);
         None
     }
 
@@ -137,7 +147,13 @@ impl PagedEngine {
             Ok(wall_ms) => self.start_walk(now, WalkKind::Scan(request), wall_ms),
             Err(error) => {
                 let (token, entries) = (request.token, Vec::new());
-                self.reads.ready.push(Event::Scanned { token, entries, next: None, error: Some(error) });
+                self.reads.ready.push(Event::Scanned {
+                    token,
+                    entries,
+                    next: None,
+                    error: Some(error),
+                    cost: Cost::default(),
+                });
             }
         }
     }
@@ -147,7 +163,13 @@ impl PagedEngine {
             Ok(wall_ms) => self.start_walk(now, WalkKind::Range(request), wall_ms),
             Err(error) => {
                 let (token, entries) = (request.token, Vec::new());
-                self.reads.ready.push(Event::Ranged { token, entries, next: None, error: Some(error) });
+                self.reads.ready.push(Event::Ranged {
+                    token,
+                    entries,
+                    next: None,
+                    error: Some(error),
+                    cost: Cost::default(),
+                });
             }
         }
     }
@@ -182,7 +204,14 @@ impl PagedEngine {
 
     fn start_walk(&mut self, now: Now, kind: WalkKind, wall_ms: u64) {
         self.now = self.now.max(now);
-        self.reads.walks.push(Walk { kind, wall_ms, next_page: 0, found: Vec::new(), error: None });
+        self.reads.walks.push(Walk {
+            kind,
+            wall_ms,
+            next_page: 0,
+            found: Vec::new(),
+            error: None,
+            cost: Cost::default(),
+        });
     }
 
     pub(super) fn start_read_at(&mut self, snapshot: SnapshotId, token: Token, key: &Key<'_>) {
@@ -191,26 +220,23 @@ impl PagedEngine {
             return self.reads.ready.push(Event::SnapshotRead { token, result, cost });
         }
         let key = (key.keyspace, key.position, key.bytes.to_vec());
-        self.reads.read_at.push(ReadAt { token, snapshot, key });
+        self.reads.read_at.push(ReadAt { token, snapshot, key, cost: Cost::default() });
     }
 
     pub(super) fn advance_reads(&mut self, events: &mut Vec<Event>) {
         events.append(&mut self.reads.ready);
-        for (token, page) in std::mem::take(&mut self.reads.fetching) {
-            match self.view(None, page) {
-                None => self.reads.fetching.push((token, page)),
-                Some(result) => {
-                    let result = result.map(drop);
-                    events.push(Event::Fetched { token, result, cost: Cost::default() });
-                }
+        for (token, page, mut cost) in std::mem::take(&mut self.reads.fetching) {
+            match self.view(None, page, &mut cost) {
+                None => self.reads.fetching.push((token, page, cost)),
+                Some(result) => events.push(Event::Fetched { token, result: result.map(drop), cost }),
             }
         }
-        for read in std::mem::take(&mut self.reads.read_at) {
-            match self.view(Some(read.snapshot), self.page_of(read.key.1)) {
+        for mut read in std::mem::take(&mut self.reads.read_at) {
+            match self.view(Some(read.snapshot), self.page_of(read.key.1), &mut read.cost) {
                 None => self.reads.read_at.push(read),
                 Some(view) => {
                     let result = view.and_then(|records| self.record_at(&read, &records));
-                    events.push(Event::SnapshotRead { token: read.token, result, cost: Cost::default() });
+                    events.push(Event::SnapshotRead { token: read.token, result, cost: read.cost });
                 }
             }
         }
@@ -239,7 +265,7 @@ impl PagedEngine {
         let cut = snapshot.and_then(|id| self.snapshots.get(&id));
         let is_gone = cut.map_or(&self.dropped, |cut| &cut.dropped).contains(&keyspace);
         while walk.next_page < self.pages.len() && !is_gone {
-            let Some(view) = self.view(snapshot, walk.next_page) else { return false };
+            let Some(view) = self.view(snapshot, walk.next_page, &mut walk.cost) else { return false };
             match view {
                 Ok(records) => {
                     let own = records.iter().filter(|((id, ..), _)| *id == keyspace);
@@ -275,7 +301,7 @@ fn finish(mut walk: Walk) -> Event {
             let next = walk.found.get(end).map(|((position, _), _)| *position);
             let entries = walk.found.into_iter().take(end);
             let entries = entries.map(|((_, key), record)| ScanEntry { key, meta: record.meta }).collect();
-            Event::Scanned { token: request.token, entries, next, error: walk.error }
+            Event::Scanned { token: request.token, entries, next, error: walk.error, cost: walk.cost }
         }
         WalkKind::Range(request) => {
             walk.found.retain(|((_, key), _)| (request.from.clone(), request.to.clone()).contains(key));
@@ -292,7 +318,7 @@ fn finish(mut walk: Walk) -> Event {
                 .map(|((_, key), record)| RangeEntry { key, meta: record.meta, value: record.value })
                 .collect();
             let next = entries.last().filter(|_| has_more).map(|entry| entry.key.clone());
-            Event::Ranged { token: request.token, entries, next, error: walk.error }
+            Event::Ranged { token: request.token, entries, next, error: walk.error, cost: walk.cost }
         }
     }
 }

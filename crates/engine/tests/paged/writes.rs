@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result, Seq};
 use tierstone_engine::{
-    BatchTicket, Commit, Durability, OwnedRecord, RecordMeta, Write, WriteKind, WriteReceipt,
+    BatchTicket, Commit, Cost, Durability, OwnedRecord, RecordMeta, Write, WriteKind, WriteReceipt,
 };
 use tierstone_media::IoBuffer;
 
@@ -103,7 +103,9 @@ impl PagedEngine {
             }
         }
         if scratch.len() < pages.len() {
-            pages.iter().for_each(|page| self.load(*page));
+            pages.iter().for_each(|page| {
+                self.load(*page);
+            });
             self.wanted.extend(pages);
             return Err(busy("the pages that the write changes are on their way"));
         }
@@ -211,6 +213,8 @@ impl PagedEngine {
         batch: Option<&Arc<BatchTicket>>,
     ) -> WriteReceipt {
         let first = self.applied + 1;
+        let cost = Cost { bytes_written: plan.entries.len() as u64, ..Cost::default() };
+        self.record_bytes += cost.bytes_written;
         for (page, records) in plan.pages {
             self.keep_for_snapshots(page);
             if let Some(old) = self.records(page).map(Arc::clone) {
@@ -246,7 +250,7 @@ impl PagedEngine {
             Durability::Group { .. } => Commit::Grouped,
             Durability::Relaxed => Commit::Relaxed,
         };
-        WriteReceipt { seq: self.applied, commit }
+        WriteReceipt { seq: self.applied, commit, cost }
     }
 
     fn append_part(&mut self, entries: &[u8], part: super::format::PartOf) {

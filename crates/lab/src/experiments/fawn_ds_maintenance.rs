@@ -3,9 +3,10 @@
 //! Published is Split ([`super::fawn_ds_split`]). Here it is cleaning, forced by overwrites of a store that
 //! is nearly full: the maintenance that never ends.
 
-use crate::experiment::{Experiment, Kind, Published, Rule, Size};
+use crate::experiment::{Experiment, Kind, Published, Size};
+use crate::phases::{self, HIGH, LOW, Phase, Seen};
 use crate::raw::probe;
-use crate::result::{Axis, Plot, Series, Table};
+use crate::result::{Axis, Plot};
 use crate::run::Run;
 use crate::target::{BatchWriter, KEY_BYTES, SharedTarget, StoreChoice, records};
 use std::ops::ControlFlow;
@@ -24,10 +25,21 @@ const CALLERS: usize = 16;
 /// Overwrites that are under way together.
 const WRITER_BATCH: usize = 64;
 
-const MEDIAN: &str = "median while cleaning, of alone (low load)";
-const P90: &str = "p90 while cleaning, of alone (low load)";
-const TAIL_LOW: &str = "p99.9 while cleaning, of alone (low load)";
-const TAIL_HIGH: &str = "p99.9 while cleaning (high load), of gets at the highest rate";
+const NAMES: [&str; 4] = [
+    "median while cleaning, of alone (low load)",
+    "p90 while cleaning, of alone (low load)",
+    "p99.9 while cleaning, of alone (low load)",
+    "p99.9 while cleaning (high load), of gets at the highest rate",
+];
+const PUBLISHED: [Published; 4] = phases::published(
+    NAMES,
+    [
+        "whether maintenance leaves the usual get alone",
+        "whether maintenance is felt by one get in ten, at most as much as published",
+        "the tail that maintenance makes, at most as long as published",
+        "the tail that maintenance makes under load, at most as long as published",
+    ],
+);
 
 /// Figure 4.6 of the dissertation.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -41,40 +53,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                that has to clean for them. Published is a Split, which copies a log in one go; here the \
                cleaner copies what lives in the segments that it frees. Published latencies include a network.",
     kind: Kind::Measured,
-    published: &[
-        Published {
-            name: MEDIAN,
-            value: 1.25,
-            unit: "ratio",
-            place: "Figure 4.6, section 4.2.1: under 1 ms in a Split, 800 µs from flash without",
-            because: "whether maintenance leaves the usual get alone",
-            rule: Rule::AtMost(1.3),
-        },
-        Published {
-            name: P90,
-            value: 5.0,
-            unit: "ratio",
-            place: "Figure 4.6, section 4.2.1: 10 ms in a Split at low load, 2 ms without",
-            because: "whether maintenance is felt by one get in ten, at most as much as published",
-            rule: Rule::AtMost(5.0),
-        },
-        Published {
-            name: TAIL_LOW,
-            value: 18.7,
-            unit: "ratio",
-            place: "Figure 4.6, section 4.2.1: 491 ms in a Split at low load, 26.3 ms without",
-            because: "the tail that maintenance makes, at most as long as published",
-            rule: Rule::AtMost(18.7),
-        },
-        Published {
-            name: TAIL_HIGH,
-            value: 23.2,
-            unit: "ratio",
-            place: "Figure 4.6, section 4.2.1: 611 ms in a Split at high load, 26.3 ms without",
-            because: "the tail that maintenance makes under load, at most as long as published",
-            rule: Rule::AtMost(23.2),
-        },
-    ],
+    published: &PUBLISHED,
     series: &[],
     space_bytes,
     run,
@@ -91,22 +70,9 @@ enum Beside {
     Cleaning,
 }
 
-/// One line of the figure.
-#[derive(Clone, Copy, Debug)]
-struct Phase {
-    name: &'static str,
-    /// Gets a second, as a part of the highest rate; `None`: as fast as they are answered.
-    rate_share: Option<f64>,
-    beside: Beside,
-}
-
-const LOW: Option<f64> = Some(0.35);
-const HIGH: Option<f64> = Some(0.7);
-const ALONE_HIGHEST: usize = 0;
-const ALONE_LOW: usize = 1;
 const CLEANING_LOW: usize = 4;
 const CLEANING_HIGH: usize = 5;
-const PHASES: &[Phase] = &[
+const PHASES: &[Phase<Beside>] = &[
     Phase { name: "gets alone, highest rate", rate_share: None, beside: Beside::Nothing },
     Phase { name: "gets alone, low load", rate_share: LOW, beside: Beside::Nothing },
     Phase { name: "gets alone, high load", rate_share: HIGH, beside: Beside::Nothing },
@@ -160,11 +126,8 @@ fn space_bytes(size: Size) -> u64 {
     capacity_bytes(size, Beside::Nothing) + capacity_bytes(size, Beside::Cleaning) + 64 * MIB
 }
 
-/// What was seen in one phase.
-struct Seen {
-    rate: f64,
-    intended: Option<f64>,
-    latency: LatencyHistogram,
+/// What was seen of what went on beside the gets.
+struct Maintained {
     overwrites: u64,
     cleaned_bytes: u64,
     longest_gap_us: u64,
@@ -195,14 +158,9 @@ fn run(run: &mut Run<'_>) -> Result<()> {
         stores.push(store);
     }
     fill(run, &workload, &stores[1], overwrite_rate(size) * 4.0)?;
-    let mut seen: Vec<Seen> = Vec::new();
-    for phase in PHASES {
-        run.step(phase.name)?;
-        let store = &stores[usize::from(phase.beside == Beside::Cleaning)];
-        let highest = seen.first().map_or(0.0, |first| first.rate);
-        let rate = phase.rate_share.map(|share| (highest * share).max(1.0));
-        seen.push(measure(run, &workload, store, rate, phase.beside, size)?);
-    }
+    let seen = phases::measure_all(run, PHASES, |run, beside, rate| {
+        measure(run, &workload, &stores[usize::from(beside == Beside::Cleaning)], rate, beside, size)
+    })?;
     report(run, &seen)
 }
 
@@ -233,7 +191,7 @@ fn measure(
     rate: Option<f64>,
     beside: Beside,
     size: Size,
-) -> Result<Seen> {
+) -> Result<Seen<Maintained>> {
     let seconds = run.pick(0.1, 2.0, 20.0);
     let pacing = Pacing {
         threads: CALLERS,
@@ -251,13 +209,12 @@ fn measure(
     };
     let after: EngineStatistics = store.statistics()?;
     let gets = outcome.kinds.get(&OperationKind::Get);
+    let cleaned_bytes = after.cleaned_bytes_written - before.cleaned_bytes_written;
     Ok(Seen {
+        meant: outcome.rate_intended,
         rate: outcome.rate,
-        intended: outcome.rate_intended,
         latency: gets.map(|gets| gets.histogram.clone()).unwrap_or_default(),
-        overwrites,
-        cleaned_bytes: after.cleaned_bytes_written - before.cleaned_bytes_written,
-        longest_gap_us: outcome.longest_gap_us,
+        beside: Maintained { overwrites, cleaned_bytes, longest_gap_us: outcome.longest_gap_us },
     })
 }
 
@@ -314,83 +271,30 @@ fn note_retries(run: &mut Run<'_>, writer: &BatchWriter) {
     }
 }
 
-fn report(run: &mut Run<'_>, seen: &[Seen]) -> Result<()> {
-    let (low, cleaning_low) = (&seen[ALONE_LOW], &seen[CLEANING_LOW]);
-    let (highest, cleaning_high) = (&seen[ALONE_HIGHEST], &seen[CLEANING_HIGH]);
-    let moved = format_size(cleaning_low.cleaned_bytes);
-    for (name, quantile, with, without) in [
-        (MEDIAN, 0.5, cleaning_low, low),
-        (P90, 0.9, cleaning_low, low),
-        (TAIL_LOW, 0.999, cleaning_low, low),
-        (TAIL_HIGH, 0.999, cleaning_high, highest),
-    ] {
-        let (with, without) = (with.latency.quantile_us(quantile), without.latency.quantile_us(quantile));
-        let detail = format!("here {with} of {without} µs; the cleaner moved {moved} at low load");
-        run.compare(name, with as f64 / without.max(1) as f64, &detail)?;
-    }
-    if cleaning_low.cleaned_bytes == 0 || cleaning_high.cleaned_bytes == 0 {
+fn report(run: &mut Run<'_>, seen: &[Seen<Maintained>]) -> Result<()> {
+    let moved = format_size(seen[CLEANING_LOW].beside.cleaned_bytes);
+    phases::compare(run, NAMES, seen, (CLEANING_LOW, CLEANING_HIGH), |_| {
+        format!("the cleaner moved {moved} at low load")
+    })?;
+    if [CLEANING_LOW, CLEANING_HIGH].iter().any(|place| seen[*place].beside.cleaned_bytes == 0) {
         run.note("the cleaner had nothing to do in one of its phases: those numbers are not of cleaning");
     }
-    let mut table = Table::new(
-        "latency",
-        "Latency of gets",
-        &[
-            "phase",
-            "gets/s meant",
-            "gets/s",
-            "p50 µs",
-            "p90 µs",
-            "p99 µs",
-            "p99.9 µs",
-            "max µs",
-            "overwrites",
-            "MB moved by the cleaner",
-            "longest time without an answer µs",
-        ],
-    );
-    for (phase, seen) in PHASES.iter().zip(seen) {
-        table.push([
-            phase.name.into(),
-            seen.intended.unwrap_or(f64::NAN).into(),
-            seen.rate.into(),
-            seen.latency.quantile_us(0.5).into(),
-            seen.latency.quantile_us(0.9).into(),
-            seen.latency.quantile_us(0.99).into(),
-            seen.latency.quantile_us(0.999).into(),
-            seen.latency.max_us().into(),
-            seen.overwrites.into(),
-            (seen.cleaned_bytes as f64 / 1e6).into(),
-            seen.longest_gap_us.into(),
-        ]);
-    }
-    run.table(table);
-    let curves =
-        PHASES.iter().zip(seen).map(|(phase, seen)| Series::new(phase.name, distribution(&seen.latency)));
-    run.plot(Plot {
-        name: "latency".to_owned(),
-        title: "Latency of gets: how many are answered in time".to_owned(),
-        x: Axis::logarithmic("µs"),
-        y: Axis::linear("share of gets"),
-        series: curves.collect(),
+    let more = ["overwrites", "MB moved by the cleaner", "longest time without an answer µs"];
+    phases::report(run, PHASES, seen, more, |seen| {
+        let Maintained { overwrites, cleaned_bytes, longest_gap_us } = seen.beside;
+        [overwrites.into(), (cleaned_bytes as f64 / 1e6).into(), longest_gap_us.into()]
     });
-    let tails = PHASES.iter().zip(seen).map(|(phase, seen)| Series::new(phase.name, tail(&seen.latency)));
     run.plot(Plot {
         name: "tail".to_owned(),
         title: "The tail: how many gets take longer".to_owned(),
         x: Axis::logarithmic("µs"),
         y: Axis::logarithmic("share of gets that take longer"),
-        series: tails.collect(),
+        series: phases::curves(PHASES, seen, tail),
     });
     Ok(())
 }
 
-/// The cumulative distribution.
-fn distribution(latency: &LatencyHistogram) -> Vec<(f64, f64)> {
-    let shares = (1..200).map(|part| f64::from(part) / 200.0).chain([0.999, 1.0]);
-    shares.map(|share| (latency.quantile_us(share) as f64, share)).collect()
-}
-
-/// Its complement, down to one in the number of gets.
+/// The complement of the cumulative distribution, down to one in the number of gets.
 fn tail(latency: &LatencyHistogram) -> Vec<(f64, f64)> {
     let least = 1.0 / latency.count().max(10) as f64;
     (0..=120)

@@ -3,9 +3,9 @@
 //! One thread drives both stores through the local handle: between two steps of the operation it answers the
 //! gets that are due. What is measured is what a server's thread would show its clients.
 
-use crate::experiment::{Experiment, Kind, Published, Rule, Size};
+use crate::experiment::{Experiment, Kind, Published, Size};
+use crate::phases::{self, HIGH, LOW, Phase, Seen};
 use crate::raw::probe;
-use crate::result::{Axis, Plot, Series, Table};
 use crate::run::Run;
 use crate::target::{KEY_BYTES, LocalTarget, StoreChoice, records};
 use tierstone::Store;
@@ -21,10 +21,21 @@ const CALLERS: usize = 16;
 /// The upper half of the slots.
 const MOVED_SLOTS: std::ops::RangeInclusive<u16> = 8_192..=16_383;
 
-const MEDIAN: &str = "median in a Split, of alone (low load)";
-const P90: &str = "p90 in a Split, of alone (low load)";
-const TAIL_LOW: &str = "p99.9 in a Split, of alone (low load)";
-const TAIL_HIGH: &str = "p99.9 in a Split (high load), of gets at the highest rate";
+const NAMES: [&str; 4] = [
+    "median in a Split, of alone (low load)",
+    "p90 in a Split, of alone (low load)",
+    "p99.9 in a Split, of alone (low load)",
+    "p99.9 in a Split (high load), of gets at the highest rate",
+];
+const PUBLISHED: [Published; 4] = phases::published(
+    NAMES,
+    [
+        "whether a Split leaves the usual get alone",
+        "whether a Split is felt by one get in ten, at most as much as published",
+        "the tail that a Split makes, at most as long as published",
+        "the tail that a Split makes under load, at most as long as published",
+    ],
+);
 
 /// Figure 4.6 of the dissertation.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -37,40 +48,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                Alone; while half of the store is split off, merged back, and the store compacted. The same thread \
                moves the records and answers the gets. Published latencies include a network.",
     kind: Kind::Measured,
-    published: &[
-        Published {
-            name: MEDIAN,
-            value: 1.25,
-            unit: "ratio",
-            place: "Figure 4.6, section 4.2.1: under 1 ms in a Split, 800 µs from flash without",
-            because: "whether a Split leaves the usual get alone",
-            rule: Rule::AtMost(1.3),
-        },
-        Published {
-            name: P90,
-            value: 5.0,
-            unit: "ratio",
-            place: "Figure 4.6, section 4.2.1: 10 ms in a Split at low load, 2 ms without",
-            because: "whether a Split is felt by one get in ten, at most as much as published",
-            rule: Rule::AtMost(5.0),
-        },
-        Published {
-            name: TAIL_LOW,
-            value: 18.7,
-            unit: "ratio",
-            place: "Figure 4.6, section 4.2.1: 491 ms in a Split at low load, 26.3 ms without",
-            because: "the tail that a Split makes, at most as long as published",
-            rule: Rule::AtMost(18.7),
-        },
-        Published {
-            name: TAIL_HIGH,
-            value: 23.2,
-            unit: "ratio",
-            place: "Figure 4.6, section 4.2.1: 611 ms in a Split at high load, 26.3 ms without",
-            because: "the tail that a Split makes under load, at most as long as published",
-            rule: Rule::AtMost(23.2),
-        },
-    ],
+    published: &PUBLISHED,
     series: &[],
     space_bytes,
     run,
@@ -85,21 +63,9 @@ enum Beside {
     Compact,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Phase {
-    name: &'static str,
-    /// Gets a second, as a part of the highest rate; `None`: as fast as they are answered.
-    rate_share: Option<f64>,
-    beside: Beside,
-}
-
-const LOW: Option<f64> = Some(0.35);
-const HIGH: Option<f64> = Some(0.7);
-const ALONE_HIGHEST: usize = 0;
-const ALONE_LOW: usize = 1;
 const SPLIT_LOW: usize = 3;
 const SPLIT_HIGH: usize = 6;
-const PHASES: &[Phase] = &[
+const PHASES: &[Phase<Beside>] = &[
     Phase { name: "gets alone, highest rate", rate_share: None, beside: Beside::Nothing },
     Phase { name: "gets alone, low load", rate_share: LOW, beside: Beside::Nothing },
     Phase { name: "gets alone, high load", rate_share: HIGH, beside: Beside::Nothing },
@@ -210,11 +176,9 @@ impl Gets {
     }
 }
 
-/// What was seen in one phase.
-struct Seen {
-    meant: Option<f64>,
+/// What was seen of what went on beside the gets.
+struct Operation {
     seconds: f64,
-    latency: LatencyHistogram,
     moved_bytes: u64,
     lock_us: u64,
 }
@@ -251,20 +215,26 @@ fn run(run: &mut Run<'_>) -> Result<()> {
         latency: LatencyHistogram::default(),
         error: None,
     };
-    let mut seen: Vec<Seen> = Vec::new();
-    for phase in PHASES {
-        run.step(phase.name)?;
-        let highest = seen.first().map_or(0.0, |first: &Seen| first.latency.count() as f64 / first.seconds);
-        let rate = phase.rate_share.map(|share| (highest * share).max(1.0));
+    let seen = phases::measure_all(run, PHASES, |run, beside, rate| {
         gets.begin(rate);
-        let (moved_bytes, lock_us) = operate(run, phase.beside, &mut gets, source.store(), target.store())?;
+        let (moved_bytes, lock_us) = operate(run, beside, &mut gets, source.store(), target.store())?;
         if let Some(error) = gets.error.take() {
             return Err(error);
         }
         let seconds = (gets.now_us() - gets.began_us) as f64 / 1e6;
-        seen.push(Seen { meant: rate, seconds, latency: gets.latency.clone(), moved_bytes, lock_us });
-    }
-    report(run, &seen)
+        let latency = gets.latency.clone();
+        let beside = Operation { seconds, moved_bytes, lock_us };
+        Ok(Seen { meant: rate, rate: latency.count() as f64 / seconds, latency, beside })
+    })?;
+    phases::compare(run, NAMES, &seen, (SPLIT_LOW, SPLIT_HIGH), |with| {
+        format!("{} moved in {:.1} s", format_size(with.beside.moved_bytes), with.beside.seconds)
+    })?;
+    let more = ["seconds", "MB moved", "writes refused for µs"];
+    phases::report(run, PHASES, &seen, more, |seen| {
+        let Operation { seconds, moved_bytes, lock_us } = seen.beside;
+        [seconds.into(), (moved_bytes as f64 / 1e6).into(), lock_us.into()]
+    });
+    Ok(())
 }
 
 /// Does what the phase is about, with gets between its steps; gives the bytes moved, and how long writes
@@ -300,71 +270,4 @@ fn operate(
             Ok((source.statistics().cleaned_bytes_written - before, 0))
         }
     }
-}
-
-fn report(run: &mut Run<'_>, seen: &[Seen]) -> Result<()> {
-    let (low, split_low) = (&seen[ALONE_LOW], &seen[SPLIT_LOW]);
-    let (highest, split_high) = (&seen[ALONE_HIGHEST], &seen[SPLIT_HIGH]);
-    for (name, quantile, with, without) in [
-        (MEDIAN, 0.5, split_low, low),
-        (P90, 0.9, split_low, low),
-        (TAIL_LOW, 0.999, split_low, low),
-        (TAIL_HIGH, 0.999, split_high, highest),
-    ] {
-        let moved = format_size(with.moved_bytes);
-        let seconds = with.seconds;
-        let (with, without) = (with.latency.quantile_us(quantile), without.latency.quantile_us(quantile));
-        let detail = format!("here {with} of {without} µs; {moved} moved in {seconds:.1} s");
-        run.compare(name, with as f64 / without.max(1) as f64, &detail)?;
-    }
-    let mut table = Table::new(
-        "latency",
-        "Latency of gets",
-        &[
-            "phase",
-            "gets/s meant",
-            "gets/s",
-            "p50 µs",
-            "p90 µs",
-            "p99 µs",
-            "p99.9 µs",
-            "max µs",
-            "seconds",
-            "MB moved",
-            "writes refused for µs",
-        ],
-    );
-    for (phase, seen) in PHASES.iter().zip(seen) {
-        let rate = seen.latency.count() as f64 / seen.seconds;
-        table.push([
-            phase.name.into(),
-            seen.meant.unwrap_or(rate).into(),
-            rate.into(),
-            seen.latency.quantile_us(0.5).into(),
-            seen.latency.quantile_us(0.9).into(),
-            seen.latency.quantile_us(0.99).into(),
-            seen.latency.quantile_us(0.999).into(),
-            seen.latency.max_us().into(),
-            seen.seconds.into(),
-            (seen.moved_bytes as f64 / 1e6).into(),
-            seen.lock_us.into(),
-        ]);
-    }
-    run.table(table);
-    let shares = || (1..200).map(|part| f64::from(part) / 200.0).chain([0.999, 1.0]);
-    let curve = |latency: &LatencyHistogram| {
-        shares().map(|share| (latency.quantile_us(share) as f64, share)).collect::<Vec<_>>()
-    };
-    run.plot(Plot {
-        name: "latency".to_owned(),
-        title: "Latency of gets: how many are answered in time".to_owned(),
-        x: Axis::logarithmic("µs"),
-        y: Axis::linear("share of gets"),
-        series: PHASES
-            .iter()
-            .zip(seen)
-            .map(|(phase, seen)| Series::new(phase.name, curve(&seen.latency)))
-            .collect(),
-    });
-    Ok(())
 }

@@ -36,7 +36,7 @@ struct OnDevice<'a>(&'a RecordCache);
 impl MapValues for OnDevice<'_> {
     fn announce(&mut self, value: IndexValue) {
         if let Target::Frame(bits) = Target::unpack(value) {
-            self.0.prefetch(FrameId::from_bits(bits));
+            self.0.prefetch(FrameId::from_bits(bits), 1);
         }
     }
 

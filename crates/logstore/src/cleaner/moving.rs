@@ -14,11 +14,11 @@ use crate::location::{Location, Target, UNIT_BYTES};
 use crate::segments::Segment;
 use crate::shard::LogShard;
 use crate::stream::Stream;
-use crate::summary_load::SummaryLoad;
+use crate::summary_load::{SummaryLoad, blocks_of};
 use tierstone_base::Seq;
 use tierstone_cache::FrameId;
 use tierstone_engine::Key;
-use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
+use tierstone_media::{IoBuffer, IoCompletion, IoKind};
 
 /// Entries of the summary that one step looks at, each with a search of the index: about 100 µs.
 const ENTRIES_A_STEP: usize = 256;
@@ -106,13 +106,8 @@ impl LogShard {
     /// Reads the next part of a victim's summary, into `spare` if it has room.
     pub(super) fn read_summary_part(&mut self, victim: Victim, spare: Option<IoBuffer>) {
         if let Stage::Loading(load) = &victim.stage {
-            let (start, len) = load.next_part();
-            let mut buffer = match spare {
-                Some(spare) if spare.capacity() >= len => spare,
-                _ => IoBuffer::zeroed(len),
-            };
-            buffer.set_len(len);
-            let offset = self.identity.geometry.segment_offset(victim.segment) + start;
+            let begin = self.identity.geometry.segment_offset(victim.segment);
+            let (offset, buffer) = load.next_read(begin, spare);
             let tag = IoTag::CleanSummary { segment: victim.segment };
             self.requests.push(tag, IoKind::Read, offset, buffer);
         }
@@ -240,12 +235,10 @@ impl LogShard {
     }
 
     fn read_piece(&mut self, mut victim: Victim) {
-        let (Some(first), Some(last)) = (victim.piece.first(), victim.piece.last()) else { return };
-        let start = first.unit as usize * UNIT_BYTES / BLOCK_BYTES * BLOCK_BYTES;
-        let end = ((last.unit + last.units) as usize * UNIT_BYTES).next_multiple_of(BLOCK_BYTES);
+        let Some((start, len)) = blocks_of(&victim.piece) else { return };
         let offset = self.identity.geometry.segment_offset(victim.segment) + start as u64;
         let tag = IoTag::CleanPiece { segment: victim.segment };
-        self.requests.push(tag, IoKind::Read, offset, IoBuffer::zeroed(end - start));
+        self.requests.push(tag, IoKind::Read, offset, IoBuffer::zeroed(len));
         victim.stage = Stage::Reading;
         self.cleaner.victim = Some(victim);
     }

@@ -113,6 +113,11 @@ impl ExpiryProfile {
         self.buckets.iter().map(|bucket| bucket.until_ms).find(|&until_ms| until_ms > wall_ms)
     }
 
+    /// When at least one record will have expired, the earliest such time; `None` when none expires.
+    pub fn first_ms(&self) -> Option<u64> {
+        self.buckets.first().map(|bucket| bucket.until_ms)
+    }
+
     fn first_until(&self, until_ms: u64) -> usize {
         self.buckets.partition_point(|bucket| bucket.until_ms < until_ms)
     }

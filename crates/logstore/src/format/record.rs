@@ -114,6 +114,19 @@ fn prefix_len(flags: u8) -> usize {
 }
 
 impl RecordHeader {
+    /// Of no record: what the default is.
+    pub const EMPTY: RecordHeader = RecordHeader {
+        seq: 0,
+        flags: 0,
+        kind: 0,
+        keyspace: KeyspaceId(0),
+        expiry_ms: 0,
+        key_len: 0,
+        value_len: 0,
+        part: PartMark { batch: 0, number: 0, parts: 0 },
+        touched: Touched { seq: 0, place: 0 },
+    };
+
     /// Whether the record says that its key has no value.
     pub fn is_tombstone(&self) -> bool {
         is_tombstone(self.flags)

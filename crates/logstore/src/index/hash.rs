@@ -19,11 +19,11 @@
 use super::arena::PageArena;
 use super::bucket::{Entry, KNOWN_BITS_MAX, fresh_tag};
 use super::directory::Directory;
-use super::prefetch::prefetch;
 use super::region::{Region, RegionTable, region_limit};
 use super::stash::Stash;
 use super::value::{Candidates, HashIndexSettings, IndexFull, IndexValue};
 use tierstone_base::Position;
+use tierstone_base::prefetch::prefetch_read;
 
 /// See the [module](self).
 pub struct HashIndex {
@@ -131,13 +131,19 @@ impl HashIndex {
         self.visit(position, |found| found == value)
     }
 
-    /// Loads what a lookup of `position` will touch. For batches: prefetch all, then look up all.
+    /// Asks for the head of the region of `position`, which [`HashIndex::prefetch`] reads.
+    pub fn prefetch_region(&self, position: Position) {
+        prefetch_read(self.region(position));
+    }
+
+    /// Asks for the buckets that a lookup of `position` will touch. For batches: prefetch all, then look up
+    /// all.
     pub fn prefetch(&self, position: Position) {
         let region = self.region(position);
         if region.bucket_count() > 0 {
             let home = region.home(position);
-            prefetch(region.bucket(&self.arena, home));
-            prefetch(region.bucket(&self.arena, region.next(home)));
+            prefetch_read(region.bucket(&self.arena, home));
+            prefetch_read(region.bucket(&self.arena, region.next(home)));
         }
     }
 

@@ -16,7 +16,6 @@ mod dump;
 pub mod hash;
 mod leaf;
 pub mod ordered;
-mod prefetch;
 mod region;
 mod reshape;
 mod scan;

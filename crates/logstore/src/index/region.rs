@@ -14,9 +14,9 @@
 
 use super::arena::{PAGE_BUCKETS, PageArena};
 use super::bucket::{BUCKET_ENTRIES, Bucket, Entry, fresh_tag, home_of};
-use super::prefetch::prefetch;
 use super::value::IndexValue;
 use tierstone_base::Position;
+use tierstone_base::prefetch::prefetch_read;
 
 /// Pages of a region at most. Fourteen page numbers and eight more bytes fill one cache line.
 pub const REGION_PAGES: usize = 14;
@@ -139,7 +139,7 @@ impl Region {
         let query = fresh_tag(position, self.prefix_bits());
         let mut index = self.home(position);
         // Two lookups in five go on to the next bucket: let it come while the first one does.
-        prefetch(self.bucket(arena, self.next(index)));
+        prefetch_read(self.bucket(arena, self.next(index)));
         for _ in 0..bucket_count {
             let bucket = self.bucket(arena, index);
             let mut matches = bucket.matches(query);

@@ -11,7 +11,13 @@ use super::{OpenSegment, Stream};
 use crate::format::group;
 use crate::format::summary::{ENTRY_BYTES_MAX, SummaryBuilder};
 use crate::location::UNIT_BYTES;
-use tierstone_media::{BLOCK_BYTES, Geometry};
+use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer};
+
+/// Buffers of the usual size kept for reuse at most,
+const SPARE_BUFFERS: usize = 2;
+/// ... and so many while as much as that is being written: new memory would be cleared, page by page, for each
+/// group of a load, and the ring would know none of its buffers.
+const SPARE_BUFFERS_BUSY: usize = 8;
 
 impl OpenSegment {
     /// Bytes of the summary, lent or not.
@@ -53,6 +59,31 @@ impl Stream {
         let used = segment.end + self.open.as_ref().map_or(0, |open| open.used);
         let used = used + segment.summary_len() + 2 * BLOCK_BYTES;
         self.settings.geometry.segment_bytes.saturating_sub(used as u64)
+    }
+
+    /// Keeps the buffer of a written group for a later one, if there is room for it.
+    pub(super) fn keep_spare(&mut self, buffer: Option<IoBuffer>) {
+        let Some(buffer) = buffer else { return };
+        // The one that was just written is still among those that fly.
+        let is_busy = self.flying.len() > SPARE_BUFFERS || !self.closed.is_empty();
+        let kept_max = if is_busy { SPARE_BUFFERS_BUSY } else { SPARE_BUFFERS };
+        self.spare.truncate(kept_max);
+        let spare: usize = self.spare.iter().map(IoBuffer::capacity).sum();
+        if self.spare.len() < kept_max
+            && buffer.capacity() <= 2 * self.settings.group_bytes_max
+            && spare + buffer.capacity() <= self.settings.spare_bytes_max
+        {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Bytes of memory in buffers: of groups that gather, wait or are being written, and kept for later ones.
+    pub fn memory_bytes(&self) -> usize {
+        let kept = self.spare.iter().map(IoBuffer::capacity);
+        let closed = self.closed.iter().map(|closed| closed.buffer.capacity());
+        let open = self.open.as_ref().map_or(0, |open| open.buffer.capacity());
+        open + kept.chain(closed).sum::<usize>()
+            + self.flying_bytes.max(self.flying.len() * self.settings.group_bytes_max)
     }
 
     pub(super) fn fits_group(&self, bytes: usize) -> bool {

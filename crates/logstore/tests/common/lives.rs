@@ -11,7 +11,7 @@ use tierstone_crash::{
 };
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{BatchTicket, Direction, Engine, IndexKind, SnapshotId, Write, WriteKind};
-use tierstone_logstore::{LogShard, OpenSettings, ShardSettings, open};
+use tierstone_logstore::{LogShard, OpenSettings, PutOff, ShardSettings, open};
 use tierstone_media::sim::{CutPoints, Fault, PowerCut, SimDevice, SimMedium, SimSettings};
 use tierstone_media::{DurableWriteScope, Wait};
 
@@ -429,6 +429,77 @@ impl<'a> World<'a> {
         Ok(written.is_some())
     }
 
+    /// A load of puts, each by itself; those of other shards than the first one's are left out. What the store has
+    /// no space for is left out, too.
+    pub fn load(&mut self, puts: &[(u32, u32)]) -> Result<(), Violation> {
+        let shard = self.shard_of(puts[0].0);
+        let here: Vec<_> = puts.iter().filter(|(key, _)| self.shard_of(*key) == shard).collect();
+        let stamps = self.stamps_of(here.into_iter().map(|&(key, len)| (key, Some(len))));
+        let bytes: Vec<(Vec<u8>, Vec<u8>)> = stamps
+            .iter()
+            .filter_map(|&(key, stamp)| stamp.map(|stamp| (self.key_bytes(key), stamp.bytes())))
+            .collect();
+        let key = |bytes| self.shards[shard].key(KEYSPACE, bytes);
+        let put = |(bytes, value)| Write {
+            key: key(bytes),
+            kind: WriteKind::Put { value, expiry_ms: 0, kind: Default::default() },
+        };
+        let writes: Vec<Write<'_>> = bytes.iter().map(|(bytes, value)| put((bytes, value))).collect();
+        let (mut next, mut waiting) = (0, Vec::new());
+        for _ in 0..10_000 {
+            let mut put_off = PutOff::default();
+            for number in std::mem::take(&mut waiting) {
+                let write: Write<'_> = writes[number];
+                let is_behind = put_off.positions.contains(&write.key.position);
+                let harness = &mut self.shards[shard];
+                match if is_behind { None } else { Some(harness.engine.write(harness.now, &[write])) } {
+                    Some(Ok(receipt)) => self.loaded(shard, stamps[number], receipt.seq),
+                    Some(Err(error)) if is_refusal(error.kind()) => {}
+                    Some(Err(error)) if error.kind() != ErrorKind::Retry => return Err(error.into()),
+                    None | Some(Err(_)) => {
+                        put_off.positions.push(write.key.position);
+                        waiting.push(number);
+                    }
+                }
+            }
+            let harness = &mut self.shards[shard];
+            let before = harness.engine.applied_seq();
+            match harness.engine.load(harness.now, &writes[next..], &mut put_off) {
+                Ok(count) => {
+                    waiting.extend(put_off.numbers.iter().map(|number| next + number));
+                    let applied = (next..next + count).filter(|number| !waiting.contains(number));
+                    let seqs = before + 1..=harness.engine.applied_seq();
+                    let applied: Vec<usize> = applied.collect();
+                    Violation::unless(seqs.clone().count() == applied.len(), || {
+                        format!("{} of {count} puts have got sequences {seqs:?}", applied.len())
+                    })?;
+                    applied
+                        .into_iter()
+                        .zip(seqs)
+                        .for_each(|(number, seq)| self.loaded(shard, stamps[number], seq));
+                    next += count;
+                }
+                Err(error) if is_refusal(error.kind()) => next = writes.len(),
+                Err(error) if error.kind() != ErrorKind::Retry => return Err(error.into()),
+                Err(_) => {}
+            }
+            self.acknowledge();
+            if next == writes.len() && waiting.is_empty() {
+                return Ok(());
+            }
+            self.shards[shard].turn(Wait::One);
+            let others = (0..self.shards.len()).filter(|&other| other != shard);
+            others.for_each(|other| self.shards[other].turn(Wait::Poll));
+        }
+        Err(Violation::new(format!("a load into shard {shard} stayed throttled")))
+    }
+
+    /// A put of a load was applied.
+    fn loaded(&mut self, shard: usize, stamp: (u32, Option<Stamp>), seq: Seq) {
+        let batch = self.history.oracle.submit([stamp]);
+        self.pending.push(Pending { shard, seq, what: PendingWhat::Batch(batch) });
+    }
+
     /// What each change makes of its key, one after the other.
     fn stamps_of(&mut self, changes: impl Iterator<Item = (u32, Option<u32>)>) -> Vec<(u32, Option<Stamp>)> {
         let mut latest = self.history.oracle.latest();
@@ -773,6 +844,8 @@ pub struct Mix {
     pub compactions: u64,
     /// Of changes, those that leave the value and change its expiry.
     pub touches: u64,
+    /// Loads of up to three times as many puts as a batch has changes.
+    pub loads: u64,
 }
 
 impl Default for Mix {
@@ -792,6 +865,7 @@ impl Default for Mix {
             snapshots: 0,
             compactions: 0,
             touches: 0,
+            loads: 0,
         }
     }
 }
@@ -840,6 +914,10 @@ impl Mix {
                 world.retime(number, 120 + len(random), &[first, Some(1 + random.below(50))])?;
             }
             world.advance(random.below(20));
+        } else if self.loads > 0 && random.below(100) < self.loads {
+            let count = 1 + random.below(3 * self.batch_len_max);
+            let puts: Vec<_> = (0..count).map(|_| (key(random), len(random))).collect();
+            world.load(&puts)?;
         } else if random.below(100) < self.batches {
             let count = 2 + random.below(self.batch_len_max);
             let changes: Vec<_> = (0..count).map(|_| change(random)).collect();

@@ -64,7 +64,8 @@ impl SegmentFile {
 /// What the operating system's error number means for the caller of a device.
 pub(crate) fn kind_of(errno: i32) -> DeviceErrorKind {
     match errno {
-        libc::ENOSPC | libc::EDQUOT => DeviceErrorKind::Full,
+        // No room on the file system, for this user, or for files of this length.
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => DeviceErrorKind::Full,
         _ => DeviceErrorKind::Failed,
     }
 }

@@ -64,3 +64,13 @@ fn only_failures_of_the_medium_end_all_durability() {
     let failure = durability.failure().expect("it is noted");
     assert!(failure.detail.contains("Input/output error"), "{failure}");
 }
+
+#[test]
+fn want_of_room_of_every_kind_is_a_full_device_and_the_rest_has_failed() {
+    for errno in [libc::ENOSPC, libc::EDQUOT, libc::EFBIG] {
+        assert_eq!(kind_of(errno), DeviceErrorKind::Full, "{}", std::io::Error::from_raw_os_error(errno));
+    }
+    for errno in [libc::EIO, libc::EROFS, libc::ENXIO, libc::EBADF] {
+        assert_eq!(kind_of(errno), DeviceErrorKind::Failed, "{}", std::io::Error::from_raw_os_error(errno));
+    }
+}

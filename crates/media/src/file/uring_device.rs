@@ -178,10 +178,14 @@ impl UringDevice {
         }
     }
 
-    fn reap(&mut self) {
+    /// Takes what is in the completion queue; gives how many there were.
+    fn reap(&mut self) -> usize {
+        let mut count = 0;
         for entry in self.ring.completion() {
             self.files.completed(&entry);
+            count += 1;
         }
+        count
     }
 
     /// Resets the wake descriptor. What it told of until now must be in the completion queue
@@ -191,9 +195,33 @@ impl UringDevice {
         let Some(wake) = self.wake.get() else { return };
         // An empty descriptor answers EAGAIN, which is what is wanted.
         let _ = rustix::io::read(wake, &mut [0u8; 8]);
-        while self.ring.submission().taskrun() {
-            self.enter(0);
-        }
+        enter_while_flagged(
+            self,
+            |device| device.ring.submission().taskrun(),
+            |device| {
+                device.enter(0);
+                device.reap()
+            },
+        );
+    }
+}
+
+/// Entries in a row that bring nothing before the flag of deferred work is called stale.
+const BARREN_ENTRIES_MAX: usize = 2;
+
+/// Enters the kernel while it says that there is deferred work (`is_flagged`), as long as entries bring completions.
+///
+/// The flag alone is no end: who adds work from another processor raises it a moment behind, and when the owner has done
+/// that work in between, the flag stays up with nothing behind it until more work comes. With nothing else in flight that
+/// is never, and the completions that the caller waits for would lie in the queue unread.
+fn enter_while_flagged<T>(
+    device: &mut T,
+    is_flagged: impl Fn(&mut T) -> bool,
+    enter: impl Fn(&mut T) -> usize,
+) {
+    let mut barren = 0;
+    while barren < BARREN_ENTRIES_MAX && is_flagged(device) {
+        barren = if enter(device) == 0 { barren + 1 } else { 0 };
     }
 }
 
@@ -265,5 +293,40 @@ impl Drop for UringDevice {
         if self.files.in_flight() > 0 {
             self.complete(Wait::All, &mut Vec::new());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_of_deferred_work_that_stays_up_ends() {
+        let mut entries = 0;
+        enter_while_flagged(
+            &mut entries,
+            |_| true,
+            |entries| {
+                *entries += 1;
+                0
+            },
+        );
+        assert_eq!(entries, BARREN_ENTRIES_MAX);
+    }
+
+    #[test]
+    fn deferred_work_is_done_to_its_end_in_as_many_entries_as_it_takes() {
+        let mut pieces = vec![20, 20, 0, 7];
+        let mut done = 0;
+        enter_while_flagged(
+            &mut (&mut pieces, &mut done),
+            |(pieces, _)| !pieces.is_empty(),
+            |(pieces, done)| {
+                let piece = pieces.remove(0);
+                **done += piece;
+                piece
+            },
+        );
+        assert_eq!((pieces.len(), done), (0, 47));
     }
 }

@@ -66,7 +66,11 @@ fn server(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         control.engine.shard.0,
         control.engine.shard.1,
         line_of(&facts.settings_file),
-    )
+    )?;
+    if facts.io_uring.is_empty() {
+        return Ok(());
+    }
+    write!(out, "io_uring:{}\r\n", line_of(&facts.io_uring))
 }
 
 fn clients(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
@@ -216,6 +220,7 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("device_hits", statistics.device_hits),
         ("false_reads", statistics.false_reads),
         ("corrupt_reads", statistics.corrupt_reads),
+        ("failed_reads", statistics.failed_reads),
         ("user_bytes_written", statistics.user_bytes_written),
         ("record_bytes_written", statistics.record_bytes_written),
         ("padding_bytes_written", statistics.padding_bytes_written),
@@ -229,6 +234,8 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("device_flushes", statistics.device.flushes),
         ("device_bytes_read", statistics.device.bytes_read),
         ("device_bytes_written", statistics.device.bytes_written),
+        ("engine_cpu_ns", statistics.device.cpu_ns),
+        ("engine_background_cpu_ns", statistics.background_cpu_ns),
         ("space_used_bytes", statistics.space_used_bytes),
         ("space_live_bytes", statistics.space_live_bytes),
         ("space_capacity_bytes", statistics.space_capacity_bytes),

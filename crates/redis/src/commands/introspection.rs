@@ -31,7 +31,7 @@ fn write_info(command: &Command, reply: &mut ReplyWriter<'_>) {
     reply.set(flags.clone().count());
     flags.for_each(|name| reply.simple(name));
     let (first, last, step) = match command.keys {
-        Keys::None => (0, 0, 0),
+        Keys::None | Keys::Counted { .. } => (0, 0, 0),
         Keys::Range { first, last, step } => (first as i64, i64::from(last), step as i64),
     };
     reply.integer(first);
@@ -51,33 +51,37 @@ fn write_key_specs(command: &Command, reply: &mut ReplyWriter<'_>) {
     let specs = key_specs::of(command);
     reply.set(specs.len());
     for spec in specs {
-        let Keys::Range { first, last, step } = spec.keys else {
-            unreachable!("'{}' has a specification without keys", command.name)
+        // Where the search begins, how it goes on, and its facts: positions count from where it begins.
+        let (begin, how, facts) = match spec.keys {
+            Keys::None => unreachable!("'{}' has a specification without keys", command.name),
+            Keys::Range { first, last, step } => {
+                let last = if last < 0 { i64::from(last) } else { i64::from(last) - first as i64 };
+                (first, "range", [("lastkey", last), ("keystep", step as i64), ("limit", 0)])
+            }
+            Keys::Counted { count_at, first, step } => {
+                let first = (first - count_at) as i64;
+                (count_at, "keynum", [("keynumidx", 0), ("firstkey", first), ("keystep", step as i64)])
+            }
         };
         reply.map(3);
         reply.bulk(b"flags");
         write_names(spec.flags, reply);
         reply.bulk(b"begin_search");
-        reply.map(2);
-        reply.bulk(b"type");
-        reply.bulk(b"index");
-        reply.bulk(b"spec");
-        reply.map(1);
-        reply.bulk(b"index");
-        reply.integer(first as i64);
+        write_search("index", &[("index", begin as i64)], reply);
         reply.bulk(b"find_keys");
-        reply.map(2);
-        reply.bulk(b"type");
-        reply.bulk(b"range");
-        reply.bulk(b"spec");
-        reply.map(3);
-        reply.bulk(b"lastkey");
-        // Counted from the first key.
-        reply.integer(if last < 0 { i64::from(last) } else { i64::from(last) - first as i64 });
-        reply.bulk(b"keystep");
-        reply.integer(step as i64);
-        reply.bulk(b"limit");
-        reply.integer(0);
+        write_search(how, &facts, reply);
+    }
+}
+
+fn write_search(how: &str, facts: &[(&str, i64)], reply: &mut ReplyWriter<'_>) {
+    reply.map(2);
+    reply.bulk(b"type");
+    reply.bulk(how.as_bytes());
+    reply.bulk(b"spec");
+    reply.map(facts.len());
+    for (name, value) in facts {
+        reply.bulk(name.as_bytes());
+        reply.integer(*value);
     }
 }
 

@@ -23,9 +23,9 @@ struct SetOptions<'a> {
 }
 
 impl<'a> SetOptions<'a> {
-    fn parse(args: crate::args::Args<'a>) -> Result<Self, Halt> {
+    /// The options from argument `index` on.
+    fn parse(args: crate::args::Args<'a>, mut index: usize) -> Result<Self, Halt> {
         let mut options = SetOptions::default();
-        let mut index = 3;
         while let Some(option) = args.get(index) {
             let next = args.get(index + 1);
             let has_condition = options.only_new || options.only_old || options.only_if_equal.is_some();
@@ -67,7 +67,7 @@ impl<'a> SetOptions<'a> {
 }
 
 pub(crate) fn set(context: &mut Context<'_, '_>) -> Run {
-    let options = SetOptions::parse(context.args)?;
+    let options = SetOptions::parse(context.args, 3)?;
     let key = context.args.at(1);
     let mut expiry_ms = match options.expiry {
         Some((unit, text)) => positive_expiry(text, unit, context.now_ms(), "set")?,
@@ -192,6 +192,46 @@ pub(crate) fn msetnx(context: &mut Context<'_, '_>) -> Run {
         }
     }
     put_pairs(context)?;
+    context.reply.integer(1);
+    Ok(())
+}
+
+/// `MSETEX numkeys key value [key value ...] [NX | XX] [EX | PX | EXAT | PXAT time | KEEPTTL]`
+pub(crate) fn msetex(context: &mut Context<'_, '_>) -> Run {
+    let args = context.args;
+    let count = number::integer(args.at(1)).filter(|count| (1..=i64::from(i32::MAX)).contains(count));
+    let Some(count) = count else { return fail("ERR invalid numkeys value or out of range") };
+    let end = 2 + 2 * count as usize;
+    if end > args.len() {
+        return fail(SYNTAX);
+    }
+    let options = SetOptions::parse(args, end)?;
+    if options.wants_old || options.only_if_equal.is_some() {
+        return fail(SYNTAX);
+    }
+    let expiry_ms = match options.expiry {
+        Some((unit, text)) => positive_expiry(text, unit, context.now_ms(), "msetex")?,
+        None => 0,
+    };
+    if options.needs_old() {
+        context.view.prefetch(context.db, args.from(2).take(end - 2).step_by(2))?;
+        for index in (2..end).step_by(2) {
+            let exists = context.view.get(context.db, args.at(index))?.is_some();
+            if options.only_new && exists || options.only_old && !exists {
+                context.reply.integer(0);
+                return Ok(());
+            }
+        }
+    }
+    for index in (2..end).step_by(2) {
+        let key = args.at(index);
+        let expiry_ms = if options.keeps_expiry {
+            context.view.get(context.db, key)?.map_or(0, |record| record.meta.expiry_ms)
+        } else {
+            expiry_ms
+        };
+        context.store_arg(key, index + 1, expiry_ms)?;
+    }
     context.reply.integer(1);
     Ok(())
 }

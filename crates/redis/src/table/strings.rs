@@ -3,7 +3,7 @@
 use super::{Action, Command, Keys, category, flag};
 use crate::commands::{bitfield, bits, expiry, strings};
 
-pub(super) static COMMANDS: [Command; 30] = [
+pub(super) static COMMANDS: [Command; 31] = [
     Command {
         name: "append",
         arity: 3,
@@ -197,6 +197,19 @@ pub(super) static COMMANDS: [Command; 30] = [
         complexity: "O(N) with N the number of keys",
         summary: "Sets several strings, all or none.",
         action: Action::Data(strings::mset),
+        subcommands: &[],
+    },
+    Command {
+        name: "msetex",
+        arity: -4,
+        flags: flag::WRITE | flag::DENYOOM | flag::MOVABLE_KEYS,
+        categories: category::STRING,
+        keys: Keys::Counted { count_at: 1, first: 2, step: 2 },
+        group: "string",
+        since: "9.1.0",
+        complexity: "O(N) with N the number of keys",
+        summary: "Sets several strings, with a condition on all keys and one expiry as asked.",
+        action: Action::Data(strings::msetex),
         subcommands: &[],
     },
     Command {

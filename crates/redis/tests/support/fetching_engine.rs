@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, SeededRandom, Seq, Token};
+use tierstone_base::{
+    CpuClock, Error, ErrorKind, KeyspaceId, Now, Position, Result, SeededRandom, Seq, Token,
+};
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_engine::{
     Admission, BatchTicket, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup,
@@ -203,6 +205,10 @@ impl Engine for FetchingEngine {
 
     fn admission(&self) -> Admission {
         self.inner.admission()
+    }
+
+    fn set_cpu_clock(&mut self, clock: Box<dyn CpuClock>) {
+        self.inner.set_cpu_clock(clock);
     }
 
     fn statistics(&self) -> EngineStatistics {

@@ -12,7 +12,7 @@ use crate::service::{ConnectionId, Want};
 use tierstone_base::{Error, Now};
 use tierstone_engine::Engine;
 use tierstone_redis::{Begun, OwnedArgs, Ticket, UPLOAD_ABOVE_BYTES};
-use tierstone_wire::resp::{ProtocolError, ReplyWriter, Version};
+use tierstone_wire::resp::{Arguments, ProtocolError, ReplyWriter, Version};
 
 /// The longest argument that is received whole, because its command takes no uploads, in bytes.
 const WHOLE_BYTES_MAX: usize = 64 << 20;
@@ -45,8 +45,10 @@ impl RedisConnection {
         self.incoming.as_ref().is_some_and(|incoming| incoming.upload.is_some())
     }
 
-    /// The rest of a request with an uploaded argument will be parsed again: it was put off.
+    /// What was parsed and not carried out will be parsed again, the rest of a request with an uploaded argument
+    /// as such: it was put off.
     pub(super) fn parse_again(&mut self) {
+        self.parser.begin_anew();
         if let Some(incoming) = &self.incoming
             && incoming.missing > 0
         {
@@ -136,7 +138,7 @@ impl<E: Engine> RedisService<E> {
             connection.parser.resume_with(incoming.missing, &mut connection.arguments);
             return (2, None);
         }
-        match self.request(now, id, connection, input, output) {
+        match self.request(now, id, connection, (&Arguments::new(), input), output) {
             None => (2, None),
             Some(want) => (0, Some(want)),
         }

@@ -120,6 +120,7 @@ const COLUMNS: &[Column] = &[
     ("memory_lookups_total", "counter", "Lookups answered from memory.", |s| s.engine.memory_hits),
     ("device_lookups_total", "counter", "Lookups that needed the device.", |s| s.engine.device_hits),
     ("corrupt_reads_total", "counter", "Reads with a wrong checksum.", |s| s.engine.corrupt_reads),
+    ("failed_reads_total", "counter", "Reads of records that the device refused.", |s| s.engine.failed_reads),
     ("expired_keys_total", "counter", "Keys dropped since they had expired.", |s| s.engine.expired_keys),
     ("evicted_keys_total", "counter", "Keys evicted for want of memory or space.", |s| s.engine.evicted_keys),
     ("groups_total", "counter", "Groups committed.", |s| s.engine.groups),
@@ -145,6 +146,15 @@ const COLUMNS: &[Column] = &[
         s.engine.checkpoint_bytes_written
     }),
     ("device_flushes_total", "counter", "Device flushes.", |s| s.engine.device.flushes),
+    (
+        "engine_cpu_ns_total",
+        "counter",
+        "Processor time of the engine, with --measure-cpu, in nanoseconds.",
+        |s| s.engine.device.cpu_ns,
+    ),
+    ("engine_background_cpu_ns_total", "counter", "What of it is no request's.", |s| {
+        s.engine.background_cpu_ns
+    }),
     ("snapshots", "gauge", "Snapshots alive.", |s| s.engine.snapshots),
     ("snapshots_lost_total", "counter", "Snapshots given up for want of space or memory.", |s| {
         s.engine.snapshots_lost

@@ -1,17 +1,19 @@
 //! The Redis door: connections in, commands to the shard's executor, replies out.
 //!
 //! 1. [`service`] joins one driver thread's connections to its shard's executor;
-//! 2. `incoming` takes large arguments out of the input piece by piece;
+//! 2. `incoming` takes large arguments out of the input piece by piece, `ahead` gathers a pipeline's requests;
 //! 3. [`mail`] is what the threads of a node tell each other;
-//! 4. [`node`] opens the database, starts the threads and ends them in good order;
+//! 4. [`node`] opens the database, starts the threads (`start`) and ends them in good order;
 //! 5. [`metrics`] is what the node says about itself; `config` is its settings under Redis's names.
 
+mod ahead;
 mod config;
 mod incoming;
 pub mod mail;
 pub mod metrics;
 pub mod node;
 pub mod service;
+mod start;
 
 pub use node::{Node, NodeSettings, SettingsFile};
 pub use tierstone_redis::settings::{

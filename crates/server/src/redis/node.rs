@@ -5,12 +5,12 @@
 
 use super::mail::{ToNode, ToShard};
 use super::metrics::MetricsBoard;
-use super::service::{Heartbeat, RedisService, ServiceParts};
-use crate::driver::{DriverBuilder, DriverHandle, Parts};
+use super::service::Heartbeat;
+use super::start::{Common, ShardStart, start_shards};
+use crate::driver::DriverHandle;
 use crate::http::{self, HttpServer};
 use crate::listen::{ListenAddress, Listener, raise_descriptor_limit};
-use crate::mailbox::{MailReceiver, MailSender, mailbox};
-use crate::reactor::Device;
+use crate::mailbox::{MailSender, mailbox};
 use crate::settings::TransportSettings;
 use crate::wake::Waker;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -19,25 +19,19 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tierstone::{Database, DatabaseOptions};
-use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, Now, Result, ShardId, SystemClock};
-use tierstone_engine::{Durability, Eviction, IndexKind};
-use tierstone_logstore::{BuildReport, OpenReport, ShardPlan, value_bytes_max};
+use tierstone_base::{Clock, Error, ErrorKind, Now, Result, ShardId, SystemClock};
+use tierstone_engine::{Durability, Eviction};
+use tierstone_logstore::{BuildReport, OpenReport};
 use tierstone_media::Guarantee;
-use tierstone_media::file::{DurableMethod, FileBackend, FileStore};
-use tierstone_redis::{DirectoryFacts, DurableProbe, Executor, ExecutorSettings, ServerFacts};
-use tierstone_store::{DatabaseMap, MapChange, ShardSettings, TaskId};
-use tierstone_wire::resp::RequestLimits;
+use tierstone_media::file::uring_refusal;
+use tierstone_redis::{DirectoryFacts, DurableProbe, ServerFacts};
+use tierstone_store::{DatabaseMap, MapChange, TaskId};
 
 /// The longest value, in bytes: the default of `proto-max-bulk-len`.
 const VALUE_BYTES_MAX: u64 = 512 << 20;
 
 /// Descriptors for segments, listeners and rings.
 const DESCRIPTORS_BESIDE_CLIENTS: u64 = 20_000;
-
-/// What connections' buffers, and requests that have not come to their end, may take of a shard's memory each: a
-/// part in so many, but at least the following bytes.
-const CONNECTIONS_PART: u64 = 8;
-const CONNECTIONS_BYTES_MIN: u64 = 2 << 20;
 
 /// Everything that a node is started with.
 #[derive(Clone, Debug)]
@@ -171,15 +165,6 @@ pub struct Node {
     ready: Arc<AtomicBool>,
     pending: Vec<PendingChange>,
     settings_file: Option<Arc<dyn SettingsFile>>,
-}
-
-/// What one shard's thread is started with.
-struct ShardStart {
-    plan: ShardPlan,
-    listeners: Vec<Listener>,
-    waker: Waker,
-    mail: MailReceiver<ToShard>,
-    heartbeat: Option<Heartbeat>,
 }
 
 impl Node {
@@ -419,134 +404,6 @@ fn start_report(
     }
 }
 
-/// What all shards' threads are started with.
-struct Common<'a> {
-    settings: &'a NodeSettings,
-    files: FileStore,
-    method: DurableMethod,
-    hasher: KeyHasher,
-    map: DatabaseMap,
-    index_kind: IndexKind,
-    facts: ServerFacts,
-    shards: &'a [MailSender<ToShard>],
-    node: &'a Sender<ToNode>,
-    snapshots: &'a Sender<super::metrics::ShardSnapshot>,
-    serving: Arc<AtomicUsize>,
-}
-
-/// Starts all shards at the same time, so that their indexes are rebuilt in parallel.
-fn start_shards(
-    common: &Common<'_>,
-    starts: Vec<ShardStart>,
-) -> Result<(Vec<DriverHandle>, Vec<BuildReport>)> {
-    let results: Vec<Result<(DriverHandle, BuildReport)>> = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            starts.into_iter().map(|start| scope.spawn(move || start_shard(common, start))).collect();
-        threads
-            .into_iter()
-            .map(|thread| match thread.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-            .collect()
-    });
-    let mut drivers = Vec::new();
-    let mut reports = Vec::new();
-    let mut first_error = None;
-    for result in results {
-        match result {
-            Ok((driver, report)) => {
-                drivers.push(driver);
-                reports.push(report);
-            }
-            Err(error) => {
-                first_error.get_or_insert(error);
-            }
-        }
-    }
-    match first_error {
-        None => Ok((drivers, reports)),
-        Some(error) => {
-            for driver in drivers {
-                driver.stop_handle().stop();
-                let _ = driver.join();
-            }
-            Err(error)
-        }
-    }
-}
-
-fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, BuildReport)> {
-    let ShardStart { plan, listeners, waker, mail, heartbeat } = start;
-    let shard = plan.shard();
-    let (files, method) = (common.files.clone(), common.method);
-    let shard_bytes = common.settings.database.memory_bytes / common.shards.len().max(1) as u64;
-    let part_bytes = (shard_bytes / CONNECTIONS_PART).max(CONNECTIONS_BYTES_MIN) as usize;
-    let settings = ExecutorSettings {
-        shard: ShardSettings {
-            index: shard,
-            count: common.shards.len() as u16,
-            map: common.map.clone(),
-            index_kind: common.index_kind,
-            hasher: common.hasher,
-            durability: common.settings.durability,
-            record_bytes_max: value_bytes_max(common.files.geometry()),
-        },
-        value_size_max_bytes: common.settings.value_size_max_bytes,
-        password: common.settings.password.clone(),
-        transaction_size_max_bytes: (64 << 20).min(part_bytes),
-        held_bytes_max: part_bytes as u64,
-        eviction: common.settings.eviction,
-        facts: common.facts.clone(),
-    };
-    let mut transport = common.settings.transport.clone();
-    if transport.buffer_bytes_max == 0 {
-        transport.buffer_bytes_max = part_bytes;
-    }
-    transport.input_limit_bytes = transport.input_limit_bytes.min(transport.buffer_bytes_max);
-    let buffer_bytes_max = transport.buffer_bytes_max;
-    let (shards, node) = (common.shards.to_vec(), common.node.clone());
-    let (snapshots, serving) = (common.snapshots.clone(), Arc::clone(&common.serving));
-    let stop_patience_us = common.settings.transport.stop_timeout_ms * 500;
-    let cpu = common.settings.pin.then_some(usize::from(shard));
-    let backend = common.settings.database.backend;
-    let (report_sender, report) = bounded(1);
-    let driver = DriverBuilder::new(format!("shard-{shard}"), transport, waker)
-        .listeners(listeners)
-        .cpu(cpu)
-        .spawn(move || {
-            // Made here: a ring belongs to the thread that uses it.
-            let mut device = files.device(method)?;
-            let (engine, built) = plan.build(&mut device)?;
-            drop(device);
-            let _ = report_sender.send(built);
-            let executor = Executor::new(engine, settings);
-            let parts = ServiceParts {
-                executor,
-                shard,
-                mail,
-                shards,
-                node,
-                snapshots,
-                limits: RequestLimits::default(),
-                buffer_bytes_max,
-                serving,
-                stop_patience_us,
-                heartbeat,
-            };
-            // The driver's own ring does the work of the files, unless somebody wants threads for it.
-            let device = match backend {
-                FileBackend::Threads => Device::Own(Box::new(files.device(method)?)),
-                FileBackend::Auto | FileBackend::IoUring => Device::Files { store: files, method },
-            };
-            Ok(Parts { service: RedisService::new(parts), device })
-        })?;
-    let report = report
-        .recv()
-        .map_err(|_| Error::new(ErrorKind::Retry, "a shard's thread ended before it reported"))?;
-    Ok((driver, report))
-}
-
 /// What clients are told about the server.
 fn server_facts(
     settings: &NodeSettings,
@@ -566,11 +423,14 @@ fn server_facts(
         reason: probe.reason.clone(),
         flush_looks_device_wide: probe.flush_looks_device_wide,
     });
+    let refusal = uring_refusal()
+        .inspect(|reason| tracing::warn!(reason, "the kernel refuses io_uring: epoll and threads serve"));
     Ok(ServerFacts {
         port: addresses.first().map_or(0, SocketAddr::port),
         durability_guarantee: properties.guarantee.text().into(),
         durable_method: facts.durable_method.name().into(),
         durable_probe: probe,
+        io_uring: refusal.map_or_else(|| "available".into(), |reason| format!("refused ({reason})")),
         directories: directories.collect(),
         settings_file: settings.settings_file.as_ref().map(|file| file.path()).unwrap_or_default(),
         settings: super::config::settings_of(settings, addresses),

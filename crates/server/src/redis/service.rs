@@ -8,6 +8,7 @@
 //! 4. When the node stops, an engine is shut only after the connections of all shards have ended, since
 //!    their last requests may need it; or after half of the time that a stop may take.
 
+use super::ahead::Ahead;
 use super::incoming::Incoming;
 use super::mail::{ToNode, ToShard};
 use super::metrics::ShardSnapshot;
@@ -97,6 +98,7 @@ pub struct RedisService<E> {
     streams: Vec<(ConnectionId, TaskId)>,
     /// Connections that wait until the engine wants work again.
     throttled: Vec<ConnectionId>,
+    ahead: Ahead,
     reply: Vec<u8>,
     outputs: Vec<Output>,
     incoming: Vec<ToShard>,
@@ -131,6 +133,13 @@ pub struct RedisConnection {
     pub(super) incoming: Option<Incoming>,
 }
 
+impl RedisConnection {
+    /// Whether its client has authenticated itself, where that is asked.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.authenticated
+    }
+}
+
 impl<E: Engine> RedisService<E> {
     /// The service of one shard's thread.
     pub fn new(parts: ServiceParts<E>) -> Self {
@@ -148,6 +157,7 @@ impl<E: Engine> RedisService<E> {
             next_name: 0,
             streams: Vec::new(),
             throttled: Vec::new(),
+            ahead: Ahead::default(),
             reply: Vec::new(),
             outputs: Vec::new(),
             incoming: Vec::new(),
@@ -167,13 +177,49 @@ impl<E: Engine> RedisService<E> {
         }
     }
 
+    /// The request of `len` bytes at the start of `input`, and those that have come behind it. Gives how many
+    /// bytes were consumed, and what the driver should do instead of going on, if anything.
+    fn requests(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        connection: &mut RedisConnection,
+        (input, len): (&[u8], usize),
+        output: &mut ReplyQueue,
+    ) -> (usize, Option<Want>) {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        ahead.gather(connection, input, len);
+        if ahead.requests().len() > 1 {
+            self.executor.prefetch(connection.name, ahead.keys(input));
+        }
+        let (mut consumed, mut want) = (0, None);
+        for parsed in ahead.requests() {
+            if consumed > 0 && output.is_full() {
+                want = Some(Want::Drain);
+                break;
+            }
+            let request = (&parsed.arguments, &input[parsed.start..]);
+            want = self.request(now, id, connection, request, output);
+            if want.is_some() {
+                break;
+            }
+            consumed = parsed.end;
+        }
+        if want.is_some() {
+            // What is put off comes again; what closes is done with.
+            connection.parse_again();
+        }
+        self.ahead = ahead;
+        (consumed, want)
+    }
+
     /// One request; gives what the driver should do instead of going on, if anything.
     pub(super) fn request(
         &mut self,
         now: Now,
         id: ConnectionId,
         connection: &mut RedisConnection,
-        input: &[u8],
+        (arguments, input): (&Arguments, &[u8]),
         output: &mut ReplyQueue,
     ) -> Option<Want> {
         if self.executor.admission() == Admission::Throttled {
@@ -191,12 +237,12 @@ impl<E: Engine> RedisService<E> {
         // Only what was uploaded outlives its input.
         let whole = connection.incoming.as_ref().map(|incoming| {
             let mut args = incoming.args.clone();
-            args.extend(connection.arguments.request(input).iter());
+            args.extend(arguments.request(input).iter());
             args
         });
         let args = match &whole {
             Some(args) => args.args(),
-            None => Args::Request(connection.arguments.request(input)),
+            None => Args::Request(arguments.request(input)),
         };
         let outcome = self.executor.request(now, connection.name, args, &mut self.reply);
         match outcome {
@@ -447,13 +493,10 @@ impl<E: Engine> Service for RedisService<E> {
             }
             match connection.parser.parse(rest, &mut connection.arguments) {
                 Ok(Progress::Complete { consumed: len }) => {
-                    match self.request(now, id, connection, rest, output) {
-                        None => consumed += len,
-                        // What is paused comes again; what closes is done with.
-                        Some(want) => {
-                            connection.parse_again();
-                            return Received { consumed, want };
-                        }
+                    let (taken, want) = self.requests(now, id, connection, (rest, len), output);
+                    consumed += taken;
+                    if let Some(want) = want {
+                        return Received { consumed, want };
                     }
                 }
                 Ok(Progress::Skipped { consumed: len }) => consumed += len,

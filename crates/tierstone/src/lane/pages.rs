@@ -33,7 +33,7 @@ impl<D: BlockDevice> Lane<D> {
         let page = loop {
             for event in self.events.drain(..) {
                 match event {
-                    Event::Scanned { token, entries, next, error } if token == wanted => {
+                    Event::Scanned { token, entries, next, error, .. } if token == wanted => {
                         if let Some(error) = error.as_ref().filter(|error| is_of_snapshot(error)) {
                             return Err(error.clone());
                         }

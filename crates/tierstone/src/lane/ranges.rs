@@ -34,7 +34,7 @@ impl<D: BlockDevice> Lane<D> {
         let page = loop {
             for event in self.events.drain(..) {
                 match event {
-                    Event::Ranged { token, entries, next, error } if token == wanted.token => {
+                    Event::Ranged { token, entries, next, error, .. } if token == wanted.token => {
                         let seen_at = (!wanted.is_of_snapshot).then_some(self.now);
                         if let Some(now) = seen_at {
                             note_expired(&mut self.engine, entries.iter().map(|entry| &entry.meta), now);

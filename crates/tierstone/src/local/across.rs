@@ -35,7 +35,10 @@ pub(super) fn write(store: &mut Store, writes: &[Write<'_>]) -> Result<()> {
     for (shard, writes) in &parts {
         receipts.push((*shard, store.lanes[*shard].write_part(writes, &batch)?));
     }
-    if receipts.iter().all(|(_, receipt)| receipt.commit == Commit::Relaxed) {
+    let is_relaxed = receipts.iter().all(|(_, receipt)| receipt.commit == Commit::Relaxed);
+    let given = if is_relaxed { Commit::Relaxed } else { Commit::Durable };
+    receipts.iter().for_each(|(shard, _)| store.lanes[*shard].note_given(given));
+    if is_relaxed {
         receipts.iter().for_each(|(shard, _)| store.lanes[*shard].attend());
         return Ok(());
     }
@@ -96,7 +99,7 @@ pub(super) fn attend(store: &mut Store) {
 }
 
 /// What a shard waits for may have to come from another: news of a batch, or memory.
-fn turn_others(lanes: &mut [Lane<FileDevice>], but: usize) {
+pub(super) fn turn_others(lanes: &mut [Lane<FileDevice>], but: usize) {
     for (shard, lane) in lanes.iter_mut().enumerate() {
         if shard != but {
             for _ in 0..TURNS_FOR_OTHERS {

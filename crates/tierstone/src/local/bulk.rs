@@ -2,8 +2,9 @@
 
 use super::{Store, across};
 use crate::batch::PutOptions;
-use crate::bulk::{BulkOptions, Loaded, Stage, check_lengths};
-use tierstone_base::{KeyspaceId, Result};
+use crate::bulk::{BulkOptions, Loaded, Loads, Stage, check_lengths};
+use crate::lane::RoomWait;
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
 use tierstone_logstore::value_bytes_max;
 use tierstone_media::Wait;
 
@@ -13,17 +14,27 @@ use tierstone_media::Wait;
 #[derive(Debug)]
 pub struct BulkLoad<'s> {
     store: &'s mut Store,
-    stages: Vec<Stage>,
+    lanes: Vec<Loader>,
+    id: KeyspaceId,
     options: BulkOptions,
     value_bytes_max: u64,
     loaded: Loaded,
 }
 
+/// The way of one shard's records.
+#[derive(Debug)]
+struct Loader {
+    gathers: Stage,
+    loads: Loads<()>,
+    /// Stages that were applied: their memory is used again.
+    spare: Vec<Stage>,
+}
+
 impl Store {
-    /// Begins to load very many records into database 0. They are staged, sorted and written in large
-    /// pieces, and the device writes one while the next is made; batches wait for the device one by one. For values of 1,000
-    /// bytes a record costs the processor about as much as in a batch (`docs/benchmarks/device.md`); most of them do not go
-    /// into the cache.
+    /// Begins to load very many records into database 0. They are staged and then written one by one, and the device
+    /// writes while the next ones are made; batches wait for the device one by one. What a record costs is measured in
+    /// `docs/benchmarks/device.md`. They do not go into the cache, and while a load goes on no checkpoint of the index
+    /// begins: after a crash then the opening reads the summaries of what was written since the last one.
     ///
     /// Cost: memory for the stages ([`BulkOptions::stage_bytes`]); a record is written once, a key that is
     /// there already costs what overwriting it costs.
@@ -54,9 +65,10 @@ impl Store {
 impl<'s> BulkLoad<'s> {
     pub(super) fn new(store: &'s mut Store, id: KeyspaceId, options: BulkOptions) -> Result<Self> {
         let options = options.check()?;
-        let stages = store.lanes.iter().map(|_| Stage::new(id)).collect();
+        let loader = || Loader { gathers: Stage::new(id), loads: Loads::default(), spare: Vec::new() };
+        let lanes = store.lanes.iter().map(|_| loader()).collect();
         let value_bytes_max = value_bytes_max(store.database.files().geometry());
-        Ok(BulkLoad { store, stages, options, value_bytes_max, loaded: Loaded::default() })
+        Ok(BulkLoad { store, lanes, id, options, value_bytes_max, loaded: Loaded::default() })
     }
 
     /// Puts a value; the last one of a key counts. Returns when it is staged; a full stage is written first.
@@ -75,12 +87,13 @@ impl<'s> BulkLoad<'s> {
     pub fn put_with(&mut self, key: &[u8], value: &[u8], options: PutOptions) -> Result<()> {
         check_lengths(key, value, self.value_bytes_max)?;
         let position = self.store.hasher.position(key);
-        let shard = position.shard(self.stages.len() as u16);
+        let shard = position.shard(self.lanes.len() as u16);
         let expiry_ms = super::expiry_ms(&mut self.store.lanes[usize::from(shard)], options);
-        if !self.stages[usize::from(shard)].has_room(key.len() + value.len(), self.options.stage_bytes) {
+        let shard = usize::from(shard);
+        if !self.lanes[shard].gathers.has_room(key.len() + value.len(), self.options.stage_bytes) {
             self.write_stage(shard)?;
         }
-        self.stages[usize::from(shard)].push(position, key, value, expiry_ms);
+        self.lanes[shard].gathers.push(position, key, value, expiry_ms);
         Ok(())
     }
 
@@ -90,8 +103,11 @@ impl<'s> BulkLoad<'s> {
     /// # Errors
     /// As [`Store::put`].
     pub fn sync(&mut self) -> Result<Loaded> {
-        for shard in 0..self.stages.len() {
-            self.write_stage(shard as u16)?;
+        for shard in 0..self.lanes.len() {
+            self.write_stage(shard)?;
+        }
+        for shard in 0..self.lanes.len() {
+            self.drive(shard, Loads::is_empty)?;
         }
         self.store.sync()?;
         Ok(self.loaded)
@@ -105,20 +121,49 @@ impl<'s> BulkLoad<'s> {
         self.sync()
     }
 
-    fn write_stage(&mut self, shard: u16) -> Result<()> {
-        let mut stage = std::mem::replace(&mut self.stages[usize::from(shard)], Stage::new(KeyspaceId(0)));
-        stage.sort();
-        let written = stage.pieces().try_for_each(|piece| {
-            across::write_on(self.store, shard, &stage.writes(piece))?;
-            // The device writes it while the next piece is made.
-            self.store.lanes[usize::from(shard)].turn(Wait::Poll);
-            Ok(())
-        });
-        if written.is_ok() {
-            self.loaded += stage.loaded();
+    /// Applies what has gathered, but for what old records must be read for.
+    fn write_stage(&mut self, shard: usize) -> Result<()> {
+        let lane = &mut self.lanes[shard];
+        if lane.gathers.is_empty() {
+            return Ok(());
         }
-        stage.clear();
-        self.stages[usize::from(shard)] = stage;
-        written
+        let empty = lane.spare.pop().unwrap_or_else(|| Stage::new(self.id));
+        lane.loads.push(std::mem::replace(&mut lane.gathers, empty), ());
+        self.drive(shard, |loads| loads.is_through() && loads.len() < BulkOptions::STAGES_MAX)
+    }
+
+    /// Drives a shard until `is_enough` holds of what is on its way.
+    fn drive(&mut self, shard: usize, is_enough: impl Fn(&Loads<()>) -> bool) -> Result<()> {
+        across::attend(self.store);
+        self.store.lanes[shard].check_health()?;
+        let mut room = RoomWait::new(self.store.lanes[shard].tick());
+        while !is_enough(&self.lanes[shard].loads) {
+            let (loader, lane) = (&mut self.lanes[shard], &mut self.store.lanes[shard]);
+            let now = lane.tick();
+            let waits = match loader.loads.advance(&mut lane.engine, now) {
+                Ok(true) => {
+                    // The device writes it while the next is made.
+                    lane.turn(Wait::Poll);
+                    room = RoomWait::new(now);
+                    None
+                }
+                Ok(false) => Some(Error::new(ErrorKind::Retry, "old records are being read")),
+                Err(error) => Some(error),
+            };
+            while let Some((mut stage, ())) = loader.loads.take_done() {
+                self.loaded += stage.loaded();
+                stage.clear();
+                loader.spare.push(stage);
+            }
+            if let Some(error) = waits {
+                let waited = lane.wait_for_room(&mut room, error);
+                if let Err(error) = waited.and_then(|()| lane.check_health()) {
+                    loader.loads = Loads::default();
+                    return Err(error);
+                }
+                across::turn_others(&mut self.store.lanes, shard);
+            }
+        }
+        Ok(())
     }
 }

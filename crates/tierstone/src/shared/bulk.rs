@@ -1,12 +1,12 @@
 //! Bulk loads of the shared handle.
 //!
-//! Invariant: a shard has at most one stage that gathers and one that is being written.
+//! Invariant: a shard has at most one stage that gathers and [`BulkOptions::STAGES_MAX`] with it.
 
-use super::message::{Message, OwnedWrites, Piece};
+use super::message::Message;
 use super::{Answer, SharedStore};
 use crate::batch::{Expiry, PutOptions};
 use crate::bulk::{BulkOptions, Loaded, Stage, check_lengths};
-use std::sync::Arc;
+use std::collections::VecDeque;
 use tierstone_base::{KeyspaceId, Result};
 
 /// Very many records on their way into a store: see [`SharedStore::bulk_load`].
@@ -16,6 +16,7 @@ use tierstone_base::{KeyspaceId, Result};
 pub struct SharedBulkLoad {
     store: SharedStore,
     lanes: Vec<Lane>,
+    id: KeyspaceId,
     options: BulkOptions,
     loaded: Loaded,
 }
@@ -24,13 +25,13 @@ pub struct SharedBulkLoad {
 #[derive(Debug)]
 struct Lane {
     gathers: Stage,
-    /// What is being written, and the answers of its pieces.
-    written: Option<(Arc<Stage>, Vec<Answer<()>>)>,
+    /// What the shard has been given, in order; each comes back when it is applied.
+    given: VecDeque<Answer<Stage>>,
 }
 
 impl SharedStore {
     /// Begins to load very many records into database 0, as [`Store::bulk_load`](crate::Store::bulk_load). Each shard's thread
-    /// writes one stage while the next gathers; several loads, of several threads, may go on at the same
+    /// writes while the next stage gathers; several loads, of several threads, may go on at the same
     /// time, and others may read and write meanwhile.
     ///
     /// ```
@@ -58,13 +59,13 @@ impl SharedStore {
 impl SharedBulkLoad {
     pub(super) fn new(store: SharedStore, id: KeyspaceId, options: BulkOptions) -> Result<Self> {
         let options = options.check()?;
-        let lanes =
-            (0..store.inner.shards()).map(|_| Lane { gathers: Stage::new(id), written: None }).collect();
-        Ok(SharedBulkLoad { store, lanes, options, loaded: Loaded::default() })
+        let lane = |_| Lane { gathers: Stage::new(id), given: VecDeque::new() };
+        let lanes = (0..store.inner.shards()).map(lane).collect();
+        Ok(SharedBulkLoad { store, lanes, id, options, loaded: Loaded::default() })
     }
 
     /// Puts a value; the last one of a key counts. Returns when it is staged; a full stage is handed to its
-    /// shard first, which waits until the one before is written.
+    /// shard first, which waits while that has as many as it takes.
     ///
     /// # Errors
     /// `InvalidInput`: key or value is too long; others are not touched. As [`SharedStore::put`] otherwise:
@@ -103,7 +104,7 @@ impl SharedBulkLoad {
             self.send_stage(shard as u16)?;
         }
         for shard in 0..self.lanes.len() {
-            self.settle(shard as u16)?;
+            while self.settle_one(shard as u16)?.is_some() {}
         }
         self.store.sync()?;
         Ok(self.loaded)
@@ -117,37 +118,41 @@ impl SharedBulkLoad {
         self.sync()
     }
 
-    /// Hands what has gathered to the shard, when what it had before is written.
+    /// Hands what has gathered to the shard, when that takes another stage.
     fn send_stage(&mut self, shard: u16) -> Result<()> {
-        let empty = self.settle(shard)?;
-        let lane = &mut self.lanes[usize::from(shard)];
-        if lane.gathers.is_empty() {
+        if self.lanes[usize::from(shard)].gathers.is_empty() {
             return Ok(());
         }
-        let mut stage = std::mem::replace(&mut lane.gathers, empty);
-        stage.sort();
-        let stage = Arc::new(stage);
-        let ask = |records| {
-            let piece = Piece { stage: Arc::clone(&stage), records };
-            let writes = OwnedWrites::Piece(piece);
-            self.store.inner.ask(shard, |reply| Message::Write { writes, reply })
-        };
-        lane.written = Some((Arc::clone(&stage), stage.pieces().map(ask).collect()));
+        let is_full = self.lanes[usize::from(shard)].given.len() + 1 >= BulkOptions::STAGES_MAX;
+        // Its memory is used again.
+        let empty = if is_full { self.settle_one(shard)? } else { None };
+        let empty = empty.unwrap_or_else(|| Stage::new(self.id));
+        let lane = &mut self.lanes[usize::from(shard)];
+        let stage = std::mem::replace(&mut lane.gathers, empty);
+        lane.given.push_back(self.store.inner.ask(shard, |reply| Message::Load { stage, reply }));
         Ok(())
     }
 
-    /// Waits until what the shard was given is written; gives an empty stage.
-    fn settle(&mut self, shard: u16) -> Result<Stage> {
+    /// Waits until the oldest stage that the shard was given is applied, and gives it back empty; `None` when
+    /// there is none.
+    fn settle_one(&mut self, shard: u16) -> Result<Option<Stage>> {
         let lane = &mut self.lanes[usize::from(shard)];
-        let empty = Stage::new(lane.gathers.keyspace());
-        let Some((stage, answers)) = lane.written.take() else { return Ok(empty) };
-        // All are waited for: what comes later must not pass them.
-        answers.into_iter().map(Answer::wait).fold(Ok(()), Result::and)?;
-        self.loaded += stage.loaded();
-        // Its memory is used again, unless the shard has not let go of it yet.
-        Ok(Arc::try_unwrap(stage).map_or(empty, |mut stage| {
-            stage.clear();
-            stage
-        }))
+        let Some(answer) = lane.given.pop_front() else { return Ok(None) };
+        match answer.wait() {
+            Ok(mut stage) => {
+                self.loaded += stage.loaded();
+                stage.clear();
+                Ok(Some(stage))
+            }
+            Err(error) => {
+                // All are waited for: what comes later must not pass them.
+                for answer in std::mem::take(&mut lane.given) {
+                    if let Ok(stage) = answer.wait() {
+                        self.loaded += stage.loaded();
+                    }
+                }
+                Err(error)
+            }
+        }
     }
 }

@@ -10,8 +10,7 @@ use crate::bulk::Stage;
 use crate::range::RangePage;
 use crate::scan::{Cursor, Page};
 use crate::transfer::drive::Work;
-use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use tierstone_base::collections::Set;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_engine::{
@@ -80,36 +79,6 @@ impl OwnedBatch {
     }
 }
 
-/// A piece of a bulk load: records of one stage.
-#[derive(Debug)]
-pub(super) struct Piece {
-    pub stage: Arc<Stage>,
-    pub records: Range<usize>,
-}
-
-/// Writes that happen together on one shard.
-#[derive(Debug)]
-pub(super) enum OwnedWrites {
-    Batch(OwnedBatch),
-    Piece(Piece),
-}
-
-impl OwnedWrites {
-    pub fn view(&self) -> Vec<Write<'_>> {
-        match self {
-            OwnedWrites::Batch(batch) => batch.view(),
-            OwnedWrites::Piece(piece) => piece.stage.writes(piece.records.clone()),
-        }
-    }
-
-    fn is_in(&self, keyspaces: &Set<KeyspaceId>) -> bool {
-        match self {
-            OwnedWrites::Batch(batch) => batch.is_in(keyspaces),
-            OwnedWrites::Piece(piece) => keyspaces.contains(&piece.stage.keyspace()),
-        }
-    }
-}
-
 /// A request to one shard.
 #[derive(Debug)]
 pub(super) enum Message {
@@ -130,8 +99,13 @@ pub(super) enum Message {
         reply: Reply<bool>,
     },
     Write {
-        writes: OwnedWrites,
+        batch: OwnedBatch,
         reply: Reply<()>,
+    },
+    /// Records of a load: answered, with their stage, when they are applied. That they are durable is not said.
+    Load {
+        stage: Stage,
+        reply: Reply<Stage>,
     },
     /// This shard's part of a batch over several.
     Part {
@@ -218,7 +192,8 @@ impl Message {
             Message::Get { key, .. } | Message::Delete { key, .. } => keyspaces.contains(&key.keyspace),
             Message::GetMany { keys, .. } => keys.iter().any(|key| keyspaces.contains(&key.keyspace)),
             Message::Put { put, .. } => keyspaces.contains(&put.keyspace),
-            Message::Write { writes, .. } => writes.is_in(keyspaces),
+            Message::Write { batch, .. } => batch.is_in(keyspaces),
+            Message::Load { stage, .. } => keyspaces.contains(&stage.keyspace()),
             Message::Part { batch, .. } => batch.is_in(keyspaces),
             Message::Scan { keyspace, .. } | Message::Len { keyspace, .. } => keyspaces.contains(keyspace),
             Message::Range { request, .. } => {
@@ -256,6 +231,7 @@ impl Message {
             | Message::Ingest { reply, .. }
             | Message::Sync { reply }
             | Message::Close { reply } => drop(reply.send(Err(error))),
+            Message::Load { reply, .. } => drop(reply.send(Err(error))),
             Message::Part { seat, .. } => drop(seat.refuse(error)),
             Message::Delete { reply, .. } => drop(reply.send(Err(error))),
             Message::Scan { reply, .. } | Message::ScanAt { reply, .. } => drop(reply.send(Err(error))),

@@ -47,7 +47,7 @@ use crate::statistics::sum;
 use across::Across;
 use answer::{Reply, closed};
 use crossbeam_channel::{Receiver, Sender};
-use message::{Message, OwnedBatch, OwnedWrites};
+use message::{Message, OwnedBatch};
 use service::Service;
 use sleep::{Sleeper, Waker};
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ use std::thread::JoinHandle;
 use thread::ShardThread;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result};
-use tierstone_engine::{Durability, EngineStatistics, Verification};
+use tierstone_engine::{Durability, Engine, EngineStatistics, Verification};
 use tierstone_logstore::{ShardPlan, value_bytes_max};
 use tierstone_media::file::{DurableMethod, FileStore};
 use tierstone_store::DatabaseMap;
@@ -135,6 +135,7 @@ impl SharedStore {
                 method: database.facts().durable_method,
                 clock,
                 relaxed,
+                measure_cpu: options.measure_cpu,
             };
             let (sender, mailbox) = crossbeam_channel::unbounded();
             let (reply, built) = Answer::new();
@@ -433,8 +434,8 @@ impl Inner {
         let of_shard = |&(_, position, _): &(KeyspaceId, Position, u64)| position.shard(self.shards());
         let first = places.first().map_or(0, of_shard);
         if places.iter().all(|place| of_shard(place) == first) {
-            let writes = OwnedWrites::Batch(OwnedBatch { batch: batch.clone(), places });
-            return Ok(self.ask(first, |reply| Message::Write { writes, reply }));
+            let batch = OwnedBatch { batch: batch.clone(), places };
+            return Ok(self.ask(first, |reply| Message::Write { batch, reply }));
         }
         let mut parts: BTreeMap<u16, OwnedBatch> = BTreeMap::new();
         for (change, place) in batch.changes().zip(places) {
@@ -487,6 +488,7 @@ struct Start {
     method: DurableMethod,
     clock: SystemClock,
     relaxed: bool,
+    measure_cpu: bool,
 }
 
 fn spawn(
@@ -508,11 +510,14 @@ fn spawn(
 }
 
 fn build(start: Start, mailbox: Receiver<Message>, mut sleeper: Sleeper) -> Result<ShardThread> {
-    let Start { plan, files, method, clock, relaxed } = start;
+    let Start { plan, files, method, clock, relaxed, measure_cpu } = start;
     let mut device = files.device(method)?;
     // The device alone keeps the files open from here on.
     drop(files);
-    let (engine, _) = plan.build(&mut device)?;
+    let (mut engine, _) = plan.build(&mut device)?;
+    if measure_cpu {
+        engine.set_cpu_clock(Box::new(clock));
+    }
     match device.wake_descriptor() {
         Some(descriptor) => sleeper.watch(descriptor)?,
         None => {

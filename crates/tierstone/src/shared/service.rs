@@ -7,6 +7,8 @@
 //! 3. After a failed write of the device everything is answered with that failure.
 //! 4. Requests that are under way at the same time have no order among each other.
 
+mod loads;
+mod many;
 mod moves;
 mod parts;
 mod snapshots;
@@ -15,11 +17,13 @@ use super::answer::Reply;
 use super::cut::Cut;
 use super::gate::{Gate, Ready};
 use super::message::{Message, OwnedKey};
+use crate::bulk::{Loads, Stage};
 use crate::lane::{FETCH_ROUNDS, FREEING_PATIENCE_US, never_held};
 use crate::named::dropped;
 use crate::plain::{is_visible, later, note_expired, value_of, write_plain};
 use crate::range::RangePage;
-use crate::scan::{Entry, Page};
+use crate::scan::Page;
+use many::{Many, Purpose};
 use moves::Moves;
 use parts::Parts;
 use snapshots::{ManyAt, WalkAt};
@@ -28,8 +32,7 @@ use std::sync::Arc;
 use tierstone_base::collections::{Map, Set};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, Commit, Engine, Event, Health, Key, Lookup, ScanEntry, ScanRequest, Write, WriteKind,
-    WriteReceipt,
+    Admission, Commit, Engine, Event, Health, Lookup, ScanEntry, ScanRequest, Write, WriteKind, WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 
@@ -43,24 +46,6 @@ enum Parked {
     Message { message: Message, rounds: u32 },
     /// One key of a get of many.
     Many { number: u64, place: usize, rounds: u32 },
-}
-
-/// A get of many whose values are not all there.
-#[derive(Debug)]
-struct Many {
-    keys: Vec<OwnedKey>,
-    values: Vec<Option<Vec<u8>>>,
-    missing: usize,
-    observed: Seq,
-    failure: Option<Error>,
-    purpose: Purpose,
-}
-
-/// What the values are for.
-#[derive(Debug)]
-enum Purpose {
-    Values(Reply<Vec<Option<Vec<u8>>>>),
-    Page { reply: Reply<Page>, page: Page, expiries: Vec<u64> },
 }
 
 #[derive(Debug)]
@@ -94,6 +79,9 @@ pub(super) struct Service {
     /// Writes that found no room, and since when the first of them waits.
     stalled: VecDeque<Message>,
     stalled_since_us: u64,
+    loads: Loads<Reply<Stage>>,
+    /// Since when nothing of the loads could be applied.
+    loads_wait_since_us: Option<u64>,
     /// Whether the device or the engine has something under way that may make space.
     busy: bool,
     /// Since when no write has found space.
@@ -126,6 +114,8 @@ impl Service {
             dropped: Set::default(),
             stalled: VecDeque::new(),
             stalled_since_us: 0,
+            loads: Loads::default(),
+            loads_wait_since_us: None,
             busy: false,
             full_since_us: None,
             next_number: 0,
@@ -177,7 +167,7 @@ impl Service {
     pub fn is_waited_for(&self) -> bool {
         !self.is_holding()
             && (!self.gate.is_empty()
-                || !self.stalled.is_empty()
+                || self.has_stalled()
                 || self.closing.is_some()
                 || self.has_part()
                 || !self.moves.is_empty())
@@ -185,7 +175,7 @@ impl Service {
 
     /// Whether writes wait for room, or for old records.
     pub fn has_stalled(&self) -> bool {
-        !self.stalled.is_empty()
+        !self.stalled.is_empty() || !self.loads.is_empty()
     }
 
     /// Takes a message.
@@ -216,6 +206,7 @@ impl Service {
             Message::Put { .. } => self.put(message, attempt),
             Message::Delete { .. } => self.delete(message, attempt),
             Message::Write { .. } => self.write_batch(message),
+            Message::Load { stage, reply } => self.loads.push(stage, reply),
             Message::Part { batch, seat } => self.begin_part(batch, seat),
             Message::Scan { keyspace, cursor, count, reply } => {
                 let token = self.number();
@@ -243,6 +234,7 @@ impl Service {
             }
             Message::DropKeyspace { id, reply } => {
                 self.dropped.insert(id);
+                self.refuse_loads(&dropped(), |stage| stage.keyspace() == id);
                 self.engine.drop_keyspace(id);
                 drop(reply.send(Ok(())));
             }
@@ -360,11 +352,11 @@ impl Service {
     }
 
     fn write_batch(&mut self, message: Message) {
-        let Message::Write { writes, reply } = message else { return };
-        match write_plain(&mut self.engine, self.now, &writes.view()) {
+        let Message::Write { batch, reply } = message else { return };
+        match write_plain(&mut self.engine, self.now, &batch.view()) {
             Ok(receipt) => self.acknowledge(receipt, Ready::Done(reply)),
             // Old records, if that is what it waits for, are on their way now.
-            Err(error) if self.may_find_room(&error) => self.stall(Message::Write { writes, reply }),
+            Err(error) if self.may_find_room(&error) => self.stall(Message::Write { batch, reply }),
             Err(error) => drop(reply.send(Err(error))),
         }
     }
@@ -406,71 +398,6 @@ impl Service {
         some
     }
 
-    fn get_many(&mut self, keys: Vec<OwnedKey>, purpose: Purpose) {
-        let number = self.number();
-        let values = vec![None; keys.len()];
-        let count = keys.len();
-        let mut many = Many { keys, values, missing: count, observed: 0, failure: None, purpose };
-        for place in 0..count {
-            self.find(number, &mut many, place, Attempt::default());
-        }
-        if many.missing == 0 {
-            self.finish_many(many);
-        } else {
-            self.many.insert(number, many);
-        }
-    }
-
-    /// One key of many: takes its value, or fetches its record.
-    fn find(&mut self, number: u64, many: &mut Many, place: usize, attempt: Attempt) {
-        let key: Key<'_> = many.keys[place].view();
-        let found = match self.engine.lookup(self.now, key) {
-            Lookup::Found(record) => {
-                many.observed = many.observed.max(record.meta.seq);
-                value_of(record).map(|value| Some(value.to_vec()))
-            }
-            Lookup::Missing => {
-                many.observed = many.observed.max(self.engine.applied_seq());
-                Ok(None)
-            }
-            Lookup::Fetch => match attempt.failure {
-                Some(error) => Err(error),
-                None if attempt.rounds >= FETCH_ROUNDS => Err(never_held()),
-                None => {
-                    self.next_number += 1;
-                    let token = self.next_number;
-                    self.engine.fetch(self.now, &[(token, key)]);
-                    self.parked.insert(token, Parked::Many { number, place, rounds: attempt.rounds + 1 });
-                    return;
-                }
-            },
-        };
-        many.missing -= 1;
-        match found {
-            Ok(value) => many.values[place] = value,
-            Err(error) => many.failure = many.failure.take().or(Some(error)),
-        }
-    }
-
-    fn finish_many(&mut self, many: Many) {
-        let Many { keys, values, observed, failure, purpose, .. } = many;
-        match purpose {
-            Purpose::Values(reply) => {
-                let result = failure.map_or(Ok(values), Err);
-                self.answer(observed, Ready::Values(reply, result));
-            }
-            Purpose::Page { reply, mut page, expiries } => {
-                page.damaged = page.damaged.or(failure);
-                for ((key, value), expiry_ms) in keys.into_iter().zip(values).zip(expiries) {
-                    // A key that went between page and value is not shown.
-                    page.entries.extend(value.map(|value| Entry::new(key.bytes, value, expiry_ms)));
-                }
-                // That a key is not in the page was observed as well.
-                self.answer(self.engine.applied_seq(), Ready::Page(reply, page));
-            }
-        }
-    }
-
     /// Takes what the engine has found out.
     pub fn on_event(&mut self, event: Event) {
         let Some(event) = self.hold_back(event) else { return };
@@ -479,13 +406,13 @@ impl Service {
                 self.on_fetched(token, result);
                 self.engine.release(token);
             }
-            Event::Scanned { token, mut entries, next, error } => {
+            Event::Scanned { token, mut entries, next, error, .. } => {
                 if !self.on_scanned_at(token, &mut entries, next, &error) {
                     self.on_scanned(token, entries, next, error);
                 }
             }
             Event::SnapshotRead { token, result, .. } => self.on_snapshot_read(token, result),
-            Event::Ranged { token, entries, next, error } => {
+            Event::Ranged { token, entries, next, error, .. } => {
                 let Some((reply, is_of_snapshot)) = self.ranges.remove(&token) else { return };
                 if is_of_snapshot {
                     // It was durable when the snapshot's number was given.
@@ -559,6 +486,7 @@ impl Service {
     pub fn refuse_writers(&mut self, error: &Error) {
         self.gate.refuse_all(error);
         self.stalled.drain(..).for_each(|message| message.refuse(error.clone()));
+        self.refuse_loads(error, |_| true);
         self.refuse_parts(error);
         self.refuse_moves(error);
         if let Some(reply) = self.closing.take() {

@@ -55,7 +55,7 @@ impl ShardThread {
             let resumed = self.service.end_hold();
             let Some(received) = self.receive() else { return };
             let received = received || resumed;
-            let retried = self.service.retry_stalled();
+            let retried = self.service.retry_stalled() | self.service.advance_loads();
             // What a stalled write waits for may begin in a step only, which nothing else would bring.
             let is_stuck = self.service.has_stalled() && self.device.in_flight() == 0;
             let turned = self.turn(received || retried || parted || due || is_stuck);

@@ -192,6 +192,13 @@ impl RequestParser {
         self.missing = missing;
     }
 
+    /// Forgets the request in progress, and an error that was found in it: the next input begins with a
+    /// request. For who has parsed further than he carries out now.
+    pub fn begin_anew(&mut self) {
+        self.reset();
+        self.failure = None;
+    }
+
     fn parse_multibulk(
         &mut self,
         input: &[u8],

@@ -213,3 +213,18 @@ fn a_detached_argument_is_taken_by_the_caller_and_the_others_follow() {
     let last = &rest[consumed..];
     assert_eq!(parser.parse(last, &mut arguments), Ok(Progress::Complete { consumed: last.len() }));
 }
+
+#[test]
+fn a_parser_that_begins_anew_has_neither_a_request_nor_an_error_in_progress() {
+    let mut parser = RequestParser::new(RequestLimits::default());
+    let mut arguments = Arguments::new();
+    let begun: [&[u8]; 5] = [b"*2\r\n$4\r\nECHO\r\n$9\r\nhi", b"*2\r\n$4", b"PIN", b"*x\r\n", b"GET \"\n"];
+    let request = b"*2\r\n$4\r\nECHO\r\n$50\r\n12345678901234567890123456789012345678901234567890\r\n";
+    for input in begun {
+        assert!(!matches!(parser.parse(input, &mut arguments), Ok(Progress::Complete { .. })));
+        parser.begin_anew();
+        let found = parser.parse(request, &mut arguments);
+        assert_eq!(found, Ok(Progress::Complete { consumed: request.len() }), "after {input:?}");
+        assert_eq!(arguments.get(0, request), Some(&b"ECHO"[..]));
+    }
+}

@@ -1,0 +1,217 @@
+//! Eviction as clients see it: what goes leaves nothing behind, and what others know of it stays right.
+
+#![expect(clippy::expect_used, reason = "test code")]
+
+mod common;
+
+use common::{Folder, Server, ask, seed};
+use std::collections::BTreeSet;
+use tierstone_base::SeededRandom;
+use tierstone_client::Connection;
+
+/// So little memory that the cache passes what nobody asks for, and less space than is written.
+const SMALL: [&str; 10] = [
+    "--segment-size",
+    "128KiB",
+    "--capacity",
+    "16MiB",
+    "--memory",
+    "8MiB",
+    "--maxmemory-policy",
+    "allkeys-lru",
+    "--shards",
+    "2",
+];
+
+fn value(number: usize) -> Vec<u8> {
+    vec![number as u8; 4_000]
+}
+
+/// Sets `prefix:N` for all numbers; none may be refused.
+fn fill(connection: &mut Connection, prefix: &str, numbers: std::ops::Range<usize>) {
+    for first in numbers.clone().step_by(64) {
+        let mut pipeline = connection.pipeline();
+        for number in first..numbers.end.min(first + 64) {
+            pipeline.command(&[b"SET", format!("{prefix}:{number}").as_bytes(), &value(number)]);
+        }
+        for reply in pipeline.execute().expect("the server answers") {
+            assert!(reply.is_ok(), "{:?}", reply.error());
+        }
+    }
+}
+
+fn exists(connection: &mut Connection, key: &str) -> bool {
+    ask(connection, &[b"EXISTS", key.as_bytes()]).integer() == Some(1)
+}
+
+/// Keeps what is there from being evicted any more.
+fn stop_evicting(connection: &mut Connection) {
+    assert!(ask(connection, &[b"CONFIG", b"SET", b"maxmemory-policy", b"noeviction"]).is_ok());
+}
+
+#[test]
+fn an_eviction_ends_the_transaction_of_who_watched_the_key() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &SMALL);
+    let mut writer = server.connect();
+    let large = vec![7; 300_000];
+    let watched = [("small", &b"value"[..]), ("large", &large)];
+    let mut watchers: Vec<(&str, Connection)> = Vec::new();
+    for (key, value) in watched {
+        assert!(ask(&mut writer, &[b"SET", key.as_bytes(), value]).is_ok());
+        let mut watcher = server.connect();
+        assert!(ask(&mut watcher, &[b"WATCH", key.as_bytes()]).is_ok());
+        watchers.push((key, watcher));
+    }
+    fill(&mut writer, "more", 0..8_000);
+    // One that watches what stays has its way.
+    assert!(ask(&mut writer, &[b"SET", b"stays", b"value"]).is_ok());
+    let mut watcher = server.connect();
+    assert!(ask(&mut watcher, &[b"WATCH", b"stays"]).is_ok());
+    watchers.push(("stays", watcher));
+    stop_evicting(&mut writer);
+    for (key, mut watcher) in watchers {
+        assert!(ask(&mut watcher, &[b"MULTI"]).is_ok());
+        ask(&mut watcher, &[b"SET", b"seen", key.as_bytes()]);
+        let went = ask(&mut watcher, &[b"EXEC"]).items().is_some();
+        assert_eq!(went, key == "stays", "EXEC after a watch of {key}");
+        assert_eq!(exists(&mut writer, key), key == "stays", "{key}");
+    }
+    assert_eq!(ask(&mut writer, &[b"GET", b"seen"]).bytes(), Some(&b"stays"[..]));
+}
+
+#[test]
+fn an_evicted_large_value_gives_back_the_space_of_all_its_chunks() {
+    const COUNT: usize = 500;
+    let folder = Folder::new();
+    // A value is a small part of what a shard has: room for large ones comes one value after the other.
+    let roomy = SMALL.map(|text| if text == "16MiB" { "64MiB" } else { text });
+    let server = Server::start(&folder, &roomy);
+    let mut connection = server.connect();
+    let value = |number: usize| vec![number as u8; 200_000];
+    // Nearly twice what there is room for.
+    for number in 0..COUNT {
+        let key = format!("large:{number}");
+        // Who was refused, since what goes was slower, comes again.
+        let is_taken = (0..50).any(|_| {
+            let reply = connection.command(&[b"SET", key.as_bytes(), &value(number)]).expect("an answer");
+            assert!(
+                reply.error().is_none_or(|error| error.contains("device is full")),
+                "{:?}",
+                reply.error()
+            );
+            reply.is_ok()
+        });
+        assert!(is_taken, "after {number} values there is no room");
+    }
+    stop_evicting(&mut connection);
+    let left: Vec<usize> =
+        (0..COUNT).filter(|number| exists(&mut connection, &format!("large:{number}"))).collect();
+    assert!(left.contains(&(COUNT - 1)) && left.len() <= 320, "{left:?} are there");
+    assert_eq!(ask(&mut connection, &[b"DBSIZE"]).integer(), Some(left.len() as i64));
+    for number in left {
+        let key = format!("large:{number}");
+        let reply = ask(&mut connection, &[b"GET", key.as_bytes()]);
+        assert!(reply.bytes() == Some(&value(number)[..]), "{key} is not whole");
+        assert_eq!(ask(&mut connection, &[b"DEL", key.as_bytes()]).integer(), Some(1));
+    }
+    // Nobody has anything left: what chunks still took would be those of evicted values.
+    let is_empty = (0..20_000).any(|_| (0..8).all(|_| server.info("space_live_bytes") < 256 << 10));
+    assert!(is_empty, "{} bytes are live in an empty store", server.info("space_live_bytes"));
+}
+
+#[test]
+fn large_values_of_a_full_store_can_be_deleted() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &SMALL);
+    let mut connection = server.connect();
+    stop_evicting(&mut connection);
+    let set = |connection: &mut Connection, number: usize, bytes: usize| {
+        let key = format!("large:{bytes}:{number}");
+        let reply = connection.command(&[b"SET", key.as_bytes(), &vec![number as u8; bytes]]);
+        reply.expect("an answer").is_ok()
+    };
+    // Smaller and smaller ones, until nothing fits any more.
+    let mut stored = Vec::new();
+    for bytes in [1 << 20, 300_000, 100_000, 10_000, 100] {
+        let taken = (0..100_000).take_while(|&number| set(&mut connection, number, bytes));
+        stored.extend(taken.map(|number| format!("large:{bytes}:{number}")));
+    }
+    assert!(stored.len() > 10, "{stored:?}");
+    for key in &stored {
+        let reply = connection.command(&[b"DEL", key.as_bytes()]).expect("an answer");
+        assert_eq!(reply.integer(), Some(1), "{key}: {reply:?}");
+    }
+    assert!((0..8).all(|number| set(&mut connection, number, 1 << 20)), "the space did not come back");
+}
+
+/// All keys, by a walk with writes between its pages.
+fn walk(connection: &mut Connection, mut between: impl FnMut()) -> BTreeSet<String> {
+    let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
+    for _ in 0..100_000 {
+        let reply = ask(connection, &[b"SCAN", cursor.as_bytes(), b"COUNT", b"100"]);
+        let [next, keys] = reply.items().expect("a page") else { panic!("no page: {reply:?}") };
+        let text = |value: &tierstone_client::Value| {
+            String::from_utf8_lossy(value.bytes().expect("a text")).into_owned()
+        };
+        found.extend(keys.items().expect("keys").iter().map(text));
+        cursor = text(next);
+        if cursor == "0" {
+            return found;
+        }
+        between();
+    }
+    panic!("the walk does not end");
+}
+
+#[test]
+fn walks_counts_and_expiries_stay_right_while_keys_are_evicted() {
+    let seed = seed();
+    let mut random = SeededRandom::new(seed);
+    let folder = Folder::new();
+    let mut server = Server::start(&folder, &SMALL);
+    let (mut walker, mut writer) = (server.connect(), server.connect());
+    fill(&mut writer, "plain", 0..2_000);
+    let far = 4_000_000_000u64;
+    let far_text = far.to_string();
+    for number in 0..1_000 {
+        let key = format!("timed:{number}");
+        ask(&mut writer, &[b"SET", key.as_bytes(), &value(number), b"EXAT", far_text.as_bytes()]);
+        if number % 50 == 0 {
+            let key = format!("soon:{number}");
+            ask(&mut writer, &[b"SET", key.as_bytes(), &value(number), b"PX", b"1"]);
+        }
+    }
+    let mut number = 0;
+    let found = walk(&mut walker, || {
+        let count = 20 + random.below(200) as usize;
+        fill(&mut writer, "during", number..number + count);
+        number += count;
+    });
+    assert!(server.info("evicted_keys") > 500, "seed {seed}: {} keys", server.info("evicted_keys"));
+    stop_evicting(&mut writer);
+    let check = |connection: &mut Connection, found: &BTreeSet<String>| {
+        let all = walk(connection, || ());
+        for key in &all {
+            let kept = key.starts_with("plain") || key.starts_with("timed");
+            assert!(!kept || found.contains(key), "seed {seed}: {key} was there all the time and not shown");
+            let number = key.rsplit(':').next().and_then(|text| text.parse().ok()).expect("a number");
+            let reply = ask(connection, &[b"GET", key.as_bytes()]);
+            assert!(
+                reply.bytes() == Some(&value(number)[..]),
+                "seed {seed}: {key} is shown and is {reply:?}"
+            );
+            let expires_at = ask(connection, &[b"EXPIRETIME", key.as_bytes()]).integer();
+            let right = if key.starts_with("timed") { far as i64 } else { -1 };
+            assert_eq!(expires_at, Some(right), "seed {seed}: {key}");
+        }
+        assert_eq!(ask(connection, &[b"DBSIZE"]).integer(), Some(all.len() as i64), "seed {seed}");
+        all
+    };
+    let all = check(&mut walker, &found);
+    assert!(all.iter().any(|key| key.starts_with("timed")) && all.len() > 1_000, "{} keys", all.len());
+    server.kill();
+    let server = Server::start(&folder, &SMALL);
+    let again = check(&mut server.connect(), &found);
+    assert!(again.is_subset(&all), "seed {seed}: an evicted key came back");
+}

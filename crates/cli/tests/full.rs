@@ -1,0 +1,170 @@
+//! A file system without room under a real server, and limits that look like one: writes are refused and say why,
+//! reads and deletions go on, and with room again writes do too.
+
+#![expect(clippy::expect_used, reason = "test code")]
+
+mod common;
+mod disk;
+
+use common::{Folder, PATIENCE, Server, ask, program, spawn_command};
+use disk::SmallDisk;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use std::time::Duration;
+use tierstone_client::Connection;
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key:{number}").into_bytes()
+}
+
+fn value(number: usize) -> Vec<u8> {
+    let mut value = vec![number as u8; 8_000];
+    value[..8].copy_from_slice(&number.to_le_bytes());
+    value
+}
+
+/// More capacity than the file systems of these tests have room.
+const ROOMY: [&str; 8] =
+    ["--segment-size", "1MiB", "--capacity", "256MiB", "--memory", "16MiB", "--shards", "2"];
+
+/// Sets keys in pipelines until one is refused; how many were taken, of which each has its number as a key.
+fn fill(server: &Server, from: usize) -> Vec<usize> {
+    let mut connection = server.connect();
+    let mut taken = Vec::new();
+    for first in (from..from + 32_768).step_by(32) {
+        let mut pipeline = connection.pipeline();
+        for number in first..first + 32 {
+            pipeline.command(&[b"SET", &key(number), &value(number)]);
+        }
+        let replies = pipeline.execute().expect("the server answers");
+        let mut is_full = false;
+        for (number, reply) in (first..).zip(replies) {
+            match reply.error() {
+                None => taken.push(number),
+                Some(error) => {
+                    assert!(error.contains("no space left on the device"), "{error}");
+                    assert!(error.contains("the file system has no room"), "the cause is not named: {error}");
+                    is_full = true;
+                }
+            }
+        }
+        if is_full {
+            return taken;
+        }
+    }
+    panic!("256 MB were written and nothing was full");
+}
+
+fn check_all(server: &Server, numbers: &[usize]) {
+    let mut connection = server.connect();
+    for number in numbers {
+        let reply = ask(&mut connection, &[b"GET", &key(*number)]);
+        assert!(reply.bytes() == Some(&value(*number)[..]), "key {number}: {reply:?}");
+    }
+    assert_eq!(ask(&mut connection, &[b"DBSIZE"]).integer(), Some(numbers.len() as i64));
+}
+
+/// Writes until one is taken again; the server looks for room once a second.
+fn set_when_there_is_room(connection: &mut Connection, number: usize) {
+    let taken = (0..1_000_000).any(|_| {
+        let reply = connection.command(&[b"SET", &key(number), &value(number)]).expect("an answer");
+        reply.is_ok()
+    });
+    assert!(taken, "writes do not go on although there is room");
+}
+
+#[test]
+fn a_full_file_system_refuses_writes_only_and_goes_on_when_there_is_room() {
+    let folder = Folder::new();
+    let Some(disk) = SmallDisk::new(&folder.path("disk"), 48 << 20) else { return };
+    for driver in common::drivers() {
+        let data = disk.inside(driver);
+        let start = || {
+            let mut command = program();
+            command.args(["server", "--listen", "127.0.0.1:0", "--driver", driver]).arg("--data").arg(&data);
+            command.args(ROOMY);
+            let started = spawn_command(&folder, disk.enter(&command)).listening();
+            started.unwrap_or_else(|status| panic!("{status}: {}", folder.complaints()))
+        };
+        let ballast = disk.outside("ballast");
+        std::fs::write(&ballast, vec![1; 16 << 20]).expect("there is room for the ballast");
+        let mut server = start();
+        let mut taken = fill(&server, 0);
+        assert!(taken.len() > 1_500, "{driver}: only {} of 30 MB were taken", taken.len() * 8_000);
+        assert!(server.info_text("persistence").contains("device_health:ok"));
+        check_all(&server, &taken);
+        // Deletions are taken, and give room for other keys although the file system has none.
+        let mut connection = server.connect();
+        for number in taken.drain(..taken.len() / 2) {
+            assert_eq!(ask(&mut connection, &[b"DEL", &key(number)]).integer(), Some(1), "{driver}");
+        }
+        for number in 100_000..100_000 + taken.len() / 2 {
+            set_when_there_is_room(&mut connection, number);
+            taken.push(number);
+        }
+        check_all(&server, &taken);
+        taken.extend(fill(&server, 200_000));
+        // With room again, writes go on without a restart, for more than there was room before.
+        std::fs::remove_file(&ballast).expect("the ballast goes");
+        for number in 300_000..301_500 {
+            set_when_there_is_room(&mut connection, number);
+            taken.push(number);
+        }
+        check_all(&server, &taken);
+        server.kill();
+        let mut server = start();
+        check_all(&server, &taken);
+        // Full again when it starts, and nothing is lost by it.
+        taken.extend(fill(&server, 400_000));
+        server.kill();
+        let server = start();
+        check_all(&server, &taken);
+        server.stop();
+        std::fs::remove_dir_all(disk.outside(driver)).expect("the store goes");
+    }
+}
+
+#[test]
+fn a_limit_on_the_length_of_files_is_a_full_device_and_not_the_end() {
+    for driver in common::drivers() {
+        let folder = Folder::new();
+        let mut server = Server::start(&folder, &[&ROOMY[..], &["--driver", driver]].concat());
+        let limit = |bytes| {
+            let process = Pid::from_raw(server.process_id() as i32).expect("a process");
+            let limit = Rlimit { current: bytes, maximum: None };
+            prlimit(Some(process), Resource::Fsize, limit).expect("the limit is set");
+        };
+        let mut connection = server.connect();
+        let mut taken: Vec<usize> = (0..200).collect();
+        for number in &taken {
+            assert!(ask(&mut connection, &[b"SET", &key(*number), &value(*number)]).is_ok());
+        }
+        limit(Some(64 << 10));
+        // A write under way may have to wait for room; others are refused, or wait too.
+        let waiting = (1_000..1_100).find(|&number| {
+            connection.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout is set");
+            connection.send_only(&[b"SET", &key(number), &value(number)]).expect("it is sent");
+            match connection.receive_one() {
+                Ok(reply) => {
+                    match reply.error() {
+                        Some(error) => assert!(error.contains("no space left on the device"), "{error}"),
+                        None => taken.push(number),
+                    }
+                    false
+                }
+                Err(_) => true,
+            }
+        });
+        assert!(server.info_text("persistence").contains("device_health:ok"), "{driver}");
+        limit(None);
+        connection.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
+        if let Some(number) = waiting {
+            assert!(connection.receive_one().expect("an answer").is_ok(), "what waited is taken");
+            taken.push(number);
+        }
+        set_when_there_is_room(&mut connection, 2_000);
+        taken.push(2_000);
+        check_all(&server, &taken);
+        server.kill();
+        check_all(&Server::start(&folder, &ROOMY), &taken);
+    }
+}

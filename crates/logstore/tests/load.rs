@@ -1,0 +1,142 @@
+//! Loads: puts that are applied one by one, beside everything else, through crashes.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
+
+mod common;
+
+use common::lives::{Mix, Plan, runs};
+use common::{Store, fresh, mutated, small_settings};
+use tierstone_base::KeyspaceId;
+use tierstone_crash::ExploreSettings;
+use tierstone_engine::{Engine, Write, WriteKind};
+use tierstone_logstore::{OpenSettings, PutOff};
+use tierstone_media::Wait;
+
+const SPACE: KeyspaceId = KeyspaceId(1);
+
+fn put<'w>(store: &Store, key: &'w [u8], value: &'w [u8]) -> Write<'w> {
+    let kind = WriteKind::Put { value, expiry_ms: 0, kind: Default::default() };
+    Write { key: store.key(SPACE, key), kind }
+}
+
+/// Explores `mix`, whose loads meet keys that are there, that were deleted, and that come twice.
+#[track_caller]
+fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, mix: Mix) {
+    for groups in 1..=3 {
+        let plan = plan.clone().groups_in_flight(groups);
+        let runs = runs(default_runs).div_ceil(3);
+        let settings = ExploreSettings::random(seed + groups as u64, runs);
+        let report = plan.explore(settings, &|world, life, choices| mix.work(world, life, choices));
+        println!("{name}, {groups} in flight: {}", report.assert_clean());
+    }
+}
+
+fn loads() -> Mix {
+    Mix {
+        loads: 40,
+        operations: 40,
+        keys: 30,
+        batches: 20,
+        deletes: 30,
+        expiring: 5,
+        value_bytes_max: 1_200,
+        settle_one_in: 12,
+        ..Mix::default()
+    }
+}
+
+#[test]
+fn loads_survive_crashes_put_by_put_and_the_last_of_a_key_counts() {
+    sampled("loads", 100, 240, &Plan::new(32 << 10, 24), loads());
+}
+
+#[test]
+fn loads_whose_old_records_lie_on_the_device_keep_their_order() {
+    let mut plan = Plan::new(32 << 10, 24).cut_one_in(300);
+    plan.open.shard.memory_bytes = 8 << 10;
+    sampled("loads past the cache", 200, 120, &plan, loads());
+    plan.open.weak_hash_bits = Some(1);
+    sampled("loads to equal positions", 300, 120, &plan, loads());
+}
+
+#[test]
+fn loads_into_a_store_that_is_full_and_cleaned_lose_nothing() {
+    let mix = Mix { keys: 14, value_bytes_max: 3_000, operations: 60, ..loads() };
+    sampled("loads beside cleaning", 400, 120, &Plan::new(32 << 10, 9).cut_one_in(300), mix);
+}
+
+#[test]
+fn loads_of_several_shards_and_with_checkpoints_lose_nothing() {
+    let mut plan = Plan::new(32 << 10, 40).cut_one_in(200);
+    plan.shards = vec![2, 1, 3];
+    sampled("loads of shards", 500, 60, &plan, loads());
+    sampled(
+        "loads and checkpoints",
+        600,
+        120,
+        &Plan::new(32 << 10, 30).cut_one_in(200).checkpoints(),
+        loads(),
+    );
+}
+
+/// The numbers that are put off when an earlier put to the key of number 1 waits.
+fn put_off(settings: &OpenSettings) -> Vec<usize> {
+    let (_medium, mut store) = fresh(64 << 10, 16, settings);
+    let keys = [&b"a"[..], b"b", b"c"];
+    let writes: Vec<Write<'_>> = keys.iter().map(|key| put(&store, key, b"new")).collect();
+    let mut waiting = PutOff { positions: vec![writes[1].key.position], numbers: Vec::new() };
+    assert_eq!(store.engine.load(store.now, &writes, &mut waiting).unwrap(), 3);
+    assert_eq!(store.engine.len(SPACE), 3 - waiting.numbers.len() as u64);
+    waiting.numbers
+}
+
+#[test]
+fn a_put_stays_behind_an_earlier_one_of_its_position_that_waits() {
+    assert_eq!(put_off(&small_settings()), [1]);
+    assert_eq!(put_off(&mutated("load_passes_put_off")), [0; 0], "the rule was seen to be missing");
+}
+
+/// Bytes of checkpoints after so many keys of small values, half a second after the last of which.
+fn checkpoint_work(mut write: impl FnMut(&mut Store, &[u8])) -> (u64, u64) {
+    let mut settings = small_settings();
+    settings.shard.memory_bytes = 4 << 20;
+    settings.shard.checkpoint_tail_records_min = 1;
+    settings.shard.checkpoint_tail_bytes_min = 1;
+    settings.shard.checkpoint_tail_per_index = 0;
+    let (_medium, mut store) = fresh(256 << 10, 40, &settings);
+    for number in 0..2_000u32 {
+        write(&mut store, &number.to_be_bytes());
+        if number.is_multiple_of(20) {
+            store.turn(Wait::Poll);
+        }
+    }
+    let meanwhile = store.engine.checkpoint_work();
+    store.now.monotonic_us += 1_100_000;
+    store.settle(200);
+    (meanwhile, store.engine.checkpoint_work())
+}
+
+#[test]
+fn no_checkpoint_begins_while_a_load_goes_on_and_one_does_afterwards() {
+    let (meanwhile, later) = checkpoint_work(|store, key| {
+        let write = put(store, key, b"value");
+        assert_eq!(store.engine.load(store.now, &[write], &mut PutOff::default()).unwrap(), 1);
+    });
+    assert!(meanwhile == 0 && later > 0, "{meanwhile} bytes, then {later}");
+    let (meanwhile, _) = checkpoint_work(|store, key| {
+        store.put(SPACE, key, b"value").unwrap();
+    });
+    assert!(meanwhile > 0, "other writes are no reason to wait");
+}
+
+#[test]
+fn what_a_load_writes_is_not_cached_and_overwrites_what_is() {
+    let (_medium, mut store) = fresh(64 << 10, 16, &small_settings());
+    store.put(SPACE, b"cached", b"old value").unwrap();
+    let before = store.engine.statistics().cache_bytes;
+    let writes = [put(&store, b"cached", b"new value"), put(&store, b"new", &[7; 2_000])];
+    assert_eq!(store.engine.load(store.now, &writes, &mut PutOff::default()).unwrap(), 2);
+    store.sync().unwrap();
+    assert_eq!(store.engine.statistics().cache_bytes, before);
+    assert_eq!(store.get(SPACE, b"cached").unwrap().unwrap().1, b"new value");
+    assert_eq!(store.get(SPACE, b"new").unwrap().unwrap().1, [7; 2_000]);
+}

@@ -1,0 +1,72 @@
+//! The requests of a pipeline that have come together: all are found in the input before the first of them is
+//! carried out, so that the memory that they will touch is fetched side by side.
+//!
+//! Invariants:
+//! 1. What is gathered is complete, and nothing of it has happened: whoever stops half way has the rest parsed
+//!    again ([`RedisConnection::parse_again`]).
+//! 2. Nothing is gathered behind a request that may change how the next is parsed: the parser's limits follow
+//!    the client's authentication.
+//!
+//! Who owns the data: one [`Ahead`] a service; the bytes stay in their connection's input.
+
+use super::service::RedisConnection;
+use tierstone_engine::PREFETCHED_KEYS;
+use tierstone_wire::resp::{Arguments, Progress};
+
+/// Requests of one connection, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    requests: Vec<Parsed>,
+    count: usize,
+}
+
+/// A request in the input.
+#[derive(Debug, Default)]
+pub(super) struct Parsed {
+    /// Its arguments, which lie behind `start`.
+    pub arguments: Arguments,
+    /// Where it begins.
+    pub start: usize,
+    /// Where it ends.
+    pub end: usize,
+}
+
+impl Ahead {
+    /// Gathers the request at the start of `input`, which the connection's parser has just found there and which
+    /// is `len` bytes long, and what has come behind it.
+    pub fn gather(&mut self, connection: &mut RedisConnection, input: &[u8], len: usize) {
+        self.count = 0;
+        let mut end = self.add(connection, 0, len);
+        while connection.is_authenticated() && self.count < PREFETCHED_KEYS && end < input.len() {
+            // What is no whole request is met again when those before it are done.
+            let Ok(Progress::Complete { consumed }) =
+                connection.parser.parse(&input[end..], &mut connection.arguments)
+            else {
+                break;
+            };
+            end = self.add(connection, end, consumed);
+        }
+    }
+
+    /// Takes the arguments that the parser has just found; gives where their request ends.
+    fn add(&mut self, connection: &mut RedisConnection, start: usize, len: usize) -> usize {
+        if self.count == self.requests.len() {
+            self.requests.push(Parsed::default());
+        }
+        let parsed = &mut self.requests[self.count];
+        std::mem::swap(&mut parsed.arguments, &mut connection.arguments);
+        (parsed.start, parsed.end) = (start, start + len);
+        self.count += 1;
+        parsed.end
+    }
+
+    /// What was gathered.
+    pub fn requests(&self) -> &[Parsed] {
+        &self.requests[..self.count]
+    }
+
+    /// The first arguments of all that have one.
+    pub fn keys<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        self.requests().iter().filter_map(|parsed| parsed.arguments.get(1, &input[parsed.start..]))
+    }
+}

@@ -1,0 +1,170 @@
+//! The shards' threads of a node: what they are started with, and their start, all at the same time.
+
+use super::mail::{ToNode, ToShard};
+use super::node::NodeSettings;
+use super::service::{Heartbeat, RedisService, ServiceParts};
+use crate::driver::{DriverBuilder, DriverHandle, Parts};
+use crate::listen::Listener;
+use crate::mailbox::{MailReceiver, MailSender};
+use crate::reactor::Device;
+use crate::wake::Waker;
+use crossbeam_channel::{Sender, bounded};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use tierstone_base::{Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
+use tierstone_engine::{Engine, IndexKind};
+use tierstone_logstore::{BuildReport, ShardPlan, value_bytes_max};
+use tierstone_media::file::{DurableMethod, FileBackend, FileStore};
+use tierstone_redis::{Executor, ExecutorSettings, ServerFacts};
+use tierstone_store::{DatabaseMap, ShardSettings};
+use tierstone_wire::resp::RequestLimits;
+
+/// What connections' buffers, and requests that have not come to their end, may take of a shard's memory each: a
+/// part in so many, but at least the following bytes.
+const CONNECTIONS_PART: u64 = 8;
+const CONNECTIONS_BYTES_MIN: u64 = 2 << 20;
+
+/// What one shard's thread is started with.
+pub(super) struct ShardStart {
+    pub plan: ShardPlan,
+    pub listeners: Vec<Listener>,
+    pub waker: Waker,
+    pub mail: MailReceiver<ToShard>,
+    pub heartbeat: Option<Heartbeat>,
+}
+
+/// What all shards' threads are started with.
+pub(super) struct Common<'a> {
+    pub settings: &'a NodeSettings,
+    pub files: FileStore,
+    pub method: DurableMethod,
+    pub hasher: KeyHasher,
+    pub map: DatabaseMap,
+    pub index_kind: IndexKind,
+    pub facts: ServerFacts,
+    pub shards: &'a [MailSender<ToShard>],
+    pub node: &'a Sender<ToNode>,
+    pub snapshots: &'a Sender<super::metrics::ShardSnapshot>,
+    pub serving: Arc<AtomicUsize>,
+}
+
+/// Starts all shards at the same time, so that their indexes are rebuilt in parallel.
+pub(super) fn start_shards(
+    common: &Common<'_>,
+    starts: Vec<ShardStart>,
+) -> Result<(Vec<DriverHandle>, Vec<BuildReport>)> {
+    let results: Vec<Result<(DriverHandle, BuildReport)>> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            starts.into_iter().map(|start| scope.spawn(move || start_shard(common, start))).collect();
+        threads
+            .into_iter()
+            .map(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+            .collect()
+    });
+    let mut drivers = Vec::new();
+    let mut reports = Vec::new();
+    let mut first_error = None;
+    for result in results {
+        match result {
+            Ok((driver, report)) => {
+                drivers.push(driver);
+                reports.push(report);
+            }
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    match first_error {
+        None => Ok((drivers, reports)),
+        Some(error) => {
+            for driver in drivers {
+                driver.stop_handle().stop();
+                let _ = driver.join();
+            }
+            Err(error)
+        }
+    }
+}
+
+fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, BuildReport)> {
+    let ShardStart { plan, listeners, waker, mail, heartbeat } = start;
+    let shard = plan.shard();
+    let (files, method) = (common.files.clone(), common.method);
+    let shard_bytes = common.settings.database.memory_bytes / common.shards.len().max(1) as u64;
+    let part_bytes = (shard_bytes / CONNECTIONS_PART).max(CONNECTIONS_BYTES_MIN) as usize;
+    let settings = executor_settings(common, shard, part_bytes);
+    let mut transport = common.settings.transport.clone();
+    if transport.buffer_bytes_max == 0 {
+        transport.buffer_bytes_max = part_bytes;
+    }
+    transport.input_limit_bytes = transport.input_limit_bytes.min(transport.buffer_bytes_max);
+    let buffer_bytes_max = transport.buffer_bytes_max;
+    let (shards, node) = (common.shards.to_vec(), common.node.clone());
+    let (snapshots, serving) = (common.snapshots.clone(), Arc::clone(&common.serving));
+    let stop_patience_us = common.settings.transport.stop_timeout_ms * 500;
+    let cpu = common.settings.pin.then_some(usize::from(shard));
+    let (backend, measure_cpu) = (common.settings.database.backend, common.settings.database.measure_cpu);
+    let (report_sender, report) = bounded(1);
+    let driver = DriverBuilder::new(format!("shard-{shard}"), transport, waker)
+        .listeners(listeners)
+        .cpu(cpu)
+        .spawn(move || {
+            // Made here: a ring belongs to the thread that uses it.
+            let mut device = files.device(method)?;
+            let (mut engine, built) = plan.build(&mut device)?;
+            if measure_cpu {
+                engine.set_cpu_clock(Box::new(SystemClock::new()));
+            }
+            drop(device);
+            let _ = report_sender.send(built);
+            let executor = Executor::new(engine, settings);
+            let parts = ServiceParts {
+                executor,
+                shard,
+                mail,
+                shards,
+                node,
+                snapshots,
+                limits: RequestLimits::default(),
+                buffer_bytes_max,
+                serving,
+                stop_patience_us,
+                heartbeat,
+            };
+            // The driver's own ring does the work of the files, unless somebody wants threads for it.
+            let device = match backend {
+                FileBackend::Threads => Device::Own(Box::new(files.device(method)?)),
+                FileBackend::Auto | FileBackend::IoUring => Device::Files { store: files, method },
+            };
+            Ok(Parts { service: RedisService::new(parts), device })
+        })?;
+    let report = report
+        .recv()
+        .map_err(|_| Error::new(ErrorKind::Retry, "a shard's thread ended before it reported"))?;
+    Ok((driver, report))
+}
+
+/// What a shard's executor is made with; `part_bytes` bound what connections, and requests that go on, may take each.
+fn executor_settings(common: &Common<'_>, shard: ShardId, part_bytes: usize) -> ExecutorSettings {
+    ExecutorSettings {
+        shard: ShardSettings {
+            index: shard,
+            count: common.shards.len() as u16,
+            map: common.map.clone(),
+            index_kind: common.index_kind,
+            hasher: common.hasher,
+            durability: common.settings.durability,
+            record_bytes_max: value_bytes_max(common.files.geometry()),
+        },
+        value_size_max_bytes: common.settings.value_size_max_bytes,
+        password: common.settings.password.clone(),
+        transaction_size_max_bytes: (64 << 20).min(part_bytes),
+        held_bytes_max: part_bytes as u64,
+        eviction: common.settings.eviction,
+        facts: common.facts.clone(),
+    }
+}
