@@ -7,7 +7,8 @@ use crate::modules::normalised;
 use crate::tree::Tree;
 
 /// First components by which a backticked word is known as a path of this repository.
-const TOP_DIRECTORIES: &[&str] = &["crates/", "docs/", "checks/", "fuzz/", "bench/", "scripts/", ".ci/"];
+const TOP_DIRECTORIES: &[&str] =
+    &["crates/", "docs/", "checks/", "fuzz/", "bench/", "scripts/", "deploy/", ".ci/"];
 
 /// Every path and link to something that is not there.
 pub fn findings(tree: &Tree) -> Vec<Finding> {

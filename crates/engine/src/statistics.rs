@@ -57,6 +57,8 @@ pub struct EngineStatistics {
     pub space_live_bytes: u64,
     /// Bytes the device may hold at most.
     pub space_capacity_bytes: u64,
+    /// How fast live bytes grow, in bytes a day: the trend of up to the last day and a half; 0 in the first minute.
+    pub space_growth_bytes_per_day: i64,
     /// Snapshots alive now.
     pub snapshots: u64,
     /// Snapshots that were given up for want of space or memory.
@@ -70,3 +72,22 @@ pub struct EngineStatistics {
     /// Keys that were evicted for want of memory or space.
     pub evicted_keys: u64,
 }
+
+/// Live records may take so much of the capacity before writes wait or are refused, in percent.
+const SPACE_FULL_PERCENT: u64 = 95;
+const DAY_SECONDS: u128 = 86_400;
+
+impl EngineStatistics {
+    /// Seconds until space is full if live bytes go on growing as they did; `None` when they do not grow, 0 when it is
+    /// full.
+    pub fn space_full_in_seconds(&self) -> Option<u64> {
+        let growth = u128::try_from(self.space_growth_bytes_per_day).ok().filter(|growth| *growth > 0)?;
+        let most = u128::from(self.space_capacity_bytes) * u128::from(SPACE_FULL_PERCENT) / 100;
+        let left = most.saturating_sub(u128::from(self.space_live_bytes));
+        Some(u64::try_from(left * DAY_SECONDS / growth).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+#[path = "statistics_test.rs"]
+mod statistics_test;

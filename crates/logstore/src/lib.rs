@@ -22,6 +22,7 @@ mod expired;
 pub mod format;
 mod gain;
 mod gone;
+mod growth;
 pub mod index;
 mod io;
 mod keyspaces;

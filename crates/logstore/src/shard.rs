@@ -145,6 +145,7 @@ pub struct LogShard {
     pub(crate) touches: crate::touch::Touches,
     pub(crate) evictor: crate::evict::Evictor,
     pub(crate) meter: tierstone_engine::cost::Meter,
+    pub(crate) growth: crate::growth::Growth,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -217,6 +218,7 @@ impl LogShard {
             touches: crate::touch::Touches::default(),
             evictor: crate::evict::Evictor::default(),
             meter: tierstone_engine::cost::Meter::default(),
+            growth: crate::growth::Growth::default(),
             settings,
             identity,
         })
@@ -311,6 +313,9 @@ impl LogShard {
             self.pump();
             self.checkpoint_step();
             self.balance_memory();
+        }
+        if self.growth.is_due(now.monotonic_us) {
+            self.growth.note(now.monotonic_us, self.segments.live_bytes());
         }
         self.answer_for_space();
         self.trim_reservations();

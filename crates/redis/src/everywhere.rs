@@ -5,6 +5,7 @@
 //! the sum rather than shown half.
 
 use crate::args::{Args, OwnedArgs};
+use crate::commands::info::{SPACE_FULL, space_full_line};
 use crate::control::{Flow, Output};
 use crate::executor::{Executor, Outcome};
 use crate::remote::{Ending, Message};
@@ -14,7 +15,7 @@ use crate::table::{Action, Command};
 use std::collections::BTreeMap;
 use tierstone_base::units::format_size;
 use tierstone_base::{Now, ShardId};
-use tierstone_engine::Engine;
+use tierstone_engine::{Engine, EngineStatistics};
 use tierstone_store::TaskId;
 use tierstone_wire::resp::{ReplyWriter, Version};
 
@@ -186,13 +187,13 @@ pub(crate) const MEMORY_OF_SHARD: &str = "memory_part_bytes_shard_";
 const ADDED_SECTIONS: [&str; 4] = ["Storage", "Errorstats", "Commandstats", "Keyspace"];
 
 /// A line of `INFO` with a number: everything before it, and the number.
-fn numbered(line: &str) -> Option<(&str, u64)> {
+fn numbered(line: &str) -> Option<(&str, i128)> {
     let place = line.rfind([':', '='])? + 1;
     line[place..].parse().ok().map(|number| (&line[..place], number))
 }
 
 /// The lines to be added of one shard's `INFO`, by section and name.
-fn numbers_of(text: &str) -> BTreeMap<(&str, &str), u64> {
+fn numbers_of(text: &str) -> BTreeMap<(&str, &str), i128> {
     let mut section = "";
     let mut numbers = BTreeMap::new();
     for line in text.split("\r\n") {
@@ -208,6 +209,10 @@ fn numbers_of(text: &str) -> BTreeMap<(&str, &str), u64> {
 }
 
 fn is_added(section: &str, name: &str) -> bool {
+    // It does not follow from those of the shards.
+    if name == SPACE_FULL {
+        return false;
+    }
     ADDED_SECTIONS.contains(&section)
         || ADDED.contains(&name.trim_end_matches([':', '=']))
         || name.starts_with(MEMORY_OF_SHARD)
@@ -215,7 +220,7 @@ fn is_added(section: &str, name: &str) -> bool {
 
 /// One `INFO` out of those of all shards.
 fn merge_info(own: &str, others: &[&str]) -> String {
-    let mut rest: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut rest: BTreeMap<(&str, &str), i128> = BTreeMap::new();
     for other in others {
         for (name, number) in numbers_of(other) {
             *rest.entry(name).or_insert(0) += number;
@@ -223,7 +228,7 @@ fn merge_info(own: &str, others: &[&str]) -> String {
     }
     let mut merged = String::with_capacity(own.len() + 256);
     let mut section = "";
-    let mut used_memory = 0;
+    let (mut used_memory, mut space) = (0, EngineStatistics::default());
     for line in own.split_inclusive("\r\n").map(|line| line.trim_end_matches("\r\n")).chain(["# "]) {
         if line.is_empty() || line.starts_with("# ") {
             // What only others have belongs to the end of its section.
@@ -244,14 +249,19 @@ fn merge_info(own: &str, others: &[&str]) -> String {
         match numbered(line) {
             Some((name, number)) if is_added(section, name) => {
                 let total = number + rest.remove(&(section, name)).unwrap_or(0);
-                if name == "used_memory:" {
-                    used_memory = total;
+                match name {
+                    "used_memory:" => used_memory = total as u64,
+                    "space_live_bytes:" => space.space_live_bytes = total as u64,
+                    "space_capacity_bytes:" => space.space_capacity_bytes = total as u64,
+                    "space_growth_bytes_per_day:" => space.space_growth_bytes_per_day = total as i64,
+                    _ => {}
                 }
                 merged.push_str(&format!("{name}{total}"));
             }
             _ if line.starts_with("used_memory_human:") => {
                 merged.push_str(&format!("used_memory_human:{}", format_size(used_memory)));
             }
+            _ if line.starts_with(SPACE_FULL) => merged.push_str(&space_full_line(&space)),
             _ => merged.push_str(line),
         }
         merged.push_str("\r\n");

@@ -26,6 +26,24 @@ fn counters_of_all_shards_are_added_and_facts_are_not() {
 }
 
 #[test]
+fn full_space_is_foreseen_for_all_shards_together() {
+    let storage = |live: u64, capacity: u64, growth: i64, full_in: i64| {
+        text(&format!(
+            "# Storage\r\nspace_live_bytes:{live}\r\nspace_capacity_bytes:{capacity}\r\n\
+             space_growth_bytes_per_day:{growth}\r\nspace_full_in_seconds:{full_in}\r\n"
+        ))
+    };
+    let seen = |others: &[&[u8]]| {
+        let merged = merge(Merge::Info, &storage(40, 100, 30, 158_400), others, Version::Resp3);
+        text_of(&merged).unwrap().lines().skip(3).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (shrinks, grows) = (storage(30, 0, -20, -1), storage(50, 0, 20, 0));
+    assert_eq!(seen(&[&shrinks]), ["space_growth_bytes_per_day:10", "space_full_in_seconds:216000"]);
+    assert_eq!(seen(&[&grows]), ["space_growth_bytes_per_day:50", "space_full_in_seconds:8640"]);
+    assert_eq!(seen(&[&shrinks, &shrinks]), ["space_growth_bytes_per_day:-10", "space_full_in_seconds:-1"]);
+}
+
+#[test]
 fn the_memory_of_each_shard_is_shown() {
     let own = text("# Memory\r\nmemory_part_bytes:3\r\nmemory_part_bytes_shard_1:3\r\n\r\n# Stats\r\n");
     let other = text("# Memory\r\nmemory_part_bytes:4\r\nmemory_part_bytes_shard_0:4\r\n\r\n# Stats\r\n");

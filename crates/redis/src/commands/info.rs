@@ -7,7 +7,7 @@ use crate::settings::format_eviction;
 use crate::table;
 use std::fmt::Write;
 use tierstone_base::units::format_size;
-use tierstone_engine::{Durability, Health};
+use tierstone_engine::{Durability, EngineStatistics, Health};
 
 type Section = fn(&Control<'_>, &mut String) -> std::fmt::Result;
 
@@ -246,8 +246,18 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     ] {
         write!(out, "{name}:{value}\r\n")?;
     }
-    Ok(())
+    write!(out, "space_growth_bytes_per_day:{}\r\n", statistics.space_growth_bytes_per_day)?;
+    writeln!(out, "{}\r", space_full_line(statistics))
 }
+
+/// The line with the seconds until space is full, −1 when records do not grow.
+pub(crate) fn space_full_line(statistics: &EngineStatistics) -> String {
+    let seconds = statistics.space_full_in_seconds();
+    format!("{SPACE_FULL}{}", seconds.map_or(-1, |seconds| i64::try_from(seconds).unwrap_or(i64::MAX)))
+}
+
+/// Begins the line that tells when space is full.
+pub(crate) const SPACE_FULL: &str = "space_full_in_seconds:";
 
 fn errorstats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     control

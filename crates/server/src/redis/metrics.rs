@@ -262,10 +262,36 @@ impl MetricsBoard {
                     writeln!(text, "tierstone_{name}{{shard=\"{}\"}} {}", snapshot.shard, value(snapshot));
             }
         }
+        self.space(&mut text);
         self.turns(&mut text);
         self.process(&mut text);
         self.stages(&mut text);
         text
+    }
+
+    /// When space is full, if records grow on.
+    fn space(&self, text: &mut String) {
+        let (growth, full_in) = ("tierstone_space_growth_bytes_per_day", "tierstone_space_full_in_seconds");
+        let mut total = EngineStatistics::default();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# HELP {growth} Growth of live records, as of late.\n# TYPE {growth} gauge");
+        for snapshot in self.newest.values() {
+            let engine = &snapshot.engine;
+            let _ = writeln!(
+                text,
+                "{growth}{{shard=\"{}\"}} {}",
+                snapshot.shard, engine.space_growth_bytes_per_day
+            );
+            total.space_live_bytes += engine.space_live_bytes;
+            total.space_capacity_bytes += engine.space_capacity_bytes;
+            total.space_growth_bytes_per_day += engine.space_growth_bytes_per_day;
+        }
+        let seconds = total.space_full_in_seconds().map_or("+Inf".to_owned(), |seconds| seconds.to_string());
+        let _ = writeln!(
+            text,
+            "# HELP {full_in} Seconds until space is full if records grow on as they did.\n\
+             # TYPE {full_in} gauge\n{full_in} {seconds}"
+        );
     }
 
     /// How often the threads that are watched have turned.

@@ -25,6 +25,25 @@ fn metrics_name_every_stage_and_count_cumulatively() {
     }
 }
 
+#[test]
+fn full_space_is_foreseen_for_all_shards_together() {
+    let (sender, receiver) = bounded(2);
+    let mut board = MetricsBoard::new(receiver, Arc::new(AtomicBool::new(true)));
+    let mut full_in = |shard, live, capacity, growth| {
+        let mut snapshot = ShardSnapshot { shard, ..ShardSnapshot::default() };
+        snapshot.engine.space_live_bytes = live;
+        snapshot.engine.space_capacity_bytes = capacity;
+        snapshot.engine.space_growth_bytes_per_day = growth;
+        sender.send(snapshot).unwrap();
+        let Answer::Fine(text) = board.answer(Page::Metrics) else { panic!("metrics are always given") };
+        let line = text.lines().find_map(|line| line.strip_prefix("tierstone_space_full_in_seconds "));
+        line.unwrap().to_owned()
+    };
+    assert_eq!(full_in(0, 40, 100, 30), "158400");
+    assert_eq!(full_in(1, 30, 0, -20), "216000");
+    assert_eq!(full_in(1, 30, 0, -30), "+Inf");
+}
+
 /// A clock that a test moves.
 #[derive(Clone, Default)]
 struct Hand(Arc<std::sync::atomic::AtomicU64>);
