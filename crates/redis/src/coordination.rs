@@ -275,6 +275,7 @@ impl<E: Engine> Executor<E> {
         let outputs = self.host.outputs.len();
         let db = self.selected(&task);
         let mark = self.shard.value_ids().mark();
+        self.host.events.roll_back(0);
         let ran = self.run_over_gathered(now, &mut task);
         let Work::Coordinated(coordination) = &mut task.work else { return };
         match ran {
@@ -286,9 +287,14 @@ impl<E: Engine> Executor<E> {
                 let is_complete = missing.is_empty();
                 if is_complete {
                     self.follow_settings(now, outputs);
+                    // The reply leaves when all of it is durable, and they with it.
+                    self.publish_events(0);
                     coordination.effects = self.host.outputs.split_off(outputs);
                 } else {
                     self.take_back(&task, db, outputs);
+                }
+                if is_complete {
+                    self.note_decided(now, &mut task);
                 }
                 self.tasks.insert(id, task);
                 if is_complete { self.scatter(now, id) } else { self.begin_anew(now, id) }
@@ -365,6 +371,7 @@ impl<E: Engine> Executor<E> {
                 value_size_max_bytes: host.settings.value_size_max_bytes,
                 scratch,
                 reads: &mut reads,
+                events: &mut host.events,
                 parts: None,
                 plan: Some(plan),
             };
@@ -406,6 +413,7 @@ impl<E: Engine> Executor<E> {
     /// are meanwhile. Nothing of it was applied.
     pub(crate) fn coordinate_command(&mut self, now: Now, id: TaskId, mut task: Box<Task>) {
         self.plan.wanted = None;
+        Self::keep_timed(&mut task);
         self.shard.release(&mut task.tokens);
         let Work::Command { command, args } = std::mem::replace(&mut task.work, Work::Forwarded) else {
             unreachable!("only a command makes a large value")

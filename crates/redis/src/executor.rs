@@ -16,15 +16,19 @@ use crate::account::Account;
 use crate::args::Args;
 use crate::channels::Channels;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughput};
+use crate::events::Events;
 use crate::making::{Making, Plan};
+use crate::monitor::Monitors;
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
 use crate::settings::{DURABILITY, EVICTION, Setting, Settings, format_eviction};
+use crate::slowlog::SlowLog;
 use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
+use crate::timing::Timing;
 use crate::upload::{Ticket, Uploads};
 use std::collections::BTreeMap;
 use tierstone_base::collections::Map;
-use tierstone_base::{Now, Position, Seq, ShardId};
+use tierstone_base::{CpuClock, Now, Position, Seq, ShardId};
 use tierstone_engine::{Admission, Engine, Eviction, Health, Key, PREFETCHED_KEYS};
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_store::participant::{Outgoing, Participant};
@@ -49,6 +53,8 @@ pub struct ExecutorSettings {
     pub eviction: Eviction,
     /// What is known about the server.
     pub facts: ServerFacts,
+    /// First values of settings of the executor's own, checked ([`crate::settings::check_own`]).
+    pub values: Vec<(String, String)>,
 }
 
 /// What became of a request.
@@ -103,6 +109,8 @@ pub struct Executor<E> {
     pub(crate) streams_for: BTreeMap<(ShardId, TaskId), TaskId>,
     /// Replies that come from other shards piece by piece.
     pub(crate) streams_from: BTreeMap<TaskId, ShardId>,
+    /// The slow commands of all shards, at the one that keeps them.
+    pub(crate) slow_log: SlowLog,
     events: Vec<ShardEvent>,
 }
 
@@ -119,6 +127,7 @@ impl<E: Engine> Executor<E> {
         for (name, Setting { value, kind, is_settable }) in &settings.facts.settings {
             registry.add(name, value, kind.clone(), *is_settable);
         }
+        settings.values.iter().for_each(|(name, value)| registry.set(name, value));
         registry.forget_changes();
         let host = Host {
             sessions: Map::default(),
@@ -133,8 +142,11 @@ impl<E: Engine> Executor<E> {
             held_bytes_max: settings.held_bytes_max,
             account: Account::new(settings.held_bytes_max),
             connection_bytes: (0, 0),
+            events: Events::default(),
+            monitors: Monitors::new((shard.index(), shard.count())),
+            timing: Timing::default(),
         };
-        Executor {
+        let mut executor = Executor {
             shard,
             host,
             tasks: Map::default(),
@@ -155,8 +167,25 @@ impl<E: Engine> Executor<E> {
             makings: BTreeMap::new(),
             streams_for: BTreeMap::new(),
             streams_from: BTreeMap::new(),
+            slow_log: SlowLog::default(),
             events: Vec::new(),
-        }
+        };
+        executor.follow_timing();
+        executor.follow_events();
+        executor
+    }
+
+    /// Gives the clock that commands are timed with; without it they are timed with that of the turns, by which
+    /// what is answered at once takes no time.
+    pub fn set_clock(&mut self, clock: Box<dyn CpuClock>) {
+        self.host.timing.set_clock(clock);
+    }
+
+    /// The next request is the first of a pipeline, or follows another one: to be told before each request, or
+    /// never.
+    #[inline]
+    pub fn note_pipelined(&mut self, is_pipelined: bool) {
+        self.host.timing.offered(is_pipelined);
     }
 
     /// A connection has come. Its id must never have been used before (by any shard).
@@ -173,6 +202,7 @@ impl<E: Engine> Executor<E> {
         for (kind, name) in &session.channels {
             self.host.unsubscribe(shard, *kind, name, connection);
         }
+        self.host.stop_monitor(connection);
         if session.is_watching {
             self.unwatch(connection);
         }
@@ -216,6 +246,7 @@ impl<E: Engine> Executor<E> {
             }
         }
         self.events = events;
+        self.tell_gone(now);
         self.run_retries(now);
         self.poll_participant(now);
         self.poll_uploads(now);
@@ -236,7 +267,8 @@ impl<E: Engine> Executor<E> {
     /// behind the answer to its `UNSUBSCRIBE`. Costs one look at every output, for connections that listen.
     pub fn take_messages(&mut self, connection: ConnectionId, mut give: impl FnMut(Seq, &[u8])) {
         let Host { outputs, sessions, .. } = &mut self.host;
-        let listens = || sessions.get(&connection).is_some_and(|session| !session.channels.is_empty());
+        let hears = |session: &Session| session.is_monitor || !session.channels.is_empty();
+        let listens = || sessions.get(&connection).is_some_and(hears);
         if outputs.is_empty() || !listens() {
             return;
         }
@@ -332,10 +364,17 @@ impl<E: Engine> Executor<E> {
         let retry = (!self.retries.is_empty() || !self.host.outputs.is_empty()).then_some(0);
         let timer = self.timers.first_key_value().map(|((at, _), ())| *at);
         let pause = self.host.pause.map(|pause| pause.until_us);
-        [retry, timer, pause, self.upload_step_at_us(), self.shard.next_step_at_us()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            retry,
+            timer,
+            pause,
+            self.host.events.due_us(),
+            self.upload_step_at_us(),
+            self.shard.next_step_at_us(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Every reply whose gate is at most this may be sent: what it observed is durable, batches over
@@ -359,7 +398,7 @@ impl<E: Engine> Executor<E> {
     /// cache makes room for them and for what requests hold.
     pub fn note_connection_bytes(&mut self, bytes: u64, bytes_max: u64) {
         self.host.connection_bytes = (bytes, bytes_max);
-        let outside = bytes + self.host.account.bytes();
+        let outside = bytes + self.host.account.bytes() + self.shard.key_events.bytes();
         self.shard.engine_mut().note_outside_bytes(outside);
     }
 
@@ -404,11 +443,17 @@ impl<E: Engine> Executor<E> {
     pub fn apply_setting(&mut self, name: &str, value: &str) {
         if !name.eq_ignore_ascii_case(DURABILITY) {
             self.host.settings.set(name, value);
-            self.follow_eviction(name);
+            self.follow_own(name);
         }
     }
 
-    fn follow_eviction(&mut self, name: &str) {
+    fn follow_own(&mut self, name: &str) {
+        if crate::slowlog::is_about_time(name) {
+            self.follow_timing();
+        }
+        if name.eq_ignore_ascii_case(crate::events::EVENTS) {
+            self.follow_events();
+        }
         if name.eq_ignore_ascii_case(EVICTION) {
             let eviction = self.host.settings.eviction();
             self.shard.engine_mut().set_eviction(eviction);
@@ -427,7 +472,7 @@ impl<E: Engine> Executor<E> {
             let durability = self.host.settings.durability();
             self.shard.set_durability(now, durability);
         }
-        self.follow_eviction(name);
+        self.follow_own(name);
     }
 
     /// Takes over a changed map that is durable.
@@ -449,7 +494,7 @@ impl<E: Engine> Executor<E> {
 
     /// Gives a message that was published at another shard to this one's listeners.
     pub fn deliver(&mut self, kind: ChannelKind, channel: &[u8], payload: &[u8]) -> usize {
-        crate::commands::pubsub::deliver(&mut self.host, kind, channel, payload)
+        crate::commands::pubsub::deliver(&mut self.host, kind, channel, payload, 0)
     }
 
     /// What the engine says about itself.
@@ -462,6 +507,7 @@ impl<E: Engine> Executor<E> {
             health: engine.health(),
             keys: self.shard.map().keyspaces().iter().map(|keyspace| engine.len(*keyspace)).collect(),
             shard: (self.shard.index(), self.shard.count()),
+            untold_expirations: self.shard.key_events.left_out(),
         }
     }
 

@@ -28,6 +28,8 @@ pub enum SettingKind {
     },
     /// `sync`, `group:MS` or `relaxed`.
     Durability,
+    /// Classes of events, as letters ([`crate::events`]).
+    Events,
     /// One of some names.
     Choice(&'static [&'static str]),
     /// Redis's `client-output-buffer-limit`: [`OutputBufferLimits`].
@@ -99,13 +101,14 @@ impl Settings {
         settings.add("requirepass", "", SettingKind::Text, true);
         settings.add(DURABILITY, &format_durability(durability), SettingKind::Durability, true);
         settings.add(EVICTION, NO_EVICTION, SettingKind::Choice(&EVICTIONS), true);
+        crate::slowlog::add_settings(&mut settings);
+        settings.add(crate::events::EVENTS, "", SettingKind::Events, true);
         for (name, value) in [
             ("databases", databases.to_string().as_str()),
             ("save", ""),
             ("appendonly", "yes"),
             ("appendfsync", "always"),
             ("cluster-enabled", "no"),
-            ("notify-keyspace-events", ""),
         ] {
             settings.add(name, value, SettingKind::Text, false);
         }
@@ -152,6 +155,7 @@ impl Settings {
                 Some(durability) => Ok(format_durability(durability)),
                 None => Err("argument must be sync, group:MS or relaxed".into()),
             },
+            SettingKind::Events => crate::events::check(value),
             SettingKind::Choice(names) => {
                 let name = names.iter().find(|name| name.eq_ignore_ascii_case(value));
                 name.map(|&name| name.to_owned())
@@ -192,6 +196,11 @@ impl Settings {
         self.changed.clear();
     }
 
+    /// The value of a setting that is an integer.
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        self.get(name)?.value.parse().ok()
+    }
+
     /// What is done when memory or space is used up.
     pub fn eviction(&self) -> Eviction {
         self.get(EVICTION).and_then(|setting| parse_eviction(&setting.value)).unwrap_or_default()
@@ -201,6 +210,14 @@ impl Settings {
     pub fn durability(&self) -> Durability {
         self.get(DURABILITY).and_then(|setting| parse_durability(&setting.value)).unwrap_or_default()
     }
+}
+
+/// Checks the first value of a setting of the executor's own: the text that will be kept.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_own(name: &str, value: &str) -> Result<String, String> {
+    Settings::new(1, VALUE_LIMIT_MAX_BYTES, Durability::default()).check(name, value)
 }
 
 /// Reads a size as Redis's configuration writes it: `k`, `m`, `g` are powers of 1000, `kb`, `mb`, `gb`
