@@ -6,6 +6,8 @@
 //!    of the file; a flag wins over the variable, that over the file, that over the default.
 //! 2. A value reads the same wherever it is given: what is read is its text.
 
+mod access;
+
 use crate::doctor::parse_durable_method;
 use crate::log::{LogFormat, LogLevel};
 use crate::values::{
@@ -193,6 +195,8 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
+    access::ACLFILE,
+    access::ACLLOG_MAX_LEN,
     Setting {
         name: "segment-size",
         variable: "TIERSTONE_SEGMENT_SIZE",

@@ -16,6 +16,7 @@ fn values_are_replaced_where_they_stand_and_the_rest_stays() {
     file.rewrite(&changed(&[
         ("requirepass", "with \"quotes\" and \\"),
         ("timeout", "77"),
+        ("acllog-max-len", "9"),
         ("durability", "group:5"),
         ("maxclients", "100"),
         ("client-output-buffer-limit", "normal 4194304 7 9 slave 0 0 0 pubsub 4194304 7 9"),
@@ -26,6 +27,7 @@ fn values_are_replaced_where_they_stand_and_the_rest_stays() {
         "# mine",
         "shards = 2 # two",
         "idle-timeout = 77",
+        "acllog-max-len = 9",
         "memory = \"1GiB\"",
         "durability = \"group:5\"",
         "maxclients = 34",

@@ -499,7 +499,7 @@ fn rehearse(
     reply: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     let mut db = rehearsal.db;
-    for queued in commands {
+    for queued in commands.iter().filter(|queued| queued.refused.is_none()) {
         let args = queued.args.args();
         match queued.command.action {
             Action::Data(handler) => {
@@ -539,8 +539,11 @@ pub(crate) fn run_queued(
     let args = queued.args.args();
     let Some(session) = host.sessions.get(&connection) else { return Ok(()) };
     let (db, version) = (session.db, session.version);
-    host.counters.call(queued.index);
     let start = reply.len();
+    if host.refuses_now(queued, reply) {
+        return Ok(());
+    }
+    host.counters.call(queued.index);
     match queued.command.action {
         Action::Data(handler) => {
             let mut reads = ReadCounts::default();

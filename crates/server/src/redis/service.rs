@@ -274,6 +274,7 @@ impl<E: Engine> RedisService<E> {
                     self.tell_node(ToNode::MapApplied { version });
                 }
                 ToShard::MapChanged { task, result } => self.executor.map_changed(now, task, result),
+                ToShard::UsersRead { task, file } => self.executor.users_read(now, task, file),
                 ToShard::Setting { name, value } => {
                     self.executor.apply_setting(&name, &value);
                     self.follow_setting(&name, &value);
@@ -334,6 +335,10 @@ impl<E: Engine> RedisService<E> {
                 }),
                 Output::RewriteSettings { task, changed } => {
                     self.tell_node(ToNode::RewriteSettings { shard: self.shard, task, changed });
+                }
+                Output::ReadUsers { task } => self.tell_node(ToNode::ReadUsers { shard: self.shard, task }),
+                Output::WriteUsers { task, bytes } => {
+                    self.tell_node(ToNode::WriteUsers { shard: self.shard, task, bytes });
                 }
                 Output::Setting { name, value } => {
                     self.follow_setting(&name, &value);
