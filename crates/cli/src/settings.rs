@@ -87,7 +87,7 @@ pub const SETTINGS: &[Setting] = &[
         value: "ADDR:PORT",
         help: "Where Redis clients come in: ADDR:PORT, a bare port, or unix:PATH; several separated by commas",
         default: "127.0.0.1:6379",
-        trade_off: "Port 0 takes a free port and prints it. Whoever reaches the address reads and writes, unless there is a password",
+        trade_off: "Port 0 takes a free port and prints it. Who comes from another machine needs a password, unless protected-mode is off",
         redis: "bind, port, unixsocket",
         apply: |all, text| {
             all.node.listen = addresses(text)?;
@@ -195,6 +195,7 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
+    access::PROTECTED_MODE,
     access::ACLFILE,
     access::ACLLOG_MAX_LEN,
     Setting {

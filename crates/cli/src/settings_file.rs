@@ -35,6 +35,7 @@ impl TomlFile {
         let bytes = |bytes: u64| Value::String(format!("{bytes}B"));
         Ok(match name {
             "durability" => vec![("durability", text(value))],
+            "protected-mode" => vec![("protected-mode", text(value))],
             "acllog-max-len" => vec![("acllog-max-len", number()?)],
             "requirepass" => vec![("password", text(value))],
             "maxmemory-policy" => vec![("maxmemory-policy", text(value))],

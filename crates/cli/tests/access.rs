@@ -5,6 +5,8 @@
 mod common;
 
 use common::{Folder, PATIENCE, Server, ask, drivers, spawn};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use tierstone_client::{Connection, Value};
 
 /// What `command` is answered, as text.
@@ -116,4 +118,55 @@ fn a_password_that_users_have_is_asked_for_on_every_shard_and_made_by_the_server
         assert!(client.command(&[b"PING"]).is_err(), "a connection of nobody goes on");
     }
     server.stop();
+}
+
+/// An address of this machine that others could reach; none where it has only itself.
+fn outer_address() -> Option<IpAddr> {
+    // Nothing is sent: the kernel only chooses the address that it would send from.
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
+}
+
+/// What a client that comes from outside is told first when it asks `PING`.
+fn ping_from(address: IpAddr, port: u16) -> String {
+    let mut socket = TcpStream::connect((address, port)).expect("the door is open");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
+    // Whoever is turned away may be so before he has said anything.
+    let _ = socket.write_all(b"PING\r\n");
+    let mut told = String::new();
+    // The end of a connection that was turned away may come as a reset.
+    let _ = BufReader::new(socket).read_line(&mut told);
+    told.trim_end().to_owned()
+}
+
+#[test]
+fn without_a_password_only_clients_of_this_machine_come_in_unless_that_is_meant() {
+    let Some(outer) = outer_address() else {
+        println!("SKIP: protected mode (this machine has no address but its own)");
+        return;
+    };
+    for driver in drivers() {
+        let folder = Folder::new();
+        let arguments = ["--shards", "1", "--driver", driver, "--listen", "0.0.0.0:0"];
+        let server = Server::start(&folder, &arguments);
+        let port = server.address.port();
+        let inner = IpAddr::from([127, 0, 0, 1]);
+        let mut admin = Connection::connect(SocketAddr::from((inner, port)), PATIENCE).expect("it is let in");
+        let refused = ping_from(outer, port);
+        assert!(refused.starts_with("-DENIED ") && refused.contains("--protected-mode no"), "{refused}");
+        ask(&mut admin, &[b"CONFIG", b"SET", b"protected-mode", b"no"]);
+        assert_eq!(ping_from(outer, port), "+PONG");
+        let wrong = text(&mut admin, "CONFIG SET protected-mode maybe");
+        assert!(wrong.ends_with("argument must be 'yes' or 'no'"), "{wrong}");
+        ask(&mut admin, &[b"CONFIG", b"SET", b"protected-mode", b"yes"]);
+        assert!(ping_from(outer, port).starts_with("-DENIED "));
+        ask(&mut admin, &[b"ACL", b"SETUSER", b"default", b">pw"]);
+        assert_eq!(ping_from(outer, port), "-NOAUTH Authentication required.");
+        ask(&mut admin, &[b"ACL", b"SETUSER", b"default", b"nopass"]);
+        assert!(ping_from(outer, port).starts_with("-DENIED "));
+        assert_eq!(ping_from(inner, port), "+PONG");
+        server.stop();
+    }
 }

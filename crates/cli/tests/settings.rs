@@ -28,6 +28,7 @@ const CASES: &[Case] = &[
     ("password", ["one", "two", "three"], ["one", "two", "three"]),
     ("aclfile", USER_FILES, USER_FILES),
     ("acllog-max-len", ["7", "8", "9"], ["7", "8", "9"]),
+    ("protected-mode", ["false", "true", "no"], ["no", "yes", "no"]),
     ("databases", ["3", "4", "5"], ["3", "4", "5"]),
     ("pin", ["false", "true", "false"], ["false", "true", "false"]),
     ("measure-cpu", ["true", "false", "true"], ["true", "false", "true"]),
@@ -196,6 +197,7 @@ fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, Strin
         ("input-limit", "client-query-buffer-limit"),
         ("aclfile", "aclfile"),
         ("acllog-max-len", "acllog-max-len"),
+        ("protected-mode", "protected-mode"),
         ("maxmemory-policy", "maxmemory-policy"),
         ("log-level", "loglevel"),
     ] {
@@ -218,8 +220,7 @@ fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, Strin
         .split(", ")
         .find_map(|part| part.split(" of memory").next().filter(|_| part.contains(" of memory")));
     seen.insert("memory", memory.expect("the greeting tells it").to_owned());
-    let pinned = !cpus_of_first_shard(server).contains(['-', ',']);
-    seen.insert("pin", pinned.to_string());
+    seen.insert("pin", (!cpus_of_first_shard(server).contains(['-', ','])).to_string());
     let data: Vec<&str> = ["by-file", "by-environment", "by-flag"]
         .into_iter()
         .filter(|name| folder.path(name).join("lock").exists())

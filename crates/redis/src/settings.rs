@@ -30,6 +30,8 @@ pub enum SettingKind {
     Durability,
     /// One of some names.
     Choice(&'static [&'static str]),
+    /// `yes` or `no`.
+    Boolean,
     /// Redis's `client-output-buffer-limit`: [`OutputBufferLimits`].
     OutputBufferLimits {
         /// The smallest hard limit other than none, in bytes.
@@ -84,6 +86,8 @@ pub(crate) const PASSWORD: &str = "requirepass";
 pub(crate) const ACL_LOG_MAX: &str = "acllog-max-len";
 /// The most that may be kept.
 pub const ACL_LOG_LIMIT: i64 = 100_000;
+/// The setting that keeps clients of other machines out as long as nobody has to say who he is.
+pub const PROTECTED_MODE: &str = "protected-mode";
 const NO_EVICTION: &str = "noeviction";
 const OLDEST_FIRST: &str = "allkeys-lru";
 const NEAREST_EXPIRY: &str = "volatile-ttl";
@@ -159,6 +163,10 @@ impl Settings {
                 name.map(|&name| name.to_owned())
                     .ok_or_else(|| format!("argument(s) must be one of the following: {}", names.join(", ")))
             }
+            SettingKind::Boolean => match value.to_ascii_lowercase().as_str() {
+                "yes" | "no" => Ok(value.to_ascii_lowercase()),
+                _ => Err("argument must be 'yes' or 'no'".into()),
+            },
             SettingKind::OutputBufferLimits { hard_min_bytes } => {
                 let limits = parse_output_limits(value, &setting.value)?;
                 if limits.hard_bytes != 0 && limits.hard_bytes < *hard_min_bytes {

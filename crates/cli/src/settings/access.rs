@@ -1,9 +1,24 @@
 //! Settings about who may come in, and how: users, protection, encryption.
 
 use super::Setting;
-use crate::values::{number, wrong};
+use crate::values::{choice, number, wrong};
 use std::path::PathBuf;
 use tierstone_server::redis::ACL_LOG_LIMIT;
+
+pub const PROTECTED_MODE: Setting = Setting {
+    name: "protected-mode",
+    variable: "TIERSTONE_PROTECTED_MODE",
+    value: "BOOL",
+    help: "Keep clients of other machines out as long as the user default needs no password: yes or no",
+    default: "yes",
+    trade_off: "With no and without a password everybody who reaches the server reads and writes all",
+    redis: "protected-mode",
+    apply: |all, text| {
+        let choices = [("yes", true), ("no", false), ("true", true), ("false", false)];
+        all.node.is_protected = choice(text, &choices)?;
+        Ok(())
+    },
+};
 
 pub const ACLFILE: Setting = Setting {
     name: "aclfile",

@@ -14,7 +14,7 @@ use crate::control::{Host, Output};
 use crate::executor::{Executor, Outcome};
 use crate::remote::{Ending, Message};
 use crate::session::{ConnectionId, Queued, Session};
-use crate::settings::{ACL_LOG_MAX, PASSWORD};
+use crate::settings::{ACL_LOG_MAX, PASSWORD, PROTECTED_MODE};
 use crate::task::{Origin, Task, Work};
 use std::sync::Arc;
 use tierstone_base::{Now, Result, ShardId};
@@ -127,6 +127,13 @@ fn loses_channels(session: &Session, new: &Arc<User>) -> bool {
 }
 
 impl<E: Engine> Executor<E> {
+    /// Whether clients of other machines are kept out now: nobody has to say who he is, and nobody has said that this
+    /// is meant (`protected-mode`).
+    pub fn is_protected(&self) -> bool {
+        let setting = self.host.settings.get(PROTECTED_MODE);
+        setting.is_some_and(|setting| setting.value == "yes") && self.host.users.is_open()
+    }
+
     /// Lets the first shard change users; `connection` is answered with `reply`, or what the change gives, when all
     /// shards have the new ones.
     pub(crate) fn change_users(

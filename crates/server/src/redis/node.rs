@@ -64,6 +64,8 @@ pub struct NodeSettings {
     pub users_file: Option<PathBuf>,
     /// How many refusals are kept for `ACL LOG`: the first `acllog-max-len`.
     pub acl_log_max: u32,
+    /// Whether clients of other machines are kept out as long as nobody needs a password: the first `protected-mode`.
+    pub is_protected: bool,
 }
 
 /// A file of settings that the node may change.
@@ -94,6 +96,7 @@ impl Default for NodeSettings {
             settings_file: None,
             users_file: None,
             acl_log_max: 128,
+            is_protected: true,
         }
     }
 }
