@@ -6,6 +6,7 @@
 //!    of the file; a flag wins over the variable, that over the file, that over the default.
 //! 2. A value reads the same wherever it is given: what is read is its text.
 
+mod access;
 mod operators;
 
 use crate::doctor::parse_durable_method;
@@ -105,7 +106,7 @@ const GENERAL: &[Setting] = &[
         value: "ADDR:PORT",
         help: "Where Redis clients come in: ADDR:PORT, a bare port, or unix:PATH; several separated by commas",
         default: "127.0.0.1:6379",
-        trade_off: "Port 0 takes a free port and prints it. Whoever reaches the address reads and writes, unless there is a password",
+        trade_off: "Port 0 takes a free port and prints it. Who comes from another machine needs a password, unless protected-mode is off",
         redis: "bind, port, unixsocket",
         apply: |all, text| {
             all.node.listen = addresses(text)?;
@@ -213,6 +214,9 @@ const GENERAL: &[Setting] = &[
             Ok(())
         },
     },
+    access::PROTECTED_MODE,
+    access::ACLFILE,
+    access::ACLLOG_MAX_LEN,
     Setting {
         name: "segment-size",
         variable: "TIERSTONE_SEGMENT_SIZE",

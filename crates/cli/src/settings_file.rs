@@ -7,11 +7,10 @@
 //! whole.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_server::redis::{SettingsFile, parse_output_limits};
+use tierstone_server::replace_file;
 use toml::{Spanned, Value};
 
 /// A TOML file of settings.
@@ -36,6 +35,8 @@ impl TomlFile {
         let bytes = |bytes: u64| Value::String(format!("{bytes}B"));
         Ok(match name {
             "durability" => vec![("durability", text(value))],
+            "protected-mode" => vec![("protected-mode", text(value))],
+            "acllog-max-len" => vec![("acllog-max-len", number()?)],
             "requirepass" => vec![("password", text(value))],
             "maxmemory-policy" => vec![("maxmemory-policy", text(value))],
             "slowlog-log-slower-than" => vec![("slowlog-log-slower-than", number()?)],
@@ -102,34 +103,6 @@ fn replaced(text: &str, lines: Vec<(&'static str, Value)>) -> Result<String> {
         new.push('\n');
     }
     Ok(new + &added)
-}
-
-/// Gives the file at `path` other bytes, all or none.
-fn replace_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let path = path.canonicalize()?;
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".new");
-    let fresh = path.with_file_name(name);
-    write_beside(&path, &fresh, bytes).map_err(|error| {
-        // What cannot be removed is replaced by the next try.
-        let _ = std::fs::remove_file(&fresh);
-        Error::from(error)
-    })
-}
-
-fn write_beside(path: &Path, fresh: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let permissions = std::fs::metadata(path)?.permissions();
-    let mut file = File::create(fresh)?;
-    // Before the bytes come: a password may be among them.
-    file.set_permissions(permissions)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    // After a crash here the old file is whole, and a file that ends in .new lies beside it.
-    std::fs::rename(fresh, path)?;
-    match path.parent() {
-        Some(parent) => File::open(parent)?.sync_all(),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

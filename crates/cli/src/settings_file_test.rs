@@ -16,6 +16,8 @@ fn values_are_replaced_where_they_stand_and_the_rest_stays() {
     file.rewrite(&changed(&[
         ("requirepass", "with \"quotes\" and \\"),
         ("timeout", "77"),
+        ("acllog-max-len", "9"),
+        ("protected-mode", "no"),
         ("durability", "group:5"),
         ("maxclients", "100"),
         ("client-output-buffer-limit", "normal 4194304 7 9 slave 0 0 0 pubsub 4194304 7 9"),
@@ -26,6 +28,8 @@ fn values_are_replaced_where_they_stand_and_the_rest_stays() {
         "# mine",
         "shards = 2 # two",
         "idle-timeout = 77",
+        "acllog-max-len = 9",
+        "protected-mode = \"no\"",
         "memory = \"1GiB\"",
         "durability = \"group:5\"",
         "maxclients = 34",

@@ -26,6 +26,9 @@ const CASES: &[Case] = &[
     ("durability", ["relaxed", "group:7", "sync"], ["relaxed", "group:7", "sync"]),
     ("index", ["ordered", "hash", "ordered"], ["ordered", "hash", "ordered"]),
     ("password", ["one", "two", "three"], ["one", "two", "three"]),
+    ("aclfile", USER_FILES, USER_FILES),
+    ("acllog-max-len", ["7", "8", "9"], ["7", "8", "9"]),
+    ("protected-mode", ["false", "true", "no"], ["no", "yes", "no"]),
     ("databases", ["3", "4", "5"], ["3", "4", "5"]),
     ("pin", ["false", "true", "false"], ["false", "true", "false"]),
     ("measure-cpu", ["true", "false", "true"], ["true", "false", "true"]),
@@ -63,6 +66,9 @@ const CASES: &[Case] = &[
 /// Settings that clients see under the same name.
 const OF_REDIS: [&str; 3] = ["slowlog-log-slower-than", "slowlog-max-len", "notify-keyspace-events"];
 
+/// Files of users, which must be there.
+const USER_FILES: [&str; 3] = ["file.acl", "environment.acl", "flag.acl"];
+
 /// Settings that this test does not give in every way: the file itself, and a limit of which nothing is seen
 /// while all goes well.
 const ELSEWHERE: &[&str] = &["config", "stop-timeout"];
@@ -89,6 +95,9 @@ fn line(name: &str, value: &str) -> String {
 fn start(folder: &Folder, sources: usize) -> Server {
     let text: String = CASES.iter().map(|(name, values, _)| line(name, values[0])).collect();
     std::fs::write(folder.path("settings.toml"), text).expect("a file is written");
+    for name in USER_FILES {
+        std::fs::write(folder.path(name), "").expect("a file is written");
+    }
     let mut command = program();
     command.arg("server").current_dir(folder.path("")).env("TIERSTONE_CONFIG", "settings.toml");
     for (name, values, _) in CASES {
@@ -179,8 +188,7 @@ fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, Strin
     ] {
         seen.insert(name, number(field));
     }
-    let is_measured = number("engine_background_cpu_ns") != "0";
-    seen.insert("measure-cpu", is_measured.to_string());
+    seen.insert("measure-cpu", (number("engine_background_cpu_ns") != "0").to_string());
     let directory = number("directory0");
     let direct = directory.split(',').find_map(|part| part.strip_prefix("direct_io="));
     seen.insert("direct-io", direct.expect("it is told").to_owned());
@@ -193,10 +201,14 @@ fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, Strin
         ("tcp-keepalive", "tcp-keepalive"),
         ("backlog", "tcp-backlog"),
         ("input-limit", "client-query-buffer-limit"),
+        ("aclfile", "aclfile"),
+        ("acllog-max-len", "acllog-max-len"),
+        ("protected-mode", "protected-mode"),
         ("maxmemory-policy", "maxmemory-policy"),
         ("log-level", "loglevel"),
     ] {
-        seen.insert(name, config(&mut connection, key));
+        // Of a path the file.
+        seen.insert(name, config(&mut connection, key).rsplit('/').next().unwrap_or_default().to_owned());
     }
     seen.extend(OF_REDIS.map(|name| (name, config(&mut connection, name))));
     let limits = config(&mut connection, "client-output-buffer-limit");
@@ -215,8 +227,7 @@ fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, Strin
         .split(", ")
         .find_map(|part| part.split(" of memory").next().filter(|_| part.contains(" of memory")));
     seen.insert("memory", memory.expect("the greeting tells it").to_owned());
-    let pinned = !cpus_of_first_shard(server).contains(['-', ',']);
-    seen.insert("pin", pinned.to_string());
+    seen.insert("pin", (!cpus_of_first_shard(server).contains(['-', ','])).to_string());
     let data: Vec<&str> = ["by-file", "by-environment", "by-flag"]
         .into_iter()
         .filter(|name| folder.path(name).join("lock").exists())

@@ -133,6 +133,7 @@ fn main() {
         },
         value_size_max_bytes: 1 << 20,
         password: String::new(),
+        users: None,
         transaction_size_max_bytes: 1 << 20,
         held_bytes_max: 64 << 20,
         eviction: Default::default(),

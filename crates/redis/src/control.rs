@@ -1,6 +1,8 @@
 //! What commands over sessions and settings work with, and what the executor tells its caller.
 
 use crate::account::Account;
+use crate::acl::Users;
+use crate::acl::log::AclLog;
 use crate::args::Args;
 use crate::channels::Channels;
 use crate::context::Halt;
@@ -12,6 +14,7 @@ use crate::session::{ConnectionId, Session};
 use crate::settings::{Setting, Settings};
 use crate::timing::Timing;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Seq, ShardId};
 use tierstone_engine::{EngineStatistics, Health};
@@ -95,6 +98,19 @@ pub enum Output {
         /// Names and values.
         changed: Vec<(String, String)>,
     },
+    /// The file of users is to be read, at most [`crate::USERS_FILE_BYTES_MAX`] bytes of it; then
+    /// [`crate::Executor::users_read`] is to be called here.
+    ReadUsers {
+        /// Who waits for it.
+        task: TaskId,
+    },
+    /// The file of users is to hold this, durably; then [`crate::Executor::map_changed`] is to be called here.
+    WriteUsers {
+        /// Who waits for it.
+        task: TaskId,
+        /// The whole file.
+        bytes: Vec<u8>,
+    },
     /// A message to another shard's executor ([`crate::Executor::message`]), in order.
     Send {
         /// Which shard.
@@ -132,6 +148,10 @@ pub struct ServerFacts {
     pub directories: Vec<DirectoryFacts>,
     /// The file that `CONFIG REWRITE` writes; empty: none.
     pub settings_file: String,
+    /// The file of users; empty: none.
+    pub users_file: String,
+    /// What `ACL GENPASS` makes passwords of; `None`: it makes none.
+    pub secret: Option<Secret>,
     /// Settings of the caller's, for `CONFIG`.
     pub settings: Vec<(String, Setting)>,
     /// The memory that the server was given, in bytes; 0: not known.
@@ -142,6 +162,16 @@ pub struct ServerFacts {
     pub index: String,
     /// When the server started.
     pub started: Now,
+}
+
+/// Random bytes that nobody else knows, and that `Debug` does not show.
+#[derive(Clone)]
+pub struct Secret(pub [u8; 32]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Secret")
+    }
 }
 
 /// Why writes are made durable as they are.
@@ -190,6 +220,8 @@ impl Default for ServerFacts {
             io_uring: String::new(),
             directories: Vec::new(),
             settings_file: String::new(),
+            users_file: String::new(),
+            secret: None,
             settings: Vec::new(),
             memory_bytes: 0,
             process: None,
@@ -276,6 +308,12 @@ pub struct Pause {
 pub struct Host {
     /// The connections.
     pub sessions: Map<ConnectionId, Session>,
+    /// Who may do what.
+    pub users: Arc<Users>,
+    /// What was refused, at the first shard.
+    pub(crate) acl_log: AclLog,
+    /// How many passwords `ACL GENPASS` has made here.
+    pub(crate) passwords_made: u64,
     /// Who listens to what.
     pub channels: Channels,
     /// The settings.

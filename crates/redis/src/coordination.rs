@@ -418,7 +418,7 @@ impl<E: Engine> Executor<E> {
         let Work::Command { command, args } = std::mem::replace(&mut task.work, Work::Forwarded) else {
             unreachable!("only a command makes a large value")
         };
-        let queued = Queued { command, index: 0, args };
+        let queued = Queued { command, index: 0, args, refused: None };
         task.work = Work::Coordinated(Box::new(Coordination::command(queued)));
         task.positions.clear();
         let was_locked = std::mem::take(&mut task.is_in_lock_table);

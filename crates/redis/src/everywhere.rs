@@ -4,6 +4,7 @@
 //! Invariant: what is merged was encoded by this program; an answer that cannot be read is left out of
 //! the sum rather than shown half.
 
+use crate::acl::HOME;
 use crate::args::{Args, OwnedArgs};
 use crate::commands::info::{SPACE_FULL, space_full_line};
 use crate::control::{Flow, Output};
@@ -12,6 +13,7 @@ use crate::remote::{Ending, Message};
 use crate::run::run_control_as;
 use crate::session::ConnectionId;
 use crate::table::{Action, Command};
+use crate::task::Work;
 use std::collections::BTreeMap;
 use tierstone_base::units::format_size;
 use tierstone_base::{Now, ShardId};
@@ -28,6 +30,8 @@ pub(crate) enum Merge {
     Texts,
     /// Numbers are added; a shard that found nothing says so with an error, which counts for nothing.
     Numbers,
+    /// The first shard alone answers.
+    Home,
     /// Lines of `name:value`: counters and sizes are added, the rest is the asked shard's.
     Info,
 }
@@ -37,6 +41,7 @@ impl Merge {
     fn of(command: &Command) -> Option<Merge> {
         match command.name {
             "info" => Some(Merge::Info),
+            "acl|log" => Some(Merge::Home),
             "client|list" => Some(Merge::Texts),
             "client|kill" => Some(Merge::Numbers),
             "client|pause" | "client|unpause" | "config|resetstat" => Some(Merge::Own),
@@ -56,6 +61,9 @@ impl<E: Engine> Executor<E> {
         version: Version,
     ) -> Option<Outcome> {
         let merge = if self.shard.count() > 1 { Merge::of(command)? } else { return None };
+        if merge == Merge::Home {
+            return self.ask_home(connection, command, args, version);
+        }
         let mut own = Vec::new();
         let flow = self.control_for(now, connection, command, args, version, &mut own);
         if own.first() == Some(&b'-') && merge != Merge::Numbers {
@@ -73,6 +81,51 @@ impl<E: Engine> Executor<E> {
             self.host.outputs.push(Output::Send { to, message });
         }
         Some(outcome)
+    }
+
+    /// Lets the first shard carry a control command out, if this is another.
+    fn ask_home(
+        &mut self,
+        connection: ConnectionId,
+        command: &'static Command,
+        args: Args<'_>,
+        version: Version,
+    ) -> Option<Outcome> {
+        if self.shard.index() == HOME {
+            return None;
+        }
+        let id = self.shard.next_id();
+        let work = self.fan_out_to_one(Ending::Merge { merge: Merge::Home, own: Vec::new(), closes: false });
+        let outcome = self.suspend(connection, id, work);
+        let message = Message::Control { ticket: id, connection, command, args: args.to_owned(), version };
+        self.host.outputs.push(Output::Send { to: HOME, message });
+        Some(outcome)
+    }
+
+    /// Tells another shard how many keys a database has here.
+    pub(crate) fn count_here(&mut self, from: ShardId, ticket: TaskId, db: u32) {
+        let keyspace = self.shard.map().keyspace(db);
+        let value = keyspace.map_or(0, |keyspace| self.shard.engine().len(keyspace));
+        let gate = self.shard.gate(self.shard.engine().applied_seq());
+        self.send_gated(from, Message::Number { ticket, value }, gate);
+    }
+
+    /// A question to one shard.
+    pub(crate) fn fan_out_to_one(&self, ending: Ending) -> Work {
+        let mut work = self.fan_out(ending);
+        if let Work::FanOut(fan_out) = &mut work {
+            fan_out.outstanding = 1;
+        }
+        work
+    }
+
+    /// Tells the other shards how writes are acknowledged from now on.
+    pub(crate) fn tell_durability(&mut self, value: &str) {
+        let own = self.shard.index();
+        for to in (0..self.shard.count()).filter(|to| *to != own) {
+            let message = Message::Durability { value: value.to_owned() };
+            self.host.outputs.push(Output::Send { to, message });
+        }
     }
 
     /// Carries a control command out for a client of another shard.
@@ -114,6 +167,7 @@ pub(crate) fn merge(merge: Merge, own: &[u8], others: &[&[u8]], version: Version
     let mut writer = ReplyWriter::new(&mut reply, version);
     match merge {
         Merge::Own => return own.to_vec(),
+        Merge::Home => return others.concat(),
         Merge::Numbers => {
             let found = std::iter::once(own)
                 .chain(others.iter().copied())

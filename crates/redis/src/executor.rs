@@ -13,6 +13,7 @@
 //! 3. A request that is answered at once costs no allocation for plain `GET` and `SET`.
 
 use crate::account::Account;
+use crate::acl::Users;
 use crate::args::Args;
 use crate::channels::Channels;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughput};
@@ -20,13 +21,14 @@ use crate::events::Events;
 use crate::making::{Making, Plan};
 use crate::monitor::Monitors;
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
-use crate::settings::{DURABILITY, EVICTION, Setting, Settings, format_eviction};
+use crate::settings::{ACL_LOG_MAX, DURABILITY, EVICTION, PASSWORD, Setting, Settings, format_eviction};
 use crate::slowlog::SlowLog;
 use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
 use crate::timing::Timing;
 use crate::upload::{Ticket, Uploads};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tierstone_base::collections::Map;
 use tierstone_base::{CpuClock, Now, Position, Seq, ShardId};
 use tierstone_engine::{Admission, Engine, Eviction, Health, Key, PREFETCHED_KEYS};
@@ -44,6 +46,8 @@ pub struct ExecutorSettings {
     pub value_size_max_bytes: u64,
     /// Who connects must say this first; empty: nothing.
     pub password: String,
+    /// Who may do what; `None`: there is only the user `default`, with this password.
+    pub users: Option<Arc<Users>>,
     /// The most bytes that the queued commands of one transaction may take.
     pub transaction_size_max_bytes: usize,
     /// The most bytes that requests of this shard may hold which have not come to their end; and, for each
@@ -122,7 +126,8 @@ impl<E: Engine> Executor<E> {
         shard.engine_mut().set_eviction(settings.eviction);
         let longest = tierstone_store::large::value_bytes_max(shard.value_ids().chunk_bytes());
         let mut registry = Settings::new(databases, settings.value_size_max_bytes.min(longest), durability);
-        registry.set("requirepass", &settings.password);
+        registry.set(PASSWORD, &settings.password);
+        let users = settings.users.unwrap_or_else(|| Arc::new(Users::with_password(&settings.password)));
         registry.set(EVICTION, format_eviction(settings.eviction));
         for (name, Setting { value, kind, is_settable }) in &settings.facts.settings {
             registry.add(name, value, kind.clone(), *is_settable);
@@ -131,6 +136,9 @@ impl<E: Engine> Executor<E> {
         registry.forget_changes();
         let host = Host {
             sessions: Map::default(),
+            users,
+            acl_log: Default::default(),
+            passwords_made: 0,
             channels: Channels::default(),
             settings: registry,
             counters: Counters::default(),
@@ -190,9 +198,9 @@ impl<E: Engine> Executor<E> {
 
     /// A connection has come. Its id must never have been used before (by any shard).
     pub fn connect(&mut self, now: Now, connection: ConnectionId, info: ConnectionInfo) {
-        let is_authenticated = self.host.settings.password.is_empty();
         self.host.counters.connections += 1;
-        self.host.sessions.insert(connection, Session::new(connection, info, is_authenticated, now));
+        let session = Session::new(connection, info, &self.host.users, now);
+        self.host.sessions.insert(connection, session);
     }
 
     /// A connection has gone. What it has suspended comes to its end; nobody is told.
@@ -212,7 +220,8 @@ impl<E: Engine> Executor<E> {
 
     /// Whether a connection has authenticated itself, where that is asked: its parser's limits follow.
     pub fn is_authenticated(&self, connection: ConnectionId) -> bool {
-        self.host.sessions.get(&connection).is_some_and(|session| session.is_authenticated)
+        let users = &self.host.users;
+        self.host.sessions.get(&connection).is_some_and(|session| !session.must_authenticate(users))
     }
 
     /// Requests of `connection` with these first arguments follow, which are keys nearly always: has the
@@ -453,6 +462,9 @@ impl<E: Engine> Executor<E> {
         }
         if name.eq_ignore_ascii_case(crate::events::EVENTS) {
             self.follow_events();
+        }
+        if name.eq_ignore_ascii_case(ACL_LOG_MAX) {
+            self.host.trim_acl_log();
         }
         if name.eq_ignore_ascii_case(EVICTION) {
             let eviction = self.host.settings.eviction();

@@ -10,8 +10,9 @@
 //! 6. [`upload`] brings large arguments to their shards while they are received;
 //! 7. `stream` sends large values while the client takes them;
 //! 8. [`making`] makes large values from others, window by window;
-//! 9. [`remote`] and [`coordination`] are what several shards do together;
-//! 10. [`timing`], [`slowlog`], [`monitor`], [`events`] and [`operators`] are for those who look into the server.
+//! 9. `acl` decides who may do what;
+//! 10. [`remote`] and [`coordination`] are what several shards do together;
+//! 11. [`timing`], [`slowlog`], [`monitor`], [`events`] and [`operators`] are for those who look into the server.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -21,6 +22,7 @@
 //! 3. No clock is read and no thread started: the same calls give the same replies.
 
 mod account;
+mod acl;
 pub mod args;
 pub mod broadcast;
 mod channels;
@@ -59,8 +61,9 @@ pub mod upload;
 mod verify;
 pub mod walk;
 
+pub use acl::{USERS_FILE_BYTES_MAX, Users};
 pub use args::{Args, OwnedArgs};
-pub use control::{DirectoryFacts, DurableProbe, Output, ProcessNumbers, ServerFacts};
+pub use control::{DirectoryFacts, DurableProbe, Output, ProcessNumbers, Secret, ServerFacts};
 pub use executor::{Executor, ExecutorSettings, Outcome};
 pub use map_request::MapRequest;
 pub use remote::Message;

@@ -40,7 +40,7 @@ pub(crate) fn rehearse(
     reply: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     let mut db = rehearsal.db;
-    for queued in commands {
+    for queued in commands.iter().filter(|queued| queued.refused.is_none()) {
         let args = queued.args.args();
         match queued.command.action {
             Action::Data(handler) => {

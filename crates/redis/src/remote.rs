@@ -6,6 +6,7 @@
 //! 2. An answer to another shard is sent when what it has observed is durable here, so that the
 //!    connection's own shard need not know this one's sequences.
 
+use crate::acl::UsersMessage;
 use crate::args::{Args, OwnedArgs};
 use crate::control::Output;
 use crate::coordination::Coordination;
@@ -136,6 +137,8 @@ pub enum Message {
         /// The protocol of the reply.
         version: Version,
     },
+    /// About who may do what.
+    Users(UsersMessage),
     /// A channel has one listener more among the sender's connections, or one less.
     Listening {
         /// Which kind of channel.
@@ -215,7 +218,7 @@ pub(crate) enum Route {
 /// A question to every shard.
 #[derive(Debug)]
 pub(crate) struct FanOut {
-    outstanding: usize,
+    pub(crate) outstanding: usize,
     number: u64,
     found: BTreeMap<ShardId, Vec<Vec<u8>>>,
     pub(crate) ending: Ending,
@@ -256,12 +259,7 @@ impl<E: Engine> Executor<E> {
                 self.next_page(now, id);
             }
             Message::Walked { ticket, found } => self.part(now, from, ticket, 0, found),
-            Message::Count { ticket, db } => {
-                let keyspace = self.shard.map().keyspace(db);
-                let value = keyspace.map_or(0, |keyspace| self.shard.engine().len(keyspace));
-                let gate = self.shard.gate(self.shard.engine().applied_seq());
-                self.send_gated(from, Message::Number { ticket, value }, gate);
-            }
+            Message::Count { ticket, db } => self.count_here(from, ticket, db),
             Message::AwaitDurable { ticket } => {
                 self.shard.engine_mut().flush(now);
                 let gate = self.shard.engine().applied_seq();
@@ -281,6 +279,7 @@ impl<E: Engine> Executor<E> {
             Message::Control { ticket, connection, command, args, version } => {
                 self.control_elsewhere(now, (from, ticket), connection, command, &args, version);
             }
+            Message::Users(message) => self.users_message(now, from, message),
             Message::Listening { kind, channel, has_joined } => {
                 self.host.channels.note_elsewhere(kind, channel, has_joined);
             }
@@ -397,7 +396,7 @@ impl<E: Engine> Executor<E> {
                 self.send_everywhere(message);
             }
             Route::Across | Route::Here => {
-                let queued = Queued { command, index: 0, args: args.to_owned() };
+                let queued = Queued { command, index: 0, args: args.to_owned(), refused: None };
                 let work = Coordination::command(queued);
                 self.tasks.insert(id, Task::new(origin, db, version, Work::Coordinated(Box::new(work))));
                 self.coordinate(now, id);
@@ -454,15 +453,6 @@ impl<E: Engine> Executor<E> {
     pub(crate) fn send_everywhere(&mut self, message: impl Fn(ShardId) -> Message) {
         for to in 0..self.shard.count() {
             self.host.outputs.push(Output::Send { to, message: message(to) });
-        }
-    }
-
-    /// Tells the other shards how writes are acknowledged from now on.
-    pub(crate) fn tell_durability(&mut self, value: &str) {
-        let own = self.shard.index();
-        for to in (0..self.shard.count()).filter(|to| *to != own) {
-            let message = Message::Durability { value: value.to_owned() };
-            self.host.outputs.push(Output::Send { to, message });
         }
     }
 

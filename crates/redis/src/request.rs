@@ -1,6 +1,7 @@
 //! The way of a request from its bytes to what carries it out.
 
 use crate::account::Held;
+use crate::acl::{Denied, change_of_settings};
 use crate::args::{Args, OwnedArgs};
 use crate::context::wrong_arity;
 use crate::control::{ControlHandler, Counters, Flow, Output};
@@ -142,6 +143,8 @@ impl<E: Engine> Executor<E> {
         let outcome = match self.admit(now, session, args) {
             Admitted::Wait => return self.block(connection),
             Admitted::CrossProtocol => return Outcome::Close { gate: 0 },
+            Admitted::Denied(_) if session.has_suspended() => return self.block(connection),
+            Admitted::Denied(denied) => self.deny(now, connection, *denied, version, reply),
             Admitted::Refused(text) => {
                 // A refused command of a known name waits for its turn like any other.
                 if session.has_suspended() {
@@ -226,8 +229,10 @@ impl<E: Engine> Executor<E> {
             };
             return Admitted::Refused(text);
         }
-        if !session.is_authenticated && !command.has(flag::NO_AUTH) {
-            return Admitted::Refused("NOAUTH Authentication required.".into());
+        if !session.may_do_all
+            && let Some(refusal) = self.check_user(session, found.index, command, args)
+        {
+            return refusal;
         }
         if session.transaction.is_some()
             && let Some(text) = refused_inside(command)
@@ -263,7 +268,13 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Answers with an error; inside a transaction, breaks it.
-    fn refuse(&mut self, connection: ConnectionId, text: &str, version: Version, reply: &mut Vec<u8>) {
+    pub(crate) fn refuse(
+        &mut self,
+        connection: ConnectionId,
+        text: &str,
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) {
         ReplyWriter::new(reply, version).error(text);
         // As in Redis, these two are answered with an error and leave the transaction whole.
         let is_nested = text.starts_with("ERR MULTI") || text.starts_with("ERR WATCH");
@@ -361,9 +372,15 @@ impl<E: Engine> Executor<E> {
         let was_relaxed = self.shard.is_relaxed();
         let flow = run_control(&mut self.host, &facts, (now, connection), handler, args, reply);
         self.follow_settings(now, outputs);
+        let change = change_of_settings(&self.host.outputs[outputs..]);
         if was_relaxed && !self.shard.is_relaxed() {
+            change.into_iter().for_each(|change| self.change_users_unasked(change));
             let answer = reply.split_off(start);
             return self.await_durable(now, connection, answer, false, false);
+        }
+        if let Some(change) = change {
+            let answer = reply.split_off(start);
+            return self.change_users(connection, change, answer);
         }
         match flow {
             Flow::Done => Outcome::Ready { gate: 0 },
@@ -395,7 +412,7 @@ impl<E: Engine> Executor<E> {
             ReplyWriter::new(reply, version).error("ERR the transaction takes too much memory");
             return Some(Outcome::Ready { gate: 0 });
         }
-        commands.push(Queued { command, index: found.index, args });
+        commands.push(Queued { command, index: found.index, args, refused: None });
         ReplyWriter::new(reply, version).simple("QUEUED");
         Some(Outcome::Ready { gate: 0 })
     }
@@ -495,10 +512,12 @@ pub(crate) enum Started {
 }
 
 /// Whether a request may run.
-enum Admitted {
+pub(crate) enum Admitted {
     Run(Found, &'static Command),
     Wait,
     Refused(Refusal),
+    /// Its user may not make it.
+    Denied(Box<Denied>),
     /// The bytes are a request of HTTP: a browser was led here. Nothing that follows may be carried out.
     CrossProtocol,
 }
@@ -510,7 +529,7 @@ fn is_http(name: &[u8]) -> bool {
 }
 
 /// Why a command may not be part of a transaction, if so.
-fn refused_inside(command: &Command) -> Option<&'static str> {
+pub(crate) fn refused_inside(command: &Command) -> Option<&'static str> {
     match command.action {
         Action::Task(TaskKind::Multi) => Some("ERR MULTI calls can not be nested"),
         Action::Task(TaskKind::Watch) => Some("ERR WATCH inside MULTI is not allowed"),

@@ -500,8 +500,11 @@ pub(crate) fn run_queued(
     let args = queued.args.args();
     let Some(session) = host.sessions.get(&connection) else { return Ok(()) };
     let (db, version) = (session.db, session.version);
-    host.counters.call(queued.index);
     let (began_ns, start) = (host.timing.begin(now), reply.len());
+    if host.refuses_now(queued, reply) {
+        return Ok(());
+    }
+    host.counters.call(queued.index);
     match queued.command.action {
         Action::Data(handler) => {
             let mut reads = ReadCounts::default();

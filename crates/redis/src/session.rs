@@ -8,9 +8,11 @@
 //!    connection is suspended, and everything waits for them.
 
 use crate::account::Held;
+use crate::acl::{Refused, User, Users};
 use crate::args::OwnedArgs;
 use crate::table::Command;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use tierstone_base::{Now, Position, ShardId};
 use tierstone_store::{TaskId, ValueId};
 use tierstone_wire::resp::Version;
@@ -39,6 +41,8 @@ pub struct Queued {
     pub index: usize,
     /// Its arguments.
     pub args: OwnedArgs,
+    /// Why its client may not carry it out any more, if so.
+    pub(crate) refused: Option<Refused>,
 }
 
 /// A transaction that is being queued.
@@ -96,6 +100,10 @@ pub struct Session {
     pub library_version: Vec<u8>,
     /// Whether it has said who it is, where that is asked.
     pub is_authenticated: bool,
+    /// Who it is.
+    pub(crate) user: Arc<User>,
+    /// Whether no request of it needs to be checked for who it is.
+    pub(crate) may_do_all: bool,
     /// The transaction being queued.
     pub transaction: Option<Transaction>,
     /// Whether it watches keys.
@@ -130,8 +138,8 @@ pub struct Session {
 
 impl Session {
     /// A new connection.
-    pub fn new(id: ConnectionId, info: ConnectionInfo, is_authenticated: bool, now: Now) -> Self {
-        Session {
+    pub fn new(id: ConnectionId, info: ConnectionInfo, users: &Users, now: Now) -> Self {
+        let mut session = Session {
             id,
             info,
             db: 0,
@@ -139,7 +147,9 @@ impl Session {
             name: Vec::new(),
             library_name: Vec::new(),
             library_version: Vec::new(),
-            is_authenticated,
+            is_authenticated: false,
+            user: Arc::clone(users.default_user()),
+            may_do_all: false,
             transaction: None,
             is_watching: false,
             watching_shards: BTreeSet::new(),
@@ -156,13 +166,15 @@ impl Session {
             uploads: Vec::new(),
             pending: Vec::new(),
             barriers: Vec::new(),
-        }
+        };
+        session.become_default(users);
+        session
     }
 
     /// Whether nothing stands in the way of a plain data command.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.is_authenticated
+        self.may_do_all
             && self.transaction.is_none()
             && self.barriers.is_empty()
             && self.reply_mode == ReplyMode::On

@@ -32,6 +32,8 @@ pub enum SettingKind {
     Events,
     /// One of some names.
     Choice(&'static [&'static str]),
+    /// `yes` or `no`.
+    Boolean,
     /// Redis's `client-output-buffer-limit`: [`OutputBufferLimits`].
     OutputBufferLimits {
         /// The smallest hard limit other than none, in bytes.
@@ -69,8 +71,6 @@ pub struct Settings {
     changed: BTreeSet<String>,
     /// The longest value in bytes (`proto-max-bulk-len`).
     pub value_size_max_bytes: u64,
-    /// Who must prove it (`requirepass`); empty: nobody.
-    pub password: String,
 }
 
 /// The shortest limit that `proto-max-bulk-len` may be set to.
@@ -82,6 +82,14 @@ const VALUE_LIMIT_MAX_BYTES: u64 = 512 << 20;
 pub(crate) const DURABILITY: &str = "durability";
 /// The setting that says what is done when memory or space is used up.
 pub(crate) const EVICTION: &str = "maxmemory-policy";
+/// The setting that is the password of the user `default`.
+pub(crate) const PASSWORD: &str = "requirepass";
+/// The setting that says how many refusals are kept.
+pub(crate) const ACL_LOG_MAX: &str = "acllog-max-len";
+/// The most that may be kept.
+pub const ACL_LOG_LIMIT: i64 = 100_000;
+/// The setting that keeps clients of other machines out as long as nobody has to say who he is.
+pub const PROTECTED_MODE: &str = "protected-mode";
 const NO_EVICTION: &str = "noeviction";
 const OLDEST_FIRST: &str = "allkeys-lru";
 const NEAREST_EXPIRY: &str = "volatile-ttl";
@@ -90,15 +98,12 @@ const EVICTIONS: [&str; 3] = [NO_EVICTION, OLDEST_FIRST, NEAREST_EXPIRY];
 impl Settings {
     /// The executor's own settings, for `databases` databases and values up to `value_size_max_bytes`.
     pub fn new(databases: u32, value_size_max_bytes: u64, durability: Durability) -> Self {
-        let mut settings = Settings {
-            all: BTreeMap::new(),
-            changed: BTreeSet::new(),
-            value_size_max_bytes,
-            password: String::new(),
-        };
+        let mut settings = Settings { all: BTreeMap::new(), changed: BTreeSet::new(), value_size_max_bytes };
         let bytes = SettingKind::Bytes { min: VALUE_LIMIT_MIN_BYTES, max: VALUE_LIMIT_MAX_BYTES };
         settings.add("proto-max-bulk-len", &value_size_max_bytes.to_string(), bytes, true);
-        settings.add("requirepass", "", SettingKind::Text, true);
+        settings.add(PASSWORD, "", SettingKind::Text, true);
+        let refusals = SettingKind::Integer { min: 0, max: ACL_LOG_LIMIT };
+        settings.add(ACL_LOG_MAX, "128", refusals, true);
         settings.add(DURABILITY, &format_durability(durability), SettingKind::Durability, true);
         settings.add(EVICTION, NO_EVICTION, SettingKind::Choice(&EVICTIONS), true);
         crate::slowlog::add_settings(&mut settings);
@@ -109,6 +114,7 @@ impl Settings {
             ("appendonly", "yes"),
             ("appendfsync", "always"),
             ("cluster-enabled", "no"),
+            ("acl-pubsub-default", "resetchannels"),
         ] {
             settings.add(name, value, SettingKind::Text, false);
         }
@@ -161,6 +167,10 @@ impl Settings {
                 name.map(|&name| name.to_owned())
                     .ok_or_else(|| format!("argument(s) must be one of the following: {}", names.join(", ")))
             }
+            SettingKind::Boolean => match value.to_ascii_lowercase().as_str() {
+                "yes" | "no" => Ok(value.to_ascii_lowercase()),
+                _ => Err("argument must be 'yes' or 'no'".into()),
+            },
             SettingKind::OutputBufferLimits { hard_min_bytes } => {
                 let limits = parse_output_limits(value, &setting.value)?;
                 if limits.hard_bytes != 0 && limits.hard_bytes < *hard_min_bytes {
@@ -180,8 +190,6 @@ impl Settings {
         }
         if name.eq_ignore_ascii_case("proto-max-bulk-len") {
             self.value_size_max_bytes = value.parse().unwrap_or(self.value_size_max_bytes);
-        } else if name.eq_ignore_ascii_case("requirepass") {
-            self.password = value.to_owned();
         }
     }
 

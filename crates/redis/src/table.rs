@@ -4,6 +4,7 @@
 //! 1. The table is constant; a lookup hashes the name once, in either case, and allocates nothing.
 //! 2. A container's subcommands carry its name before a `|`; the container itself does nothing.
 
+mod acl;
 mod channels;
 mod connection;
 mod debug;
@@ -57,6 +58,10 @@ pub enum TaskKind {
     Shutdown,
     Quit,
     Reset,
+    AclSetUser,
+    AclDelUser,
+    AclLoad,
+    AclSave,
 }
 
 /// Which arguments are keys.
@@ -167,13 +172,27 @@ pub mod category {
     pub const CONNECTION: u32 = 1 << 11;
     pub const TRANSACTION: u32 = 1 << 12;
     pub const SCRIPTING: u32 = 1 << 13;
-    /// Names in the order in which Redis lists them.
-    pub const NAMES: [(u32, &str); 14] = [
+    pub const SET: u32 = 1 << 14;
+    pub const SORTED_SET: u32 = 1 << 15;
+    pub const LIST: u32 = 1 << 16;
+    pub const HASH: u32 = 1 << 17;
+    pub const HYPERLOGLOG: u32 = 1 << 18;
+    pub const GEO: u32 = 1 << 19;
+    pub const STREAM: u32 = 1 << 20;
+    /// Names in the order in which Redis lists them; rules may name those as well that have no command here.
+    pub const NAMES: [(u32, &str); 21] = [
         (KEYSPACE, "keyspace"),
         (READ, "read"),
         (WRITE, "write"),
+        (SET, "set"),
+        (SORTED_SET, "sortedset"),
+        (LIST, "list"),
+        (HASH, "hash"),
         (STRING, "string"),
         (BITMAP, "bitmap"),
+        (HYPERLOGLOG, "hyperloglog"),
+        (GEO, "geo"),
+        (STREAM, "stream"),
         (PUBSUB, "pubsub"),
         (ADMIN, "admin"),
         (FAST, "fast"),
@@ -184,6 +203,12 @@ pub mod category {
         (TRANSACTION, "transaction"),
         (SCRIPTING, "scripting"),
     ];
+
+    /// The bit of the category called `name`, in either case.
+    pub fn bit_of(name: &[u8]) -> Option<u32> {
+        let found = NAMES.iter().find(|(_, known)| known.as_bytes().eq_ignore_ascii_case(name));
+        found.map(|(bit, _)| *bit)
+    }
 }
 
 /// One command or subcommand.
@@ -352,6 +377,17 @@ pub fn lookup(name: &[u8]) -> Option<Found> {
 /// The subcommand of `container` called `name`.
 pub fn subcommand(container: &'static Command, name: &[u8]) -> Option<&'static Command> {
     container.subcommands.iter().find(|command| command.own_name().as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// The command called `name`, `container|subcommand` included; the index is the container's then.
+pub fn find(name: &[u8]) -> Option<Found> {
+    match name.iter().position(|byte| *byte == b'|') {
+        None => lookup(name),
+        Some(bar) => {
+            let Found { index, command } = lookup(&name[..bar])?;
+            subcommand(command, &name[bar + 1..]).map(|command| Found { index, command })
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The commands that the executor itself carries out: transactions, walks, databases, waits.
 
+use crate::acl::UsersChange;
 use crate::args::Args;
 use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX};
 use crate::control::Output;
@@ -47,6 +48,19 @@ impl<E: Engine> Executor<E> {
             TaskKind::Save | TaskKind::BackgroundSave => self.save(now, connection, kind, args, reply),
             TaskKind::Wait => self.wait(now, connection, args),
             TaskKind::WaitAof => self.wait_aof(now, connection, args),
+            TaskKind::AclSetUser => {
+                let rules = args.from(3).map(<[u8]>::to_vec).collect();
+                let change = UsersChange::Set { name: args.at(2).to_vec(), rules };
+                Ok(self.change_users(connection, change, b"+OK\r\n".to_vec()))
+            }
+            TaskKind::AclDelUser => {
+                let names = args.from(2).map(<[u8]>::to_vec).collect();
+                Ok(self.change_users(connection, UsersChange::Delete { names }, Vec::new()))
+            }
+            TaskKind::AclLoad => {
+                self.check_users_file().map(|()| self.change_users(connection, UsersChange::Load, Vec::new()))
+            }
+            TaskKind::AclSave => self.save_users(connection),
             TaskKind::ConfigRewrite => self.rewrite_settings(connection),
             TaskKind::DebugSleep => self.sleep(now, connection, args),
             TaskKind::DebugVerify => self.debug_verify(connection, args),
@@ -113,7 +127,7 @@ impl<E: Engine> Executor<E> {
             return Ok(Outcome::Close { gate: 0 });
         };
         let (version, is_watching, db) = (session.version, session.is_watching, session.db);
-        let Some(transaction) = session.transaction.take() else {
+        let Some(mut transaction) = session.transaction.take() else {
             return crate::context::fail("ERR EXEC without MULTI");
         };
         if transaction.is_broken {
@@ -126,6 +140,7 @@ impl<E: Engine> Executor<E> {
             ReplyWriter::new(reply, version).null_array();
             return Ok(Outcome::Ready { gate: 0 });
         }
+        self.recheck(now, connection, &mut transaction.commands);
         self.collect_transaction_positions(&transaction.commands);
         let (commands, held) = (transaction.commands, transaction.held);
         if self.route_transaction(connection) != Route::Here {
@@ -357,9 +372,8 @@ impl<E: Engine> Executor<E> {
             self.host.unsubscribe(shard, *kind, name, connection);
         }
         self.host.stop_monitor(connection);
-        let is_authenticated = self.host.settings.password.is_empty();
         let created_us = old.created_us;
-        let mut session = crate::session::Session::new(connection, old.info, is_authenticated, now);
+        let mut session = crate::session::Session::new(connection, old.info, &self.host.users, now);
         session.created_us = created_us;
         session.reply_mode = ReplyMode::On;
         session.last_command = "reset";

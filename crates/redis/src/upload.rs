@@ -8,13 +8,14 @@
 //!    or its connection has gone.
 //! 3. What goes wrong on the way is the answer of the request, after all of it has been received.
 
-use crate::args::OwnedArgs;
+use crate::args::{Args, OwnedArgs};
 use crate::context::error_text;
 use crate::control::Output;
 use crate::executor::Executor;
 use crate::number;
 use crate::remote::Message;
-use crate::session::ConnectionId;
+use crate::session::{ConnectionId, Session};
+use crate::table;
 use crate::task::Origin;
 use std::collections::{BTreeMap, VecDeque};
 use tierstone_base::{Error, ErrorKind, Now, ShardId};
@@ -178,7 +179,8 @@ impl<E: Engine> Executor<E> {
     pub fn begin_upload(&mut self, now: Now, connection: ConnectionId, args: &OwnedArgs, len: u64) -> Begun {
         let Some(session) = self.host.sessions.get(&connection) else { return Begun::Whole };
         let key = key_of(args, args.args().len()).and_then(|index| args.get(index));
-        let (Some(key), true) = (key, session.is_authenticated) else { return Begun::Whole };
+        // What will be refused is not taken in piece by piece.
+        let (Some(key), true) = (key, self.may_upload(session, args.args())) else { return Begun::Whole };
         if len > self.host.settings.value_size_max_bytes {
             return Begun::TooLong;
         }
@@ -207,6 +209,14 @@ impl<E: Engine> Executor<E> {
         }
         self.uploads.own.insert(ticket, upload);
         Begun::Upload(ticket)
+    }
+
+    /// Whether a connection may make this request, as far as that is seen before all of it has come.
+    fn may_upload(&self, session: &Session, args: Args<'_>) -> bool {
+        session.may_do_all
+            || !session.must_authenticate(&self.host.users)
+                && table::lookup(args.at(0))
+                    .is_some_and(|found| session.user.check(found.index, found.command, args).is_ok())
     }
 
     /// Takes the next bytes of an upload; gives how many. None: again after [`Output::Resume`].

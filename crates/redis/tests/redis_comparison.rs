@@ -337,3 +337,277 @@ fn dumps_are_restored_by_redis_and_those_of_redis_here() {
         assert_eq!(own.raw(id, &slices), peer.call(&request), "{line}");
     }
 }
+
+/// Rules of users, right and wrong ones; those in parentheses are several words of a request.
+const RULES: &[&str] = &[
+    "on",
+    "ON",
+    "off",
+    "nopass",
+    "resetpass",
+    ">one",
+    ">one",
+    ">two",
+    "<one",
+    "<two",
+    "!abc",
+    "#00",
+    "#7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed",
+    "~a*",
+    "~b",
+    "%R~c*",
+    "%W~c*",
+    "%RW~d?",
+    "%r~e",
+    "%X~f",
+    "%R",
+    "%~f",
+    "~*",
+    "allkeys",
+    "resetkeys",
+    "resetkeys",
+    "&x*",
+    "&y",
+    "&*",
+    "allchannels",
+    "resetchannels",
+    "resetchannels",
+    "+get",
+    "-get",
+    "+GET",
+    "+set",
+    "+@read",
+    "-@write",
+    "+@all",
+    "-@all",
+    "allcommands",
+    "nocommands",
+    "+@string",
+    "-@fast",
+    "+@hash",
+    "-@dangerous",
+    "-@nosuch",
+    "+config",
+    "-config|set",
+    "+config|get",
+    "+Config|Get",
+    "+config|foo",
+    "+config|get|x",
+    "+get|",
+    "+|",
+    "+select|0",
+    "-select",
+    "+select",
+    "+select|1",
+    "+SELECT|0",
+    "-select|0",
+    "+client",
+    "-client|kill",
+    "+client|id",
+    "+object|encoding",
+    "-object",
+    "-@keyspace",
+    "+@connection",
+    "+@pubsub",
+    "+subscribe",
+    "+nosuch",
+    "-nosuch",
+    "reset",
+    "sanitize-payload",
+    "skip-sanitize-payload",
+    "(+get ~s*)",
+    "(+set",
+    "~t* &z)",
+    "(~u",
+    "+mget -get)",
+    "clearselectors",
+    "(%W~u +set +@nosuch)",
+    "+acl|whoami",
+    "FOO",
+    "-@admin",
+    "+bitop",
+    "+bitfield",
+    "\"\"",
+    "(",
+    ")",
+    "()",
+    "+ping|hello",
+    "-ping",
+    "+@transaction",
+];
+
+/// Requests that a user may or may not make.
+const DRY: &[&str] = &[
+    "GET %k",
+    "get %k",
+    "SET %k v",
+    "SET %k v GET",
+    "MGET %k %k",
+    "MSET %k 1 %k 2",
+    "DEL %k %k",
+    "EXISTS %k",
+    "STRLEN %k",
+    "COPY %k %k",
+    "RENAME %k %k",
+    "BITOP AND %k %k %k",
+    "BITFIELD %k GET u8 0",
+    "BITFIELD %k SET u8 0 1",
+    "APPEND %k x",
+    "GETDEL %k",
+    "PING",
+    "PING hello",
+    "PING other",
+    "SELECT 0",
+    "SELECT 1",
+    "CONFIG GET x",
+    "CONFIG SET x y",
+    "CONFIG",
+    "CONFIG FOO",
+    "CLIENT ID",
+    "CLIENT KILL x",
+    "OBJECT ENCODING %k",
+    "SUBSCRIBE %c %c",
+    "PSUBSCRIBE %c",
+    "SSUBSCRIBE %c",
+    "PUBLISH %c x",
+    "SPUBLISH %c x",
+    "UNSUBSCRIBE %c",
+    "AUTH x",
+    "HELLO 3",
+    "RESET",
+    "MULTI",
+    "EXEC",
+    "WATCH %k",
+    "DBSIZE",
+    "KEYS x",
+    "SCAN 0",
+    "FLUSHALL",
+    "ACL WHOAMI",
+    "ACL LIST",
+    "EXPIRE %k 1",
+    "TTL %k",
+    "TYPE %k",
+    "TOUCH %k",
+    "GET",
+    "NOSUCH x",
+    "SETRANGE %k 0 x",
+    "INCR %k",
+    "LCS %k %k",
+    "DUMP %k",
+    "MEMORY USAGE %k",
+    "COMMAND GETKEYS GET %k",
+];
+
+/// One of `choices` with keys and channels filled in.
+fn filled(random: &mut SeededRandom, choices: &[&str]) -> String {
+    const KEYS: [&str; 10] = ["a1", "b", "c", "d1", "e", "s", "t", "u", "ab", "zz"];
+    const CHANNELS: [&str; 6] = ["x1", "y", "z", "x*", "other", "&"];
+    let mut line = choices[random.below(choices.len() as u64) as usize].to_owned();
+    while let Some(at) = line.find("%k") {
+        line.replace_range(at..at + 2, KEYS[random.below(10) as usize]);
+    }
+    while let Some(at) = line.find("%c") {
+        line.replace_range(at..at + 2, CHANNELS[random.below(6) as usize]);
+    }
+    line
+}
+
+/// Random rules and requests of users; ends at the first difference.
+fn compare_users(seed: u64, both: &mut Both) {
+    let mut random = SeededRandom::new(seed);
+    both.peer.call(&words("ACL DELUSER ann bob"));
+    both.peer.call(&words("ACL LOG RESET"));
+    let mut peer = both.redis.connect();
+    let mut id = both.own.connect();
+    let mut transcript = Vec::new();
+    for _ in 0..400 {
+        let user = ["ann", "bob"][random.below(2) as usize];
+        let mut lines = Vec::new();
+        let rules: Vec<String> = (0..1 + random.below(6)).map(|_| filled(&mut random, RULES)).collect();
+        match random.below(40) {
+            0 => lines.push(format!("ACL DELUSER {user} x")),
+            _ => lines.push(format!("ACL SETUSER {user} {}", rules.join(" "))),
+        }
+        lines.extend(["ACL LIST", "ACL USERS"].map(str::to_owned));
+        lines.extend([format!("ACL GETUSER {user}"), "ACL GETUSER nobody".into()]);
+        lines.extend((0..8).map(|_| format!("ACL DRYRUN {user} {}", filled(&mut random, DRY))));
+        for line in lines {
+            let (expected, got) = both.call(&words(&line));
+            transcript.push(line);
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let so_far = transcript.iter().rev().filter(|line| !line.contains("DRYRUN")).take(8);
+            assert_eq!(
+                text(&got),
+                text(&expected),
+                "seed {seed}: here, in Redis; {:?}",
+                so_far.collect::<Vec<_>>()
+            );
+        }
+        // A connection of a user who is gone has ended.
+        if both.own.is_closed(id) {
+            (peer, id) = (both.redis.connect(), both.own.connect());
+        }
+        let mut lines = vec!["DISCARD".into(), format!("AUTH {user} one"), format!("AUTH {user} two")];
+        lines.extend((0..6).map(|_| filled(&mut random, SAFE)));
+        let mut in_transaction = false;
+        for line in lines {
+            if in_transaction && is_outside_transactions(&line) {
+                continue;
+            }
+            in_transaction = line == "MULTI" || in_transaction && line != "EXEC" && line != "DISCARD";
+            let request = words(&line);
+            let expected = peer.call(&request);
+            let slices: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+            let got = both.own.raw(id, &slices);
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            assert_eq!(
+                text(&got),
+                text(&expected),
+                "seed {seed}: here, in Redis; {line} of {user}, {:?}",
+                transcript.last()
+            );
+        }
+    }
+}
+
+/// Requests whose replies are the same on both servers whoever makes them.
+const SAFE: &[&str] = &[
+    "GET %k",
+    "SET %k v",
+    "SET %k v GET",
+    "MGET %k %k",
+    "DEL %k",
+    "EXISTS %k %k",
+    "STRLEN %k",
+    "APPEND %k x",
+    "COPY %k %k",
+    "PING",
+    "PING hello",
+    "SELECT 0",
+    "CONFIG GET databases",
+    "PUBLISH %c x",
+    "MULTI",
+    "EXEC",
+    "EXEC",
+    "DISCARD",
+    "WATCH %k",
+    "ACL WHOAMI",
+    "RESET",
+    "AUTH nobody x",
+    "CLIENT GETNAME",
+    "OBJECT FOO",
+    "BITOP NOT %k %k",
+    "BITFIELD %k GET u8 0",
+    "HELLO 2 AUTH nobody x",
+    "GET",
+];
+
+#[test]
+fn users_may_do_what_they_may_do_in_redis() {
+    let Some(mut both) = Both::start() else { return };
+    let seeds = std::env::var("TIERSTONE_COMPARISON_SEEDS").ok().and_then(|text| text.parse().ok());
+    for (seed, shards) in (0..seeds.unwrap_or(6)).zip([1, 3].into_iter().cycle()) {
+        both.renew(shards);
+        compare_users(seed, &mut both);
+    }
+}

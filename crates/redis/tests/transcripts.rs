@@ -392,7 +392,8 @@ fn replies_are_turned_off_and_on() {
 #[test]
 fn a_password_is_asked_for() {
     let mut server = server();
-    server.executors[0].settings_mut().set("requirepass", "secret");
+    let first = server.connect();
+    server.check(first, &[("CONFIG SET requirepass secret", "+OK"), ("GET a", "$-1")]);
     let id = server.connect();
     server.check(
         id,

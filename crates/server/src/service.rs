@@ -53,6 +53,16 @@ pub enum Peer {
     Unix,
 }
 
+impl Peer {
+    /// Whether the client is on this machine, and has come by an address that no other machine reaches.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Peer::Tcp { address, .. } => address.ip().to_canonical().is_loopback(),
+            Peer::Unix => true,
+        }
+    }
+}
+
 /// What a service wants of a connection after it was given input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {

@@ -205,7 +205,9 @@ impl Node {
                     }
                 }
                 ToNode::Failed { shard, .. } => self.failed.push(shard),
-                ToNode::RewriteSettings { .. } => unreachable!("no settings file is simulated"),
+                ToNode::RewriteSettings { .. } | ToNode::ReadUsers { .. } | ToNode::WriteUsers { .. } => {
+                    unreachable!("no files of settings or users are simulated")
+                }
                 ToNode::Stop { .. } => {}
             }
         }
@@ -318,6 +320,7 @@ fn start_shard(
             },
             value_size_max_bytes: common.settings.value_bytes_max,
             password: String::new(),
+            users: None,
             transaction_size_max_bytes: 1 << 20,
             held_bytes_max: 4 * common.settings.value_bytes_max,
             eviction: Default::default(),

@@ -67,8 +67,8 @@ pub(crate) fn trackinginfo(control: &mut Control<'_>) -> Result<Flow, Halt> {
     Ok(Flow::Done)
 }
 
-/// One line of `CLIENT LIST`.
-fn describe(session: &Session, now: Now) -> String {
+/// One line of `CLIENT LIST`, without its end.
+pub(crate) fn describe(session: &Session, now: Now) -> String {
     let count = |kind: ChannelKind| session.channels.iter().filter(|(other, _)| *other == kind).count();
     let seconds = |since: u64| now.monotonic_us.saturating_sub(since) / 1_000_000;
     let mut flags = String::new();
@@ -89,7 +89,7 @@ fn describe(session: &Session, now: Now) -> String {
     }
     let text = String::from_utf8_lossy;
     format!(
-        "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} resp={} user=default cmd={} lib-name={} lib-ver={}",
+        "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} resp={} user={} cmd={} lib-name={} lib-ver={}",
         session.id,
         session.info.address,
         session.info.local_address,
@@ -103,6 +103,7 @@ fn describe(session: &Session, now: Now) -> String {
         session.transaction.as_ref().map_or(-1, |queue| queue.commands.len() as i64),
         u8::from(session.is_watching),
         if session.version == Version::Resp3 { 3 } else { 2 },
+        text(&session.user.name),
         session.last_command,
         text(&session.library_name),
         text(&session.library_version),
@@ -137,7 +138,7 @@ impl Filter<'_> {
             && self.kind.is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind))
             && self.address.is_none_or(|wanted| wanted == session.info.address.as_bytes())
             && self.local_address.is_none_or(|wanted| wanted == session.info.local_address.as_bytes())
-            && self.user.is_none_or(|wanted| wanted == b"default")
+            && self.user.is_none_or(|wanted| wanted == session.user.name)
             && self.age_min_s.is_none_or(|min| age_s as i64 >= min)
             && !(self.spares_self && session.id == own)
     }
@@ -214,7 +215,7 @@ pub(crate) fn kill(control: &mut Control<'_>) -> Result<Flow, Halt> {
             b"TYPE" => filter.kind = Some(client_type(value)?),
             b"ADDR" => filter.address = Some(value),
             b"LADDR" => filter.local_address = Some(value),
-            b"USER" if value == b"default" => filter.user = Some(value),
+            b"USER" if control.host.users.get(value).is_some() => filter.user = Some(value),
             b"USER" => {
                 return fail_with(format!("ERR No such user '{}'", String::from_utf8_lossy(value)));
             }

@@ -1,8 +1,11 @@
 //! The commands of connections: who speaks, which protocol, which database.
 
+use crate::acl::DEFAULT_USER;
+use crate::acl::log::Denial;
 use crate::context::{Halt, fail, fail_with};
 use crate::control::{Control, Flow};
 use crate::number;
+use std::sync::Arc;
 use tierstone_wire::resp::{ReplyWriter, Version};
 
 const NOT_PERMITTED_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
@@ -45,33 +48,35 @@ pub(crate) fn select(control: &mut Control<'_>) -> Result<Flow, Halt> {
     Ok(Flow::Done)
 }
 
-/// Checks a password without telling by its time how much of it was right.
-fn is_password(given: &[u8], wanted: &[u8]) -> bool {
-    let mut differs = u8::from(given.len() != wanted.len());
-    for (index, byte) in given.iter().enumerate() {
-        differs |= byte ^ wanted.get(index).copied().unwrap_or(0);
+/// Lets the connection become a user, if this is his password.
+fn authenticate(control: &mut Control<'_>, name: &[u8], password: &[u8]) -> Result<(), Halt> {
+    let users = Arc::clone(&control.host.users);
+    match users.get(name).filter(|user| user.lets_in(password)) {
+        Some(user) => {
+            let session = control.session();
+            session.is_authenticated = true;
+            session.become_user(user, &users);
+            Ok(())
+        }
+        None => {
+            let in_transaction = control.session().transaction.is_some();
+            let denial = Denial::of_login(name, control.args, in_transaction);
+            let (shard, _) = control.engine.shard;
+            control.host.note_denial(control.now, shard, control.connection, denial);
+            fail(WRONG_PASSWORD)
+        }
     }
-    differs == 0
-}
-
-fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Result<(), Halt> {
-    let wanted = control.host.settings.password.clone();
-    if user != b"default" || !(wanted.is_empty() || is_password(password, wanted.as_bytes())) {
-        return fail(WRONG_PASSWORD);
-    }
-    control.session().is_authenticated = true;
-    Ok(())
 }
 
 pub(crate) fn auth(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let args = control.args;
     match args.len() {
-        2 if control.host.settings.password.is_empty() => {
+        2 if control.host.users.is_open() => {
             return fail(
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
             );
         }
-        2 => authenticate(control, b"default", args.at(1))?,
+        2 => authenticate(control, DEFAULT_USER, args.at(1))?,
         3 => authenticate(control, args.at(1), args.at(2))?,
         _ => return fail(crate::context::SYNTAX),
     }
@@ -125,7 +130,8 @@ pub(crate) fn hello(control: &mut Control<'_>) -> Result<Flow, Halt> {
     if let Some((user, password)) = credentials {
         authenticate(control, user, password)?;
     }
-    if !control.session().is_authenticated {
+    let users = Arc::clone(&control.host.users);
+    if control.session().must_authenticate(&users) {
         return fail(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
         );

@@ -23,6 +23,10 @@ fn help(control: &mut Control<'_>, container: &str) -> Result<Flow, Halt> {
     Ok(Flow::Done)
 }
 
+pub(crate) fn acl(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    help(control, "acl")
+}
+
 pub(crate) fn client(control: &mut Control<'_>) -> Result<Flow, Halt> {
     help(control, "client")
 }

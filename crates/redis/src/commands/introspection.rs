@@ -10,13 +10,7 @@ use tierstone_wire::resp::ReplyWriter;
 
 /// The command called `name`, `container|subcommand` included.
 fn find(name: &[u8]) -> Option<&'static Command> {
-    match name.iter().position(|byte| *byte == b'|') {
-        None => table::lookup(name).map(|found| found.command),
-        Some(bar) => {
-            let container = table::lookup(&name[..bar])?.command;
-            table::subcommand(container, &name[bar + 1..])
-        }
-    }
+    table::find(name).map(|found| found.command)
 }
 
 fn names_of<'a>(bits: u32, names: &'a [(u32, &'a str)]) -> impl Iterator<Item = &'a str> + Clone {
@@ -157,10 +151,7 @@ pub(crate) fn list(control: &mut Control<'_>) -> Result<Flow, Halt> {
             match args.at(3).to_ascii_uppercase().as_slice() {
                 b"MODULE" => Vec::new(),
                 b"ACLCAT" => {
-                    let names = category::NAMES.iter();
-                    let bit = names
-                        .filter(|(_, name)| name.as_bytes().eq_ignore_ascii_case(value))
-                        .fold(0, |bits, (bit, _)| bits | bit);
+                    let bit = category::bit_of(value).unwrap_or(0);
                     every().filter(|c| c.all_categories() & bit != 0).map(|c| c.name).collect()
                 }
                 b"PATTERN" => every()

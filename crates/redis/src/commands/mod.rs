@@ -1,5 +1,6 @@
 //! The commands, by family.
 
+pub(crate) mod acl;
 pub(crate) mod bitfield;
 pub(crate) mod bits;
 pub(crate) mod client;

@@ -260,7 +260,20 @@ static MEMORY: [Command; 6] = [
     },
 ];
 
-pub(super) static COMMANDS: [Command; 16] = [
+pub(super) static COMMANDS: [Command; 17] = [
+    Command {
+        name: "acl",
+        arity: -2,
+        flags: 0,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "6.0.0",
+        complexity: "Depends on subcommand",
+        summary: "Says who may do what.",
+        action: Action::Container,
+        subcommands: &super::acl::COMMANDS,
+    },
     Command {
         name: "command",
         arity: -1,

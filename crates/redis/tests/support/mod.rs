@@ -31,6 +31,7 @@ struct Connection {
     received: Vec<u8>,
     is_blocked: bool,
     is_closed: bool,
+    ends: bool,
     /// Pieces of replies, and those whose next piece will be asked for.
     parts: BTreeMap<u64, Vec<u8>>,
     pulls: Vec<u64>,
@@ -46,6 +47,8 @@ pub struct Server<E> {
     next_connection: ConnectionId,
     pub settings_told: Vec<(String, String)>,
     pub is_shut_down: bool,
+    /// What the file of users holds.
+    pub users_file: Vec<u8>,
     /// Whether connections take pieces of replies.
     pub is_pulling: bool,
 }
@@ -63,6 +66,7 @@ pub fn settings(index: u16, count: u16) -> ExecutorSettings {
         },
         value_size_max_bytes: 512 << 20,
         password: String::new(),
+        users: None,
         transaction_size_max_bytes: 64 << 20,
         held_bytes_max: 64 << 20,
         eviction: Default::default(),
@@ -79,6 +83,15 @@ impl<E: Engine> Server<E> {
 
     /// The same with engines whose records take up to `record_bytes_max` bytes.
     pub fn with_records(engines: impl IntoIterator<Item = E>, record_bytes_max: u64) -> Self {
+        Self::with_facts(engines, record_bytes_max, ServerFacts::default())
+    }
+
+    /// The same with what is known about the server.
+    pub fn with_facts(
+        engines: impl IntoIterator<Item = E>,
+        record_bytes_max: u64,
+        facts: ServerFacts,
+    ) -> Self {
         let engines: Vec<E> = engines.into_iter().collect();
         let count = engines.len() as u16;
         let executors = engines
@@ -87,6 +100,7 @@ impl<E: Engine> Server<E> {
             .map(|(index, engine)| {
                 let mut settings = settings(index as u16, count);
                 settings.shard.record_bytes_max = record_bytes_max;
+                settings.facts = facts.clone();
                 Executor::new(engine, settings)
             })
             .collect();
@@ -98,6 +112,7 @@ impl<E: Engine> Server<E> {
             next_connection: 0,
             settings_told: Vec::new(),
             is_shut_down: false,
+            users_file: Vec::new(),
             is_pulling: true,
         }
     }
@@ -119,6 +134,7 @@ impl<E: Engine> Server<E> {
             received: Vec::new(),
             is_blocked: false,
             is_closed: false,
+            ends: false,
             parts: BTreeMap::new(),
             pulls: Vec::new(),
             part_bytes_max: 0,
@@ -249,10 +265,10 @@ impl<E: Engine> Server<E> {
                     }
                 }
                 Output::Close { connection } => {
+                    // It ends when it is answered.
                     if let Some(state) = self.connections.get_mut(&connection) {
-                        state.is_closed = true;
+                        (state.is_closed, state.ends) = (true, true);
                     }
-                    self.executors[from].disconnect(connection);
                 }
                 Output::ChangeMap(request) => {
                     let result = self.map.change(request.change);
@@ -263,6 +279,14 @@ impl<E: Engine> Server<E> {
                 }
                 Output::Setting { name, value } => self.settings_told.push((name, value)),
                 Output::RewriteSettings { .. } => panic!("there is no settings file"),
+                Output::ReadUsers { task } => {
+                    let file = self.users_file.clone();
+                    self.executors[from].users_read(self.now, task, Ok(file));
+                }
+                Output::WriteUsers { task, bytes } => {
+                    self.users_file = bytes;
+                    self.executors[from].map_changed(self.now, task, Ok(()));
+                }
                 Output::Send { to, message } => {
                     self.executors[usize::from(to)].message(self.now, from as u16, message);
                 }
@@ -273,13 +297,17 @@ impl<E: Engine> Server<E> {
 
     /// Sends the replies whose turn it is and whose gates are open.
     fn release(&mut self) {
-        for connection in self.connections.values_mut() {
+        for (id, connection) in &mut self.connections {
             let durable = self.executors[connection.shard].durable_seq();
             while let Some(Slot::Ready { gate, .. }) = connection.slots.front()
                 && *gate <= durable
             {
                 let Some(Slot::Ready { bytes, .. }) = connection.slots.pop_front() else { break };
                 connection.received.extend(bytes);
+            }
+            if connection.ends && connection.slots.is_empty() {
+                connection.ends = false;
+                self.executors[connection.shard].disconnect(*id);
             }
         }
     }

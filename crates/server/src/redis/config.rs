@@ -8,7 +8,8 @@ use crate::listen::ListenAddress;
 use crate::settings::{TransportChange, TransportSettings};
 use std::net::SocketAddr;
 use tierstone_redis::settings::{
-    OutputBufferLimits, Setting, SettingKind, format_output_limits, parse_output_limits,
+    ACL_LOG_LIMIT, OutputBufferLimits, PROTECTED_MODE, Setting, SettingKind, format_output_limits,
+    parse_output_limits,
 };
 
 /// The most connections that one driver thread can be set to.
@@ -28,6 +29,7 @@ pub fn settings_of(node: &NodeSettings, addresses: &[SocketAddr]) -> Vec<(String
         whole.display().to_string()
     });
     let fixed = [
+        ("aclfile", super::users_file::shown(node.users_file.as_deref())),
         ("maxmemory", node.database.memory_bytes.to_string()),
         ("port", addresses.first().map_or(0, SocketAddr::port).to_string()),
         ("bind", ips.join(" ")),
@@ -41,12 +43,16 @@ pub fn settings_of(node: &NodeSettings, addresses: &[SocketAddr]) -> Vec<(String
     let seconds = SettingKind::Integer { min: 0, max: i64::from(i32::MAX) };
     let input = SettingKind::Bytes { min: transport.input_pause_bytes as u64, max: i64::MAX as u64 };
     let output = SettingKind::OutputBufferLimits { hard_min_bytes: transport.output.full_bytes as u64 };
+    let protected = if node.is_protected { "yes" } else { "no" };
+    let refusals = SettingKind::Integer { min: 0, max: ACL_LOG_LIMIT };
     let clients = SettingKind::Integer { min: 1, max: CONNECTIONS_MAX * shards };
     let settable = [
         ("maxclients", (i64::from(transport.connections_max) * shards).to_string(), clients, true),
         ("timeout", transport.idle_timeout_s.to_string(), seconds, true),
         ("client-query-buffer-limit", transport.input_limit_bytes.to_string(), input, true),
         ("client-output-buffer-limit", output_limits(transport), output, true),
+        ("acllog-max-len", node.acl_log_max.to_string(), refusals, true),
+        (PROTECTED_MODE, protected.into(), SettingKind::Boolean, true),
     ];
     let all = fixed.into_iter().chain(settable);
     all.map(|(name, value, kind, is_settable)| (name.to_owned(), Setting { value, kind, is_settable }))
@@ -100,7 +106,9 @@ mod tests {
         let all = settings_of(&node, &[SocketAddr::from(([127, 0, 0, 1], 77))]);
         for (name, setting) in &all {
             registry.add(name, &setting.value, setting.kind.clone(), setting.is_settable);
-            assert_eq!(transport_change(name, &setting.value, 3).is_some(), setting.is_settable, "{name}");
+            // These the executors follow themselves.
+            let is_ours = setting.is_settable && !matches!(name.as_str(), "acllog-max-len" | PROTECTED_MODE);
+            assert_eq!(transport_change(name, &setting.value, 3).is_some(), is_ours, "{name}");
         }
         assert_eq!(registry.get("port").map(|port| port.value.as_str()), Some("77"));
         assert_eq!(registry.get("maxclients").map(|most| most.value.as_str()), Some("30000"));

@@ -23,6 +23,13 @@ pub enum ToShard {
         /// Why nothing has changed, if so.
         result: Result<(), Error>,
     },
+    /// The file of users, for a task that asked the node for it.
+    UsersRead {
+        /// Who asked.
+        task: TaskId,
+        /// Its bytes, or why it could not be read.
+        file: Result<Vec<u8>, Error>,
+    },
     /// A setting was changed by a client of another shard.
     Setting {
         /// Its name.
@@ -66,6 +73,22 @@ pub enum ToNode {
         task: TaskId,
         /// Names and values.
         changed: Vec<(String, String)>,
+    },
+    /// A client wants the users read from their file; answered with [`ToShard::UsersRead`].
+    ReadUsers {
+        /// The shard that reads them.
+        shard: ShardId,
+        /// Its task.
+        task: TaskId,
+    },
+    /// A client wants the users in their file; answered with [`ToShard::MapChanged`].
+    WriteUsers {
+        /// Its shard.
+        shard: ShardId,
+        /// Its task.
+        task: TaskId,
+        /// The whole file.
+        bytes: Vec<u8>,
     },
     /// A client wants the server to stop, or the process was asked to.
     Stop {

@@ -3,7 +3,7 @@
 //! 1. [`service`] joins one driver thread's connections to its shard's executor;
 //! 2. `incoming` takes large arguments out of the input piece by piece, `ahead` gathers a pipeline's requests;
 //! 3. [`mail`] is what the threads of a node tell each other;
-//! 4. [`node`] opens the database, starts the threads (`start`) and ends them in good order;
+//! 4. [`node`] opens the database, starts the threads (`start`) and ends them in good order; `users_file` says who may do what;
 //! 5. [`metrics`] is what the node says about itself; `config` is its settings under Redis's names.
 
 mod ahead;
@@ -14,8 +14,9 @@ pub mod metrics;
 pub mod node;
 pub mod service;
 mod start;
+mod users_file;
 
 pub use node::{Node, NodeSettings, SettingsFile};
 pub use tierstone_redis::settings::{
-    check_own, format_durability, parse_durability, parse_eviction, parse_output_limits,
+    ACL_LOG_LIMIT, check_own, format_durability, parse_durability, parse_eviction, parse_output_limits,
 };

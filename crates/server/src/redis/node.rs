@@ -7,6 +7,7 @@ use super::mail::{ToNode, ToShard};
 use super::metrics::MetricsBoard;
 use super::service::Heartbeat;
 use super::start::{Common, ShardStart, start_shards};
+use super::users_file;
 use crate::driver::DriverHandle;
 use crate::http::{self, HttpServer};
 use crate::listen::{ListenAddress, Listener, raise_descriptor_limit};
@@ -15,6 +16,7 @@ use crate::settings::TransportSettings;
 use crate::wake::Waker;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,7 +26,7 @@ use tierstone_engine::{Durability, Eviction};
 use tierstone_logstore::{BuildReport, OpenReport};
 use tierstone_media::Guarantee;
 use tierstone_media::file::uring_refusal;
-use tierstone_redis::{DirectoryFacts, DurableProbe, ServerFacts};
+use tierstone_redis::{DirectoryFacts, DurableProbe, Secret, ServerFacts};
 use tierstone_store::{DatabaseMap, MapChange, TaskId};
 
 /// The longest value, in bytes: the default of `proto-max-bulk-len`.
@@ -61,6 +63,12 @@ pub struct NodeSettings {
     pub log_level: String,
     /// What `CONFIG REWRITE` writes; `None`: nothing.
     pub settings_file: Option<Arc<dyn SettingsFile>>,
+    /// The file that says who may do what; `None`: there is only the user `default`, with the password.
+    pub users_file: Option<PathBuf>,
+    /// How many refusals are kept for `ACL LOG`: the first `acllog-max-len`.
+    pub acl_log_max: u32,
+    /// Whether clients of other machines are kept out as long as nobody needs a password: the first `protected-mode`.
+    pub is_protected: bool,
 }
 
 /// A file of settings that the node may change.
@@ -90,6 +98,9 @@ impl Default for NodeSettings {
             values: Vec::new(),
             log_level: String::new(),
             settings_file: None,
+            users_file: None,
+            acl_log_max: 128,
+            is_protected: true,
         }
     }
 }
@@ -169,6 +180,7 @@ pub struct Node {
     ready: Arc<AtomicBool>,
     pending: Vec<PendingChange>,
     settings_file: Option<Arc<dyn SettingsFile>>,
+    users_file: Option<PathBuf>,
 }
 
 impl Node {
@@ -180,6 +192,7 @@ impl Node {
     pub fn start(settings: &NodeSettings) -> Result<Node> {
         // Before anything is made.
         settings.transport.check()?;
+        let users = users_file::read_users(settings)?;
         let clock = SystemClock::new();
         let started = clock.now();
         raise_descriptor_limit(
@@ -219,6 +232,7 @@ impl Node {
             map: database.facts().map.clone(),
             index_kind: database.facts().index,
             facts,
+            users,
             shards: &shards,
             node: &node_sender,
             snapshots: &snapshot_sender,
@@ -241,6 +255,7 @@ impl Node {
             ready,
             pending: Vec::new(),
             settings_file: settings.settings_file.clone(),
+            users_file: settings.users_file.clone(),
         })
     }
 
@@ -322,6 +337,14 @@ impl Node {
             }
             ToNode::RewriteSettings { shard, task, changed } => {
                 let result = self.rewrite_settings(&changed);
+                self.tell(shard, ToShard::MapChanged { task, result });
+            }
+            ToNode::ReadUsers { shard, task } => {
+                let file = users_file::read(self.users_file.as_deref());
+                self.tell(shard, ToShard::UsersRead { task, file });
+            }
+            ToNode::WriteUsers { shard, task, bytes } => {
+                let result = users_file::write(self.users_file.as_deref(), &bytes);
                 self.tell(shard, ToShard::MapChanged { task, result });
             }
             ToNode::Failed { shard, error } => {
@@ -437,6 +460,8 @@ fn server_facts(
         io_uring: refusal.map_or_else(|| "available".into(), |reason| format!("refused ({reason})")),
         directories: directories.collect(),
         settings_file: settings.settings_file.as_ref().map(|file| file.path()).unwrap_or_default(),
+        users_file: users_file::shown(settings.users_file.as_deref()),
+        secret: Some(secret()?),
         settings: super::config::settings_of(settings, addresses),
         memory_bytes: settings.database.memory_bytes,
         process: Some(crate::process::process_numbers),
@@ -445,6 +470,15 @@ fn server_facts(
         run_id: run_id()?,
         ..ServerFacts::default()
     })
+}
+
+/// Random bytes of the operating system.
+fn secret() -> Result<Secret> {
+    let mut bytes = [0; 32];
+    for part in bytes.chunks_exact_mut(8) {
+        part.copy_from_slice(&tierstone_base::SeededRandom::system_seed()?.to_le_bytes());
+    }
+    Ok(Secret(bytes))
 }
 
 fn run_id() -> Result<String> {

@@ -33,6 +33,9 @@ const SNAPSHOT_INTERVAL_US: u64 = 250_000;
 /// How often a stopping shard looks whether the others have ended their connections, in microseconds.
 const STOP_CHECK_INTERVAL_US: u64 = 500;
 
+/// What clients of other machines are told while they are kept out.
+const PROTECTED: &[u8] = b"-DENIED this server is in protected mode: it needs no password, and so it lets in clients of its own machine only. Give it a password (--password, CONFIG SET requirepass or ACL SETUSER default), or, where everybody who reaches it may do everything, say so with --protected-mode no or CONFIG SET protected-mode no\r\n";
+
 /// How often a shard's thread turns at least where somebody looks at its heartbeat, in microseconds.
 pub const HEARTBEAT_INTERVAL_US: u64 = 1_000_000;
 
@@ -275,6 +278,7 @@ impl<E: Engine> RedisService<E> {
                     self.tell_node(ToNode::MapApplied { version });
                 }
                 ToShard::MapChanged { task, result } => self.executor.map_changed(now, task, result),
+                ToShard::UsersRead { task, file } => self.executor.users_read(now, task, file),
                 ToShard::Setting { name, value } => {
                     self.executor.apply_setting(&name, &value);
                     self.follow_setting(&name, &value);
@@ -335,6 +339,10 @@ impl<E: Engine> RedisService<E> {
                 }),
                 Output::RewriteSettings { task, changed } => {
                     self.tell_node(ToNode::RewriteSettings { shard: self.shard, task, changed });
+                }
+                Output::ReadUsers { task } => self.tell_node(ToNode::ReadUsers { shard: self.shard, task }),
+                Output::WriteUsers { task, bytes } => {
+                    self.tell_node(ToNode::WriteUsers { shard: self.shard, task, bytes });
                 }
                 Output::Setting { name, value } => {
                     self.follow_setting(&name, &value);
@@ -433,6 +441,9 @@ impl<E: Engine> Service for RedisService<E> {
         id: ConnectionId,
         peer: &Peer,
     ) -> std::result::Result<RedisConnection, Vec<u8>> {
+        if !peer.is_local() && self.executor.is_protected() {
+            return Err(PROTECTED.to_vec());
+        }
         // Ids of different shards never meet, and grow in the order of connections.
         let name = self.next_name * self.shards.len() as u64 + u64::from(self.shard) + 1;
         self.next_name += 1;

@@ -15,7 +15,7 @@ use tierstone_base::{Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
 use tierstone_engine::{Engine, IndexKind};
 use tierstone_logstore::{BuildReport, ShardPlan, value_bytes_max};
 use tierstone_media::file::{DurableMethod, FileBackend, FileStore};
-use tierstone_redis::{Executor, ExecutorSettings, ServerFacts};
+use tierstone_redis::{Executor, ExecutorSettings, ServerFacts, Users};
 use tierstone_store::{DatabaseMap, ShardSettings};
 use tierstone_wire::resp::RequestLimits;
 
@@ -42,6 +42,7 @@ pub(super) struct Common<'a> {
     pub map: DatabaseMap,
     pub index_kind: IndexKind,
     pub facts: ServerFacts,
+    pub users: Option<Arc<Users>>,
     pub shards: &'a [MailSender<ToShard>],
     pub node: &'a Sender<ToNode>,
     pub snapshots: &'a Sender<super::metrics::ShardSnapshot>,
@@ -163,6 +164,7 @@ fn executor_settings(common: &Common<'_>, shard: ShardId, part_bytes: usize) -> 
         },
         value_size_max_bytes: common.settings.value_size_max_bytes,
         password: common.settings.password.clone(),
+        users: common.users.clone(),
         transaction_size_max_bytes: (64 << 20).min(part_bytes),
         held_bytes_max: part_bytes as u64,
         eviction: common.settings.eviction,

@@ -1,0 +1,68 @@
+//! Requests of connections that may not do everything: looked at before they are carried out or queued.
+
+use crate::acl::log::Denial;
+use crate::args::Args;
+use crate::executor::{Executor, Outcome};
+use crate::request::{Admitted, refused_inside};
+use crate::session::{ConnectionId, Session};
+use crate::table::{Command, flag};
+use tierstone_base::Now;
+use tierstone_engine::Engine;
+use tierstone_wire::resp::Version;
+
+/// A request that its user may not make.
+pub(crate) struct Denied {
+    text: String,
+    /// The command's name.
+    name: &'static str,
+    denial: Denial,
+}
+
+impl<E: Engine> Executor<E> {
+    /// What keeps a connection from a request that must be looked at for who it is, if anything.
+    pub(crate) fn check_user(
+        &self,
+        session: &Session,
+        index: usize,
+        command: &'static Command,
+        args: Args<'_>,
+    ) -> Option<Admitted> {
+        if session.must_authenticate(&self.host.users) && !command.has(flag::NO_AUTH) {
+            return Some(Admitted::Refused("NOAUTH Authentication required.".into()));
+        }
+        let in_transaction = session.transaction.is_some();
+        if in_transaction && command.has(flag::NO_MULTI) {
+            return refused_inside(command).map(|text| Admitted::Refused(text.into()));
+        }
+        let refused = session.user.check(index, command, args).err()?;
+        let text = format!("NOPERM {}", refused.text(&session.user, command, args, false));
+        let denial = Denial::of(refused, &session.user, command, args, in_transaction);
+        Some(Admitted::Denied(Box::new(Denied { text, name: command.name, denial })))
+    }
+
+    /// Answers a request that its user may not make.
+    pub(crate) fn deny(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        denied: Denied,
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.last_command = denied.name;
+        }
+        self.host.note_denial(now, self.shard.index(), connection, denied.denial);
+        if denied.name == "exec" {
+            if let Some(session) = self.host.sessions.get_mut(&connection) {
+                session.transaction = None;
+            }
+            self.unwatch(connection);
+            let text = format!("EXECABORT Transaction discarded because of: {}", denied.text);
+            self.refuse(connection, &text, version, reply);
+        } else {
+            self.refuse(connection, &denied.text, version, reply);
+        }
+        Outcome::Ready { gate: 0 }
+    }
+}
