@@ -12,7 +12,7 @@
 //! 8. [`making`] makes large values from others, window by window;
 //! 9. `acl` decides who may do what;
 //! 10. [`remote`] and [`coordination`] are what several shards do together;
-//! 11. [`timing`], [`slowlog`], [`monitor`], [`events`] and [`operators`] are for those who look into the server.
+//! 11. [`timing`], [`slowlog`], [`latency`], [`monitor`], [`events`] and [`operators`] are for those who look into the server.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -37,6 +37,7 @@ mod fold;
 mod gathered;
 pub mod glob;
 mod key_specs;
+mod latency;
 mod long_double;
 pub mod making;
 mod map_request;
