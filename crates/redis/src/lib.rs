@@ -21,6 +21,7 @@
 
 mod account;
 pub mod args;
+pub mod backup;
 pub mod broadcast;
 mod channels;
 mod commands;

@@ -39,7 +39,8 @@ impl<E: Engine> Executor<E> {
             return Outcome::Close { gate: 0 };
         };
         session.used_us = now.monotonic_us;
-        let is_quick = session.is_plain() && self.host.pause.is_none() && !args.has_staged();
+        let is_quick =
+            session.is_plain() && self.host.pause.is_none() && !args.has_staged() && !self.backups.is_frozen;
         if is_quick && let Some(outcome) = self.quick(now, connection, args, reply) {
             return outcome;
         }
@@ -239,6 +240,9 @@ impl<E: Engine> Executor<E> {
         let is_data = matches!(command.action, Action::Data(_)) && session.transaction.is_none();
         // Where memory is short, a connection has one request that waits.
         if session.has_suspended() && (!is_data || self.host.account.is_full()) {
+            return Admitted::Wait;
+        }
+        if self.backups.is_frozen {
             return Admitted::Wait;
         }
         if let Some(pause) = self.host.pause

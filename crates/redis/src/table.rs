@@ -50,6 +50,7 @@ pub enum TaskKind {
     WaitAof,
     ConfigRewrite,
     DebugSleep,
+    DebugBackup,
     DebugVerify,
     Shutdown,
     Quit,
