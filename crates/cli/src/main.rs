@@ -2,6 +2,7 @@
 //!
 //! Exit codes: see [`EXIT_CODES`] and [`exit_code`].
 
+mod backup;
 mod bench;
 mod check;
 mod child;
@@ -55,6 +56,10 @@ enum Command {
     /// Verify every byte of a closed store, or of a running one by its server (--server), without changing
     /// it; save what is whole in a new one (--repair)
     Check(check::CheckArgs),
+    /// Take a backup of a running server's store (--server), or of a closed one (--data), or check one (--verify)
+    Backup(backup::BackupArgs),
+    /// Make a new store of a backup
+    Restore(backup::RestoreArgs),
     /// Print a completion script for a shell
     Completions(complete::CompletionArgs),
 }
@@ -69,6 +74,8 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Completions(args) => complete::run(&args),
     };
     match result {

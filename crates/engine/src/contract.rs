@@ -1,5 +1,6 @@
 //! The contract itself: requests, answers and the [`Engine`] trait.
 
+use crate::backup::{BackupCut, BackupStep};
 use crate::batch::BatchTicket;
 pub use crate::cost::Cost;
 use crate::eviction::Eviction;
@@ -573,6 +574,19 @@ pub trait Engine {
     fn verification(&self) -> Option<&Verification> {
         None
     }
+
+    /// Begins a backup of the records as they are now, those that have expired at `now` apart: [`crate::backup`].
+    fn begin_backup(&mut self, _now: Now) -> Result<BackupCut> {
+        Err(Error::new(ErrorKind::Unsupported, "this engine makes no backups"))
+    }
+
+    /// The next piece of the backup. The engine reads ahead, within bounds, when it is stepped.
+    fn take_backup(&mut self) -> Result<BackupStep> {
+        Err(Error::new(ErrorKind::InvalidInput, "there is no backup"))
+    }
+
+    /// Ends the backup, whole or not.
+    fn end_backup(&mut self) {}
 
     /// Starts the end in good order: writes are refused from now on, what was applied is made durable,
     /// what shortens the next opening is written. Step until [`Engine::is_shut`]. Engines that have

@@ -19,6 +19,7 @@
 //! 5. **Failure stops.** After a failed write or flush of the device nothing above the durable
 //!    sequence ever becomes durable, and [`Engine::health`] says so.
 
+pub mod backup;
 pub mod batch;
 pub mod conformance;
 pub mod contract;
@@ -29,6 +30,7 @@ pub mod map_engine;
 pub mod statistics;
 pub mod verification;
 
+pub use backup::{BackupCut, BackupPiece, BackupRecord, BackupRecords, BackupStep};
 pub use batch::BatchTicket;
 pub use contract::{
     Admission, Commit, Cost, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,

@@ -18,7 +18,8 @@
 //!
 //! 4. A segment with records that only snapshots show is not chosen; should it get some while it is
 //!    being emptied, it is freed when they are not needed any more (`snapshot_pins_ignored`). A record
-//!    that has expired but that a snapshot shows is moved like a live one.
+//!    that has expired but that a snapshot shows is moved like a live one. A segment that a backup has still to read
+//!    is not emptied either, even where that had begun.
 //!
 //! Crash at any point: the victim is whole until its free header is there; copies have the sequence
 //! of their originals, so recovery may take either.
@@ -121,9 +122,14 @@ impl Cleaner {
         u64::from(units) * UNIT_BYTES as u64
     }
 
-    /// Whether a victim is being moved and has room to move to.
-    pub(crate) fn is_moving(&self) -> bool {
-        self.victim.is_some() && !self.starved
+    /// The segment that is being emptied.
+    pub(crate) fn victim_segment(&self) -> Option<u32> {
+        self.victim.as_ref().map(|victim| victim.segment)
+    }
+
+    /// What kept segments from being cleaned has gone: the next step looks for some.
+    pub(crate) fn look_again(&mut self) {
+        self.wants_step = true;
     }
 
     /// Whether the victim waits for room that only a dead segment can give.
@@ -170,8 +176,12 @@ impl LogShard {
         if self.cleaner.victim.is_none() {
             self.choose_victim();
         }
-        self.advance_victim();
-        let idle_victim = self.cleaner.victim.as_ref().is_some_and(|victim| !victim.is_reading());
+        let is_held = self.is_victim_held();
+        if !is_held {
+            self.advance_victim();
+        }
+        let is_idle = self.cleaner.victim.as_ref().is_some_and(|victim| !victim.is_reading());
+        let idle_victim = is_idle && !is_held;
         let is_asked = self.is_asked_for_space() && self.segments.pool().must_answer(self.identity.shard);
         let goes_on = self.cleaner.victim.is_none() && (self.compact_wants_step() || is_asked);
         self.cleaner.wants_step = idle_victim || goes_on;
@@ -187,6 +197,17 @@ impl LogShard {
     /// For a test's mutation.
     pub(crate) fn ignores_snapshot_pins(&self) -> bool {
         self.identity.mutations.is_on("snapshot_pins_ignored")
+    }
+
+    /// Whether a backup has still to read the victim, so that nothing of it may go.
+    fn is_victim_held(&self) -> bool {
+        let victim = self.cleaner.victim_segment();
+        victim.is_some_and(|number| self.backups.waits_for(number)) && !self.ignores_snapshot_pins()
+    }
+
+    /// Whether a victim is being moved and has room to move to.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.cleaner.victim.is_some() && !self.cleaner.starved && !self.is_victim_held()
     }
 
     /// The victim, and emptied segments that are not freed and that no snapshot keeps.
@@ -243,6 +264,7 @@ impl LogShard {
             self.show_past(self.expiry_of_entry(entry));
         }
         let Some(target) = self.target_of(entry, location) else { return };
+        self.keep_for_backup(location, entry.seq, Seq::MAX);
         if let Target::Frame(bits) = target {
             self.cache.remove(FrameId::from_bits(bits));
         }

@@ -5,9 +5,9 @@ use crate::shard::LogShard;
 use std::sync::Arc;
 use tierstone_base::{CpuClock, KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event, Eviction, Health, IndexKind,
-    Key, Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId, ValueKind, Verification, Write,
-    WriteReceipt,
+    Admission, BackupCut, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event,
+    Eviction, Health, IndexKind, Key, Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId, ValueKind,
+    Verification, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -278,6 +278,19 @@ impl Engine for LogShard {
 
     fn verification(&self) -> Option<&Verification> {
         self.verifier.report()
+    }
+
+    fn begin_backup(&mut self, now: Now) -> Result<BackupCut> {
+        self.see(now);
+        self.start_backup()
+    }
+
+    fn take_backup(&mut self) -> Result<BackupStep> {
+        self.next_of_backup()
+    }
+
+    fn end_backup(&mut self) {
+        self.drop_backup();
     }
 
     fn shut(&mut self) {

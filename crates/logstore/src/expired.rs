@@ -167,7 +167,7 @@ impl LogShard {
     /// tombstones. The oldest of all needs no room when all that lives in it has expired, as nothing that
     /// is older can come back.
     fn expired_to_clean(&self) -> Option<u32> {
-        if self.snapshots.counts().0 > 0 || self.cleaner.is_stopped() {
+        if self.snapshots.is_any() || self.cleaner.is_stopped() {
             return None;
         }
         let holds = |(_, segment): &(u32, &Segment)| segment.may_hold_records();

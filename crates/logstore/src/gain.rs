@@ -185,7 +185,7 @@ impl LogShard {
             + self.cold.unused_bytes()
             + self.cleaner.passed_bytes();
         ahead < level + bytes
-            && (self.cleaner.is_moving() || !(self.cleaner.found_none || self.cleaner.is_starved()))
+            && (self.is_moving() || !(self.cleaner.found_none || self.cleaner.is_starved()))
             && !self.cleaner.is_stopped()
     }
 
@@ -301,7 +301,7 @@ impl LogShard {
         }
         let is_pinned = |number: u32| self.segments.get(number).snapshot_records > 0;
         let starved = self.cleaner.is_starved();
-        self.cleaner.is_moving()
+        self.is_moving()
             || (!starved && self.oldest_with_tombstones().is_some())
             || self.cleaner.emptied_segments().any(|number| !is_pinned(number))
             || self.segments.iter().any(|(number, segment)| {

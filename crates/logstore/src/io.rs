@@ -87,6 +87,13 @@ pub enum IoTag {
         /// As above.
         read: u64,
     },
+    /// Summary or records of a segment that a backup reads.
+    Backup {
+        /// The segment.
+        segment: u32,
+        /// Which read of a backup: one that was given up may have read the same segment.
+        read: u64,
+    },
     /// Space made ready ahead of its use.
     Prepare {
         /// The segment.

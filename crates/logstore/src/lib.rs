@@ -10,6 +10,7 @@
 //! [`shard::LogShard`], which is a [`tierstone_engine::Engine`].
 
 mod admission;
+mod backup;
 mod batches;
 pub mod check;
 mod checkpoint;

@@ -141,6 +141,7 @@ pub struct LogShard {
     pub(crate) transfers: crate::transfer::Transfers,
     pub(crate) compaction: crate::compact::Compaction,
     pub(crate) verifier: crate::verify::Verifier,
+    pub(crate) backups: crate::backup::Backups,
     pub(crate) sweeper: crate::expired::Sweeper,
     pub(crate) touches: crate::touch::Touches,
     pub(crate) evictor: crate::evict::Evictor,
@@ -214,6 +215,7 @@ impl LogShard {
             transfers: crate::transfer::Transfers::default(),
             compaction: crate::compact::Compaction::default(),
             verifier: crate::verify::Verifier::default(),
+            backups: crate::backup::Backups::default(),
             sweeper: crate::expired::Sweeper::new(),
             touches: crate::touch::Touches::default(),
             evictor: crate::evict::Evictor::default(),
@@ -233,6 +235,7 @@ impl LogShard {
         self.end_split();
         self.end_merge();
         self.end_verify();
+        self.shut_backup();
         self.cold.roll(&mut self.segments);
         self.end_hot();
     }
@@ -298,6 +301,7 @@ impl LogShard {
         if self.failed.is_none() {
             self.snapshot_step();
             self.purge_touches();
+            self.backup_step();
             self.clean_step();
             self.sweep_expired();
             self.evict_step();
@@ -336,6 +340,7 @@ impl LogShard {
             IoTag::EvictSummary { segment } => self.evicted_summary_read(segment, completion),
             IoTag::EvictPiece { segment } => self.evicted_piece_read(segment, completion),
             IoTag::Verify { segment } => self.verify_read(segment, completion),
+            IoTag::Backup { segment, read } => self.backup_read(segment, read, completion),
             IoTag::SplitSummary { segment, read } => self.split_summary_read(segment, read, completion),
             IoTag::SplitPiece { segment, read } => self.split_piece_read(segment, read, completion),
             IoTag::Prepare { segment } | IoTag::Discard { segment } => {
@@ -394,6 +399,7 @@ impl LogShard {
             | IoTag::EvictSummary { .. }
             | IoTag::EvictPiece { .. }
             | IoTag::Verify { .. }
+            | IoTag::Backup { .. }
             | IoTag::SplitSummary { .. }
             | IoTag::SplitPiece { .. }
             | IoTag::Prepare { .. }
@@ -483,6 +489,7 @@ impl LogShard {
             || self.split_wants_step()
             || self.refresher.wants_step()
             || self.verifier.wants_step()
+            || self.backups.wants_step()
         {
             at(now_us);
         }

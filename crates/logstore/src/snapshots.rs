@@ -65,6 +65,8 @@ pub(crate) struct Snapshots {
     pub gone: GoneKeys,
     /// How far the search for entries that nobody needs has come.
     purge: Option<Purge>,
+    /// What a backup shows, until it has read everything: it keeps no side entries, see [`crate::backup`].
+    backup: Option<Cut>,
 }
 
 #[derive(Debug, Default)]
@@ -135,9 +137,28 @@ impl Snapshots {
         SnapshotId(self.last_id + 1)
     }
 
-    /// Whether a snapshot older than `than` lives.
+    /// Whether a snapshot, or a backup, older than `than` lives.
     pub fn any_before(&self, than: SnapshotId) -> bool {
-        self.live.front().is_some_and(|oldest| oldest.id < than)
+        self.live.front().into_iter().chain(&self.backup).any(|cut| cut.id < than)
+    }
+
+    /// Whether a snapshot lives, or a backup that has still to read.
+    pub fn is_any(&self) -> bool {
+        !self.live.is_empty() || self.backup.is_some()
+    }
+
+    /// What a backup shows that begins after the write `seq`.
+    pub fn begin_backup(&mut self, seq: Seq, now: Now) -> Cut {
+        let id = self.next_id();
+        self.last_id = id.0;
+        let cut = Cut { id, seq, wall_ms: now.wall_ms };
+        self.backup = Some(cut);
+        cut
+    }
+
+    /// The backup has read everything, or was given up.
+    pub fn end_backup(&mut self) {
+        self.backup = None;
     }
 
     /// Snapshots that live, and those that were lost so far.
@@ -221,9 +242,9 @@ impl Snapshots {
         true
     }
 
-    /// Whether no record is kept for a snapshot.
+    /// Whether no record is kept for a snapshot, or a backup.
     pub fn keeps_no_records(&self) -> bool {
-        self.side.is_empty()
+        self.side.is_empty() && self.backup.is_none()
     }
 
     fn keeps_nothing(&self) -> bool {
@@ -310,6 +331,7 @@ impl LogShard {
         header: &crate::format::record::RecordHeader,
         replaced_at: Seq,
     ) {
+        self.keep_for_backup(location, header.seq, replaced_at);
         if !self.snapshots.need(header.seq, self.expiry_of(position, header))
             || self.identity.mutations.is_on("replaced_not_kept_for_snapshots")
         {
@@ -357,6 +379,9 @@ impl LogShard {
     /// Gives space that snapshots keep back to a store that is full; false when they keep none.
     pub(crate) fn free_snapshot_space(&mut self) -> bool {
         if self.snapshots.purge.is_some() || self.keyspaces.is_sweeping() {
+            return true;
+        }
+        if self.is_backup_waited_for() {
             return true;
         }
         if self.snapshots.keeps_nothing() && !self.keyspaces.is_retaining() {

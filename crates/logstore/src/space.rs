@@ -138,9 +138,11 @@ impl LogShard {
         if self.space.asked.is_some_and(|(_, at_us)| at_us + 2 * OTHERS_PATIENCE_US < self.now.monotonic_us) {
             self.end_space_wait();
         }
-        let (pool, shard) = (self.segments.pool(), self.identity.shard);
-        if pool.must_answer(shard) {
-            pool.answer(shard, || self.failed.is_none() && !self.shutting && self.can_gain());
+        let shard = self.identity.shard;
+        if self.segments.pool().must_answer(shard) {
+            let is_at_work = self.failed.is_none() && !self.shutting;
+            let can_gain = is_at_work && (self.can_gain() || self.is_backup_waited_for());
+            self.segments.pool().answer(shard, || can_gain);
         }
     }
 

@@ -231,7 +231,7 @@ impl LogShard {
         let is_read = || {
             !self.reads.snapshot_reads.is_empty() || self.reads.scans.values().any(|page| page.cut.is_some())
         };
-        (self.snapshots.counts().0 > 0 || is_read()) && !self.identity.mutations.is_on("snapshot_sees_touch")
+        (self.snapshots.is_any() || is_read()) && !self.identity.mutations.is_on("snapshot_sees_touch")
     }
 
     /// Whether the record of a write may become void in a crash although later writes count: it belongs to a part

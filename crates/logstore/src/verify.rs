@@ -291,15 +291,17 @@ impl LogShard {
 }
 
 /// Bits for every unit of a segment.
-fn no_bits(segment_bytes: u64) -> Vec<u64> {
+pub(crate) fn no_bits(segment_bytes: u64) -> Vec<u64> {
     vec![0; (segment_bytes.min(SEGMENT_BYTES_MAX) as usize / UNIT_BYTES).div_ceil(64)]
 }
 
-fn is_set(bits: &[u64], unit: u32) -> bool {
+/// Whether a unit's bit is set.
+pub(crate) fn is_set(bits: &[u64], unit: u32) -> bool {
     bits.get(unit as usize / 64).is_some_and(|word| word >> (unit % 64) & 1 == 1)
 }
 
-fn set(bits: &mut [u64], unit: u32) {
+/// Sets a unit's bit.
+pub(crate) fn set(bits: &mut [u64], unit: u32) {
     if let Some(word) = bits.get_mut(unit as usize / 64) {
         *word |= 1 << (unit % 64);
     }

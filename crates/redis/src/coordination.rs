@@ -111,6 +111,11 @@ impl Coordination {
 }
 
 impl Coordination {
+    /// Whether participants may have writes of it that are not decided.
+    pub(crate) fn has_sent_writes(&self) -> bool {
+        self.phase == Phase::Preparing
+    }
+
     /// The answer to a batch that is not run, if there is one already.
     fn early_reply(&self, version: Version) -> Option<Vec<u8>> {
         if let Some(error) = &self.error {
@@ -456,7 +461,10 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Sends each participant its writes.
-    fn scatter(&mut self, now: Now, id: TaskId) {
+    pub(crate) fn scatter(&mut self, now: Now, id: TaskId) {
+        if self.backups.puts_off(id) {
+            return;
+        }
         let Some(coordination) = self.coordination(id) else { return };
         coordination.phase = Phase::Preparing;
         coordination.outstanding = coordination.participants.len();

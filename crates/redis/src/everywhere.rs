@@ -4,13 +4,12 @@
 //! Invariant: what is merged was encoded by this program; an answer that cannot be read is left out of
 //! the sum rather than shown half.
 
-use crate::acl::HOME;
 use crate::args::{Args, OwnedArgs};
 use crate::commands::info::{SPACE_FULL, space_full_line};
 use crate::control::{Flow, Output};
 use crate::executor::{Executor, Outcome};
 use crate::latency::{merge_histograms, merge_latencystats};
-use crate::remote::{Ending, Message};
+use crate::remote::{Ending, HOME, Message};
 use crate::run::run_control_as;
 use crate::session::ConnectionId;
 use crate::table::{Action, Command};
@@ -66,7 +65,7 @@ impl<E: Engine> Executor<E> {
     ) -> Option<Outcome> {
         let merge = if self.shard.count() > 1 { Merge::of(command)? } else { return None };
         if merge == Merge::Home {
-            return self.ask_home(connection, command, args, version);
+            return self.control_at_home(connection, command, args, version);
         }
         let mut own = Vec::new();
         let flow = self.control_for(now, connection, command, args, version, &mut own);
@@ -89,7 +88,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Lets the first shard carry a control command out, if this is another.
-    fn ask_home(
+    fn control_at_home(
         &mut self,
         connection: ConnectionId,
         command: &'static Command,
@@ -100,7 +99,8 @@ impl<E: Engine> Executor<E> {
             return None;
         }
         let id = self.shard.next_id();
-        let work = self.fan_out_to_one(Ending::Merge { merge: Merge::Home, own: Vec::new(), closes: false });
+        let (own, request) = (Vec::new(), args.to_owned());
+        let work = self.fan_out_to_one(Ending::Merge { merge: Merge::Home, own, closes: false, request });
         let outcome = self.suspend(connection, id, work);
         let message = Message::Control { ticket: id, connection, command, args: args.to_owned(), version };
         self.host.outputs.push(Output::Send { to: HOME, message });

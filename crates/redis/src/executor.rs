@@ -15,6 +15,7 @@
 use crate::account::Account;
 use crate::acl::Users;
 use crate::args::Args;
+use crate::backup::Backups;
 use crate::channels::Channels;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughput};
 use crate::events::Events;
@@ -97,6 +98,7 @@ pub struct Executor<E> {
     /// Tasks that wait for a time.
     pub(crate) timers: BTreeMap<(u64, TaskId), ()>,
     pub(crate) participant: Participant,
+    pub(crate) backups: Backups,
     /// The tasks of the batches that this shard coordinates, by number.
     pub(crate) batches: BTreeMap<u64, TaskId>,
     pub(crate) outgoing: Outgoing,
@@ -170,6 +172,7 @@ impl<E: Engine> Executor<E> {
             durable_waits: BTreeMap::new(),
             timers: BTreeMap::new(),
             participant: Participant::default(),
+            backups: Backups::default(),
             batches: BTreeMap::new(),
             outgoing: Outgoing::new(),
             gated: BTreeMap::new(),
@@ -221,6 +224,7 @@ impl<E: Engine> Executor<E> {
             self.unwatch(connection);
         }
         self.stop_streams(connection);
+        self.abandon_backup(connection);
         self.abandon_uploads(connection, session.uploads);
     }
 
@@ -265,6 +269,7 @@ impl<E: Engine> Executor<E> {
         self.run_retries(now);
         self.poll_participant(now);
         self.poll_uploads(now);
+        self.poll_backup(now);
         self.finish_waits(now);
         self.end_pause(now);
         self.host.throughput.note(now.monotonic_us, self.host.counters.commands);
@@ -379,10 +384,12 @@ impl<E: Engine> Executor<E> {
         let retry = (!self.retries.is_empty() || !self.host.outputs.is_empty()).then_some(0);
         let timer = self.timers.first_key_value().map(|((at, _), ())| *at);
         let pause = self.host.pause.map(|pause| pause.until_us);
+        let backup = self.backups.next_step_at_us();
         [
             retry,
             timer,
             pause,
+            backup,
             self.host.events.due_us(),
             self.upload_step_at_us(),
             self.shard.next_step_at_us(),

@@ -24,6 +24,7 @@
 mod account;
 mod acl;
 pub mod args;
+pub mod backup;
 pub mod broadcast;
 mod channels;
 mod commands;

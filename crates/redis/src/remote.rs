@@ -8,6 +8,7 @@
 
 use crate::acl::UsersMessage;
 use crate::args::{Args, OwnedArgs};
+use crate::backup::BackupMessage;
 use crate::control::Output;
 use crate::coordination::Coordination;
 use crate::everywhere::{self, Merge};
@@ -26,6 +27,9 @@ use tierstone_engine::{Engine, Verification};
 use tierstone_store::message::ShardMessage;
 use tierstone_store::{TaskId, ValueId};
 use tierstone_wire::resp::{ReplyWriter, Version};
+
+/// The shard that keeps what there is once in a node: users, slow commands, spikes of latency.
+pub(crate) const HOME: ShardId = 0;
 
 /// One message between two executors.
 #[derive(Clone, Debug)]
@@ -189,6 +193,13 @@ pub enum Message {
         /// Which.
         id: ValueId,
     },
+    /// Something about a backup.
+    Backup {
+        /// The backup, by its coordinator's number.
+        ticket: TaskId,
+        /// What about it.
+        message: BackupMessage,
+    },
     /// A message of a channel.
     Publish {
         /// Which kind of channel.
@@ -290,11 +301,14 @@ impl<E: Engine> Executor<E> {
             Message::Broken { ticket } => self.finish(now, ticket, b"", 0, true),
             Message::StopStream { ticket } => self.stream_message(now, (from, ticket), false),
             Message::DropUpload { id } => self.shard.drop_upload(id),
-            Message::Publish { kind, channel, payload } => {
-                self.deliver(kind, &channel, &payload);
-            }
+            Message::Backup { ticket, message } => self.backup_message(now, (from, ticket), message),
+            Message::Publish { kind, channel, payload } => self.deliver_here(kind, &channel, &payload),
             Message::Operator(message) => self.operator_message(from, message),
         }
+    }
+
+    fn deliver_here(&mut self, kind: ChannelKind, channel: &[u8], payload: &[u8]) {
+        self.deliver(kind, channel, payload);
     }
 
     fn unwatch_here(&mut self, now: Now, watcher: ConnectionId) {
@@ -564,22 +578,5 @@ impl<E: Engine> Executor<E> {
             self.host.outputs.push(Output::Send { to, message });
         }
         outcome
-    }
-
-    /// Tells other shards that a connection watches nothing any more.
-    pub(crate) fn unwatch_elsewhere(&mut self, connection: ConnectionId) {
-        if self.shard.count() == 1 {
-            return;
-        }
-        let shards: Vec<ShardId> = match self.host.sessions.get_mut(&connection) {
-            Some(session) => std::mem::take(&mut session.watching_shards).into_iter().collect(),
-            // It has gone: whoever may watch for it is told, this shard too, to which a part of a
-            // `WATCH` may be on its way.
-            None => (0..self.shard.count()).collect(),
-        };
-        for to in shards {
-            let message = Message::Unwatch { watcher: connection };
-            self.host.outputs.push(Output::Send { to, message });
-        }
     }
 }

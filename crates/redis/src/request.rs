@@ -41,7 +41,7 @@ impl<E: Engine> Executor<E> {
         };
         session.used_us = now.monotonic_us;
         let is_plain = session.is_plain() && !self.host.monitors.is_any() && !self.host.events.is_on();
-        let is_quick = is_plain && self.host.pause.is_none() && !args.has_staged();
+        let is_quick = is_plain && self.host.pause.is_none() && !args.has_staged() && !self.backups.is_frozen;
         if is_quick {
             let began_ns = self.host.timing.begin_quick(now);
             if let Some(outcome) = self.quick(now, connection, args, reply) {
@@ -256,6 +256,9 @@ impl<E: Engine> Executor<E> {
         }
         if let Some(text) = crate::monitor::refused_to(session, command) {
             return Admitted::Refused(text.into());
+        }
+        if self.backups.is_frozen {
+            return Admitted::Wait;
         }
         if let Some(pause) = self.host.pause
             && pause.until_us > now.monotonic_us

@@ -16,6 +16,7 @@ use crate::control::Host;
 use crate::executor::{Executor, Outcome};
 use crate::number;
 use crate::operators::OperatorMessage;
+use crate::remote::HOME;
 use crate::request::Started;
 use crate::secrets::shown;
 use crate::session::ConnectionId;
@@ -28,8 +29,6 @@ use tierstone_engine::Engine;
 use tierstone_store::TaskId;
 use tierstone_wire::resp::{ReplyWriter, Version};
 
-/// The shard that keeps the list.
-pub(crate) const HOME: ShardId = 0;
 /// The setting that says how many entries are kept.
 const MAX_LEN: &str = "slowlog-max-len";
 /// Arguments of an entry, and bytes of each.

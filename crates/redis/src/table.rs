@@ -53,6 +53,7 @@ pub enum TaskKind {
     WaitAof,
     ConfigRewrite,
     DebugSleep,
+    DebugBackup,
     DebugVerify,
     AskHome,
     Monitor,

@@ -7,12 +7,12 @@ use crate::control::Output;
 use crate::executor::{Executor, Outcome};
 use crate::map_request::MapRequest;
 use crate::number;
-use crate::remote::Route;
+use crate::remote::{Message, Route};
 use crate::run::Ran;
 use crate::session::{ConnectionId, Queued, ReplyMode, Transaction};
 use crate::table::{TaskKind, flag};
 use crate::task::{Origin, Task, Work};
-use tierstone_base::Now;
+use tierstone_base::{Now, ShardId};
 use tierstone_engine::Engine;
 use tierstone_store::{MapChange, TaskId};
 use tierstone_wire::resp::{ReplyWriter, Version};
@@ -63,6 +63,7 @@ impl<E: Engine> Executor<E> {
             TaskKind::AclSave => self.save_users(connection),
             TaskKind::ConfigRewrite => self.rewrite_settings(connection),
             TaskKind::DebugSleep => self.sleep(now, connection, args),
+            TaskKind::DebugBackup => self.debug_backup(now, connection, args),
             TaskKind::DebugVerify => self.debug_verify(connection, args),
             TaskKind::Monitor => Ok(self.monitor(connection, reply)),
             TaskKind::AskHome => self.ask_home(connection, args),
@@ -341,6 +342,23 @@ impl<E: Engine> Executor<E> {
         let id = self.shard.next_id();
         self.timers.insert((at_us, id), ());
         Ok(self.suspend(connection, id, Work::AwaitTime))
+    }
+
+    /// Tells other shards that a connection watches nothing any more.
+    pub(crate) fn unwatch_elsewhere(&mut self, connection: ConnectionId) {
+        if self.shard.count() == 1 {
+            return;
+        }
+        let shards: Vec<ShardId> = match self.host.sessions.get_mut(&connection) {
+            Some(session) => std::mem::take(&mut session.watching_shards).into_iter().collect(),
+            // It has gone: whoever may watch for it is told, this shard too, to which a part of a
+            // `WATCH` may be on its way.
+            None => (0..self.shard.count()).collect(),
+        };
+        for to in shards {
+            let message = Message::Unwatch { watcher: connection };
+            self.host.outputs.push(Output::Send { to, message });
+        }
     }
 
     fn shutdown(&mut self, args: Args<'_>) -> Result<Outcome, Halt> {

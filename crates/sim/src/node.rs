@@ -88,6 +88,7 @@ fn facts_of_a_new_store() -> DatabaseFacts {
         index: IndexKind::Hash,
         durable_method: DurableMethod::default(),
         probe: None,
+        is_being_restored: false,
     }
 }
 

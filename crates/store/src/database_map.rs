@@ -9,12 +9,14 @@
 //! leaves the changed map, and nobody has been told that the change is done.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
 use tierstone_engine::IndexKind;
 
 /// The longest name of a keyspace, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Numbered databases of a store at most.
+const DATABASES_MAX: usize = 1024;
 
 /// A keyspace that has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +93,28 @@ impl DatabaseMap {
     /// Whether a number or a name stands for this keyspace.
     pub fn holds(&self, id: KeyspaceId) -> bool {
         self.keyspaces.contains(&id) || self.named.values().any(|named| named.id == id)
+    }
+
+    /// Whether the map keeps its invariants: one that was read from outside may not.
+    ///
+    /// # Errors
+    /// `Corrupt` says which it breaks.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |what: &str| Err(Error::new(ErrorKind::Corrupt, format!("the map of databases: {what}")));
+        if self.keyspaces.is_empty() || self.keyspaces.len() > DATABASES_MAX {
+            return wrong("the number of databases is out of range");
+        }
+        let ids = || self.keyspaces.iter().copied().chain(self.named.values().map(|named| named.id));
+        if ids().collect::<BTreeSet<KeyspaceId>>().len() != ids().count() {
+            return wrong("two names have one keyspace");
+        }
+        if self.next_keyspace > KeyspaceId::USER_END || ids().any(|id| id.0 >= self.next_keyspace) {
+            return wrong("a keyspace has an id that was never given");
+        }
+        match self.named.keys().find(|name| check_name(name).is_err()) {
+            Some(_) => wrong("a keyspace has a name that none may have"),
+            None => Ok(()),
+        }
     }
 
     /// Makes an empty keyspace with a name: 1 to 255 bytes of UTF-8 without control characters, and not

@@ -8,7 +8,8 @@
 //! 4. [`lock`] and [`watch`] keep commands that wait, and transactions that watch, honest;
 //! 5. [`message`] and [`participant`] are the seam between shards;
 //! 6. [`large`] is what strings above 64 KiB look like, [`ledger`] gives their space back, [`pin`] keeps
-//!    them readable; `docs/design/large-values.md` has the whole.
+//!    them readable; `docs/design/large-values.md` has the whole;
+//! 7. [`backup`] is what a backup looks like as bytes.
 //!
 //! Invariants:
 //! 1. **A command is restartable.** It reads through a [`View`]; when the engine must fetch, it stops
@@ -19,6 +20,7 @@
 //! 4. Every answer comes with the newest sequence that it observed; who answers a client waits for
 //!    that sequence to be durable.
 
+pub mod backup;
 pub mod database_map;
 mod evict;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -61,6 +61,11 @@ impl Participant {
         self.batches.is_empty()
     }
 
+    /// Whether writes are here of a batch that is not decided, or are to be applied.
+    pub fn has_writes(&self) -> bool {
+        self.batches.values().any(|batch| batch.has_writes || batch.deferred.is_some())
+    }
+
     /// Whether `task` is one of this participant's.
     pub fn owns(&self, task: TaskId) -> bool {
         self.tasks.contains_key(&task)

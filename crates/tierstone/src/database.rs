@@ -102,6 +102,9 @@ pub struct DatabaseFacts {
     pub durable_method: DurableMethod,
     /// What probing found when the store was made; `None` when the method was given.
     pub probe: Option<ProbeReport>,
+    /// A backup is being restored, and not all of it is there: nothing opens the store.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_being_restored: bool,
 }
 
 /// An opened database whose shards have not been built.
@@ -114,6 +117,25 @@ pub struct Database {
     report: OpenReport,
     hasher: KeyHasher,
     facts: DatabaseFacts,
+}
+
+/// Reads the facts of a superblock.
+pub(crate) fn facts_of(bytes: &[u8]) -> Result<DatabaseFacts> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Error::new(ErrorKind::Corrupt, format!("the superblock's facts are not readable: {error}"))
+    })
+}
+
+impl DatabaseFacts {
+    /// Whether everything is there of a backup that the store was made of, if it was.
+    pub(crate) fn check_restored(&self) -> Result<()> {
+        if !self.is_being_restored {
+            return Ok(());
+        }
+        let message = "the restoring of a backup into this store was broken off: it lacks keys; remove it, and restore \
+                       the backup into an empty directory";
+        Err(Error::new(ErrorKind::Corrupt, message))
+    }
 }
 
 impl Database {
@@ -180,9 +202,11 @@ impl Database {
             ..OpenSettings::default()
         };
         let opened = tierstone_logstore::open(&mut device, &settings)?;
-        let facts = serde_json::from_slice(&opened.superblock.superblock.facts).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, format!("the superblock's facts are not readable: {error}"))
-        })?;
+        let is_new = facts.is_some();
+        let facts: DatabaseFacts = facts_of(&opened.superblock.superblock.facts)?;
+        if !is_new {
+            facts.check_restored()?;
+        }
         check_index(options, &facts)?;
         check_method(options, &facts)?;
         Ok(Database {
@@ -248,6 +272,17 @@ impl Database {
         self.superblock.write(&mut self.device, superblock)?;
         self.facts = facts;
         Ok(())
+    }
+
+    /// Everything of the backup is there, durably: the store may be opened from now on. Cost: one durable write.
+    ///
+    /// # Errors
+    /// When the device fails; the next opening then refuses the store, or finds it whole.
+    pub(crate) fn end_restore(&mut self) -> Result<()> {
+        self.facts.is_being_restored = false;
+        let mut superblock = self.superblock.superblock.clone();
+        superblock.facts = encode(&self.facts)?;
+        self.superblock.write(&mut self.device, superblock)
     }
 
     /// Notes that every shard was shut in good order. Cost: one durable write.
@@ -414,6 +449,7 @@ fn new_facts(options: &DatabaseOptions, files: &FileStore) -> Result<Option<Data
         index: options.index.unwrap_or_default(),
         durable_method: method,
         probe,
+        is_being_restored: false,
     }))
 }
 

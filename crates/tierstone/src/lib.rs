@@ -109,8 +109,10 @@
 //! | very many records at once | [`Store::bulk_load`], [`SharedStore::bulk_load`] |
 //! | moving keys between stores, compacting | [`Store::split_to`], [`Store::merge_from`], [`Store::compact`] |
 //! | whether everything that is stored is whole | [`Store::verify`], [`SharedStore::verify`] |
+//! | backups while it serves, and new stores of them | [`Store::backup`], [`SharedStore::backup`], [`restore`] |
 //! | what it costs | [`Store::with_cost`] for calls, [`Store::statistics`] since the opening |
 
+mod backup;
 mod batch;
 mod bulk;
 mod cost;
@@ -133,6 +135,10 @@ mod statistics;
 mod transfer;
 mod verify;
 
+pub use backup::{
+    Backup, BackupProgress, BackupReport, BackupWriter, restore, restore_stream, verify_backup,
+    verify_backup_stream,
+};
 pub use batch::{Batch, Expiry, PutOptions};
 pub use bulk::{BulkOptions, Loaded};
 pub use cost::CallCost;

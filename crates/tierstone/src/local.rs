@@ -11,6 +11,7 @@
 //! A crash, and a handle that is dropped without [`Store::close`], leave every acknowledged write;
 //! the next opening then reads the ends of the logs.
 
+use crate::backup::Abandoned;
 use crate::batch::{Batch, Expiry, KeyspaceName, PutOptions};
 use crate::database::{Database, DatabaseOptions};
 use crate::lane::{Fetching, KeyPage, Lane, READS_AT_ONCE};
@@ -43,6 +44,7 @@ pub struct Store {
     /// The keyspace of database 0.
     pub(crate) first: KeyspaceId,
     dropped: Dropped,
+    abandoned: Abandoned,
     /// Batches over several shards so far.
     batches: u64,
     /// Shards have something to say, or to hear, about such batches.
@@ -90,6 +92,7 @@ impl Store {
             hasher,
             first,
             dropped,
+            abandoned: Abandoned::default(),
             batches,
             has_parts,
             database,
@@ -361,10 +364,18 @@ impl Store {
     }
 
     /// Releases the snapshots that were dropped.
-    fn release_dropped(&mut self) {
+    pub(crate) fn release_dropped(&mut self) {
+        if self.abandoned.take() {
+            self.lanes.iter_mut().for_each(|lane| lane.engine.end_backup());
+        }
         // Taken out first: nothing below may find it borrowed.
         let dropped = std::mem::take(&mut *self.dropped.borrow_mut());
         dropped.iter().for_each(|ids| self.release(ids));
+    }
+
+    /// Where a backup says that it was dropped before its end.
+    pub(crate) fn abandoned_backup(&self) -> Abandoned {
+        self.abandoned.clone()
     }
 
     fn release(&mut self, ids: &[SnapshotId]) {

@@ -7,11 +7,11 @@
 //! 3. Keyspaces keep their ids, and sequences begin above those of the source, from which the ids of
 //!    large values are made: none is given twice.
 
-use crate::database::{Database, DatabaseFacts, DatabaseOptions};
+use crate::database::{Database, DatabaseOptions, facts_of};
 use crate::lane::Lane;
 use std::path::PathBuf;
+use tierstone_base::Result;
 use tierstone_base::clock::SystemClock;
-use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_engine::{Key, ValueKind, Write, WriteKind};
 use tierstone_logstore::check::{CheckProgress, CheckReport, CheckSettings, Salvaged, salvage, survey};
 use tierstone_logstore::format::superblock::META_BYTES;
@@ -68,9 +68,8 @@ pub fn check(
 pub fn repair(options: &RepairOptions, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
     let (mut device, settings) = open_closed(&options.source, options.memory_bytes)?;
     let found = survey(&mut device, &settings)?;
-    let facts: DatabaseFacts = serde_json::from_slice(&found.superblock.facts).map_err(|error| {
-        Error::new(ErrorKind::Corrupt, format!("the superblock's facts are not readable: {error}"))
-    })?;
+    let facts = facts_of(&found.superblock.facts)?;
+    facts.check_restored()?;
     let mut database = Database::create_like(
         &DatabaseOptions {
             directories: options.target.clone(),

@@ -3,6 +3,7 @@ use crate::{KeyspaceOptions, Store};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use tierstone_base::ErrorKind;
 use tierstone_engine::{Engine, IndexKind};
 
 struct Folder(PathBuf);

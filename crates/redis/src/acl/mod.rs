@@ -22,7 +22,7 @@ mod users;
 pub(crate) use admission::Denied;
 pub(crate) use check::Refused;
 pub use shards::UsersMessage;
-pub(crate) use shards::{HOME, change_of_settings};
+pub(crate) use shards::change_of_settings;
 pub use user::User;
 pub use users::{USERS_FILE_BYTES_MAX, Users, UsersChange};
 

@@ -12,7 +12,7 @@ use crate::acl::{DEFAULT_USER, Users, UsersChange};
 use crate::context::{Halt, error_text, fail};
 use crate::control::{Host, Output};
 use crate::executor::{Executor, Outcome};
-use crate::remote::{Ending, Message};
+use crate::remote::{Ending, HOME, Message};
 use crate::session::{ConnectionId, Queued, Session};
 use crate::settings::{ACL_LOG_MAX, PASSWORD, PROTECTED_MODE};
 use crate::task::{Origin, Task, Work};
@@ -44,9 +44,6 @@ pub enum UsersMessage {
     /// To the first shard: something was refused to a user.
     Denied(Denial),
 }
-
-/// The shard that makes the changes.
-pub(crate) const HOME: ShardId = 0;
 
 /// The change of users that settings mean which were changed, if any.
 pub(crate) fn change_of_settings(outputs: &[Output]) -> Option<UsersChange> {

@@ -19,7 +19,17 @@ const fn subcommand(name: &'static str, arity: i32, summary: &'static str, actio
     }
 }
 
-pub(super) static COMMANDS: [Command; 18] = [
+pub(super) static COMMANDS: [Command; 19] = [
+    Command {
+        since: "8.2.0",
+        complexity: "O(1), and O(N) in the background",
+        ..subcommand(
+            "debug|backup",
+            3,
+            "Begins a backup of all databases (START), gives its next frame, or OK at its end (NEXT), gives it up (END).",
+            Action::Task(TaskKind::DebugBackup),
+        )
+    },
     subcommand(
         "debug|change-repl-id",
         2,

@@ -14,7 +14,8 @@ use std::sync::Weak;
 use tierstone_base::collections::Set;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_engine::{
-    EngineStatistics, IndexKind, Key, RangeRequest, SnapshotId, ValueKind, Verification, Write, WriteKind,
+    BackupCut, BackupStep, EngineStatistics, IndexKind, Key, RangeRequest, SnapshotId, ValueKind,
+    Verification, Write, WriteKind,
 };
 use tierstone_logstore::transfer::MovedRecord;
 
@@ -163,6 +164,17 @@ pub(super) enum Message {
         begins: bool,
         reply: Reply<Option<Verification>>,
     },
+    /// This shard's part of a backup's cut.
+    BeginBackup {
+        share: Share,
+        reply: Reply<BackupCut>,
+    },
+    /// The next piece of the backup; answered when there is one.
+    TakeBackup {
+        reply: Reply<BackupStep>,
+    },
+    /// The backup has ended, or was given up.
+    EndBackup,
     /// Something to do for a move or a compaction.
     Work {
         ask: Ask,
@@ -211,6 +223,9 @@ impl Message {
             | Message::DropKeyspace { .. }
             | Message::Statistics { .. }
             | Message::Verify { .. }
+            | Message::BeginBackup { .. }
+            | Message::TakeBackup { .. }
+            | Message::EndBackup
             | Message::Work { .. }
             | Message::EndWork { .. }
             | Message::Sync { .. }
@@ -237,7 +252,9 @@ impl Message {
             Message::Scan { reply, .. } | Message::ScanAt { reply, .. } => drop(reply.send(Err(error))),
             Message::Snapshot { reply, .. } => drop(reply.send(Err(error))),
             Message::Work { reply, .. } => drop(reply.send(Err(error))),
-            Message::Release { .. } | Message::EndWork { .. } => {}
+            Message::BeginBackup { reply, .. } => drop(reply.send(Err(error))),
+            Message::TakeBackup { reply } => drop(reply.send(Err(error))),
+            Message::Release { .. } | Message::EndWork { .. } | Message::EndBackup => {}
             Message::Range { reply, .. } => drop(reply.send(Err(error))),
             Message::Len { reply, .. } => drop(reply.send(Err(error))),
             Message::Statistics { reply } => drop(reply.send(Err(error))),

@@ -17,6 +17,7 @@
 
 mod across;
 mod answer;
+mod backup;
 mod bulk;
 mod cut;
 mod gate;
@@ -52,6 +53,7 @@ use service::Service;
 use sleep::{Sleeper, Waker};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use thread::ShardThread;
@@ -87,6 +89,8 @@ struct Inner {
     ordering: Mutex<u64>,
     /// Moves and compactions that are under way.
     claims: Claims,
+    /// Whether a backup is under way.
+    is_backed_up: AtomicBool,
 }
 
 /// What ends with the store.
@@ -123,6 +127,7 @@ impl SharedStore {
             running: Mutex::new(None),
             ordering: Mutex::new(0),
             claims: Claims::default(),
+            is_backed_up: AtomicBool::new(false),
         };
         let (mut threads, mut ready) = (Vec::new(), Vec::new());
         for (plan, shard) in database.take_plans().into_iter().zip(0..) {

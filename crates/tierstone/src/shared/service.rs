@@ -7,6 +7,7 @@
 //! 3. After a failed write of the device everything is answered with that failure.
 //! 4. Requests that are under way at the same time have no order among each other.
 
+mod backups;
 mod loads;
 mod many;
 mod moves;
@@ -32,7 +33,8 @@ use std::sync::Arc;
 use tierstone_base::collections::{Map, Set};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, Commit, Engine, Event, Health, Lookup, ScanEntry, ScanRequest, Write, WriteKind, WriteReceipt,
+    Admission, BackupStep, Commit, Engine, Event, Health, Lookup, ScanEntry, ScanRequest, Write, WriteKind,
+    WriteReceipt,
 };
 use tierstone_logstore::LogShard;
 
@@ -98,6 +100,8 @@ pub(super) struct Service {
     walks_at: Map<Token, WalkAt>,
     parts: Parts,
     moves: Moves,
+    /// Who waits for the next piece of the backup.
+    taker: Option<Reply<BackupStep>>,
 }
 
 impl Service {
@@ -127,6 +131,7 @@ impl Service {
             walks_at: Map::default(),
             parts: Parts::default(),
             moves: Moves::default(),
+            taker: None,
         }
     }
 
@@ -244,6 +249,9 @@ impl Service {
                 let begun = if begins { self.engine.begin_verification() } else { Ok(()) };
                 drop(reply.send(begun.map(|()| self.engine.verification().cloned())));
             }
+            Message::BeginBackup { share, reply } => self.begin_backup(share, reply),
+            Message::TakeBackup { reply } => self.take_backup(reply),
+            Message::EndBackup => self.end_backup(),
             Message::Work { ask, reply } => self.work(ask, reply),
             Message::Ingest { records, reply } => self.ingest(records, reply),
             Message::EndWork { work } => self.end_work(work),
@@ -470,6 +478,7 @@ impl Service {
     pub fn settle(&mut self) -> bool {
         self.gate.open_to(self.engine.decided_seq());
         self.tell_moves();
+        self.tell_backup();
         if let Health::Failed(error) = self.engine.health() {
             self.refuse_all(&failed(error));
         }
@@ -489,6 +498,7 @@ impl Service {
         self.refuse_loads(error, |_| true);
         self.refuse_parts(error);
         self.refuse_moves(error);
+        self.refuse_taker(error);
         if let Some(reply) = self.closing.take() {
             drop(reply.send(Err(error.clone())));
         }

@@ -34,8 +34,14 @@ struct Part {
 impl Service {
     /// Takes a message that waits behind parts; gives back one that does not.
     pub(super) fn put_behind_parts(&mut self, message: Message) -> Option<Message> {
-        let is_ordered =
-            matches!(message, Message::Part { .. } | Message::Snapshot { .. } | Message::Close { .. });
+        let is_ordered = matches!(
+            message,
+            Message::Part { .. }
+                | Message::Snapshot { .. }
+                | Message::BeginBackup { .. }
+                | Message::EndBackup
+                | Message::Close { .. }
+        );
         if self.parts.current.is_none() || !is_ordered {
             return Some(message);
         }

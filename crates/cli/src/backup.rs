@@ -1,0 +1,146 @@
+//! `tierstone backup`: everything that a running server's store, or a closed one, holds at one moment, into a new
+//! directory; with `--verify` every byte of such a directory is checked. `tierstone restore` makes a new store of one.
+
+mod running;
+
+use crate::output::{print_json, print_line, table};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::PathBuf;
+use tierstone::{BackupProgress, BackupReport, BackupWriter, DatabaseOptions, SharedStore};
+use tierstone_base::Result;
+use tierstone_base::units::{format_size, parse_size};
+
+const EXIT_CODES: &str = "Exit codes: 0 the backup is whole; 1 it was given up, because the store was full; 2 wrong \
+usage, a store that is in use, or a server that refuses; 3 damage was found, or the backup is not complete; 4 a device \
+failed or is full.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct BackupArgs {
+    /// Take it from the server at ADDR:PORT, beside its traffic
+    #[arg(long, value_name = "ADDR:PORT", requires = "out")]
+    #[arg(required_unless_present_any = ["data", "verify"], conflicts_with_all = ["data", "verify"])]
+    server: Option<String>,
+    /// Take it from the store in these directories, which nobody has open
+    #[arg(long, value_name = "DIR,…", value_delimiter = ',', requires = "out", conflicts_with = "verify")]
+    data: Option<Vec<PathBuf>>,
+    /// Check every byte of the backup in DIR, without making a store of it
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    verify: Option<PathBuf>,
+    /// Where the backup goes: a directory without one
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// What the server wants with AUTH
+    #[arg(long, value_name = "PASSWORD", requires = "server")]
+    password: Option<String>,
+    /// Memory for the index of the closed store
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", conflicts_with_all = ["server", "verify"])]
+    memory: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = RESTORE_EXIT_CODES)]
+pub struct RestoreArgs {
+    /// The backup: its directory
+    #[arg(long, value_name = "DIR")]
+    from: PathBuf,
+    /// Where the new store goes: directories without one
+    #[arg(long, value_name = "DIR,…", value_delimiter = ',', required = true)]
+    data: Vec<PathBuf>,
+    /// Shards that are filled; its server may have another number
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    shards: u16,
+    /// Memory of the new store's index; its server may have another
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    memory: String,
+    /// The most that the new store's files may take [default: what the disks have free, less 5 %]
+    #[arg(long, value_name = "SIZE")]
+    capacity: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const RESTORE_EXIT_CODES: &str = "Exit codes: 0 the new store is whole; 2 wrong usage, or there is a store already; 3 \
+the backup is damaged, or not complete; 4 a device failed or is full. What a restore that was broken off leaves is \
+refused by whoever opens it, and may be removed.";
+
+pub fn run(args: &BackupArgs) -> Result<()> {
+    let bar = progress(if args.verify.is_some() { "verifying" } else { "backing up" });
+    let mut show = |progress: BackupProgress| show(&bar, progress);
+    let report = match (&args.verify, &args.out) {
+        (Some(directory), _) => tierstone::verify_backup(directory, &mut show),
+        (None, Some(out)) => match (&args.server, &args.data) {
+            (Some(server), _) => running::run(server, args.password.as_deref(), out, &mut show),
+            (None, data) => of_closed(data.clone().unwrap_or_default(), &args.memory, out, &mut show),
+        },
+        (None, None) => unreachable!("one of the sources is given, and all but one need a target"),
+    };
+    bar.finish_and_clear();
+    tell(&report?, args.json)
+}
+
+fn of_closed(
+    directories: Vec<PathBuf>,
+    memory: &str,
+    out: &PathBuf,
+    show: &mut dyn FnMut(BackupProgress),
+) -> Result<BackupReport> {
+    let memory_bytes = parse_size(memory)?;
+    let store = SharedStore::open(&DatabaseOptions {
+        directories,
+        memory_bytes,
+        create: false,
+        ..DatabaseOptions::default()
+    })?;
+    let report = BackupWriter::create(out).and_then(|writer| store.backup_to(writer, show));
+    let closed = store.close();
+    let report = report?;
+    closed.map(|()| report)
+}
+
+pub fn restore(args: &RestoreArgs) -> Result<()> {
+    let options = DatabaseOptions {
+        directories: args.data.clone(),
+        shards: args.shards,
+        memory_bytes: parse_size(&args.memory)?,
+        capacity_bytes: args.capacity.as_deref().map(parse_size).transpose()?,
+        ..DatabaseOptions::default()
+    };
+    let bar = progress("restoring");
+    let report = tierstone::restore(&args.from, &options, &mut |progress| show(&bar, progress));
+    bar.finish_and_clear();
+    tell(&report?, args.json)
+}
+
+fn progress(what: &str) -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let template = format!("{what} [{{bar:40}}] {{bytes}}/{{total_bytes}} {{bytes_per_sec}}");
+    let style = ProgressStyle::with_template(&template);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: BackupProgress) {
+    bar.set_length(progress.bytes_total);
+    bar.set_position(progress.bytes);
+}
+
+fn tell(report: &BackupReport, json: bool) -> Result<()> {
+    if json {
+        return print_json(report);
+    }
+    let row = |what: &str, value: String| vec![what.to_owned(), value];
+    print_line(&table(&[
+        row("backup", String::new()),
+        row("taken, in milliseconds since 1970", report.taken_at_ms.to_string()),
+        row("records", report.records.to_string()),
+        row("bytes of them", format_size(report.bytes)),
+        row("frames", report.frames.to_string()),
+        row("shards of its store", report.shards.to_string()),
+    ]))
+}

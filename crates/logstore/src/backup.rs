@@ -1,0 +1,231 @@
+//! Backup: the records of one cut, read segment by segment beside the traffic.
+//!
+//! The cut is a sequence and a time. Whatever counted then lies in a segment of then, and stays there until that
+//! segment has been read: such a segment is neither emptied nor freed, which is all that a backup holds
+//! back. A record that is replaced in it before that leaves a bit; so a scan takes what the index points to
+//! and what has a bit, of sequences up to the cut. A segment that has been read is let go at once.
+//!
+//! Invariants:
+//! 1. Every record that counted at the cut is given exactly once, in the segment in which it lay then
+//!    (`replaced_not_kept_for_backup`, `snapshot_pins_ignored`).
+//! 2. A keyspace that is dropped after the cut keeps its index until everything has been read.
+//! 3. What was given is durable here, and decided: only sealed segments are read.
+//! 4. Memory: a bit for 32 bytes of segments in which something was replaced and that have not been read, one summary,
+//!    one piece of the device, [`READY_BYTES`] that were not taken, and one record.
+//! 5. A full store waits for segments that the backup reads next, but no longer than [`PATIENCE_US`] for any: then the
+//!    backup is lost and says so. The emptiest segment is read first, as it would be cleaned first.
+//!
+//! All of it is in memory: a crash ends the backup, and nothing is held back after it.
+
+mod scan;
+
+use crate::location::Location;
+use crate::segments::Role;
+use crate::shard::LogShard;
+use crate::snapshots::Cut;
+use crate::verify::{is_set, no_bits, set};
+use scan::Current;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tierstone_base::{Error, ErrorKind, Result, Seq};
+use tierstone_engine::{BackupCut, BackupPiece, BackupStep};
+
+/// The backup of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Backups {
+    current: Option<Box<Backup>>,
+    /// Reads of backups so far.
+    reads: u64,
+}
+
+/// A backup under way.
+#[derive(Debug)]
+struct Backup {
+    cut: Cut,
+    /// Segments that have not been read whole, and in which units records begin that were replaced since the cut.
+    waiting: BTreeMap<u32, Option<Vec<u64>>>,
+    current: Option<Current>,
+    /// All that is left waits for its footer.
+    waits_for_footers: bool,
+    piece: BackupPiece,
+    ready: VecDeque<BackupPiece>,
+    ready_bytes: usize,
+    failed: Option<Error>,
+    is_over: bool,
+    /// Since when a full store waits for a segment to be read.
+    waited_for_since_us: Option<u64>,
+}
+
+/// Bytes of a piece.
+const PIECE_BYTES: usize = 256 << 10;
+/// Bytes of pieces that were not taken above which nothing more is read.
+const READY_BYTES: usize = 1 << 20;
+/// How long a full store waits for a segment to be read, in microseconds.
+const PATIENCE_US: u64 = 1_000_000;
+
+impl Backup {
+    fn is_at_work(&self) -> bool {
+        self.failed.is_none() && !self.is_over
+    }
+
+    fn has_room(&self) -> bool {
+        self.ready_bytes + self.piece.bytes.len() < READY_BYTES
+    }
+
+    fn is_replaced(&self, location: Location) -> bool {
+        let bits = self.waiting.get(&location.segment()).and_then(Option::as_ref);
+        bits.is_some_and(|bits| is_set(bits, location.unit()))
+    }
+
+    fn give_piece(&mut self) {
+        let piece = std::mem::take(&mut self.piece);
+        self.ready_bytes += piece.bytes.len();
+        self.ready.push_back(piece);
+    }
+}
+
+impl Backups {
+    /// Whether a segment has still to be read.
+    pub fn waits_for(&self, segment: u32) -> bool {
+        self.current.as_ref().is_some_and(|backup| backup.waiting.contains_key(&segment))
+    }
+
+    /// Whether a step would do something now.
+    pub fn wants_step(&self) -> bool {
+        let Some(backup) = self.current.as_deref().filter(|backup| backup.is_at_work()) else { return false };
+        match &backup.current {
+            Some(current) => !current.is_reading() && backup.has_room(),
+            None => !backup.waits_for_footers,
+        }
+    }
+}
+
+impl LogShard {
+    pub(crate) fn start_backup(&mut self) -> Result<BackupCut> {
+        if let Some(error) = self.unwritable() {
+            return Err(error);
+        }
+        if self.backups.current.is_some() {
+            return Err(Error::new(ErrorKind::Busy, "a backup is under way"));
+        }
+        // Open segments are left, so that they get their summaries.
+        self.hot.roll(&mut self.segments);
+        self.cold.roll(&mut self.segments);
+        let cut = self.snapshots.begin_backup(self.applied, self.now);
+        let emptied: BTreeSet<u32> = self.cleaner.emptied_segments().collect();
+        let holds = |role| matches!(role, Role::Open | Role::Sealed | Role::Cleaning);
+        let all = self.segments.iter().filter(|(number, segment)| {
+            let is_live = segment.live_records > 0 || segment.is_estimated;
+            holds(segment.role) && is_live && !emptied.contains(number)
+        });
+        let waiting: BTreeMap<u32, _> = all.map(|(number, _)| (number, None)).collect();
+        waiting.keys().for_each(|number| self.segments.pin_for_snapshots(*number));
+        self.backups.current = Some(Box::new(Backup {
+            cut,
+            waiting,
+            current: None,
+            waits_for_footers: false,
+            piece: BackupPiece::default(),
+            ready: VecDeque::new(),
+            ready_bytes: 0,
+            failed: None,
+            is_over: false,
+            waited_for_since_us: None,
+        }));
+        Ok(BackupCut {
+            seq: cut.seq,
+            wall_ms: cut.wall_ms,
+            past_ms: self.past.shown_ms,
+            bytes: self.segments.live_bytes(),
+            segment_bytes: self.segments.segment_bytes(),
+        })
+    }
+
+    pub(crate) fn next_of_backup(&mut self) -> Result<BackupStep> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let Some(backup) = self.backups.current.as_deref_mut() else {
+            return Err(Error::new(ErrorKind::InvalidInput, "there is no backup"));
+        };
+        if let Some(error) = &backup.failed {
+            return Err(error.clone());
+        }
+        Ok(match backup.ready.pop_front() {
+            Some(piece) => {
+                backup.ready_bytes -= piece.bytes.len();
+                BackupStep::Piece(piece)
+            }
+            None if backup.is_over => BackupStep::End,
+            None => BackupStep::Later,
+        })
+    }
+
+    /// Ends the backup, if there is one, and lets go of all that it holds back.
+    pub(crate) fn drop_backup(&mut self) {
+        self.release_backup();
+        self.backups.current = None;
+    }
+
+    /// The shard is being closed.
+    pub(crate) fn shut_backup(&mut self) {
+        if self.backups.current.as_ref().is_some_and(|backup| backup.is_at_work()) {
+            self.fail_backup(Error::new(ErrorKind::Busy, "the store is being closed"));
+        }
+    }
+
+    fn fail_backup(&mut self, error: Error) {
+        self.release_backup();
+        if let Some(backup) = self.backups.current.as_deref_mut() {
+            backup.failed = Some(error);
+            backup.ready.clear();
+            (backup.piece, backup.ready_bytes) = (BackupPiece::default(), 0);
+        }
+    }
+
+    /// Nothing more is to be read.
+    fn release_backup(&mut self) {
+        let Some(backup) = self.backups.current.as_deref_mut() else { return };
+        backup.current = None;
+        for number in std::mem::take(&mut backup.waiting).into_keys() {
+            self.segments.unpin_for_snapshots(number);
+        }
+        self.snapshots.end_backup();
+        self.keyspaces.retain_dropped(&self.snapshots);
+        self.cleaner.look_again();
+    }
+
+    /// The index stops pointing to a record: if the cut shows it and its segment was not read, it leaves a bit.
+    pub(crate) fn keep_for_backup(&mut self, location: Location, seq: Seq, replaced_at: Seq) {
+        let Some(backup) = self.backups.current.as_deref_mut() else { return };
+        if seq > backup.cut.seq
+            || replaced_at <= backup.cut.seq
+            || self.identity.mutations.is_on("replaced_not_kept_for_backup")
+        {
+            return;
+        }
+        if let Some(bits) = backup.waiting.get_mut(&location.segment()) {
+            let segment_bytes = self.segments.segment_bytes();
+            set(bits.get_or_insert_with(|| no_bits(segment_bytes)), location.unit());
+        }
+    }
+
+    /// Whether a full store may wait for what the backup lets go next. A backup that keeps it waiting for too long
+    /// is lost, which frees what it held.
+    pub(crate) fn is_backup_waited_for(&mut self) -> bool {
+        let now_us = self.now.monotonic_us;
+        let Some(backup) = self.backups.current.as_deref_mut().filter(|backup| backup.is_at_work()) else {
+            return false;
+        };
+        let since_us = *backup.waited_for_since_us.get_or_insert(now_us);
+        if now_us.saturating_sub(since_us) > PATIENCE_US {
+            let left = backup.waiting.len();
+            let message = format!(
+                "the backup was given up: the store is full, and {left} segments that the backup had still to read \
+                 kept their space for longer than writers can wait; raise the capacity, take the backup at a time \
+                 of fewer writes, or take its pieces more quickly"
+            );
+            self.fail_backup(Error::new(ErrorKind::SnapshotLost, message));
+        }
+        true
+    }
+}

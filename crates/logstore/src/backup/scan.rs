@@ -1,0 +1,286 @@
+//! Reading segments for a backup: the summary, then in pieces the records that counted at the cut.
+//!
+//! Every step does a bounded part: a part of a summary is read and checksummed, [`ENTRIES_A_STEP`] of its entries are
+//! looked at, or the records of one piece are copied. A record that is longer than a piece is a step of
+//! its own.
+
+use super::{Backup, PIECE_BYTES};
+use crate::format::record::{self, Decoded, FLAG_TOMBSTONE};
+use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
+use crate::io::IoTag;
+use crate::location::{Location, Target, UNIT_BYTES};
+use crate::segments::Role;
+use crate::shard::LogShard;
+use crate::snapshots::Cut;
+use crate::stream::Stream;
+use crate::summary_load::{SummaryLoad, blocks_of};
+use tierstone_base::{Error, ErrorKind};
+use tierstone_cache::FrameId;
+use tierstone_engine::{BackupRecord, ValueKind};
+use tierstone_media::{IoBuffer, IoCompletion, IoKind};
+
+/// Entries of a summary that one step looks at, each with a search of the index: about 100 µs.
+const ENTRIES_A_STEP: usize = 1_000;
+/// Bytes of the device that are read, checked and copied at a time: about 100 µs.
+const READ_BYTES: usize = 128 << 10;
+
+/// The segment that is being read.
+#[derive(Debug)]
+pub(super) struct Current {
+    segment: u32,
+    stage: Stage,
+    summary: Vec<u8>,
+    cursor: SummaryCursor,
+    /// Records next to each other that are gathered or read.
+    piece: Vec<SummaryEntry>,
+    /// The number of its last read.
+    read: u64,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// A part of the summary is being read.
+    Loading(SummaryLoad),
+    /// The summary is being gone through for the next piece.
+    Gathering,
+    /// The piece is being read.
+    Reading,
+}
+
+impl Current {
+    /// Whether nothing can be done before a read is done.
+    pub fn is_reading(&self) -> bool {
+        !matches!(self.stage, Stage::Gathering)
+    }
+}
+
+/// What a part of a summary has come to.
+enum Gathered {
+    /// There are records to be read.
+    Piece,
+    /// The step's entries have been looked at.
+    Part,
+    /// There is nothing more in the segment.
+    End,
+    /// The summary makes no sense.
+    Damaged,
+}
+
+impl LogShard {
+    fn backup_mut(&mut self) -> Option<&mut Backup> {
+        self.backups.current.as_deref_mut().filter(|backup| backup.is_at_work())
+    }
+
+    /// Does a bounded part of the backup.
+    pub(crate) fn backup_step(&mut self) {
+        let Some(backup) = self.backup_mut() else { return };
+        match &backup.current {
+            Some(current) if current.is_reading() || !backup.has_room() => {}
+            Some(_) => self.gather_for_backup(),
+            None if backup.waiting.is_empty() => self.finish_backup(),
+            None => self.begin_backup_segment(),
+        }
+    }
+
+    /// Everything has been read.
+    fn finish_backup(&mut self) {
+        self.release_backup();
+        if let Some(backup) = self.backups.current.as_deref_mut() {
+            if backup.piece.records > 0 {
+                backup.give_piece();
+            }
+            backup.is_over = true;
+        }
+    }
+
+    /// Begins the segment that would be cleaned next: the victim of the cleaner, then the emptiest.
+    fn begin_backup_segment(&mut self) {
+        let victim = self.cleaner.victim_segment();
+        let Some(backup) = self.backups.current.as_deref_mut() else { return };
+        let readable = backup.waiting.keys().copied().filter_map(|number| {
+            let segment = self.segments.get(number);
+            let is_sealed = matches!(segment.role, Role::Sealed | Role::Cleaning);
+            is_sealed.then_some((Some(number) != victim, segment.live_bytes, number))
+        });
+        let first = readable.min();
+        // A footer that is written brings the step that goes on.
+        backup.waits_for_footers = first.is_none();
+        let Some((_, _, number)) = first else { return };
+        let segment = self.segments.get(number);
+        let current = Current {
+            segment: number,
+            stage: Stage::Gathering,
+            summary: Vec::new(),
+            cursor: SummaryCursor::new(segment.summary.records),
+            piece: Vec::new(),
+            read: 0,
+        };
+        let load = SummaryLoad::new(segment);
+        self.read_backup_summary(current, load, None);
+    }
+
+    fn read_backup_summary(&mut self, mut current: Current, load: SummaryLoad, spare: Option<IoBuffer>) {
+        let begin = self.identity.geometry.segment_offset(current.segment);
+        let (offset, buffer) = load.next_read(begin, spare);
+        current.stage = Stage::Loading(load);
+        self.read_for_backup(current, offset, buffer);
+    }
+
+    fn read_for_backup(&mut self, mut current: Current, offset: u64, buffer: IoBuffer) {
+        self.backups.reads += 1;
+        current.read = self.backups.reads;
+        let tag = IoTag::Backup { segment: current.segment, read: current.read };
+        self.requests.push(tag, IoKind::Read, offset, buffer);
+        if let Some(backup) = self.backup_mut() {
+            backup.current = Some(current);
+        }
+    }
+
+    /// A part of a summary, or a piece, came.
+    pub(crate) fn backup_read(&mut self, number: u32, read: u64, completion: IoCompletion) {
+        let Some(backup) = self.backup_mut() else { return };
+        // A read of a backup that was given up is for none.
+        let Some(mut current) = backup.current.take_if(|current| current.read == read) else { return };
+        let offset = completion.offset;
+        let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) else {
+            return self.fail_backup(unreadable(number));
+        };
+        match std::mem::replace(&mut current.stage, Stage::Gathering) {
+            Stage::Loading(mut load) => {
+                if !load.take(&buffer) {
+                    return self.read_backup_summary(current, load, Some(buffer));
+                }
+                match load.finish() {
+                    Some(summary) => current.summary = summary,
+                    None => return self.fail_backup(unreadable(number)),
+                }
+            }
+            Stage::Reading => {
+                let start = (offset - self.identity.geometry.segment_offset(number)) as usize;
+                for entry in std::mem::take(&mut current.piece) {
+                    let at = (entry.unit as usize * UNIT_BYTES).saturating_sub(start);
+                    if !self.back_up(number, &entry, buffer.get(at..).unwrap_or_default()) {
+                        return self.fail_backup(unreadable(number));
+                    }
+                }
+            }
+            Stage::Gathering => {}
+        }
+        if let Some(backup) = self.backup_mut() {
+            backup.current = Some(current);
+        }
+    }
+
+    /// Goes on through the summary, to the next piece that must be read or to its end.
+    fn gather_for_backup(&mut self) {
+        let Some(backup) = self.backup_mut() else { return };
+        let cut = backup.cut;
+        let Some(mut current) = backup.current.take() else { return };
+        let summary = std::mem::take(&mut current.summary);
+        let gathered = self.gather_backup_piece(&mut current, &summary, &cut);
+        current.summary = summary;
+        let number = current.segment;
+        match gathered {
+            Gathered::Damaged => self.fail_backup(unreadable(number)),
+            Gathered::Piece => {
+                let Some((start, len)) = blocks_of(&current.piece) else { return };
+                let offset = self.identity.geometry.segment_offset(number) + start as u64;
+                current.stage = Stage::Reading;
+                self.read_for_backup(current, offset, IoBuffer::zeroed(len));
+            }
+            Gathered::Part => {
+                if let Some(backup) = self.backup_mut() {
+                    backup.current = Some(current);
+                }
+            }
+            Gathered::End => {
+                if let Some(backup) = self.backup_mut() {
+                    backup.waiting.remove(&number);
+                    backup.waited_for_since_us = None;
+                }
+                self.segments.unpin_for_snapshots(number);
+                self.cleaner.look_again();
+            }
+        }
+    }
+
+    fn gather_backup_piece(&mut self, current: &mut Current, summary: &[u8], cut: &Cut) -> Gathered {
+        let mut reader = SummaryReader::resume(summary, current.cursor);
+        for _ in 0..ENTRIES_A_STEP {
+            current.cursor = reader.cursor(summary);
+            let Some(entry) = reader.next() else {
+                let gathered = match (reader.damaged(), current.piece.is_empty()) {
+                    (true, _) => Gathered::Damaged,
+                    (false, true) => Gathered::End,
+                    (false, false) => Gathered::Piece,
+                };
+                return gathered;
+            };
+            if !self.is_in_backup(&entry, current.segment, cut) {
+                continue;
+            }
+            let first = current.piece.first().map_or(entry.unit, |first| first.unit);
+            let span = (entry.unit + entry.units).saturating_sub(first) as usize * UNIT_BYTES;
+            if span > READ_BYTES && !current.piece.is_empty() {
+                return Gathered::Piece;
+            }
+            current.piece.push(entry);
+        }
+        current.cursor = reader.cursor(summary);
+        if current.piece.is_empty() { Gathered::Part } else { Gathered::Piece }
+    }
+
+    /// Whether a record of a segment that has not been read counted at the cut.
+    fn is_in_backup(&mut self, entry: &SummaryEntry, segment: u32, cut: &Cut) -> bool {
+        if entry.flags & FLAG_TOMBSTONE != 0 || entry.seq > cut.seq {
+            return false;
+        }
+        let location = Location::new(segment, entry.unit);
+        if self.backup_mut().is_some_and(|backup| backup.is_replaced(location)) {
+            return true;
+        }
+        let Some(keyspace) = self.keyspaces.at(entry.keyspace, cut) else { return false };
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        keyspace.index.candidates(entry.position, &mut candidates);
+        let found = candidates.iter().map(Target::unpack).any(|target| match target {
+            Target::Device(at) => at == location,
+            Target::Frame(bits) => self.cache.peek(FrameId::from_bits(bits)).location == location.raw(),
+        });
+        self.candidates = candidates;
+        found
+    }
+
+    /// Takes one record of a piece into the backup; false when it cannot be read.
+    fn back_up(&mut self, number: u32, entry: &SummaryEntry, bytes: &[u8]) -> bool {
+        let salt = self.segments.get(number).salt;
+        let longest = Stream::record_bytes_max(self.identity.geometry);
+        let unit = self.hot.broken().salt_unit(entry.unit);
+        let Decoded::Whole(header) = record::decode(bytes, salt, unit, longest) else { return false };
+        let (Some(key), Some(value)) = (bytes.get(header.key_range()), bytes.get(header.value_range()))
+        else {
+            return false;
+        };
+        let passed_at = self.drop_passed(Location::new(number, entry.unit), bytes);
+        let expiry_ms = self.expiry_of(entry.position, &header);
+        let Some(backup) = self.backup_mut() else { return true };
+        let cut = backup.cut;
+        // Its key was written, or deleted, past it when it could not be read.
+        let is_old = passed_at.is_some_and(|at| at <= cut.seq);
+        if is_old || expiry_ms != 0 && expiry_ms <= cut.wall_ms {
+            return true;
+        }
+        let (keyspace, kind) = (entry.keyspace, ValueKind(header.kind));
+        backup.piece.push(&BackupRecord { keyspace, kind, expiry_ms, key, value });
+        if backup.piece.bytes.len() >= PIECE_BYTES {
+            backup.give_piece();
+        }
+        true
+    }
+}
+
+fn unreadable(segment: u32) -> Error {
+    let message =
+        format!("segment {segment} cannot be read whole, and no backup made; run `tierstone check`");
+    Error::new(ErrorKind::Corrupt, message)
+}
