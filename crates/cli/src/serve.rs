@@ -27,9 +27,13 @@ pub fn run(args: ServerArgs) -> Result<()> {
     let stop = node.stopper();
     let mut signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])?;
+    if !node.tls_addresses().is_empty() {
+        signals.add_signal(signal_hook::consts::SIGHUP)?;
+    }
+    let reload_tls = node.tls_reloader();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        for _ in signals.forever() {
-            stop();
+        for signal in signals.forever() {
+            if signal == signal_hook::consts::SIGHUP { reload_tls() } else { stop() }
         }
     })?;
     // After the signals are caught: whoever reads that it listens may stop it in good order.
@@ -60,6 +64,10 @@ fn announce(settings: &NodeSettings, node: &Node) -> Result<()> {
     for address in node.addresses() {
         print_line(&format!("listening on {address}"))?;
         tracing::info!(%address, "listening");
+    }
+    for address in node.tls_addresses() {
+        print_line(&format!("listening with TLS on {address}"))?;
+        tracing::info!(%address, "listening with TLS");
     }
     for address in &settings.listen {
         if let ListenAddress::Unix(path) = address {

@@ -214,6 +214,11 @@ const GENERAL: &[Setting] = &[
             Ok(())
         },
     },
+    access::TLS_LISTEN,
+    access::TLS_CERT_FILE,
+    access::TLS_KEY_FILE,
+    access::TLS_CA_CERT_FILE,
+    access::TLS_AUTH_CLIENTS,
     access::PROTECTED_MODE,
     access::ACLFILE,
     access::ACLLOG_MAX_LEN,

@@ -80,8 +80,16 @@ const OF_REDIS: [&str; 6] = [
 const USER_FILES: [&str; 3] = ["file.acl", "environment.acl", "flag.acl"];
 
 /// Settings that this test does not give in every way: the file itself, and a limit of which nothing is seen
-/// while all goes well.
-const ELSEWHERE: &[&str] = &["config", "stop-timeout"];
+/// while all goes well. Those of TLS need files of certificates: `tls.rs` gives them.
+const ELSEWHERE: &[&str] = &[
+    "config",
+    "stop-timeout",
+    "tls-listen",
+    "tls-cert-file",
+    "tls-key-file",
+    "tls-ca-cert-file",
+    "tls-auth-clients",
+];
 
 /// The server's `--help`.
 fn help() -> String {

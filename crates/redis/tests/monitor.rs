@@ -180,7 +180,6 @@ const REQUESTS: &[&str] = &[
     "PING",
     "UNSUBSCRIBE x",
     "COMMAND COUNT",
-    "BGSAVE",
     "LASTSAVE",
     "WATCH a",
     "UNWATCH",

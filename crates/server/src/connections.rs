@@ -9,6 +9,9 @@ use crate::gate::ReplyQueue;
 use crate::input::{InputBuffer, KEPT_BYTES};
 use crate::service::ConnectionId;
 use crate::settings::TransportChange;
+use crate::tls::{SESSION_BYTES, TlsSession};
+use rustls::ServerConfig;
+use std::sync::Arc;
 use tierstone_base::histogram::LatencyBuckets;
 
 /// What keeps a connection's input from the service.
@@ -49,6 +52,8 @@ pub struct StageLatencies {
 pub(crate) struct Entry<C> {
     pub state: C,
     pub output: ReplyQueue,
+    /// What seals and opens its bytes, if they are encrypted.
+    pub tls: Option<Box<TlsSession>>,
     pub input: InputBuffer,
     /// Unread input below this need not be shown to the service.
     pub needed: usize,
@@ -79,9 +84,19 @@ pub(crate) struct Entry<C> {
 }
 
 impl<C> Entry<C> {
-    /// Bytes of memory that its buffers have written to: input, output, and what is being sent.
-    fn buffers(&self) -> [usize; 3] {
-        [self.input.touched_bytes(), self.output.memory_bytes(), self.sending]
+    /// Bytes of memory that its buffers have written to: input, output, what is being sent, and its session of TLS.
+    fn buffers(&self) -> [usize; 4] {
+        let session = if self.tls.is_some() { SESSION_BYTES } else { 0 };
+        [self.input.touched_bytes(), self.output.memory_bytes(), self.sending, session]
+    }
+
+    /// Whether nothing is left to be sent to a connection that ends.
+    pub fn is_all_sent(&self) -> bool {
+        match &self.tls {
+            // What cannot be sealed is never sent.
+            Some(tls) => self.sending == 0 && tls.is_done() && (self.output.is_empty() || !tls.is_ready()),
+            None => self.sending == 0 && self.output.is_empty(),
+        }
     }
 }
 
@@ -118,6 +133,8 @@ pub struct Connections<C> {
     pub(crate) stages: StageLatencies,
     /// Changes of the driver's settings that the service asked for.
     pub(crate) settings: Vec<TransportChange>,
+    /// What new encrypted connections are set up from.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
     /// Indexes of entries with `is_changed`.
     pub(crate) changed: Vec<u32>,
     /// Indexes of entries with `is_gated`.
@@ -135,6 +152,7 @@ impl<C> Default for Connections<C> {
             report: DriverReport::default(),
             stages: StageLatencies::default(),
             settings: Vec::new(),
+            tls: None,
             changed: Vec::new(),
             gated: Vec::new(),
             resumed: Vec::new(),
@@ -265,6 +283,11 @@ impl<C> Connections<C> {
             entry.phase = Phase::Aborted;
             self.note_changed(id.index);
         }
+    }
+
+    /// Sets encrypted connections up from `config` that come from now on.
+    pub fn set_tls(&mut self, config: Arc<ServerConfig>) {
+        self.tls = Some(config);
     }
 
     /// Changes a setting of this driver thread, from the end of the step on.

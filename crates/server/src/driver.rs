@@ -11,6 +11,7 @@ use crate::service::Service;
 use crate::settings::{DriverKind, TransportSettings};
 use crate::turn::Turn;
 use crate::wake::Waker;
+use rustls::ServerConfig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -37,6 +38,8 @@ pub struct DriverReport {
     pub connections_over_input_limit: u64,
     /// Sends made (each with all replies of a connection in a turn).
     pub sends: u64,
+    /// Encrypted connections whose handshake failed or took too long, or whose peer broke the protocol.
+    pub connections_tls_failed: u64,
     /// Bytes received.
     pub bytes_received: u64,
     /// Bytes handed to the kernel for sending.
@@ -64,6 +67,7 @@ pub struct DriverBuilder {
     listeners: Vec<Listener>,
     waker: Waker,
     cpu: Option<usize>,
+    tls: Option<Arc<ServerConfig>>,
     #[cfg(any(test, feature = "mutations"))]
     is_ungated: bool,
     #[cfg(test)]
@@ -131,6 +135,7 @@ impl DriverBuilder {
             listeners: Vec::new(),
             waker,
             cpu: None,
+            tls: None,
             #[cfg(any(test, feature = "mutations"))]
             is_ungated: false,
             #[cfg(test)]
@@ -150,6 +155,13 @@ impl DriverBuilder {
     #[must_use]
     pub fn cpu(mut self, cpu: Option<usize>) -> Self {
         self.cpu = cpu;
+        self
+    }
+
+    /// What encrypted connections are set up from, at the listeners that take them.
+    #[must_use]
+    pub fn tls(mut self, config: Option<Arc<ServerConfig>>) -> Self {
+        self.tls = config;
         self
     }
 
@@ -210,12 +222,12 @@ impl DriverBuilder {
         }
         let Parts { service, device } = start()?;
         let clock = SystemClock::new();
-        #[cfg_attr(not(any(test, feature = "mutations")), expect(unused_mut, reason = "set by mutations"))]
         let mut turn = Turn::new(service, self.settings.clone(), clock.now());
         #[cfg(any(test, feature = "mutations"))]
         {
             turn.is_ungated = self.is_ungated;
         }
+        turn.connections.tls = self.tls;
         let settings = &self.settings;
         let (listeners, device) = match settings.driver {
             DriverKind::Epoll => (self.listeners, device),

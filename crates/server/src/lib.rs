@@ -33,6 +33,7 @@ pub mod redis;
 mod replace;
 pub mod service;
 pub mod settings;
+mod tls;
 mod turn;
 pub mod wake;
 
@@ -46,4 +47,5 @@ pub use reactor::{Device, WakingDevice};
 pub use replace::replace_file;
 pub use service::{ConnectionId, Peer, Service, Want};
 pub use settings::{DriverKind, OutputLimits, TransportChange, TransportSettings};
+pub use tls::{TlsClients, TlsSettings};
 pub use wake::Waker;

@@ -61,7 +61,7 @@ impl World {
 
     fn connect(&mut self, unsent: Vec<u8>) -> usize {
         let index = self.clients.unsent.len();
-        assert!(matches!(self.turn.accepted(index as u32, &Peer::Unix), crate::turn::Admission::Open));
+        assert!(matches!(self.turn.accepted(index as u32, &Peer::Unix, false), crate::turn::Admission::Open));
         self.clients.unsent.push(unsent);
         self.clients.is_receiving.push(true);
         self.clients.is_closed.push(false);

@@ -31,6 +31,8 @@ pub enum ListenAddress {
 pub struct Listener {
     socket: Socket,
     path: Option<PathBuf>,
+    /// Whether its clients speak TLS.
+    is_sealed: bool,
     /// Given up to accept and close one client when the process has no descriptor left.
     reserve: Option<OwnedFd>,
 }
@@ -79,6 +81,17 @@ impl Listener {
             }
         }
         Ok(lists)
+    }
+
+    /// Takes clients that speak TLS.
+    #[must_use]
+    pub fn sealed(mut self) -> Self {
+        self.is_sealed = true;
+        self
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.is_sealed
     }
 
     /// The TCP address that it is bound to; `None` for a Unix socket.
@@ -208,7 +221,7 @@ fn bind_unix(path: &Path, settings: &TransportSettings) -> std::io::Result<Liste
 
 fn listen(socket: Socket, path: Option<PathBuf>, settings: &TransportSettings) -> std::io::Result<Listener> {
     socket.listen(settings.backlog as i32)?;
-    Ok(Listener { socket, path, reserve: reserve_descriptor() })
+    Ok(Listener { socket, path, is_sealed: false, reserve: reserve_descriptor() })
 }
 
 fn cannot_listen(address: &str, error: std::io::Error) -> Error {

@@ -120,7 +120,7 @@ impl<S: Service, D: BlockDevice> ManualDriver<S, D> {
             sockets.push(None);
             sockets.len() - 1
         });
-        match self.turn.accepted(index as u32, peer) {
+        match self.turn.accepted(index as u32, peer, false) {
             Admission::Open => {
                 sockets[index] = Some(Socket { is_receiving: true, ..Socket::default() });
                 Ok(index as u32)

@@ -14,6 +14,7 @@ use crate::line::Line;
 use crate::reactor::{Reactor, Sending};
 use crate::service::{Peer, Service, Want};
 use crate::settings::{OutputLimits, TransportSettings};
+use crate::tls::TlsSession;
 use tierstone_base::{Now, Seq};
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -46,8 +47,10 @@ pub(crate) struct Turn<S: Service> {
     /// What devices have finished since the last step.
     pub completions: Vec<IoCompletion>,
     requests: Vec<IoRequest>,
-    durable: Seq,
-    spare: Vec<Vec<u8>>,
+    pub durable: Seq,
+    pub spare: Vec<Vec<u8>>,
+    /// What the last bytes of an encrypted connection have said.
+    pub opened: Vec<u8>,
     /// The list that is being worked through, so that its memory stays.
     scratch: Vec<u32>,
     next_sweep_us: u64,
@@ -70,6 +73,7 @@ impl<S: Service> Turn<S> {
             requests: Vec::new(),
             durable,
             spare: Vec::new(),
+            opened: Vec::new(),
             scratch: Vec::new(),
             next_sweep_us: now.monotonic_us + SWEEP_INTERVAL_US,
             is_stopping: false,
@@ -79,8 +83,22 @@ impl<S: Service> Turn<S> {
         }
     }
 
-    /// A client has come; the reactor will call it `index`.
-    pub fn accepted(&mut self, index: u32, peer: &Peer) -> Admission {
+    /// A client has come; the reactor will call it `index`. With `is_sealed` all that it sends and gets is encrypted.
+    pub fn accepted(&mut self, index: u32, peer: &Peer, is_sealed: bool) -> Admission {
+        if !is_sealed {
+            return self.admit(index, peer, None);
+        }
+        let config = self.connections.tls.as_ref();
+        let session = config.and_then(|config| TlsSession::new(config, self.now.monotonic_us));
+        let admission = session.map(|session| self.admit(index, peer, Some(session)));
+        match admission {
+            Some(Admission::Open) => Admission::Open,
+            // In the clear nothing would be understood.
+            _ => Admission::Refuse(Vec::new()),
+        }
+    }
+
+    fn admit(&mut self, index: u32, peer: &Peer, tls: Option<Box<TlsSession>>) -> Admission {
         if self.is_stopping || self.connections.len() >= self.settings.connections_max as usize {
             self.connections.report.connections_refused += 1;
             return Admission::Refuse(self.service.too_many_connections().to_vec());
@@ -92,6 +110,7 @@ impl<S: Service> Turn<S> {
                 let entry = Entry {
                     state,
                     output,
+                    tls,
                     input: InputBuffer::default(),
                     needed: 1,
                     hold: Hold::Free,
@@ -131,10 +150,18 @@ impl<S: Service> Turn<S> {
         ReplyQueue::new(self.settings.output.full_bytes)
     }
 
-    /// Bytes have come from `index`. They are shown to the service where they lie, unless earlier ones
-    /// wait or the connection is held.
+    /// Bytes have come from `index`.
     pub fn received(&mut self, index: u32, data: &[u8]) -> Flow {
         self.connections.report.bytes_received += data.len() as u64;
+        if self.connections.entry(index).is_some_and(|entry| entry.tls.is_some()) {
+            return self.received_sealed(index, data);
+        }
+        self.received_plain(index, data)
+    }
+
+    /// Bytes for the service have come from `index`. They are shown to it where they lie, unless earlier ones wait or
+    /// the connection is held.
+    pub(crate) fn received_plain(&mut self, index: u32, data: &[u8]) -> Flow {
         let Some(entry) = self.connections.entry(index) else { return Flow::Pause };
         if entry.phase != Phase::Open || self.is_stopping {
             return Flow::Pause;
@@ -160,7 +187,7 @@ impl<S: Service> Turn<S> {
     }
 
     /// Whether `index` should receive, after its input has been looked at.
-    fn flow(&mut self, index: u32) -> Flow {
+    pub(crate) fn flow(&mut self, index: u32) -> Flow {
         let limit = self.settings.input_limit_bytes;
         let pause_bytes = self.settings.input_pause_bytes;
         let Some(entry) = self.connections.entry(index) else { return Flow::Pause };
@@ -244,7 +271,8 @@ impl<S: Service> Turn<S> {
         let sent_us = self.now.monotonic_us.saturating_sub(entry.sending_since_us);
         // Not `has_sendable`: the queue is not told of durability while a send is under way, so what
         // waits in it may have become sendable meanwhile.
-        if entry.phase != Phase::Open || !entry.output.is_empty() || entry.hold == Hold::Drain {
+        let is_wanted = entry.phase != Phase::Open || !entry.output.is_empty() || entry.hold == Hold::Drain;
+        if is_wanted || entry.tls.as_ref().is_some_and(|tls| tls.wants_send()) {
             self.connections.note_changed(index);
         }
         self.connections.recount(index);
@@ -291,6 +319,7 @@ impl<S: Service> Turn<S> {
         if self.now.monotonic_us >= self.next_sweep_us {
             self.sweep();
             self.judge_line();
+            self.end_late_handshakes();
         }
         self.move_line(reactor);
         let mut changed = std::mem::replace(&mut self.connections.changed, std::mem::take(&mut self.scratch));
@@ -348,7 +377,10 @@ impl<S: Service> Turn<S> {
     fn settle(&mut self, index: u32, reactor: &mut impl Reactor) {
         let Some(entry) = self.connections.entry(index) else { return };
         entry.is_changed = false;
-        if entry.phase != Phase::Aborted && entry.sending == 0 && entry.output.release(self.durable) {
+        let may_send = entry.phase != Phase::Aborted && entry.sending == 0;
+        if may_send && entry.tls.is_some() {
+            self.settle_sealed(index, reactor);
+        } else if may_send && entry.output.release(self.durable) {
             let mut buffer = self.spare.pop().unwrap_or_default();
             entry.output.take(&mut buffer);
             if entry.output.wants_part() {
@@ -376,7 +408,7 @@ impl<S: Service> Turn<S> {
         }
         let is_done = match entry.phase {
             Phase::Open => false,
-            Phase::Closing => entry.output.is_empty() && entry.sending == 0,
+            Phase::Closing => entry.is_all_sent(),
             Phase::Aborted => true,
         };
         if !is_done {
@@ -389,7 +421,7 @@ impl<S: Service> Turn<S> {
         }
     }
 
-    fn send(&mut self, index: u32, buffer: Vec<u8>, reactor: &mut impl Reactor) {
+    pub(crate) fn send(&mut self, index: u32, buffer: Vec<u8>, reactor: &mut impl Reactor) {
         if buffer.is_empty() {
             return self.recycle(buffer);
         }

@@ -209,7 +209,7 @@ impl Node {
                 ToNode::RewriteSettings { .. } | ToNode::ReadUsers { .. } | ToNode::WriteUsers { .. } => {
                     unreachable!("no files of settings or users are simulated")
                 }
-                ToNode::Stop { .. } => {}
+                ToNode::Stop { .. } | ToNode::ReloadTls => {}
             }
         }
         self.finish_write();

@@ -1,4 +1,5 @@
-"""What a program with redis-py does, against the server at the port in the first argument.
+"""What a program with redis-py does, against the server at the port in the first argument; over TLS if a file with
+the roots of certificates is the second.
 
 Every check is an assertion; the last line is printed only if all of them held.
 """
@@ -154,10 +155,10 @@ def errors(client):
     assert client.ping()
 
 
-def decoding(port, protocol):
-    raw = redis.Redis(port=port, protocol=protocol)
+def decoding(server, protocol):
+    raw = redis.Redis(**server, protocol=protocol)
     raw.set("binary", b"\xff\xfe")
-    decoded = redis.Redis(port=port, protocol=protocol, decode_responses=True)
+    decoded = redis.Redis(**server, protocol=protocol, decode_responses=True)
     try:
         decoded.get("binary")
     except UnicodeDecodeError:
@@ -179,9 +180,11 @@ def introspection(client):
 
 
 def main():
-    port = int(sys.argv[1])
+    server = {"port": int(sys.argv[1])}
+    if len(sys.argv) > 2:
+        server.update(ssl=True, ssl_ca_certs=sys.argv[2])
     for protocol in (2, 3):
-        client, other = (redis.Redis(port=port, protocol=protocol) for _ in range(2))
+        client, other = (redis.Redis(**server, protocol=protocol) for _ in range(2))
         client.flushall()
         strings(client)
         expiry(client)
@@ -191,9 +194,9 @@ def main():
         connections_of_all_shards(client, other)
         scans(client)
         errors(client)
-        decoding(port, protocol)
+        decoding(server, protocol)
         introspection(client)
-        single = redis.Redis(port=port, protocol=protocol, single_connection_client=True)
+        single = redis.Redis(**server, protocol=protocol, single_connection_client=True)
         single.select(5)
         assert single.set("here", 1) and not client.exists("here")
     print("all checks passed")

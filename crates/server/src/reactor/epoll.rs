@@ -110,7 +110,10 @@ impl EpollReactor {
         for _ in 0..ACCEPTS {
             let Some(from) = self.listeners.get_mut(listener) else { return };
             match from.accept() {
-                Accepted::Socket(socket) => self.welcome(socket, turn),
+                Accepted::Socket(socket) => {
+                    let is_sealed = from.is_sealed();
+                    self.welcome(socket, is_sealed, turn);
+                }
                 Accepted::Again => {}
                 Accepted::Nobody => {
                     self.is_listener_ready[listener] = false;
@@ -121,7 +124,7 @@ impl EpollReactor {
         self.is_listener_ready[listener] = true;
     }
 
-    fn welcome<S: Service>(&mut self, socket: OwnedFd, turn: &mut Turn<S>) {
+    fn welcome<S: Service>(&mut self, socket: OwnedFd, is_sealed: bool, turn: &mut Turn<S>) {
         let Some(peer) = peer_of(&socket) else { return };
         let index = match self.free.last() {
             Some(index) => *index,
@@ -133,7 +136,7 @@ impl EpollReactor {
         if self.poll.registry().register(&mut SourceFd(&fd), token, interest).is_err() {
             return;
         }
-        match turn.accepted(index, &peer) {
+        match turn.accepted(index, &peer, is_sealed) {
             Admission::Open => {
                 let socket =
                     EpollSocket { socket, is_paused: false, is_ready: false, is_hung: false, unsent: None };

@@ -15,8 +15,12 @@ use tierstone_redis::settings::{
 /// The most connections that one driver thread can be set to.
 const CONNECTIONS_MAX: i64 = 1_000_000;
 
-/// The settings of a node that listens on `addresses`.
-pub fn settings_of(node: &NodeSettings, addresses: &[SocketAddr]) -> Vec<(String, Setting)> {
+/// The settings of a node that listens on `addresses`, and for TLS on `tls_addresses`.
+pub fn settings_of(
+    node: &NodeSettings,
+    addresses: &[SocketAddr],
+    tls_addresses: &[SocketAddr],
+) -> Vec<(String, Setting)> {
     let transport = &node.transport;
     let shards = i64::from(node.database.shards.max(1));
     let ips: Vec<String> = addresses.iter().map(|address| address.ip().to_string()).collect();
@@ -28,6 +32,7 @@ pub fn settings_of(node: &NodeSettings, addresses: &[SocketAddr]) -> Vec<(String
         let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
         whole.display().to_string()
     });
+    let roots = node.tls.ca_cert_file.as_ref().map(|path| path.display().to_string());
     let fixed = [
         ("aclfile", super::users_file::shown(node.users_file.as_deref())),
         ("maxmemory", node.database.memory_bytes.to_string()),
@@ -37,6 +42,11 @@ pub fn settings_of(node: &NodeSettings, addresses: &[SocketAddr]) -> Vec<(String
         ("dir", directory.unwrap_or_default()),
         ("tcp-keepalive", transport.keepalive_s.to_string()),
         ("tcp-backlog", transport.backlog.to_string()),
+        ("tls-port", tls_addresses.first().map_or(0, SocketAddr::port).to_string()),
+        ("tls-cert-file", node.tls.cert_file.display().to_string()),
+        ("tls-key-file", node.tls.key_file.display().to_string()),
+        ("tls-ca-cert-file", roots.unwrap_or_default()),
+        ("tls-auth-clients", node.tls.auth_clients.name().to_owned()),
         ("loglevel", node.log_level.clone()),
     ];
     let fixed = fixed.map(|(name, value)| (name, value, SettingKind::Text, false));
@@ -103,7 +113,7 @@ mod tests {
         let database = DatabaseOptions { shards: 3, ..DatabaseOptions::default() };
         let node = NodeSettings { database, ..NodeSettings::default() };
         let mut registry = Settings::new(16, 1 << 20, Default::default());
-        let all = settings_of(&node, &[SocketAddr::from(([127, 0, 0, 1], 77))]);
+        let all = settings_of(&node, &[SocketAddr::from(([127, 0, 0, 1], 77))], &[]);
         for (name, setting) in &all {
             registry.add(name, &setting.value, setting.kind.clone(), setting.is_settable);
             // These the executors follow themselves.

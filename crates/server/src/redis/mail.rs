@@ -1,5 +1,7 @@
 //! What the threads of a node tell each other: plain data, in batches, in order between two threads.
 
+use rustls::ServerConfig;
+use std::sync::Arc;
 use tierstone_base::{Error, ShardId};
 use tierstone_redis::Message;
 use tierstone_store::{DatabaseMap, MapChange, TaskId};
@@ -30,6 +32,8 @@ pub enum ToShard {
         /// Its bytes, or why it could not be read.
         file: Result<Vec<u8>, Error>,
     },
+    /// What encrypted connections are set up from, from now on.
+    Tls(Arc<ServerConfig>),
     /// A setting was changed by a client of another shard.
     Setting {
         /// Its name.
@@ -95,6 +99,8 @@ pub enum ToNode {
         /// Do not wait for clients.
         at_once: bool,
     },
+    /// The files of TLS have changed: they are to be read again.
+    ReloadTls,
     /// A shard's device has failed.
     Failed {
         /// Which shard.

@@ -13,6 +13,7 @@ use crate::http::{self, HttpServer};
 use crate::listen::{ListenAddress, Listener, raise_descriptor_limit};
 use crate::mailbox::{MailSender, mailbox};
 use crate::settings::TransportSettings;
+use crate::tls::TlsSettings;
 use crate::wake::Waker;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::net::SocketAddr;
@@ -50,6 +51,10 @@ pub struct NodeSettings {
     pub durability: Durability,
     /// What is done when memory or space is used up.
     pub eviction: Eviction,
+    /// Where clients come in that speak TLS; needs `tls`.
+    pub tls_listen: Vec<ListenAddress>,
+    /// What TLS is set up from.
+    pub tls: TlsSettings,
     /// What clients must say first; empty: nothing.
     pub password: String,
     /// Pin each shard's thread to the CPU of its number.
@@ -92,6 +97,8 @@ impl Default for NodeSettings {
             transport: TransportSettings::default(),
             durability: Durability::Sync,
             eviction: Eviction::None,
+            tls_listen: Vec::new(),
+            tls: TlsSettings::default(),
             password: String::new(),
             pin: false,
             value_size_max_bytes: VALUE_BYTES_MAX,
@@ -176,6 +183,8 @@ pub struct Node {
     messages: Receiver<ToNode>,
     stop_sender: Sender<ToNode>,
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
+    tls: TlsSettings,
     report: StartReport,
     ready: Arc<AtomicBool>,
     pending: Vec<PendingChange>,
@@ -193,6 +202,7 @@ impl Node {
         // Before anything is made.
         settings.transport.check()?;
         let users = users_file::read_users(settings)?;
+        let tls = if settings.tls_listen.is_empty() { None } else { Some(settings.tls.load()?) };
         let clock = SystemClock::new();
         let started = clock.now();
         raise_descriptor_limit(
@@ -205,11 +215,7 @@ impl Node {
         let ready = Arc::new(AtomicBool::new(false));
         let (node_sender, messages) = unbounded();
         let (snapshot_sender, snapshots) = bounded(4 * count);
-        let listeners = Listener::bind(&settings.listen, count, &settings.transport)?;
-        let addresses: Vec<SocketAddr> = listeners
-            .first()
-            .map(|list| list.iter().filter_map(Listener::local_address).collect())
-            .unwrap_or_default();
+        let (listeners, [addresses, tls_addresses]) = listen(settings, count)?;
         let heartbeats: Vec<Heartbeat> = plans.iter().map(|_| Heartbeat::default()).collect();
         let http = start_http(settings, snapshots, &ready, &heartbeats)?;
         let mut starts = Vec::new();
@@ -223,7 +229,7 @@ impl Node {
             let heartbeat = http.is_some().then_some(heartbeat);
             starts.push(ShardStart { plan, listeners, waker, mail, heartbeat });
         }
-        let facts = server_facts(settings, &database, &addresses, started)?;
+        let facts = server_facts(settings, &database, (&addresses, &tls_addresses), started)?;
         let common = Common {
             settings,
             files: database.files().clone(),
@@ -233,6 +239,7 @@ impl Node {
             index_kind: database.facts().index,
             facts,
             users,
+            tls,
             shards: &shards,
             node: &node_sender,
             snapshots: &snapshot_sender,
@@ -251,6 +258,8 @@ impl Node {
             messages,
             stop_sender: node_sender,
             addresses,
+            tls_addresses,
+            tls: settings.tls.clone(),
             report,
             ready,
             pending: Vec::new(),
@@ -262,6 +271,21 @@ impl Node {
     /// The addresses that clients reach, with the ports that were free where 0 was asked for.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The addresses that clients reach who speak TLS.
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
+    }
+
+    /// What has the files of TLS read again, from any thread: connections that come afterwards are set up from them.
+    /// Files that are wrong are told to the log, and change nothing.
+    pub fn tls_reloader(&self) -> impl Fn() + Send + 'static {
+        let sender = self.stop_sender.clone();
+        move || {
+            // Nobody listens only when the node has stopped already.
+            let _ = sender.send(ToNode::ReloadTls);
+        }
     }
 
     /// The addresses of the HTTP door.
@@ -347,10 +371,23 @@ impl Node {
                 let result = users_file::write(self.users_file.as_deref(), &bytes);
                 self.tell(shard, ToShard::MapChanged { task, result });
             }
+            ToNode::ReloadTls => self.reload_tls(),
             ToNode::Failed { shard, error } => {
                 tracing::error!(shard, %error, "a shard acknowledges nothing any more");
             }
             ToNode::Stop { .. } => unreachable!("handled by the loop"),
+        }
+    }
+
+    fn reload_tls(&self) {
+        match self.tls.load() {
+            Ok(config) => {
+                for shard in &self.shards {
+                    shard.send(&mut vec![ToShard::Tls(Arc::clone(&config))]);
+                }
+                tracing::info!("the files of TLS were read again");
+            }
+            Err(error) => tracing::error!(%error, "the files of TLS could not be read again"),
         }
     }
 
@@ -395,6 +432,26 @@ impl Node {
     }
 }
 
+/// The listeners of each shard's thread, and where clients come in: those that speak TLS second.
+type Doors = (Vec<Vec<Listener>>, [Vec<SocketAddr>; 2]);
+
+/// Listens for clients of both kinds.
+fn listen(settings: &NodeSettings, threads: usize) -> Result<Doors> {
+    let mut listeners = Listener::bind(&settings.listen, threads, &settings.transport)?;
+    let addresses = addresses_of(&listeners);
+    let sealed = Listener::bind(&settings.tls_listen, threads, &settings.transport)?;
+    let tls_addresses = addresses_of(&sealed);
+    for (all, sealed) in listeners.iter_mut().zip(sealed) {
+        all.extend(sealed.into_iter().map(Listener::sealed));
+    }
+    Ok((listeners, [addresses, tls_addresses]))
+}
+
+fn addresses_of(listeners: &[Vec<Listener>]) -> Vec<SocketAddr> {
+    let first = listeners.first().map(Vec::as_slice).unwrap_or_default();
+    first.iter().filter_map(Listener::local_address).collect()
+}
+
 fn start_http(
     settings: &NodeSettings,
     snapshots: Receiver<super::metrics::ShardSnapshot>,
@@ -435,7 +492,7 @@ fn start_report(
 fn server_facts(
     settings: &NodeSettings,
     database: &Database,
-    addresses: &[SocketAddr],
+    (addresses, tls_addresses): (&[SocketAddr], &[SocketAddr]),
     started: Now,
 ) -> Result<ServerFacts> {
     let properties = database.files().properties();
@@ -462,7 +519,7 @@ fn server_facts(
         settings_file: settings.settings_file.as_ref().map(|file| file.path()).unwrap_or_default(),
         users_file: users_file::shown(settings.users_file.as_deref()),
         secret: Some(secret()?),
-        settings: super::config::settings_of(settings, addresses),
+        settings: super::config::settings_of(settings, addresses, tls_addresses),
         memory_bytes: settings.database.memory_bytes,
         process: Some(crate::process::process_numbers),
         index: facts.index.name().into(),

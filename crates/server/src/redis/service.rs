@@ -18,6 +18,7 @@ use crate::mailbox::{MailReceiver, MailSender};
 use crate::service::{ConnectionId, Peer, Received, Service, Want};
 use crate::settings::TransportChange;
 use crossbeam_channel::Sender;
+use rustls::ServerConfig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tierstone_base::collections::Map;
@@ -121,6 +122,8 @@ pub struct RedisService<E> {
     heartbeat_due_us: u64,
     /// Changed settings of the transport that the driver was not told yet.
     transport: Vec<TransportChange>,
+    /// The same of what encrypted connections are set up from.
+    tls: Option<Arc<ServerConfig>>,
 }
 
 /// What is kept for each connection.
@@ -177,6 +180,7 @@ impl<E: Engine> RedisService<E> {
             heartbeat: parts.heartbeat,
             heartbeat_due_us: 0,
             transport: Vec::new(),
+            tls: None,
         }
     }
 
@@ -279,6 +283,7 @@ impl<E: Engine> RedisService<E> {
                 }
                 ToShard::MapChanged { task, result } => self.executor.map_changed(now, task, result),
                 ToShard::UsersRead { task, file } => self.executor.users_read(now, task, file),
+                ToShard::Tls(config) => self.tls = Some(config),
                 ToShard::Setting { name, value } => {
                     self.executor.apply_setting(&name, &value);
                     self.follow_setting(&name, &value);
@@ -551,6 +556,9 @@ impl<E: Engine> Service for RedisService<E> {
         self.pull(now, connections);
         self.executor.take_requests(requests);
         self.resume_throttled(connections);
+        if let Some(config) = self.tls.take() {
+            connections.set_tls(config);
+        }
         for change in self.transport.drain(..) {
             connections.change_setting(change);
         }

@@ -9,6 +9,7 @@ use crate::mailbox::{MailReceiver, MailSender};
 use crate::reactor::Device;
 use crate::wake::Waker;
 use crossbeam_channel::{Sender, bounded};
+use rustls::ServerConfig;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
@@ -43,6 +44,7 @@ pub(super) struct Common<'a> {
     pub index_kind: IndexKind,
     pub facts: ServerFacts,
     pub users: Option<Arc<Users>>,
+    pub tls: Option<Arc<ServerConfig>>,
     pub shards: &'a [MailSender<ToShard>],
     pub node: &'a Sender<ToNode>,
     pub snapshots: &'a Sender<super::metrics::ShardSnapshot>,
@@ -113,6 +115,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
     let driver = DriverBuilder::new(format!("shard-{shard}"), transport, waker)
         .listeners(listeners)
         .cpu(cpu)
+        .tls(common.tls.clone())
         .spawn(move || {
             // Made here: a ring belongs to the thread that uses it.
             let mut device = files.device(method)?;

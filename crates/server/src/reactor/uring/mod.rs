@@ -254,7 +254,8 @@ impl UringReactor {
         if result >= 0 {
             // SAFETY: the kernel has just given this descriptor to us alone.
             let socket = unsafe { OwnedFd::from_raw_fd(result) };
-            self.welcome(socket, turn);
+            let is_sealed = self.listeners.get(index as usize).is_some_and(Listener::is_sealed);
+            self.welcome(socket, is_sealed, turn);
         } else if matches!(-result, libc::EMFILE | libc::ENFILE)
             && let Some(listener) = self.listeners.get_mut(index as usize)
         {
@@ -263,13 +264,13 @@ impl UringReactor {
         }
     }
 
-    fn welcome<S: Service>(&mut self, socket: OwnedFd, turn: &mut Turn<S>) {
+    fn welcome<S: Service>(&mut self, socket: OwnedFd, is_sealed: bool, turn: &mut Turn<S>) {
         let Some(peer) = peer_of(&socket) else { return };
         let index = match self.free.last() {
             Some(index) => *index,
             None => self.sockets.len() as u32,
         };
-        match turn.accepted(index, &peer) {
+        match turn.accepted(index, &peer, is_sealed) {
             Admission::Open => {
                 let socket = UringSocket { socket: Some(socket), ..UringSocket::default() };
                 if self.free.pop().is_some() {
