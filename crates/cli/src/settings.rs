@@ -6,6 +6,8 @@
 //!    of the file; a flag wins over the variable, that over the file, that over the default.
 //! 2. A value reads the same wherever it is given: what is read is its text.
 
+mod operators;
+
 use crate::doctor::parse_durable_method;
 use crate::log::{LogFormat, LogLevel};
 use crate::values::{
@@ -36,6 +38,7 @@ pub struct ServerSettings {
 }
 
 /// One setting.
+#[derive(Clone, Copy)]
 pub struct Setting {
     /// Its name as a flag, without the dashes, and in the file.
     pub name: &'static str,
@@ -65,7 +68,24 @@ impl Setting {
 }
 
 /// All settings but the file's own path, in the order of `--help`.
-pub const SETTINGS: &[Setting] = &[
+pub const SETTINGS: &[Setting] = &all();
+
+const fn all() -> [Setting; GENERAL.len() + operators::SETTINGS.len()] {
+    let mut all = [GENERAL[0]; GENERAL.len() + operators::SETTINGS.len()];
+    let mut index = 0;
+    while index < operators::SETTINGS.len() {
+        all[GENERAL.len() + index] = operators::SETTINGS[index];
+        index += 1;
+    }
+    while index < all.len() {
+        let general = index - operators::SETTINGS.len();
+        all[general] = GENERAL[general];
+        index += 1;
+    }
+    all
+}
+
+const GENERAL: &[Setting] = &[
     Setting {
         name: "data",
         variable: "TIERSTONE_DATA",
@@ -454,6 +474,7 @@ impl clap::Args for ServerArgs {
                 .long(setting.name)
                 .env(setting.variable)
                 .value_name(setting.value)
+                .allow_negative_numbers(true)
                 .hide_env_values(setting.name == "password")
                 .help(format!("{} [default: {}]", setting.help, setting.default))
                 .long_help(setting.long_help());

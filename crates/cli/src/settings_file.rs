@@ -38,6 +38,8 @@ impl TomlFile {
             "durability" => vec![("durability", text(value))],
             "requirepass" => vec![("password", text(value))],
             "maxmemory-policy" => vec![("maxmemory-policy", text(value))],
+            "slowlog-log-slower-than" => vec![("slowlog-log-slower-than", number()?)],
+            "slowlog-max-len" => vec![("slowlog-max-len", number()?)],
             "timeout" => vec![("idle-timeout", number()?)],
             "proto-max-bulk-len" => vec![("value-limit", text(&format!("{value}B")))],
             "client-query-buffer-limit" => vec![("input-limit", text(&format!("{value}B")))],

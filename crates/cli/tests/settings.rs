@@ -55,7 +55,12 @@ const CASES: &[Case] = &[
         ["allkeys-lru", "noeviction", "allkeys-lru"],
     ),
     ("log-level", ["info", "off", "info"], ["notice", "nothing", "notice"]),
+    ("slowlog-log-slower-than", ["20000", "0", "-1"], ["20000", "0", "-1"]),
+    ("slowlog-max-len", ["10", "20", "30"], ["10", "20", "30"]),
 ];
+
+/// Settings that clients see under the same name.
+const OF_REDIS: [&str; 2] = ["slowlog-log-slower-than", "slowlog-max-len"];
 
 /// Settings that this test does not give in every way: the file itself, and a limit of which nothing is seen
 /// while all goes well.
@@ -192,6 +197,7 @@ fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, Strin
     ] {
         seen.insert(name, config(&mut connection, key));
     }
+    seen.extend(OF_REDIS.map(|name| (name, config(&mut connection, name))));
     let limits = config(&mut connection, "client-output-buffer-limit");
     let words: Vec<&str> = limits.split(' ').collect();
     for (index, name) in [(1, "output-limit"), (2, "output-soft-limit"), (3, "output-soft-time")] {
@@ -347,6 +353,7 @@ fn settings_that_clients_change_have_an_effect_and_are_kept_in_the_file() {
         ("timeout", "3000"),
         ("maxmemory-policy", "allkeys-lru"),
         ("durability", "group:3ms"),
+        ("slowlog-log-slower-than", "-1"),
         ("maxclients", "4"),
     ] {
         assert!(ask(&mut connection, &[b"CONFIG", b"SET", name.as_bytes(), value.as_bytes()]).is_ok());
@@ -376,6 +383,7 @@ fn settings_that_clients_change_have_an_effect_and_are_kept_in_the_file() {
         "durability = \"group:3\"",
         "maxclients = 2",
         "maxmemory-policy = \"allkeys-lru\"",
+        "slowlog-log-slower-than = -1",
     ] {
         assert!(rewritten.lines().any(|other| other == line), "{line} is not in\n{rewritten}");
     }

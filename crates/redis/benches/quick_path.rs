@@ -137,6 +137,7 @@ fn main() {
         held_bytes_max: 64 << 20,
         eviction: Default::default(),
         facts: ServerFacts::default(),
+        values: Vec::new(),
     };
     let engine = OneRecord { value: b"12345678901234567".to_vec(), applied: 1 };
     let mut executor = Executor::new(engine, settings);

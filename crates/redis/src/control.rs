@@ -8,6 +8,7 @@ use crate::map_request::MapRequest;
 use crate::remote::Message;
 use crate::session::{ConnectionId, Session};
 use crate::settings::{Setting, Settings};
+use crate::timing::Timing;
 use std::collections::BTreeMap;
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Seq, ShardId};
@@ -293,6 +294,8 @@ pub struct Host {
     pub account: Account,
     /// Bytes in the buffers of connections, and above how many large requests wait, as the caller says.
     pub connection_bytes: (u64, u64),
+    /// Takes the time of commands.
+    pub(crate) timing: Timing,
 }
 
 /// One run of one control command.

@@ -290,6 +290,9 @@ impl<E: Engine> Executor<E> {
                 } else {
                     self.take_back(&task, db, outputs);
                 }
+                if is_complete {
+                    self.note_decided(now, &mut task);
+                }
                 self.tasks.insert(id, task);
                 if is_complete { self.scatter(now, id) } else { self.begin_anew(now, id) }
             }
@@ -406,6 +409,7 @@ impl<E: Engine> Executor<E> {
     /// are meanwhile. Nothing of it was applied.
     pub(crate) fn coordinate_command(&mut self, now: Now, id: TaskId, mut task: Box<Task>) {
         self.plan.wanted = None;
+        Self::keep_timed(&mut task);
         self.shard.release(&mut task.tokens);
         let Work::Command { command, args } = std::mem::replace(&mut task.work, Work::Forwarded) else {
             unreachable!("only a command makes a large value")

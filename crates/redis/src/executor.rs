@@ -19,12 +19,14 @@ use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughpu
 use crate::making::{Making, Plan};
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
 use crate::settings::{DURABILITY, EVICTION, Setting, Settings, format_eviction};
+use crate::slowlog::SlowLog;
 use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
+use crate::timing::Timing;
 use crate::upload::{Ticket, Uploads};
 use std::collections::BTreeMap;
 use tierstone_base::collections::Map;
-use tierstone_base::{Now, Position, Seq, ShardId};
+use tierstone_base::{CpuClock, Now, Position, Seq, ShardId};
 use tierstone_engine::{Admission, Engine, Eviction, Health, Key, PREFETCHED_KEYS};
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_store::participant::{Outgoing, Participant};
@@ -49,6 +51,8 @@ pub struct ExecutorSettings {
     pub eviction: Eviction,
     /// What is known about the server.
     pub facts: ServerFacts,
+    /// First values of settings of the executor's own, checked ([`crate::settings::check_own`]).
+    pub values: Vec<(String, String)>,
 }
 
 /// What became of a request.
@@ -103,6 +107,8 @@ pub struct Executor<E> {
     pub(crate) streams_for: BTreeMap<(ShardId, TaskId), TaskId>,
     /// Replies that come from other shards piece by piece.
     pub(crate) streams_from: BTreeMap<TaskId, ShardId>,
+    /// The slow commands of all shards, at the one that keeps them.
+    pub(crate) slow_log: SlowLog,
     events: Vec<ShardEvent>,
 }
 
@@ -119,6 +125,7 @@ impl<E: Engine> Executor<E> {
         for (name, Setting { value, kind, is_settable }) in &settings.facts.settings {
             registry.add(name, value, kind.clone(), *is_settable);
         }
+        settings.values.iter().for_each(|(name, value)| registry.set(name, value));
         registry.forget_changes();
         let host = Host {
             sessions: Map::default(),
@@ -133,8 +140,9 @@ impl<E: Engine> Executor<E> {
             held_bytes_max: settings.held_bytes_max,
             account: Account::new(settings.held_bytes_max),
             connection_bytes: (0, 0),
+            timing: Timing::default(),
         };
-        Executor {
+        let mut executor = Executor {
             shard,
             host,
             tasks: Map::default(),
@@ -155,8 +163,24 @@ impl<E: Engine> Executor<E> {
             makings: BTreeMap::new(),
             streams_for: BTreeMap::new(),
             streams_from: BTreeMap::new(),
+            slow_log: SlowLog::default(),
             events: Vec::new(),
-        }
+        };
+        executor.follow_timing();
+        executor
+    }
+
+    /// Gives the clock that commands are timed with; without it they are timed with that of the turns, by which
+    /// what is answered at once takes no time.
+    pub fn set_clock(&mut self, clock: Box<dyn CpuClock>) {
+        self.host.timing.set_clock(clock);
+    }
+
+    /// The next request is the first of a pipeline, or follows another one: to be told before each request, or
+    /// never.
+    #[inline]
+    pub fn note_pipelined(&mut self, is_pipelined: bool) {
+        self.host.timing.offered(is_pipelined);
     }
 
     /// A connection has come. Its id must never have been used before (by any shard).
@@ -404,11 +428,14 @@ impl<E: Engine> Executor<E> {
     pub fn apply_setting(&mut self, name: &str, value: &str) {
         if !name.eq_ignore_ascii_case(DURABILITY) {
             self.host.settings.set(name, value);
-            self.follow_eviction(name);
+            self.follow_own(name);
         }
     }
 
-    fn follow_eviction(&mut self, name: &str) {
+    fn follow_own(&mut self, name: &str) {
+        if crate::slowlog::is_about_time(name) {
+            self.follow_timing();
+        }
         if name.eq_ignore_ascii_case(EVICTION) {
             let eviction = self.host.settings.eviction();
             self.shard.engine_mut().set_eviction(eviction);
@@ -427,7 +454,7 @@ impl<E: Engine> Executor<E> {
             let durability = self.host.settings.durability();
             self.shard.set_durability(now, durability);
         }
-        self.follow_eviction(name);
+        self.follow_own(name);
     }
 
     /// Takes over a changed map that is durable.

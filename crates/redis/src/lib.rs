@@ -10,7 +10,8 @@
 //! 6. [`upload`] brings large arguments to their shards while they are received;
 //! 7. `stream` sends large values while the client takes them;
 //! 8. [`making`] makes large values from others, window by window;
-//! 9. [`remote`] and [`coordination`] are what several shards do together.
+//! 9. [`remote`] and [`coordination`] are what several shards do together;
+//! 10. [`timing`], [`slowlog`] and [`operators`] are for those who look into the server.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -37,16 +38,20 @@ mod long_double;
 pub mod making;
 mod map_request;
 mod number;
+pub mod operators;
 mod recipe;
 pub mod remote;
 mod request;
 mod run;
+mod secrets;
 pub mod session;
 pub mod settings;
+pub mod slowlog;
 mod stream;
 pub mod table;
 mod task;
 mod task_command;
+mod timing;
 pub mod upload;
 mod verify;
 pub mod walk;

@@ -12,7 +12,7 @@ use crate::coordination::Coordination;
 use crate::everywhere::{self, Merge};
 use crate::executor::{Executor, Outcome};
 use crate::making::PieceMessage;
-use crate::request::Started;
+use crate::operators::OperatorMessage;
 use crate::session::{ChannelKind, ConnectionId, Queued};
 use crate::table::{Action, Command, flag};
 use crate::task::{Origin, Task, Work};
@@ -195,6 +195,8 @@ pub enum Message {
         /// The message.
         payload: Vec<u8>,
     },
+    /// Something for those who look into the server.
+    Operator(OperatorMessage),
 }
 
 /// Where a command is carried out.
@@ -235,14 +237,7 @@ impl<E: Engine> Executor<E> {
         match message {
             Message::Batch(message) => self.batch_message(now, from, message),
             Message::Run { ticket, command, args, db, version } => {
-                self.collect_positions(command, args.args());
-                let mut reply = Vec::new();
-                let origin = Origin::Shard(from, ticket);
-                if let Started::Done(gate) =
-                    self.start(now, origin, command, args.args(), (db, version), &mut reply)
-                {
-                    self.answer_shard(from, ticket, reply, gate);
-                }
+                self.run_for(now, (from, ticket), command, &args, (db, version));
             }
             Message::Ran { ticket, reply } => match self.tasks.get_mut(&ticket).map(Box::as_mut) {
                 // A part of a `WATCH` over several shards: what is not watched must not be called so.
@@ -299,6 +294,7 @@ impl<E: Engine> Executor<E> {
             Message::Publish { kind, channel, payload } => {
                 self.deliver(kind, &channel, &payload);
             }
+            Message::Operator(message) => self.operator_message(from, message),
         }
     }
 

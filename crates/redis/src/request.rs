@@ -40,8 +40,14 @@ impl<E: Engine> Executor<E> {
         };
         session.used_us = now.monotonic_us;
         let is_quick = session.is_plain() && self.host.pause.is_none() && !args.has_staged();
-        if is_quick && let Some(outcome) = self.quick(now, connection, args, reply) {
-            return outcome;
+        if is_quick {
+            let began_ns = self.host.timing.begin_quick(now);
+            if let Some(outcome) = self.quick(now, connection, args, reply) {
+                self.note_quick(now, connection, began_ns, args);
+                return outcome;
+            }
+        } else {
+            self.host.timing.forget();
         }
         let outcome = self.dispatch(now, connection, args, reply);
         if let Args::Owned(owned) = args
@@ -287,18 +293,33 @@ impl<E: Engine> Executor<E> {
         if !is_immediate && let Some(outcome) = self.queue(connection, found, command, args, reply) {
             return outcome;
         }
-        match command.action {
+        let began_ns = self.host.timing.begin(now);
+        let outcome = match command.action {
             Action::Data(_) => self.data(now, connection, command, args, reply),
             Action::Control(handler) => {
                 let version =
                     self.host.sessions.get(&connection).map_or(Version::Resp2, |session| session.version);
-                if let Some(outcome) = self.ask_everywhere(now, connection, command, args, version) {
-                    return outcome;
+                match self.ask_everywhere(now, connection, command, args, version) {
+                    Some(outcome) => outcome,
+                    None => self.control(now, connection, handler, args, reply),
                 }
-                self.control(now, connection, handler, args, reply)
             }
             Action::Task(kind) => self.task_command(now, connection, kind, args, reply),
             Action::Container => unreachable!("a container is refused"),
+        };
+        self.note_outcome(now, connection, (command, began_ns), args, outcome);
+        outcome
+    }
+
+    /// A plain `GET` or `SET` was answered at once.
+    #[inline]
+    fn note_quick(&mut self, now: Now, connection: ConnectionId, began_ns: Option<u64>, args: Args<'_>) {
+        match began_ns {
+            None => self.host.timing.pass(),
+            Some(_) => {
+                let command = table::command(quick_index(args.len() == 2));
+                self.host.note_request(now, connection, (command, began_ns), args);
+            }
         }
     }
 

@@ -422,6 +422,7 @@ impl<E: Engine> Executor<E> {
         closes: bool,
     ) {
         self.shard.release(&mut task.tokens);
+        self.note_finished(now, &mut task);
         self.end_stream(id, &task);
         match task.origin {
             Origin::Connection(connection) => {
@@ -540,7 +541,7 @@ pub(crate) fn run_queued(
     let Some(session) = host.sessions.get(&connection) else { return Ok(()) };
     let (db, version) = (session.db, session.version);
     host.counters.call(queued.index);
-    let start = reply.len();
+    let (began_ns, start) = (host.timing.begin(now), reply.len());
     match queued.command.action {
         Action::Data(handler) => {
             let mut reads = ReadCounts::default();
@@ -582,6 +583,7 @@ pub(crate) fn run_queued(
         Action::Container => unreachable!("a container is never queued"),
     }
     host.counters.note_error(&reply[start..]);
+    host.note_request(now, connection, (queued.command, began_ns), args);
     Ok(())
 }
 

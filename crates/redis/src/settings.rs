@@ -99,6 +99,7 @@ impl Settings {
         settings.add("requirepass", "", SettingKind::Text, true);
         settings.add(DURABILITY, &format_durability(durability), SettingKind::Durability, true);
         settings.add(EVICTION, NO_EVICTION, SettingKind::Choice(&EVICTIONS), true);
+        crate::slowlog::add_settings(&mut settings);
         for (name, value) in [
             ("databases", databases.to_string().as_str()),
             ("save", ""),
@@ -192,6 +193,11 @@ impl Settings {
         self.changed.clear();
     }
 
+    /// The value of a setting that is an integer.
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        self.get(name)?.value.parse().ok()
+    }
+
     /// What is done when memory or space is used up.
     pub fn eviction(&self) -> Eviction {
         self.get(EVICTION).and_then(|setting| parse_eviction(&setting.value)).unwrap_or_default()
@@ -201,6 +207,14 @@ impl Settings {
     pub fn durability(&self) -> Durability {
         self.get(DURABILITY).and_then(|setting| parse_durability(&setting.value)).unwrap_or_default()
     }
+}
+
+/// Checks the first value of a setting of the executor's own: the text that will be kept.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_own(name: &str, value: &str) -> Result<String, String> {
+    Settings::new(1, VALUE_LIMIT_MAX_BYTES, Durability::default()).check(name, value)
 }
 
 /// Reads a size as Redis's configuration writes it: `k`, `m`, `g` are powers of 1000, `kb`, `mb`, `gb`

@@ -65,7 +65,7 @@ impl Stream {
     }
 
     /// Whether the reply is a number that is being looked for.
-    fn is_fold(&self) -> bool {
+    pub fn is_fold(&self) -> bool {
         self.parts.front().is_some_and(|(part, _)| part.fold.is_some())
     }
 
@@ -117,7 +117,13 @@ impl<E: Engine> Executor<E> {
         }
         task.runs = 0;
         drop(std::mem::take(&mut task.held));
-        task.work = Work::Stream(Box::new(Stream { bytes, sent: 0, parts, gate, is_wanted: true }));
+        let stream = Stream { bytes, sent: 0, parts, gate, is_wanted: true };
+        if stream.is_fold() {
+            Self::keep_timed(&mut task)
+        } else {
+            self.note_finished(now, &mut task)
+        }
+        task.work = Work::Stream(Box::new(stream));
         let was_locked = std::mem::take(&mut task.is_in_lock_table);
         let is_silent = task.is_silent;
         self.tasks.insert(id, task);

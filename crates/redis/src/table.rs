@@ -8,6 +8,7 @@ mod channels;
 mod connection;
 mod debug;
 mod keys;
+mod operators;
 mod server;
 mod strings;
 
@@ -51,6 +52,7 @@ pub enum TaskKind {
     ConfigRewrite,
     DebugSleep,
     DebugVerify,
+    SlowLog,
     Shutdown,
     Quit,
     Reset,
@@ -257,13 +259,20 @@ pub struct Found {
 }
 
 /// The families in the order of the indexes of their commands.
-static FAMILIES: [&[Command]; 5] =
-    [&strings::COMMANDS, &keys::COMMANDS, &connection::COMMANDS, &channels::COMMANDS, &server::COMMANDS];
+static FAMILIES: [&[Command]; 6] = [
+    &strings::COMMANDS,
+    &keys::COMMANDS,
+    &connection::COMMANDS,
+    &channels::COMMANDS,
+    &server::COMMANDS,
+    &operators::COMMANDS,
+];
 const COMMANDS: usize = strings::COMMANDS.len()
     + keys::COMMANDS.len()
     + connection::COMMANDS.len()
     + channels::COMMANDS.len()
-    + server::COMMANDS.len();
+    + server::COMMANDS.len()
+    + operators::COMMANDS.len();
 const SLOTS: usize = 512;
 const LONGEST_NAME: usize = 24;
 

@@ -6,6 +6,7 @@ use crate::coordination::Coordination;
 use crate::making::Reading;
 use crate::remote::FanOut;
 use crate::session::{ConnectionId, Queued};
+use crate::slowlog::Timed;
 use crate::stream::Stream;
 use crate::table::Command;
 use crate::walk::Walk;
@@ -84,6 +85,8 @@ pub(crate) struct Task {
     pub(crate) busy_since_us: Option<u64>,
     /// What its arguments take.
     pub(crate) held: Held,
+    /// Its command, where that is timed.
+    pub(crate) timed: Option<Timed>,
 }
 
 impl Task {
@@ -103,6 +106,7 @@ impl Task {
             runs: 0,
             busy_since_us: None,
             held: Held::default(),
+            timed: None,
         })
     }
 }

@@ -50,6 +50,7 @@ impl<E: Engine> Executor<E> {
             TaskKind::ConfigRewrite => self.rewrite_settings(connection),
             TaskKind::DebugSleep => self.sleep(now, connection, args),
             TaskKind::DebugVerify => self.debug_verify(connection, args),
+            TaskKind::SlowLog => self.slowlog(connection, args),
             TaskKind::Shutdown => self.shutdown(args),
             TaskKind::Quit => {
                 ReplyWriter::new(reply, version).ok();

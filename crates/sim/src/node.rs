@@ -322,6 +322,7 @@ fn start_shard(
             held_bytes_max: 4 * common.settings.value_bytes_max,
             eviction: Default::default(),
             facts: ServerFacts { started: now(), ..ServerFacts::default() },
+            values: Vec::new(),
         },
     );
     let parts = ServiceParts {

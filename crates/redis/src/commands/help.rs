@@ -47,6 +47,10 @@ pub(crate) fn object(control: &mut Control<'_>) -> Result<Flow, Halt> {
     help(control, "object")
 }
 
+pub(crate) fn slowlog(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    help(control, "slowlog")
+}
+
 pub(crate) fn pubsub(control: &mut Control<'_>) -> Result<Flow, Halt> {
     help(control, "pubsub")
 }

@@ -2,6 +2,7 @@
 
 #![expect(dead_code, reason = "each test file uses a part of the support")]
 
+pub mod both;
 pub mod fetching_engine;
 pub mod large;
 pub mod random_requests;
@@ -66,6 +67,7 @@ pub fn settings(index: u16, count: u16) -> ExecutorSettings {
         held_bytes_max: 64 << 20,
         eviction: Default::default(),
         facts: ServerFacts::default(),
+        values: Vec::new(),
     }
 }
 
@@ -295,6 +297,13 @@ impl<E: Engine> Server<E> {
             }
         }
         panic!("a request was never answered");
+    }
+
+    /// Changes a setting at every shard, as the node does when a client has.
+    pub fn set(&mut self, name: &str, value: &str) {
+        for executor in &mut self.executors {
+            executor.apply_setting(name, value);
+        }
     }
 
     /// One request and its raw answer.

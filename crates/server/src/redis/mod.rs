@@ -17,5 +17,5 @@ mod start;
 
 pub use node::{Node, NodeSettings, SettingsFile};
 pub use tierstone_redis::settings::{
-    format_durability, parse_durability, parse_eviction, parse_output_limits,
+    check_own, format_durability, parse_durability, parse_eviction, parse_output_limits,
 };

@@ -54,6 +54,9 @@ pub struct NodeSettings {
     pub pin: bool,
     /// The longest value of a client, in bytes: the first `proto-max-bulk-len`.
     pub value_size_max_bytes: u64,
+    /// First values of settings of the executors' own, by Redis's names, checked
+    /// ([`tierstone_redis::settings::check_own`]).
+    pub values: Vec<(String, String)>,
     /// Which events are logged, under Redis's name: shown to clients.
     pub log_level: String,
     /// What `CONFIG REWRITE` writes; `None`: nothing.
@@ -84,6 +87,7 @@ impl Default for NodeSettings {
             password: String::new(),
             pin: false,
             value_size_max_bytes: VALUE_BYTES_MAX,
+            values: Vec::new(),
             log_level: String::new(),
             settings_file: None,
         }

@@ -198,6 +198,7 @@ impl<E: Engine> RedisService<E> {
                 want = Some(Want::Drain);
                 break;
             }
+            self.executor.note_pipelined(consumed > 0);
             let request = (&parsed.arguments, &input[parsed.start..]);
             want = self.request(now, id, connection, request, output);
             if want.is_some() {

@@ -121,7 +121,8 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
             }
             drop(device);
             let _ = report_sender.send(built);
-            let executor = Executor::new(engine, settings);
+            let mut executor = Executor::new(engine, settings);
+            executor.set_clock(Box::new(SystemClock::new()));
             let parts = ServiceParts {
                 executor,
                 shard,
@@ -166,5 +167,6 @@ fn executor_settings(common: &Common<'_>, shard: ShardId, part_bytes: usize) -> 
         held_bytes_max: part_bytes as u64,
         eviction: common.settings.eviction,
         facts: common.facts.clone(),
+        values: common.settings.values.clone(),
     }
 }

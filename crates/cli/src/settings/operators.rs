@@ -1,0 +1,36 @@
+//! Settings about what operators can see of a running server. They have Redis's names, values and defaults.
+
+use super::{ServerSettings, Setting};
+use crate::values::wrong;
+use tierstone_base::Result;
+use tierstone_server::redis::check_own;
+
+/// In the order of `--help`.
+pub(super) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "slowlog-log-slower-than",
+        variable: "TIERSTONE_SLOWLOG_LOG_SLOWER_THAN",
+        value: "MICROSECONDS",
+        help: "From how many microseconds on a command is listed by SLOWLOG; 0 for every command, -1 for none",
+        default: "10000",
+        trade_off: "Below 1000 every plain GET and SET is timed, too, for some 30 ns each",
+        redis: "slowlog-log-slower-than",
+        apply: |all, text| set(all, "slowlog-log-slower-than", text),
+    },
+    Setting {
+        name: "slowlog-max-len",
+        variable: "TIERSTONE_SLOWLOG_MAX_LEN",
+        value: "N",
+        help: "How many commands SLOWLOG keeps, those of all shards together; 0 for none",
+        default: "128",
+        trade_off: "An entry takes up to 6 KiB; all together never more than 8 MiB",
+        redis: "slowlog-max-len",
+        apply: |all, text| set(all, "slowlog-max-len", text),
+    },
+];
+
+fn set(all: &mut ServerSettings, name: &str, text: &str) -> Result<()> {
+    let value = check_own(name, text).map_err(wrong)?;
+    all.node.values.push((name.to_owned(), value));
+    Ok(())
+}

@@ -1,0 +1,56 @@
+use super::*;
+use tierstone_base::CountingClock;
+use tierstone_engine::Durability;
+
+const NOW: Now = Now { monotonic_us: 5, wall_ms: 0 };
+
+/// With a clock of which each reading takes a microsecond.
+fn timing(slower_than_us: &str) -> Timing {
+    let mut settings = Settings::new(1, 1 << 20, Durability::default());
+    settings.set(SLOWER_THAN, slower_than_us);
+    let mut timing = Timing::default();
+    timing.follow(&settings);
+    timing.set_clock(Box::new(CountingClock::new(1_000)));
+    timing
+}
+
+#[test]
+fn nothing_is_read_where_nothing_is_slow() {
+    let mut timing = timing("-1");
+    timing.offered(false);
+    assert_eq!((timing.begin_quick(NOW), timing.begin(NOW)), (None, None));
+    assert!(!timing.is_slow(u64::MAX));
+    assert_eq!(timing.read(NOW), 1_000, "the first reading");
+}
+
+#[test]
+fn a_command_that_follows_another_begins_where_that_ended() {
+    let mut timing = timing("10000");
+    timing.offered(false);
+    assert_eq!(timing.begin_quick(NOW), Some(1_000));
+    assert_eq!(timing.begin(NOW), Some(1_000), "it was no quick one: the reading is its own");
+    assert_eq!(timing.end(NOW, 1_000), 1);
+    timing.offered(true);
+    assert_eq!(timing.begin_quick(NOW), None, "one that follows is not worth a reading");
+    assert_eq!(timing.begin(NOW), Some(2_000));
+    assert_eq!(timing.end(NOW, 2_000), 1);
+    timing.offered(true);
+    assert_eq!(timing.begin_quick(NOW), None);
+    timing.pass();
+    timing.offered(true);
+    assert_eq!(timing.begin(NOW), Some(4_000), "what was not timed is not a part of the next");
+    timing.offered(false);
+    timing.end(NOW, 4_000);
+    assert_eq!(timing.begin(NOW), Some(6_000), "time has passed before the next pipeline");
+}
+
+#[test]
+fn low_limits_time_every_command() {
+    let mut timing = timing("999");
+    timing.offered(true);
+    assert_eq!(timing.begin_quick(NOW), Some(1_000));
+    assert!(timing.is_slow(999) && !timing.is_slow(998));
+    let mut timing = super::timing_test::timing("1000");
+    timing.offered(true);
+    assert_eq!(timing.begin_quick(NOW), None);
+}
