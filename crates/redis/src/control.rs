@@ -5,6 +5,7 @@ use crate::args::Args;
 use crate::channels::Channels;
 use crate::context::Halt;
 use crate::map_request::MapRequest;
+use crate::monitor::Monitors;
 use crate::remote::Message;
 use crate::session::{ConnectionId, Session};
 use crate::settings::{Setting, Settings};
@@ -294,6 +295,8 @@ pub struct Host {
     pub account: Account,
     /// Bytes in the buffers of connections, and above how many large requests wait, as the caller says.
     pub connection_bytes: (u64, u64),
+    /// Who watches what clients do.
+    pub(crate) monitors: Monitors,
     /// Takes the time of commands.
     pub(crate) timing: Timing,
 }

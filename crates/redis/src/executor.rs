@@ -17,6 +17,7 @@ use crate::args::Args;
 use crate::channels::Channels;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughput};
 use crate::making::{Making, Plan};
+use crate::monitor::Monitors;
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
 use crate::settings::{DURABILITY, EVICTION, Setting, Settings, format_eviction};
 use crate::slowlog::SlowLog;
@@ -140,6 +141,7 @@ impl<E: Engine> Executor<E> {
             held_bytes_max: settings.held_bytes_max,
             account: Account::new(settings.held_bytes_max),
             connection_bytes: (0, 0),
+            monitors: Monitors::new((shard.index(), shard.count())),
             timing: Timing::default(),
         };
         let mut executor = Executor {
@@ -197,6 +199,7 @@ impl<E: Engine> Executor<E> {
         for (kind, name) in &session.channels {
             self.host.unsubscribe(shard, *kind, name, connection);
         }
+        self.host.stop_monitor(connection);
         if session.is_watching {
             self.unwatch(connection);
         }
@@ -260,7 +263,8 @@ impl<E: Engine> Executor<E> {
     /// behind the answer to its `UNSUBSCRIBE`. Costs one look at every output, for connections that listen.
     pub fn take_messages(&mut self, connection: ConnectionId, mut give: impl FnMut(Seq, &[u8])) {
         let Host { outputs, sessions, .. } = &mut self.host;
-        let listens = || sessions.get(&connection).is_some_and(|session| !session.channels.is_empty());
+        let hears = |session: &Session| session.is_monitor || !session.channels.is_empty();
+        let listens = || sessions.get(&connection).is_some_and(hears);
         if outputs.is_empty() || !listens() {
             return;
         }

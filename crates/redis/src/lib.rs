@@ -11,7 +11,7 @@
 //! 7. `stream` sends large values while the client takes them;
 //! 8. [`making`] makes large values from others, window by window;
 //! 9. [`remote`] and [`coordination`] are what several shards do together;
-//! 10. [`timing`], [`slowlog`] and [`operators`] are for those who look into the server.
+//! 10. [`timing`], [`slowlog`], [`monitor`] and [`operators`] are for those who look into the server.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -37,6 +37,7 @@ mod key_specs;
 mod long_double;
 pub mod making;
 mod map_request;
+mod monitor;
 mod number;
 pub mod operators;
 mod recipe;

@@ -1,11 +1,14 @@
-//! What shards tell each other for those who look into the server.
+//! For those who look into the server: where commands are noted, and what shards tell each other of it.
 
-use crate::args::OwnedArgs;
-use crate::control::Output;
-use crate::executor::Executor;
+use crate::args::{Args, OwnedArgs};
+use crate::control::{Host, Output};
+use crate::executor::{Executor, Outcome};
 use crate::remote::Message;
+use crate::session::ConnectionId;
 use crate::slowlog::SlowEntry;
-use tierstone_base::ShardId;
+use crate::table::{Action, Command, TaskKind};
+use crate::task::{Origin, Task};
+use tierstone_base::{Now, ShardId};
 use tierstone_engine::Engine;
 use tierstone_store::TaskId;
 use tierstone_wire::resp::Version;
@@ -19,6 +22,16 @@ pub enum OperatorMessage {
         ticket: Option<TaskId>,
         /// The command.
         entry: Box<SlowEntry>,
+    },
+    /// One connection more watches with `MONITOR`, or one less.
+    Monitor {
+        /// One more, or one less.
+        has_joined: bool,
+    },
+    /// What a client has carried out, for those who watch.
+    Line {
+        /// The encoded line.
+        bytes: Vec<u8>,
     },
     /// Carry out this `SLOWLOG`.
     SlowLog {
@@ -38,11 +51,58 @@ impl OperatorMessage {
     }
 }
 
+impl Host {
+    /// A queued command has run.
+    pub(crate) fn note_queued(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        (command, began_ns): (&'static Command, Option<u64>),
+        args: Args<'_>,
+    ) {
+        self.note_request(now, connection, (command, began_ns), args);
+        self.show(now, connection, command, args);
+    }
+}
+
 impl<E: Engine> Executor<E> {
+    /// A request is carried out, or waits.
+    pub(crate) fn note_carried_out(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        (command, began_ns): (&'static Command, Option<u64>),
+        args: Args<'_>,
+        outcome: Outcome,
+    ) {
+        self.note_outcome(now, connection, (command, began_ns), args, outcome);
+        match outcome {
+            Outcome::Blocked => {}
+            // It is shown behind its commands.
+            Outcome::Suspended(id) if matches!(command.action, Action::Task(TaskKind::Exec)) => {
+                match self.tasks.get_mut(&id) {
+                    Some(task) => task.shown_at_end = Some(command),
+                    None => self.host.show(now, connection, command, args),
+                }
+            }
+            _ => self.host.show(now, connection, command, args),
+        }
+    }
+
+    /// `task` has come to its end.
+    pub(crate) fn note_ended(&mut self, now: Now, task: &mut Task) {
+        self.note_finished(now, task);
+        if let (Some(command), Origin::Connection(connection)) = (task.shown_at_end, task.origin) {
+            self.host.show(now, connection, command, Args::Slices(&[b"EXEC"]));
+        }
+    }
+
     /// Takes a message of this kind.
     pub(crate) fn operator_message(&mut self, from: ShardId, message: OperatorMessage) {
         match message {
             OperatorMessage::Slow { ticket, entry } => self.slow_message(ticket, entry),
+            OperatorMessage::Monitor { has_joined } => self.host.monitors.note_elsewhere(has_joined),
+            OperatorMessage::Line { bytes } => self.host.give_line(&bytes),
             OperatorMessage::SlowLog { ticket, args, version } => {
                 self.slowlog_for((from, ticket), &args, version);
             }

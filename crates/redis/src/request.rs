@@ -39,7 +39,8 @@ impl<E: Engine> Executor<E> {
             return Outcome::Close { gate: 0 };
         };
         session.used_us = now.monotonic_us;
-        let is_quick = session.is_plain() && self.host.pause.is_none() && !args.has_staged();
+        let is_plain = session.is_plain() && !self.host.monitors.is_any();
+        let is_quick = is_plain && self.host.pause.is_none() && !args.has_staged();
         if is_quick {
             let began_ns = self.host.timing.begin_quick(now);
             if let Some(outcome) = self.quick(now, connection, args, reply) {
@@ -247,6 +248,9 @@ impl<E: Engine> Executor<E> {
         if session.has_suspended() && (!is_data || self.host.account.is_full()) {
             return Admitted::Wait;
         }
+        if let Some(text) = crate::monitor::refused_to(session, command) {
+            return Admitted::Refused(text.into());
+        }
         if let Some(pause) = self.host.pause
             && pause.until_us > now.monotonic_us
             && !command.name.starts_with("client|")
@@ -307,7 +311,7 @@ impl<E: Engine> Executor<E> {
             Action::Task(kind) => self.task_command(now, connection, kind, args, reply),
             Action::Container => unreachable!("a container is refused"),
         };
-        self.note_outcome(now, connection, (command, began_ns), args, outcome);
+        self.note_carried_out(now, connection, (command, began_ns), args, outcome);
         outcome
     }
 

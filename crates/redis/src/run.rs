@@ -7,7 +7,7 @@ use crate::executor::Executor;
 use crate::making::Plan;
 use crate::session::{ConnectionId, Queued};
 use crate::stream::ReplyPart;
-use crate::table::{Action, Command, TaskKind};
+use crate::table::{Action, Command};
 use crate::task::{Origin, State, Task, Work};
 use tierstone_base::{ErrorKind, Now, Seq};
 use tierstone_engine::Engine;
@@ -422,7 +422,7 @@ impl<E: Engine> Executor<E> {
         closes: bool,
     ) {
         self.shard.release(&mut task.tokens);
-        self.note_finished(now, &mut task);
+        self.note_ended(now, &mut task);
         self.end_stream(id, &task);
         match task.origin {
             Origin::Connection(connection) => {
@@ -558,32 +558,11 @@ pub(crate) fn run_queued(
         Action::Control(handler) => {
             run_control(host, facts, (now, connection), handler, args, reply);
         }
-        Action::Task(kind) => {
-            let mut writer = ReplyWriter::new(reply, version);
-            match kind {
-                // What the transaction itself makes durable gates its whole reply.
-                TaskKind::Wait => match crate::task_command::check_wait(args) {
-                    Err(Halt::Error(text)) => writer.error(text.as_bytes()),
-                    _ => writer.integer(0),
-                },
-                TaskKind::WaitAof => match crate::task_command::check_wait_aof(args) {
-                    Err(Halt::Error(text)) => writer.error(text.as_bytes()),
-                    _ => {
-                        writer.array(2);
-                        writer.integer(1);
-                        writer.integer(0);
-                    }
-                },
-                TaskKind::Unwatch => writer.ok(),
-                TaskKind::BackgroundSave => writer.simple("Background saving started"),
-                _ => writer
-                    .error(format!("ERR '{}' is not available inside a transaction", queued.command.name)),
-            }
-        }
+        Action::Task(kind) => crate::task_command::answer_queued(kind, queued, version, reply),
         Action::Container => unreachable!("a container is never queued"),
     }
     host.counters.note_error(&reply[start..]);
-    host.note_request(now, connection, (queued.command, began_ns), args);
+    host.note_queued(now, connection, (queued.command, began_ns), args);
     Ok(())
 }
 

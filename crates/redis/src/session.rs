@@ -108,6 +108,8 @@ pub struct Session {
     pub reply_mode: ReplyMode,
     /// `CLIENT NO-EVICT`
     pub is_kept: bool,
+    /// `MONITOR`
+    pub is_monitor: bool,
     /// `CLIENT NO-TOUCH`
     pub is_untouching: bool,
     /// When it came, by the monotonic clock.
@@ -144,6 +146,7 @@ impl Session {
             channels: BTreeSet::new(),
             reply_mode: ReplyMode::On,
             is_kept: false,
+            is_monitor: false,
             is_untouching: false,
             created_us: now.monotonic_us,
             used_us: now.monotonic_us,

@@ -53,6 +53,7 @@ pub enum TaskKind {
     DebugSleep,
     DebugVerify,
     SlowLog,
+    Monitor,
     Shutdown,
     Quit,
     Reset,

@@ -87,6 +87,8 @@ pub(crate) struct Task {
     pub(crate) held: Held,
     /// Its command, where that is timed.
     pub(crate) timed: Option<Timed>,
+    /// Its command, where that is shown to watchers when it has come to its end.
+    pub(crate) shown_at_end: Option<&'static Command>,
 }
 
 impl Task {
@@ -107,6 +109,7 @@ impl Task {
             busy_since_us: None,
             held: Held::default(),
             timed: None,
+            shown_at_end: None,
         })
     }
 }

@@ -50,6 +50,7 @@ impl<E: Engine> Executor<E> {
             TaskKind::ConfigRewrite => self.rewrite_settings(connection),
             TaskKind::DebugSleep => self.sleep(now, connection, args),
             TaskKind::DebugVerify => self.debug_verify(connection, args),
+            TaskKind::Monitor => Ok(self.monitor(connection, reply)),
             TaskKind::SlowLog => self.slowlog(connection, args),
             TaskKind::Shutdown => self.shutdown(args),
             TaskKind::Quit => {
@@ -355,6 +356,7 @@ impl<E: Engine> Executor<E> {
         for (kind, name) in &old.channels {
             self.host.unsubscribe(shard, *kind, name, connection);
         }
+        self.host.stop_monitor(connection);
         let is_authenticated = self.host.settings.password.is_empty();
         let created_us = old.created_us;
         let mut session = crate::session::Session::new(connection, old.info, is_authenticated, now);
@@ -365,8 +367,33 @@ impl<E: Engine> Executor<E> {
     }
 }
 
+/// Answers a command of the executor's own inside a transaction, where it waits for nothing.
+pub(crate) fn answer_queued(kind: TaskKind, queued: &Queued, version: Version, reply: &mut Vec<u8>) {
+    let mut writer = ReplyWriter::new(reply, version);
+    let args = queued.args.args();
+    match kind {
+        // What the transaction itself makes durable gates its whole reply.
+        TaskKind::Wait => match check_wait(args) {
+            Err(Halt::Error(text)) => writer.error(text.as_bytes()),
+            _ => writer.integer(0),
+        },
+        TaskKind::WaitAof => match check_wait_aof(args) {
+            Err(Halt::Error(text)) => writer.error(text.as_bytes()),
+            _ => {
+                writer.array(2);
+                writer.integer(1);
+                writer.integer(0);
+            }
+        },
+        TaskKind::Unwatch => writer.ok(),
+        TaskKind::BackgroundSave => writer.simple("Background saving started"),
+        TaskKind::Monitor => writer.error("ERR MONITOR isn't allowed for DENY BLOCKING client"),
+        _ => writer.error(format!("ERR '{}' is not available inside a transaction", queued.command.name)),
+    }
+}
+
 /// Checks the arguments of `WAITAOF`.
-pub(crate) fn check_wait_aof(args: Args<'_>) -> Result<(), Halt> {
+fn check_wait_aof(args: Args<'_>) -> Result<(), Halt> {
     match number::integer(args.at(1)) {
         None => return crate::context::fail(NOT_AN_INTEGER),
         Some(0 | 1) => {}
@@ -388,7 +415,7 @@ fn check_timeout(text: &[u8]) -> Result<(), Halt> {
 }
 
 /// Checks the arguments of `WAIT`.
-pub(crate) fn check_wait(args: Args<'_>) -> Result<(), Halt> {
+fn check_wait(args: Args<'_>) -> Result<(), Halt> {
     if number::integer(args.at(1)).is_none() {
         return crate::context::fail(NOT_AN_INTEGER);
     }

@@ -73,6 +73,7 @@ fn describe(session: &Session, now: Now) -> String {
     let seconds = |since: u64| now.monotonic_us.saturating_sub(since) / 1_000_000;
     let mut flags = String::new();
     for (flag, is_set) in [
+        ('O', session.is_monitor),
         ('P', !session.channels.is_empty()),
         ('x', session.transaction.is_some()),
         ('e', session.is_kept),

@@ -58,16 +58,31 @@ static SLOWLOG: [Command; 4] = [
     },
 ];
 
-pub(super) static COMMANDS: [Command; 1] = [Command {
-    name: "slowlog",
-    arity: -2,
-    flags: 0,
-    categories: 0,
-    keys: Keys::None,
-    group: "server",
-    since: "2.2.12",
-    complexity: "Depends on subcommand",
-    summary: "Tells which commands took long.",
-    action: Action::Container,
-    subcommands: &SLOWLOG,
-}];
+pub(super) static COMMANDS: [Command; 2] = [
+    Command {
+        name: "monitor",
+        arity: 1,
+        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "1.0.0",
+        complexity: "O(1)",
+        summary: "Shows every command that clients carry out from now on.",
+        action: Action::Task(TaskKind::Monitor),
+        subcommands: &[],
+    },
+    Command {
+        name: "slowlog",
+        arity: -2,
+        flags: 0,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "2.2.12",
+        complexity: "Depends on subcommand",
+        summary: "Tells which commands took long.",
+        action: Action::Container,
+        subcommands: &SLOWLOG,
+    },
+];
