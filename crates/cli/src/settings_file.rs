@@ -39,6 +39,7 @@ impl TomlFile {
             "requirepass" => vec![("password", text(value))],
             "maxmemory-policy" => vec![("maxmemory-policy", text(value))],
             "slowlog-log-slower-than" => vec![("slowlog-log-slower-than", number()?)],
+            "notify-keyspace-events" => vec![("notify-keyspace-events", text(value))],
             "slowlog-max-len" => vec![("slowlog-max-len", number()?)],
             "timeout" => vec![("idle-timeout", number()?)],
             "proto-max-bulk-len" => vec![("value-limit", text(&format!("{value}B")))],

@@ -57,10 +57,11 @@ const CASES: &[Case] = &[
     ("log-level", ["info", "off", "info"], ["notice", "nothing", "notice"]),
     ("slowlog-log-slower-than", ["20000", "0", "-1"], ["20000", "0", "-1"]),
     ("slowlog-max-len", ["10", "20", "30"], ["10", "20", "30"]),
+    ("notify-keyspace-events", ["KEx", "AKE", "Eg$"], ["xKE", "AKE", "g$E"]),
 ];
 
 /// Settings that clients see under the same name.
-const OF_REDIS: [&str; 2] = ["slowlog-log-slower-than", "slowlog-max-len"];
+const OF_REDIS: [&str; 3] = ["slowlog-log-slower-than", "slowlog-max-len", "notify-keyspace-events"];
 
 /// Settings that this test does not give in every way: the file itself, and a limit of which nothing is seen
 /// while all goes well.

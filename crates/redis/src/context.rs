@@ -1,6 +1,7 @@
 //! What a data command works with: a view of the databases, its arguments, and its reply.
 
 use crate::args::Args;
+use crate::events::Events;
 use crate::fold::Fold;
 use crate::making::Plan;
 use crate::number;
@@ -115,6 +116,8 @@ pub struct Context<'c, 's> {
     pub scratch: &'c mut Vec<u8>,
     /// What reads have found.
     pub reads: &'c mut ReadCounts,
+    /// Takes what happens to keys.
+    pub(crate) events: &'c mut Events,
     /// Takes what belongs into the reply and is sent piece by piece; none where the reply must be whole.
     pub(crate) parts: Option<&'c mut Vec<ReplyPart>>,
     /// Takes what must be made before the command can end; none where everything is made at once.
@@ -140,7 +143,10 @@ impl Context<'_, '_> {
         let record = self.view.get(self.db, key)?;
         match record {
             Some(_) => self.reads.hits += 1,
-            None => self.reads.misses += 1,
+            None => {
+                self.reads.misses += 1;
+                self.events.note_miss(self.db, key);
+            }
         }
         Text::of(record)
     }

@@ -4,6 +4,7 @@ use crate::account::Account;
 use crate::args::Args;
 use crate::channels::Channels;
 use crate::context::Halt;
+use crate::events::Events;
 use crate::map_request::MapRequest;
 use crate::monitor::Monitors;
 use crate::remote::Message;
@@ -257,6 +258,8 @@ pub struct EngineFacts {
     pub keys: Vec<u64>,
     /// Which shard this is, and of how many.
     pub shard: (ShardId, u16),
+    /// Keys whose expiry will not be told to listeners.
+    pub untold_expirations: u64,
 }
 
 /// Who holds requests back, and until when (`CLIENT PAUSE`).
@@ -295,6 +298,8 @@ pub struct Host {
     pub account: Account,
     /// Bytes in the buffers of connections, and above how many large requests wait, as the caller says.
     pub connection_bytes: (u64, u64),
+    /// What happened to keys in the run at hand.
+    pub(crate) events: Events,
     /// Who watches what clients do.
     pub(crate) monitors: Monitors,
     /// Takes the time of commands.

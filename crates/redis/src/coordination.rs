@@ -275,6 +275,7 @@ impl<E: Engine> Executor<E> {
         let outputs = self.host.outputs.len();
         let db = self.selected(&task);
         let mark = self.shard.value_ids().mark();
+        self.host.events.roll_back(0);
         let ran = self.run_over_gathered(now, &mut task);
         let Work::Coordinated(coordination) = &mut task.work else { return };
         match ran {
@@ -286,6 +287,8 @@ impl<E: Engine> Executor<E> {
                 let is_complete = missing.is_empty();
                 if is_complete {
                     self.follow_settings(now, outputs);
+                    // The reply leaves when all of it is durable, and they with it.
+                    self.publish_events(0);
                     coordination.effects = self.host.outputs.split_off(outputs);
                 } else {
                     self.take_back(&task, db, outputs);
@@ -368,6 +371,7 @@ impl<E: Engine> Executor<E> {
                 value_size_max_bytes: host.settings.value_size_max_bytes,
                 scratch,
                 reads: &mut reads,
+                events: &mut host.events,
                 parts: None,
                 plan: Some(plan),
             };

@@ -152,7 +152,7 @@ fn text_of(reply: &[u8]) -> Option<&str> {
 }
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 24] = [
+const ADDED: [&str; 25] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
@@ -176,6 +176,7 @@ const ADDED: [&str; 24] = [
     "suspended_commands",
     "total_error_replies",
     "instantaneous_ops_per_sec",
+    "untold_expirations",
     "groups",
 ];
 

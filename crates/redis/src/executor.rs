@@ -16,6 +16,7 @@ use crate::account::Account;
 use crate::args::Args;
 use crate::channels::Channels;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughput};
+use crate::events::Events;
 use crate::making::{Making, Plan};
 use crate::monitor::Monitors;
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
@@ -141,6 +142,7 @@ impl<E: Engine> Executor<E> {
             held_bytes_max: settings.held_bytes_max,
             account: Account::new(settings.held_bytes_max),
             connection_bytes: (0, 0),
+            events: Events::default(),
             monitors: Monitors::new((shard.index(), shard.count())),
             timing: Timing::default(),
         };
@@ -169,6 +171,7 @@ impl<E: Engine> Executor<E> {
             events: Vec::new(),
         };
         executor.follow_timing();
+        executor.follow_events();
         executor
     }
 
@@ -243,6 +246,7 @@ impl<E: Engine> Executor<E> {
             }
         }
         self.events = events;
+        self.tell_gone(now);
         self.run_retries(now);
         self.poll_participant(now);
         self.poll_uploads(now);
@@ -360,10 +364,17 @@ impl<E: Engine> Executor<E> {
         let retry = (!self.retries.is_empty() || !self.host.outputs.is_empty()).then_some(0);
         let timer = self.timers.first_key_value().map(|((at, _), ())| *at);
         let pause = self.host.pause.map(|pause| pause.until_us);
-        [retry, timer, pause, self.upload_step_at_us(), self.shard.next_step_at_us()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            retry,
+            timer,
+            pause,
+            self.host.events.due_us(),
+            self.upload_step_at_us(),
+            self.shard.next_step_at_us(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Every reply whose gate is at most this may be sent: what it observed is durable, batches over
@@ -387,7 +398,7 @@ impl<E: Engine> Executor<E> {
     /// cache makes room for them and for what requests hold.
     pub fn note_connection_bytes(&mut self, bytes: u64, bytes_max: u64) {
         self.host.connection_bytes = (bytes, bytes_max);
-        let outside = bytes + self.host.account.bytes();
+        let outside = bytes + self.host.account.bytes() + self.shard.key_events.bytes();
         self.shard.engine_mut().note_outside_bytes(outside);
     }
 
@@ -440,6 +451,9 @@ impl<E: Engine> Executor<E> {
         if crate::slowlog::is_about_time(name) {
             self.follow_timing();
         }
+        if name.eq_ignore_ascii_case(crate::events::EVENTS) {
+            self.follow_events();
+        }
         if name.eq_ignore_ascii_case(EVICTION) {
             let eviction = self.host.settings.eviction();
             self.shard.engine_mut().set_eviction(eviction);
@@ -480,7 +494,7 @@ impl<E: Engine> Executor<E> {
 
     /// Gives a message that was published at another shard to this one's listeners.
     pub fn deliver(&mut self, kind: ChannelKind, channel: &[u8], payload: &[u8]) -> usize {
-        crate::commands::pubsub::deliver(&mut self.host, kind, channel, payload)
+        crate::commands::pubsub::deliver(&mut self.host, kind, channel, payload, 0)
     }
 
     /// What the engine says about itself.
@@ -493,6 +507,7 @@ impl<E: Engine> Executor<E> {
             health: engine.health(),
             keys: self.shard.map().keyspaces().iter().map(|keyspace| engine.len(*keyspace)).collect(),
             shard: (self.shard.index(), self.shard.count()),
+            untold_expirations: self.shard.key_events.left_out(),
         }
     }
 

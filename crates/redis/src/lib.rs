@@ -11,7 +11,7 @@
 //! 7. `stream` sends large values while the client takes them;
 //! 8. [`making`] makes large values from others, window by window;
 //! 9. [`remote`] and [`coordination`] are what several shards do together;
-//! 10. [`timing`], [`slowlog`], [`monitor`] and [`operators`] are for those who look into the server.
+//! 10. [`timing`], [`slowlog`], [`monitor`], [`events`] and [`operators`] are for those who look into the server.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -28,6 +28,7 @@ mod commands;
 pub mod context;
 pub mod control;
 mod coordination;
+mod events;
 pub mod everywhere;
 mod executor;
 mod fold;
@@ -41,6 +42,7 @@ mod monitor;
 mod number;
 pub mod operators;
 mod recipe;
+mod rehearsal;
 pub mod remote;
 mod request;
 mod run;

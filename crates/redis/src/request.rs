@@ -39,7 +39,7 @@ impl<E: Engine> Executor<E> {
             return Outcome::Close { gate: 0 };
         };
         session.used_us = now.monotonic_us;
-        let is_plain = session.is_plain() && !self.host.monitors.is_any();
+        let is_plain = session.is_plain() && !self.host.monitors.is_any() && !self.host.events.is_on();
         let is_quick = is_plain && self.host.pause.is_none() && !args.has_staged();
         if is_quick {
             let began_ns = self.host.timing.begin_quick(now);
@@ -50,6 +50,7 @@ impl<E: Engine> Executor<E> {
         } else {
             self.host.timing.forget();
         }
+        self.tell_gone(now);
         let outcome = self.dispatch(now, connection, args, reply);
         if let Args::Owned(owned) = args
             && outcome != Outcome::Blocked

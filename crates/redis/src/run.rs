@@ -3,8 +3,10 @@
 use crate::args::Args;
 use crate::context::{Context, Halt, ReadCounts, error_text};
 use crate::control::{Control, EngineFacts, Flow, Host, Output};
+use crate::events::Events;
 use crate::executor::Executor;
 use crate::making::Plan;
+use crate::rehearsal::{Rehearsal, rehearse};
 use crate::session::{ConnectionId, Queued};
 use crate::stream::ReplyPart;
 use crate::table::{Action, Command};
@@ -40,6 +42,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) value_size_max_bytes: u64,
     pub(crate) scratch: &'a mut Vec<u8>,
     pub(crate) reads: &'a mut ReadCounts,
+    /// Takes what happens to keys.
+    pub(crate) events: &'a mut Events,
     /// Takes the large values of the reply; none where it must be whole.
     pub(crate) parts: Option<&'a mut Vec<ReplyPart>>,
     /// Takes what must be made first; none where everything is made at once.
@@ -55,7 +59,7 @@ pub(crate) fn run_handler(
     reply: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     let start = reply.len();
-    let mark = view.mark();
+    let (mark, events) = (view.mark(), setting.events.mark());
     setting.scratch.clear();
     if setting.scratch.capacity() > SCRATCH_KEPT_BYTES {
         *setting.scratch = Vec::new();
@@ -68,6 +72,7 @@ pub(crate) fn run_handler(
         value_size_max_bytes: setting.value_size_max_bytes,
         scratch: setting.scratch,
         reads: setting.reads,
+        events: setting.events,
         parts: setting.parts.as_deref_mut(),
         plan: setting.plan.as_deref_mut(),
     };
@@ -79,6 +84,7 @@ pub(crate) fn run_handler(
         }
         Err(Halt::Error(text)) => {
             view.roll_back(mark);
+            setting.events.roll_back(events);
             reply.truncate(start);
             ReplyWriter::new(reply, setting.version).error(text.as_bytes());
             Ok(())
@@ -142,6 +148,7 @@ impl<E: Engine> Executor<E> {
         let mut reads = ReadCounts::default();
         let Executor { shard, workspace, scratch, host, parts, plan, .. } = self;
         parts.clear();
+        host.events.roll_back(0);
         *plan = Plan::default();
         let mut setting = Setting {
             db,
@@ -149,6 +156,7 @@ impl<E: Engine> Executor<E> {
             value_size_max_bytes: host.settings.value_size_max_bytes,
             scratch,
             reads: &mut reads,
+            events: &mut host.events,
             parts: Some(parts),
             plan: Some(plan),
         };
@@ -162,6 +170,7 @@ impl<E: Engine> Executor<E> {
                 let end = reply.len();
                 self.parts.retain(|part| part.at <= end);
                 self.parts.iter_mut().for_each(|part| part.at -= start);
+                self.publish_events(gate);
                 Ran::Done(gate)
             }
             RunOutcome::Suspended => {
@@ -198,10 +207,12 @@ impl<E: Engine> Executor<E> {
         // Commands with effects outside the view run once: first it is seen that nothing is missing.
         if commands.iter().any(|queued| !matches!(queued.command.action, Action::Data(_))) {
             let outcome = shard.run(now, workspace, failures, |view| {
-                let mut setting = data_setting(host.settings.value_size_max_bytes, (db, version), scratch);
+                let value_size_max_bytes = host.settings.value_size_max_bytes;
+                let mut rehearsal =
+                    Rehearsal::new(value_size_max_bytes, (db, version), scratch, &host.events);
                 view.limit_held(held_bytes_max);
                 let start = view.mark();
-                let ran = rehearse(view, commands, &mut setting, &mut Vec::new());
+                let ran = rehearse(view, commands, &mut rehearsal, &mut Vec::new());
                 view.roll_back(start);
                 ran
             });
@@ -209,6 +220,7 @@ impl<E: Engine> Executor<E> {
                 return Ran::Suspended;
             }
         }
+        host.events.roll_back(0);
         let outcome = shard.run(now, workspace, failures, |view| {
             view.limit_held(held_bytes_max);
             ReplyWriter::new(reply, version).array(commands.len());
@@ -224,6 +236,7 @@ impl<E: Engine> Executor<E> {
                         *push_gate = gate;
                     }
                 }
+                self.publish_events(gate);
                 Ran::Done(gate)
             }
             RunOutcome::Suspended => {
@@ -474,59 +487,6 @@ impl<E: Engine> Executor<E> {
     }
 }
 
-/// The surroundings of data commands whose reads are not counted.
-fn data_setting<'a>(
-    value_size_max_bytes: u64,
-    (db, version): (u32, Version),
-    scratch: &'a mut Vec<u8>,
-) -> RehearsalSetting<'a> {
-    RehearsalSetting { db, version, value_size_max_bytes, scratch, reads: ReadCounts::default() }
-}
-
-/// As [`Setting`], with counts of its own.
-struct RehearsalSetting<'a> {
-    db: u32,
-    version: Version,
-    value_size_max_bytes: u64,
-    scratch: &'a mut Vec<u8>,
-    reads: ReadCounts,
-}
-
-/// Runs the data commands of a transaction, only to see whether they have all they need.
-fn rehearse(
-    view: &mut View<'_>,
-    commands: &[Queued],
-    rehearsal: &mut RehearsalSetting<'_>,
-    reply: &mut Vec<u8>,
-) -> Result<(), Stop> {
-    let mut db = rehearsal.db;
-    for queued in commands {
-        let args = queued.args.args();
-        match queued.command.action {
-            Action::Data(handler) => {
-                let mut setting = Setting {
-                    db,
-                    version: rehearsal.version,
-                    value_size_max_bytes: rehearsal.value_size_max_bytes,
-                    scratch: rehearsal.scratch,
-                    reads: &mut rehearsal.reads,
-                    parts: None,
-                    plan: None,
-                };
-                run_handler(view, handler, args, &mut setting, reply)?;
-                view.check_held(reply.len() as u64)?;
-            }
-            _ if queued.command.name == "select" => {
-                let number = crate::number::integer(args.at(1)).and_then(|number| u32::try_from(number).ok());
-                db = number.filter(|number| *number < view.databases()).unwrap_or(db);
-            }
-            _ => {}
-        }
-        reply.clear();
-    }
-    Ok(())
-}
-
 /// Runs one command of a transaction.
 pub(crate) fn run_queued(
     view: &mut View<'_>,
@@ -547,8 +507,17 @@ pub(crate) fn run_queued(
             let mut reads = ReadCounts::default();
             let value_size_max_bytes = host.settings.value_size_max_bytes;
             let (reads, scratch) = (&mut reads, scratch);
-            let mut setting =
-                Setting { db, version, value_size_max_bytes, scratch, reads, parts: None, plan: None };
+            let events = &mut host.events;
+            let mut setting = Setting {
+                db,
+                version,
+                value_size_max_bytes,
+                scratch,
+                reads,
+                events,
+                parts: None,
+                plan: None,
+            };
             run_handler(view, handler, args, &mut setting, reply)?;
             // Before anything is applied: an error of one command only would leave the others' effects.
             view.check_held(reply.len() as u64)?;

@@ -28,6 +28,8 @@ pub enum SettingKind {
     },
     /// `sync`, `group:MS` or `relaxed`.
     Durability,
+    /// Classes of events, as letters ([`crate::events`]).
+    Events,
     /// One of some names.
     Choice(&'static [&'static str]),
     /// Redis's `client-output-buffer-limit`: [`OutputBufferLimits`].
@@ -100,13 +102,13 @@ impl Settings {
         settings.add(DURABILITY, &format_durability(durability), SettingKind::Durability, true);
         settings.add(EVICTION, NO_EVICTION, SettingKind::Choice(&EVICTIONS), true);
         crate::slowlog::add_settings(&mut settings);
+        settings.add(crate::events::EVENTS, "", SettingKind::Events, true);
         for (name, value) in [
             ("databases", databases.to_string().as_str()),
             ("save", ""),
             ("appendonly", "yes"),
             ("appendfsync", "always"),
             ("cluster-enabled", "no"),
-            ("notify-keyspace-events", ""),
         ] {
             settings.add(name, value, SettingKind::Text, false);
         }
@@ -153,6 +155,7 @@ impl Settings {
                 Some(durability) => Ok(format_durability(durability)),
                 None => Err("argument must be sync, group:MS or relaxed".into()),
             },
+            SettingKind::Events => crate::events::check(value),
             SettingKind::Choice(names) => {
                 let name = names.iter().find(|name| name.eq_ignore_ascii_case(value));
                 name.map(|&name| name.to_owned())

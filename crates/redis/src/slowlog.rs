@@ -281,6 +281,7 @@ impl<E: Engine> Executor<E> {
     ) {
         self.host.timing.offered(false);
         let began_ns = self.host.timing.begin(now);
+        self.tell_gone(now);
         self.collect_positions(command, args.args());
         let mut reply = Vec::new();
         let origin = Origin::Shard(from, ticket);

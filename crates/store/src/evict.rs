@@ -31,7 +31,10 @@ impl<E: Engine> Shard<E> {
                     self.engine.pass_evictable(false);
                 } else {
                     match self.write(now, &[Write { key, kind: WriteKind::Delete }]) {
-                        Ok(_) => self.engine.pass_evictable(true),
+                        Ok(_) => {
+                            self.engine.pass_evictable(true);
+                            self.key_events.note_evicted(keyspace, bytes);
+                        }
                         // Its record is being read, or the log has enough to write.
                         Err(error) if error.kind() == ErrorKind::Retry => return,
                         Err(_) => self.engine.pass_evictable(false),
@@ -43,8 +46,14 @@ impl<E: Engine> Shard<E> {
                 self.engine.pass_evictable(false);
                 continue;
             }
+            let bytes = self.key_events.wants_any().then(|| key.bytes.to_vec());
             match self.engine.evict(now) {
-                Ok(true) => self.watches.touch(keyspace, position),
+                Ok(true) => {
+                    self.watches.touch(keyspace, position);
+                    if let Some(bytes) = bytes {
+                        self.key_events.note_evicted(keyspace, bytes);
+                    }
+                }
                 Ok(false) => {}
                 Err(_) => return,
             }

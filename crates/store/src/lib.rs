@@ -23,6 +23,7 @@ pub mod database_map;
 mod evict;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;
+pub mod key_events;
 pub mod large;
 pub mod ledger;
 pub mod lock;
@@ -38,6 +39,7 @@ mod view_large;
 pub mod watch;
 
 pub use database_map::{DatabaseMap, MapChange, NamedKeyspace};
+pub use key_events::KeyEvents;
 pub use large::{LargeMap, ValueId, ValueIds};
 pub use lock::{LockMode, LockTable, TaskId};
 pub use overlay::Overlay;

@@ -4,6 +4,7 @@
 //! [`DatabaseMap`] is a copy of the caller's durable one.
 
 use crate::database_map::DatabaseMap;
+use crate::key_events::KeyEvents;
 use crate::large::{ValueId, ValueIds, chunk_bytes_for};
 use crate::ledger::Ledger;
 use crate::lock::{LockTable, TaskId};
@@ -153,6 +154,8 @@ pub struct Shard<E> {
     pub locks: LockTable,
     /// Who watches what.
     pub watches: WatchTable,
+    /// What is to be told of keys that go by themselves.
+    pub key_events: KeyEvents,
 }
 
 impl<E: Engine> Shard<E> {
@@ -182,6 +185,7 @@ impl<E: Engine> Shard<E> {
             events: Vec::new(),
             locks: LockTable::default(),
             watches: WatchTable::default(),
+            key_events: KeyEvents::default(),
         }
     }
 
@@ -273,6 +277,7 @@ impl<E: Engine> Shard<E> {
                 self.watches.touch_keyspace(*keyspace);
             } else {
                 self.watches.replace_keyspace(*keyspace, new);
+                self.key_events.drop_keyspace(*keyspace);
                 keyspace.family().into_iter().for_each(|id| self.engine.drop_keyspace(id));
             }
         }
@@ -302,6 +307,7 @@ impl<E: Engine> Shard<E> {
             records: &mut self.engine,
             map: &self.map,
             hasher: self.hasher,
+            expiring: self.key_events.expiring_mut(),
             overlay: &mut workspace.overlay,
             wanted: &mut workspace.wanted,
             failures,
@@ -402,6 +408,15 @@ impl<E: Engine> Shard<E> {
         if !self.watches.is_empty() {
             for write in writes {
                 self.watches.touch(write.key.keyspace, write.key.position);
+            }
+        }
+        if let Some(expiring) = self.key_events.expiring_mut() {
+            for write in writes.iter().filter(|write| write.key.keyspace.is_user()) {
+                let expiry_ms = match write.kind {
+                    WriteKind::Put { expiry_ms, .. } => expiry_ms,
+                    WriteKind::Delete => 0,
+                };
+                expiring.note(write.key.keyspace, write.key.bytes, expiry_ms);
             }
         }
         Applied { gate: if receipt.commit == Commit::Relaxed { 0 } else { receipt.seq } }

@@ -9,6 +9,7 @@
 //!    of a record included: a delete may be what it saw.
 
 use crate::database_map::DatabaseMap;
+use crate::key_events::Expiring;
 use crate::large::ValueIds;
 use crate::overlay::{Mark, Overlay};
 use crate::shard::FetchFailure;
@@ -86,6 +87,8 @@ pub struct View<'s> {
     /// A key was missing: everything applied so far was observed.
     pub(crate) has_missed: bool,
     pub(crate) ids: &'s ValueIds,
+    /// Takes the expiries that are seen; none while nobody wants to be told.
+    pub(crate) expiring: Option<&'s mut Expiring>,
     /// Bytes that this run needs in memory together, as far as it has come, and the most that it may.
     pub(crate) held: u64,
     pub(crate) held_max: u64,
@@ -113,6 +116,7 @@ impl<'s> View<'s> {
             observed: 0,
             has_missed: false,
             ids,
+            expiring: None,
             held: 0,
             held_max: u64::MAX,
         }
@@ -187,6 +191,9 @@ impl<'s> View<'s> {
         match self.records.lookup(self.now, key) {
             Lookup::Found(record) => {
                 self.observed = self.observed.max(record.meta.seq);
+                if let (Some(expiring), true) = (&mut self.expiring, key.keyspace.is_user()) {
+                    expiring.note(key.keyspace, key.bytes, record.meta.expiry_ms);
+                }
                 Ok(Some(record))
             }
             Lookup::Missing => {

@@ -27,6 +27,16 @@ pub(super) const SETTINGS: &[Setting] = &[
         redis: "slowlog-max-len",
         apply: |all, text| set(all, "slowlog-max-len", text),
     },
+    Setting {
+        name: "notify-keyspace-events",
+        variable: "TIERSTONE_NOTIFY_KEYSPACE_EVENTS",
+        value: "LETTERS",
+        help: "Which keyspace notifications are published, in Redis's letters, such as KEA; empty for none",
+        default: "none",
+        trade_off: "An event costs a message a listener; n and o make plain writes look for the key first; x keeps the keys that will expire in memory",
+        redis: "notify-keyspace-events",
+        apply: |all, text| set(all, "notify-keyspace-events", text),
+    },
 ];
 
 fn set(all: &mut ServerSettings, name: &str, text: &str) -> Result<()> {

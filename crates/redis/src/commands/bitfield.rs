@@ -239,9 +239,15 @@ fn run_bitfield(context: &mut Context<'_, '_>, is_read_only: bool) -> Run {
     let end = steps.iter().filter(writes).map(|step| step.bytes().1).max();
     let len = pieces.extent.as_ref().map_or(0, |extent| extent.len);
     // As in Redis, the string grows even if the write then fails for its overflow.
-    if let Some(end) = end.filter(|end| len < *end) {
+    let grows = end.is_some_and(|end| len < end);
+    if let Some(end) = end.filter(|_| grows) {
         pieces.set_byte(end - 1, 0);
     }
+    let existed = pieces.extent.is_some();
+    if end.is_none() && !existed {
+        context.note_miss(key);
+    }
+    let mut is_changed = false;
     context.reply.array(steps.len());
     for step in &steps {
         let (first, last) = step.bytes();
@@ -264,6 +270,7 @@ fn run_bitfield(context: &mut Context<'_, '_>, is_read_only: bool) -> Run {
             }
         };
         if let Some(new) = new {
+            is_changed |= grows || new != old;
             step.field.write(&mut bytes, step.offset % 8, new);
             for (byte, index) in bytes.iter().zip(first..last) {
                 pieces.set_byte(index, *byte);
@@ -274,7 +281,11 @@ fn run_bitfield(context: &mut Context<'_, '_>, is_read_only: bool) -> Run {
             None => context.reply.null(),
         }
     }
-    pieces.store(context, key)
+    pieces.store(context, key)?;
+    if is_changed {
+        context.note_change("setbit", key, existed);
+    }
+    Ok(())
 }
 
 pub(crate) fn bitfield(context: &mut Context<'_, '_>) -> Run {

@@ -2,6 +2,7 @@
 
 use crate::commands::strings::range;
 use crate::context::{Context, Extent, Halt, Run, SYNTAX, TOO_LONG, Text, fail};
+use crate::events::class;
 use crate::fold::Fold;
 use crate::number;
 use crate::recipe::{BitOperation, Bytes, Mix, Mixed, Recipe, Source};
@@ -77,7 +78,9 @@ pub(crate) fn setbit(context: &mut Context<'_, '_>) -> Run {
     let grows = extent.as_ref().is_none_or(|extent| extent.len <= index);
     let new = byte & !(1 << shift) | bit << shift;
     if grows || new != byte {
+        let existed = extent.is_some();
         context.patch(key, extent, index, &[new])?;
+        context.note_change("setbit", key, existed);
     }
     context.reply.integer(i64::from(byte >> shift & 1));
     Ok(())
@@ -217,7 +220,10 @@ pub(crate) fn bitop(context: &mut Context<'_, '_>) -> Run {
     context.view.prefetch(context.db, args.from(3))?;
     let mut len = 0;
     for key in args.from(3) {
-        len = context.extent(key)?.map_or(0, |extent| extent.len).max(len);
+        match context.extent(key)? {
+            Some(extent) => len = len.max(extent.len),
+            None => context.note_miss(key),
+        }
     }
     let target = args.at(2);
     if len > context.value_size_max_bytes {
@@ -226,17 +232,29 @@ pub(crate) fn bitop(context: &mut Context<'_, '_>) -> Run {
     if len == 0 {
         if context.view.get(context.db, target)?.is_some() {
             context.delete(target)?;
+            context.note(class::GENERIC, "del", target);
         }
-    } else if len <= STREAM_ABOVE_BYTES || !combine_making(context, operation, len)? {
+    } else {
+        let existed = context.existed(target)?;
+        combine(context, operation, len)?;
+        context.note_set(target, existed);
+    }
+    context.reply.integer(len as i64);
+    Ok(())
+}
+
+/// Puts the combination of the sources, `len` bytes long, at the target.
+fn combine(context: &mut Context<'_, '_>, operation: BitOperation, len: u64) -> Run {
+    let args = context.args;
+    if len <= STREAM_ABOVE_BYTES || !combine_making(context, operation, len)? {
         let mut mixed = Mixed::new(Mix::Bits(operation), len as usize);
         for (index, key) in args.from(3).enumerate() {
             context.load_scratch(key)?;
             mixed.add(index, 0, context.scratch);
         }
         *context.scratch = mixed.finish();
-        context.store_scratch(target, 0)?;
+        context.store_scratch(args.at(2), 0)?;
     }
-    context.reply.integer(len as i64);
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! `DUMP` and `RESTORE`: strings in the payloads of Redis's snapshot format.
 
 use crate::context::{Context, Halt, NOT_AN_INTEGER, Run, SYNTAX, fail};
+use crate::events::class;
 use crate::number;
 use tierstone_wire::rdb::{self, PayloadError};
 
@@ -93,6 +94,15 @@ pub(crate) fn restore(context: &mut Context<'_, '_>) -> Run {
     };
     // One that has expired already is not made, and takes what was there with it.
     context.store(key, &value, expiry_ms)?;
+    if expiry_ms == 0 || expiry_ms > context.now_ms() {
+        context.note(class::NEW, "new", key);
+        context.note(class::GENERIC, "restore", key);
+        if is_taken {
+            context.note(class::OVERWRITTEN, "overwritten", key);
+        }
+    } else if is_taken {
+        context.note(class::GENERIC, "del", key);
+    }
     context.reply.ok();
     Ok(())
 }

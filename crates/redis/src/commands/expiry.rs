@@ -1,6 +1,7 @@
 //! Expiry times in arguments, and the commands that set, clear and show them.
 
 use crate::context::{Context, Halt, Run, SYNTAX, fail, fail_with};
+use crate::events::class;
 use crate::number;
 use tierstone_store::Record;
 
@@ -116,8 +117,10 @@ fn expire(context: &mut Context<'_, '_>, unit: Unit, command: &str) -> Run {
     }
     if expiry <= context.now_ms() as i64 {
         context.delete(key)?;
+        context.note(class::GENERIC, "del", key);
     } else {
         context.set_expiry(key, expiry as u64)?;
+        context.note(class::GENERIC, "expire", key);
     }
     context.reply.integer(1);
     Ok(())
@@ -142,8 +145,11 @@ pub(crate) fn expire_at_milliseconds(context: &mut Context<'_, '_>) -> Run {
 /// Answers with what `show` makes of the expiry, −2 without a key, −1 without an expiry.
 fn show(context: &mut Context<'_, '_>, show: impl FnOnce(u64, u64) -> u64) -> Run {
     let now_ms = context.now_ms();
-    let expiry =
-        context.view.get(context.db, context.args.at(1))?.map(|record: Record<'_>| record.meta.expiry_ms);
+    let key = context.args.at(1);
+    let expiry = context.view.get(context.db, key)?.map(|record: Record<'_>| record.meta.expiry_ms);
+    if expiry.is_none() {
+        context.note_miss(key);
+    }
     context.reply.integer(match expiry {
         None => -2,
         Some(0) => -1,
@@ -173,6 +179,7 @@ pub(crate) fn persist(context: &mut Context<'_, '_>) -> Run {
     let has_expiry = context.view.get(context.db, key)?.is_some_and(|record| record.meta.expiry_ms != 0);
     if has_expiry {
         context.set_expiry(key, 0)?;
+        context.note(class::GENERIC, "persist", key);
     }
     context.reply.integer(i64::from(has_expiry));
     Ok(())
@@ -192,15 +199,29 @@ pub(crate) fn getex(context: &mut Context<'_, '_>) -> Run {
     };
     let old = context.reply_string(key)?;
     context.reads.count(old.is_some());
-    let Some(old) = old else { return Ok(()) };
+    let Some(old) = old else {
+        context.note_miss(key);
+        return Ok(());
+    };
     let new = match expiry {
         Some(unit) => Some(positive_expiry(args.at(3), unit, context.now_ms(), "getex")?),
         None => None,
     };
-    match new {
-        Some(at) if at <= context.now_ms() => context.delete(key),
-        Some(at) => context.set_expiry(key, at),
-        None if persists && old != 0 => context.set_expiry(key, 0),
-        None => Ok(()),
-    }
+    let event = match new {
+        Some(at) if at <= context.now_ms() => {
+            context.delete(key)?;
+            "del"
+        }
+        Some(at) => {
+            context.set_expiry(key, at)?;
+            "expire"
+        }
+        None if persists && old != 0 => {
+            context.set_expiry(key, 0)?;
+            "persist"
+        }
+        None => return Ok(()),
+    };
+    context.note(class::GENERIC, event, key);
+    Ok(())
 }

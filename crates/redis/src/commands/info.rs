@@ -195,7 +195,7 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         out,
         "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nexpired_keys:{}\r\nevicted_keys:{}\r\nkeyspace_hits:{}\r\n\
          keyspace_misses:{}\r\nsuspended_commands:{}\r\npubsub_channels:{}\r\npubsub_patterns:{}\r\n\
-         total_error_replies:{errors}\r\ninstantaneous_ops_per_sec:{}\r\n",
+         total_error_replies:{errors}\r\ninstantaneous_ops_per_sec:{}\r\nuntold_expirations:{}\r\n",
         counters.connections,
         counters.commands,
         control.engine.statistics.expired_keys,
@@ -206,6 +206,7 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         control.host.channels.names(crate::session::ChannelKind::Channel).len(),
         control.host.channels.names(crate::session::ChannelKind::Pattern).len(),
         control.host.throughput.per_second(control.now.monotonic_us, counters.commands),
+        control.engine.untold_expirations,
     )
 }
 

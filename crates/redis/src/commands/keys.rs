@@ -1,6 +1,7 @@
 //! The commands of keys of any type.
 
 use crate::context::{Context, Halt, NO_SUCH_KEY, Run, SYNTAX, fail};
+use crate::events::class;
 use crate::number;
 use crate::recipe::{Bytes, Mix, Recipe, Source};
 use crate::stream::STREAM_ABOVE_BYTES;
@@ -14,6 +15,7 @@ pub(crate) fn del(context: &mut Context<'_, '_>) -> Run {
     for key in args.from(1) {
         if context.view.get(context.db, key)?.is_some() {
             context.delete(key)?;
+            context.note(class::GENERIC, "del", key);
             count += 1;
         }
     }
@@ -32,6 +34,7 @@ fn count_existing(context: &mut Context<'_, '_>) -> Run {
             count += 1;
         } else {
             context.reads.misses += 1;
+            context.note_miss(key);
         }
     }
     context.reply.integer(count);
@@ -55,7 +58,11 @@ pub(crate) fn type_name(kind: ValueKind) -> &'static str {
 }
 
 pub(crate) fn type_of(context: &mut Context<'_, '_>) -> Run {
-    let kind = context.view.get(context.db, context.args.at(1))?.map(|record| record.meta.kind);
+    let key = context.args.at(1);
+    let kind = context.view.get(context.db, key)?.map(|record| record.meta.kind);
+    if kind.is_none() {
+        context.note_miss(key);
+    }
     context.reply.simple(kind.map_or("none", type_name));
     Ok(())
 }
@@ -119,15 +126,27 @@ fn touch_both(context: &mut Context<'_, '_>, target_db: u32) -> Result<(bool, bo
     Ok((first?, second?))
 }
 
+/// Gives the record at `source` another name.
+fn move_record(context: &mut Context<'_, '_>, source: &[u8], target: &[u8], is_taken: bool) -> Run {
+    copy_record(context, source, (context.db, target), true)?;
+    context.delete(source)?;
+    context.note(class::NEW, "new", target);
+    context.note(class::GENERIC, "rename_from", source);
+    context.note(class::GENERIC, "rename_to", target);
+    if is_taken {
+        context.note(class::OVERWRITTEN, "overwritten", target);
+    }
+    Ok(())
+}
+
 pub(crate) fn rename(context: &mut Context<'_, '_>) -> Run {
     let (source, target) = (context.args.at(1), context.args.at(2));
-    let (exists, _) = touch_both(context, context.db)?;
+    let (exists, is_taken) = touch_both(context, context.db)?;
     if !exists {
         return fail(NO_SUCH_KEY);
     }
     if source != target {
-        copy_record(context, source, (context.db, target), true)?;
-        context.delete(source)?;
+        move_record(context, source, target, is_taken)?;
     }
     context.reply.ok();
     Ok(())
@@ -140,8 +159,7 @@ pub(crate) fn renamenx(context: &mut Context<'_, '_>) -> Run {
         return fail(NO_SUCH_KEY);
     }
     if !is_taken {
-        copy_record(context, source, (context.db, target), true)?;
-        context.delete(source)?;
+        move_record(context, source, target, false)?;
     }
     context.reply.integer(i64::from(!is_taken));
     Ok(())
@@ -180,6 +198,13 @@ pub(crate) fn copy(context: &mut Context<'_, '_>) -> Run {
     let copies = exists && (replaces || !is_taken);
     if copies {
         copy_record(context, source, (db, target), false)?;
+        context.note_in(db, class::NEW, "new", target);
+        context.note_in(db, class::GENERIC, "copy_to", target);
+        if is_taken {
+            context.note_in(db, class::OVERWRITTEN, "overwritten", target);
+        }
+    } else if !exists {
+        context.note_miss(source);
     }
     context.reply.integer(i64::from(copies));
     Ok(())
@@ -203,6 +228,9 @@ pub(crate) fn move_to(context: &mut Context<'_, '_>) -> Run {
     if moves {
         copy_record(context, key, (db, key), true)?;
         context.delete(key)?;
+        context.note_in(db, class::NEW, "new", key);
+        context.note(class::GENERIC, "move_from", key);
+        context.note_in(db, class::GENERIC, "move_to", key);
     }
     context.reply.integer(i64::from(moves));
     Ok(())

@@ -4,6 +4,7 @@ use crate::context::Halt;
 use crate::control::{Control, Flow, Output};
 use crate::glob;
 use crate::session::ChannelKind;
+use tierstone_base::Seq;
 use tierstone_wire::resp::ReplyWriter;
 
 /// The words of one kind of channel.
@@ -98,12 +99,13 @@ pub(crate) fn sunsubscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
     stop_listening(control, &SHARD)
 }
 
-/// Gives a message to the listeners among this executor's connections; how many there were.
+/// Gives a message to the listeners among this executor's connections, when `gate` is open; how many there were.
 pub(crate) fn deliver(
     host: &mut crate::control::Host,
     kind: ChannelKind,
     name: &[u8],
     payload: &[u8],
+    gate: Seq,
 ) -> usize {
     let mut count = 0;
     for (connection, pattern) in host.channels.receivers(kind, name) {
@@ -123,7 +125,7 @@ pub(crate) fn deliver(
         }
         message.bulk(name);
         message.bulk(payload);
-        host.outputs.push(Output::Push { connection, bytes, gate: 0 });
+        host.outputs.push(Output::Push { connection, bytes, gate });
         count += 1;
     }
     count
@@ -131,7 +133,7 @@ pub(crate) fn deliver(
 
 fn send(control: &mut Control<'_>, kind: ChannelKind) -> Result<Flow, Halt> {
     let (name, payload) = (control.args.at(1), control.args.at(2));
-    let here = deliver(control.host, kind, name, payload) as u64;
+    let here = deliver(control.host, kind, name, payload, 0) as u64;
     let elsewhere = control.host.broadcast_publish(control.engine.shard, kind, name, payload);
     control.reply.integer((here + elsewhere) as i64);
     Ok(Flow::Done)

@@ -2,13 +2,18 @@
 
 use crate::commands::expiry::{Unit, positive_expiry};
 use crate::context::{Context, Halt, NOT_A_FLOAT, NOT_AN_INTEGER, Run, SYNTAX, Text, fail, wrong_arity};
+use crate::events::{Existed, class};
 use crate::long_double::LongDouble;
 use crate::number;
 use tierstone_engine::ValueKind;
 
 pub(crate) fn get(context: &mut Context<'_, '_>) -> Run {
-    let found = context.reply_string(context.args.at(1))?.is_some();
+    let key = context.args.at(1);
+    let found = context.reply_string(key)?.is_some();
     context.reads.count(found);
+    if !found {
+        context.note_miss(key);
+    }
     Ok(())
 }
 
@@ -74,7 +79,9 @@ pub(crate) fn set(context: &mut Context<'_, '_>) -> Run {
         None => 0,
     };
     if !options.needs_old() {
+        let existed = context.existed(key)?;
         context.store_arg(key, 2, expiry_ms)?;
+        note_stored(context, key, existed, options.expiry.map(|_| expiry_ms));
         context.reply.ok();
         return Ok(());
     }
@@ -93,6 +100,9 @@ pub(crate) fn set(context: &mut Context<'_, '_>) -> Run {
     };
     if options.wants_old {
         context.reply_string(key)?;
+        if !exists {
+            context.note_miss(key);
+        }
     }
     if options.only_new && exists || options.only_old && !exists || !is_equal {
         if !options.wants_old {
@@ -101,10 +111,19 @@ pub(crate) fn set(context: &mut Context<'_, '_>) -> Run {
         return Ok(());
     }
     context.store_arg(key, 2, expiry_ms)?;
+    note_stored(context, key, Existed(exists), options.expiry.map(|_| expiry_ms));
     if !options.wants_old {
         context.reply.ok();
     }
     Ok(())
+}
+
+/// A string was written, with this expiry if one was asked for.
+fn note_stored(context: &mut Context<'_, '_>, key: &[u8], existed: Existed, expiry_ms: Option<u64>) {
+    context.note_set(key, existed);
+    if let Some(expiry_ms) = expiry_ms {
+        context.note_expiry(key, expiry_ms);
+    }
 }
 
 pub(crate) fn setnx(context: &mut Context<'_, '_>) -> Run {
@@ -112,6 +131,7 @@ pub(crate) fn setnx(context: &mut Context<'_, '_>) -> Run {
     let exists = context.view.get(context.db, key)?.is_some();
     if !exists {
         context.store_arg(key, 2, 0)?;
+        context.note_set(key, Existed(false));
     }
     context.reply.integer(i64::from(!exists));
     Ok(())
@@ -119,7 +139,10 @@ pub(crate) fn setnx(context: &mut Context<'_, '_>) -> Run {
 
 fn set_with_expiry(context: &mut Context<'_, '_>, unit: Unit, command: &str) -> Run {
     let expiry_ms = positive_expiry(context.args.at(2), unit, context.now_ms(), command)?;
-    context.store_arg(context.args.at(1), 3, expiry_ms)?;
+    let key = context.args.at(1);
+    let existed = context.existed(key)?;
+    context.store_arg(key, 3, expiry_ms)?;
+    note_stored(context, key, existed, Some(expiry_ms));
     context.reply.ok();
     Ok(())
 }
@@ -134,14 +157,22 @@ pub(crate) fn psetex(context: &mut Context<'_, '_>) -> Run {
 
 pub(crate) fn getset(context: &mut Context<'_, '_>) -> Run {
     let key = context.args.at(1);
-    context.reply_string(key)?;
-    context.store_arg(key, 2, 0)
+    let existed = context.reply_string(key)?.is_some();
+    if !existed {
+        context.note_miss(key);
+    }
+    context.store_arg(key, 2, 0)?;
+    context.note_set(key, Existed(existed));
+    Ok(())
 }
 
 pub(crate) fn getdel(context: &mut Context<'_, '_>) -> Run {
     let key = context.args.at(1);
     if context.reply_string(key)?.is_some() {
         context.delete(key)?;
+        context.note(class::GENERIC, "del", key);
+    } else {
+        context.note_miss(key);
     }
     Ok(())
 }
@@ -159,13 +190,19 @@ pub(crate) fn mget(context: &mut Context<'_, '_>) -> Run {
             context.reply.null();
         }
         context.reads.count(is_string);
+        if kind.is_none() {
+            context.note_miss(key);
+        }
     }
     Ok(())
 }
 
 fn put_pairs(context: &mut Context<'_, '_>) -> Run {
     for index in (1..context.args.len()).step_by(2) {
-        context.store_arg(context.args.at(index), index + 1, 0)?;
+        let key = context.args.at(index);
+        let existed = context.existed(key)?;
+        context.store_arg(key, index + 1, 0)?;
+        context.note_set(key, existed);
     }
     Ok(())
 }
@@ -230,7 +267,9 @@ pub(crate) fn msetex(context: &mut Context<'_, '_>) -> Run {
         } else {
             expiry_ms
         };
+        let existed = context.existed(key)?;
         context.store_arg(key, index + 1, expiry_ms)?;
+        note_stored(context, key, existed, options.expiry.map(|_| expiry_ms));
     }
     context.reply.integer(1);
     Ok(())
@@ -238,11 +277,11 @@ pub(crate) fn msetex(context: &mut Context<'_, '_>) -> Run {
 
 fn increment(context: &mut Context<'_, '_>, by: i64) -> Run {
     let key = context.args.at(1);
-    let (old, expiry_ms) = match context.load(key)? {
-        Some(Text::Whole(record)) => (number::integer(record.value), record.meta.expiry_ms),
+    let (old, expiry_ms, existed) = match context.load(key)? {
+        Some(Text::Whole(record)) => (number::integer(record.value), record.meta.expiry_ms, true),
         // No number is so long.
-        Some(Text::Large(..)) => (None, 0),
-        None => (Some(0), 0),
+        Some(Text::Large(..)) => (None, 0, true),
+        None => (Some(0), 0, false),
     };
     let Some(old) = old else { return fail(NOT_AN_INTEGER) };
     let Some(new) = old.checked_add(by) else {
@@ -250,6 +289,7 @@ fn increment(context: &mut Context<'_, '_>, by: i64) -> Run {
     };
     let mut buffer = itoa::Buffer::new();
     context.store(key, buffer.format(new).as_bytes(), expiry_ms)?;
+    context.note_change("incrby", key, existed);
     context.reply.integer(new);
     Ok(())
 }
@@ -276,10 +316,10 @@ pub(crate) fn decrby(context: &mut Context<'_, '_>) -> Run {
 
 pub(crate) fn incrbyfloat(context: &mut Context<'_, '_>) -> Run {
     let (key, by) = (context.args.at(1), context.args.at(2));
-    let (old, expiry_ms) = match context.load(key)? {
-        Some(Text::Whole(record)) => (LongDouble::parse(record.value), record.meta.expiry_ms),
-        Some(Text::Large(..)) => (None, 0),
-        None => (Some(LongDouble::ZERO), 0),
+    let (old, expiry_ms, existed) = match context.load(key)? {
+        Some(Text::Whole(record)) => (LongDouble::parse(record.value), record.meta.expiry_ms, true),
+        Some(Text::Large(..)) => (None, 0, true),
+        None => (Some(LongDouble::ZERO), 0, false),
     };
     let (Some(old), Some(by)) = (old, LongDouble::parse(by)) else { return fail(NOT_A_FLOAT) };
     let Some(sum) = old.plus(by).filter(|sum| sum.is_finite()) else {
@@ -288,6 +328,7 @@ pub(crate) fn incrbyfloat(context: &mut Context<'_, '_>) -> Run {
     context.scratch.clear();
     sum.print(context.scratch);
     context.store_scratch(key, expiry_ms)?;
+    context.note_change("incrbyfloat", key, existed);
     context.reply.bulk(context.scratch);
     Ok(())
 }
@@ -295,8 +336,9 @@ pub(crate) fn incrbyfloat(context: &mut Context<'_, '_>) -> Run {
 pub(crate) fn append(context: &mut Context<'_, '_>) -> Run {
     let key = context.args.at(1);
     let extent = context.extent(key)?;
-    let end = extent.as_ref().map_or(0, |extent| extent.len);
+    let (end, existed) = (extent.as_ref().map_or(0, |extent| extent.len), extent.is_some());
     let len = context.patch_arg(key, extent, end, 2)?;
+    context.note_change("append", key, existed);
     context.reply.integer(len as i64);
     Ok(())
 }
@@ -347,7 +389,12 @@ pub(crate) fn setrange(context: &mut Context<'_, '_>) -> Run {
     let extent = context.extent(key)?;
     let len = match (context.arg_len(3), extent) {
         (0, extent) => extent.map_or(0, |extent| extent.len),
-        (_, extent) => context.patch_arg(key, extent, offset, 3)?,
+        (_, extent) => {
+            let existed = extent.is_some();
+            let len = context.patch_arg(key, extent, offset, 3)?;
+            context.note_change("setrange", key, existed);
+            len
+        }
     };
     context.reply.integer(len as i64);
     Ok(())
@@ -396,7 +443,10 @@ pub(crate) fn lcs(context: &mut Context<'_, '_>) -> Run {
     context.view.prefetch(context.db, [args.at(1), args.at(2)])?;
     let mut values = [Vec::new(), Vec::new()];
     for (value, key) in values.iter_mut().zip([args.at(1), args.at(2)]) {
-        let Some(extent) = context.extent(key)? else { continue };
+        let Some(extent) = context.extent(key)? else {
+            context.note_miss(key);
+            continue;
+        };
         if extent.len > LCS_CELLS_MAX {
             return fail(LCS_TOO_LARGE);
         }
@@ -493,6 +543,7 @@ pub(crate) fn delifeq(context: &mut Context<'_, '_>) -> Run {
     let is_equal = context.is_equal(key, wanted)?;
     if is_equal {
         context.delete(key)?;
+        context.note(class::GENERIC, "del", key);
     }
     context.reply.integer(i64::from(is_equal));
     Ok(())

@@ -45,6 +45,11 @@ pub struct FetchingEngine {
 }
 
 impl FetchingEngine {
+    /// How often a step makes everything durable, from now on.
+    pub fn set_durable_chance(&mut self, chance: f64) {
+        self.trouble.durable = chance;
+    }
+
     pub fn new(seed: u64, trouble: Trouble) -> Self {
         FetchingEngine {
             inner: MapEngine::new(0),
