@@ -57,11 +57,21 @@ const CASES: &[Case] = &[
     ("log-level", ["info", "off", "info"], ["notice", "nothing", "notice"]),
     ("slowlog-log-slower-than", ["20000", "0", "-1"], ["20000", "0", "-1"]),
     ("slowlog-max-len", ["10", "20", "30"], ["10", "20", "30"]),
+    ("latency-monitor-threshold", ["10", "20", "0"], ["10", "20", "0"]),
+    ("latency-tracking", ["yes", "no", "yes"], ["yes", "no", "yes"]),
+    ("latency-tracking-info-percentiles", ["50 99", "99.9", "1 100"], ["50 99", "99.9", "1 100"]),
     ("notify-keyspace-events", ["KEx", "AKE", "Eg$"], ["xKE", "AKE", "g$E"]),
 ];
 
 /// Settings that clients see under the same name.
-const OF_REDIS: [&str; 3] = ["slowlog-log-slower-than", "slowlog-max-len", "notify-keyspace-events"];
+const OF_REDIS: [&str; 6] = [
+    "slowlog-log-slower-than",
+    "slowlog-max-len",
+    "notify-keyspace-events",
+    "latency-monitor-threshold",
+    "latency-tracking",
+    "latency-tracking-info-percentiles",
+];
 
 /// Settings that this test does not give in every way: the file itself, and a limit of which nothing is seen
 /// while all goes well.

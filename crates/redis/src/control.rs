@@ -5,6 +5,7 @@ use crate::args::Args;
 use crate::channels::Channels;
 use crate::context::Halt;
 use crate::events::Events;
+use crate::latency::Latencies;
 use crate::map_request::MapRequest;
 use crate::monitor::Monitors;
 use crate::remote::Message;
@@ -302,6 +303,10 @@ pub struct Host {
     pub(crate) events: Events,
     /// Who watches what clients do.
     pub(crate) monitors: Monitors,
+    /// The times of commands.
+    pub(crate) latencies: Latencies,
+    /// Whether the answer at hand is to become one with those of other shards.
+    pub(crate) is_partial: bool,
     /// Takes the time of commands.
     pub(crate) timing: Timing,
 }

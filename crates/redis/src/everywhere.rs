@@ -7,6 +7,7 @@
 use crate::args::{Args, OwnedArgs};
 use crate::control::{Flow, Output};
 use crate::executor::{Executor, Outcome};
+use crate::latency::{merge_histograms, merge_latencystats};
 use crate::remote::{Ending, Message};
 use crate::run::run_control_as;
 use crate::session::ConnectionId;
@@ -27,6 +28,8 @@ pub(crate) enum Merge {
     Texts,
     /// Numbers are added; a shard that found nothing says so with an error, which counts for nothing.
     Numbers,
+    /// Histograms are added.
+    Histograms,
     /// Lines of `name:value`: counters and sizes are added, the rest is the asked shard's.
     Info,
 }
@@ -36,6 +39,7 @@ impl Merge {
     fn of(command: &Command) -> Option<Merge> {
         match command.name {
             "info" => Some(Merge::Info),
+            "latency|histogram" => Some(Merge::Histograms),
             "client|list" => Some(Merge::Texts),
             "client|kill" => Some(Merge::Numbers),
             "client|pause" | "client|unpause" | "config|resetstat" => Some(Merge::Own),
@@ -63,7 +67,8 @@ impl<E: Engine> Executor<E> {
         }
         let id = self.shard.next_id();
         let closes = flow == Flow::Close;
-        let work = self.fan_out_to_others(Ending::Merge { merge, own, closes });
+        let request = args.to_owned();
+        let work = self.fan_out_to_others(Ending::Merge { merge, own, closes, request });
         let outcome = self.suspend(connection, id, work);
         let own_index = self.shard.index();
         for to in (0..self.shard.count()).filter(|shard| *shard != own_index) {
@@ -103,12 +108,20 @@ impl<E: Engine> Executor<E> {
             unreachable!("'{}' is no control command", command.name)
         };
         let facts = self.engine_facts();
-        run_control_as(&mut self.host, &facts, (now, connection), handler, args, version, reply)
+        self.host.is_partial = true;
+        let flow = run_control_as(&mut self.host, &facts, (now, connection), handler, args, version, reply);
+        self.host.is_partial = false;
+        flow
     }
 }
 
 /// One answer out of the own one and those of the others.
-pub(crate) fn merge(merge: Merge, own: &[u8], others: &[&[u8]], version: Version) -> Vec<u8> {
+pub(crate) fn merge(
+    (merge, request): (Merge, &OwnedArgs),
+    own: &[u8],
+    others: &[&[u8]],
+    version: Version,
+) -> Vec<u8> {
     let mut reply = Vec::new();
     let mut writer = ReplyWriter::new(&mut reply, version);
     match merge {
@@ -123,6 +136,10 @@ pub(crate) fn merge(merge: Merge, own: &[u8], others: &[&[u8]], version: Version
                 Some(first) if first.first() == Some(&b'+') => return first.to_vec(),
                 Some(_) => writer.integer(answers.iter().filter_map(|reply| number_of(reply)).sum()),
             }
+        }
+        Merge::Histograms => {
+            let all: Vec<&[u8]> = std::iter::once(own).chain(others.iter().copied()).collect();
+            merge_histograms(&all, request.args(), version, &mut reply);
         }
         Merge::Texts => {
             let all = std::iter::once(own).chain(others.iter().copied());
@@ -144,7 +161,7 @@ fn number_of(reply: &[u8]) -> Option<i64> {
 }
 
 /// The text of an encoded bulk or verbatim string.
-fn text_of(reply: &[u8]) -> Option<&str> {
+pub(crate) fn text_of(reply: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(reply).ok()?;
     let (head, body) = text.split_once("\r\n")?;
     let body = body.strip_suffix("\r\n")?;
@@ -183,6 +200,9 @@ const ADDED: [&str; 25] = [
 /// Lines of `INFO` that each shard has one of begin with this; its number follows.
 pub(crate) const MEMORY_OF_SHARD: &str = "memory_part_bytes_shard_";
 
+/// The section of which histograms are added, and shown as percentiles.
+pub(crate) const LATENCYSTATS: &str = "Latencystats";
+
 /// Sections of which every line is added.
 const ADDED_SECTIONS: [&str; 4] = ["Storage", "Errorstats", "Commandstats", "Keyspace"];
 
@@ -214,8 +234,28 @@ fn is_added(section: &str, name: &str) -> bool {
         || name.starts_with(MEMORY_OF_SHARD)
 }
 
+/// The lines of a section of one shard's `INFO`; none where it was not asked for.
+fn section_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("# {name}\r\n"))?;
+    let lines = rest.split("\r\n\r\n").next().unwrap_or(rest);
+    Some(lines.split("\r\n# ").next().unwrap_or(lines).trim_end_matches("\r\n"))
+}
+
 /// One `INFO` out of those of all shards.
 fn merge_info(own: &str, others: &[&str]) -> String {
+    let merged = merge_lines(own, others);
+    let Some(lines) = section_of(&merged, LATENCYSTATS) else { return merged };
+    let all = std::iter::once(own).chain(others.iter().copied());
+    let sections: Vec<&str> = all.filter_map(|text| section_of(text, LATENCYSTATS)).collect();
+    let told = merge_latencystats(&sections);
+    merged.replacen(
+        &format!("# {LATENCYSTATS}\r\n{lines}"),
+        &format!("# {LATENCYSTATS}\r\n{}", told.trim_end()),
+        1,
+    )
+}
+
+fn merge_lines(own: &str, others: &[&str]) -> String {
     let mut rest: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for other in others {
         for (name, number) in numbers_of(other) {

@@ -16,7 +16,7 @@ fn counters_of_all_shards_are_added_and_facts_are_not() {
         "# Server\r\nuptime_in_seconds:9\r\n\r\n# Memory\r\nused_memory:1048576\r\nused_memory_human:1 MiB\r\n\r\n\
          # Keyspace\r\ndb0:keys=4\r\ndb2:keys=5\r\n",
     );
-    let merged = merge(Merge::Info, &own, &[&other], Version::Resp3);
+    let merged = merge((Merge::Info, &OwnedArgs::default()), &own, &[&other], Version::Resp3);
     let merged = text_of(&merged).unwrap();
     assert_eq!(
         merged,
@@ -29,7 +29,7 @@ fn counters_of_all_shards_are_added_and_facts_are_not() {
 fn the_memory_of_each_shard_is_shown() {
     let own = text("# Memory\r\nmemory_part_bytes:3\r\nmemory_part_bytes_shard_1:3\r\n\r\n# Stats\r\n");
     let other = text("# Memory\r\nmemory_part_bytes:4\r\nmemory_part_bytes_shard_0:4\r\n\r\n# Stats\r\n");
-    let merged = merge(Merge::Info, &own, &[&other], Version::Resp3);
+    let merged = merge((Merge::Info, &OwnedArgs::default()), &own, &[&other], Version::Resp3);
     assert_eq!(
         text_of(&merged).unwrap(),
         "# Memory\r\nmemory_part_bytes:7\r\nmemory_part_bytes_shard_1:3\r\nmemory_part_bytes_shard_0:4\r\n\r\n# Stats\r\n"
@@ -38,7 +38,9 @@ fn the_memory_of_each_shard_is_shown() {
 
 #[test]
 fn who_kills_is_told_how_many_at_all_shards() {
-    let numbers = |own: &[u8], others: &[&[u8]]| merge(Merge::Numbers, own, others, Version::Resp2);
+    let numbers = |own: &[u8], others: &[&[u8]]| {
+        merge((Merge::Numbers, &OwnedArgs::default()), own, others, Version::Resp2)
+    };
     assert_eq!(numbers(b":1\r\n", &[b":2\r\n", b":0\r\n"]), b":3\r\n");
     let none: &[u8] = b"-ERR No such client\r\n";
     assert_eq!(numbers(none, &[b"+OK\r\n"]), b"+OK\r\n");
@@ -47,6 +49,7 @@ fn who_kills_is_told_how_many_at_all_shards() {
 
 #[test]
 fn lists_of_all_shards_follow_each_other() {
-    let merged = merge(Merge::Texts, &text("id=1\n"), &[&text("id=2\n")], Version::Resp2);
+    let merged =
+        merge((Merge::Texts, &OwnedArgs::default()), &text("id=1\n"), &[&text("id=2\n")], Version::Resp2);
     assert_eq!(text_of(&merged), Some("id=1\nid=2\n"));
 }

@@ -17,6 +17,7 @@ use crate::args::Args;
 use crate::channels::Channels;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughput};
 use crate::events::Events;
+use crate::latency::{Latencies, Spikes};
 use crate::making::{Making, Plan};
 use crate::monitor::Monitors;
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
@@ -111,6 +112,8 @@ pub struct Executor<E> {
     pub(crate) streams_from: BTreeMap<TaskId, ShardId>,
     /// The slow commands of all shards, at the one that keeps them.
     pub(crate) slow_log: SlowLog,
+    /// The spikes of all shards, at the same one.
+    pub(crate) spikes: Spikes,
     events: Vec<ShardEvent>,
 }
 
@@ -144,6 +147,8 @@ impl<E: Engine> Executor<E> {
             connection_bytes: (0, 0),
             events: Events::default(),
             monitors: Monitors::new((shard.index(), shard.count())),
+            latencies: Latencies::default(),
+            is_partial: false,
             timing: Timing::default(),
         };
         let mut executor = Executor {
@@ -168,6 +173,7 @@ impl<E: Engine> Executor<E> {
             streams_for: BTreeMap::new(),
             streams_from: BTreeMap::new(),
             slow_log: SlowLog::default(),
+            spikes: Spikes::default(),
             events: Vec::new(),
         };
         executor.follow_timing();

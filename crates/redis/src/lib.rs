@@ -11,7 +11,7 @@
 //! 7. `stream` sends large values while the client takes them;
 //! 8. [`making`] makes large values from others, window by window;
 //! 9. [`remote`] and [`coordination`] are what several shards do together;
-//! 10. [`timing`], [`slowlog`], [`monitor`], [`events`] and [`operators`] are for those who look into the server.
+//! 10. [`timing`], [`slowlog`], [`latency`], [`monitor`], [`events`] and [`operators`] are for those who look into the server.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -35,6 +35,7 @@ mod fold;
 mod gathered;
 pub mod glob;
 mod key_specs;
+mod latency;
 mod long_double;
 pub mod making;
 mod map_request;

@@ -33,8 +33,17 @@ pub enum OperatorMessage {
         /// The encoded line.
         bytes: Vec<u8>,
     },
-    /// Carry out this `SLOWLOG`.
-    SlowLog {
+    /// A command has taken more than the threshold of spikes.
+    Spike {
+        /// Which event it counts as.
+        event: &'static str,
+        /// When, in seconds since 1970.
+        at_s: u64,
+        /// Milliseconds.
+        took_ms: u64,
+    },
+    /// Answer this request from what you keep for all shards.
+    Ask {
         /// The asker's task.
         ticket: TaskId,
         /// The request.
@@ -103,8 +112,9 @@ impl<E: Engine> Executor<E> {
             OperatorMessage::Slow { ticket, entry } => self.slow_message(ticket, entry),
             OperatorMessage::Monitor { has_joined } => self.host.monitors.note_elsewhere(has_joined),
             OperatorMessage::Line { bytes } => self.host.give_line(&bytes),
-            OperatorMessage::SlowLog { ticket, args, version } => {
-                self.slowlog_for((from, ticket), &args, version);
+            OperatorMessage::Spike { event, at_s, took_ms } => self.spikes.note(event, at_s, took_ms),
+            OperatorMessage::Ask { ticket, args, version } => {
+                self.answer_asker((from, ticket), &args, version);
             }
         }
     }

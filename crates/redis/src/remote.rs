@@ -226,7 +226,7 @@ pub(crate) struct FanOut {
 pub(crate) enum Ending {
     Sum,
     Reply(Vec<u8>),
-    Merge { merge: Merge, own: Vec<u8>, closes: bool },
+    Merge { merge: Merge, own: Vec<u8>, closes: bool, request: OwnedArgs },
     Walk { kind: WalkKind, first: ShardId },
     Verify(Verified),
 }
@@ -485,9 +485,9 @@ impl<E: Engine> Executor<E> {
             Ending::Sum => ReplyWriter::new(&mut reply, *version).integer(fan_out.number as i64),
             Ending::Reply(bytes) => reply = std::mem::take(bytes),
             Ending::Verify(verified) => verified.write(&mut ReplyWriter::new(&mut reply, *version)),
-            Ending::Merge { merge, own, closes } => {
+            Ending::Merge { merge, own, closes, request } => {
                 let others: Vec<&[u8]> = fan_out.found.values().flatten().map(Vec::as_slice).collect();
-                reply = everywhere::merge(*merge, own, &others, *version);
+                reply = everywhere::merge((*merge, request), own, &others, *version);
                 closes_after = *closes;
             }
             Ending::Walk { kind, first } => {

@@ -28,6 +28,10 @@ pub enum SettingKind {
     },
     /// `sync`, `group:MS` or `relaxed`.
     Durability,
+    /// `yes` or `no`.
+    Bool,
+    /// Percentiles, separated by spaces.
+    Percentiles,
     /// Classes of events, as letters ([`crate::events`]).
     Events,
     /// One of some names.
@@ -102,6 +106,7 @@ impl Settings {
         settings.add(DURABILITY, &format_durability(durability), SettingKind::Durability, true);
         settings.add(EVICTION, NO_EVICTION, SettingKind::Choice(&EVICTIONS), true);
         crate::slowlog::add_settings(&mut settings);
+        crate::latency::add_settings(&mut settings);
         settings.add(crate::events::EVENTS, "", SettingKind::Events, true);
         for (name, value) in [
             ("databases", databases.to_string().as_str()),
@@ -155,6 +160,11 @@ impl Settings {
                 Some(durability) => Ok(format_durability(durability)),
                 None => Err("argument must be sync, group:MS or relaxed".into()),
             },
+            SettingKind::Bool => match value.to_ascii_lowercase() {
+                value if value == "yes" || value == "no" => Ok(value),
+                _ => Err("argument must be 'yes' or 'no'".into()),
+            },
+            SettingKind::Percentiles => crate::latency::check_percentiles(value),
             SettingKind::Events => crate::events::check(value),
             SettingKind::Choice(names) => {
                 let name = names.iter().find(|name| name.eq_ignore_ascii_case(value));

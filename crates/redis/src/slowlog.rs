@@ -119,8 +119,8 @@ pub(crate) struct Timed {
     command: &'static Command,
     /// Its arguments, trimmed; none where its task has them.
     args: Option<Vec<Vec<u8>>>,
-    /// Its time, when its reply is decided.
-    took_us: Option<u64>,
+    /// Its time in nanoseconds, when its reply is decided.
+    took_ns: Option<u64>,
 }
 
 /// The arguments of a request as they are kept.
@@ -155,7 +155,9 @@ impl Host {
         args: Args<'_>,
     ) {
         let Some(began_ns) = began_ns else { return };
-        let took_us = self.timing.end(now, began_ns);
+        let took_ns = self.timing.end(now, began_ns);
+        self.note_latency(now, command, took_ns);
+        let took_us = took_ns / 1_000;
         if self.timing.is_slow(took_us) && !command.has(flag::SKIP_SLOWLOG) {
             self.tell_slow(now, connection, took_us, trimmed(command, args));
         }
@@ -204,7 +206,7 @@ impl<E: Engine> Executor<E> {
     ) {
         let Some(task) = self.tasks.get_mut(&id) else {
             // It has come to its end at once, with its reply among the outputs.
-            return self.note_end(now, origin, began_ns, || trimmed(command, args));
+            return self.note_end(now, origin, (command, began_ns), || trimmed(command, args));
         };
         let is_data = matches!(command.action, Action::Data(_));
         match &task.work {
@@ -212,23 +214,37 @@ impl<E: Engine> Executor<E> {
             Work::Forwarded if is_data => {}
             // What remains is to be sent.
             Work::Stream(stream) if !stream.is_fold() => {
-                self.note_end(now, origin, began_ns, || trimmed(command, args));
+                self.note_end(now, origin, (command, began_ns), || trimmed(command, args));
             }
-            Work::Command { .. } => task.timed = Some(Timed { began_ns, command, args: None, took_us: None }),
+            Work::Command { .. } => task.timed = Some(Timed { began_ns, command, args: None, took_ns: None }),
             _ => {
                 let args = Some(trimmed(command, args));
-                task.timed = Some(Timed { began_ns, command, args, took_us: None });
+                task.timed = Some(Timed { began_ns, command, args, took_ns: None });
             }
         }
     }
 
     /// A command has come to its end here, for a client of this shard or of another.
-    fn note_end(&mut self, now: Now, origin: Origin, began_ns: u64, args: impl FnOnce() -> Vec<Vec<u8>>) {
-        let took_us = self.host.timing.end(now, began_ns);
-        self.tell_if_slow(now, origin, took_us, args);
+    fn note_end(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        (command, began_ns): (&'static Command, u64),
+        args: impl FnOnce() -> Vec<Vec<u8>>,
+    ) {
+        let took_ns = self.host.timing.end(now, began_ns);
+        self.tell_if_slow(now, origin, (command, took_ns), args);
     }
 
-    fn tell_if_slow(&mut self, now: Now, origin: Origin, took_us: u64, args: impl FnOnce() -> Vec<Vec<u8>>) {
+    fn tell_if_slow(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        (command, took_ns): (&'static Command, u64),
+        args: impl FnOnce() -> Vec<Vec<u8>>,
+    ) {
+        self.host.note_latency(now, command, took_ns);
+        let took_us = took_ns / 1_000;
         if !self.host.timing.is_slow(took_us) {
             return;
         }
@@ -246,17 +262,17 @@ impl<E: Engine> Executor<E> {
     /// The reply of `task` is decided.
     pub(crate) fn note_decided(&mut self, now: Now, task: &mut Task) {
         if let Some(timed) = &mut task.timed
-            && timed.took_us.is_none()
+            && timed.took_ns.is_none()
         {
-            timed.took_us = Some(self.host.timing.end(now, timed.began_ns));
+            timed.took_ns = Some(self.host.timing.end(now, timed.began_ns));
         }
     }
 
     /// `task` has come to its end, with everything that it did.
     pub(crate) fn note_finished(&mut self, now: Now, task: &mut Task) {
         self.note_decided(now, task);
-        let Some(Timed { took_us: Some(took_us), command, args, .. }) = task.timed.take() else { return };
-        self.tell_if_slow(now, task.origin, took_us, || match (args, &task.work) {
+        let Some(Timed { took_ns: Some(took_ns), command, args, .. }) = task.timed.take() else { return };
+        self.tell_if_slow(now, task.origin, (command, took_ns), || match (args, &task.work) {
             (Some(args), _) => args,
             (None, Work::Command { args, .. }) => trimmed(command, args.args()),
             (None, _) => vec![command.name.as_bytes().to_vec()],
@@ -289,7 +305,7 @@ impl<E: Engine> Executor<E> {
         if let Some(began_ns) = began_ns {
             match started {
                 Started::Done(_) => {
-                    self.note_end(now, origin, began_ns, || trimmed(command, args.args()));
+                    self.note_end(now, origin, (command, began_ns), || trimmed(command, args.args()));
                 }
                 Started::Suspended(id) => {
                     self.note_suspended(now, (id, origin), (command, began_ns), args.args());
@@ -325,24 +341,25 @@ impl<E: Engine> Executor<E> {
 
     /// Follows the settings about times.
     pub(crate) fn follow_timing(&mut self) {
-        self.host.timing.follow(&self.host.settings);
+        self.host.latencies.follow(&self.host.settings);
+        self.host.timing.follow(&self.host.settings, &self.host.latencies);
         let len_max = self.slow_len_max();
         self.slow_log.trim(len_max);
     }
 
-    /// `SLOWLOG`: asks the shard that keeps the list.
-    pub(crate) fn slowlog(&mut self, connection: ConnectionId, args: Args<'_>) -> Result<Outcome, Halt> {
+    /// `SLOWLOG`, and what of `LATENCY` is about spikes: asks the shard that keeps them.
+    pub(crate) fn ask_home(&mut self, connection: ConnectionId, args: Args<'_>) -> Result<Outcome, Halt> {
         check(args)?;
         let id = self.shard.next_id();
         let outcome = self.suspend(connection, id, Work::Forwarded);
         let version = self.host.sessions.get(&connection).map_or(Version::Resp2, |session| session.version);
-        let message = OperatorMessage::SlowLog { ticket: id, args: args.to_owned(), version };
+        let message = OperatorMessage::Ask { ticket: id, args: args.to_owned(), version };
         self.host.outputs.push(message.to(HOME));
         Ok(outcome)
     }
 
-    /// Answers `SLOWLOG` for a client of another shard, or of this one.
-    pub(crate) fn slowlog_for(
+    /// Answers what [`Executor::ask_home`] has asked.
+    pub(crate) fn answer_asker(
         &mut self,
         (from, ticket): (ShardId, TaskId),
         args: &OwnedArgs,
@@ -353,6 +370,7 @@ impl<E: Engine> Executor<E> {
         let args = args.args();
         let is = |name: &[u8]| args.at(1).eq_ignore_ascii_case(name);
         match shown_count(args) {
+            _ if args.at(0).eq_ignore_ascii_case(b"latency") => self.answer_latency(args, &mut writer),
             Ok(count) if is(b"get") => self.slow_log.write(count, &mut writer),
             _ if is(b"len") => writer.integer(self.slow_log.entries.len() as i64),
             _ => {
@@ -375,9 +393,9 @@ fn shown_count(args: Args<'_>) -> Result<usize, Halt> {
     }
 }
 
-/// Checks the arguments of `SLOWLOG`, whose numbers are right.
+/// Checks the arguments, whose numbers are right.
 fn check(args: Args<'_>) -> Result<(), Halt> {
-    if !args.at(1).eq_ignore_ascii_case(b"get") {
+    if !args.at(0).eq_ignore_ascii_case(b"slowlog") || !args.at(1).eq_ignore_ascii_case(b"get") {
         return Ok(());
     }
     if args.len() > 3 {
@@ -391,7 +409,9 @@ fn check(args: Args<'_>) -> Result<(), Halt> {
 
 /// Whether a setting is about times.
 pub(crate) fn is_about_time(name: &str) -> bool {
-    [MAX_LEN, crate::timing::SLOWER_THAN].iter().any(|other| name.eq_ignore_ascii_case(other))
+    [MAX_LEN, crate::timing::SLOWER_THAN, crate::latency::TRACKING, crate::latency::THRESHOLD]
+        .iter()
+        .any(|other| name.eq_ignore_ascii_case(other))
 }
 
 /// Adds the settings of the list, with Redis's first values.

@@ -30,7 +30,8 @@ pub enum Action {
     Container,
 }
 
-/// The commands that the executor itself carries out.
+/// The commands that the executor itself carries out. `AskHome` is whatever the shard answers that keeps something
+/// for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is the command of its name")]
 pub enum TaskKind {
@@ -52,7 +53,7 @@ pub enum TaskKind {
     ConfigRewrite,
     DebugSleep,
     DebugVerify,
-    SlowLog,
+    AskHome,
     Monitor,
     Shutdown,
     Quit,

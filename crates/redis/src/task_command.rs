@@ -51,7 +51,7 @@ impl<E: Engine> Executor<E> {
             TaskKind::DebugSleep => self.sleep(now, connection, args),
             TaskKind::DebugVerify => self.debug_verify(connection, args),
             TaskKind::Monitor => Ok(self.monitor(connection, reply)),
-            TaskKind::SlowLog => self.slowlog(connection, args),
+            TaskKind::AskHome => self.ask_home(connection, args),
             TaskKind::Shutdown => self.shutdown(args),
             TaskKind::Quit => {
                 ReplyWriter::new(reply, version).ok();

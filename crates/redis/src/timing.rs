@@ -10,6 +10,7 @@
 //! that are answered at once, and follow others in a pipeline, are not timed unless [`FINE_US`] asks for it:
 //! a reading would cost a part of them that is seen.
 
+use crate::latency::Latencies;
 use crate::settings::Settings;
 use tierstone_base::{CpuClock, Now};
 
@@ -26,6 +27,8 @@ pub(crate) struct Timing {
     clock: Option<Box<dyn CpuClock>>,
     /// From how many microseconds on a command is slow; negative: none is.
     slower_than_us: i64,
+    /// Whether the times of all commands are wanted.
+    is_wanted: bool,
     /// Whether the request at hand follows another one in a pipeline.
     is_pipelined: bool,
     /// The reading that was made for a quick command before it was seen that it is none.
@@ -40,7 +43,8 @@ impl Timing {
     }
 
     /// Follows the settings.
-    pub fn follow(&mut self, settings: &Settings) {
+    pub fn follow(&mut self, settings: &Settings, latencies: &Latencies) {
+        self.is_wanted = latencies.is_on();
         self.slower_than_us = settings.integer(SLOWER_THAN).unwrap_or(-1);
     }
 
@@ -57,7 +61,7 @@ impl Timing {
     }
 
     fn is_on(&self) -> bool {
-        self.slower_than_us >= 0
+        self.is_wanted || self.slower_than_us >= 0
     }
 
     /// The start of a command that may be answered at once; `None`: it is not timed then.
@@ -96,12 +100,12 @@ impl Timing {
         }
     }
 
-    /// The time of a command that began at `began_ns`, in microseconds.
+    /// The time of a command that began at `began_ns`, in nanoseconds.
     pub fn end(&mut self, now: Now, began_ns: u64) -> u64 {
         let ended_ns = self.read(now);
         self.pending_ns = None;
         self.last_ns = Some(ended_ns);
-        ended_ns.saturating_sub(began_ns) / 1_000
+        ended_ns.saturating_sub(began_ns)
     }
 
     /// Whether so many microseconds are slow.

@@ -9,7 +9,11 @@ fn timing(slower_than_us: &str) -> Timing {
     let mut settings = Settings::new(1, 1 << 20, Durability::default());
     settings.set(SLOWER_THAN, slower_than_us);
     let mut timing = Timing::default();
-    timing.follow(&settings);
+    // Only the list of slow commands wants to know.
+    settings.set(crate::latency::TRACKING, "no");
+    let mut latencies = Latencies::default();
+    latencies.follow(&settings);
+    timing.follow(&settings, &latencies);
     timing.set_clock(Box::new(CountingClock::new(1_000)));
     timing
 }
@@ -29,11 +33,11 @@ fn a_command_that_follows_another_begins_where_that_ended() {
     timing.offered(false);
     assert_eq!(timing.begin_quick(NOW), Some(1_000));
     assert_eq!(timing.begin(NOW), Some(1_000), "it was no quick one: the reading is its own");
-    assert_eq!(timing.end(NOW, 1_000), 1);
+    assert_eq!(timing.end(NOW, 1_000), 1_000);
     timing.offered(true);
     assert_eq!(timing.begin_quick(NOW), None, "one that follows is not worth a reading");
     assert_eq!(timing.begin(NOW), Some(2_000));
-    assert_eq!(timing.end(NOW, 2_000), 1);
+    assert_eq!(timing.end(NOW, 2_000), 1_000);
     timing.offered(true);
     assert_eq!(timing.begin_quick(NOW), None);
     timing.pass();

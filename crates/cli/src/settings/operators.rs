@@ -37,6 +37,36 @@ pub(super) const SETTINGS: &[Setting] = &[
         redis: "notify-keyspace-events",
         apply: |all, text| set(all, "notify-keyspace-events", text),
     },
+    Setting {
+        name: "latency-monitor-threshold",
+        variable: "TIERSTONE_LATENCY_MONITOR_THRESHOLD",
+        value: "MILLISECONDS",
+        help: "From how many milliseconds on a command counts as a spike for LATENCY; 0 for never",
+        default: "0",
+        trade_off: "A message to the first shard for each spike",
+        redis: "latency-monitor-threshold",
+        apply: |all, text| set(all, "latency-monitor-threshold", text),
+    },
+    Setting {
+        name: "latency-tracking",
+        variable: "TIERSTONE_LATENCY_TRACKING",
+        value: "WORD",
+        help: "Whether a histogram of the times of each command is kept, for LATENCY HISTOGRAM and INFO latencystats: yes or no",
+        default: "yes",
+        trade_off: "One or two readings of the clock a command, 25 ns each, and 9 KiB a command and shard",
+        redis: "latency-tracking",
+        apply: |all, text| set(all, "latency-tracking", text),
+    },
+    Setting {
+        name: "latency-tracking-info-percentiles",
+        variable: "TIERSTONE_LATENCY_TRACKING_INFO_PERCENTILES",
+        value: "LIST",
+        help: "Which percentiles INFO latencystats shows, separated by spaces",
+        default: "50 99 99.9",
+        trade_off: "Each is a look at the whole histogram of every command when it is asked for",
+        redis: "latency-tracking-info-percentiles",
+        apply: |all, text| set(all, "latency-tracking-info-percentiles", text),
+    },
 ];
 
 fn set(all: &mut ServerSettings, name: &str, text: &str) -> Result<()> {

@@ -62,6 +62,7 @@ pub(crate) fn resetstat(control: &mut Control<'_>) -> Result<Flow, Halt> {
         return fail(crate::context::SYNTAX);
     }
     control.host.counters = Counters::default();
+    control.host.latencies.clear();
     control.reply.ok();
     Ok(Flow::Done)
 }

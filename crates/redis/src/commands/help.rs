@@ -47,6 +47,10 @@ pub(crate) fn object(control: &mut Control<'_>) -> Result<Flow, Halt> {
     help(control, "object")
 }
 
+pub(crate) fn latency(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    help(control, "latency")
+}
+
 pub(crate) fn slowlog(control: &mut Control<'_>) -> Result<Flow, Halt> {
     help(control, "slowlog")
 }

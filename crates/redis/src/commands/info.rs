@@ -2,7 +2,7 @@
 
 use crate::context::Halt;
 use crate::control::{Control, Flow};
-use crate::everywhere::MEMORY_OF_SHARD;
+use crate::everywhere::{LATENCYSTATS, MEMORY_OF_SHARD};
 use crate::settings::format_eviction;
 use crate::table;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use tierstone_engine::{Durability, Health};
 type Section = fn(&Control<'_>, &mut String) -> std::fmt::Result;
 
 /// All sections in order; those after `false` are only given when asked for.
-const SECTIONS: [(&str, bool, Section); 12] = [
+const SECTIONS: [(&str, bool, Section); 13] = [
     ("Server", true, server),
     ("Clients", true, clients),
     ("Memory", true, memory),
@@ -24,6 +24,7 @@ const SECTIONS: [(&str, bool, Section); 12] = [
     ("Errorstats", true, errorstats),
     ("Cluster", true, cluster),
     ("Commandstats", false, commandstats),
+    (LATENCYSTATS, false, crate::latency::latencystats),
     ("Keyspace", true, keyspace),
 ];
 

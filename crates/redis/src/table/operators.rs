@@ -2,6 +2,88 @@
 
 use super::{Action, Command, Keys, TaskKind, flag};
 use crate::commands::help;
+use crate::latency;
+
+static LATENCY: [Command; 6] = [
+    Command {
+        name: "latency|doctor",
+        arity: 2,
+        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "2.8.13",
+        complexity: "O(1)",
+        summary: "Reports what spikes there were.",
+        action: Action::Task(TaskKind::AskHome),
+        subcommands: &[],
+    },
+    Command {
+        name: "latency|help",
+        arity: 2,
+        flags: flag::LOADING | flag::STALE,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "2.8.13",
+        complexity: "O(1)",
+        summary: "Explains the subcommands.",
+        action: Action::Control(help::latency),
+        subcommands: &[],
+    },
+    Command {
+        name: "latency|histogram",
+        arity: -2,
+        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "7.0.0",
+        complexity: "O(N) with N the number of commands",
+        summary: "Shows how long commands take, as histograms of all or of those that are named.",
+        action: Action::Control(latency::histogram),
+        subcommands: &[],
+    },
+    Command {
+        name: "latency|history",
+        arity: 3,
+        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "2.8.13",
+        complexity: "O(1)",
+        summary: "Lists the spikes of an event.",
+        action: Action::Task(TaskKind::AskHome),
+        subcommands: &[],
+    },
+    Command {
+        name: "latency|latest",
+        arity: 2,
+        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "2.8.13",
+        complexity: "O(1)",
+        summary: "Shows the last spike of each event.",
+        action: Action::Task(TaskKind::AskHome),
+        subcommands: &[],
+    },
+    Command {
+        name: "latency|reset",
+        arity: -2,
+        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "2.8.13",
+        complexity: "O(1)",
+        summary: "Forgets the spikes of all events, or of those that are named.",
+        action: Action::Task(TaskKind::AskHome),
+        subcommands: &[],
+    },
+];
 
 static SLOWLOG: [Command; 4] = [
     Command {
@@ -14,7 +96,7 @@ static SLOWLOG: [Command; 4] = [
         since: "2.2.12",
         complexity: "O(N) with N the number of entries",
         summary: "Lists the commands that took long, the last first: ten, or as many as asked for.",
-        action: Action::Task(TaskKind::SlowLog),
+        action: Action::Task(TaskKind::AskHome),
         subcommands: &[],
     },
     Command {
@@ -40,7 +122,7 @@ static SLOWLOG: [Command; 4] = [
         since: "2.2.12",
         complexity: "O(1)",
         summary: "Counts the commands that took long.",
-        action: Action::Task(TaskKind::SlowLog),
+        action: Action::Task(TaskKind::AskHome),
         subcommands: &[],
     },
     Command {
@@ -53,12 +135,25 @@ static SLOWLOG: [Command; 4] = [
         since: "2.2.12",
         complexity: "O(N) with N the number of entries",
         summary: "Forgets the commands that took long.",
-        action: Action::Task(TaskKind::SlowLog),
+        action: Action::Task(TaskKind::AskHome),
         subcommands: &[],
     },
 ];
 
-pub(super) static COMMANDS: [Command; 2] = [
+pub(super) static COMMANDS: [Command; 3] = [
+    Command {
+        name: "latency",
+        arity: -2,
+        flags: 0,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "2.8.13",
+        complexity: "Depends on subcommand",
+        summary: "Tells how long commands take.",
+        action: Action::Container,
+        subcommands: &LATENCY,
+    },
     Command {
         name: "monitor",
         arity: 1,
