@@ -7,9 +7,11 @@
 mod support;
 
 use support::Server;
-use tierstone_base::SeededRandom;
+use tierstone_base::{Now, SeededRandom};
 use tierstone_engine::map_engine::MapEngine;
-use tierstone_redis::{ConnectionId, Secret, ServerFacts};
+use tierstone_redis::{
+    Args, ConnectionId, ConnectionInfo, Executor, Message, Outcome, Output, Secret, ServerFacts,
+};
 use tierstone_wire::resp::Value;
 
 const NO_COMMAND: &str = "-NOPERM User bob has no permissions to run the";
@@ -137,6 +139,54 @@ fn a_change_is_seen_by_every_shard_before_it_is_answered() {
         }
         let lists: Vec<String> = admins.iter().map(|id| server.line(*id, "ACL LIST")).collect();
         assert!(lists.iter().all(|list| *list == lists[0]), "{lists:?}");
+    }
+}
+
+/// Lets every shard step until nothing is said any more; messages to `deaf` are held back. Gives how many replies there
+/// were, and what was held back.
+fn step_all(
+    executors: &mut [Executor<MapEngine>],
+    now: Now,
+    deaf: Option<usize>,
+) -> (usize, Vec<(u16, Message)>) {
+    let (mut replies, mut held) = (0, Vec::new());
+    for _ in 0..20 {
+        for from in 0..executors.len() {
+            let mut outputs = Vec::new();
+            executors[from].step(now, &mut Vec::new(), &mut outputs);
+            for output in outputs {
+                match output {
+                    Output::Send { to, message } if deaf == Some(usize::from(to)) => {
+                        held.push((from as u16, message));
+                    }
+                    Output::Send { to, message } => {
+                        executors[usize::from(to)].message(now, from as u16, message);
+                    }
+                    Output::Reply { .. } => replies += 1,
+                    _ => {}
+                }
+            }
+        }
+    }
+    (replies, held)
+}
+
+#[test]
+fn a_change_is_not_answered_while_a_shard_has_not_heard_of_it() {
+    for asked in 0..3 {
+        let mut executors = server(3).executors;
+        let now = Now { monotonic_us: 1_000_000, wall_ms: 1_700_000_000_000 };
+        executors[asked].connect(now, 7, ConnectionInfo::default());
+        let words: [&[u8]; 5] = [b"ACL", b"SETUSER", b"bob", b"on", b"+get"];
+        let outcome = executors[asked].request(now, 7, Args::Slices(&words), &mut Vec::new());
+        assert!(matches!(outcome, Outcome::Suspended(_)), "{outcome:?}");
+        let deaf = if asked == 2 { 1 } else { 2 };
+        let (replies, held) = step_all(&mut executors, now, Some(deaf));
+        assert_eq!((replies, held.len()), (0, 1), "asked at shard {asked}");
+        for (from, message) in held {
+            executors[deaf].message(now, from, message);
+        }
+        assert_eq!(step_all(&mut executors, now, None).0, 1, "asked at shard {asked}");
     }
 }
 
