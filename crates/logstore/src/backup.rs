@@ -53,6 +53,8 @@ struct Backup {
     is_over: bool,
     /// Since when a full store waits for a segment to be read.
     waited_for_since_us: Option<u64>,
+    /// Since when the next read gives way to writes.
+    gives_way_since_us: Option<u64>,
 }
 
 /// Bytes of a piece.
@@ -61,6 +63,9 @@ const PIECE_BYTES: usize = 256 << 10;
 const READY_BYTES: usize = 1 << 20;
 /// How long a full store waits for a segment to be read, in microseconds.
 const PATIENCE_US: u64 = 1_000_000;
+/// How long a read gives way to a group that is being written, in microseconds: a device that does both makes
+/// the group, and who waits for it, slower.
+const GIVES_WAY_US: u64 = 1_000;
 
 impl Backup {
     fn is_at_work(&self) -> bool {
@@ -89,13 +94,14 @@ impl Backups {
         self.current.as_ref().is_some_and(|backup| backup.waiting.contains_key(&segment))
     }
 
-    /// Whether a step would do something now.
-    pub fn wants_step(&self) -> bool {
-        let Some(backup) = self.current.as_deref().filter(|backup| backup.is_at_work()) else { return false };
-        match &backup.current {
+    /// When a step would do something that no completion announces.
+    pub fn next_step_us(&self, now_us: u64) -> Option<u64> {
+        let backup = self.current.as_deref().filter(|backup| backup.is_at_work())?;
+        let wants_step = match &backup.current {
             Some(current) => !current.is_reading() && backup.has_room(),
             None => !backup.waits_for_footers,
-        }
+        };
+        wants_step.then(|| backup.gives_way_since_us.map_or(now_us, |since_us| since_us + GIVES_WAY_US))
     }
 }
 
@@ -130,6 +136,7 @@ impl LogShard {
             failed: None,
             is_over: false,
             waited_for_since_us: None,
+            gives_way_since_us: None,
         }));
         Ok(BackupCut {
             seq: cut.seq,
@@ -192,6 +199,18 @@ impl LogShard {
         self.snapshots.end_backup();
         self.keyspaces.retain_dropped(&self.snapshots);
         self.cleaner.look_again();
+    }
+
+    /// Whether the next read waits while a group is being written.
+    fn backup_gives_way(&mut self) -> bool {
+        let (now_us, is_writing) = (self.now.monotonic_us, self.hot.is_writing());
+        let Some(backup) = self.backups.current.as_deref_mut() else { return false };
+        if !is_writing || backup.waited_for_since_us.is_some() {
+            backup.gives_way_since_us = None;
+            return false;
+        }
+        let since_us = *backup.gives_way_since_us.get_or_insert(now_us);
+        now_us.saturating_sub(since_us) < GIVES_WAY_US
     }
 
     /// The index stops pointing to a record: if the cut shows it and its segment was not read, it leaves a bit.

@@ -489,12 +489,14 @@ impl LogShard {
             || self.split_wants_step()
             || self.refresher.wants_step()
             || self.verifier.wants_step()
-            || self.backups.wants_step()
         {
             at(now_us);
         }
         if !self.refused.is_empty() {
             at(self.refused_until_us);
+        }
+        if let Some(time) = self.backups.next_step_us(now_us) {
+            at(time);
         }
         if let Some(time) = self.next_space_step_us() {
             at(time);

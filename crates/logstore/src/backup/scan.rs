@@ -74,12 +74,15 @@ impl LogShard {
     /// Does a bounded part of the backup.
     pub(crate) fn backup_step(&mut self) {
         let Some(backup) = self.backup_mut() else { return };
-        match &backup.current {
-            Some(current) if current.is_reading() || !backup.has_room() => {}
-            Some(_) => self.gather_for_backup(),
-            None if backup.waiting.is_empty() => self.finish_backup(),
-            None => self.begin_backup_segment(),
+        let has_begun = match &backup.current {
+            Some(current) if current.is_reading() || !backup.has_room() => return,
+            None if backup.waiting.is_empty() => return self.finish_backup(),
+            current => current.is_some(),
+        };
+        if self.backup_gives_way() {
+            return;
         }
+        if has_begun { self.gather_for_backup() } else { self.begin_backup_segment() }
     }
 
     /// Everything has been read.
@@ -132,7 +135,7 @@ impl LogShard {
         let tag = IoTag::Backup { segment: current.segment, read: current.read };
         self.requests.push(tag, IoKind::Read, offset, buffer);
         if let Some(backup) = self.backup_mut() {
-            backup.current = Some(current);
+            (backup.current, backup.gives_way_since_us) = (Some(current), None);
         }
     }
 

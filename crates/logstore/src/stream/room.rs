@@ -27,6 +27,11 @@ impl OpenSegment {
 }
 
 impl Stream {
+    /// Whether a group is being written.
+    pub fn is_writing(&self) -> bool {
+        !self.flying.is_empty()
+    }
+
     /// Whether the open segment surely has room for records of `bytes` altogether whose keys take
     /// `key_bytes` of its summary. May say no where there is just enough.
     pub fn room_for(&self, bytes: u64, key_bytes: u64) -> bool {

@@ -16,6 +16,9 @@ const FRAMES_FILE: &str = "backup.frames";
 const MANIFEST_FILE: &str = "backup.manifest";
 const NEW_MANIFEST_FILE: &str = "backup.manifest.new";
 
+/// Bytes of frames after which the file is made durable: a disk that has all of it to write at once makes others wait.
+const SYNC_BYTES: usize = 16 << 20;
+
 /// Writes a backup down, frame by frame. Each is checked before it is written.
 pub struct BackupWriter {
     reader: BackupReader,
@@ -23,7 +26,7 @@ pub struct BackupWriter {
 }
 
 enum Target {
-    Directory { path: PathBuf, frames: BufWriter<File> },
+    Directory { path: PathBuf, frames: BufWriter<File>, unsynced_bytes: usize },
     Stream(Box<dyn Write + Send>),
 }
 
@@ -46,7 +49,7 @@ impl BackupWriter {
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         let frames = File::options().write(true).create_new(true).open(path.join(FRAMES_FILE))?;
-        let target = Target::Directory { path, frames: BufWriter::new(frames) };
+        let target = Target::Directory { path, frames: BufWriter::new(frames), unsynced_bytes: 0 };
         Ok(BackupWriter { reader: BackupReader::default(), target })
     }
 
@@ -62,7 +65,15 @@ impl BackupWriter {
     pub fn frame(&mut self, frame: &[u8]) -> Result<()> {
         self.reader.take_whole(frame)?;
         match &mut self.target {
-            Target::Directory { frames, .. } => frames.write_all(frame)?,
+            Target::Directory { frames, unsynced_bytes, .. } => {
+                frames.write_all(frame)?;
+                *unsynced_bytes += frame.len();
+                if *unsynced_bytes >= SYNC_BYTES {
+                    *unsynced_bytes = 0;
+                    frames.flush()?;
+                    frames.get_ref().sync_data()?;
+                }
+            }
             Target::Stream(stream) => stream.write_all(frame)?,
         }
         Ok(())
@@ -89,7 +100,7 @@ impl BackupWriter {
                 stream.write_all(&manifest)?;
                 stream.flush()?;
             }
-            Target::Directory { path, frames } => {
+            Target::Directory { path, frames, .. } => {
                 frames.flush()?;
                 frames.get_ref().sync_all()?;
                 // crash here [backup_without_manifest]: there is no manifest, and so no backup.
