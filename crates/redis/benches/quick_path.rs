@@ -143,6 +143,7 @@ fn main() {
     let engine = OneRecord { value: b"12345678901234567".to_vec(), applied: 1 };
     let mut executor = Executor::new(engine, settings);
     let clock = SystemClock::new();
+    executor.set_clock(Box::new(SystemClock::new()));
     executor.connect(clock.now(), 1, ConnectionInfo::default());
     let value = [b'x'; 100];
     let requests: [&[&[u8]]; 5] = [
@@ -159,7 +160,7 @@ fn main() {
         let mut arguments = Arguments::new();
         let mut reply = Vec::with_capacity(1 << 16);
         let now = clock.now();
-        let mut run = |count: u64| {
+        let mut run = |executor: &mut Executor<OneRecord>, count: u64| {
             for _ in 0..count {
                 let Ok(Progress::Complete { .. }) = parser.parse(&input, &mut arguments) else {
                     panic!("the request is whole")
@@ -170,11 +171,20 @@ fn main() {
                 assert!(matches!(outcome, Outcome::Ready { .. }));
             }
         };
-        run(count / 10);
-        let start = clock.now();
-        run(count);
-        let us = clock.now().monotonic_us - start.monotonic_us;
-        let name = String::from_utf8_lossy(words[0]);
-        println!("{name:7} {:6.1} ns", us as f64 * 1_000.0 / count as f64);
+        let mut line = format!("{:7}", String::from_utf8_lossy(words[0]));
+        // Not timed at all; timed, each by itself; timed, each behind another.
+        for (tracking, slower_than_us, is_pipelined) in
+            [("no", "-1", false), ("yes", "10000", false), ("yes", "10000", true)]
+        {
+            executor.apply_setting("latency-tracking", tracking);
+            executor.apply_setting("slowlog-log-slower-than", slower_than_us);
+            executor.note_pipelined(is_pipelined);
+            run(&mut executor, count / 10);
+            let start = clock.now();
+            run(&mut executor, count);
+            let us = clock.now().monotonic_us - start.monotonic_us;
+            line.push_str(&format!(" {:6.1} ns", us as f64 * 1_000.0 / count as f64));
+        }
+        println!("{line}");
     }
 }

@@ -312,7 +312,7 @@ impl<E: Engine> Executor<E> {
         if !is_immediate && let Some(outcome) = self.queue(connection, found, command, args, reply) {
             return outcome;
         }
-        let began_ns = self.host.timing.begin(now);
+        let began_ns = self.host.timing.begin_request(now, command, args);
         let outcome = match command.action {
             Action::Data(_) => self.data(now, connection, command, args, reply),
             Action::Control(handler) => {

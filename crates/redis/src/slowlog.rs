@@ -187,11 +187,14 @@ impl<E: Engine> Executor<E> {
         outcome: Outcome,
     ) {
         match (outcome, began_ns) {
-            (_, None) | (Outcome::Blocked, _) => {}
+            (Outcome::Blocked, _) => {}
             // Those that wait by nature are timed up to their wait, as in Redis.
-            (Outcome::Suspended(id), Some(began_ns)) if !command.has(flag::BLOCKING) => {
-                self.note_suspended(now, (id, Origin::Connection(connection)), (command, began_ns), args);
+            (Outcome::Suspended(id), _) if !command.has(flag::BLOCKING) => {
+                if let Some(began_ns) = began_ns.or_else(|| self.host.timing.begin_wait(now)) {
+                    self.note_suspended(now, (id, Origin::Connection(connection)), (command, began_ns), args);
+                }
             }
+            (_, None) => {}
             _ => self.host.note_request(now, connection, (command, began_ns), args),
         }
     }

@@ -6,12 +6,14 @@
 //! in which the reply waits to be durable and to be sent. A command that another shard carries out is timed
 //! there.
 //!
-//! Cost: two readings of the clock a command, one where it follows another in a pipeline. Plain `GET` and `SET`
-//! that are answered at once, and follow others in a pipeline, are not timed unless [`FINE_US`] asks for it:
-//! a reading would cost a part of them that is seen.
+//! Cost: two readings of the clock a command, one where it follows another in a pipeline. Short commands that are
+//! answered at once, and follow others in a pipeline, are not timed unless [`FINE_US`] asks for it: a reading would
+//! cost a part of them that is seen. Those of them that wait are timed from the start of their wait.
 
+use crate::args::Args;
 use crate::latency::Latencies;
 use crate::settings::Settings;
+use crate::table::{Command, flag};
 use tierstone_base::{CpuClock, Now};
 
 /// The setting that says which commands are slow.
@@ -19,6 +21,9 @@ pub(crate) const SLOWER_THAN: &str = "slowlog-log-slower-than";
 
 /// Limits in microseconds below this are for commands that take no time to speak of: then each is timed.
 const FINE_US: i64 = 1_000;
+
+/// A command of Redis's flag `fast` is short up to so many arguments.
+const SHORT_ARGUMENTS: usize = 4;
 
 /// Takes the time of commands.
 #[derive(Debug, Default)]
@@ -60,6 +65,10 @@ impl Timing {
         }
     }
 
+    fn is_fine(&self) -> bool {
+        (0..FINE_US).contains(&self.slower_than_us)
+    }
+
     fn is_on(&self) -> bool {
         self.is_wanted || self.slower_than_us >= 0
     }
@@ -68,8 +77,7 @@ impl Timing {
     #[inline]
     pub fn begin_quick(&mut self, now: Now) -> Option<u64> {
         self.pending_ns = None;
-        let is_fine = (0..FINE_US).contains(&self.slower_than_us);
-        if !self.is_on() || self.is_pipelined && !is_fine {
+        if !self.is_on() || self.is_pipelined && !self.is_fine() {
             return None;
         }
         self.pending_ns = self.begin(now);
@@ -86,6 +94,21 @@ impl Timing {
     #[inline]
     pub fn pass(&mut self) {
         self.last_ns = None;
+    }
+
+    /// The start of a request; `None`: it is not timed unless it waits.
+    pub fn begin_request(&mut self, now: Now, command: &Command, args: Args<'_>) -> Option<u64> {
+        let is_short = command.has(flag::FAST) && args.len() <= SHORT_ARGUMENTS;
+        if is_short && self.is_pipelined && !self.is_fine() {
+            self.pass();
+            return None;
+        }
+        self.begin(now)
+    }
+
+    /// The start of the wait of a request that was not timed before; `None`: commands are not timed.
+    pub fn begin_wait(&mut self, now: Now) -> Option<u64> {
+        self.is_on().then(|| self.read(now))
     }
 
     /// The start of a command; `None`: commands are not timed.

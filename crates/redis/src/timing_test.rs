@@ -43,9 +43,18 @@ fn a_command_that_follows_another_begins_where_that_ended() {
     timing.pass();
     timing.offered(true);
     assert_eq!(timing.begin(NOW), Some(4_000), "what was not timed is not a part of the next");
+    let (fast, slow) =
+        (&crate::table::lookup(b"incr").unwrap().command, &crate::table::lookup(b"del").unwrap().command);
+    let (short, long) = (Args::Slices(&[&b"x"[..]; 4]), Args::Slices(&[&b"x"[..]; 5]));
+    timing.offered(true);
+    assert_eq!(timing.begin_request(NOW, fast, short), None, "not timed");
+    assert_eq!(timing.begin_wait(NOW), Some(5_000), "unless it waits");
+    assert_eq!(timing.begin_request(NOW, fast, long), Some(6_000));
+    assert_eq!(timing.begin_request(NOW, slow, short), Some(7_000));
     timing.offered(false);
-    timing.end(NOW, 4_000);
-    assert_eq!(timing.begin(NOW), Some(6_000), "time has passed before the next pipeline");
+    assert_eq!(timing.begin_request(NOW, fast, short), Some(8_000), "the first of a pipeline is timed");
+    timing.end(NOW, 8_000);
+    assert_eq!(timing.begin(NOW), Some(10_000), "time has passed before the next pipeline");
 }
 
 #[test]

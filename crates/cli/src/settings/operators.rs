@@ -13,7 +13,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         value: "MICROSECONDS",
         help: "From how many microseconds on a command is listed by SLOWLOG; 0 for every command, -1 for none",
         default: "10000",
-        trade_off: "Below 1000 every plain GET and SET is timed, too, for some 30 ns each",
+        trade_off: "Below 1000 short commands within pipelines are timed, too, for some 30 ns each",
         redis: "slowlog-log-slower-than",
         apply: |all, text| set(all, "slowlog-log-slower-than", text),
     },
