@@ -67,13 +67,15 @@ const CASES: &[Case] = &[
 ];
 
 /// Settings that clients see under the same name.
-const OF_REDIS: [&str; 6] = [
+const OF_REDIS: [&str; 8] = [
     "slowlog-log-slower-than",
     "slowlog-max-len",
     "notify-keyspace-events",
     "latency-monitor-threshold",
     "latency-tracking",
     "latency-tracking-info-percentiles",
+    "acllog-max-len",
+    "protected-mode",
 ];
 
 /// Files of users, which must be there.
@@ -220,8 +222,6 @@ fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, Strin
         ("backlog", "tcp-backlog"),
         ("input-limit", "client-query-buffer-limit"),
         ("aclfile", "aclfile"),
-        ("acllog-max-len", "acllog-max-len"),
-        ("protected-mode", "protected-mode"),
         ("maxmemory-policy", "maxmemory-policy"),
         ("log-level", "loglevel"),
     ] {

@@ -13,6 +13,7 @@ use crate::monitor::Monitors;
 use crate::remote::Message;
 use crate::session::{ConnectionId, Session};
 use crate::settings::{Setting, Settings};
+use crate::table;
 use crate::timing::Timing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -249,6 +250,31 @@ pub struct Counters {
     pub errors: BTreeMap<String, u64>,
     /// Requests by the index of their command.
     pub calls: Vec<u64>,
+}
+
+impl Counters {
+    /// Counts one request.
+    #[inline]
+    pub(crate) fn call(&mut self, index: usize) {
+        self.commands += 1;
+        if self.calls.is_empty() {
+            self.calls = vec![0; table::count()];
+        }
+        self.calls[index] += 1;
+    }
+
+    /// Counts the reply if it is an error.
+    pub(crate) fn note_error(&mut self, reply: &[u8]) {
+        if reply.first() != Some(&b'-') {
+            return;
+        }
+        let end = reply.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'-');
+        let code = String::from_utf8_lossy(&reply[1..end.unwrap_or(reply.len()).max(1)]).into_owned();
+        // What clients can cause is a small set of codes; the bound is against what is not foreseen.
+        if self.errors.len() < 128 || self.errors.contains_key(&code) {
+            *self.errors.entry(code).or_default() += 1;
+        }
+    }
 }
 
 /// How many requests a second were carried out lately: over the last second or two.

@@ -34,7 +34,12 @@ fn full_space_is_foreseen_for_all_shards_together() {
         ))
     };
     let seen = |others: &[&[u8]]| {
-        let merged = merge(Merge::Info, &storage(40, 100, 30, 158_400), others, Version::Resp3);
+        let merged = merge(
+            (Merge::Info, &OwnedArgs::default()),
+            &storage(40, 100, 30, 158_400),
+            others,
+            Version::Resp3,
+        );
         text_of(&merged).unwrap().lines().skip(3).map(str::to_owned).collect::<Vec<_>>()
     };
     let (shrinks, grows) = (storage(30, 0, -20, -1), storage(50, 0, 20, 0));

@@ -4,7 +4,7 @@ use crate::account::Held;
 use crate::acl::{Denied, change_of_settings};
 use crate::args::{Args, OwnedArgs};
 use crate::context::wrong_arity;
-use crate::control::{ControlHandler, Counters, Flow, Output};
+use crate::control::{ControlHandler, Flow, Output};
 use crate::executor::{Executor, Outcome};
 use crate::remote::Route;
 use crate::run::{Ran, run_control};
@@ -594,29 +594,4 @@ fn quick_index(is_get: bool) -> usize {
     const GET: usize = find(b"get");
     const SET: usize = find(b"set");
     if is_get { GET } else { SET }
-}
-
-impl Counters {
-    /// Counts one request.
-    #[inline]
-    pub(crate) fn call(&mut self, index: usize) {
-        self.commands += 1;
-        if self.calls.is_empty() {
-            self.calls = vec![0; table::count()];
-        }
-        self.calls[index] += 1;
-    }
-
-    /// Counts the reply if it is an error.
-    pub(crate) fn note_error(&mut self, reply: &[u8]) {
-        if reply.first() != Some(&b'-') {
-            return;
-        }
-        let end = reply.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'-');
-        let code = String::from_utf8_lossy(&reply[1..end.unwrap_or(reply.len()).max(1)]).into_owned();
-        // What clients can cause is a small set of codes; the bound is against what is not foreseen.
-        if self.errors.len() < 128 || self.errors.contains_key(&code) {
-            *self.errors.entry(code).or_default() += 1;
-        }
-    }
 }
