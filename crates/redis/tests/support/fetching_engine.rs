@@ -1,15 +1,16 @@
 //! The oracle behind an engine that behaves like one with a device: a random part of the lookups must
 //! be fetched, in any order, writes are refused for a moment, durability lags behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tierstone_base::{
     CpuClock, Error, ErrorKind, KeyspaceId, Now, Position, Result, SeededRandom, Seq, Token,
 };
+use tierstone_engine::backup::BackupRecord;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_engine::{
-    Admission, BatchTicket, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key, Lookup,
-    RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
+    Admission, BackupCut, BackupPiece, BackupStep, BatchTicket, Durability, Engine, EngineStatistics, Event,
+    Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -19,6 +20,8 @@ pub struct Trouble {
     pub fetch: f64,
     /// How often a write is refused for a moment.
     pub retry: f64,
+    /// How often a part of a batch over shards is refused for good.
+    pub refuse: f64,
     /// How often a fetch fails for good.
     pub corrupt: f64,
     /// How often a step makes everything durable.
@@ -27,7 +30,7 @@ pub struct Trouble {
 
 impl Default for Trouble {
     fn default() -> Self {
-        Trouble { fetch: 0.5, retry: 0.1, corrupt: 0.0, durable: 0.4 }
+        Trouble { fetch: 0.5, retry: 0.1, refuse: 0.0, corrupt: 0.0, durable: 0.4 }
     }
 }
 
@@ -39,6 +42,10 @@ pub struct FetchingEngine {
     pending: Vec<(Token, KeyspaceId, Position)>,
     held: BTreeMap<Token, (KeyspaceId, Position)>,
     durable: Seq,
+    /// Every key that was ever written.
+    keys: BTreeSet<(KeyspaceId, Position, Vec<u8>)>,
+    /// What a backup has still to give, and up to where it must be durable.
+    backup: Option<(VecDeque<BackupPiece>, Seq)>,
     pub fetches: u64,
     /// The most records that were held together.
     pub held_max: usize,
@@ -58,9 +65,16 @@ impl FetchingEngine {
             pending: Vec::new(),
             held: BTreeMap::new(),
             durable: 0,
+            keys: BTreeSet::new(),
+            backup: None,
             fetches: 0,
             held_max: 0,
         }
+    }
+
+    fn note_keys(&mut self, writes: &[Write<'_>]) {
+        let key = |write: &Write<'_>| (write.key.keyspace, write.key.position, write.key.bytes.to_vec());
+        self.keys.extend(writes.iter().map(key));
     }
 
     /// Records that are held in memory: none when nothing is suspended.
@@ -93,6 +107,7 @@ impl Engine for FetchingEngine {
         if self.random.chance(self.trouble.retry) {
             return Err(Error::new(ErrorKind::Retry, "throttled"));
         }
+        self.note_keys(writes);
         self.inner.write(now, writes)
     }
 
@@ -109,6 +124,10 @@ impl Engine for FetchingEngine {
         if self.random.chance(self.trouble.retry) {
             return Err(Error::new(ErrorKind::Retry, "throttled"));
         }
+        if self.random.chance(self.trouble.refuse) {
+            return Err(Error::new(ErrorKind::NoSpace, "full"));
+        }
+        self.note_keys(writes);
         self.inner.write_part(now, writes, batch)
     }
 
@@ -214,6 +233,46 @@ impl Engine for FetchingEngine {
 
     fn set_cpu_clock(&mut self, clock: Box<dyn CpuClock>) {
         self.inner.set_cpu_clock(clock);
+    }
+
+    fn begin_backup(&mut self, now: Now) -> Result<BackupCut> {
+        if self.backup.is_some() {
+            return Err(Error::new(ErrorKind::Busy, "a backup is under way"));
+        }
+        let mut pieces = VecDeque::new();
+        for (keyspace, position, bytes) in &self.keys {
+            let key = Key { keyspace: *keyspace, position: *position, bytes };
+            if let Lookup::Found(record) = self.inner.lookup(now, key) {
+                let (kind, expiry_ms, value) = (record.meta.kind, record.meta.expiry_ms, record.value);
+                let mut piece = BackupPiece::default();
+                piece.push(&BackupRecord { keyspace: *keyspace, kind, expiry_ms, key: bytes, value });
+                pieces.push_back(piece);
+            }
+        }
+        let seq = Engine::applied_seq(&self.inner);
+        let bytes = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
+        self.backup = Some((pieces, seq));
+        Ok(BackupCut { seq, wall_ms: now.wall_ms, past_ms: 0, bytes, segment_bytes: 1 << 20 })
+    }
+
+    fn take_backup(&mut self) -> Result<BackupStep> {
+        let is_late = self.random.chance(0.3);
+        let Some((pieces, seq)) = &mut self.backup else {
+            return Err(Error::new(ErrorKind::InvalidInput, "there is no backup"));
+        };
+        Ok(match pieces.pop_front() {
+            Some(piece) if is_late => {
+                pieces.push_front(piece);
+                BackupStep::Later
+            }
+            Some(piece) => BackupStep::Piece(piece),
+            None if self.durable < *seq => BackupStep::Later,
+            None => BackupStep::End,
+        })
+    }
+
+    fn end_backup(&mut self) {
+        self.backup = None;
     }
 
     fn statistics(&self) -> EngineStatistics {

@@ -8,10 +8,11 @@ pub mod large;
 pub mod random_requests;
 
 use std::collections::{BTreeMap, VecDeque};
-use tierstone_base::{KeyHasher, Now, Seq};
+use tierstone_base::{KeyHasher, Now, SeededRandom, Seq};
 use tierstone_engine::{Durability, Engine};
 use tierstone_redis::{
-    Args, ConnectionId, ConnectionInfo, Executor, ExecutorSettings, Outcome, Output, OwnedArgs, ServerFacts,
+    Args, ConnectionId, ConnectionInfo, Executor, ExecutorSettings, Message, Outcome, Output, OwnedArgs,
+    ServerFacts,
 };
 use tierstone_store::{DatabaseMap, ShardSettings};
 use tierstone_wire::resp::{ReplyLimits, ReplyParser, ReplyProgress, Value};
@@ -51,6 +52,10 @@ pub struct Server<E> {
     pub users_file: Vec<u8>,
     /// Whether connections take pieces of replies.
     pub is_pulling: bool,
+    /// Chooses when messages between shards arrive; none: at once.
+    pub delays: Option<SeededRandom>,
+    /// Messages on their way, in the order of each pair of shards.
+    mail: BTreeMap<(usize, usize), VecDeque<Message>>,
 }
 
 pub fn settings(index: u16, count: u16) -> ExecutorSettings {
@@ -114,6 +119,8 @@ impl<E: Engine> Server<E> {
             is_shut_down: false,
             users_file: Vec::new(),
             is_pulling: true,
+            delays: None,
+            mail: BTreeMap::new(),
         }
     }
 
@@ -225,12 +232,24 @@ impl<E: Engine> Server<E> {
                 self.executors[connection.shard].pull(self.now, task);
             }
         }
+        self.deliver();
         for index in 0..self.executors.len() {
             let mut outputs = Vec::new();
             self.executors[index].step(self.now, &mut Vec::new(), &mut outputs);
             self.handle(index, outputs);
         }
         self.release();
+    }
+
+    /// Gives some of the messages that are on their way to their shards.
+    fn deliver(&mut self) {
+        let Some(random) = &mut self.delays else { return };
+        for ((from, to), messages) in &mut self.mail {
+            while !messages.is_empty() && random.chance(0.3) {
+                let Some(message) = messages.pop_front() else { break };
+                self.executors[*to].message(self.now, *from as u16, message);
+            }
+        }
     }
 
     fn handle(&mut self, from: usize, outputs: Vec<Output>) {
@@ -286,6 +305,9 @@ impl<E: Engine> Server<E> {
                 Output::WriteUsers { task, bytes } => {
                     self.users_file = bytes;
                     self.executors[from].map_changed(self.now, task, Ok(()));
+                }
+                Output::Send { to, message } if self.delays.is_some() => {
+                    self.mail.entry((from, usize::from(to))).or_default().push_back(message);
                 }
                 Output::Send { to, message } => {
                     self.executors[usize::from(to)].message(self.now, from as u16, message);
