@@ -138,15 +138,18 @@ mod tests {
     fn records_come_back_and_no_cut_of_their_bytes_is_taken_for_them() {
         let mut piece = BackupPiece::default();
         let records = [record(b"key", b"value"), record(b"", b""), record(&[7; 300], &[9; 70_000])];
-        records.iter().for_each(|record| piece.push(record));
+        let mut ends = vec![0];
+        for record in &records {
+            piece.push(record);
+            ends.push(piece.bytes.len());
+        }
         assert!(BackupRecords::new(&piece.bytes).eq(records));
         assert_eq!(piece.records, 3);
         for cut in 0..piece.bytes.len() {
             let mut reader = BackupRecords::new(&piece.bytes[..cut]);
             let count = reader.by_ref().count();
             assert!(count < 3, "cut at {cut}");
-            let is_end_of_record = [0, 21, 34].contains(&cut);
-            assert_eq!(reader.is_damaged(), !is_end_of_record, "cut at {cut}");
+            assert_eq!(reader.is_damaged(), !ends.contains(&cut), "cut at {cut}");
         }
     }
 
