@@ -19,6 +19,8 @@ use tierstone_workload::{Extent, Pacing, SizeDistribution, ValueSettings, Worklo
 enum Phase {
     /// Stores all records, many at a time
     Load,
+    /// Reads every record once, many at a time, by one thread: caches are warm afterwards
+    Warm,
     /// Durable puts of existing keys, one at a time, by one thread
     Put,
     /// Durable batches of 1,000 puts, by one thread
@@ -48,7 +50,7 @@ impl Phase {
             Phase::YcsbD => Some(Ycsb::D),
             Phase::YcsbE => Some(Ycsb::E),
             Phase::YcsbF => Some(Ycsb::F),
-            Phase::Load | Phase::Put | Phase::Batch | Phase::Get => None,
+            Phase::Load | Phase::Warm | Phase::Put | Phase::Batch | Phase::Get => None,
         }
     }
 
@@ -127,15 +129,16 @@ fn workload(arguments: &Arguments, ycsb: Ycsb) -> Workload {
 }
 
 fn one(arguments: &Arguments, phase: Phase, engine: &dyn Engine) -> Result<Row> {
-    engine.prepare(matches!(phase, Phase::Put | Phase::Batch | Phase::Get))?;
+    engine.prepare(matches!(phase, Phase::Warm | Phase::Put | Phase::Batch | Phase::Get))?;
     let before = Use::now(&arguments.data)?;
     let outcome = match phase {
         Phase::Load => {
             let pacing = Pacing { pipeline: 1_000, timeout_seconds: 600.0, ..pacing(arguments, 1) };
             load(&workload(arguments, Ycsb::C), &pacing, &mut || engine.handle(), &mut |_| go_on())?
         }
-        Phase::Put | Phase::Batch | Phase::Get => {
+        Phase::Warm | Phase::Put | Phase::Batch | Phase::Get => {
             let what = match phase {
+                Phase::Warm => lone::What::Warm,
                 Phase::Put => lone::What::Put,
                 Phase::Batch => lone::What::Batch,
                 _ => lone::What::Get,

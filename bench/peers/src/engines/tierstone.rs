@@ -89,6 +89,12 @@ impl Target for Alone<'_> {
         self.with(|store| store.put(key, value))
     }
 
+    fn get_many(&mut self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let values = self.with(|store| store.get_many(keys))?;
+        values.iter().enumerate().for_each(|(place, value)| each(place, value.as_deref()));
+        Ok(())
+    }
+
     fn put_many(&mut self, records: &[(&[u8], &[u8])]) -> Result<()> {
         self.batch.clear();
         for (key, value) in records {

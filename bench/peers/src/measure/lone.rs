@@ -14,9 +14,11 @@ pub enum What {
     Put,
     Batch,
     Get,
+    /// Gets of all records in their order, once.
+    Warm,
 }
 
-/// Calls until the time is up. A batch counts as its puts; latencies are of calls, those of gets the mean of 64.
+/// Calls until the time is up, or all records are read. A batch counts as its puts; latencies are of calls, those of gets the mean of 64.
 pub fn run(
     what: What,
     workload: &Workload,
@@ -30,13 +32,14 @@ pub fn run(
     let mut latencies_ns: Vec<u64> = Vec::new();
     let (mut operations, mut misses, mut read) = (0, 0, Vec::new());
     let started = Instant::now();
-    while started.elapsed() < end {
+    while if what == What::Warm { operations < workload.records } else { started.elapsed() < end } {
         let count = match what {
             What::Put => 1,
             What::Batch => BATCH,
             What::Get => GETS,
+            What::Warm => BATCH.min((workload.records - operations) as usize),
         };
-        let keys = keys.next_ones(count);
+        let keys = if what == What::Warm { keys.from(operations, count) } else { keys.next_ones(count) };
         let began = Instant::now();
         match what {
             What::Put => target.put(&keys[0], &value)?,
@@ -44,6 +47,10 @@ pub fn run(
                 let records: Vec<(&[u8], &[u8])> =
                     keys.iter().map(|key| (key.as_slice(), value.as_slice())).collect();
                 target.put_many(&records)?;
+            }
+            What::Warm => {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                target.get_many(&keys, &mut |_, value| misses += u64::from(value.is_none()))?;
             }
             What::Get => {
                 for key in keys {
@@ -91,6 +98,16 @@ impl Keys {
     fn new(workload: &Workload, seed: u64) -> Keys {
         let random = SeededRandom::new(seed);
         Keys { format: workload.key.clone(), records: workload.records, random, keys: Vec::new() }
+    }
+
+    /// The keys of `count` records from number `first` on.
+    fn from(&mut self, first: u64, count: usize) -> &[Vec<u8>] {
+        self.keys.resize_with(count, Vec::new);
+        for (number, key) in (first..).zip(&mut self.keys) {
+            key.clear();
+            self.format.append(number, key);
+        }
+        &self.keys
     }
 
     fn next_ones(&mut self, count: usize) -> &[Vec<u8>] {
