@@ -326,7 +326,7 @@ fn waiting_commands_have_their_events_once_and_in_the_same_order() {
 #[test]
 fn an_event_is_heard_when_its_write_is_durable_and_not_before() {
     for shards in [1, 2] {
-        let never = Trouble { fetch: 0.0, retry: 0.0, corrupt: 0.0, durable: 0.0 };
+        let never = Trouble { fetch: 0.0, retry: 0.0, refuse: 0.0, corrupt: 0.0, durable: 0.0 };
         let mut server = Server::new((0..shards).map(|seed| FetchingEngine::new(seed, never)));
         server.set("notify-keyspace-events", "KEA");
         let listeners: Vec<ConnectionId> = (0..shards).map(|_| server.connect()).collect();

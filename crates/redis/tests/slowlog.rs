@@ -80,7 +80,7 @@ fn one_list_has_the_commands_of_all_shards_in_their_order() {
 #[test]
 fn waiting_for_records_is_a_part_of_the_time_and_waiting_for_durability_is_not() {
     for shards in [1, 3] {
-        let trouble = Trouble { fetch: 1.0, retry: 0.0, corrupt: 0.0, durable: 0.05 };
+        let trouble = Trouble { fetch: 1.0, retry: 0.0, durable: 0.05, ..Trouble::default() };
         let mut server = Server::new((0..shards).map(|seed| FetchingEngine::new(seed, trouble)));
         server.set("slowlog-log-slower-than", "0");
         let id = server.connect();
