@@ -130,7 +130,7 @@ fn workload(arguments: &Arguments, ycsb: Ycsb) -> Workload {
 
 fn one(arguments: &Arguments, phase: Phase, engine: &dyn Engine) -> Result<Row> {
     engine.prepare(matches!(phase, Phase::Warm | Phase::Put | Phase::Batch | Phase::Get))?;
-    let before = Use::now(&arguments.data)?;
+    let mut before = Use::now(&arguments.data)?;
     let outcome = match phase {
         Phase::Load => {
             let pacing = Pacing { pipeline: 1_000, timeout_seconds: 600.0, ..pacing(arguments, 1) };
@@ -150,7 +150,15 @@ fn one(arguments: &Arguments, phase: Phase, engine: &dyn Engine) -> Result<Row> 
         _ => {
             let ycsb = phase.ycsb().unwrap_or(Ycsb::C);
             let pacing = pacing(arguments, arguments.threads);
-            run(&workload(arguments, ycsb), &pacing, &mut || engine.handle(), &mut |_| go_on())?
+            let mut is_warm = arguments.warmup == 0.0;
+            run(&workload(arguments, ycsb), &pacing, &mut || engine.handle(), &mut |progress| {
+                // What the warm-up takes is not that of the operations that count.
+                if !is_warm && progress.seconds >= arguments.warmup {
+                    is_warm = true;
+                    before = Use::so_far(&arguments.data).unwrap_or(before);
+                }
+                go_on()
+            })?
         }
     };
     if let Some(why) = outcome.first_error.as_ref().or(outcome.ended_early.as_ref()) {

@@ -72,6 +72,11 @@ impl Use {
     /// As of now, everything written by then counted.
     pub fn now(directory: &Path) -> Result<Use> {
         rustix::fs::sync();
+        Use::so_far(directory)
+    }
+
+    /// As of now, while others go on.
+    pub fn so_far(directory: &Path) -> Result<Use> {
         let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let [read_bytes, written_bytes, flushes] = device_counters(directory)?;
         Ok(Use {

@@ -27,7 +27,7 @@ mod uring_device;
 
 pub use layout::{FileStore, FileStoreProperties, MemberProperties};
 pub use settings::{DirectIo, DurableMethod, FileBackend, FileStoreSettings};
-pub use threads::ThreadDevice;
+pub use threads::{CallingThread, ThreadDevice};
 pub use uring::UringFiles;
 pub use uring_device::{UringDevice, uring_refusal};
 

@@ -11,7 +11,7 @@ use super::plan::{Part, Place, check, parts};
 use super::segment::SegmentFile;
 use super::settings::DurableMethod;
 use crate::{
-    BLOCK_BYTES, BlockDevice, DeviceError, DurableWriteScope, Geometry, Guarantee, IoBuffer, IoCompletion,
+    BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoBuffer, IoCompletion,
     IoKind, IoRequest, Wait,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -36,14 +36,21 @@ pub struct ThreadDevice {
     threads: Vec<JoinHandle<()>>,
     most_threads: usize,
     in_flight: usize,
-    shared: Shared,
+    shared: CallingThread,
 }
 
-/// What every thread of the pool knows.
+/// Does requests in the thread that calls, one at a time: for those who would only wait for a device. Clones are
+/// for many threads at once, beside devices of the same store.
 #[derive(Clone)]
-struct Shared {
+pub struct CallingThread {
     store: Arc<StoreInner>,
     method: DurableMethod,
+}
+
+impl std::fmt::Debug for CallingThread {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "CallingThread({:?})", self.method)
+    }
 }
 
 /// Where completions go, with a descriptor that wakes an event loop once somebody asked for it.
@@ -85,7 +92,7 @@ impl ThreadDevice {
             threads: Vec::new(),
             most_threads: (queue_depth as usize).clamp(1, MOST_THREADS),
             in_flight: 0,
-            shared: Shared { store: store.inner.clone(), method },
+            shared: CallingThread::new(store, method),
         };
         // The first thread now, so that a refusal shows early; later refusals leave fewer threads.
         device.grow().map_err(|error| Error::new(ErrorKind::Retry, no_thread(&error).detail))?;
@@ -164,7 +171,28 @@ impl ThreadDevice {
     }
 }
 
-impl Shared {
+impl CallingThread {
+    /// One whose durable writes use `method`.
+    pub fn new(store: &FileStore, method: DurableMethod) -> Self {
+        CallingThread { store: store.inner.clone(), method }
+    }
+
+    /// Whether it does requests of this kind: not those that change which files there are.
+    pub fn does(kind: IoKind) -> bool {
+        !matches!(kind, IoKind::Prepare { .. } | IoKind::Discard { .. })
+    }
+
+    /// Does `request` before it returns. Cost: the system calls of the request, and no other.
+    pub fn carry_out(&self, request: IoRequest) -> IoCompletion {
+        let refusal = match check(&self.store.geometry, &request) {
+            Ok(_) if Self::does(request.kind) => return self.perform(request),
+            Ok(_) => DeviceError::new(DeviceErrorKind::OutOfBounds, "only a device prepares and discards segments"),
+            Err(error) => error,
+        };
+        let IoRequest { token, kind, offset, buffer } = request;
+        IoCompletion { token, kind, offset, buffer, result: Err(refusal) }
+    }
+
     fn perform(&self, request: IoRequest) -> IoCompletion {
         let IoRequest { token, kind, offset, mut buffer } = request;
         let result = match (kind, &mut buffer) {

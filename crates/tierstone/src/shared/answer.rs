@@ -41,6 +41,15 @@ impl<T> Answer<T> {
         Answer { state: State::Refused(error) }
     }
 
+    /// Whether the answer is there, or will never be.
+    pub(super) fn is_there(&self) -> bool {
+        match &self.state {
+            State::Sent(receiver) => receiver.has_message() || receiver.is_closed(),
+            State::Awaited(_) => false,
+            State::Refused(_) | State::Given => true,
+        }
+    }
+
     /// Blocks this thread until the answer is there.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. An answer leaves when the durable sequence has reached the one it observed, or as an error.
-//! 2. Answers to one sequence leave in the order in which they came.
+//! 2. Answers to one sequence are given in the order in which they came.
 
 use super::across::Across;
 use super::answer::Reply;
@@ -98,12 +98,10 @@ impl Gate {
         self.waiting.push(Waiting { key: Reverse((observed, self.came)), ready });
     }
 
-    /// Sends what has observed nothing above `durable`.
-    pub fn open_to(&mut self, durable: Seq) {
+    /// Gives what has observed nothing above `durable`.
+    pub fn open_to(&mut self, durable: Seq, ready: &mut Vec<Ready>) {
         while self.waiting.peek().is_some_and(|waiting| waiting.key.0.0 <= durable) {
-            if let Some(waiting) = self.waiting.pop() {
-                waiting.ready.send();
-            }
+            ready.extend(self.waiting.pop().map(|waiting| waiting.ready));
         }
     }
 
@@ -130,11 +128,16 @@ mod tests {
         let (early, early_answer) = Answer::<()>::new();
         gate.hold(7, Ready::Done(late));
         gate.hold(3, Ready::Done(early));
-        gate.open_to(6);
+        let mut open_to = |durable| {
+            let mut ready = Vec::new();
+            gate.open_to(durable, &mut ready);
+            ready.into_iter().for_each(Ready::send);
+        };
+        open_to(6);
         early_answer.wait().unwrap();
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(Future::poll(std::pin::Pin::new(&mut late_answer), &mut context).is_pending());
-        gate.open_to(7);
+        open_to(7);
         assert!(gate.is_empty());
         late_answer.wait().unwrap();
     }

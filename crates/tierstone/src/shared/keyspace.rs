@@ -2,7 +2,7 @@
 
 use super::answer::Answer;
 use super::message::{Message, OwnedKey, OwnedPut};
-use super::{Inner, SharedBulkLoad, SharedRange, SharedScan, SharedStore};
+use super::{Caller, Inner, SharedBulkLoad, SharedRange, SharedScan, SharedStore};
 use crate::batch::PutOptions;
 use crate::bulk::BulkOptions;
 use crate::range::KeyRange;
@@ -19,9 +19,9 @@ impl Inner {
         (position.shard(self.shards()), OwnedKey { keyspace, position, bytes: key.to_vec() })
     }
 
-    pub(super) fn get(&self, keyspace: KeyspaceId, key: &[u8]) -> Answer<Option<Vec<u8>>> {
+    pub(super) fn get(&self, caller: Caller, keyspace: KeyspaceId, key: &[u8]) -> Answer<Option<Vec<u8>>> {
         let (shard, key) = self.owned(keyspace, key);
-        self.ask(shard, |reply| Message::Get { key, reply })
+        self.ask_for(caller, shard, |reply| Message::Get { key, reply })
     }
 
     /// The keys of each shard that has some, with their places in the caller's list.
@@ -50,9 +50,9 @@ impl Inner {
 
     pub(super) fn put(
         &self,
+        caller: Caller,
         keyspace: KeyspaceId,
-        key: &[u8],
-        value: &[u8],
+        (key, value): (&[u8], &[u8]),
         options: PutOptions,
     ) -> Answer<()> {
         let position = self.hasher.position(key);
@@ -64,12 +64,12 @@ impl Inner {
             expiry => expiry.at_ms(self.now()),
         };
         let put = OwnedPut { keyspace, position, bytes, key_len: key.len(), expiry_ms };
-        self.ask(position.shard(self.shards()), |reply| Message::Put { put, reply })
+        self.ask_for(caller, position.shard(self.shards()), |reply| Message::Put { put, reply })
     }
 
-    pub(super) fn delete(&self, keyspace: KeyspaceId, key: &[u8]) -> Answer<bool> {
+    pub(super) fn delete(&self, caller: Caller, keyspace: KeyspaceId, key: &[u8]) -> Answer<bool> {
         let (shard, key) = self.owned(keyspace, key);
-        self.ask(shard, |reply| Message::Delete { key, reply })
+        self.ask_for(caller, shard, |reply| Message::Delete { key, reply })
     }
 
     pub(super) fn scan_page(&self, keyspace: KeyspaceId, cursor: Cursor, count: u32) -> Answer<Page> {
@@ -126,12 +126,12 @@ impl SharedKeyspace {
     /// # Errors
     /// As there.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.get_async(key).wait()
+        self.store.inner.get(Caller::Waits, self.id, key).wait()
     }
 
     /// See [`SharedStore::get_async`].
     pub fn get_async(&self, key: &[u8]) -> Answer<Option<Vec<u8>>> {
-        self.store.inner.get(self.id, key)
+        self.store.inner.get(Caller::GoesOn, self.id, key)
     }
 
     /// See [`SharedStore::get_many`].
@@ -163,12 +163,12 @@ impl SharedKeyspace {
     /// # Errors
     /// As there.
     pub fn put_with(&self, key: &[u8], value: &[u8], options: PutOptions) -> Result<()> {
-        self.put_with_async(key, value, options).wait()
+        self.store.inner.put(Caller::Waits, self.id, (key, value), options).wait()
     }
 
     /// See [`SharedStore::put_with_async`].
     pub fn put_with_async(&self, key: &[u8], value: &[u8], options: PutOptions) -> Answer<()> {
-        self.store.inner.put(self.id, key, value, options)
+        self.store.inner.put(Caller::GoesOn, self.id, (key, value), options)
     }
 
     /// See [`SharedStore::delete`].
@@ -176,12 +176,12 @@ impl SharedKeyspace {
     /// # Errors
     /// As there.
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.delete_async(key).wait()
+        self.store.inner.delete(Caller::Waits, self.id, key).wait()
     }
 
     /// See [`SharedStore::delete_async`].
     pub fn delete_async(&self, key: &[u8]) -> Answer<bool> {
-        self.store.inner.delete(self.id, key)
+        self.store.inner.delete(Caller::GoesOn, self.id, key)
     }
 
     /// See [`SharedStore::bulk_load`].

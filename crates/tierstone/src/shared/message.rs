@@ -198,6 +198,29 @@ pub(super) enum Message {
 }
 
 impl Message {
+    /// Whether any thread may have it handled: those of callers that concern one shard and need nothing but the
+    /// engine.
+    pub fn may_be_carried_in(&self) -> bool {
+        matches!(
+            self,
+            Message::Get { .. }
+                | Message::GetMany { .. }
+                | Message::Put { .. }
+                | Message::Delete { .. }
+                | Message::Write { .. }
+                | Message::Scan { .. }
+                | Message::Range { .. }
+                | Message::GetAt { .. }
+                | Message::ScanAt { .. }
+                | Message::Len { .. }
+        )
+    }
+
+    /// Whether a step of the engine is to follow, whatever it says.
+    pub fn wants_step(&self) -> bool {
+        !matches!(self, Message::Get { .. } | Message::GetMany { .. } | Message::Len { .. })
+    }
+
     /// Whether it is about one of `keyspaces`.
     pub fn is_in(&self, keyspaces: &Set<KeyspaceId>) -> bool {
         match self {

@@ -26,6 +26,7 @@ mod message;
 mod named;
 mod range;
 mod service;
+mod shard;
 mod sleep;
 mod snapshot;
 mod thread;
@@ -43,13 +44,13 @@ use crate::named::resolve;
 use crate::plain::later;
 use crate::range::KeyRange;
 use crate::scan::{Cursor, Page};
-use crate::space::SpaceWatch;
 use crate::statistics::sum;
 use across::Across;
 use answer::{Reply, closed};
 use crossbeam_channel::{Receiver, Sender};
 use message::{Message, OwnedBatch};
 use service::Service;
+use shard::Shard;
 use sleep::{Sleeper, Waker};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -61,7 +62,8 @@ use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result};
 use tierstone_engine::{Durability, Engine, EngineStatistics, Verification};
 use tierstone_logstore::{ShardPlan, value_bytes_max};
-use tierstone_media::file::{DurableMethod, FileStore};
+use tierstone_media::IoRequest;
+use tierstone_media::file::{CallingThread, DurableMethod, FileStore};
 use tierstone_store::DatabaseMap;
 use transfer::Claims;
 
@@ -100,11 +102,36 @@ struct Running {
     database: Database,
 }
 
+/// What a caller does until its answer is there.
+#[derive(Clone, Copy, Debug)]
+enum Caller {
+    /// It blocks its thread, and may as well use it for the shard.
+    Waits,
+    GoesOn,
+}
+
 /// The way to one shard.
 #[derive(Debug)]
 struct Mailbox {
     sender: Sender<Message>,
     waker: Arc<Waker>,
+    shard: Arc<Shard>,
+}
+
+impl Mailbox {
+    /// Has a message handled, by this thread where that can be; false when the shard is gone.
+    fn put(&self, message: Message, is_answered: Option<&dyn Fn() -> bool>) -> bool {
+        let carried = match message.may_be_carried_in() {
+            true => self.shard.carry_in(message, || self.sender.is_empty(), &self.waker, is_answered),
+            false => Some(message),
+        };
+        let Some(message) = carried else { return true };
+        let sent = self.sender.send(message).is_ok();
+        if sent {
+            self.waker.wake();
+        }
+        sent
+    }
 }
 
 impl SharedStore {
@@ -144,8 +171,11 @@ impl SharedStore {
             };
             let (sender, mailbox) = crossbeam_channel::unbounded();
             let (reply, built) = Answer::new();
-            threads.push(spawn(shard, start, mailbox, sleeper, reply)?);
-            inner.mailboxes.push(Mailbox { sender, waker });
+            let (serving, left) = Shard::new();
+            let serving = Arc::new(serving);
+            let ends = Ends { shard: Arc::clone(&serving), mailbox, left, sleeper };
+            threads.push(spawn(shard, start, ends, reply)?);
+            inner.mailboxes.push(Mailbox { sender, waker, shard: serving });
             ready.push(built);
         }
         // When one shard cannot be built, dropping `inner` ends the threads of the others.
@@ -175,13 +205,13 @@ impl SharedStore {
     /// `Corrupt`: the record is damaged. `DeviceFailed`: it cannot be read, or the store has failed.
     /// `Busy`: the store was closed.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.get_async(key).wait()
+        self.inner.get(Caller::Waits, self.first(), key).wait()
     }
 
     /// [`SharedStore::get`] for tasks. The request is sent by this call, not by the first poll; so are
     /// those of all calls below.
     pub fn get_async(&self, key: &[u8]) -> Answer<Option<Vec<u8>>> {
-        self.inner.get(self.first(), key)
+        self.inner.get(Caller::GoesOn, self.first(), key)
     }
 
     /// The values of `keys`, by their places. Cost: one message a shard; all reads of the device are
@@ -209,7 +239,7 @@ impl SharedStore {
     /// whether it was written is unknown. A device that runs out of space under the store also gives
     /// `NoSpace`: the value is then visible, and becomes durable when there is space.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.put_async(key, value).wait()
+        self.put_with(key, value, PutOptions::default())
     }
 
     /// The same with options.
@@ -217,7 +247,7 @@ impl SharedStore {
     /// # Errors
     /// As [`SharedStore::put`].
     pub fn put_with(&self, key: &[u8], value: &[u8], options: PutOptions) -> Result<()> {
-        self.put_with_async(key, value, options).wait()
+        self.inner.put(Caller::Waits, self.first(), (key, value), options).wait()
     }
 
     /// [`SharedStore::put`] for tasks.
@@ -227,7 +257,7 @@ impl SharedStore {
 
     /// [`SharedStore::put_with`] for tasks.
     pub fn put_with_async(&self, key: &[u8], value: &[u8], options: PutOptions) -> Answer<()> {
-        self.inner.put(self.first(), key, value, options)
+        self.inner.put(Caller::GoesOn, self.first(), (key, value), options)
     }
 
     /// Deletes `key`; true when it had a value. Returns when that is durable.
@@ -235,12 +265,12 @@ impl SharedStore {
     /// # Errors
     /// As [`SharedStore::put`]; deletes find room in a full store.
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.delete_async(key).wait()
+        self.inner.delete(Caller::Waits, self.first(), key).wait()
     }
 
     /// [`SharedStore::delete`] for tasks.
     pub fn delete_async(&self, key: &[u8]) -> Answer<bool> {
-        self.inner.delete(self.first(), key)
+        self.inner.delete(Caller::GoesOn, self.first(), key)
     }
 
     /// Applies all changes of `batch` or none, after a crash too, and returns when they are durable. Its
@@ -250,12 +280,12 @@ impl SharedStore {
     /// # Errors
     /// As [`SharedStore::put`].
     pub fn write(&self, batch: &Batch) -> Result<()> {
-        self.write_async(batch).wait()
+        self.inner.write(Caller::Waits, batch)?.wait()
     }
 
     /// [`SharedStore::write`] for tasks.
     pub fn write_async(&self, batch: &Batch) -> Answer<()> {
-        self.inner.write(batch).unwrap_or_else(Answer::refused)
+        self.inner.write(Caller::GoesOn, batch).unwrap_or_else(Answer::refused)
     }
 
     /// One page of a walk without a snapshot: about `count` entries from `cursor` on. A key that exists
@@ -397,26 +427,29 @@ impl Inner {
         self.mailboxes.len() as u16
     }
 
-    /// Sends a message to a shard.
+    /// Asks a shard for a caller that goes on.
     fn ask<T>(&self, shard: u16, message: impl FnOnce(Reply<T>) -> Message) -> Answer<T> {
+        self.ask_for(Caller::GoesOn, shard, message)
+    }
+
+    fn ask_for<T>(&self, caller: Caller, shard: u16, message: impl FnOnce(Reply<T>) -> Message) -> Answer<T> {
         let (reply, answer) = Answer::new();
-        let mailbox = &self.mailboxes[usize::from(shard)];
-        match mailbox.sender.send(message(reply)) {
-            Ok(()) => {
-                mailbox.waker.wake();
-                answer
-            }
-            Err(_) => Answer::refused(closed()),
+        let is_there = || answer.is_there();
+        let is_answered: Option<&dyn Fn() -> bool> = match caller {
+            Caller::Waits => Some(&is_there),
+            Caller::GoesOn => None,
+        };
+        match self.mailboxes[usize::from(shard)].put(message(reply), is_answered) {
+            true => answer,
+            false => Answer::refused(closed()),
         }
     }
 
     /// Sends a message that has no answer; a shard that is gone needs none.
     fn tell(&self, shard: u16, message: Message) {
         // When the store is being dropped its mailboxes are gone first.
-        if let Some(mailbox) = self.mailboxes.get(usize::from(shard))
-            && mailbox.sender.send(message).is_ok()
-        {
-            mailbox.waker.wake();
+        if let Some(mailbox) = self.mailboxes.get(usize::from(shard)) {
+            mailbox.put(message, None);
         }
     }
 
@@ -425,7 +458,7 @@ impl Inner {
     }
 
     /// Sends a batch to its shard, or its parts to theirs.
-    fn write(&self, batch: &Batch) -> Result<Answer<()>> {
+    fn write(&self, caller: Caller, batch: &Batch) -> Result<Answer<()>> {
         let now = self.now();
         let mut places = Vec::with_capacity(batch.len());
         {
@@ -440,7 +473,7 @@ impl Inner {
         let first = places.first().map_or(0, of_shard);
         if places.iter().all(|place| of_shard(place) == first) {
             let batch = OwnedBatch { batch: batch.clone(), places };
-            return Ok(self.ask(first, |reply| Message::Write { batch, reply }));
+            return Ok(self.ask_for(caller, first, |reply| Message::Write { batch, reply }));
         }
         let mut parts: BTreeMap<u16, OwnedBatch> = BTreeMap::new();
         for (change, place) in batch.changes().zip(places) {
@@ -467,7 +500,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        for Mailbox { sender, waker } in std::mem::take(&mut self.mailboxes) {
+        for Mailbox { sender, waker, .. } in std::mem::take(&mut self.mailboxes) {
             drop(sender);
             waker.wake();
         }
@@ -496,15 +529,17 @@ struct Start {
     measure_cpu: bool,
 }
 
-fn spawn(
-    shard: u32,
-    start: Start,
+/// The thread's ends of the ways to a shard.
+struct Ends {
+    shard: Arc<Shard>,
     mailbox: Receiver<Message>,
+    left: Receiver<IoRequest>,
     sleeper: Sleeper,
-    ready: Reply<()>,
-) -> Result<JoinHandle<()>> {
+}
+
+fn spawn(shard: u32, start: Start, ends: Ends, ready: Reply<()>) -> Result<JoinHandle<()>> {
     let thread = std::thread::Builder::new().name(format!("tierstone-{shard}"));
-    let body = move || match build(start, mailbox, sleeper) {
+    let body = move || match build(start, ends) {
         Ok(shard) => {
             drop(ready.send(Ok(())));
             shard.run();
@@ -514,10 +549,12 @@ fn spawn(
     thread.spawn(body).map_err(|error| Error::from(error).context("starting the thread of a shard"))
 }
 
-fn build(start: Start, mailbox: Receiver<Message>, mut sleeper: Sleeper) -> Result<ShardThread> {
+fn build(start: Start, ends: Ends) -> Result<ShardThread> {
     let Start { plan, files, method, clock, relaxed, measure_cpu } = start;
+    let Ends { shard, mailbox, left, mut sleeper } = ends;
     let mut device = files.device(method)?;
-    // The device alone keeps the files open from here on.
+    let for_callers = CallingThread::new(&files, method);
+    // Device and shard alone keep the files open from here on.
     drop(files);
     let (mut engine, _) = plan.build(&mut device)?;
     if measure_cpu {
@@ -530,16 +567,7 @@ fn build(start: Start, mailbox: Receiver<Message>, mut sleeper: Sleeper) -> Resu
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
     }
-    Ok(ShardThread {
-        service: Service::new(engine, relaxed, clock.now()),
-        device,
-        clock,
-        mailbox,
-        sleeper,
-        requests: Vec::new(),
-        completions: Vec::new(),
-        events: Vec::new(),
-        idle_since_us: None,
-        space: SpaceWatch::default(),
-    })
+    shard.open(Service::new(engine, relaxed, clock.now()), for_callers, clock);
+    let (requests, completions) = (Vec::new(), Vec::new());
+    Ok(ShardThread { shard, device, clock, mailbox, left, sleeper, requests, completions, idle_since_us: None })
 }

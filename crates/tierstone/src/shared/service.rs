@@ -102,6 +102,10 @@ pub(super) struct Service {
     moves: Moves,
     /// Who waits for the next piece of the backup.
     taker: Option<Reply<BackupStep>>,
+    /// Answers that may go out.
+    leaving: Vec<Ready>,
+    /// Callers that are at the device for this shard.
+    pub guests: usize,
 }
 
 impl Service {
@@ -132,6 +136,8 @@ impl Service {
             parts: Parts::default(),
             moves: Moves::default(),
             taker: None,
+            leaving: Vec::new(),
+            guests: 0,
         }
     }
 
@@ -145,9 +151,24 @@ impl Service {
         self.now.monotonic_us
     }
 
-    /// Whether the device or the engine has something under way.
+    /// Whether the device or the engine has something under way, for a caller or not.
     pub fn set_busy(&mut self, busy: bool) {
-        self.busy = busy;
+        self.busy = busy || self.guests > 0;
+    }
+
+    /// Whether there is something that only the shard's thread does, beside requests of the device and steps.
+    pub fn needs_thread(&self) -> bool {
+        self.has_stalled()
+            || self.has_part()
+            || self.is_holding()
+            || self.closing.is_some()
+            || !self.moves.is_empty()
+            || self.taker.is_some()
+    }
+
+    /// The answers that may go out now.
+    pub fn take_leaving(&mut self) -> Vec<Ready> {
+        std::mem::take(&mut self.leaving)
     }
 
     /// Whether a write that found no room is to be tried again.
@@ -273,7 +294,7 @@ impl Service {
 
     fn answer(&mut self, observed: Seq, ready: Ready) {
         if self.relaxed || observed <= self.engine.decided_seq() {
-            ready.send();
+            self.leaving.push(ready);
         } else {
             self.gate.hold(observed, ready);
         }
@@ -282,7 +303,7 @@ impl Service {
     fn acknowledge(&mut self, receipt: WriteReceipt, ready: Ready) {
         self.full_since_us = None;
         match receipt.commit {
-            Commit::Relaxed => ready.send(),
+            Commit::Relaxed => self.leaving.push(ready),
             Commit::Durable | Commit::Grouped => self.answer(receipt.seq, ready),
         }
     }
@@ -473,16 +494,20 @@ impl Service {
         self.get_many(keys, Purpose::Page { reply, page, expiries });
     }
 
-    /// Sends what has become durable; everything gets the failure when the device has failed. True
-    /// when the shard is shut and its thread may end.
-    pub fn settle(&mut self) -> bool {
-        self.gate.open_to(self.engine.decided_seq());
-        self.tell_moves();
-        self.tell_backup();
+    /// Lets go what has become durable; everything gets the failure when the device has failed.
+    pub fn open_gate(&mut self) {
+        self.gate.open_to(self.engine.decided_seq(), &mut self.leaving);
         if let Health::Failed(error) = self.engine.health() {
             self.refuse_all(&failed(error));
         }
-        if self.closing.is_some() && self.engine.is_shut() {
+    }
+
+    /// The same, and tells what became of works and backups. True when the shard is shut and its thread may end.
+    pub fn settle(&mut self) -> bool {
+        self.open_gate();
+        self.tell_moves();
+        self.tell_backup();
+        if self.closing.is_some() && self.guests == 0 && self.engine.is_shut() {
             if let Some(reply) = self.closing.take() {
                 drop(reply.send(Ok(())));
             }

@@ -36,7 +36,19 @@ impl World {
         self.service.engine.take_requests(&mut requests);
         self.device.submit(&mut requests);
         self.service.retry_stalled();
-        self.service.settle()
+        let is_shut = self.service.settle();
+        self.tell();
+        is_shut
+    }
+
+    /// Gives the answers that may go out.
+    fn tell(&mut self) {
+        self.service.take_leaving().into_iter().for_each(Ready::send);
+    }
+
+    fn take(&mut self, message: Message) {
+        self.service.take(message);
+        self.tell();
     }
 
     fn put(&mut self, key: &str, value: &[u8]) -> Answer<()> {
@@ -45,21 +57,21 @@ impl World {
         let key_len = bytes.len();
         bytes.extend_from_slice(value);
         let put = super::super::message::OwnedPut { keyspace, position, bytes, key_len, expiry_ms: 0 };
-        self.service.take(Message::Put { put, reply });
+        self.take(Message::Put { put, reply });
         answer
     }
 
     fn get(&mut self, key: &str) -> Answer<Option<Vec<u8>>> {
         let (reply, answer) = Answer::new();
         let key = self.key(key);
-        self.service.take(Message::Get { key, reply });
+        self.take(Message::Get { key, reply });
         answer
     }
 
     fn delete(&mut self, key: &str) -> Answer<bool> {
         let (reply, answer) = Answer::new();
         let key = self.key(key);
-        self.service.take(Message::Delete { key, reply });
+        self.take(Message::Delete { key, reply });
         answer
     }
 
@@ -106,7 +118,7 @@ fn in_relaxed_the_gate_is_open_and_a_sync_still_waits() {
     assert!(poll(&mut world.put("key", b"value")).unwrap().is_ok());
     assert_eq!(poll(&mut world.get("key")).unwrap().unwrap().unwrap(), b"value");
     let (reply, mut synced) = Answer::new();
-    world.service.take(Message::Sync { reply });
+    world.take(Message::Sync { reply });
     world.turn(false);
     assert!(poll(&mut synced).is_none());
     while poll(&mut synced).is_none() {
@@ -133,7 +145,7 @@ fn a_failed_write_is_told_to_everybody_who_waits_and_to_everybody_who_comes() {
     assert_eq!(poll(&mut world.get("kept")).unwrap().unwrap_err().kind(), ErrorKind::DeviceFailed);
     assert_eq!(poll(&mut world.put("kept", b"3")).unwrap().unwrap_err().kind(), ErrorKind::DeviceFailed);
     let (reply, mut closed) = Answer::new();
-    world.service.take(Message::Close { reply });
+    world.take(Message::Close { reply });
     assert_eq!(poll(&mut closed).unwrap().unwrap_err().kind(), ErrorKind::DeviceFailed);
 }
 
@@ -145,7 +157,7 @@ fn overwriting_records_on_the_device_reads_them_at_the_same_time() {
         drop(world.put(&format!("key:{number}"), &[1; 200]));
     }
     let (reply, closed) = Answer::new();
-    world.service.take(Message::Close { reply });
+    world.take(Message::Close { reply });
     while !world.turn(true) {}
     closed.wait().unwrap();
     let mut world = World::new(&medium, Durability::Sync);
@@ -170,7 +182,7 @@ fn filled() -> SimMedium {
         drop(world.put(&format!("key:{number}"), b"old"));
     }
     let (reply, closed) = Answer::new();
-    world.service.take(Message::Close { reply });
+    world.take(Message::Close { reply });
     while !world.turn(true) {}
     closed.wait().unwrap();
     medium
@@ -188,7 +200,7 @@ fn a_shard_applies_nothing_between_its_part_of_a_cut_and_the_whole() {
     // A write that must read an old record first, and one behind it that waits for its turn.
     let mut parked = one.put("key:7", b"new");
     let (reply, mut taken) = Answer::new();
-    one.service.take(Message::Snapshot { share: shares.pop().unwrap(), store: Weak::new(), reply });
+    one.take(Message::Snapshot { share: shares.pop().unwrap(), store: Weak::new(), reply });
     let at_cut = one.service.engine.applied_seq();
     for _ in 0..20 {
         one.turn(true);
@@ -198,7 +210,7 @@ fn a_shard_applies_nothing_between_its_part_of_a_cut_and_the_whole() {
     assert_eq!(one.service.engine.applied_seq(), at_cut, "a write was applied before the cut was whole");
     assert!(poll(&mut parked).is_none());
     let (reply, _other_taken) = Answer::new();
-    other.service.take(Message::Snapshot { share: shares.pop().unwrap(), store: Weak::new(), reply });
+    other.take(Message::Snapshot { share: shares.pop().unwrap(), store: Weak::new(), reply });
     assert!(one.service.end_hold() && one.service.is_open_for_more());
     while poll(&mut parked).is_none_or(|answer| answer.is_err()) {
         one.turn(true);
@@ -207,7 +219,7 @@ fn a_shard_applies_nothing_between_its_part_of_a_cut_and_the_whole() {
     let snapshot = poll(&mut taken).unwrap().unwrap().keep().unwrap();
     let (reply, mut read) = Answer::new();
     let keys = vec![one.key("key:7"), one.key("nothing")];
-    one.service.take(Message::GetAt { snapshot, keys, reply });
+    one.take(Message::GetAt { snapshot, keys, reply });
     let values = loop {
         one.turn(true);
         if let Some(values) = poll(&mut read) {
@@ -224,7 +236,7 @@ fn a_snapshot_is_given_out_when_all_that_it_shows_is_durable() {
     let mut put = world.put("key", b"value");
     let (reply, mut taken) = Answer::new();
     let share = Cut::shares(vec![Sleeper::new().unwrap().1]).pop().unwrap();
-    world.service.take(Message::Snapshot { share, store: Weak::new(), reply });
+    world.take(Message::Snapshot { share, store: Weak::new(), reply });
     assert!(poll(&mut taken).is_none(), "nothing is durable yet");
     while poll(&mut put).is_none() {
         world.turn(true);

@@ -1,18 +1,20 @@
-//! The thread of one shard: it carries messages, device requests and completions to and fro, and
-//! sleeps when there is nothing to carry.
+//! The thread of one shard: it carries messages, device requests and completions to and fro, as far as callers do
+//! not do so themselves, and sleeps when there is nothing to carry.
 //!
-//! Invariant: it never waits for anything but its [`Sleeper`], so that messages and completions are
-//! served whichever comes first.
+//! Invariant: it never waits for anything but its [`Sleeper`], and for callers inside the shard who wait for nothing,
+//! so that messages and completions are served whichever comes first.
 
+use super::gate::Ready;
 use super::message::Message;
 use super::service::Service;
+use super::shard::{Guard, Inside, Shard};
 use super::sleep::Sleeper;
-use crate::space::SpaceWatch;
 use crossbeam_channel::{Receiver, TryRecvError};
+use std::sync::Arc;
 use std::time::Duration;
 use tierstone_base::clock::{Clock, SystemClock};
-use tierstone_base::{Error, ErrorKind, Result};
-use tierstone_engine::{Engine, Event};
+use tierstone_base::{Error, ErrorKind};
+use tierstone_engine::Engine;
 use tierstone_media::file::FileDevice;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
 
@@ -24,65 +26,114 @@ const IDLE_PATIENCE_US: u64 = 1_000_000;
 
 /// Everything that a shard's thread owns.
 pub(super) struct ShardThread {
-    pub service: Service,
+    pub shard: Arc<Shard>,
     pub device: FileDevice,
     pub clock: SystemClock,
     pub mailbox: Receiver<Message>,
+    /// Requests that callers have left.
+    pub left: Receiver<IoRequest>,
     pub sleeper: Sleeper,
     pub requests: Vec<IoRequest>,
     pub completions: Vec<IoCompletion>,
-    pub events: Vec<Event>,
     pub idle_since_us: Option<u64>,
-    pub space: SpaceWatch,
+}
+
+/// What comes after a turn.
+enum Next {
+    Turn,
+    /// To sleep, until something happens or for so long.
+    Sleep(Option<Duration>),
+    End,
 }
 
 impl ShardThread {
     /// Serves until the shard is shut, or nobody is left who could send.
     pub fn run(mut self) {
+        let shard = Arc::clone(&self.shard);
+        // When this thread panics too.
+        let _end = Ending(&shard);
         loop {
-            let now = self.service.set_now(self.clock.now());
-            let parted = self.service.advance_parts();
-            if self.service.stands_still() {
-                // Whoever the others wait for wakes all; a vote is taken back after a while.
-                if let Err(error) = self.sleeper.sleep(Some(Duration::from_millis(1))) {
-                    self.service.refuse_all(&error);
-                    return;
+            let next = match shard.enter() {
+                Some(inside) => self.turn(&shard, inside),
+                None => return,
+            };
+            let slept = match next {
+                Next::Turn => Ok(()),
+                Next::Sleep(timeout) => self.sleeper.sleep(timeout),
+                Next::End => return,
+            };
+            // Without sleep the thread could only spin; the callers must know.
+            if let Err(error) = slept {
+                if let Some(inside) = shard.enter().as_mut().and_then(|inside| inside.as_mut()) {
+                    inside.service.refuse_all(&error);
                 }
-                continue;
-            }
-            let due = self.service.engine.next_step_at_us().is_some_and(|at_us| at_us <= now.monotonic_us);
-            self.service.set_busy(due || self.device.in_flight() > 0);
-            let resumed = self.service.end_hold();
-            let Some(received) = self.receive() else { return };
-            let received = received || resumed;
-            let retried = self.service.retry_stalled() | self.service.advance_loads();
-            // What a stalled write waits for may begin in a step only, which nothing else would bring.
-            let is_stuck = self.service.has_stalled() && self.device.in_flight() == 0;
-            let turned = self.turn(received || retried || parted || due || is_stuck);
-            if self.service.settle() {
-                return;
-            }
-            if received || retried || parted || turned {
-                self.idle_since_us = None;
-            } else if let Err(error) = self.sleep() {
-                // Without sleep the thread could only spin; the callers must know.
-                self.service.refuse_all(&error);
                 return;
             }
         }
     }
 
+    /// Messages and completions in, what they lead to, requests out.
+    fn turn<'s>(&mut self, shard: &'s Shard, mut guard: Guard<'s>) -> Next {
+        let Some(inside) = guard.as_mut() else { return Next::End };
+        inside.sleeps_until_us = 0;
+        let service = &mut inside.service;
+        let now = service.set_now(self.clock.now());
+        let parted = service.advance_parts();
+        if service.stands_still() {
+            // Whoever the others wait for wakes all; a vote is taken back after a while.
+            leave(guard);
+            return Next::Sleep(Some(Duration::from_millis(1)));
+        }
+        let due = service.engine.next_step_at_us().is_some_and(|at_us| at_us <= now.monotonic_us);
+        service.set_busy(due || self.device.in_flight() > 0);
+        let resumed = service.end_hold();
+        let Some(received) = self.receive(service) else { return Next::End };
+        let received = received || resumed;
+        let retried = service.retry_stalled() | service.advance_loads();
+        // What a stalled write waits for may begin in a step only, which nothing else would bring.
+        let is_stuck = service.has_stalled() && self.device.in_flight() == 0;
+        let has_reason = received || retried || parted || due || is_stuck || !inside.returned.is_empty();
+        service.engine.take_requests(&mut self.requests);
+        leave(guard);
+
+        let mut moved = self.submit();
+        if self.device.in_flight() > 0 {
+            moved |= self.device.complete(Wait::Poll, &mut self.completions) > 0;
+        }
+        let Some(mut guard) = shard.enter() else { return Next::End };
+        let Some(inside) = guard.as_mut() else { return Next::End };
+        if has_reason || moved {
+            let now = inside.service.set_now(self.clock.now());
+            inside.completions.append(&mut inside.returned);
+            inside.completions.append(&mut self.completions);
+            moved |= inside.turn(now);
+            inside.service.engine.take_requests(&mut self.requests);
+            moved |= !self.requests.is_empty();
+        }
+        let next = if inside.service.settle() {
+            Next::End
+        } else if received || retried || parted || moved {
+            self.idle_since_us = None;
+            Next::Turn
+        } else {
+            self.rest(inside)
+        };
+        leave(guard);
+        self.submit();
+        next
+    }
+
     /// Takes messages; `None` when no sender is left.
-    fn receive(&mut self) -> Option<bool> {
+    fn receive(&mut self, service: &mut Service) -> Option<bool> {
         let mut some = false;
         for _ in 0..MESSAGES_A_TURN {
-            if !self.service.is_open_for_more() {
+            if !service.is_open_for_more() {
                 break;
             }
             match self.mailbox.try_recv() {
                 Ok(message) => {
                     some = true;
-                    self.service.take(message);
+                    service.take(message);
                 }
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return None,
@@ -91,31 +142,8 @@ impl ShardThread {
         Some(some)
     }
 
-    /// Requests out, completions in, a step if there is a reason, requests out; true when something
-    /// moved.
-    fn turn(&mut self, has_reason: bool) -> bool {
-        let mut moved = self.submit();
-        if self.device.in_flight() > 0 {
-            moved |= self.device.complete(Wait::Poll, &mut self.completions) > 0;
-        }
-        if !has_reason && !moved {
-            return false;
-        }
-        let now = self.service.set_now(self.clock.now());
-        self.space.note(&self.completions, now.monotonic_us);
-        if let Some(error) = self.space.verdict(0, now.monotonic_us) {
-            self.service.refuse_writers(&error);
-        }
-        self.service.engine.step(now, &mut self.completions, &mut self.events);
-        moved |= !self.events.is_empty();
-        for event in self.events.drain(..) {
-            self.service.on_event(event);
-        }
-        self.submit() || moved
-    }
-
     fn submit(&mut self) -> bool {
-        self.service.engine.take_requests(&mut self.requests);
+        self.requests.extend(self.left.try_iter());
         let some = !self.requests.is_empty();
         if some {
             self.device.submit(&mut self.requests);
@@ -123,21 +151,41 @@ impl ShardThread {
         some
     }
 
-    fn sleep(&mut self) -> Result<()> {
-        let now_us = self.service.now_us();
-        let due_us = self.service.engine.next_step_at_us();
+    /// How long there is nothing to do that nothing announces.
+    fn rest(&mut self, inside: &mut Inside) -> Next {
+        let service = &mut inside.service;
+        let now_us = service.now_us();
+        let due_us = service.engine.next_step_at_us();
         if due_us.is_some_and(|at| at <= now_us) {
-            return Ok(());
+            return Next::Turn;
         }
+        inside.sleeps_until_us = due_us.unwrap_or(u64::MAX);
         let mut timeout = due_us.map(|at| Duration::from_micros(at - now_us));
-        if self.device.in_flight() == 0 && due_us.is_none() && self.service.is_waited_for() {
+        let is_idle = self.device.in_flight() == 0 && service.guests == 0;
+        if is_idle && due_us.is_none() && service.is_waited_for() {
             let since_us = *self.idle_since_us.get_or_insert(now_us);
             if now_us - since_us > IDLE_PATIENCE_US {
                 let error = Error::new(ErrorKind::Retry, "neither device nor engine makes progress");
-                self.service.refuse_writers(&error);
+                service.refuse_writers(&error);
             }
             timeout = Some(Duration::from_millis(1));
         }
-        self.sleeper.sleep(timeout)
+        Next::Sleep(timeout)
+    }
+}
+
+/// Opens the shard to others, then tells who is to be told.
+fn leave(mut guard: Guard<'_>) {
+    let answers = guard.as_mut().map(|inside| inside.service.take_leaving());
+    drop(guard);
+    answers.into_iter().flatten().for_each(Ready::send);
+}
+
+/// Ends the shard with its thread.
+struct Ending<'s>(&'s Shard);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
