@@ -234,6 +234,13 @@ pub trait BlockDevice {
     /// waiting as `wait` says. Returns how many were appended.
     fn complete(&mut self, wait: Wait, completions: &mut Vec<IoCompletion>) -> usize;
 
+    /// [`BlockDevice::submit`] by a thread that then waits until a request has completed, of these or of earlier
+    /// ones: it may do a request itself. Returns how many completions were appended.
+    fn carry_out(&mut self, requests: &mut Vec<IoRequest>, completions: &mut Vec<IoCompletion>) -> usize {
+        self.submit(requests);
+        self.complete(Wait::One, completions)
+    }
+
     /// How many submitted requests have not been handed back yet.
     fn in_flight(&self) -> usize;
 }

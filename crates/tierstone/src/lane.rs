@@ -131,9 +131,14 @@ impl<D: BlockDevice> Lane<D> {
     /// Requests out, completions in, a step, requests out.
     pub fn turn(&mut self, wait: Wait) {
         self.unattended = 0;
-        self.submit();
-        if self.device.in_flight() > 0 {
-            self.device.complete(wait, &mut self.completions);
+        self.engine.take_requests(&mut self.requests);
+        if wait == Wait::One && (!self.requests.is_empty() || self.device.in_flight() > 0) {
+            self.device.carry_out(&mut self.requests, &mut self.completions);
+        } else {
+            self.submit();
+            if self.device.in_flight() > 0 {
+                self.device.complete(wait, &mut self.completions);
+            }
         }
         let now = self.tick();
         self.space.note(&self.completions, now.monotonic_us);
@@ -164,8 +169,8 @@ impl<D: BlockDevice> Lane<D> {
 
     /// A turn that waits for something to happen.
     pub fn wait(&mut self, patience: &mut Patience) -> Result<()> {
-        self.submit();
-        if self.device.in_flight() > 0 {
+        self.engine.take_requests(&mut self.requests);
+        if !self.requests.is_empty() || self.device.in_flight() > 0 {
             patience.idle_since_us = None;
             self.turn(Wait::One);
             return Ok(());
@@ -260,7 +265,6 @@ impl<D: BlockDevice> Lane<D> {
     pub fn make_durable(&mut self, seq: Seq) -> Result<()> {
         if self.engine.durable_seq() < seq {
             self.engine.flush(self.now);
-            self.submit();
         }
         let began_us = self.now.monotonic_us;
         let mut patience = Patience::default();

@@ -8,7 +8,8 @@
 //!    walk exactly once; one that comes or goes during it may be given or not.
 //!
 //! Shards are asked for few entries at first, then for more and more: a short range reads little more
-//! than it gives, a long one asks seldom.
+//! than it gives, a long one asks seldom. Where the walk says how many entries it wants, each shard is asked for its
+//! part of them at once.
 
 use crate::local::Store;
 use crate::plain::{is_of_snapshot, is_user_value, is_visible, unreadable_kind};
@@ -145,6 +146,8 @@ pub(crate) struct Merge {
     /// Records that could not be read.
     damaged: VecDeque<Error>,
     limit: u32,
+    /// Entries that may still be given; `None`: all.
+    left: Option<u64>,
     direction: Direction,
 }
 
@@ -155,7 +158,7 @@ impl Merge {
         let direction = Direction::Forward;
         let request = RangeRequest { token: 0, keyspace, from, to, limit, direction, snapshot: None };
         let source = |_| Source { entries: VecDeque::new(), rest: Some(request.clone()) };
-        Merge { sources: (0..shards).map(source).collect(), damaged: VecDeque::new(), limit, direction }
+        Merge { sources: (0..shards).map(source).collect(), damaged: VecDeque::new(), limit, left: None, direction }
     }
 
     /// Walks the other way; before the first entry was asked for.
@@ -166,15 +169,31 @@ impl Merge {
         }
     }
 
+    /// Gives no more than `count` entries; before the first entry was asked for.
+    pub fn stop_after(&mut self, count: u64) {
+        self.left = Some(self.left.map_or(count, |left| left.min(count)));
+    }
+
+    /// How many entries to ask one shard for: keys lie in shards by chance, so that of those that are left each has
+    /// its part, give or take some.
+    fn page(&self) -> u32 {
+        let Some(left) = self.left else { return self.limit };
+        let part = 1.0 / self.sources.len().max(1) as f64;
+        let mean = left as f64 * part;
+        let asked = (mean + 2.0 * (mean * (1.0 - part)).sqrt()).ceil() as u64;
+        asked.min(left).clamp(1, u64::from(ENTRIES_AT_ONCE)) as u32
+    }
+
     /// The pages that must be known before the next entry is: of each such shard its number and what to
     /// ask for.
     pub fn wanted(&mut self) -> Vec<(u16, RangeRequest)> {
         let mut wanted = Vec::new();
+        let page = self.page();
         for (source, shard) in self.sources.iter_mut().zip(0..) {
             if source.entries.is_empty()
                 && let Some(rest) = &mut source.rest
             {
-                rest.limit = self.limit;
+                rest.limit = page;
                 wanted.push((shard, rest.clone()));
             }
         }
@@ -203,12 +222,16 @@ impl Merge {
 
     /// Whether an entry, or the end, is known now.
     pub fn is_known(&self) -> bool {
-        self.sources.iter().all(|source| !source.entries.is_empty() || source.rest.is_none())
+        self.left == Some(0)
+            || self.sources.iter().all(|source| !source.entries.is_empty() || source.rest.is_none())
     }
 
     /// The next entry, when one [is known](Merge::is_known).
     pub fn next(&mut self) -> Option<Result<Entry>> {
         debug_assert!(self.is_known());
+        if self.left == Some(0) {
+            return None;
+        }
         if let Some(error) = self.damaged.pop_front() {
             return Some(Err(error));
         }
@@ -225,6 +248,7 @@ impl Merge {
         }
         let place = best?.0;
         let RangeEntry { key, meta, value } = self.sources[place].entries.pop_front()?;
+        self.left = self.left.map(|left| left - 1);
         if meta.kind != ValueKind::STRING {
             return Some(Err(unreadable_kind(meta.kind)));
         }
@@ -265,6 +289,13 @@ impl<'s> Range<'s> {
     /// The same range from its greatest key down. To be called before the first entry is taken.
     pub fn backward(mut self) -> Self {
         self.merge.turn_back();
+        self
+    }
+
+    /// The first `count` entries only, as with [`Iterator::take`]; the store reads little more than these then. To be
+    /// called before the first entry is taken.
+    pub fn limit(mut self, count: u64) -> Self {
+        self.merge.stop_after(count);
         self
     }
 }

@@ -52,6 +52,7 @@ proptest! {
         shards in 1u16..6,
         backward: bool,
         to in proptest::collection::vec(any::<u8>(), 0..3),
+        limit in proptest::option::of(0u64..60),
     ) {
         let shard = |key: &Vec<u8>| key.iter().map(|&byte| u16::from(byte)).sum::<u16>() % shards;
         let of_shard: Vec<BTreeSet<Vec<u8>>> =
@@ -60,11 +61,15 @@ proptest! {
         if backward {
             merge.turn_back();
         }
+        if let Some(limit) = limit {
+            merge.stop_after(limit);
+        }
         let mut found = Vec::new();
         loop {
             while !merge.is_known() {
                 for (shard, request) in merge.wanted() {
-                    prop_assert!(request.limit <= ENTRIES_AT_ONCE);
+                    let most = limit.map_or(ENTRIES_AT_ONCE, |limit| (limit as usize - found.len()) as u32);
+                    prop_assert!((1..=most).contains(&request.limit), "{}", request.limit);
                     merge.take(shard, answer(&of_shard[usize::from(shard)], &request, false));
                 }
             }
@@ -77,8 +82,31 @@ proptest! {
         if backward {
             expected.reverse();
         }
+        expected.truncate(limit.unwrap_or(u64::MAX) as usize);
         prop_assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn a_walk_with_a_limit_asks_for_little_more_than_it_gives() {
+    let of_shard: Vec<BTreeSet<Vec<u8>>> =
+        (0..2u8).map(|shard| (0..100).map(|number| vec![number, shard]).collect()).collect();
+    let mut merge = Merge::new(KeyspaceId(1), .., 2);
+    merge.stop_after(50);
+    let (mut asked, mut given) = (0, 0);
+    loop {
+        while !merge.is_known() {
+            for (shard, request) in merge.wanted() {
+                asked += request.limit;
+                merge.take(shard, answer(&of_shard[usize::from(shard)], &request, false));
+            }
+        }
+        let Some(entry) = merge.next() else { break };
+        entry.unwrap();
+        given += 1;
+    }
+    assert_eq!(given, 50);
+    assert!((50..=70).contains(&asked), "{asked}");
 }
 
 #[test]

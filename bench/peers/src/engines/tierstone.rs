@@ -128,7 +128,7 @@ impl Target for Caller {
 
     fn scan(&mut self, key: &[u8], count: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Option<Result<()>> {
         let walk = || {
-            for entry in self.store.range(key..).take(count) {
+            for entry in self.store.range(key..).limit(count as u64) {
                 let entry = entry?;
                 each(&entry.key, &entry.value);
             }

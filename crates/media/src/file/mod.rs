@@ -73,6 +73,15 @@ impl FileDevice {
     }
 }
 
+impl FileDevice {
+    fn calling_thread(&self) -> &CallingThread {
+        match self {
+            FileDevice::Uring(device) => device.calling_thread(),
+            FileDevice::Threads(device) => device.calling_thread(),
+        }
+    }
+}
+
 impl BlockDevice for FileDevice {
     fn geometry(&self) -> Geometry {
         match self {
@@ -107,6 +116,19 @@ impl BlockDevice for FileDevice {
             FileDevice::Uring(device) => device.complete(wait, completions),
             FileDevice::Threads(device) => device.complete(wait, completions),
         }
+    }
+
+    fn carry_out(&mut self, requests: &mut Vec<IoRequest>, completions: &mut Vec<IoCompletion>) -> usize {
+        let is_alone = self.in_flight() == 0 && requests.len() == 1;
+        match requests.pop_if(|request| is_alone && CallingThread::does(request.kind)) {
+            // Without the way through a ring's worker or a thread of the pool.
+            Some(request) => completions.push(self.calling_thread().carry_out(request)),
+            None => {
+                self.submit(requests);
+                return self.complete(Wait::One, completions);
+            }
+        }
+        1
     }
 
     fn in_flight(&self) -> usize {

@@ -113,6 +113,11 @@ impl ThreadDevice {
         self.finished.wake.get().map(|wake| wake.as_raw_fd())
     }
 
+    /// What does a request without the pool.
+    pub(super) fn calling_thread(&self) -> &CallingThread {
+        &self.shared
+    }
+
     fn grow(&mut self) -> std::io::Result<()> {
         let (queue, finished, shared) = (self.queue.clone(), self.finished.clone(), self.shared.clone());
         let builder = std::thread::Builder::new().name("tierstone-io".to_string());

@@ -8,6 +8,7 @@
 
 use super::layout::FileStore;
 use super::settings::DurableMethod;
+use super::threads::CallingThread;
 use super::uring::UringFiles;
 use crate::{BlockDevice, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
 use io_uring::IoUring;
@@ -38,6 +39,7 @@ pub struct UringDevice {
     entries: u32,
     owner: Option<ThreadId>,
     files: UringFiles,
+    calling_thread: CallingThread,
     wake: OnceCell<OwnedFd>,
 }
 
@@ -87,7 +89,13 @@ impl UringDevice {
         let (ring, task_work) = make_ring(entries).map_err(|error| {
             Error::new(ErrorKind::Unsupported, format!("the kernel refuses io_uring ({error}); use threads"))
         })?;
-        Ok(UringDevice { ring, task_work, entries, owner: None, files, wake: OnceCell::new() })
+        let calling_thread = CallingThread::new(store, method);
+        Ok(UringDevice { ring, task_work, entries, owner: None, files, calling_thread, wake: OnceCell::new() })
+    }
+
+    /// What does a request without the ring.
+    pub(super) fn calling_thread(&self) -> &CallingThread {
+        &self.calling_thread
     }
 
     /// See [`crate::file::FileDevice::wake_descriptor`].

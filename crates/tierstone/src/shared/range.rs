@@ -84,6 +84,13 @@ impl SharedRange {
         self
     }
 
+    /// The first `count` entries only, as with [`Iterator::take`]; the store reads little more than these then. To be
+    /// called before the first entry is taken.
+    pub fn limit(mut self, count: u64) -> Self {
+        self.merge.stop_after(count);
+        self
+    }
+
     /// The same range without a snapshot: it keeps nothing back and cannot be lost, and shows what is written
     /// meanwhile. A key that exists during the whole walk is given exactly once; one that comes or goes during it
     /// may be given or not. To be called before the first entry is taken.
@@ -162,6 +169,13 @@ impl<'s> SharedSnapshotRange<'s> {
     /// The same range from its greatest key down. To be called before the first entry is taken.
     pub fn backward(mut self) -> Self {
         self.merge.turn_back();
+        self
+    }
+
+    /// The first `count` entries only, as with [`Iterator::take`]; the store reads little more than these then. To be
+    /// called before the first entry is taken.
+    pub fn limit(mut self, count: u64) -> Self {
+        self.merge.stop_after(count);
         self
     }
 
