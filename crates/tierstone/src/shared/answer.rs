@@ -24,8 +24,8 @@ enum State<T> {
     Sent(oneshot::Receiver<Result<T>>),
     /// Polled as a future.
     Awaited(oneshot::AsyncReceiver<Result<T>>),
-    /// It never went out.
-    Refused(Error),
+    /// It is there, or the request never went out.
+    Known(Result<T>),
     Given,
 }
 
@@ -38,7 +38,7 @@ impl<T> Answer<T> {
 
     /// An answer that is an error already.
     pub(super) fn refused(error: Error) -> Self {
-        Answer { state: State::Refused(error) }
+        Answer { state: State::Known(Err(error)) }
     }
 
     /// Whether the answer is there, or will never be.
@@ -46,7 +46,7 @@ impl<T> Answer<T> {
         match &self.state {
             State::Sent(receiver) => receiver.has_message() || receiver.is_closed(),
             State::Awaited(_) => false,
-            State::Refused(_) | State::Given => true,
+            State::Known(_) | State::Given => true,
         }
     }
 
@@ -58,8 +58,26 @@ impl<T> Answer<T> {
         match self.state {
             State::Sent(receiver) => receiver.recv().unwrap_or_else(|_| Err(closed())),
             State::Awaited(receiver) => block_on(receiver).unwrap_or_else(|_| Err(closed())),
-            State::Refused(error) => Err(error),
+            State::Known(answer) => answer,
             State::Given => Err(given()),
+        }
+    }
+
+    /// Waits until the answer is there; each time that this thread is woken, it does first what `work` finds to do,
+    /// until there is nothing.
+    pub(super) fn wait_beside(mut self, mut work: impl FnMut() -> bool) -> Self {
+        if self.is_there() {
+            return self;
+        }
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(answer) = Pin::new(&mut self).poll(&mut context) {
+                return Answer { state: State::Known(answer) };
+            }
+            if !work() {
+                std::thread::park();
+            }
         }
     }
 }
@@ -86,6 +104,9 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+// The answer lies in it as a plain value, which nothing points to.
+impl<T> Unpin for Answer<T> {}
+
 impl<T> Future for Answer<T> {
     type Output = Result<T>;
 
@@ -102,7 +123,7 @@ impl<T> Future for Answer<T> {
                         }
                     };
                 }
-                State::Refused(error) => return Poll::Ready(Err(error)),
+                State::Known(answer) => return Poll::Ready(answer),
                 State::Given => return Poll::Ready(Err(given())),
             }
         }

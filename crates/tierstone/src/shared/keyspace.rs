@@ -2,7 +2,8 @@
 
 use super::answer::Answer;
 use super::message::{Message, OwnedKey, OwnedPut};
-use super::{Caller, Inner, SharedBulkLoad, SharedRange, SharedScan, SharedStore};
+use super::waiter::Caller;
+use super::{Inner, SharedBulkLoad, SharedRange, SharedScan, SharedStore};
 use crate::batch::PutOptions;
 use crate::bulk::BulkOptions;
 use crate::range::KeyRange;
@@ -163,7 +164,7 @@ impl SharedKeyspace {
     /// # Errors
     /// As there.
     pub fn put_with(&self, key: &[u8], value: &[u8], options: PutOptions) -> Result<()> {
-        self.store.inner.put(Caller::Waits, self.id, (key, value), options).wait()
+        self.store.inner.put(Caller::writes(), self.id, (key, value), options).wait()
     }
 
     /// See [`SharedStore::put_with_async`].
@@ -176,7 +177,7 @@ impl SharedKeyspace {
     /// # Errors
     /// As there.
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.store.inner.delete(Caller::Waits, self.id, key).wait()
+        self.store.inner.delete(Caller::writes(), self.id, key).wait()
     }
 
     /// See [`SharedStore::delete_async`].

@@ -31,6 +31,7 @@ mod sleep;
 mod snapshot;
 mod thread;
 mod transfer;
+mod waiter;
 
 pub use answer::Answer;
 pub use bulk::SharedBulkLoad;
@@ -66,6 +67,7 @@ use tierstone_media::IoRequest;
 use tierstone_media::file::{CallingThread, DurableMethod, FileStore};
 use tierstone_store::DatabaseMap;
 use transfer::Claims;
+use waiter::Caller;
 
 /// A database that many threads and tasks use at the same time. Clones are handles of the same one.
 #[derive(Clone, Debug)]
@@ -102,14 +104,6 @@ struct Running {
     database: Database,
 }
 
-/// What a caller does until its answer is there.
-#[derive(Clone, Copy, Debug)]
-enum Caller {
-    /// It blocks its thread, and may as well use it for the shard.
-    Waits,
-    GoesOn,
-}
-
 /// The way to one shard.
 #[derive(Debug)]
 struct Mailbox {
@@ -120,9 +114,9 @@ struct Mailbox {
 
 impl Mailbox {
     /// Has a message handled, by this thread where that can be; false when the shard is gone.
-    fn put(&self, message: Message, is_answered: Option<&dyn Fn() -> bool>) -> bool {
+    fn put(&self, message: Message, caller: &Caller) -> bool {
         let carried = match message.may_be_carried_in() {
-            true => self.shard.carry_in(message, || self.sender.is_empty(), &self.waker, is_answered),
+            true => self.shard.carry_in(message, || self.sender.is_empty(), &self.waker, caller),
             false => Some(message),
         };
         let Some(message) = carried else { return true };
@@ -247,7 +241,7 @@ impl SharedStore {
     /// # Errors
     /// As [`SharedStore::put`].
     pub fn put_with(&self, key: &[u8], value: &[u8], options: PutOptions) -> Result<()> {
-        self.inner.put(Caller::Waits, self.first(), (key, value), options).wait()
+        self.inner.put(Caller::writes(), self.first(), (key, value), options).wait()
     }
 
     /// [`SharedStore::put`] for tasks.
@@ -265,7 +259,7 @@ impl SharedStore {
     /// # Errors
     /// As [`SharedStore::put`]; deletes find room in a full store.
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.inner.delete(Caller::Waits, self.first(), key).wait()
+        self.inner.delete(Caller::writes(), self.first(), key).wait()
     }
 
     /// [`SharedStore::delete`] for tasks.
@@ -280,7 +274,7 @@ impl SharedStore {
     /// # Errors
     /// As [`SharedStore::put`].
     pub fn write(&self, batch: &Batch) -> Result<()> {
-        self.inner.write(Caller::Waits, batch)?.wait()
+        self.inner.write(Caller::writes(), batch)?.wait()
     }
 
     /// [`SharedStore::write`] for tasks.
@@ -432,24 +426,28 @@ impl Inner {
         self.ask_for(Caller::GoesOn, shard, message)
     }
 
+    /// Asks a shard; the answer is there already for a caller that waits.
     fn ask_for<T>(&self, caller: Caller, shard: u16, message: impl FnOnce(Reply<T>) -> Message) -> Answer<T> {
         let (reply, answer) = Answer::new();
-        let is_there = || answer.is_there();
-        let is_answered: Option<&dyn Fn() -> bool> = match caller {
-            Caller::Waits => Some(&is_there),
-            Caller::GoesOn => None,
-        };
-        match self.mailboxes[usize::from(shard)].put(message(reply), is_answered) {
-            true => answer,
-            false => Answer::refused(closed()),
+        let mailbox = &self.mailboxes[usize::from(shard)];
+        if !mailbox.put(message(reply), &caller) {
+            return Answer::refused(closed());
         }
+        let Caller::WaitsForWrite(waiter) = &caller else { return answer };
+        let lead =
+            || waiter.take().map(|request| mailbox.shard.lead(request, &mailbox.waker, &caller)).is_some();
+        let answer = answer.wait_beside(lead);
+        if let Some(request) = waiter.leave() {
+            mailbox.shard.hand_on(request, &mailbox.waker);
+        }
+        answer
     }
 
     /// Sends a message that has no answer; a shard that is gone needs none.
     fn tell(&self, shard: u16, message: Message) {
         // When the store is being dropped its mailboxes are gone first.
         if let Some(mailbox) = self.mailboxes.get(usize::from(shard)) {
-            mailbox.put(message, None);
+            mailbox.put(message, &Caller::GoesOn);
         }
     }
 

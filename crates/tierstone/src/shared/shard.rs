@@ -1,6 +1,6 @@
 //! A shard between its thread and its callers. Whoever has a message carries it in by itself when nobody else is
-//! inside, and does at most one request of the device at a time itself if it waits for the answer anyway; the
-//! thread does everything else.
+//! inside. One who waits for the answer does a request of the device itself that the answer depends on: the read
+//! of a record, or the write of a group, its own or one that it waits for. The thread does everything else.
 //!
 //! Invariants:
 //! 1. Whoever leaves has handed on every request that the engine made: none stays in the engine.
@@ -9,7 +9,7 @@
 //! 3. The thread is awake, or woken, whenever there is something for it: a request of the device, a write that
 //!    waits for room, a part, or a step before the time until which it sleeps.
 //! 4. The shard does not end while a caller is at the device for it.
-//! 5. Who waits for an answer is told after the lock is open again.
+//! 5. Who waits for an answer is told after the lock is open again; so is who gets a request.
 //!
 //! Nobody holds the lock while waiting for anything. A caller that finds it taken tries for a moment, and
 //! leaves its message in the mailbox then.
@@ -18,9 +18,10 @@ use super::gate::Ready;
 use super::message::Message;
 use super::service::Service;
 use super::sleep::Waker;
+use super::waiter::{Caller, Waiter, Waiters};
 use crate::space::SpaceWatch;
 use crossbeam_channel::{Receiver, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use tierstone_base::Now;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_engine::{Engine, Event};
@@ -31,8 +32,6 @@ use tierstone_media::{IoCompletion, IoKind, IoRequest};
 const TRIES: u32 = 100;
 /// The longest request that a caller does itself: longer ones are nobody's answer alone.
 const OWN_BYTES_MAX: usize = 128 << 10;
-/// Requests that one call does itself: reads of records that may be the key's, and the write of a group.
-const OWN_REQUESTS_MAX: u32 = 8;
 
 /// One shard, as its thread and its callers share it.
 #[derive(Debug)]
@@ -53,6 +52,7 @@ pub(super) struct Inside {
     pub sleeps_until_us: u64,
     /// What callers brought from the device and the thread has to take.
     pub returned: Vec<IoCompletion>,
+    waiters: Waiters,
     requests: Vec<IoRequest>,
     pub completions: Vec<IoCompletion>,
     events: Vec<Event>,
@@ -64,7 +64,10 @@ pub(super) type Guard<'s> = MutexGuard<'s, Option<Inside>>;
 /// What a caller takes along when it leaves.
 struct Leaving {
     answers: Vec<Ready>,
+    /// What it does itself.
     own: Option<IoRequest>,
+    /// Who has got a request.
+    given: Vec<Arc<Waiter>>,
     wakes: bool,
 }
 
@@ -84,6 +87,7 @@ impl Shard {
             clock,
             sleeps_until_us: 0,
             returned: Vec::new(),
+            waiters: Waiters::default(),
             requests: Vec::new(),
             completions: Vec::new(),
             events: Vec::new(),
@@ -115,15 +119,14 @@ impl Shard {
         None
     }
 
-    /// Has a message handled in this thread; gives it back if the shard's thread has to do it. With
-    /// `is_answered`, the caller waits for the answer and does a request of the device itself until then.
-    /// `is_next` says that no other message is to be handled before.
+    /// Has a message handled in this thread; gives it back if the shard's thread has to do it. `is_next` says that
+    /// no other message is to be handled before.
     pub fn carry_in(
         &self,
         message: Message,
         is_next: impl Fn() -> bool,
         waker: &Waker,
-        is_answered: Option<&dyn Fn() -> bool>,
+        caller: &Caller,
     ) -> Option<Message> {
         let Some(mut guard) = self.try_enter() else { return Some(message) };
         let Some(inside) = guard.as_mut().filter(|inside| inside.service.is_open_for_more() && is_next()) else {
@@ -136,24 +139,45 @@ impl Shard {
             inside.turn(now);
             inside.service.open_gate();
         }
-        let mut leaving = inside.leave(is_answered.is_some(), &self.left);
+        let leaving = inside.leave(!matches!(caller, Caller::GoesOn), caller, &self.left);
         let files = leaving.own.is_some().then(|| inside.files.clone());
         drop(guard);
-        let (Some(files), Some(is_answered)) = (files, is_answered) else {
-            leaving.end(waker);
-            return None;
-        };
-        for number in 1.. {
-            let own = leaving.own.take();
-            leaving.end(waker);
-            let Some(request) = own else { break };
-            let is_enough = number > OWN_REQUESTS_MAX || is_answered();
-            let done = if is_enough { Err(request) } else { Ok(files.carry_out(request)) };
-            let Some(mut guard) = self.enter() else { break };
-            let Some(inside) = guard.as_mut() else { break };
-            leaving = inside.come_back(done, &self.left);
+        if let (Some(request), Some(files)) = (leaving.end(waker), files) {
+            self.carry_out(request, &files, (waker, caller));
         }
         None
+    }
+
+    /// Does a request that the caller was given, and what it leads to.
+    pub fn lead(&self, request: IoRequest, waker: &Waker, caller: &Caller) {
+        let files = self.enter().and_then(|inside| inside.as_ref().map(|inside| inside.files.clone()));
+        if let Some(files) = files {
+            self.carry_out(request, &files, (waker, caller));
+        }
+    }
+
+    fn carry_out(&self, mut request: IoRequest, files: &CallingThread, (waker, caller): (&Waker, &Caller)) {
+        loop {
+            let done = files.carry_out(request);
+            let Some(mut guard) = self.enter() else { return };
+            let Some(inside) = guard.as_mut() else { return };
+            let leaving = inside.come_back(done, caller, &self.left);
+            drop(guard);
+            match leaving.end(waker) {
+                Some(next) => request = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Leaves a request that a caller was given, and has no time for, to the thread.
+    pub fn hand_on(&self, request: IoRequest, waker: &Waker) {
+        if let Some(inside) = self.enter().as_mut().and_then(|inside| inside.as_mut()) {
+            inside.service.guests -= 1;
+            // The thread is gone only with the shard; nobody is promised anything then.
+            let _ = self.left.send(request);
+        }
+        waker.wake();
     }
 }
 
@@ -172,53 +196,73 @@ impl Inside {
         some
     }
 
-    /// A caller has brought its request to an end, or brings it back undone.
-    fn come_back(&mut self, done: Result<IoCompletion, IoRequest>, left: &Sender<IoRequest>) -> Leaving {
+    /// A caller has brought a request to its end.
+    fn come_back(&mut self, done: IoCompletion, caller: &Caller, left: &Sender<IoRequest>) -> Leaving {
         self.service.guests -= 1;
         let now = self.service.set_now(self.clock.now());
-        let mut may_do_more = false;
-        match done {
-            Err(request) => self.requests.push(request),
-            // What the refusal of a write means, and what happens in a shard that stands still, the thread knows.
-            Ok(done) if self.service.stands_still() || (done.kind != IoKind::Read && done.result.is_err()) => {
-                self.returned.push(done);
-            }
-            Ok(done) => {
-                self.completions.push(done);
-                self.turn(now);
-                self.service.open_gate();
-                may_do_more = true;
-            }
+        let is_write = done.kind != IoKind::Read;
+        // What the refusal of a write means, and what happens in a shard that stands still, the thread knows.
+        let is_for_thread = self.service.stands_still() || (is_write && done.result.is_err());
+        if is_for_thread {
+            self.returned.push(done);
+        } else {
+            self.completions.push(done);
+            self.turn(now);
+            self.service.open_gate();
         }
-        self.leave(may_do_more, left)
+        // Behind a read comes what the caller wanted it for. Behind a write it has its answer, most likely.
+        self.leave(!is_write && !is_for_thread, caller, left)
     }
 
-    /// Hands on what is to be done; the only request of the device stays with a caller who waits.
-    fn leave(&mut self, waits: bool, left: &Sender<IoRequest>) -> Leaving {
+    /// Hands on what is to be done: one request stays with a caller who waits, the write of a group goes to
+    /// one who waits for it, the rest to the thread.
+    fn leave(&mut self, does_more: bool, caller: &Caller, left: &Sender<IoRequest>) -> Leaving {
         self.service.engine.take_requests(&mut self.requests);
-        let is_own = |request: &IoRequest| {
-            let len = request.buffer.as_ref().map_or(0, |buffer| buffer.len());
-            matches!(request.kind, IoKind::Read | IoKind::WriteDurable) && len <= OWN_BYTES_MAX
-        };
-        let is_own = waits && self.requests.len() == 1 && self.requests.iter().all(is_own);
-        let own = if is_own { self.requests.pop() } else { None };
-        self.service.guests += usize::from(own.is_some());
-        let mut wakes = !self.requests.is_empty() || !self.returned.is_empty() || self.service.needs_thread();
+        let is_alone = self.requests.len() == 1;
+        let (mut own, mut given, mut leaves_some) = (None, Vec::new(), false);
         for request in self.requests.drain(..) {
-            // The thread is gone only with the shard; nobody is promised anything then.
-            let _ = left.send(request);
+            let len = request.buffer.as_ref().map_or(0, |buffer| buffer.len());
+            let is_write = request.kind == IoKind::WriteDurable;
+            let is_for_callers = len <= OWN_BYTES_MAX && (is_write || (request.kind == IoKind::Read && is_alone));
+            let kept = if !is_for_callers {
+                Err(request)
+            } else if does_more && own.is_none() {
+                own = Some(request);
+                Ok(())
+            } else if is_write {
+                self.waiters.give(request).map(|waiter| given.push(waiter))
+            } else {
+                Err(request)
+            };
+            match kept {
+                Ok(()) => self.service.guests += 1,
+                Err(request) => {
+                    leaves_some = true;
+                    // The thread is gone only with the shard; nobody is promised anything then.
+                    let _ = left.send(request);
+                }
+            }
         }
-        wakes |= self.service.engine.next_step_at_us().is_some_and(|at_us| at_us < self.sleeps_until_us);
-        Leaving { answers: self.service.take_leaving(), own, wakes }
+        if let Caller::WaitsForWrite(waiter) = caller
+            && own.is_none()
+        {
+            self.waiters.add(waiter);
+        }
+        let is_early = self.service.engine.next_step_at_us().is_some_and(|at_us| at_us < self.sleeps_until_us);
+        let wakes = leaves_some || is_early || !self.returned.is_empty() || self.service.needs_thread();
+        Leaving { answers: self.service.take_leaving(), own, given, wakes }
     }
 }
 
 impl Leaving {
-    /// Tells who is to be told.
-    fn end(&mut self, waker: &Waker) {
-        self.answers.drain(..).for_each(Ready::send);
-        if std::mem::take(&mut self.wakes) {
+    /// Tells who is to be told; gives what the caller does itself.
+    fn end(self, waker: &Waker) -> Option<IoRequest> {
+        // First who has work to do.
+        self.given.iter().for_each(|waiter| waiter.wake());
+        if self.wakes {
             waker.wake();
         }
+        self.answers.into_iter().for_each(Ready::send);
+        self.own
     }
 }
