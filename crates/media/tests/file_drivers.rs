@@ -5,8 +5,8 @@
 mod support;
 
 use support::{TemporaryDirectory, backends, settings};
-use tierstone_media::file::{DurableMethod, FileBackend, FileDevice, FileStore};
-use tierstone_media::{BlockDevice, IoBuffer, IoRequest, Wait};
+use tierstone_media::file::{CallingThread, DurableMethod, FileBackend, FileDevice, FileStore};
+use tierstone_media::{BlockDevice, DeviceErrorKind, IoBuffer, IoKind, IoRequest, Wait};
 
 fn block(byte: u8) -> IoBuffer {
     let mut buffer = IoBuffer::zeroed(4096);
@@ -59,5 +59,38 @@ fn shards_on_their_own_threads_share_one_store() {
             assert_eq!(done.buffer.as_deref(), Some(&*block(shard + 1)), "place {}", done.token);
         }
         assert_eq!(store.existing_segments().len(), 8);
+    }
+}
+
+#[test]
+fn the_thread_that_waits_does_a_lone_request_itself_beside_the_device() {
+    for backend in backends() {
+        let directory = TemporaryDirectory::new();
+        let (store, mut device) = opened(&directory, backend);
+        let place = device.geometry().segment_offset(2);
+        let mut completions = Vec::new();
+        // The first write makes the segment.
+        let written =
+            device.carry_out(&mut vec![IoRequest::write_durable(1, place, block(7))], &mut completions);
+        assert_eq!((written, device.in_flight()), (1, 0));
+        assert!(completions.pop().expect("it is done").result.is_ok());
+        let calling = CallingThread::new(&store, DurableMethod::DurableWrite);
+        let read = calling.carry_out(IoRequest::read(2, place, block(0)));
+        assert_eq!((read.token, read.buffer.as_deref()), (2, Some(&*block(7))));
+        // With others under way, it is submitted with them.
+        device.submit(&mut vec![IoRequest::read(3, place, block(0))]);
+        let mut some = device.carry_out(&mut vec![IoRequest::read(4, place, block(0))], &mut completions);
+        some += device.complete(Wait::All, &mut completions);
+        assert_eq!((some, completions.len()), (2, 2));
+        assert!(completions.iter().all(|done| done.buffer.as_deref() == Some(&*block(7))));
+        // What it does not do, and what lies outside.
+        let prepare =
+            IoRequest { token: 5, kind: IoKind::Prepare { len: 4096 }, offset: place, buffer: None };
+        assert!(!CallingThread::does(prepare.kind));
+        let end = device.geometry().end();
+        for wrong in [prepare, IoRequest::read(6, end, block(0)), IoRequest::read(7, place + 1, block(0))] {
+            let refused = calling.carry_out(wrong).result.expect_err("it is refused");
+            assert_eq!(refused.kind, DeviceErrorKind::OutOfBounds);
+        }
     }
 }

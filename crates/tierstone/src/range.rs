@@ -158,7 +158,13 @@ impl Merge {
         let direction = Direction::Forward;
         let request = RangeRequest { token: 0, keyspace, from, to, limit, direction, snapshot: None };
         let source = |_| Source { entries: VecDeque::new(), rest: Some(request.clone()) };
-        Merge { sources: (0..shards).map(source).collect(), damaged: VecDeque::new(), limit, left: None, direction }
+        Merge {
+            sources: (0..shards).map(source).collect(),
+            damaged: VecDeque::new(),
+            limit,
+            left: None,
+            direction,
+        }
     }
 
     /// Walks the other way; before the first entry was asked for.

@@ -4,10 +4,10 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::{TemporaryDirectory, backends};
 use tierstone::{Batch, DatabaseOptions, SharedStore};
-use tierstone_base::SeededRandom;
+use tierstone_base::{ErrorKind, SeededRandom};
 
 const THREADS: u64 = 8;
 const KEYS: u64 = 20;
@@ -155,5 +155,79 @@ fn many_overwrites_at_once_with_hardly_any_cache_are_all_answered() {
     for number in 0..KEYS {
         let value = store.get(&name(number)).unwrap().unwrap();
         assert!(value == [2; 400] || value == [3; 400], "key {number}");
+    }
+}
+
+/// One thread's keys until the store is closed: what it sent last and what was acknowledged last, of each.
+fn work_until_closed(store: &SharedStore, thread: u64, seed: u64, done: &AtomicU64) -> Vec<(u64, u64)> {
+    let mut random = SeededRandom::new(seed + thread);
+    let mut counts = vec![(0, 0); KEYS as usize];
+    loop {
+        let key = random.below(KEYS) as usize;
+        let other = random.below(KEYS) as usize;
+        let next = counts[key].0.max(counts[other].0) + 1;
+        let value = padded(next, &mut random);
+        let (answer, written) = match random.below(6) {
+            0 => {
+                // Of several shards, most of them.
+                let mut batch = Batch::new();
+                batch.put(&name(thread, key as u64), &value).put(&name(thread, other as u64), &value);
+                (store.write(&batch), vec![key, other])
+            }
+            1 => (store.put_async(&name(thread, key as u64), &value).wait(), vec![key]),
+            2 => {
+                let shown = store.snapshot().and_then(|snapshot| snapshot.get(&name(thread, key as u64)));
+                (shown.map(|value| assert!(count(value) >= counts[key].1, "seed {seed}")), vec![])
+            }
+            3 => {
+                let shown = store.get(&name(thread, key as u64));
+                (shown.map(|value| assert!(count(value) >= counts[key].1, "seed {seed}")), vec![])
+            }
+            _ => (store.put(&name(thread, key as u64), &value), vec![key]),
+        };
+        written.iter().for_each(|&key| counts[key].0 = next);
+        match answer {
+            Ok(()) => written.iter().for_each(|&key| counts[key].1 = next),
+            Err(error) if error.kind() == ErrorKind::Busy => return counts,
+            Err(error) => panic!("{error}, seed {seed}"),
+        }
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_store_that_is_closed_beside_calls_answers_them_all_and_keeps_what_it_acknowledged() {
+    let seed = SeededRandom::system_seed().unwrap();
+    println!("seed {seed}");
+    let mut random = SeededRandom::new(seed);
+    for (round, backend) in
+        (0..6).flat_map(|round| backends().into_iter().map(move |backend| (round, backend)))
+    {
+        let directory = TemporaryDirectory::new();
+        let shards = 1 + random.below(3) as u16;
+        let options = DatabaseOptions { shards, memory_bytes: 8 << 20, ..directory.options(backend) };
+        let store = SharedStore::open(&options).unwrap();
+        let (done, enough) = (AtomicU64::new(0), 200 + random.below(2_000));
+        let counts: Vec<Vec<(u64, u64)>> = std::thread::scope(|scope| {
+            let work = |thread| {
+                let (store, done) = (&store, &done);
+                scope.spawn(move || work_until_closed(store, thread, seed + 100 * round, done))
+            };
+            let threads: Vec<_> = (0..THREADS).map(work).collect();
+            while done.load(Ordering::Relaxed) < enough {
+                std::thread::yield_now();
+            }
+            store.close().unwrap();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        // The handles of the closed store are still there.
+        let again = SharedStore::open(&options).unwrap();
+        assert_eq!(store.get(b"any").unwrap_err().kind(), ErrorKind::Busy);
+        for (thread, keys) in (0..).zip(&counts) {
+            for (key, &(sent, acknowledged)) in (0..).zip(keys) {
+                let kept = count(again.get(&name(thread, key)).unwrap());
+                assert!((acknowledged..=sent).contains(&kept), "{acknowledged} {kept} {sent}, seed {seed}");
+            }
+        }
     }
 }

@@ -11,8 +11,8 @@ use super::plan::{Part, Place, check, parts};
 use super::segment::SegmentFile;
 use super::settings::DurableMethod;
 use crate::{
-    BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoBuffer, IoCompletion,
-    IoKind, IoRequest, Wait,
+    BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoBuffer,
+    IoCompletion, IoKind, IoRequest, Wait,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::event::{EventfdFlags, eventfd};
@@ -191,7 +191,9 @@ impl CallingThread {
     pub fn carry_out(&self, request: IoRequest) -> IoCompletion {
         let refusal = match check(&self.store.geometry, &request) {
             Ok(_) if Self::does(request.kind) => return self.perform(request),
-            Ok(_) => DeviceError::new(DeviceErrorKind::OutOfBounds, "only a device prepares and discards segments"),
+            Ok(_) => {
+                DeviceError::new(DeviceErrorKind::OutOfBounds, "only a device prepares and discards segments")
+            }
             Err(error) => error,
         };
         let IoRequest { token, kind, offset, buffer } = request;

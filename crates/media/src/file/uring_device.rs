@@ -90,7 +90,15 @@ impl UringDevice {
             Error::new(ErrorKind::Unsupported, format!("the kernel refuses io_uring ({error}); use threads"))
         })?;
         let calling_thread = CallingThread::new(store, method);
-        Ok(UringDevice { ring, task_work, entries, owner: None, files, calling_thread, wake: OnceCell::new() })
+        Ok(UringDevice {
+            ring,
+            task_work,
+            entries,
+            owner: None,
+            files,
+            calling_thread,
+            wake: OnceCell::new(),
+        })
     }
 
     /// What does a request without the ring.

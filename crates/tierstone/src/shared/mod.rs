@@ -567,5 +567,15 @@ fn build(start: Start, ends: Ends) -> Result<ShardThread> {
     }
     shard.open(Service::new(engine, relaxed, clock.now()), for_callers, clock);
     let (requests, completions) = (Vec::new(), Vec::new());
-    Ok(ShardThread { shard, device, clock, mailbox, left, sleeper, requests, completions, idle_since_us: None })
+    Ok(ShardThread {
+        shard,
+        device,
+        clock,
+        mailbox,
+        left,
+        sleeper,
+        requests,
+        completions,
+        idle_since_us: None,
+    })
 }

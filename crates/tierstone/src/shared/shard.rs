@@ -129,13 +129,16 @@ impl Shard {
         caller: &Caller,
     ) -> Option<Message> {
         let Some(mut guard) = self.try_enter() else { return Some(message) };
-        let Some(inside) = guard.as_mut().filter(|inside| inside.service.is_open_for_more() && is_next()) else {
+        let Some(inside) = guard.as_mut().filter(|inside| inside.service.is_open_for_more() && is_next())
+        else {
             return Some(message);
         };
         let wants_step = message.wants_step();
         let now = inside.service.set_now(inside.clock.now());
         inside.service.take(message);
-        if wants_step || inside.service.engine.next_step_at_us().is_some_and(|at_us| at_us <= now.monotonic_us) {
+        if wants_step
+            || inside.service.engine.next_step_at_us().is_some_and(|at_us| at_us <= now.monotonic_us)
+        {
             inside.turn(now);
             inside.service.open_gate();
         }
@@ -223,7 +226,8 @@ impl Inside {
         for request in self.requests.drain(..) {
             let len = request.buffer.as_ref().map_or(0, |buffer| buffer.len());
             let is_write = request.kind == IoKind::WriteDurable;
-            let is_for_callers = len <= OWN_BYTES_MAX && (is_write || (request.kind == IoKind::Read && is_alone));
+            let is_for_callers =
+                len <= OWN_BYTES_MAX && (is_write || (request.kind == IoKind::Read && is_alone));
             let kept = if !is_for_callers {
                 Err(request)
             } else if does_more && own.is_none() {
@@ -248,7 +252,8 @@ impl Inside {
         {
             self.waiters.add(waiter);
         }
-        let is_early = self.service.engine.next_step_at_us().is_some_and(|at_us| at_us < self.sleeps_until_us);
+        let is_early =
+            self.service.engine.next_step_at_us().is_some_and(|at_us| at_us < self.sleeps_until_us);
         let wakes = leaves_some || is_early || !self.returned.is_empty() || self.service.needs_thread();
         Leaving { answers: self.service.take_leaving(), own, given, wakes }
     }
@@ -266,3 +271,7 @@ impl Leaving {
         self.own
     }
 }
+
+#[cfg(test)]
+#[path = "shard_test.rs"]
+mod shard_test;

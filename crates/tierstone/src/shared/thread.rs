@@ -72,6 +72,12 @@ impl ShardThread {
         }
     }
 
+    /// A turn without the sleep after it; whether another one is to follow.
+    #[cfg(test)]
+    pub fn turn_once(&mut self, shard: &Shard, inside: Guard<'_>) -> bool {
+        matches!(self.turn(shard, inside), Next::Turn)
+    }
+
     /// Messages and completions in, what they lead to, requests out.
     fn turn<'s>(&mut self, shard: &'s Shard, mut guard: Guard<'s>) -> Next {
         let Some(inside) = guard.as_mut() else { return Next::End };

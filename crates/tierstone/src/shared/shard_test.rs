@@ -1,0 +1,268 @@
+use super::super::across::Across;
+use super::super::answer::{Answer, Reply};
+use super::super::message::{OwnedBatch, OwnedKey, OwnedPut};
+use super::super::sleep::Sleeper;
+use super::super::thread::ShardThread;
+use super::*;
+use crate::database::{Database, DatabaseOptions};
+use crate::plain::later;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tierstone_base::KeyspaceId;
+use tierstone_media::file::{DurableMethod, FileBackend};
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A shard on files whose thread does something only when the test says so.
+struct World {
+    directory: PathBuf,
+    _database: Database,
+    keyspace: KeyspaceId,
+    shard: Arc<Shard>,
+    thread: ShardThread,
+    mailbox: Sender<Message>,
+    waker: Arc<Waker>,
+}
+
+impl World {
+    fn new() -> World {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tierstone-shard-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let options = DatabaseOptions {
+            segment_bytes: Some(256 << 10),
+            capacity_bytes: Some(16 << 20),
+            memory_bytes: 4 << 20,
+            durable_method: Some(DurableMethod::DurableWrite),
+            backend: FileBackend::Threads,
+            ..DatabaseOptions::new(&directory)
+        };
+        let mut database = Database::open(&options).unwrap();
+        let plan = database.take_plans().pop().unwrap();
+        let mut device = database.device().unwrap();
+        let (engine, _) = plan.build(&mut device).unwrap();
+        let keyspace =
+            crate::named::resolve(&database.facts().map, crate::batch::KeyspaceName::Number(0)).unwrap();
+        let files = CallingThread::new(database.files(), DurableMethod::DurableWrite);
+        let clock = SystemClock::new();
+        let (mut sleeper, waker) = Sleeper::new().unwrap();
+        sleeper.watch(device.wake_descriptor().unwrap()).unwrap();
+        let (shard, left) = Shard::new();
+        let shard = Arc::new(shard);
+        shard.open(Service::new(engine, false, later(Now::default(), clock.now())), files, clock);
+        let (mailbox, messages) = crossbeam_channel::unbounded();
+        let thread = ShardThread {
+            shard: Arc::clone(&shard),
+            device,
+            clock,
+            mailbox: messages,
+            left,
+            sleeper,
+            requests: Vec::new(),
+            completions: Vec::new(),
+            idle_since_us: None,
+        };
+        let mut world = World { directory, _database: database, keyspace, shard, thread, mailbox, waker };
+        // Segments are made ready for the first writes.
+        let (put, answer) = world.put("first", b"first");
+        world.mailbox.send(put).unwrap();
+        while !answer.is_there() {
+            world.turn();
+        }
+        world.rest();
+        world
+    }
+
+    /// One turn of the shard's thread, without its sleep.
+    fn turn(&mut self) -> bool {
+        let shard = Arc::clone(&self.shard);
+        let inside = shard.enter().unwrap();
+        self.thread.turn_once(&shard, inside)
+    }
+
+    /// Turns until the thread has nothing more to do.
+    fn rest(&mut self) {
+        let mut idle = 0;
+        while idle < 100 {
+            idle = if self.turn() { 0 } else { idle + 1 };
+            std::thread::yield_now();
+        }
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> (Message, Answer<()>) {
+        let (reply, answer) = Answer::new();
+        let OwnedKey { keyspace, position, mut bytes } = self.key(key);
+        let key_len = bytes.len();
+        bytes.extend_from_slice(value);
+        (Message::Put { put: OwnedPut { keyspace, position, bytes, key_len, expiry_ms: 0 }, reply }, answer)
+    }
+
+    fn get(&self, key: &str) -> (Message, Answer<Option<Vec<u8>>>) {
+        let (reply, answer): (Reply<_>, _) = Answer::new();
+        (Message::Get { key: self.key(key), reply }, answer)
+    }
+
+    fn key(&self, key: &str) -> OwnedKey {
+        let position = self.inside(|inside| inside.service.engine.identity().hasher.position(key.as_bytes()));
+        OwnedKey { keyspace: self.keyspace, position, bytes: key.as_bytes().to_vec() }
+    }
+
+    fn inside<T>(&self, look: impl FnOnce(&mut Inside) -> T) -> T {
+        look(self.shard.enter().unwrap().as_mut().unwrap())
+    }
+
+    /// Carries a write in and comes out with the write of its group, which is not done yet.
+    fn begin(&self, write: Message, caller: &Caller) -> IoRequest {
+        self.inside(|inside| {
+            inside.service.take(write);
+            let now = inside.service.set_now(inside.clock.now());
+            inside.turn(now);
+            inside.leave(true, caller, &self.shard.left).own.unwrap()
+        })
+    }
+
+    fn carry_in(&self, message: Message, caller: &Caller) -> bool {
+        self.shard.carry_in(message, || self.mailbox.is_empty(), &self.waker, caller).is_none()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn waiter(caller: &Caller) -> &Arc<Waiter> {
+    match caller {
+        Caller::WaitsForWrite(waiter) => waiter,
+        Caller::GoesOn | Caller::Waits => panic!("it does not wait for a write"),
+    }
+}
+
+#[test]
+fn a_caller_that_waits_is_served_without_the_thread() {
+    let world = World::new();
+    for number in 0..20 {
+        let (put, answer) = world.put("key", &[number; 100]);
+        assert!(world.carry_in(put, &Caller::writes()));
+        answer.wait().unwrap();
+        let (get, answer) = world.get("key");
+        assert!(world.carry_in(get, &Caller::GoesOn));
+        assert!(answer.is_there());
+        assert_eq!(answer.wait().unwrap().unwrap(), [number; 100]);
+    }
+    assert!(world.thread.left.is_empty(), "the thread was left a request");
+}
+
+#[test]
+fn a_caller_that_goes_on_leaves_requests_to_the_thread() {
+    let mut world = World::new();
+    let (put, answer) = world.put("key", b"value");
+    assert!(world.carry_in(put, &Caller::GoesOn));
+    assert!(!answer.is_there() && !world.thread.left.is_empty());
+    while !answer.is_there() {
+        world.turn();
+    }
+    answer.wait().unwrap();
+}
+
+#[test]
+fn nothing_is_carried_past_a_message_in_the_mailbox_or_into_a_shard_that_waits() {
+    let mut world = World::new();
+    let (first, answer) = world.put("key", b"first");
+    world.mailbox.send(first).unwrap();
+    let (second, _) = world.put("key", b"second");
+    assert!(!world.carry_in(second, &Caller::writes()), "it overtook a message");
+    while !answer.is_there() {
+        world.turn();
+    }
+    world.rest();
+    let (cut, waker) =
+        (super::super::cut::Cut::shares(vec![Arc::clone(&world.waker); 2]), Arc::clone(&world.waker));
+    let mut shares = cut.into_iter();
+    let (reply, _taken) = Answer::new();
+    let message = Message::Snapshot { share: shares.next().unwrap(), store: std::sync::Weak::new(), reply };
+    world.mailbox.send(message).unwrap();
+    waker.wake();
+    world.turn();
+    let (put, _) = world.put("key", b"third");
+    assert!(!world.carry_in(put, &Caller::writes()), "a write was applied before the cut was whole");
+    drop(shares);
+    world.rest();
+    let (put, answer) = world.put("key", b"fourth");
+    assert!(world.carry_in(put, &Caller::writes()));
+    answer.wait().unwrap();
+}
+
+#[test]
+fn the_write_of_a_group_goes_to_one_who_waits_for_it() {
+    let world = World::new();
+    let (leader, follower) = (Caller::writes(), Caller::writes());
+    let (first, first_answer) = world.put("one", b"1");
+    let (second, second_answer) = world.put("two", b"2");
+    // The first one's group is being written when the second one comes.
+    let request = world.begin(first, &leader);
+    let files = world.inside(|inside| inside.files.clone());
+    assert!(world.carry_in(second, &follower));
+    assert!(!first_answer.is_there() && !second_answer.is_there());
+    assert!(waiter(&follower).take().is_none(), "there is nothing to write yet");
+    world.shard.carry_out(request, &files, (&world.waker, &leader));
+    assert!(first_answer.is_there(), "the first group is written");
+    assert!(!second_answer.is_there());
+    let request = waiter(&follower).take().expect("the second group was closed and given away");
+    assert_eq!(request.kind, IoKind::WriteDurable);
+    world.shard.lead(request, &world.waker, &follower);
+    second_answer.wait().unwrap();
+    assert!(world.thread.left.is_empty());
+}
+
+#[test]
+fn what_a_caller_brings_to_a_shard_that_stands_still_waits_for_the_thread() {
+    let mut world = World::new();
+    let caller = Caller::writes();
+    let (put, answer) = world.put("key", b"value");
+    let request = world.begin(put, &caller);
+    // A part of a batch over two shards, the other of which has not voted yet.
+    let (reply, _batch_answer) = Answer::new();
+    let mut seats = Across::seats(1, vec![Arc::clone(&world.waker); 2], reply).into_iter();
+    let OwnedKey { keyspace, position, bytes } = world.key("other");
+    let mut batch = OwnedBatch::default();
+    batch.batch.put(&bytes, b"value");
+    batch.places.push((keyspace, position, 0));
+    world.mailbox.send(Message::Part { batch, seat: seats.next().unwrap() }).unwrap();
+    while !world.inside(|inside| inside.service.stands_still()) {
+        world.turn();
+    }
+    let files = world.inside(|inside| inside.files.clone());
+    world.shard.carry_out(request, &files, (&world.waker, &caller));
+    assert!(!answer.is_there());
+    assert_eq!(world.inside(|inside| inside.returned.len()), 1);
+    drop(seats);
+    while !answer.is_there() {
+        world.turn();
+    }
+    answer.wait().unwrap();
+}
+
+#[test]
+fn a_request_that_nobody_has_time_for_comes_to_the_thread() {
+    let mut world = World::new();
+    let (put, answer) = world.put("key", b"value");
+    let request = world.begin(put, &Caller::writes());
+    world.shard.hand_on(request, &world.waker);
+    while !answer.is_there() {
+        world.turn();
+    }
+    answer.wait().unwrap();
+    assert_eq!(world.inside(|inside| inside.service.guests), 0);
+}
+
+#[test]
+fn a_shard_that_has_ended_gives_messages_back() {
+    let world = World::new();
+    let (put, _) = world.put("key", b"value");
+    world.shard.end();
+    let message = world.shard.carry_in(put, || true, &world.waker, &Caller::writes());
+    assert!(message.is_some());
+    assert!(world.shard.enter().is_none());
+}
