@@ -27,6 +27,41 @@ def machine():
     )
 
 
+def time_text(us):
+    return f"{us:,.0f} µs" if us < 10_000 else f"{us / 1e3:,.0f} ms"
+
+
+class Memory:
+    """A control group (version 1 or 2) whose processes have so much memory, page cache included."""
+
+    def __init__(self, mib):
+        self.mib = mib
+        name = f"tierstone-bench-{os.getpid()}"
+        first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+        if (first / "memory.limit_in_bytes").exists():
+            self.group, limit = first / name, "memory.limit_in_bytes"
+        else:
+            self.group, limit = second / name, "memory.max"
+        try:
+            self.group.mkdir()
+            (self.group / limit).write_text(str(mib * MIB))
+        except OSError as error:
+            print(f"SKIP: memory is not limited, the page cache serves peers beyond it ({error})", file=sys.stderr)
+            self.group = None
+
+    def enter(self):
+        if self.group:
+            (self.group / "cgroup.procs").write_text(str(os.getpid()))
+
+    def end(self):
+        if self.group:
+            self.group.rmdir()
+
+    def __str__(self):
+        limited = f"{self.mib} MiB with the page cache" if self.group else "not limited"
+        return f"memory of a process: {limited}"
+
+
 def fio(folder, mode, block, depth, size_mib, seconds, *more):
     """The job's result on the file system of `folder`, O_DIRECT by io_uring; None where there is no fio."""
     if shutil.which("fio") is None:

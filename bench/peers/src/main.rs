@@ -92,6 +92,10 @@ struct Arguments {
     /// Seconds before each mix that are not counted
     #[arg(long, value_name = "S", default_value_t = 0.0)]
     warmup: f64,
+    /// Operations a second of the mixes, all threads together, in an open loop: times count from when an operation was
+    /// due [default: as many as come]
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
     /// Seed of keys and operations
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -177,6 +181,7 @@ fn pacing(arguments: &Arguments, threads: usize) -> Pacing {
         threads,
         extent: Extent::Seconds(arguments.seconds),
         warmup_seconds: arguments.warmup,
+        rate: arguments.rate,
         seed: arguments.seed,
         ..Pacing::default()
     }
