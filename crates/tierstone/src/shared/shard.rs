@@ -21,6 +21,7 @@ use super::sleep::Waker;
 use super::waiter::{Caller, Waiter, Waiters};
 use crate::space::SpaceWatch;
 use crossbeam_channel::{Receiver, Sender};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use tierstone_base::Now;
 use tierstone_base::clock::{Clock, SystemClock};
@@ -38,6 +39,8 @@ const OWN_BYTES_MAX: usize = 128 << 10;
 pub(super) struct Shard {
     /// `None`: not built yet, or ended.
     inside: Mutex<Option<Inside>>,
+    /// The thread wants to enter: callers who have another way take it.
+    is_wanted: AtomicBool,
     left: Sender<IoRequest>,
 }
 
@@ -75,7 +78,7 @@ impl Shard {
     /// A shard that is not built yet; the other end gives the requests that callers leave to the thread.
     pub fn new() -> (Self, Receiver<IoRequest>) {
         let (left, requests) = crossbeam_channel::unbounded();
-        (Shard { inside: Mutex::new(None), left }, requests)
+        (Shard { inside: Mutex::new(None), is_wanted: AtomicBool::new(false), left }, requests)
     }
 
     /// Makes it a shard that serves.
@@ -107,14 +110,26 @@ impl Shard {
         self.inside.lock().ok().filter(|inside| inside.is_some())
     }
 
+    /// The same for the shard's thread, before callers who try: the lock by itself gives no turns.
+    pub fn enter_first(&self) -> Option<Guard<'_>> {
+        // No more than a hint: what it says is not relied upon.
+        self.is_wanted.store(true, Ordering::Relaxed);
+        let inside = self.enter();
+        self.is_wanted.store(false, Ordering::Relaxed);
+        inside
+    }
+
     /// Enters if it is free within a moment.
     fn try_enter(&self) -> Option<Guard<'_>> {
         for _ in 0..TRIES {
-            match self.inside.try_lock() {
-                Ok(inside) => return Some(inside),
-                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
-                Err(TryLockError::Poisoned(_)) => return None,
+            if !self.is_wanted.load(Ordering::Relaxed) {
+                match self.inside.try_lock() {
+                    Ok(inside) => return Some(inside),
+                    Err(TryLockError::WouldBlock) => {}
+                    Err(TryLockError::Poisoned(_)) => return None,
+                }
             }
+            std::hint::spin_loop();
         }
         None
     }
@@ -230,7 +245,7 @@ impl Inside {
                 len <= OWN_BYTES_MAX && (is_write || (request.kind == IoKind::Read && is_alone));
             let kept = if !is_for_callers {
                 Err(request)
-            } else if does_more && own.is_none() {
+            } else if does_more && own.is_none() && !(is_write && matches!(caller, Caller::Waits)) {
                 own = Some(request);
                 Ok(())
             } else if is_write {

@@ -7,7 +7,7 @@ use super::*;
 use crate::database::{Database, DatabaseOptions};
 use crate::plain::later;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use tierstone_base::KeyspaceId;
 use tierstone_media::file::{DurableMethod, FileBackend};
 

@@ -53,7 +53,7 @@ impl ShardThread {
         // When this thread panics too.
         let _end = Ending(&shard);
         loop {
-            let next = match shard.enter() {
+            let next = match shard.enter_first() {
                 Some(inside) => self.turn(&shard, inside),
                 None => return,
             };
@@ -106,7 +106,7 @@ impl ShardThread {
         if self.device.in_flight() > 0 {
             moved |= self.device.complete(Wait::Poll, &mut self.completions) > 0;
         }
-        let Some(mut guard) = shard.enter() else { return Next::End };
+        let Some(mut guard) = shard.enter_first() else { return Next::End };
         let Some(inside) = guard.as_mut() else { return Next::End };
         if has_reason || moved {
             let now = inside.service.set_now(self.clock.now());
