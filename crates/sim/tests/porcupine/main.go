@@ -13,12 +13,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/anishathalye/porcupine"
 )
 
 // A history without a verdict after so long is unknown.
-const patience = 60 * time.Second
+const patience = 5 * time.Second
 
 // step is one command on one key of an object.
 type step struct {
@@ -38,13 +39,16 @@ type event struct {
 	Results []string `json:"results"`
 }
 
-// object is the state: the keys that hold something, each as number=value, in order.
+// object is the state: the keys that hold something, each with its value, in order.
 type object string
+
+// What stands between keys and values, and between pairs: values have characters up to 255 only, one a byte.
+const within, between = "\ue000", "\ue001"
 
 func parse(state object) map[int]string {
 	keys := map[int]string{}
-	for _, part := range strings.Split(string(state), ";") {
-		if number, value, found := strings.Cut(part, "="); found {
+	for _, part := range strings.Split(string(state), between) {
+		if number, value, found := strings.Cut(part, within); found {
 			key, err := strconv.Atoi(number)
 			if err != nil {
 				panic(err)
@@ -58,10 +62,10 @@ func parse(state object) map[int]string {
 func format(keys map[int]string) object {
 	parts := make([]string, 0, len(keys))
 	for key, value := range keys {
-		parts = append(parts, strconv.Itoa(key)+"="+value)
+		parts = append(parts, strconv.Itoa(key)+within+value)
 	}
 	sort.Strings(parts)
-	return object(strings.Join(parts, ";"))
+	return object(strings.Join(parts, between))
 }
 
 // apply carries out one command and gives its reply.
@@ -84,7 +88,7 @@ func apply(keys map[int]string, s step) string {
 		return "+OK"
 	case "append":
 		keys[s.Key] = value + s.Argument
-		return ":" + strconv.Itoa(len(keys[s.Key]))
+		return ":" + strconv.Itoa(utf8.RuneCountInString(keys[s.Key]))
 	case "incrby":
 		if !found {
 			value = "0"
