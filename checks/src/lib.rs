@@ -14,6 +14,7 @@ pub mod determinism;
 pub mod documents;
 pub mod layers;
 pub mod modules;
+pub mod named_tests;
 pub mod ratchet;
 pub mod source;
 pub mod tidy;

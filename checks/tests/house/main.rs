@@ -8,7 +8,7 @@ use tierstone_checks::modules::Modules;
 use tierstone_checks::ratchet::{self, Exceptions};
 use tierstone_checks::tree::{self, Tree};
 use tierstone_checks::{
-    Finding, crash_marks, dependencies, determinism, documents, layers, report, tidy, unsafety,
+    Finding, crash_marks, dependencies, determinism, documents, layers, named_tests, report, tidy, unsafety,
 };
 
 struct House {
@@ -65,6 +65,11 @@ fn edges_between_crates_point_down() {
     let members = members();
     assert!(members.iter().any(|member| member.package == "tierstone-base"));
     none(layers::findings(&members));
+}
+
+#[test]
+fn the_tests_that_the_table_of_faults_names_exist() {
+    none(named_tests::findings(&house().tree));
 }
 
 #[test]

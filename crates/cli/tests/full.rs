@@ -123,6 +123,92 @@ fn a_full_file_system_refuses_writes_only_and_goes_on_when_there_is_room() {
     }
 }
 
+/// The keys of batch `number`: one hash tag, or any shards.
+fn batch_keys(number: usize) -> [String; 3] {
+    [0, 1, 2].map(|part| match number % 2 {
+        0 => format!("{{batch:{number}}}:{part}"),
+        _ => format!("batch:{number}:{part}"),
+    })
+}
+
+/// Sends a batch, by MSET or by EXEC; whether it was taken.
+fn batch(connection: &mut Connection, number: usize) -> bool {
+    let (keys, value) = (batch_keys(number), value(number));
+    let full = |error: &str| assert!(error.contains("no space left on the device"), "{error}");
+    if number % 4 < 2 {
+        let pairs = keys.iter().flat_map(|key| [key.as_bytes(), &value[..]]);
+        let arguments: Vec<&[u8]> = std::iter::once(&b"MSET"[..]).chain(pairs).collect();
+        let reply = connection.command(&arguments).expect("an answer");
+        reply.error().inspect(|error| full(error));
+        return reply.is_ok();
+    }
+    assert!(ask(connection, &[b"MULTI"]).is_ok());
+    for key in &keys {
+        ask(connection, &[b"SET", key.as_bytes(), &value]);
+    }
+    let reply = connection.command(&[b"EXEC"]).expect("an answer");
+    let errors = || reply.items().into_iter().flatten().filter_map(tierstone_client::Value::error);
+    reply.error().into_iter().chain(errors()).for_each(|error| full(&error));
+    let refused = errors().count();
+    assert!(refused == 0 || refused == 3, "batch {number}: {refused} of 3 were refused");
+    !reply.is_error() && refused == 0
+}
+
+/// Every batch is whole, or nothing of it is there; those of `taken` are.
+fn check_batches(server: &Server, taken: &[usize], last: usize) {
+    let mut connection = server.connect();
+    for number in 0..last {
+        let keys = batch_keys(number);
+        let arguments: Vec<&[u8]> =
+            std::iter::once(&b"MGET"[..]).chain(keys.iter().map(|key| key.as_bytes())).collect();
+        let reply = ask(&mut connection, &arguments);
+        let expected = value(number);
+        let items = reply.items().expect("an array");
+        let there = items.iter().filter(|item| item.bytes() == Some(&expected[..])).count();
+        let missing = items.iter().filter(|item| item.bytes().is_none()).count();
+        let is_taken = taken.contains(&number);
+        assert!(
+            if is_taken { there == 3 } else { missing == 3 },
+            "batch {number}, taken: {is_taken}: {there} of 3"
+        );
+    }
+}
+
+#[test]
+fn a_batch_that_meets_the_end_of_the_disk_is_taken_whole_or_refused_whole() {
+    let folder = Folder::new();
+    let Some(disk) = SmallDisk::new(&folder.path("disk"), 24 << 20) else { return };
+    for driver in common::drivers() {
+        let data = disk.inside(driver);
+        let start = || {
+            let mut command = program();
+            command.args(["server", "--listen", "127.0.0.1:0", "--driver", driver]).arg("--data").arg(&data);
+            command.args(ROOMY);
+            let started = spawn_command(&folder, disk.enter(&command)).listening();
+            started.unwrap_or_else(|status| panic!("{status}: {}", folder.complaints()))
+        };
+        let mut server = start();
+        let mut connection = server.connect();
+        let (mut taken, mut refused, mut last) = (Vec::new(), 0, 0);
+        while refused < 8 {
+            assert!(last < 4_000, "{driver}: 96 MB were taken by 24 MiB");
+            if batch(&mut connection, last) {
+                taken.push(last)
+            } else {
+                refused += 1
+            }
+            last += 1;
+        }
+        assert!(taken.len() > 200, "{driver}: only {} batches were taken", taken.len());
+        check_batches(&server, &taken, last);
+        server.kill();
+        let server = start();
+        check_batches(&server, &taken, last);
+        server.stop();
+        std::fs::remove_dir_all(disk.outside(driver)).expect("the store goes");
+    }
+}
+
 #[test]
 fn a_limit_on_the_length_of_files_is_a_full_device_and_not_the_end() {
     for driver in common::drivers() {

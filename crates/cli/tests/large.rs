@@ -118,6 +118,19 @@ fn a_large_value_takes_little_memory_on_its_way_in_and_out() {
 }
 
 #[test]
+fn a_value_of_512_mib_goes_in_and_out_of_64_mib_of_memory() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &["--capacity", "2GiB", "--memory", "64MiB", "--shards", "1"]);
+    let mut plain = Plain::new(&server);
+    plain.set("largest", 7, 8 * LEN);
+    assert_eq!(plain.get("largest"), Some((7, 8 * LEN)));
+    assert_eq!(ask(&mut server.connect(), &[b"STRLEN", b"largest"]).integer(), Some((8 * LEN) as i64));
+    let peak = peak_bytes(&server);
+    assert!(peak < 128 << 20, "{peak} bytes");
+    server.stop();
+}
+
+#[test]
 fn large_and_small_replies_of_a_pipeline_follow_each_other() {
     let folder = Folder::new();
     let server = Server::start(&folder, &settings("2"));

@@ -35,6 +35,8 @@ pub struct Listener {
     is_sealed: bool,
     /// Given up to accept and close one client when the process has no descriptor left.
     reserve: Option<OwnedFd>,
+    /// Clients turned away for want of a descriptor.
+    turned_away: u64,
 }
 
 /// What accepting gave.
@@ -129,6 +131,15 @@ impl Listener {
         let was_there = self.set_nonblocking(true).is_ok()
             && rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).is_ok();
         self.reserve = reserve_descriptor();
+        self.turned_away += u64::from(was_there);
+        // Told ever more seldom: a flood of clients must not become one of lines.
+        if was_there && self.turned_away.is_power_of_two() {
+            tracing::warn!(
+                clients = self.turned_away,
+                "no file descriptor was left: clients were turned away; raise the limit on open files \
+                 (LimitNOFILE, ulimit -n), or lower --maxclients"
+            );
+        }
         was_there
     }
 }
@@ -221,7 +232,7 @@ fn bind_unix(path: &Path, settings: &TransportSettings) -> std::io::Result<Liste
 
 fn listen(socket: Socket, path: Option<PathBuf>, settings: &TransportSettings) -> std::io::Result<Listener> {
     socket.listen(settings.backlog as i32)?;
-    Ok(Listener { socket, path, is_sealed: false, reserve: reserve_descriptor() })
+    Ok(Listener { socket, path, is_sealed: false, reserve: reserve_descriptor(), turned_away: 0 })
 }
 
 fn cannot_listen(address: &str, error: std::io::Error) -> Error {

@@ -1,5 +1,6 @@
 //! What a run is made of, and what comes of it: plain data.
 
+use crate::history::History;
 use tierstone_crash::Mutations;
 
 /// What a run is made of. Plain data.
@@ -82,6 +83,8 @@ pub enum End {
 pub struct Outcome {
     /// Everything that clients saw, with times.
     pub transcript: String,
+    /// What clients asked and what they saw of each object.
+    pub history: History,
     /// A digest of everything that the device was asked and answered.
     pub device_digest: u64,
     /// What should not have happened.

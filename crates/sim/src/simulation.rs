@@ -124,6 +124,7 @@ impl Simulation {
             unjudged,
             power_losses: simulation.medium.counters().cuts,
             duration_us: simulation.medium.now_us(),
+            history: simulation.history,
             transcript: simulation.transcript,
         }
     }

@@ -1,6 +1,6 @@
 //! Load generators: what is asked ([`workload`], [`mix`], [`distribution`], [`key`], [`value`]), when
 //! it is asked ([`pacing`]), whom ([`redis_load`]: any Redis server; [`target_load`]: an embedded
-//! store), and what came of it ([`outcome`]).
+//! store), and what came of it ([`outcome`]). [`soak`] is a load of its own that judges every reply.
 //!
 //! Invariants:
 //! 1. One seed gives one sequence of operations for each thread, whatever the server does; only
@@ -11,8 +11,8 @@
 //! 3. What is read back can be checked: a value names its key and version and ends in a checksum.
 //! 4. Memory does not grow with the length of a run, nor with what a server sends.
 //!
-//! Nothing here is durable. Threads, sockets and the machine's clock are used by [`redis_load`] and
-//! [`target_load`] only; the rest is a pure function of settings and seed.
+//! Nothing here is durable. Threads, sockets and the machine's clock are used by [`redis_load`], [`soak`]
+//! and [`target_load`] only; the rest is a pure function of settings and seed.
 
 pub mod distribution;
 pub mod key;
@@ -22,6 +22,7 @@ pub mod pacing;
 mod recorder;
 pub mod redis_load;
 mod run;
+pub mod soak;
 pub mod target_load;
 pub mod value;
 pub mod workload;

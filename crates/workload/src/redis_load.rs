@@ -15,8 +15,8 @@
 //! 3. What a connection buffers is bounded by `pipeline` commands and one reply (of at most the
 //!    workload's own size when values are checked).
 
-mod commands;
-mod link;
+pub(crate) mod commands;
+pub(crate) mod link;
 mod worker;
 
 use std::ops::ControlFlow;
@@ -174,7 +174,7 @@ fn drive(
 }
 
 /// A connection that is logged in, in its database, and without anything under way.
-fn connect(server: &Server, pacing: &Pacing) -> Result<std::net::TcpStream> {
+pub(crate) fn connect(server: &Server, pacing: &Pacing) -> Result<std::net::TcpStream> {
     let timeout = std::time::Duration::from_secs_f64(pacing.timeout_seconds);
     let settings = ConnectionSettings::with_timeout(timeout);
     let mut connection = Connection::connect_with(server.address.as_str(), &settings)?;

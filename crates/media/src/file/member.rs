@@ -54,7 +54,7 @@ impl Member {
     }
 
     /// Makes a file of exactly `bytes` bytes that read as zeros, durable with its name. It must not
-    /// exist. Cost: several milliseconds (two flushes).
+    /// exist. Without a free descriptor it is refused as on a full device. Cost: several milliseconds (two flushes).
     pub fn create_file(&self, place: Place, bytes: u64) -> std::result::Result<File, DeviceError> {
         let fresh = self.path.join(format!("{place}.new"));
         let made = self.options().create(true).truncate(true).open(&fresh).and_then(|file| {
@@ -67,7 +67,10 @@ impl Member {
         made.map_err(|error| {
             // What cannot be removed now is removed at the next open.
             let _ = std::fs::remove_file(&fresh);
-            self.error("create", place, error)
+            let is_short = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+            let failed = self.error("create", place, error);
+            // Nothing is wrong with the device: there is no room for one more file now, as on a full one.
+            if is_short { DeviceError { kind: DeviceErrorKind::Full, ..failed } } else { failed }
         })
     }
 

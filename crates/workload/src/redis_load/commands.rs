@@ -46,7 +46,7 @@ impl CommandWriter {
 
 /// A marker and a count, with the line's end.
 #[inline]
-fn push_header(marker: u8, count: usize, out: &mut Vec<u8>) {
+pub(crate) fn push_header(marker: u8, count: usize, out: &mut Vec<u8>) {
     let mut text = [0u8; 20];
     let (mut at, mut rest) = (text.len(), count);
     loop {
@@ -64,7 +64,7 @@ fn push_header(marker: u8, count: usize, out: &mut Vec<u8>) {
 
 /// The byte strings of a whole reply that is one, or an array of them; `None` for a missing one. A
 /// reply of another shape ends the iteration.
-pub(super) fn bodies(reply: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
+pub(crate) fn bodies(reply: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     let mut rest = reply;
     if rest.first() == Some(&b'*') {
         rest = line(rest).map_or(&[][..], |(_, behind)| behind);

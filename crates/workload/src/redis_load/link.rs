@@ -10,34 +10,22 @@ use std::ops::Range;
 
 use tierstone_wire::resp::{ReplyLimits, ReplySkimmer, SkimProgress, Skimmed};
 
-use crate::workload::Operation;
-
 /// Room that a read is offered at least.
 const READ_SIZE_BYTES: usize = 16 << 10;
 /// Storage that stays allocated between replies and commands.
 const KEPT_BUFFER_BYTES: usize = 1 << 20;
 
-/// An operation under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pending {
-    pub(super) operation: Operation,
-    /// Its intended time, or when it was made in a closed loop.
-    pub(super) began_us: u64,
-    /// Whether this is the write of a read-modify-write.
-    pub(super) is_second_half: bool,
-}
-
 /// Why a connection is of no use any more.
 #[derive(Debug)]
-pub(super) struct Broken(pub(super) String);
+pub(crate) struct Broken(pub(crate) String);
 
-/// A connection of the generator.
+/// A connection of a generator, with what it keeps of each operation under way.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) socket: TcpStream,
-    pub(super) pending: VecDeque<Pending>,
+pub(crate) struct Link<Pending> {
+    pub(crate) socket: TcpStream,
+    pub(crate) pending: VecDeque<Pending>,
     /// Commands to send; those before `sent` are gone.
-    pub(super) output: Vec<u8>,
+    pub(crate) output: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
     reply_start: usize,
@@ -46,13 +34,13 @@ pub(super) struct Link {
     skimmer: ReplySkimmer,
     keeps_replies: bool,
     /// Whether the poll tells when the socket takes bytes again.
-    pub(super) is_watching_writes: bool,
-    pub(super) is_alive: bool,
+    pub(crate) is_watching_writes: bool,
+    pub(crate) is_alive: bool,
 }
 
-impl Link {
+impl<Pending> Link<Pending> {
     /// `keeps_replies`: whole replies are handed out, not only their kind.
-    pub(super) fn new(socket: TcpStream, pipeline: usize, keeps_replies: bool) -> Link {
+    pub(crate) fn new(socket: TcpStream, pipeline: usize, keeps_replies: bool) -> Link<Pending> {
         Link {
             socket,
             pending: VecDeque::with_capacity(pipeline.min(1024)),
@@ -70,12 +58,12 @@ impl Link {
     }
 
     /// Whether commands wait to be sent.
-    pub(super) fn has_output(&self) -> bool {
+    pub(crate) fn has_output(&self) -> bool {
         self.sent < self.output.len()
     }
 
     /// Sends what the socket takes; the number of bytes.
-    pub(super) fn flush(&mut self) -> Result<usize, Broken> {
+    pub(crate) fn flush(&mut self) -> Result<usize, Broken> {
         let before = self.sent;
         while self.sent < self.output.len() {
             match self.socket.write(&self.output[self.sent..]) {
@@ -99,7 +87,7 @@ impl Link {
 
     /// Takes in what has come, as far as the buffer has room: the number of bytes, and whether there may
     /// be more.
-    pub(super) fn fill(&mut self) -> Result<(usize, bool), Broken> {
+    pub(crate) fn fill(&mut self) -> Result<(usize, bool), Broken> {
         self.make_room();
         let room = self.input.len() - self.back;
         loop {
@@ -119,7 +107,7 @@ impl Link {
     /// The next whole reply that has come: its kind and where in the input it lies. If replies are not
     /// kept, only what of it came last is there.
     #[inline]
-    pub(super) fn next_reply(&mut self) -> Result<Option<(Skimmed, Range<usize>)>, Broken> {
+    pub(crate) fn next_reply(&mut self) -> Result<Option<(Skimmed, Range<usize>)>, Broken> {
         match self.skimmer.skim(&self.input[self.front..self.back]) {
             Ok(SkimProgress::Complete { consumed, kind }) => {
                 let start = if self.keeps_replies { self.reply_start } else { self.front };
@@ -139,7 +127,7 @@ impl Link {
     }
 
     /// The bytes of a reply that [`Link::next_reply`] found, until the next [`Link::fill`].
-    pub(super) fn reply(&self, place: Range<usize>) -> &[u8] {
+    pub(crate) fn reply(&self, place: Range<usize>) -> &[u8] {
         &self.input[place]
     }
 

@@ -8,24 +8,34 @@ use tierstone_base::{Error, Result};
 use tierstone_wire::resp::Skimmed;
 
 use super::commands::{CommandWriter, bodies};
-use super::link::{Broken, Link, Pending};
+use super::link::{Broken, Link};
 use super::{Plan, Refill};
 use crate::mix::OperationKind;
 use crate::pacing::{Pacing, Schedule};
 use crate::recorder::Recorder;
 use crate::run::{Context, wake_exactly};
 use crate::value::check_value;
-use crate::workload::OperationSource;
+use crate::workload::{Operation, OperationSource};
 
 /// The longest wait: how soon a stop or a timeout is seen.
 const WAIT_MAX_US: u64 = 100_000;
 const EVENT_COUNT_MAX: usize = 256;
 
+/// An operation under way.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    operation: Operation,
+    /// Its intended time, or when it was made in a closed loop.
+    began_us: u64,
+    /// Whether this is the write of a read-modify-write.
+    is_second_half: bool,
+}
+
 /// One thread's connections and operations.
 #[derive(Debug)]
 pub(super) struct Worker {
     epoll: OwnedFd,
-    links: Vec<Link>,
+    links: Vec<Link<Pending>>,
     source: OperationSource,
     commands: CommandWriter,
     recorder: Recorder,
@@ -58,7 +68,7 @@ impl Worker {
             epoll::add(&epoll, socket, EventData::new_u64(index as u64), EventFlags::IN).map_err(failed)?;
         }
         let pipeline = plan.pacing.pipeline;
-        let links: Vec<Link> =
+        let links: Vec<Link<Pending>> =
             sockets.into_iter().map(|socket| Link::new(socket, pipeline, plan.workload.verify)).collect();
         Ok(Worker {
             epoll,
