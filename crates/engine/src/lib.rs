@@ -26,6 +26,7 @@ pub mod contract;
 pub mod cost;
 pub mod eviction;
 pub mod harness;
+pub mod health;
 pub mod map_engine;
 pub mod statistics;
 pub mod verification;
@@ -38,4 +39,5 @@ pub use contract::{
     ScanRequest, SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
 };
 pub use eviction::Eviction;
+pub use statistics::{ScrubDamage, ScrubStatistics};
 pub use verification::Verification;

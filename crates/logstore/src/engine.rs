@@ -268,6 +268,7 @@ impl Engine for LogShard {
             device_hits: self.counts.device_hits + self.reads.device_hits,
             expired_keys: self.sweeper.dropped_keys,
             evicted_keys: self.evictor.evicted_keys,
+            scrub: self.scrubber.statistics(),
             ..self.counts
         }
     }
@@ -278,6 +279,14 @@ impl Engine for LogShard {
 
     fn verification(&self) -> Option<&Verification> {
         self.verifier.report()
+    }
+
+    fn set_scrub_rate(&mut self, bytes_per_second: u64) {
+        self.change_scrub_rate(bytes_per_second);
+    }
+
+    fn take_scrub_findings(&mut self) -> Vec<String> {
+        self.scrubber.take_findings()
     }
 
     fn begin_backup(&mut self, now: Now) -> Result<BackupCut> {
