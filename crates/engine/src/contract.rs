@@ -1,6 +1,6 @@
 //! The contract itself: requests, answers and the [`Engine`] trait.
 
-use crate::backup::{BackupCut, BackupStep};
+use crate::backup::{BackupCut, BackupSince, BackupStep};
 use crate::batch::BatchTicket;
 pub use crate::cost::Cost;
 use crate::eviction::Eviction;
@@ -570,7 +570,8 @@ pub trait Engine {
     }
 
     /// Begins a backup of the records as they are now, those that have expired at `now` apart: [`crate::backup`].
-    fn begin_backup(&mut self, _now: Now) -> Result<BackupCut> {
+    /// What an earlier one holds (`since`) is named instead of given.
+    fn begin_backup(&mut self, _now: Now, _since: Option<BackupSince>) -> Result<BackupCut> {
         Err(Error::new(ErrorKind::Unsupported, "this engine makes no backups"))
     }
 

@@ -31,7 +31,10 @@ pub mod map_engine;
 pub mod statistics;
 pub mod verification;
 
-pub use backup::{BackupCut, BackupPiece, BackupRecord, BackupRecords, BackupStep};
+pub use backup::{
+    BackupCut, BackupPiece, BackupRecord, BackupRecords, BackupSince, BackupStep, HeldPart, PartEntry,
+    PartName, PartState,
+};
 pub use batch::BatchTicket;
 pub use contract::{
     Admission, Commit, Cost, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,

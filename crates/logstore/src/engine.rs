@@ -5,9 +5,9 @@ use crate::shard::LogShard;
 use std::sync::Arc;
 use tierstone_base::{CpuClock, KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, BackupCut, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event,
-    Eviction, Health, IndexKind, Key, Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId, ValueKind,
-    Verification, Write, WriteReceipt,
+    Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics,
+    Event, Eviction, Health, IndexKind, Key, Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId,
+    ValueKind, Verification, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -289,9 +289,9 @@ impl Engine for LogShard {
         self.scrubber.take_findings()
     }
 
-    fn begin_backup(&mut self, now: Now) -> Result<BackupCut> {
+    fn begin_backup(&mut self, now: Now, since: Option<BackupSince>) -> Result<BackupCut> {
         self.see(now);
-        self.start_backup()
+        self.start_backup(since)
     }
 
     fn take_backup(&mut self) -> Result<BackupStep> {

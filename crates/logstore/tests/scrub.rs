@@ -8,6 +8,7 @@ use common::{
     Store, flip_bit, fresh, geometry, mutated, read, reopen, reopen_after_kill, small_settings, write,
 };
 use tierstone_base::{KeyspaceId, SeededRandom};
+use tierstone_engine::backup::PieceKind;
 use tierstone_engine::{BackupStep, Engine, ScrubDamage, ScrubStatistics};
 use tierstone_logstore::OpenSettings;
 use tierstone_logstore::format::superblock::SLOT_BYTES;
@@ -311,7 +312,7 @@ fn beside_others(seed: u64, settings: &OpenSettings) -> (ScrubDamage, u64) {
     let mut damage = ScrubDamage::default();
     let mut snapshots = Vec::new();
     for _ in 0..4 {
-        store.engine.begin_backup(store.now).unwrap();
+        store.engine.begin_backup(store.now, None).unwrap();
         let (found, told) = pass(&mut store, |store| {
             for _ in 0..random.below(12) {
                 let number = random.below(260);
@@ -392,11 +393,11 @@ fn what_a_crash_leaves_is_no_damage() {
 fn a_check_and_a_backup_beside_it_are_whole_and_closing_ends_it() {
     let (medium, mut store) = sealed(&small_settings());
     store.engine.begin_verification().unwrap();
-    store.engine.begin_backup(store.now).unwrap();
+    store.engine.begin_backup(store.now, None).unwrap();
     let mut records = 0;
     let (found, _) = pass(&mut store, |store| {
         if let Ok(BackupStep::Piece(piece)) = store.engine.take_backup() {
-            records += piece.records;
+            records += if piece.kind == PieceKind::Records { piece.records } else { 0 };
         }
     });
     assert_eq!(found.damage, ScrubDamage::default());
