@@ -297,3 +297,25 @@ fn a_chain_shows_what_counts_from_where_it_was_given() {
     let mut twice = given;
     assert!(twice.add(0, vec![part()]).is_err());
 }
+
+/// What comes from a client is bounded by what is there, whatever it says of its lengths.
+#[test]
+fn a_hostile_base_with_a_right_checksum_is_refused_or_read() {
+    let shards = vec![vec![part().held; 3], vec![part().held]];
+    let name = BaseName { id: 1, manifest: 2 };
+    let whole = since::BackupBase { store: 3, name, opening: 4, taken_at_ms: 5, shards }.encode();
+    let body = &whole[..whole.len() - 8];
+    for at in 0..body.len() {
+        for value in [0, 1, 0x7f, 0xff] {
+            let mut hostile = body.to_vec();
+            hostile[at] = value;
+            for len in [body.len(), at + 1] {
+                let mut bytes = hostile[..len].to_vec();
+                bytes.extend_from_slice(&checksum(0, &hostile[..len]).to_le_bytes());
+                if let Ok(base) = since::BackupBase::decode(&bytes) {
+                    assert_eq!(base.encode(), bytes, "byte {at} is {value}");
+                }
+            }
+        }
+    }
+}
