@@ -14,6 +14,7 @@ use tierstone::{
     backup_base, restore, restore_stream, restore_with, verify_backup, verify_backup_with,
 };
 use tierstone_base::SeededRandom;
+use tierstone_store::backup::{BackupReader, FrameHeader, HEADER_BYTES};
 
 const FRAMES: &str = "backup.frames";
 const MANIFEST: &str = "backup.manifest";
@@ -188,6 +189,20 @@ fn a_chain_with_a_missing_exchanged_or_unfinished_backup_is_refused_by_name() {
         refused(&paths[2], &[], &new, "exchanged");
         std::fs::write(&one, &bytes.0).unwrap();
     }
+    // A whole backup with the same id, and less in it.
+    let frames = std::fs::read(paths[0].join(FRAMES)).unwrap();
+    let manifest = std::fs::read(paths[0].join(MANIFEST)).unwrap();
+    let head = FrameHeader::decode(frames.first_chunk().unwrap()).unwrap();
+    let start = &frames[..HEADER_BYTES + head.len];
+    let mut reader = BackupReader::default();
+    reader.take_whole(start).unwrap();
+    std::fs::write(paths[0].join(FRAMES), start).unwrap();
+    std::fs::write(paths[0].join(MANIFEST), reader.manifest().unwrap()).unwrap();
+    assert_eq!(verify_backup(&paths[0], &mut |_| {}).unwrap().records, 0);
+    let told = refused(&paths[2], &[], &new, "another with the same id");
+    assert!(told.contains("backup 1") && told.contains("one of them was changed"), "{told}");
+    std::fs::write(paths[0].join(FRAMES), &frames).unwrap();
+    std::fs::write(paths[0].join(MANIFEST), &manifest).unwrap();
     // A stream cannot be one of a chain.
     let bytes = [FRAMES, MANIFEST].map(|file| std::fs::read(paths[1].join(file)).unwrap()).concat();
     let error = restore_stream(&mut &bytes[..], &new, &mut |_| {}).unwrap_err();
