@@ -1,12 +1,12 @@
 //! `tierstone backup`: everything that a running server's store, or a closed one, holds at one moment, into a new
-//! directory; with `--verify` every byte of such a directory is checked. `tierstone restore` makes a new store of one.
+//! directory, or what has changed since an earlier one (`--since`); with `--verify` every byte of such a directory is checked. `tierstone restore` makes a new store of one.
 
 mod running;
 
 use crate::output::{print_json, print_line, table};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tierstone::{BackupProgress, BackupReport, BackupWriter, DatabaseOptions, SharedStore};
 use tierstone_base::Result;
 use tierstone_base::units::{format_size, parse_size};
@@ -31,6 +31,13 @@ pub struct BackupArgs {
     /// Where the backup goes: a directory without one
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Take only what has changed since the backup in DIR, an earlier one of the same store; the new one is of use together
+    /// with it, and with all that it was made since
+    #[arg(long, value_name = "DIR", requires = "out", conflicts_with = "verify")]
+    since: Option<PathBuf>,
+    /// With --verify: where the backups are that it was made since [default: beside it]
+    #[arg(long, value_name = "DIR,…", value_delimiter = ',', requires = "verify")]
+    base: Vec<PathBuf>,
     /// What the server wants with AUTH
     #[arg(long, value_name = "PASSWORD", requires = "server")]
     password: Option<String>,
@@ -45,9 +52,12 @@ pub struct BackupArgs {
 #[derive(Debug, Args)]
 #[command(after_help = RESTORE_EXIT_CODES)]
 pub struct RestoreArgs {
-    /// The backup: its directory
+    /// The backup: its directory; of a chain, that of the last one
     #[arg(long, value_name = "DIR")]
     from: PathBuf,
+    /// Where the backups are that it was made since [default: beside it]
+    #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
+    base: Vec<PathBuf>,
     /// Where the new store goes: directories without one
     #[arg(long, value_name = "DIR,…", value_delimiter = ',', required = true)]
     data: Vec<PathBuf>,
@@ -73,10 +83,16 @@ pub fn run(args: &BackupArgs) -> Result<()> {
     let bar = progress(if args.verify.is_some() { "verifying" } else { "backing up" });
     let mut show = |progress: BackupProgress| show(&bar, progress);
     let report = match (&args.verify, &args.out) {
-        (Some(directory), _) => tierstone::verify_backup(directory, &mut show),
+        (Some(directory), _) => tierstone::verify_backup_with(directory, &args.base, &mut show),
         (None, Some(out)) => match (&args.server, &args.data) {
-            (Some(server), _) => running::run(server, args.password.as_deref(), out, &mut show),
-            (None, data) => of_closed(data.clone().unwrap_or_default(), &args.memory, out, &mut show),
+            (Some(server), _) => {
+                let paths = (out.as_path(), args.since.as_deref());
+                running::run(server, args.password.as_deref(), paths, &mut show)
+            }
+            (None, data) => {
+                let paths = (out.as_path(), args.since.as_deref());
+                of_closed(data.clone().unwrap_or_default(), &args.memory, paths, &mut show)
+            }
         },
         (None, None) => unreachable!("one of the sources is given, and all but one need a target"),
     };
@@ -87,17 +103,18 @@ pub fn run(args: &BackupArgs) -> Result<()> {
 fn of_closed(
     directories: Vec<PathBuf>,
     memory: &str,
-    out: &PathBuf,
+    (out, since): (&Path, Option<&Path>),
     show: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
     let memory_bytes = parse_size(memory)?;
+    let base = since.map(tierstone::backup_base).transpose()?;
     let store = SharedStore::open(&DatabaseOptions {
         directories,
         memory_bytes,
         create: false,
         ..DatabaseOptions::default()
     })?;
-    let report = BackupWriter::create(out).and_then(|writer| store.backup_to(writer, show));
+    let report = BackupWriter::create_on(out, base).and_then(|writer| store.backup_to(writer, show));
     let closed = store.close();
     let report = report?;
     closed.map(|()| report)
@@ -112,7 +129,8 @@ pub fn restore(args: &RestoreArgs) -> Result<()> {
         ..DatabaseOptions::default()
     };
     let bar = progress("restoring");
-    let report = tierstone::restore(&args.from, &options, &mut |progress| show(&bar, progress));
+    let report =
+        tierstone::restore_with(&args.from, &args.base, &options, &mut |progress| show(&bar, progress));
     bar.finish_and_clear();
     tell(&report?, args.json)
 }
@@ -140,6 +158,8 @@ fn tell(report: &BackupReport, json: bool) -> Result<()> {
         row("taken, in milliseconds since 1970", report.taken_at_ms.to_string()),
         row("records", report.records.to_string()),
         row("bytes of them", format_size(report.bytes)),
+        row("records that it shows", report.shown.to_string()),
+        row("backups that it was made since", report.bases.to_string()),
         row("frames", report.frames.to_string()),
         row("shards of its store", report.shards.to_string()),
     ]))

@@ -44,6 +44,7 @@ impl TomlFile {
             "latency-tracking" => vec![("latency-tracking", text(value))],
             "latency-tracking-info-percentiles" => vec![("latency-tracking-info-percentiles", text(value))],
             "notify-keyspace-events" => vec![("notify-keyspace-events", text(value))],
+            "scrub-rate" => vec![("scrub-rate", text(&format!("{value}B")))],
             "slowlog-max-len" => vec![("slowlog-max-len", number()?)],
             "timeout" => vec![("idle-timeout", number()?)],
             "proto-max-bulk-len" => vec![("value-limit", text(&format!("{value}B")))],

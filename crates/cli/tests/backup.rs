@@ -5,7 +5,7 @@ mod common;
 
 use common::{Folder, PATIENCE, Server, ask, drivers, program};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone::BackupWriter;
@@ -306,4 +306,111 @@ fn a_closed_store_is_backed_up_and_nothing_is_written_over() {
     assert_eq!(run(&["backup", "--out", text(&out)]).status.code(), Some(2));
     assert_eq!(run(&["backup", "--data", text(&data)]).status.code(), Some(2));
     assert_eq!(run(&["backup", "--verify", text(&folder.path("none"))]).status.code(), Some(2));
+}
+
+/// Takes a backup of a server, since `base` if there is one; gives what is said.
+fn back_up(server: &Server, out: &Path, base: Option<&Path>) -> Output {
+    let address = server.address.to_string();
+    let mut arguments =
+        vec!["backup", "--server", &address, "--password", "pass", "--out", text(out), "--json"];
+    if let Some(base) = base {
+        arguments.extend(["--since", text(base)]);
+    }
+    run(&arguments)
+}
+
+/// The bytes of the files of a backup.
+fn bytes_of(backup: &Path) -> u64 {
+    let files = std::fs::read_dir(backup).expect("a directory is read").flatten();
+    files.map(|file| file.metadata().expect("a file is there").len()).sum()
+}
+
+#[test]
+fn what_has_changed_since_a_backup_is_taken_from_a_server_and_restored_with_it() {
+    let folder = Folder::new();
+    let arguments = [&SMALL[..], &["--shards", "2"]].concat();
+    let mut server = Server::start(&folder, &arguments);
+    let mut connection = connect(&server);
+    fill(&mut connection);
+    let paths = ["one", "two", "three", "four"].map(|name| folder.path(name));
+    succeeded(&back_up(&server, &paths[0], None));
+    for number in 0..10u32 {
+        ask(&mut connection, &[b"SET", format!("new:{number}").as_bytes(), &large(4, 1_000)]);
+    }
+    ask(&mut connection, &[b"DEL", &[b'L', 3]]);
+    ask(&mut connection, &[b"SELECT", b"6"]);
+    ask(&mut connection, &[b"FLUSHDB"]);
+    succeeded(&back_up(&server, &paths[1], Some(&paths[0])));
+    assert!(bytes_of(&paths[1]) * 20 < bytes_of(&paths[0]), "{} bytes", bytes_of(&paths[1]));
+    // What is deleted comes back in no restored store, whatever became of the server.
+    server.kill();
+    server.wait();
+    let server = Server::start(&folder, &arguments);
+    let mut connection = connect(&server);
+    ask(&mut connection, &[b"SET", &[b'L', 4], &large(9, 200_000)]);
+    ask(&mut connection, &[b"PERSIST", b"expiring"]);
+    ask(&mut connection, &[b"DEL", b"new:7"]);
+    succeeded(&back_up(&server, &paths[2], Some(&paths[1])));
+    let said = succeeded(&run(&["backup", "--verify", text(&paths[2]), "--json"]));
+    assert!(said.contains("\"bases\": 2"), "{said}");
+    // A base of another time, or none, makes nothing.
+    let missing = back_up(&server, &paths[3], Some(&folder.path("none")));
+    assert_eq!(missing.status.code(), Some(2), "{missing:?}");
+    assert!(!paths[3].exists());
+    let bad = connection.command(&[b"DEBUG", b"BACKUP", b"START", b"nonsense"]).expect("an answer");
+    assert!(bad.error().is_some_and(|text| text.contains("makes no sense")), "{bad:?}");
+    let bad = connection.command(&[b"DEBUG", b"BACKUP", b"NEXT", b"more"]).expect("an answer");
+    assert!(bad.error().is_some(), "{bad:?}");
+    server.stop();
+    let other = Folder::new();
+    let server = Server::start(&other, &arguments);
+    let foreign = back_up(&server, &paths[3], Some(&paths[2]));
+    assert_eq!(foreign.status.code(), Some(2), "{foreign:?}");
+    assert!(String::from_utf8_lossy(&foreign.stderr).contains("another store"), "{foreign:?}");
+    assert!(!paths[3].exists());
+    server.stop();
+    check_restored_chain(&folder, &paths);
+}
+
+/// Restores the third of these backups, with the second one elsewhere.
+fn check_restored_chain(folder: &Folder, paths: &[PathBuf]) {
+    let new = Folder::new();
+    let data = new.data();
+    let restored = [
+        "restore",
+        "--from",
+        text(&paths[2]),
+        "--data",
+        text(&data),
+        "--shards",
+        "3",
+        "--capacity",
+        "128MiB",
+    ];
+    // Moved away, it is found where it is said to be.
+    std::fs::create_dir(folder.path("away")).expect("a directory is made");
+    std::fs::rename(&paths[1], folder.path("away").join("two")).expect("it is moved");
+    let missing = run(&restored);
+    assert_eq!(missing.status.code(), Some(2), "{missing:?}");
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("--base"), "{missing:?}");
+    let away = folder.path("away").join("two");
+    succeeded(&run(&[&restored[..], &["--base", text(&away)]].concat()));
+    let server = Server::start(&new, &[&SMALL[..], &["--shards", "3"]].concat());
+    let mut connection = connect(&server);
+    for number in (0..4_000u32).step_by(7) {
+        let value = format!("{number:08}").repeat(40);
+        assert_eq!(get(&mut connection, format!("still:{number}").as_bytes()), Some(value.into_bytes()));
+    }
+    for (number, len) in [(1u8, Some(100_000)), (2, Some(300_000)), (3, None), (4, None)] {
+        let wanted = if number == 4 { Some(large(9, 200_000)) } else { len.map(|len| large(number, len)) };
+        assert!(get(&mut connection, &[b'L', number]) == wanted, "large value {number}");
+    }
+    assert_eq!(get(&mut connection, b"new:6"), Some(large(4, 1_000)));
+    assert_eq!(get(&mut connection, b"new:7"), None);
+    assert_eq!(ask(&mut connection, &[b"PTTL", b"expiring"]), Value::Integer(-1));
+    ask(&mut connection, &[b"SELECT", b"6"]);
+    assert_eq!(get(&mut connection, b"which"), None);
+    ask(&mut connection, &[b"SELECT", b"7"]);
+    assert_eq!(get(&mut connection, b"which"), Some(b"b".to_vec()));
+    server.stop();
 }

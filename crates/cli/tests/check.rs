@@ -7,7 +7,10 @@ use common::{Folder, Server, ask, program};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_client::Value;
+
+const PATIENCE_US: u64 = 60_000_000;
 
 fn value(number: u32) -> Vec<u8> {
     format!("{number:08}").repeat(60).into_bytes()
@@ -84,4 +87,42 @@ fn a_running_store_is_checked_and_its_rot_found() {
     let closed = check(&[data.to_str().expect("a path in UTF-8")]);
     assert!(rotten.status.code().is_some_and(|code| code != 0));
     assert_eq!(closed.status.code(), rotten.status.code(), "{}", String::from_utf8_lossy(&closed.stderr));
+}
+
+#[test]
+fn scrubbing_tells_of_rot_in_info_metrics_and_the_log() {
+    let folder = Folder::new();
+    let arguments = ["--segment-size", "128KiB", "--capacity", "16MiB", "--memory", "32MiB", "--shards", "2"];
+    let server = Server::start(&folder, &arguments);
+    let mut connection = server.connect();
+    for number in 0..2_000u32 {
+        ask(&mut connection, &[b"SET", format!("key:{number}").as_bytes(), &value(number)]);
+    }
+    // In good order: everything is sealed then.
+    server.stop();
+    rot(&folder.data(), &value(1_234));
+    let server = Server::start(&folder, &[&arguments[..], &["--scrub-rate", "0"]].concat());
+    assert_eq!((server.info("scrub_rate"), server.info("scrub_bytes_read")), (0, 0));
+    let mut connection = server.connect();
+    ask(&mut connection, &[b"CONFIG", b"SET", b"scrub-rate", b"64mb"]);
+    let clock = SystemClock::new();
+    let until_us = clock.now().monotonic_us + PATIENCE_US;
+    while (0..2).any(|shard| server.info(&format!("scrub_passes_shard_{shard}")) == 0) {
+        assert!(clock.now().monotonic_us < until_us, "no pass: {}", server.info_text("storage"));
+        std::thread::yield_now();
+    }
+    let found =
+        ["records", "old_records", "structures"].map(|kind| server.info(&format!("scrub_damaged_{kind}")));
+    assert_eq!(found, [1, 0, 0]);
+    assert_eq!(server.info("scrub_rate"), 64 << 20);
+    assert!(server.info("scrub_last_pass_bytes") > 2_000 * 480);
+    let log = loop {
+        let log = folder.complaints();
+        if log.contains("scrubbing has found damage") {
+            break log;
+        }
+        assert!(clock.now().monotonic_us < until_us, "the log does not tell of it: {log}");
+        std::thread::yield_now();
+    };
+    assert!(log.contains("key:1234") && log.contains("segment "), "{log}");
 }

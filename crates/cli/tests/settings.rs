@@ -60,6 +60,7 @@ const CASES: &[Case] = &[
     ("log-level", ["info", "off", "info"], ["notice", "nothing", "notice"]),
     ("slowlog-log-slower-than", ["20000", "0", "-1"], ["20000", "0", "-1"]),
     ("slowlog-max-len", ["10", "20", "30"], ["10", "20", "30"]),
+    ("scrub-rate", ["1MiB", "0", "5000"], ["1048576", "0", "5000"]),
     ("latency-monitor-threshold", ["10", "20", "0"], ["10", "20", "0"]),
     ("latency-tracking", ["yes", "no", "yes"], ["yes", "no", "yes"]),
     ("latency-tracking-info-percentiles", ["50 99", "99.9", "1 100"], ["50 99", "99.9", "1 100"]),
@@ -67,7 +68,8 @@ const CASES: &[Case] = &[
 ];
 
 /// Settings that clients see under the same name.
-const OF_REDIS: [&str; 8] = [
+const OF_REDIS: [&str; 9] = [
+    "scrub-rate",
     "slowlog-log-slower-than",
     "slowlog-max-len",
     "notify-keyspace-events",

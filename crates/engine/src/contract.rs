@@ -1,9 +1,10 @@
 //! The contract itself: requests, answers and the [`Engine`] trait.
 
-use crate::backup::{BackupCut, BackupStep};
+use crate::backup::{BackupCut, BackupSince, BackupStep};
 use crate::batch::BatchTicket;
 pub use crate::cost::Cost;
 use crate::eviction::Eviction;
+pub use crate::health::{Admission, Health};
 pub use crate::statistics::EngineStatistics;
 use crate::verification::Verification;
 use serde::{Deserialize, Serialize};
@@ -351,25 +352,6 @@ impl Event {
     }
 }
 
-/// Whether an engine still does its work.
-#[derive(Clone, Debug)]
-pub enum Health {
-    /// All is well.
-    Good,
-    /// The device failed a write or flush: reads go on, nothing is acknowledged any more.
-    Failed(Error),
-}
-
-/// Whether the engine wants more work now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// Yes.
-    Open,
-    /// It has enough in hand: the caller should stop taking requests until the next step, so that
-    /// memory stays bounded and cleaning keeps up.
-    Throttled,
-}
-
 /// Keys that are worth asking for together ([`Engine::prefetch`]): more would wait for each other.
 pub const PREFETCHED_KEYS: usize = 16;
 
@@ -575,8 +557,21 @@ pub trait Engine {
         None
     }
 
+    /// From now on what is durable is read again and again in the background, at most so many bytes a second, to
+    /// find what has rotted before somebody needs it; 0, as at first: nothing is. What is found is counted
+    /// ([`EngineStatistics::scrub`]), told ([`Engine::take_scrub_findings`]) and otherwise left as it is.
+    fn set_scrub_rate(&mut self, bytes_per_second: u64) {
+        let _ = bytes_per_second;
+    }
+
+    /// What scrubbing has found since this was asked last, in words. Cost: nothing when there is nothing.
+    fn take_scrub_findings(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Begins a backup of the records as they are now, those that have expired at `now` apart: [`crate::backup`].
-    fn begin_backup(&mut self, _now: Now) -> Result<BackupCut> {
+    /// What an earlier one holds (`since`) is named instead of given.
+    fn begin_backup(&mut self, _now: Now, _since: Option<BackupSince>) -> Result<BackupCut> {
         Err(Error::new(ErrorKind::Unsupported, "this engine makes no backups"))
     }
 

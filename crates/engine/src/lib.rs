@@ -26,11 +26,15 @@ pub mod contract;
 pub mod cost;
 pub mod eviction;
 pub mod harness;
+pub mod health;
 pub mod map_engine;
 pub mod statistics;
 pub mod verification;
 
-pub use backup::{BackupCut, BackupPiece, BackupRecord, BackupRecords, BackupStep};
+pub use backup::{
+    BackupCut, BackupPiece, BackupRecord, BackupRecords, BackupSince, BackupStep, HeldPart, PartEntry,
+    PartName, PartState,
+};
 pub use batch::BatchTicket;
 pub use contract::{
     Admission, Commit, Cost, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
@@ -38,4 +42,5 @@ pub use contract::{
     ScanRequest, SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
 };
 pub use eviction::Eviction;
+pub use statistics::{ScrubDamage, ScrubStatistics};
 pub use verification::Verification;

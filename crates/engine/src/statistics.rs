@@ -71,6 +71,74 @@ pub struct EngineStatistics {
     pub expired_keys: u64,
     /// Keys that were evicted for want of memory or space.
     pub evicted_keys: u64,
+    /// What scrubbing does and has found.
+    pub scrub: ScrubStatistics,
+}
+
+/// What scrubbing does and has found ([`crate::Engine::set_scrub_rate`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ScrubStatistics {
+    /// Bytes a second that it may read; 0: off.
+    pub rate: u64,
+    /// Bytes that it has read.
+    pub bytes: u64,
+    /// Parts of a million of the pass under way that are done; 0 where there is none.
+    pub progress_ppm: u64,
+    /// Full passes.
+    pub passes: u64,
+    /// When the last full pass ended, in milliseconds since 1970; 0: there was none.
+    pub last_pass_at_ms: u64,
+    /// How long it took, in milliseconds.
+    pub last_pass_ms: u64,
+    /// Bytes that it read.
+    pub last_pass_bytes: u64,
+    /// Segments that it read whole.
+    pub last_pass_segments: u64,
+    /// Segments that were freed while they were read.
+    pub abandoned_segments: u64,
+    /// What was found damaged, by the pass under way or the last one, whichever found more.
+    pub damage: ScrubDamage,
+}
+
+/// Damaged places, each counted once a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ScrubDamage {
+    /// Newest records of keys: reading these keys fails.
+    pub records: u64,
+    /// Records that were replaced or deleted since: no key is lost.
+    pub old_records: u64,
+    /// Headers, footers and summaries of segments, and superblocks: nothing is lost yet.
+    pub structures: u64,
+}
+
+/// Of several shards together: passes of shards, the last of their ends, the longest.
+impl std::ops::AddAssign for ScrubStatistics {
+    fn add_assign(&mut self, other: ScrubStatistics) {
+        self.rate += other.rate;
+        self.bytes += other.bytes;
+        self.progress_ppm = self.progress_ppm.max(other.progress_ppm);
+        self.passes += other.passes;
+        self.last_pass_at_ms = self.last_pass_at_ms.max(other.last_pass_at_ms);
+        self.last_pass_ms = self.last_pass_ms.max(other.last_pass_ms);
+        self.last_pass_bytes += other.last_pass_bytes;
+        self.last_pass_segments += other.last_pass_segments;
+        self.abandoned_segments += other.abandoned_segments;
+        self.damage.records += other.damage.records;
+        self.damage.old_records += other.damage.old_records;
+        self.damage.structures += other.damage.structures;
+    }
+}
+
+impl ScrubDamage {
+    /// The greater of each.
+    #[must_use]
+    pub fn max(self, other: ScrubDamage) -> ScrubDamage {
+        ScrubDamage {
+            records: self.records.max(other.records),
+            old_records: self.old_records.max(other.old_records),
+            structures: self.structures.max(other.structures),
+        }
+    }
 }
 
 /// Live records may take so much of the capacity before writes wait or are refused, in percent.

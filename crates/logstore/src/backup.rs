@@ -15,8 +15,13 @@
 //! 5. A full store waits for segments that the backup reads next, but no longer than [`PATIENCE_US`] for any: then the
 //!    backup is lost and says so. The emptiest segment is read first, as it would be cleaned first.
 //!
+//!
+//! A backup that is made since another one gives what is in segments that the other does not hold, and of the rest names
+//! ([`parts`]).
+//!
 //! All of it is in memory: a crash ends the backup, and nothing is held back after it.
 
+mod parts;
 mod scan;
 
 use crate::location::Location;
@@ -24,10 +29,11 @@ use crate::segments::Role;
 use crate::shard::LogShard;
 use crate::snapshots::Cut;
 use crate::verify::{is_set, no_bits, set};
+use parts::{Expiries, Plan};
 use scan::Current;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tierstone_base::{Error, ErrorKind, Result, Seq};
-use tierstone_engine::{BackupCut, BackupPiece, BackupStep};
+use tierstone_engine::{BackupCut, BackupPiece, BackupSince, BackupStep};
 
 /// The backup of a shard.
 #[derive(Debug, Default)]
@@ -41,12 +47,19 @@ pub(crate) struct Backups {
 #[derive(Debug)]
 struct Backup {
     cut: Cut,
-    /// Segments that have not been read whole, and in which units records begin that were replaced since the cut.
-    waiting: BTreeMap<u32, Option<Vec<u64>>>,
+    /// Segments that have not been read whole.
+    waiting: BTreeMap<u32, Waiting>,
+    /// Of these, those that the base shows as they are: they are only named.
+    kept: Vec<u32>,
+    /// What touches say of values in segments that the base holds, and how far the walk through the touches has come.
+    expiries: Expiries,
     current: Option<Current>,
     /// All that is left waits for its footer.
     waits_for_footers: bool,
-    piece: BackupPiece,
+    /// Records of the segment that is being read.
+    piece: Option<BackupPiece>,
+    /// Entries of the table of segments.
+    parts: BackupPiece,
     ready: VecDeque<BackupPiece>,
     ready_bytes: usize,
     failed: Option<Error>,
@@ -55,6 +68,16 @@ struct Backup {
     waited_for_since_us: Option<u64>,
     /// Since when the next read gives way to writes.
     gives_way_since_us: Option<u64>,
+}
+
+/// A segment that has still to be read.
+#[derive(Debug)]
+struct Waiting {
+    /// In which units records begin that were replaced since the cut.
+    replaced: Option<Vec<u64>>,
+    /// Its live records at the cut.
+    live: u64,
+    plan: Plan,
 }
 
 /// Bytes of a piece.
@@ -73,16 +96,22 @@ impl Backup {
     }
 
     fn has_room(&self) -> bool {
-        self.ready_bytes + self.piece.bytes.len() < READY_BYTES
+        let piece = self.piece.as_ref().map_or(0, |piece| piece.bytes.len());
+        self.ready_bytes + piece + self.parts.bytes.len() < READY_BYTES
     }
 
     fn is_replaced(&self, location: Location) -> bool {
-        let bits = self.waiting.get(&location.segment()).and_then(Option::as_ref);
+        let bits = self.waiting.get(&location.segment()).and_then(|waiting| waiting.replaced.as_ref());
         bits.is_some_and(|bits| is_set(bits, location.unit()))
     }
 
     fn give_piece(&mut self) {
-        let piece = std::mem::take(&mut self.piece);
+        if let Some(piece) = self.piece.take().filter(|piece| piece.records > 0) {
+            self.give(piece);
+        }
+    }
+
+    fn give(&mut self, piece: BackupPiece) {
         self.ready_bytes += piece.bytes.len();
         self.ready.push_back(piece);
     }
@@ -99,6 +128,7 @@ impl Backups {
         let backup = self.current.as_deref().filter(|backup| backup.is_at_work())?;
         let wants_step = match &backup.current {
             Some(current) => !current.is_reading() && backup.has_room(),
+            None if backup.has_names_to_give() => backup.has_room(),
             None => !backup.waits_for_footers,
         };
         wants_step.then(|| backup.gives_way_since_us.map_or(now_us, |since_us| since_us + GIVES_WAY_US))
@@ -106,13 +136,14 @@ impl Backups {
 }
 
 impl LogShard {
-    pub(crate) fn start_backup(&mut self) -> Result<BackupCut> {
+    pub(crate) fn start_backup(&mut self, since: Option<BackupSince>) -> Result<BackupCut> {
         if let Some(error) = self.unwritable() {
             return Err(error);
         }
         if self.backups.current.is_some() {
             return Err(Error::new(ErrorKind::Busy, "a backup is under way"));
         }
+        self.check_base(since.as_ref())?;
         // Open segments are left, so that they get their summaries.
         self.hot.roll(&mut self.segments);
         self.cold.roll(&mut self.segments);
@@ -123,14 +154,20 @@ impl LogShard {
             let is_live = segment.live_records > 0 || segment.is_estimated;
             holds(segment.role) && is_live && !emptied.contains(number)
         });
-        let waiting: BTreeMap<u32, _> = all.map(|(number, _)| (number, None)).collect();
+        let waiting = |live| Waiting { replaced: None, live, plan: Plan::Give };
+        let mut waiting: BTreeMap<u32, Waiting> =
+            all.map(|(number, segment)| (number, waiting(u64::from(segment.live_records)))).collect();
+        let (kept, expiries) = self.plan_backup(since, cut, &mut waiting);
         waiting.keys().for_each(|number| self.segments.pin_for_snapshots(*number));
         self.backups.current = Some(Box::new(Backup {
             cut,
             waiting,
+            kept,
+            expiries,
             current: None,
             waits_for_footers: false,
-            piece: BackupPiece::default(),
+            piece: None,
+            parts: BackupPiece::of_parts(),
             ready: VecDeque::new(),
             ready_bytes: 0,
             failed: None,
@@ -144,6 +181,8 @@ impl LogShard {
             past_ms: self.past.shown_ms,
             bytes: self.segments.live_bytes(),
             segment_bytes: self.segments.segment_bytes(),
+            store: self.identity.store,
+            opening: self.identity.open_count,
         })
     }
 
@@ -185,7 +224,7 @@ impl LogShard {
         if let Some(backup) = self.backups.current.as_deref_mut() {
             backup.failed = Some(error);
             backup.ready.clear();
-            (backup.piece, backup.ready_bytes) = (BackupPiece::default(), 0);
+            (backup.piece, backup.parts, backup.ready_bytes) = (None, BackupPiece::of_parts(), 0);
         }
     }
 
@@ -193,6 +232,8 @@ impl LogShard {
     fn release_backup(&mut self) {
         let Some(backup) = self.backups.current.as_deref_mut() else { return };
         backup.current = None;
+        backup.kept.clear();
+        backup.expiries = Expiries::default();
         for number in std::mem::take(&mut backup.waiting).into_keys() {
             self.segments.unpin_for_snapshots(number);
         }
@@ -222,9 +263,9 @@ impl LogShard {
         {
             return;
         }
-        if let Some(bits) = backup.waiting.get_mut(&location.segment()) {
+        if let Some(waiting) = backup.waiting.get_mut(&location.segment()) {
             let segment_bytes = self.segments.segment_bytes();
-            set(bits.get_or_insert_with(|| no_bits(segment_bytes)), location.unit());
+            set(waiting.replaced.get_or_insert_with(|| no_bits(segment_bytes)), location.unit());
         }
     }
 

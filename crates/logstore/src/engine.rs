@@ -5,9 +5,9 @@ use crate::shard::LogShard;
 use std::sync::Arc;
 use tierstone_base::{CpuClock, KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, BackupCut, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event,
-    Eviction, Health, IndexKind, Key, Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId, ValueKind,
-    Verification, Write, WriteReceipt,
+    Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics,
+    Event, Eviction, Health, IndexKind, Key, Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId,
+    ValueKind, Verification, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -268,6 +268,7 @@ impl Engine for LogShard {
             device_hits: self.counts.device_hits + self.reads.device_hits,
             expired_keys: self.sweeper.dropped_keys,
             evicted_keys: self.evictor.evicted_keys,
+            scrub: self.scrubber.statistics(),
             ..self.counts
         }
     }
@@ -280,9 +281,17 @@ impl Engine for LogShard {
         self.verifier.report()
     }
 
-    fn begin_backup(&mut self, now: Now) -> Result<BackupCut> {
+    fn set_scrub_rate(&mut self, bytes_per_second: u64) {
+        self.change_scrub_rate(bytes_per_second);
+    }
+
+    fn take_scrub_findings(&mut self) -> Vec<String> {
+        self.scrubber.take_findings()
+    }
+
+    fn begin_backup(&mut self, now: Now, since: Option<BackupSince>) -> Result<BackupCut> {
         self.see(now);
-        self.start_backup()
+        self.start_backup(since)
     }
 
     fn take_backup(&mut self) -> Result<BackupStep> {

@@ -73,6 +73,8 @@ pub enum IoTag {
         /// The segment.
         segment: u32,
     },
+    /// A part of a segment, or the superblock, that is scrubbed.
+    Scrub,
     /// The summary of a segment that a split scans.
     SplitSummary {
         /// The segment.

@@ -41,6 +41,7 @@ pub mod recovery;
 mod refresh;
 mod reservations;
 mod rules;
+mod scrub;
 mod seal;
 mod segments;
 pub mod settings;

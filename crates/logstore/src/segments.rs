@@ -216,6 +216,11 @@ impl SegmentTable {
         &self.segments[segment as usize]
     }
 
+    /// A segment, if this shard has ever known it.
+    pub fn known(&self, segment: u32) -> Option<&Segment> {
+        self.segments.get(segment as usize)
+    }
+
     /// A segment, to change it.
     pub fn get_mut(&mut self, segment: u32) -> &mut Segment {
         &mut self.segments[segment as usize]

@@ -141,6 +141,7 @@ pub struct LogShard {
     pub(crate) transfers: crate::transfer::Transfers,
     pub(crate) compaction: crate::compact::Compaction,
     pub(crate) verifier: crate::verify::Verifier,
+    pub(crate) scrubber: crate::scrub::Scrubber,
     pub(crate) backups: crate::backup::Backups,
     pub(crate) sweeper: crate::expired::Sweeper,
     pub(crate) touches: crate::touch::Touches,
@@ -215,6 +216,7 @@ impl LogShard {
             transfers: crate::transfer::Transfers::default(),
             compaction: crate::compact::Compaction::default(),
             verifier: crate::verify::Verifier::default(),
+            scrubber: crate::scrub::Scrubber::default(),
             backups: crate::backup::Backups::default(),
             sweeper: crate::expired::Sweeper::new(),
             touches: crate::touch::Touches::default(),
@@ -235,6 +237,7 @@ impl LogShard {
         self.end_split();
         self.end_merge();
         self.end_verify();
+        self.scrubber.stop();
         self.shut_backup();
         self.cold.roll(&mut self.segments);
         self.end_hot();
@@ -312,6 +315,7 @@ impl LogShard {
             self.write_past();
             self.refresh_step();
             self.verify_step();
+            self.scrub_step();
             self.close_groups();
             self.mark_parts();
             self.pump();
@@ -340,6 +344,7 @@ impl LogShard {
             IoTag::EvictSummary { segment } => self.evicted_summary_read(segment, completion),
             IoTag::EvictPiece { segment } => self.evicted_piece_read(segment, completion),
             IoTag::Verify { segment } => self.verify_read(segment, completion),
+            IoTag::Scrub => self.scrub_read(completion),
             IoTag::Backup { segment, read } => self.backup_read(segment, read, completion),
             IoTag::SplitSummary { segment, read } => self.split_summary_read(segment, read, completion),
             IoTag::SplitPiece { segment, read } => self.split_piece_read(segment, read, completion),
@@ -399,6 +404,7 @@ impl LogShard {
             | IoTag::EvictSummary { .. }
             | IoTag::EvictPiece { .. }
             | IoTag::Verify { .. }
+            | IoTag::Scrub
             | IoTag::Backup { .. }
             | IoTag::SplitSummary { .. }
             | IoTag::SplitPiece { .. }
@@ -496,6 +502,9 @@ impl LogShard {
             at(self.refused_until_us);
         }
         if let Some(time) = self.backups.next_step_us(now_us) {
+            at(time);
+        }
+        if let Some(time) = self.scrubber.next_step_us(now_us) {
             at(time);
         }
         if let Some(time) = self.next_space_step_us() {

@@ -154,6 +154,12 @@ impl Touches {
         live.take(count).map(|(key, touch)| (*key, *touch)).collect()
     }
 
+    /// The same, retired ones included.
+    pub fn page_of_all(&self, after: Option<TouchKey>, count: usize) -> Vec<(TouchKey, Touch)> {
+        let from = after.map_or(Unbounded, Excluded);
+        self.all.range((from, Unbounded)).take(count).map(|(key, touch)| (*key, *touch)).collect()
+    }
+
     /// Up to `count` entries of a keyspace that are not retired.
     fn of_keyspace(&self, keyspace: KeyspaceId, count: usize) -> Vec<TouchKey> {
         let range = (keyspace, Position(0), 0)..=(keyspace, Position(u64::MAX), Seq::MAX);

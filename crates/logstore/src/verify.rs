@@ -20,6 +20,8 @@
 mod judge;
 mod read;
 
+pub(crate) use read::RecordFound;
+
 use crate::format::summary::{SummaryCursor, SummaryEntry};
 use crate::location::{Location, SEGMENT_BYTES_MAX, Target, UNIT_BYTES};
 use crate::segments::Role;

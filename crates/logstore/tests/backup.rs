@@ -4,129 +4,44 @@
 
 mod common;
 
+use common::run::{Contents, Run, assert_same, key};
 use common::{Store, fresh, random_settings, small_settings};
-use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};
 use tierstone_crash::Mutations;
-use tierstone_engine::{BackupRecords, BackupStep, Engine, IndexKind, SnapshotId, Write, WriteKind};
+use tierstone_engine::backup::PieceKind;
+use tierstone_engine::{BackupPiece, BackupRecords, BackupStep, Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
 use tierstone_media::Wait;
 
-type Place = (u32, Vec<u8>);
-type Stored = (Vec<u8>, u64);
-type Contents = BTreeMap<Place, Stored>;
-
-/// What a store should hold, and how it came to it.
-struct Run {
-    store: Store,
-    random: SeededRandom,
-    model: Contents,
-    /// Keyspaces in use; the last one is dropped now and then.
-    keyspaces: Vec<u32>,
-    snapshots: Vec<SnapshotId>,
-}
-
-fn key(number: u64) -> Vec<u8> {
-    format!("key {number}").into_bytes()
-}
-
-impl Run {
-    fn new(seed: u64, settings: &OpenSettings) -> Run {
-        let (_medium, store) = fresh(64 << 10, 24, settings);
-        let random = SeededRandom::new(seed);
-        Run { store, random, model: Contents::new(), keyspaces: vec![1, 2, 3], snapshots: Vec::new() }
-    }
-
-    fn put(&mut self, id: u32, bytes: &[u8], value: Vec<u8>, expiry_ms: u64) {
-        let kind = WriteKind::Put { value: &value, expiry_ms, kind: Default::default() };
-        self.store.write(&[Write { key: self.store.key(KeyspaceId(id), bytes), kind }]).unwrap();
-        self.model.insert((id, bytes.to_vec()), (value, expiry_ms));
-    }
-
-    /// One random change.
-    fn change(&mut self) {
-        let id = self.keyspaces[self.random.below(3) as usize];
-        let bytes = key(self.random.below(150));
-        let wall_ms = self.store.now.wall_ms;
-        let soon_ms = wall_ms + 1 + self.random.below(400);
-        match self.random.below(100) {
-            0..60 => {
-                let len = self.random.below(900) as usize;
-                let value = vec![self.random.below(256) as u8; len];
-                let expiry_ms = if self.random.chance(0.3) { soon_ms } else { 0 };
-                self.put(id, &bytes, value, expiry_ms);
-            }
-            60..75 => {
-                self.store.delete(KeyspaceId(id), &bytes).unwrap();
-                self.model.remove(&(id, bytes));
-            }
-            // Another expiry, and the same value.
-            75..88 => {
-                let found = self.model.get(&(id, bytes.clone())).cloned();
-                if let Some((value, expiry_ms)) = found.filter(|(_, at_ms)| *at_ms == 0 || *at_ms > wall_ms) {
-                    let expiry_ms = if expiry_ms == 0 { soon_ms } else { 0 };
-                    self.put(id, &bytes, value, expiry_ms);
-                }
-            }
-            88..92 => self.store.now.wall_ms += self.random.below(200),
-            92..96 => self.store.settle(20),
-            96..98 => self.snapshot(),
-            98 => self.drop_last(),
-            _ => self.store.sync().unwrap(),
+/// A whole backup beside changes: what was at the cut, and what came.
+fn backup(run: &mut Run) -> Result<(Contents, Contents)> {
+    let expected = run.live();
+    run.store.engine.begin_backup(run.store.now, None)?;
+    let mut found = Contents::new();
+    loop {
+        for _ in 0..run.random.below(12) {
+            run.change();
+        }
+        run.store.turn(Wait::One);
+        // Often nobody takes what there is.
+        if run.random.chance(0.4) {
+            continue;
+        }
+        match run.store.engine.take_backup()? {
+            BackupStep::Piece(piece) => collect(&piece, &mut found),
+            BackupStep::Later => {}
+            BackupStep::End => break,
         }
     }
-
-    fn snapshot(&mut self) {
-        match self.snapshots.pop() {
-            Some(id) => self.store.engine.release_snapshot(id),
-            None => self.snapshots.push(self.store.engine.snapshot(self.store.now).unwrap()),
-        }
-    }
-
-    fn drop_last(&mut self) {
-        let gone = self.keyspaces.pop().unwrap();
-        self.store.engine.drop_keyspace(KeyspaceId(gone));
-        self.model.retain(|(id, _), _| *id != gone);
-        let new = gone + 1;
-        let kind = if self.random.chance(0.5) { IndexKind::Ordered } else { IndexKind::Hash };
-        self.store.engine.create_keyspace(KeyspaceId(new), kind);
-        self.keyspaces.push(new);
-    }
-
-    /// What counts now.
-    fn live(&self) -> Contents {
-        let wall_ms = self.store.now.wall_ms;
-        let is_live = |(_, value): &(_, &(Vec<u8>, u64))| value.1 == 0 || value.1 > wall_ms;
-        self.model.iter().filter(is_live).map(|(key, value)| (key.clone(), value.clone())).collect()
-    }
-
-    /// A whole backup beside changes: what was at the cut, and what came.
-    fn backup(&mut self) -> Result<(Contents, Contents)> {
-        let expected = self.live();
-        self.store.engine.begin_backup(self.store.now)?;
-        let mut found = Contents::new();
-        loop {
-            for _ in 0..self.random.below(12) {
-                self.change();
-            }
-            self.store.turn(Wait::One);
-            // Often nobody takes what there is.
-            if self.random.chance(0.4) {
-                continue;
-            }
-            match self.store.engine.take_backup()? {
-                BackupStep::Piece(piece) => collect(&piece.bytes, &mut found),
-                BackupStep::Later => {}
-                BackupStep::End => break,
-            }
-        }
-        self.store.engine.end_backup();
-        Ok((expected, found))
-    }
+    run.store.engine.end_backup();
+    Ok((expected, found))
 }
 
-fn collect(bytes: &[u8], found: &mut Contents) {
-    let mut records = BackupRecords::new(bytes);
+fn collect(piece: &BackupPiece, found: &mut Contents) {
+    if piece.kind == PieceKind::Parts {
+        return;
+    }
+    let mut records = BackupRecords::new(&piece.bytes);
     for record in records.by_ref() {
         let place = (record.keyspace.0, record.key.to_vec());
         let twin = found.insert(place, (record.value.to_vec(), record.expiry_ms));
@@ -143,23 +58,11 @@ fn backups(seed: u64, settings: &OpenSettings) -> Result<Vec<(Contents, Contents
         for _ in 0..1_500 {
             run.change();
         }
-        all.push(run.backup()?);
+        all.push(backup(&mut run)?);
     }
     let statistics = run.store.engine.statistics();
     assert!(statistics.device.bytes_written > statistics.space_capacity_bytes, "{statistics:?}");
     Ok(all)
-}
-
-fn assert_same(found: &Contents, expected: &Contents, what: &str) {
-    let (one, other): (BTreeSet<_>, BTreeSet<_>) = (found.iter().collect(), expected.iter().collect());
-    let names = |set: Vec<&(&Place, &Stored)>| -> Vec<String> {
-        let name = |((id, key), (value, at)): &(&Place, &Stored)| {
-            format!("{id}/{} ({} bytes, {at})", String::from_utf8_lossy(key), value.len())
-        };
-        set.into_iter().take(5).map(name).collect()
-    };
-    let wrong = (names(one.difference(&other).collect()), names(other.difference(&one).collect()));
-    assert!(one == other, "{what}: too much {:?}, missing {:?}", wrong.0, wrong.1);
 }
 
 #[test]
@@ -216,12 +119,12 @@ fn a_backup_that_is_taken_lasts_beside_overwrites_in_a_store_that_is_nearly_full
     let (_medium, mut store) = fresh(256 << 10, 48, &small_settings());
     let count = filled(&mut store, 0.6);
     let mut random = SeededRandom::new(5);
-    store.engine.begin_backup(store.now).unwrap();
+    store.engine.begin_backup(store.now, None).unwrap();
     let mut found = Contents::new();
     let mut writes = 0u64;
     loop {
         match store.engine.take_backup().unwrap() {
-            BackupStep::Piece(piece) => collect(&piece.bytes, &mut found),
+            BackupStep::Piece(piece) => collect(&piece, &mut found),
             BackupStep::Later => store.turn(Wait::One),
             BackupStep::End => break,
         }
@@ -243,7 +146,7 @@ fn a_backup_that_is_taken_lasts_beside_overwrites_in_a_store_that_is_nearly_full
 fn a_backup_that_nobody_takes_is_lost_when_the_store_is_full_and_writes_go_on() {
     let (_medium, mut store) = fresh(256 << 10, 48, &small_settings());
     let count = filled(&mut store, 0.6);
-    store.engine.begin_backup(store.now).unwrap();
+    store.engine.begin_backup(store.now, None).unwrap();
     let mut random = SeededRandom::new(6);
     for _ in 0..3 * count {
         let key = key(random.below(count));
@@ -266,7 +169,7 @@ fn a_backup_that_nobody_takes_is_lost_when_the_store_is_full_and_writes_go_on() 
     assert_eq!(error.kind(), ErrorKind::SnapshotLost, "{error}");
     assert!(error.message().contains("the store is full"), "{error}");
     store.engine.end_backup();
-    assert!(store.engine.begin_backup(store.now).is_ok(), "another one may begin");
+    assert!(store.engine.begin_backup(store.now, None).is_ok(), "another one may begin");
 }
 
 #[test]
@@ -274,8 +177,8 @@ fn one_backup_is_under_way_and_none_outlasts_the_shard() {
     let (_medium, mut store) = fresh(64 << 10, 24, &small_settings());
     assert_eq!(store.engine.take_backup().unwrap_err().kind(), ErrorKind::InvalidInput);
     filled(&mut store, 0.3);
-    store.engine.begin_backup(store.now).unwrap();
-    assert_eq!(store.engine.begin_backup(store.now).unwrap_err().kind(), ErrorKind::Busy);
+    store.engine.begin_backup(store.now, None).unwrap();
+    assert_eq!(store.engine.begin_backup(store.now, None).unwrap_err().kind(), ErrorKind::Busy);
     store.engine.shut();
     assert_eq!(store.engine.take_backup().unwrap_err().kind(), ErrorKind::Busy);
     for _ in 0..10_000 {
@@ -289,7 +192,7 @@ fn a_backup_that_is_given_up_lets_everything_go() {
     let (_medium, mut store) = fresh(64 << 10, 48, &small_settings());
     let count = filled(&mut store, 0.6);
     for round in 0..6u8 {
-        store.engine.begin_backup(store.now).unwrap();
+        store.engine.begin_backup(store.now, None).unwrap();
         for number in 0..count / 10 {
             store.put(KeyspaceId(1), &key(number), &[round; 600]).unwrap();
         }

@@ -1,4 +1,4 @@
-//! `DEBUG BACKUP START`, `NEXT` and `END`: one connection takes a backup of all databases, frame by frame, while the
+//! `DEBUG BACKUP START [base]`, `NEXT` and `END`: one connection takes a backup of all databases, frame by frame, while the
 //! others are served.
 //!
 //! The shard of the connection coordinates. A cut needs one moment in which nothing is half done on several
@@ -28,10 +28,12 @@ use crate::remote::Message;
 use crate::session::ConnectionId;
 use crate::task::Work;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind, Now, Result, ShardId};
 use tierstone_engine::{BackupCut, BackupStep, Engine, IndexKind};
 use tierstone_store::TaskId;
+use tierstone_store::backup::since::BackupBase;
 use tierstone_store::backup::{BackupStart, ShardFramer};
 use tierstone_wire::resp::{ReplyWriter, Version};
 
@@ -47,8 +49,8 @@ pub enum BackupMessage {
     Freeze,
     /// It is; or no backup can begin here.
     Frozen(Result<()>),
-    /// Take your part of the cut. The backup's id.
-    Cut(u64),
+    /// Take your part of the cut. The backup's id, and the one that it is made since.
+    Cut(u64, Option<Arc<BackupBase>>),
     /// It is taken.
     Taken(Result<BackupCut>),
     /// Go on.
@@ -76,8 +78,8 @@ enum PartStage {
     /// What was begun comes to its end.
     Freezing,
     Frozen,
-    /// The cut is to be taken, with this id.
-    Cutting(u64),
+    /// The cut is to be taken, with this id, since this one.
+    Cutting(u64, Option<Arc<BackupBase>>),
     Reading(ShardFramer),
 }
 
@@ -92,6 +94,7 @@ struct Coordinated {
     /// Shards that have not answered, or not given everything.
     missing: usize,
     cuts: BTreeMap<ShardId, BackupCut>,
+    base: Option<Arc<BackupBase>>,
     frames: VecDeque<(ShardId, Vec<u8>)>,
     /// When the stage began, or something was last asked.
     since_us: u64,
@@ -150,11 +153,25 @@ impl<E: Engine> Executor<E> {
         args: Args<'_>,
     ) -> std::result::Result<Outcome, Halt> {
         let is_its = self.backups.coordinated.as_ref().is_some_and(|backup| backup.connection == connection);
-        match args.at(2).to_ascii_uppercase().as_slice() {
+        let word = args.at(2).to_ascii_uppercase();
+        if args.len() > if word == b"START" { 4 } else { 3 } {
+            return fail(SYNTAX);
+        }
+        match word.as_slice() {
             b"START" if self.backups.coordinated.is_some() => {
                 Err(Halt::Error(error_text(&busy("a backup is under way"))))
             }
-            b"START" => Ok(self.start_backup(now, connection)),
+            b"START" => {
+                let base = (args.len() > 3).then(|| BackupBase::decode(args.at(3)));
+                let base = base.transpose().and_then(|base| {
+                    base.iter().try_for_each(|base| base.check_shards(usize::from(self.shard.count())))?;
+                    Ok(base.map(Arc::new))
+                });
+                match base {
+                    Ok(base) => Ok(self.start_backup(now, connection, base)),
+                    Err(error) => Err(Halt::Error(format!("ERR {}", error.message()).into())),
+                }
+            }
             b"NEXT" | b"END" if !is_its => fail("ERR this connection has no backup under way"),
             b"NEXT" => {
                 let id = self.shard.next_id();
@@ -178,7 +195,7 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    fn start_backup(&mut self, now: Now, connection: ConnectionId) -> Outcome {
+    fn start_backup(&mut self, now: Now, connection: ConnectionId, base: Option<Arc<BackupBase>>) -> Outcome {
         let id = self.shard.next_id();
         let outcome = self.suspend(connection, id, Work::Forwarded);
         self.backups.coordinated = Some(Coordinated {
@@ -188,6 +205,7 @@ impl<E: Engine> Executor<E> {
             waiting: Some(id),
             missing: usize::from(self.shard.count()),
             cuts: BTreeMap::new(),
+            base,
             frames: VecDeque::new(),
             since_us: now.monotonic_us,
         });
@@ -211,7 +229,12 @@ impl<E: Engine> Executor<E> {
     }
 
     fn fail_backup(&mut self, now: Now, error: &Error) {
-        self.end_backup(now, format!("-{}\r\n", error_text(error)).into_bytes());
+        // What is wrong with a base is no value that is too long.
+        let text = match error.kind() {
+            ErrorKind::InvalidInput => format!("ERR {}", error.message()).into(),
+            _ => error_text(error),
+        };
+        self.end_backup(now, format!("-{text}\r\n").into_bytes());
     }
 
     /// A connection has gone.
@@ -263,7 +286,7 @@ impl<E: Engine> Executor<E> {
                 let is_its = |part: &&mut Part| (part.coordinator, part.ticket) == (from, ticket);
                 let Some(part) = self.backups.part.as_mut().filter(is_its) else { return };
                 match message {
-                    BackupMessage::Cut(id) => part.stage = PartStage::Cutting(id),
+                    BackupMessage::Cut(id, base) => part.stage = PartStage::Cutting(id, base),
                     BackupMessage::Next => part.is_asked = true,
                     BackupMessage::Thaw => return self.thaw(now),
                     _ => {
@@ -303,13 +326,14 @@ impl<E: Engine> Executor<E> {
                 self.set_part(PartStage::Frozen);
                 BackupMessage::Frozen(Ok(()))
             }
-            PartStage::Cutting(id) => {
-                let id = *id;
+            PartStage::Cutting(id, base) => {
+                let (id, base) = (*id, base.clone());
                 if self.participant.has_writes() {
                     return;
                 }
                 let now = self.shard_now(now);
-                let taken = self.shard.engine_mut().begin_backup(now);
+                let since = base.map(|base| base.of_shard(self.shard.index()));
+                let taken = self.shard.engine_mut().begin_backup(now, since);
                 self.set_part(PartStage::Reading(ShardFramer::new(id, self.shard.index())));
                 BackupMessage::Taken(taken)
             }
@@ -381,10 +405,10 @@ impl<E: Engine> Executor<E> {
         let Some(backup) = &mut self.backups.coordinated else { return };
         backup.stage = Stage::Cutting;
         backup.missing = usize::from(self.shard.count());
-        let ticket = backup.ticket;
+        let (ticket, base) = (backup.ticket, backup.base.clone());
         // Another at each start of the server, and at each backup.
         let id = checksum(ticket, self.host.facts.run_id.as_bytes());
-        self.tell_backup(ticket, &BackupMessage::Cut(id));
+        self.tell_backup(ticket, &BackupMessage::Cut(id, base));
     }
 
     /// Every shard has taken its part: the client gets the first frame, and requests go on.
@@ -395,6 +419,12 @@ impl<E: Engine> Executor<E> {
         (backup.stage, backup.missing, backup.since_us) =
             (Stage::Giving, usize::from(count), now.monotonic_us);
         let most = |of: fn(&BackupCut) -> u64| backup.cuts.values().map(of).max().unwrap_or(0);
+        let first = backup.cuts.values().next();
+        if let (Some(base), Some(cut)) = (&backup.base, first)
+            && let Err(error) = base.check_cut(cut)
+        {
+            return self.fail_backup(now, &error);
+        }
         let is_ordered = self.host.facts.index == IndexKind::Ordered.name();
         let start = BackupStart {
             id: checksum(backup.ticket, self.host.facts.run_id.as_bytes()),
@@ -406,6 +436,9 @@ impl<E: Engine> Executor<E> {
             bytes: backup.cuts.values().map(|cut| cut.bytes).sum(),
             map,
             index: if is_ordered { IndexKind::Ordered } else { IndexKind::Hash },
+            store: most(|cut| cut.store),
+            opening: most(|cut| cut.opening),
+            base: backup.base.as_ref().map(|base| base.name),
         };
         let (ticket, waiting) = (backup.ticket, backup.waiting.take());
         self.tell_backup(ticket, &BackupMessage::Thaw);

@@ -23,7 +23,9 @@ use crate::latency::{Latencies, Spikes};
 use crate::making::{Making, Plan};
 use crate::monitor::Monitors;
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
-use crate::settings::{ACL_LOG_MAX, DURABILITY, EVICTION, PASSWORD, Setting, Settings, format_eviction};
+use crate::settings::{
+    ACL_LOG_MAX, DURABILITY, EVICTION, PASSWORD, SCRUB_RATE, Setting, Settings, format_eviction,
+};
 use crate::slowlog::SlowLog;
 use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
@@ -138,6 +140,8 @@ impl<E: Engine> Executor<E> {
             registry.add(name, value, kind.clone(), *is_settable);
         }
         settings.values.iter().for_each(|(name, value)| registry.set(name, value));
+        let scrub_rate = registry.scrub_rate(shard.count());
+        shard.engine_mut().set_scrub_rate(scrub_rate);
         registry.forget_changes();
         let host = Host {
             sessions: Map::default(),
@@ -482,6 +486,10 @@ impl<E: Engine> Executor<E> {
         if name.eq_ignore_ascii_case(EVICTION) {
             let eviction = self.host.settings.eviction();
             self.shard.engine_mut().set_eviction(eviction);
+        }
+        if name.eq_ignore_ascii_case(SCRUB_RATE) {
+            let rate = self.host.settings.scrub_rate(self.shard.count());
+            self.shard.engine_mut().set_scrub_rate(rate);
         }
     }
 

@@ -86,6 +86,10 @@ const VALUE_LIMIT_MAX_BYTES: u64 = 512 << 20;
 pub(crate) const DURABILITY: &str = "durability";
 /// The setting that says what is done when memory or space is used up.
 pub(crate) const EVICTION: &str = "maxmemory-policy";
+/// The setting that says how many bytes a second are read in search of rot, by all shards together.
+pub(crate) const SCRUB_RATE: &str = "scrub-rate";
+/// At first: 8 TB in three weeks, and a hundredth of what a disk gives.
+pub const SCRUB_RATE_DEFAULT: u64 = 4 << 20;
 /// The setting that is the password of the user `default`.
 pub(crate) const PASSWORD: &str = "requirepass";
 /// The setting that says how many refusals are kept.
@@ -110,6 +114,8 @@ impl Settings {
         settings.add(ACL_LOG_MAX, "128", refusals, true);
         settings.add(DURABILITY, &format_durability(durability), SettingKind::Durability, true);
         settings.add(EVICTION, NO_EVICTION, SettingKind::Choice(&EVICTIONS), true);
+        let rate = SettingKind::Bytes { min: 0, max: i64::MAX as u64 };
+        settings.add(SCRUB_RATE, &SCRUB_RATE_DEFAULT.to_string(), rate, true);
         crate::slowlog::add_settings(&mut settings);
         crate::latency::add_settings(&mut settings);
         settings.add(crate::events::EVENTS, "", SettingKind::Events, true);
@@ -217,6 +223,12 @@ impl Settings {
     /// The value of a setting that is an integer.
     pub fn integer(&self, name: &str) -> Option<i64> {
         self.get(name)?.value.parse().ok()
+    }
+
+    /// Bytes a second that each of so many shards reads in search of rot; 0: none.
+    pub fn scrub_rate(&self, shards: u16) -> u64 {
+        let rate = self.get(SCRUB_RATE).and_then(|setting| setting.value.parse::<u64>().ok()).unwrap_or(0);
+        rate.div_ceil(u64::from(shards.max(1)))
     }
 
     /// What is done when memory or space is used up.

@@ -79,7 +79,7 @@ type Cut = BTreeMap<ConnectionId, Vec<u64>>;
 fn cut(frames: &[Vec<u8>]) -> Cut {
     let (mut reader, mut cut) = (BackupReader::default(), Cut::new());
     for frame in frames {
-        if let Taken::Records(records) = reader.take_whole(frame).unwrap() {
+        if let Taken::Records { records, .. } = reader.take_whole(frame).unwrap() {
             for record in records {
                 let key = std::str::from_utf8(record.key).unwrap();
                 let writer = key.split_once(':').unwrap().0.parse().unwrap();

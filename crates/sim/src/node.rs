@@ -206,6 +206,11 @@ impl Node {
                     }
                 }
                 ToNode::Failed { shard, .. } => self.failed.push(shard),
+                ToNode::Rot { shard, findings } => {
+                    // No device rots here.
+                    let text = format!("scrubbing blames shard {shard}: {}", findings.join("; "));
+                    return Err(Error::new(ErrorKind::Corrupt, text));
+                }
                 ToNode::RewriteSettings { .. } | ToNode::ReadUsers { .. } | ToNode::WriteUsers { .. } => {
                     unreachable!("no files of settings or users are simulated")
                 }

@@ -9,25 +9,33 @@
 //!    says the id and is under one without.
 //! 2. The frames of a shard are numbered without gaps; the manifest says how many there are, of how many records and
 //!    bytes, and what all their checksums come to. A backup without it is not complete, and nothing follows it.
-//! 3. Lengths and counts are checked before anything is allocated or used by them.
+//! 3. A backup that was made since another one names it, by its id and the checksum of its manifest ([`since`], [`chain`]).
+//! 4. Lengths and counts are checked before anything is allocated or used by them.
+
+pub mod chain;
+pub mod since;
 
 use crate::database_map::DatabaseMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use since::PartTables;
 use tierstone_base::checksum::{checksum, checksum_parts};
 use tierstone_base::codec::Reader;
 use tierstone_base::{Error, ErrorKind, Result, Seq, ShardId};
-use tierstone_engine::{BackupPiece, BackupRecords, IndexKind};
+use tierstone_engine::backup::{PieceKind, read_parts};
+use tierstone_engine::{BackupPiece, BackupRecords, IndexKind, PartState};
 
 /// Bytes of a frame before its payload.
 pub const HEADER_BYTES: usize = 40;
 /// The longest payload, in bytes: the longest record, and a piece before it.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 /// Shards of a store at most.
-const SHARDS_MAX: u16 = 1024;
+pub(crate) const SHARDS_MAX: u16 = 1024;
 const MAGIC: [u8; 4] = *b"TSBK";
 /// The version of the format that this program writes; it reads no newer one.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
+/// The first version, without parts; still read.
+const OLDEST_VERSION: u8 = 1;
 /// Bytes of the header that its checksum covers.
 const SUMMED_BYTES: usize = 32;
 
@@ -40,11 +48,15 @@ pub enum FrameKind {
     Records,
     /// What has come: the last frame.
     Manifest,
+    /// A piece of the table of parts of one shard.
+    Parts,
 }
 
 /// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
+    /// The version of the format.
+    pub version: u8,
     /// What it is.
     pub kind: FrameKind,
     /// The shard whose records it has.
@@ -79,6 +91,25 @@ pub struct BackupStart {
     pub map: DatabaseMap,
     /// How the numbered databases find their keys.
     pub index: IndexKind,
+    /// The id of the store; 0 in the first version.
+    #[serde(default)]
+    pub store: u64,
+    /// How often it was opened; 0 in the first version.
+    #[serde(default)]
+    pub opening: u64,
+    /// The backup since which this one is made; none for a whole one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<BaseName>,
+}
+
+/// A backup that is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BaseName {
+    /// Its id.
+    pub id: u64,
+    /// The checksum of its manifest's frame.
+    pub manifest: u64,
 }
 
 /// What has come of one shard.
@@ -89,6 +120,9 @@ pub struct ShardTotals {
     pub frames: u64,
     /// Records.
     pub records: u64,
+    /// Parts in its table; 0 in the first version.
+    #[serde(default)]
+    pub parts: u64,
     /// Bytes of payloads.
     pub bytes: u64,
     /// Each frame's checksum, under that of all before it.
@@ -109,11 +143,12 @@ impl FrameKind {
             FrameKind::Start => 1,
             FrameKind::Records => 2,
             FrameKind::Manifest => 3,
+            FrameKind::Parts => 4,
         }
     }
 
     fn of(byte: u8) -> Option<Self> {
-        [FrameKind::Start, FrameKind::Records, FrameKind::Manifest]
+        [FrameKind::Start, FrameKind::Records, FrameKind::Manifest, FrameKind::Parts]
             .into_iter()
             .find(|kind| kind.byte() == byte)
     }
@@ -133,30 +168,35 @@ impl FrameHeader {
         if reader.bytes(4) != Some(&MAGIC) {
             return Ok(None);
         }
-        match reader.u8() {
-            Some(VERSION) => {}
+        let version = match reader.u8() {
+            Some(version @ OLDEST_VERSION..=VERSION) => version,
             Some(version) if version > VERSION => {
                 let message =
                     format!("the backup has format {version}, and this program reads up to {VERSION}");
                 return Err(Error::new(ErrorKind::Incompatible, message));
             }
             _ => return Ok(None),
-        }
-        Ok(Self::fields(reader))
+        };
+        Ok(Self::fields(version, reader))
     }
 
-    fn fields(mut reader: Reader<'_>) -> Option<FrameHeader> {
+    fn fields(version: u8, mut reader: Reader<'_>) -> Option<FrameHeader> {
         let kind = FrameKind::of(reader.u8()?)?;
         let (shard, number, records) = (reader.u16()?, reader.u64()?, reader.u64()?);
         let len = usize::try_from(reader.u32()?).ok().filter(|len| *len <= PAYLOAD_BYTES_MAX)?;
-        Some(FrameHeader { kind, shard, number, records, len })
+        Some(FrameHeader { version, kind, shard, number, records, len })
+    }
+
+    /// Of a frame that is no shard's.
+    fn alone(kind: FrameKind, len: usize) -> FrameHeader {
+        FrameHeader { version: VERSION, kind, shard: 0, number: 0, records: 0, len }
     }
 
     /// The frame as bytes, its payload behind its head.
     fn encode(&self, salt: u64, payload: &[u8]) -> Vec<u8> {
         let mut frame = Vec::with_capacity(HEADER_BYTES + payload.len());
         frame.extend_from_slice(&MAGIC);
-        frame.extend_from_slice(&[VERSION, self.kind.byte()]);
+        frame.extend_from_slice(&[self.version, self.kind.byte()]);
         frame.extend_from_slice(&self.shard.to_le_bytes());
         frame.extend_from_slice(&self.number.to_le_bytes());
         frame.extend_from_slice(&self.records.to_le_bytes());
@@ -176,8 +216,7 @@ impl BackupStart {
     /// When the databases cannot be written down.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let payload = to_json(self)?;
-        let head =
-            FrameHeader { kind: FrameKind::Start, shard: 0, number: 0, records: 0, len: payload.len() };
+        let head = FrameHeader::alone(FrameKind::Start, payload.len());
         Ok(head.encode(0, &payload))
     }
 
@@ -207,7 +246,11 @@ impl ShardFramer {
     pub fn frame(&mut self, piece: &BackupPiece) -> Vec<u8> {
         let (shard, number, records) = (self.shard, self.number, piece.records);
         self.number += 1;
-        let head = FrameHeader { kind: FrameKind::Records, shard, number, records, len: piece.bytes.len() };
+        let kind = match piece.kind {
+            PieceKind::Records => FrameKind::Records,
+            PieceKind::Parts => FrameKind::Parts,
+        };
+        let head = FrameHeader { version: VERSION, kind, shard, number, records, len: piece.bytes.len() };
         head.encode(self.id, &piece.bytes)
     }
 }
@@ -217,8 +260,15 @@ impl ShardFramer {
 pub enum Taken<'a> {
     /// The first one.
     Start,
-    /// Records, all of them whole.
-    Records(BackupRecords<'a>),
+    /// Records of a shard, all of them whole.
+    Records {
+        /// The shard.
+        shard: ShardId,
+        /// The records.
+        records: BackupRecords<'a>,
+    },
+    /// Parts, which are in [`BackupReader::tables`] now.
+    Parts,
     /// The last one, and it agrees with what has come.
     Complete,
 }
@@ -227,8 +277,10 @@ pub enum Taken<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct BackupReader {
     start: Option<BackupStart>,
+    version: u8,
     shards: Vec<ShardTotals>,
-    is_complete: bool,
+    tables: PartTables,
+    manifest_sum: Option<u64>,
 }
 
 impl BackupReader {
@@ -248,6 +300,7 @@ impl BackupReader {
         for shard in &self.shards {
             sum.frames += shard.frames;
             sum.records += shard.records;
+            sum.parts += shard.parts;
             sum.bytes += shard.bytes;
         }
         sum
@@ -255,7 +308,17 @@ impl BackupReader {
 
     /// Whether the manifest has come.
     pub fn is_complete(&self) -> bool {
-        self.is_complete
+        self.manifest_sum.is_some()
+    }
+
+    /// The name of the backup, once it is complete.
+    pub fn name(&self) -> Option<BaseName> {
+        Some(BaseName { id: self.start.as_ref()?.id, manifest: self.manifest_sum? })
+    }
+
+    /// The parts that have come.
+    pub fn tables(&self) -> &PartTables {
+        &self.tables
     }
 
     /// Takes the next frame: its head, and the payload that this says it has.
@@ -270,22 +333,30 @@ impl BackupReader {
         if header.len != payload.len() || sum != found.to_le_bytes() {
             return Err(corrupt("a frame of the backup is damaged: its checksum is wrong"));
         }
+        if self.start.is_some() && header.version != self.version {
+            return Err(corrupt("the frames of the backup are of different formats"));
+        }
         match (header.kind, &self.start) {
-            _ if self.is_complete => Err(corrupt("something follows the end of the backup")),
+            _ if self.is_complete() => Err(corrupt("something follows the end of the backup")),
             (FrameKind::Start, None) => {
                 let start: BackupStart = from_json(payload)?;
                 start.check()?;
                 self.shards = vec![ShardTotals::default(); usize::from(start.shards)];
-                self.start = Some(start);
+                self.tables = PartTables::new(start.shards);
+                (self.start, self.version) = (Some(start), header.version);
                 Ok(Taken::Start)
             }
             (FrameKind::Records, Some(_)) => self.take_records(&header, found, payload),
+            (FrameKind::Parts, Some(start)) if header.version > OLDEST_VERSION => {
+                let has_base = start.base.is_some();
+                self.take_parts(&header, (found, has_base), payload)
+            }
             (FrameKind::Manifest, Some(_)) => {
                 let manifest: BackupManifest = from_json(payload)?;
                 if manifest.shards != self.shards {
                     return Err(corrupt("frames of the backup are missing: the manifest tells of others"));
                 }
-                self.is_complete = true;
+                self.manifest_sum = Some(found);
                 Ok(Taken::Complete)
             }
             _ => Err(corrupt("the frames of the backup are in a wrong order")),
@@ -303,7 +374,23 @@ impl BackupReader {
         }
     }
 
-    fn take_records<'a>(&mut self, header: &FrameHeader, sum: u64, payload: &'a [u8]) -> Result<Taken<'a>> {
+    /// Takes a frame of records without them: its head says what they are.
+    ///
+    /// # Errors
+    /// `Corrupt`: it is not the one that follows, or no frame of records. `Incompatible`: see [`FrameHeader::decode`].
+    pub fn skip(&mut self, head: &[u8; HEADER_BYTES]) -> Result<()> {
+        let header = FrameHeader::decode(head)?;
+        let is_in_place = self.start.is_some() && !self.is_complete() && header.version == self.version;
+        if header.kind != FrameKind::Records || !is_in_place {
+            return Err(corrupt("the frames of the backup are in a wrong order"));
+        }
+        let sum = Reader::new(&head[SUMMED_BYTES..]).u64().unwrap_or(0);
+        self.count(&header, sum)?.records += header.records;
+        Ok(())
+    }
+
+    /// The frame of a shard with this head, and checksum, is the one that follows: counts it.
+    fn count(&mut self, header: &FrameHeader, sum: u64) -> Result<&mut ShardTotals> {
         let Some(totals) = self.shards.get_mut(usize::from(header.shard)) else {
             return Err(corrupt("a frame of the backup is of a shard that the store did not have"));
         };
@@ -314,15 +401,41 @@ impl BackupReader {
             );
             return Err(corrupt(&message));
         }
-        let mut records = BackupRecords::new(payload);
-        if records.by_ref().count() as u64 != header.records || records.is_damaged() {
+        totals.frames += 1;
+        totals.bytes += header.len as u64;
+        totals.checksum = checksum(totals.checksum, &sum.to_le_bytes());
+        Ok(totals)
+    }
+
+    fn take_records<'a>(&mut self, header: &FrameHeader, sum: u64, payload: &'a [u8]) -> Result<Taken<'a>> {
+        let records = match header.version {
+            OLDEST_VERSION => BackupRecords::without_places(payload),
+            _ => BackupRecords::new(payload),
+        };
+        let mut all = records.clone();
+        if all.by_ref().count() as u64 != header.records || all.is_damaged() {
             return Err(corrupt("the records in a frame of the backup make no sense"));
         }
-        totals.frames += 1;
-        totals.records += header.records;
-        totals.bytes += payload.len() as u64;
-        totals.checksum = checksum(totals.checksum, &sum.to_le_bytes());
-        Ok(Taken::Records(BackupRecords::new(payload)))
+        self.count(header, sum)?.records += header.records;
+        Ok(Taken::Records { shard: header.shard, records })
+    }
+
+    fn take_parts<'a>(
+        &mut self,
+        header: &FrameHeader,
+        (sum, has_base): (u64, bool),
+        payload: &[u8],
+    ) -> Result<Taken<'a>> {
+        let entries = read_parts(payload).filter(|entries| entries.len() as u64 == header.records);
+        let Some(entries) = entries else {
+            return Err(corrupt("the parts in a frame of the backup make no sense"));
+        };
+        if !has_base && entries.iter().any(|entry| entry.state != PartState::Given) {
+            return Err(corrupt("a whole backup names parts that it does not give"));
+        }
+        self.count(header, sum)?.parts += header.records;
+        self.tables.add(header.shard, entries)?;
+        Ok(Taken::Parts)
     }
 
     /// The frame that completes what has come.
@@ -330,12 +443,11 @@ impl BackupReader {
     /// # Errors
     /// `InvalidInput`: nothing has come, or it is complete.
     pub fn manifest(&self) -> Result<Vec<u8>> {
-        let Some(start) = self.start.as_ref().filter(|_| !self.is_complete) else {
+        let Some(start) = self.start.as_ref().filter(|_| !self.is_complete()) else {
             return Err(Error::new(ErrorKind::InvalidInput, "there is no backup to be completed"));
         };
         let payload = to_json(&BackupManifest { shards: self.shards.clone() })?;
-        let kind = FrameKind::Manifest;
-        let head = FrameHeader { kind, shard: 0, number: 0, records: 0, len: payload.len() };
+        let head = FrameHeader::alone(FrameKind::Manifest, payload.len());
         Ok(head.encode(start.id, &payload))
     }
 }

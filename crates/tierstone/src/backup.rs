@@ -9,11 +9,13 @@
 //! 2. The manifest is written last, when everything before it is durable. What has none is no backup.
 //! 3. A new store cannot be opened before everything of its backup is in it, durably.
 
+mod chain;
 mod directory;
 mod restore;
 
-pub use directory::{BackupWriter, verify_backup, verify_backup_stream};
-pub use restore::{restore, restore_stream};
+pub use chain::backup_base;
+pub use directory::{BackupWriter, verify_backup, verify_backup_stream, verify_backup_with};
+pub use restore::{restore, restore_stream, restore_with};
 
 use crate::database::DatabaseFacts;
 use crate::lane::Patience;
@@ -25,6 +27,7 @@ use std::rc::Rc;
 use tierstone_base::{Result, SeededRandom};
 use tierstone_engine::{BackupCut, BackupStep, Engine};
 use tierstone_media::Wait;
+pub use tierstone_store::backup::since::BackupBase;
 use tierstone_store::backup::{BackupReader, BackupStart, ShardFramer};
 
 /// What a whole backup holds.
@@ -38,6 +41,10 @@ pub struct BackupReport {
     pub bytes: u64,
     /// Frames of records.
     pub frames: u64,
+    /// Records that it shows, those in the backups that it was made since included.
+    pub shown: u64,
+    /// How many backups it was made since.
+    pub bases: u64,
     /// Shards of the store that it is of. A new store may have any other number.
     pub shards: u16,
 }
@@ -57,7 +64,7 @@ impl BackupReport {
         let totals = reader.totals();
         let (taken_at_ms, shards) = reader.start().map_or((0, 0), |start| (start.taken_at_ms, start.shards));
         let (records, bytes, frames) = (totals.records, totals.bytes, totals.frames);
-        BackupReport { taken_at_ms, records, bytes, frames, shards }
+        BackupReport { taken_at_ms, records, bytes, frames, shown: records, bases: 0, shards }
     }
 }
 
@@ -70,7 +77,14 @@ impl BackupProgress {
 }
 
 /// What a backup of these shards, which have made one cut, is of.
-pub(crate) fn start_of(facts: &DatabaseFacts, cuts: &[BackupCut]) -> Result<BackupStart> {
+pub(crate) fn start_of(
+    facts: &DatabaseFacts,
+    cuts: &[BackupCut],
+    base: Option<&BackupBase>,
+) -> Result<BackupStart> {
+    if let (Some(base), Some(cut)) = (base, cuts.first()) {
+        base.check_cut(cut)?;
+    }
     let most = |of: fn(&BackupCut) -> u64| cuts.iter().map(of).max().unwrap_or(0);
     Ok(BackupStart {
         id: SeededRandom::system_seed()?,
@@ -82,6 +96,9 @@ pub(crate) fn start_of(facts: &DatabaseFacts, cuts: &[BackupCut]) -> Result<Back
         bytes: cuts.iter().map(|cut| cut.bytes).sum(),
         map: facts.map.clone(),
         index: facts.index,
+        store: most(|cut| cut.store),
+        opening: most(|cut| cut.opening),
+        base: base.map(|base| base.name),
     })
 }
 
@@ -136,7 +153,31 @@ impl Store {
         directory: impl AsRef<Path>,
         progress: &mut dyn FnMut(BackupProgress),
     ) -> Result<BackupReport> {
-        let mut backup = self.begin_backup(BackupWriter::create(directory)?)?;
+        self.backup_with(BackupWriter::create(directory)?, progress)
+    }
+
+    /// Makes a backup of what has changed since the one in `base`, which is of this store: together they show everything
+    /// that the store holds now. See [`BackupWriter::create_since`]. Cost: besides what is new, the summaries of
+    /// changed segments are read; where the store was opened since, those of all.
+    ///
+    /// # Errors
+    /// As [`BackupWriter::create_since`], [`Store::begin_backup`] and [`Backup::step`].
+    pub fn backup_since(
+        &mut self,
+        base: impl AsRef<Path>,
+        directory: impl AsRef<Path>,
+        progress: &mut dyn FnMut(BackupProgress),
+    ) -> Result<BackupReport> {
+        let writer = BackupWriter::create_since(directory, base)?;
+        self.backup_with(writer, progress)
+    }
+
+    fn backup_with(
+        &mut self,
+        writer: BackupWriter,
+        progress: &mut dyn FnMut(BackupProgress),
+    ) -> Result<BackupReport> {
+        let mut backup = self.begin_backup(writer)?;
         loop {
             if let Some(report) = backup.go_on(self, true)? {
                 return Ok(report);
@@ -150,15 +191,18 @@ impl Store {
     /// read once; what is replaced meanwhile keeps its space until it has been read.
     ///
     /// # Errors
-    /// `Busy`: a backup of this store is under way. `DeviceFailed`: the store has failed. Others: what the writer
-    /// says.
+    /// `Busy`: a backup of this store is under way. `DeviceFailed`: the store has failed. `InvalidInput`: the writer's
+    /// base is of another store, of another number of shards, or of a later time. Others: what the writer says.
     pub fn begin_backup(&mut self, mut writer: BackupWriter) -> Result<Backup> {
         self.release_dropped();
+        if let Some(base) = writer.base() {
+            base.check_shards(self.lanes.len())?;
+        }
         let mut cuts = Vec::with_capacity(self.lanes.len());
-        for lane in &mut self.lanes {
+        for (lane, shard) in self.lanes.iter_mut().zip(0..) {
             let begun = lane.check_health().and_then(|()| {
                 let now = lane.tick();
-                lane.engine.begin_backup(now)
+                lane.engine.begin_backup(now, writer.base().map(|base| base.of_shard(shard)))
             });
             match begun {
                 Ok(cut) => cuts.push(cut),
@@ -170,7 +214,7 @@ impl Store {
         }
         let abandoned = self.abandoned_backup();
         // Dropped on an error, it ends what has begun.
-        let begun = start_of(self.database().facts(), &cuts).and_then(|start| {
+        let begun = start_of(self.database().facts(), &cuts, writer.base()).and_then(|start| {
             writer.frame(&start.encode()?)?;
             Ok((0..start.shards).map(|shard| ShardFramer::new(start.id, shard)).collect())
         });

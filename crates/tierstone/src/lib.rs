@@ -136,8 +136,8 @@ mod transfer;
 mod verify;
 
 pub use backup::{
-    Backup, BackupProgress, BackupReport, BackupWriter, restore, restore_stream, verify_backup,
-    verify_backup_stream,
+    Backup, BackupBase, BackupProgress, BackupReport, BackupWriter, backup_base, restore, restore_stream,
+    restore_with, verify_backup, verify_backup_stream, verify_backup_with,
 };
 pub use batch::{Batch, Expiry, PutOptions};
 pub use bulk::{BulkOptions, Loaded};

@@ -48,6 +48,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
                 snapshot_pinned_bytes,
                 expired_keys,
                 evicted_keys,
+                scrub,
             }
         );
         total

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::time::Duration;
-use tierstone::{BackupProgress, BackupReport, BackupWriter};
+use tierstone::{BackupBase, BackupProgress, BackupReport, BackupWriter};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_client::{Connection, Value};
 
@@ -12,18 +12,21 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) fn run(
     server: &str,
     password: Option<&str>,
-    out: &Path,
+    (out, since): (&Path, Option<&Path>),
     show: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
     let mut connection = Connection::connect(server, TIMEOUT)?;
     if let Some(password) = password {
         ask(&mut connection, &[b"AUTH", password.as_bytes()])?;
     }
-    let Value::Bulk(start) = ask(&mut connection, &[b"DEBUG", b"BACKUP", b"START"])? else {
+    let base = since.map(tierstone::backup_base).transpose()?;
+    let told = base.as_ref().map(BackupBase::encode);
+    let words: Vec<&[u8]> = [&b"DEBUG"[..], b"BACKUP", b"START"].into_iter().chain(told.as_deref()).collect();
+    let Value::Bulk(start) = ask(&mut connection, &words)? else {
         return Err(odd());
     };
     // Nothing is made where the server refuses.
-    let mut writer = BackupWriter::create(out)?;
+    let mut writer = BackupWriter::create_on(out, base)?;
     writer.frame(&start)?;
     loop {
         match ask(&mut connection, &[b"DEBUG", b"BACKUP", b"NEXT"])? {

@@ -3,6 +3,7 @@
 use super::{ServerSettings, Setting};
 use crate::values::wrong;
 use tierstone_base::Result;
+use tierstone_base::units::parse_size;
 use tierstone_server::redis::check_own;
 
 /// In the order of `--help`.
@@ -26,6 +27,19 @@ pub(super) const SETTINGS: &[Setting] = &[
         trade_off: "An entry takes up to 6 KiB; all together never more than 8 MiB",
         redis: "slowlog-max-len",
         apply: |all, text| set(all, "slowlog-max-len", text),
+    },
+    Setting {
+        name: "scrub-rate",
+        variable: "TIERSTONE_SCRUB_RATE",
+        value: "SIZE",
+        help: "Bytes a second that are read in search of rot, by all shards together, such as 4MiB; 0 for none. A pass reads everything once, and begins once a day at most",
+        default: "4MiB",
+        trade_off: "4MiB is a pass over 8 TB in three weeks and a hundredth of a disk's bandwidth; more finds rot earlier and takes from others' reads",
+        redis: "scrub-rate",
+        apply: |all, text| {
+            let bytes = parse_size(text)?;
+            set(all, "scrub-rate", &bytes.to_string())
+        },
     },
     Setting {
         name: "notify-keyspace-events",

@@ -4,6 +4,7 @@
 //! looked at, or the records of one piece are copied. A record that is longer than a piece is a step of
 //! its own.
 
+use super::parts::Plan;
 use super::{Backup, PIECE_BYTES};
 use crate::format::record::{self, Decoded, FLAG_TOMBSTONE};
 use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
@@ -16,7 +17,8 @@ use crate::stream::Stream;
 use crate::summary_load::{SummaryLoad, blocks_of};
 use tierstone_base::{Error, ErrorKind};
 use tierstone_cache::FrameId;
-use tierstone_engine::{BackupRecord, ValueKind};
+use tierstone_engine::backup::place_digest;
+use tierstone_engine::{BackupPiece, BackupRecord, HeldPart, PartState, ValueKind};
 use tierstone_media::{IoBuffer, IoCompletion, IoKind};
 
 /// Entries of a summary that one step looks at, each with a search of the index: about 100 µs.
@@ -35,6 +37,11 @@ pub(super) struct Current {
     piece: Vec<SummaryEntry>,
     /// The number of its last read.
     read: u64,
+    plan: Plan,
+    /// Of the places of what the cut shows, as far as it has come.
+    digest: u64,
+    /// Places of records that the cut does not show, where they are told.
+    gone: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -74,6 +81,12 @@ impl LogShard {
     /// Does a bounded part of the backup.
     pub(crate) fn backup_step(&mut self) {
         let Some(backup) = self.backup_mut() else { return };
+        if backup.current.is_none() && backup.has_names_to_give() {
+            if backup.has_room() {
+                self.name_for_backup();
+            }
+            return;
+        }
         let has_begun = match &backup.current {
             Some(current) if current.is_reading() || !backup.has_room() => return,
             None if backup.waiting.is_empty() => return self.finish_backup(),
@@ -89,9 +102,7 @@ impl LogShard {
     fn finish_backup(&mut self) {
         self.release_backup();
         if let Some(backup) = self.backups.current.as_deref_mut() {
-            if backup.piece.records > 0 {
-                backup.give_piece();
-            }
+            backup.give_parts();
             backup.is_over = true;
         }
     }
@@ -109,6 +120,7 @@ impl LogShard {
         // A footer that is written brings the step that goes on.
         backup.waits_for_footers = first.is_none();
         let Some((_, _, number)) = first else { return };
+        let plan = backup.waiting.get(&number).map_or(Plan::Give, |waiting| waiting.plan);
         let segment = self.segments.get(number);
         let current = Current {
             segment: number,
@@ -117,6 +129,9 @@ impl LogShard {
             cursor: SummaryCursor::new(segment.summary.records),
             piece: Vec::new(),
             read: 0,
+            plan,
+            digest: 0,
+            gone: Vec::new(),
         };
         let load = SummaryLoad::new(segment);
         self.read_backup_summary(current, load, None);
@@ -162,8 +177,11 @@ impl LogShard {
                 let start = (offset - self.identity.geometry.segment_offset(number)) as usize;
                 for entry in std::mem::take(&mut current.piece) {
                     let at = (entry.unit as usize * UNIT_BYTES).saturating_sub(start);
-                    if !self.back_up(number, &entry, buffer.get(at..).unwrap_or_default()) {
-                        return self.fail_backup(unreadable(number));
+                    let bytes = buffer.get(at..).unwrap_or_default();
+                    match self.back_up(number, &entry, bytes) {
+                        Some(true) => current.digest = current.digest.wrapping_add(place_digest(entry.unit)),
+                        Some(false) => {}
+                        None => return self.fail_backup(unreadable(number)),
                     }
                 }
             }
@@ -196,15 +214,37 @@ impl LogShard {
                     backup.current = Some(current);
                 }
             }
-            Gathered::End => {
-                if let Some(backup) = self.backup_mut() {
-                    backup.waiting.remove(&number);
-                    backup.waited_for_since_us = None;
-                }
-                self.segments.unpin_for_snapshots(number);
-                self.cleaner.look_again();
-            }
+            Gathered::End => self.end_backup_segment(current),
         }
+    }
+
+    /// The summary has been gone through.
+    fn end_backup_segment(&mut self, mut current: Current) {
+        let number = current.segment;
+        if let Plan::Compare(held) = current.plan
+            && held.digest != current.digest
+        {
+            // Another opening has changed it: it is gone through again, for its records.
+            current.cursor = SummaryCursor::new(self.segments.get(number).summary.records);
+            (current.plan, current.digest) = (Plan::Give, 0);
+            if let Some(backup) = self.backup_mut() {
+                backup.current = Some(current);
+            }
+            return;
+        }
+        let name = self.part_name(number);
+        let state = match current.plan {
+            Plan::Give => PartState::Given,
+            Plan::Keep(_) | Plan::Compare(_) => PartState::Kept,
+            Plan::Tell(_) => PartState::Changed(std::mem::take(&mut current.gone)),
+        };
+        if let Some(backup) = self.backup_mut() {
+            backup.give_piece();
+            let live = backup.waiting.get(&number).map_or(0, |waiting| waiting.live);
+            backup.name_part(HeldPart { name, live, digest: current.digest }, state);
+        }
+        self.segments.unpin_for_snapshots(number);
+        self.cleaner.look_again();
     }
 
     fn gather_backup_piece(&mut self, current: &mut Current, summary: &[u8], cut: &Cut) -> Gathered {
@@ -219,7 +259,16 @@ impl LogShard {
                 };
                 return gathered;
             };
-            if !self.is_in_backup(&entry, current.segment, cut) {
+            let is_in = self.is_in_backup(&entry, current.segment, cut);
+            if current.plan != Plan::Give {
+                if is_in && self.is_shown_unread(&entry, current.segment, cut) {
+                    current.digest = current.digest.wrapping_add(place_digest(entry.unit));
+                } else if entry.flags & FLAG_TOMBSTONE == 0 && matches!(current.plan, Plan::Tell(_)) {
+                    current.gone.push(entry.unit);
+                }
+                continue;
+            }
+            if !is_in {
                 continue;
             }
             let first = current.piece.first().map_or(entry.unit, |first| first.unit);
@@ -254,31 +303,40 @@ impl LogShard {
         found
     }
 
-    /// Takes one record of a piece into the backup; false when it cannot be read.
-    fn back_up(&mut self, number: u32, entry: &SummaryEntry, bytes: &[u8]) -> bool {
+    /// Whether a record that counted at the cut, and is not read, is shown by it.
+    fn is_shown_unread(&self, entry: &SummaryEntry, segment: u32, cut: &Cut) -> bool {
+        let expiry_ms = self.expiry_of_entry(entry);
+        let has_expired = expiry_ms != 0 && expiry_ms <= cut.wall_ms;
+        !has_expired && !self.is_passed_before(Location::new(segment, entry.unit), cut.seq)
+    }
+
+    /// Takes one record of a piece into the backup, if the cut shows it; `None` when it cannot be read.
+    fn back_up(&mut self, number: u32, entry: &SummaryEntry, bytes: &[u8]) -> Option<bool> {
         let salt = self.segments.get(number).salt;
         let longest = Stream::record_bytes_max(self.identity.geometry);
         let unit = self.hot.broken().salt_unit(entry.unit);
-        let Decoded::Whole(header) = record::decode(bytes, salt, unit, longest) else { return false };
+        let Decoded::Whole(header) = record::decode(bytes, salt, unit, longest) else { return None };
         let (Some(key), Some(value)) = (bytes.get(header.key_range()), bytes.get(header.value_range()))
         else {
-            return false;
+            return None;
         };
         let passed_at = self.drop_passed(Location::new(number, entry.unit), bytes);
         let expiry_ms = self.expiry_of(entry.position, &header);
-        let Some(backup) = self.backup_mut() else { return true };
+        let life = self.segments.get(number).generation;
+        let Some(backup) = self.backup_mut() else { return Some(false) };
         let cut = backup.cut;
         // Its key was written, or deleted, past it when it could not be read.
         let is_old = passed_at.is_some_and(|at| at <= cut.seq);
         if is_old || expiry_ms != 0 && expiry_ms <= cut.wall_ms {
-            return true;
+            return Some(false);
         }
-        let (keyspace, kind) = (entry.keyspace, ValueKind(header.kind));
-        backup.piece.push(&BackupRecord { keyspace, kind, expiry_ms, key, value });
-        if backup.piece.bytes.len() >= PIECE_BYTES {
+        let (place, keyspace, kind) = (entry.unit, entry.keyspace, ValueKind(header.kind));
+        let piece = backup.piece.get_or_insert_with(|| BackupPiece::of_part(number, life));
+        piece.push(&BackupRecord { place, keyspace, kind, expiry_ms, key, value });
+        if piece.bytes.len() >= PIECE_BYTES {
             backup.give_piece();
         }
-        true
+        Some(true)
     }
 }
 

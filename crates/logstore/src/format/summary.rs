@@ -186,6 +186,17 @@ impl SummaryCursor {
         self.last.unit + self.last.units
     }
 
+    /// How many bytes of the summary have been read.
+    pub fn consumed(&self) -> usize {
+        self.consumed
+    }
+
+    /// The same place in a part of the summary that begins at its byte `start`, and back again with a negative one.
+    #[must_use]
+    pub fn moved(&self, start: isize) -> Self {
+        SummaryCursor { consumed: self.consumed.saturating_add_signed(start), ..*self }
+    }
+
     /// Whether every entry has been read.
     pub fn is_at_end(&self) -> bool {
         self.left == 0

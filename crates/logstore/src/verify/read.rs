@@ -10,6 +10,27 @@ use crate::stream::Stream;
 use tierstone_base::checksum::checksum;
 use tierstone_media::{BLOCK_BYTES, IoBuffer, IoCompletion, IoKind};
 
+/// What a record turned out to be.
+#[derive(Debug)]
+pub(crate) enum RecordFound {
+    /// Another shard's, in a segment of an earlier opening.
+    OfOthers,
+    /// As it was written.
+    Whole {
+        /// The index leads to it.
+        is_live: bool,
+    },
+    /// It is not.
+    Damaged {
+        /// The index leads to it.
+        is_live: bool,
+        /// The kind of damage.
+        kind: &'static str,
+        /// In words.
+        what: String,
+    },
+}
+
 impl LogShard {
     pub(super) fn read_verified_summary(&mut self, number: u32) {
         let segment = self.segments.get_mut(number);
@@ -129,9 +150,29 @@ impl LogShard {
     /// One record: whole, as its summary says, and reached by the index if it must be. `bytes`: `None` where
     /// the device could not read them.
     fn verify_record(&mut self, number: u32, entry: &SummaryEntry, bytes: Option<&[u8]>) {
+        match self.look_at_record(number, entry, bytes) {
+            RecordFound::OfOthers => {}
+            RecordFound::Whole { is_live } => {
+                self.verified(entry, Location::new(number, entry.unit), is_live);
+            }
+            RecordFound::Damaged { is_live, kind, what } => {
+                let finding = format!("segment {number}, unit {}: {what}", entry.unit);
+                self.verifier.note(kind, u64::from(is_live), finding);
+            }
+        }
+    }
+
+    /// Holds the bytes of a record against its checksum and its summary's entry, and asks whether the index leads
+    /// to it. `bytes`: `None` where the device could not read them.
+    pub(crate) fn look_at_record(
+        &mut self,
+        number: u32,
+        entry: &SummaryEntry,
+        bytes: Option<&[u8]>,
+    ) -> RecordFound {
         let (first, last) = self.identity.positions();
         if !(first..=last).contains(&entry.position) {
-            return;
+            return RecordFound::OfOthers;
         }
         let location = Location::new(number, entry.unit);
         let is_live =
@@ -144,15 +185,14 @@ impl LogShard {
                 let key = bytes.get(header.key_range()).unwrap_or_default();
                 let found = SummaryEntry::new(&header, self.identity.hasher.position(key), entry.unit);
                 if found == *entry {
-                    return self.verified(entry, location, is_live);
+                    return RecordFound::Whole { is_live };
                 }
                 ("mismatch", format!("the summary says {entry:?}, the record {found:?}"))
             }
             Some(_) => ("record", format!("the record of sequence {} is damaged", entry.seq)),
             None => ("unreadable", format!("the record of sequence {} cannot be read", entry.seq)),
         };
-        let finding = format!("segment {number}, unit {}: {what}", entry.unit);
-        self.verifier.note(kind, u64::from(is_live), finding);
+        RecordFound::Damaged { is_live, kind, what }
     }
 
     fn verified(&mut self, entry: &SummaryEntry, location: Location, is_live: bool) {

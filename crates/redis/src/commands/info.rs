@@ -245,8 +245,23 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("snapshots_lost", statistics.snapshots_lost),
         ("snapshot_table_bytes", statistics.snapshot_table_bytes),
         ("snapshot_pinned_bytes", statistics.snapshot_pinned_bytes),
+        ("scrub_rate", statistics.scrub.rate),
+        ("scrub_bytes_read", statistics.scrub.bytes),
+        ("scrub_damaged_records", statistics.scrub.damage.records),
+        ("scrub_damaged_old_records", statistics.scrub.damage.old_records),
+        ("scrub_damaged_structures", statistics.scrub.damage.structures),
+        ("scrub_last_pass_bytes", statistics.scrub.last_pass_bytes),
     ] {
         write!(out, "{name}:{value}\r\n")?;
+    }
+    let shard = control.engine.shard.0;
+    for (name, value) in [
+        ("passes", statistics.scrub.passes),
+        ("progress_percent", statistics.scrub.progress_ppm / 10_000),
+        ("last_pass_at", statistics.scrub.last_pass_at_ms / 1_000),
+        ("last_pass_seconds", statistics.scrub.last_pass_ms / 1_000),
+    ] {
+        write!(out, "scrub_{name}_shard_{shard}:{value}\r\n")?;
     }
     write!(out, "space_growth_bytes_per_day:{}\r\n", statistics.space_growth_bytes_per_day)?;
     writeln!(out, "{}\r", space_full_line(statistics))

@@ -25,8 +25,8 @@ pub(super) static COMMANDS: [Command; 19] = [
         complexity: "O(1), and O(N) in the background",
         ..subcommand(
             "debug|backup",
-            3,
-            "Begins a backup of all databases (START), gives its next frame, or OK at its end (NEXT), gives it up (END).",
+            -3,
+            "Begins a backup of all databases (START, or START and what the base holds), gives its next frame, or OK at its end (NEXT), gives it up (END).",
             Action::Task(TaskKind::DebugBackup),
         )
     },

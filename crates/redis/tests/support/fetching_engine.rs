@@ -9,8 +9,9 @@ use tierstone_base::{
 use tierstone_engine::backup::BackupRecord;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_engine::{
-    Admission, BackupCut, BackupPiece, BackupStep, BatchTicket, Durability, Engine, EngineStatistics, Event,
-    Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
+    Admission, BackupCut, BackupPiece, BackupSince, BackupStep, BatchTicket, Durability, Engine,
+    EngineStatistics, Event, Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Write,
+    WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -235,7 +236,7 @@ impl Engine for FetchingEngine {
         self.inner.set_cpu_clock(clock);
     }
 
-    fn begin_backup(&mut self, now: Now) -> Result<BackupCut> {
+    fn begin_backup(&mut self, now: Now, _: Option<BackupSince>) -> Result<BackupCut> {
         if self.backup.is_some() {
             return Err(Error::new(ErrorKind::Busy, "a backup is under way"));
         }
@@ -244,15 +245,30 @@ impl Engine for FetchingEngine {
             let key = Key { keyspace: *keyspace, position: *position, bytes };
             if let Lookup::Found(record) = self.inner.lookup(now, key) {
                 let (kind, expiry_ms, value) = (record.meta.kind, record.meta.expiry_ms, record.value);
-                let mut piece = BackupPiece::default();
-                piece.push(&BackupRecord { keyspace: *keyspace, kind, expiry_ms, key: bytes, value });
+                let mut piece = BackupPiece::of_part(0, 0);
+                piece.push(&BackupRecord {
+                    place: 0,
+                    keyspace: *keyspace,
+                    kind,
+                    expiry_ms,
+                    key: bytes,
+                    value,
+                });
                 pieces.push_back(piece);
             }
         }
         let seq = Engine::applied_seq(&self.inner);
         let bytes = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
         self.backup = Some((pieces, seq));
-        Ok(BackupCut { seq, wall_ms: now.wall_ms, past_ms: 0, bytes, segment_bytes: 1 << 20 })
+        Ok(BackupCut {
+            seq,
+            wall_ms: now.wall_ms,
+            past_ms: 0,
+            bytes,
+            segment_bytes: 1 << 20,
+            store: 1,
+            opening: 1,
+        })
     }
 
     fn take_backup(&mut self) -> Result<BackupStep> {

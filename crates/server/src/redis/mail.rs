@@ -101,6 +101,13 @@ pub enum ToNode {
     },
     /// The files of TLS have changed: they are to be read again.
     ReloadTls,
+    /// Scrubbing has found damage.
+    Rot {
+        /// Whose.
+        shard: ShardId,
+        /// What, in words.
+        findings: Vec<String>,
+    },
     /// A shard's device has failed.
     Failed {
         /// Which shard.

@@ -166,6 +166,36 @@ const COLUMNS: &[Column] = &[
     ("space_used_bytes", "gauge", "Bytes of segments in use.", |s| s.engine.space_used_bytes),
     ("space_live_bytes", "gauge", "Bytes of live records.", |s| s.engine.space_live_bytes),
     ("space_capacity_bytes", "gauge", "Bytes that segments may take.", |s| s.engine.space_capacity_bytes),
+    ("scrub_rate_bytes", "gauge", "Bytes a second that scrubbing may read; 0: off.", |s| s.engine.scrub.rate),
+    ("scrub_read_bytes_total", "counter", "Bytes that scrubbing has read.", |s| s.engine.scrub.bytes),
+    ("scrub_passes_total", "counter", "Full passes of scrubbing.", |s| s.engine.scrub.passes),
+    ("scrub_progress_percent", "gauge", "How much of the pass under way is done.", |s| {
+        s.engine.scrub.progress_ppm / 10_000
+    }),
+    (
+        "scrub_last_pass_timestamp_seconds",
+        "gauge",
+        "When the last full pass ended; 0: there was none.",
+        |s| s.engine.scrub.last_pass_at_ms / 1_000,
+    ),
+    ("scrub_last_pass_seconds", "gauge", "How long the last full pass took.", |s| {
+        s.engine.scrub.last_pass_ms / 1_000
+    }),
+    ("scrub_last_pass_bytes", "gauge", "Bytes that the last full pass read.", |s| {
+        s.engine.scrub.last_pass_bytes
+    }),
+    ("scrub_damaged_records", "gauge", "Newest records of keys that scrubbing found damaged.", |s| {
+        s.engine.scrub.damage.records
+    }),
+    ("scrub_damaged_old_records", "gauge", "Records without use that scrubbing found damaged.", |s| {
+        s.engine.scrub.damage.old_records
+    }),
+    (
+        "scrub_damaged_structures",
+        "gauge",
+        "Headers, footers, summaries and superblocks that scrubbing found damaged.",
+        |s| s.engine.scrub.damage.structures,
+    ),
     ("healthy", "gauge", "1 while the device takes writes.", |s| u64::from(s.is_healthy)),
 ];
 

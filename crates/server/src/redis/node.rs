@@ -372,6 +372,11 @@ impl Node {
                 self.tell(shard, ToShard::MapChanged { task, result });
             }
             ToNode::ReloadTls => self.reload_tls(),
+            ToNode::Rot { shard, findings } => {
+                for finding in findings {
+                    tracing::error!(shard, finding, "scrubbing has found damage");
+                }
+            }
             ToNode::Failed { shard, error } => {
                 tracing::error!(shard, %error, "a shard acknowledges nothing any more");
             }

@@ -428,6 +428,10 @@ impl<E: Engine> RedisService<E> {
             // A full channel holds numbers that nobody has read yet.
             let _ = self.snapshots.try_send(snapshot);
         }
+        let findings = self.executor.shard_mut().engine_mut().take_scrub_findings();
+        if !findings.is_empty() {
+            self.tell_node(ToNode::Rot { shard: self.shard, findings });
+        }
         if !self.told_failure
             && let Health::Failed(error) = self.executor.health()
         {

@@ -5,15 +5,17 @@
 //! What a crash leaves: without the manifest, no backup. It gets its name when its bytes, and the file with the
 //! frames, are durable.
 
+use super::chain::{backup_base, find, read_chain};
 use super::{BackupProgress, BackupReport};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_store::backup::since::BackupBase;
 use tierstone_store::backup::{BackupReader, FrameHeader, HEADER_BYTES, Taken};
 
-const FRAMES_FILE: &str = "backup.frames";
-const MANIFEST_FILE: &str = "backup.manifest";
+pub(super) const FRAMES_FILE: &str = "backup.frames";
+pub(super) const MANIFEST_FILE: &str = "backup.manifest";
 const NEW_MANIFEST_FILE: &str = "backup.manifest.new";
 
 /// Bytes of frames after which the file is made durable: a disk that has all of it to write at once makes others wait.
@@ -23,6 +25,7 @@ const SYNC_BYTES: usize = 16 << 20;
 pub struct BackupWriter {
     reader: BackupReader,
     target: Target,
+    base: Option<BackupBase>,
 }
 
 enum Target {
@@ -50,12 +53,36 @@ impl BackupWriter {
         }
         let frames = File::options().write(true).create_new(true).open(path.join(FRAMES_FILE))?;
         let target = Target::Directory { path, frames: BufWriter::new(frames), unsynced_bytes: 0 };
-        Ok(BackupWriter { reader: BackupReader::default(), target })
+        Ok(BackupWriter { reader: BackupReader::default(), target, base: None })
     }
 
     /// Into `stream`. That it is durable is the caller's to see to.
     pub fn stream(stream: impl Write + Send + 'static) -> BackupWriter {
-        BackupWriter { reader: BackupReader::default(), target: Target::Stream(Box::new(stream)) }
+        BackupWriter { reader: BackupReader::default(), target: Target::Stream(Box::new(stream)), base: None }
+    }
+
+    /// Into `directory`, which is made if there is none, and without what the backup in `base` holds: an
+    /// earlier one of the same store, itself whole or made since another one. To be of use this one needs `base`, and
+    /// all that it was made since.
+    ///
+    /// # Errors
+    /// As [`BackupWriter::create`]. `InvalidInput`: there is no backup in `base`, or one since which none can be made.
+    /// `Corrupt`: that one is damaged, or not complete.
+    pub fn create_since(directory: impl AsRef<Path>, base: impl AsRef<Path>) -> Result<BackupWriter> {
+        Self::create_on(directory, Some(backup_base(base)?))
+    }
+
+    /// The same with a base that was read before ([`backup_base`](super::backup_base)); without one, a whole one.
+    ///
+    /// # Errors
+    /// As [`BackupWriter::create`].
+    pub fn create_on(directory: impl AsRef<Path>, base: Option<BackupBase>) -> Result<BackupWriter> {
+        Ok(BackupWriter { base, ..Self::create(directory)? })
+    }
+
+    /// The backup since which this one is made.
+    pub fn base(&self) -> Option<&BackupBase> {
+        self.base.as_ref()
     }
 
     /// Writes the next frame.
@@ -64,6 +91,10 @@ impl BackupWriter {
     /// `Corrupt`: it is not whole, or not the one that follows. Others: what the file system says.
     pub fn frame(&mut self, frame: &[u8]) -> Result<()> {
         self.reader.take_whole(frame)?;
+        if self.reader.start().and_then(|start| start.base) != self.base.as_ref().map(|base| base.name) {
+            let message = "what comes was not made since the backup that was named";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
         match &mut self.target {
             Target::Directory { frames, unsynced_bytes, .. } => {
                 frames.write_all(frame)?;
@@ -169,28 +200,82 @@ fn too_short() -> Error {
     Error::new(ErrorKind::Corrupt, "the backup ends too early: it is not complete")
 }
 
-/// Checks every byte of the backup at `path`, a directory or a file that has a stream, without making a store of it.
+/// Checks every byte of the backup at `path`, a directory or a file that has a stream, without making a store of it; and
+/// of those that it was made since, which lie in directories beside it.
 ///
 /// # Errors
-/// `Corrupt`: it is damaged, or not complete. `Incompatible`: a newer program made it. `InvalidInput`: there is none.
+/// `Corrupt`: it is damaged, or not complete, or one of those is. `Incompatible`: a newer program made it. `InvalidInput`:
+/// there is none, or one is missing that it was made since.
 pub fn verify_backup(
     path: impl AsRef<Path>,
     progress: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
-    verify_backup_stream(&mut *open(path.as_ref())?, progress)
+    verify_backup_with(path, &[], progress)
+}
+
+/// The same, where those that it was made since lie in directories among `bases`, or beside it.
+///
+/// # Errors
+/// As [`verify_backup`].
+pub fn verify_backup_with(
+    path: impl AsRef<Path>,
+    bases: &[PathBuf],
+    progress: &mut dyn FnMut(BackupProgress),
+) -> Result<BackupReport> {
+    let path = path.as_ref();
+    if !is_since(path)? {
+        return verify_backup_stream(&mut *open(path)?, progress);
+    }
+    let chain = find(path, bases)?;
+    let bytes_total = chain.iter().map(|(_, reader)| reader.totals().bytes).sum();
+    let shown = read_chain(&chain, &mut |bytes| progress(BackupProgress { bytes, bytes_total }), |_| Ok(()))?;
+    match chain.last() {
+        Some((_, reader)) => {
+            Ok(BackupReport { shown, bases: chain.len() as u64 - 1, ..BackupReport::of(reader) })
+        }
+        None => unreachable!("a chain has the backup that it was found for"),
+    }
+}
+
+/// Whether the backup at `path` was made since another one.
+pub(super) fn is_since(path: &Path) -> Result<bool> {
+    let mut source = open(path)?;
+    let mut payload = Vec::new();
+    source.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut payload)?;
+    let Ok(head) = <[u8; HEADER_BYTES]>::try_from(payload.as_slice()) else { return Err(too_short()) };
+    let len = FrameHeader::decode(&head)?.len;
+    payload.clear();
+    source.take(len as u64).read_to_end(&mut payload)?;
+    let mut reader = BackupReader::default();
+    reader.take(&head, &payload)?;
+    Ok(reader.start().is_some_and(|start| start.base.is_some()))
 }
 
 /// The same of one that comes as a stream.
 ///
 /// # Errors
-/// As [`verify_backup`].
+/// As [`verify_backup`]; `InvalidInput`: it was made since another one, which a stream does not have.
 pub fn verify_backup_stream(
     source: &mut dyn Read,
     progress: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
     let reader = read(source, |reader, _| {
         progress(BackupProgress::of(reader));
-        Ok(())
+        check_alone(reader)
     })?;
     Ok(BackupReport::of(&reader))
+}
+
+/// A backup that is read alone is a whole one.
+pub(super) fn check_alone(reader: &BackupReader) -> Result<()> {
+    match reader.start().and_then(|start| start.base) {
+        Some(base) => {
+            let message = format!(
+                "the backup was made since the one with the id {:016x}: it is read from its directory, together with that",
+                base.id
+            );
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        None => Ok(()),
+    }
 }

@@ -6,18 +6,19 @@
 //! 2. The new store says that it is being filled until everything is in it, durably, and the manifest has agreed: till
 //!    then nothing opens it.
 
-use super::directory::{open, read};
+use super::chain::{find, read_chain};
+use super::directory::{check_alone, is_since, open, read};
 use super::{BackupProgress, BackupReport};
 use crate::database::{Database, DatabaseFacts, DatabaseOptions};
 use crate::lane::Lane;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tierstone_base::clock::SystemClock;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
 use tierstone_engine::{BackupRecord, Engine, Key, Write, WriteKind};
 use tierstone_media::file::FileDevice;
 use tierstone_store::DatabaseMap;
-use tierstone_store::backup::{BackupReader, BackupStart, Taken};
+use tierstone_store::backup::{BackupStart, Taken};
 
 /// Makes a new store of the backup at `from`, a directory or a file that has a stream. `options` say where and how:
 /// its directories have no store yet; databases, keyspaces and their kinds are the backup's. Every checksum and
@@ -33,7 +34,35 @@ pub fn restore(
     options: &DatabaseOptions,
     progress: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
-    restore_stream(&mut *open(from.as_ref())?, options, progress)
+    restore_with(from, &[], options, progress)
+}
+
+/// The same, where the backups that it was made since lie in directories among `bases`, or beside it.
+///
+/// Cost: all backups of the chain are read once, and what the last one shows is written once.
+///
+/// # Errors
+/// As [`restore`]; `InvalidInput`: one is missing that it was made since. `Corrupt`: one is another than it was made since.
+pub fn restore_with(
+    from: impl AsRef<Path>,
+    bases: &[PathBuf],
+    options: &DatabaseOptions,
+    progress: &mut dyn FnMut(BackupProgress),
+) -> Result<BackupReport> {
+    let from = from.as_ref();
+    if !is_since(from)? {
+        return restore_stream(&mut *open(from)?, options, progress);
+    }
+    let chain = find(from, bases)?;
+    let Some((newest, start)) = chain.last().and_then(|(_, reader)| Some((reader, reader.start()?))) else {
+        unreachable!("a chain has the backup that it was found for")
+    };
+    let bytes_total = chain.iter().map(|(_, reader)| reader.totals().bytes).sum();
+    let mut target = Target::create(options, start)?;
+    let mut told = |bytes| progress(BackupProgress { bytes, bytes_total });
+    let shown = read_chain(&chain, &mut told, |record| target.put(record))?;
+    let report = BackupReport { shown, bases: chain.len() as u64 - 1, ..BackupReport::of(newest) };
+    target.complete(report)
 }
 
 /// The same of a backup that comes as a stream.
@@ -48,9 +77,10 @@ pub fn restore_stream(
     let mut target = None;
     let reader = read(source, |reader, taken| {
         progress(BackupProgress::of(reader));
+        check_alone(reader)?;
         match (taken, &mut target, reader.start()) {
             (Taken::Start, _, Some(start)) => target = Some(Target::create(options, start)?),
-            (Taken::Records(records), Some(target), _) => {
+            (Taken::Records { records, .. }, Some(target), _) => {
                 records.clone().try_for_each(|record| target.put(&record))?;
             }
             _ => {}
@@ -58,7 +88,7 @@ pub fn restore_stream(
         Ok(())
     })?;
     match target {
-        Some(target) => target.complete(&reader),
+        Some(target) => target.complete(BackupReport::of(&reader)),
         None => unreachable!("a backup that is complete has begun"),
     }
 }
@@ -118,10 +148,9 @@ impl Target {
     }
 
     /// Everything has come, and the manifest has agreed.
-    fn complete(mut self, reader: &BackupReader) -> Result<BackupReport> {
-        let report = BackupReport::of(reader);
-        if self.records != report.records {
-            let message = format!("{} records were restored of {}", self.records, report.records);
+    fn complete(mut self, report: BackupReport) -> Result<BackupReport> {
+        if self.records != report.shown {
+            let message = format!("{} records were restored of {}", self.records, report.shown);
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         for mut lane in self.lanes {

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_engine::{BackupCut, BackupStep};
+use tierstone_store::backup::since::BackupBase;
 use tierstone_store::backup::{BackupStart, ShardFramer};
 
 /// The right to the store's one backup.
@@ -39,7 +40,10 @@ impl Drop for Claim {
 
 impl Inner {
     /// One cut over all shards, and what it is of.
-    fn begin_backup(&self) -> Result<BackupStart> {
+    fn begin_backup(&self, base: Option<&BackupBase>) -> Result<BackupStart> {
+        if let Some(base) = base {
+            base.check_shards(usize::from(self.shards()))?;
+        }
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let running = running.as_ref().ok_or_else(super::answer::closed)?;
         let wakers = self.mailboxes.iter().map(|mailbox| Arc::clone(&mailbox.waker)).collect();
@@ -47,13 +51,16 @@ impl Inner {
             let _one_after_another = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
             let shares = Cut::shares(wakers).into_iter().zip(0..);
             shares
-                .map(|(share, shard)| self.ask(shard, |reply| Message::BeginBackup { share, reply }))
+                .map(|(share, shard)| {
+                    let since = base.map(|base| base.of_shard(shard));
+                    self.ask(shard, |reply| Message::BeginBackup { share, since, reply })
+                })
                 .collect()
         };
         // All are waited for: none may begin after the others were told to end.
         let cuts: Vec<Result<BackupCut>> = answers.into_iter().map(Answer::wait).collect();
         let cuts = cuts.into_iter().collect::<Result<Vec<BackupCut>>>()?;
-        start_of(running.database.facts(), &cuts)
+        start_of(running.database.facts(), &cuts, base)
     }
 }
 
@@ -71,6 +78,20 @@ impl SharedStore {
         self.backup_to(BackupWriter::create(directory)?, progress)
     }
 
+    /// Makes a backup of what has changed since the one in `base`, while others use the store. See
+    /// [`BackupWriter::create_since`].
+    ///
+    /// # Errors
+    /// As there, and as [`SharedStore::backup_to`].
+    pub fn backup_since(
+        &self,
+        base: impl AsRef<Path>,
+        directory: impl AsRef<Path>,
+        progress: &mut dyn FnMut(BackupProgress),
+    ) -> Result<BackupReport> {
+        self.backup_to(BackupWriter::create_since(directory, base)?, progress)
+    }
+
     /// Gives `writer` a backup of all databases and keyspaces as they are at one moment: a cut over all shards, as
     /// of a [snapshot](SharedStore::snapshot). Cost: everything that is stored is read once, piece by piece between
     /// the requests of others; what is replaced meanwhile keeps its space until it has been read.
@@ -85,7 +106,7 @@ impl SharedStore {
         progress: &mut dyn FnMut(BackupProgress),
     ) -> Result<BackupReport> {
         let claim = Claim::take(&self.inner)?;
-        let start = self.inner.begin_backup()?;
+        let start = self.inner.begin_backup(writer.base())?;
         writer.frame(&start.encode()?)?;
         let ask = |shard| self.inner.ask(shard, |reply| Message::TakeBackup { reply });
         let mut shards: Vec<_> =

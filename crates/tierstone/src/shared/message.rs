@@ -14,8 +14,8 @@ use std::sync::Weak;
 use tierstone_base::collections::Set;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_engine::{
-    BackupCut, BackupStep, EngineStatistics, IndexKind, Key, RangeRequest, SnapshotId, ValueKind,
-    Verification, Write, WriteKind,
+    BackupCut, BackupSince, BackupStep, EngineStatistics, IndexKind, Key, RangeRequest, SnapshotId,
+    ValueKind, Verification, Write, WriteKind,
 };
 use tierstone_logstore::transfer::MovedRecord;
 
@@ -167,6 +167,7 @@ pub(super) enum Message {
     /// This shard's part of a backup's cut.
     BeginBackup {
         share: Share,
+        since: Option<BackupSince>,
         reply: Reply<BackupCut>,
     },
     /// The next piece of the backup; answered when there is one.

@@ -270,7 +270,7 @@ impl Service {
                 let begun = if begins { self.engine.begin_verification() } else { Ok(()) };
                 drop(reply.send(begun.map(|()| self.engine.verification().cloned())));
             }
-            Message::BeginBackup { share, reply } => self.begin_backup(share, reply),
+            Message::BeginBackup { share, since, reply } => self.begin_backup(share, since, reply),
             Message::TakeBackup { reply } => self.take_backup(reply),
             Message::EndBackup => self.end_backup(),
             Message::Work { ask, reply } => self.work(ask, reply),

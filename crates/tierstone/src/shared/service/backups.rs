@@ -6,12 +6,12 @@ use super::super::answer::Reply;
 use super::super::cut::Share;
 use super::Service;
 use tierstone_base::Error;
-use tierstone_engine::{BackupCut, BackupStep, Engine};
+use tierstone_engine::{BackupCut, BackupSince, BackupStep, Engine};
 
 impl Service {
     /// Takes the shard's part of a backup's cut: until the cut is whole it applies nothing.
-    pub(super) fn begin_backup(&mut self, share: Share, reply: Reply<BackupCut>) {
-        let begun = self.engine.begin_backup(self.now);
+    pub(super) fn begin_backup(&mut self, share: Share, since: Option<BackupSince>, reply: Reply<BackupCut>) {
+        let begun = self.engine.begin_backup(self.now, since);
         if begun.is_ok() {
             self.holding = Some(share.take());
         }
