@@ -2,12 +2,13 @@
 //! recovery, what was acknowledged is there, the rest is all or nothing and in order, and the
 //! store goes on.
 //!
-//! `TIERSTONE_CRASH_RUNS` sets the runs of each sampled test, for nightly runs.
+//! `TIERSTONE_CRASH_RUNS` sets the runs of each sampled test, `TIERSTONE_CRASH_SEED` which: `bench/explorer --states`
+//! sets both.
 #![expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 
 mod common;
 
-use common::lives::{Mix, Plan, Work, World, runs};
+use common::lives::{self, Mix, Plan, Work, World, runs};
 use tierstone_crash::{Choices, ExploreSettings, Violation};
 use tierstone_engine::conformance::crashes::{CrashSettings, acknowledged_writes_survive_crashes};
 use tierstone_engine::harness::Harness;
@@ -23,7 +24,8 @@ fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, work: Work<'_>
             number += 1;
             let plan = plan.clone().scope(scope).groups_in_flight(groups);
             let runs = runs(default_runs).div_ceil(6);
-            let report = plan.explore(ExploreSettings::random(seed + number, runs), work).assert_clean();
+            let report =
+                plan.explore(ExploreSettings::random(lives::seed(seed + number), runs), work).assert_clean();
             println!("{name}, {scope:?}, {groups} in flight: {report}");
         }
     }
@@ -262,7 +264,7 @@ fn the_log_store_passes_the_suite_over_crashes() {
         let mut plan = Plan::new(32 << 10, 24).cut_one_in(60);
         (plan.open.keyspaces, plan.open.shard_count) = (common::ordered_keyspaces(), shards);
         let settings = CrashSettings::new(plan.sim.clone());
-        let exploring = ExploreSettings::random(850 + u64::from(shards), runs(60));
+        let exploring = ExploreSettings::random(lives::seed(850 + u64::from(shards)), runs(60));
         let report = acknowledged_writes_survive_crashes(&settings, exploring, &|mut device, medium| {
             let opened = tierstone_logstore::open(&mut device, &plan.open)?;
             let hasher = opened.hasher;

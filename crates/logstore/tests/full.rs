@@ -75,7 +75,7 @@ fn plan(segments: u32, shards: u16, lives: u32) -> Plan {
 
 #[track_caller]
 fn survives(name: &str, plan: &Plan, work: Full, default_runs: u64) {
-    let settings = ExploreSettings::random(7_000, runs(default_runs));
+    let settings = ExploreSettings::random(common::lives::seed(7_000), runs(default_runs));
     let report = plan.explore(settings, &|world, life, choices| work.work(world, life, choices));
     println!("{name}: {}", report.assert_clean());
 }

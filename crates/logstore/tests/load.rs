@@ -24,7 +24,7 @@ fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, mix: Mix) {
     for groups in 1..=3 {
         let plan = plan.clone().groups_in_flight(groups);
         let runs = runs(default_runs).div_ceil(3);
-        let settings = ExploreSettings::random(seed + groups as u64, runs);
+        let settings = ExploreSettings::random(common::lives::seed(seed + groups as u64), runs);
         let report = plan.explore(settings, &|world, life, choices| mix.work(world, life, choices));
         println!("{name}, {groups} in flight: {}", report.assert_clean());
     }

@@ -315,6 +315,8 @@ fn crashes_with_snapshots_alive_lose_nothing() {
     let mut plan = Plan::new(32 << 10, 12).cut_one_in(400);
     plan.open.shard.snapshot_pinned_fraction_max = 0.5;
     let runs = common::lives::runs(120);
-    plan.explore(ExploreSettings::random(900, runs), &|world, life, choices| mix.work(world, life, choices))
-        .assert_clean();
+    plan.explore(ExploreSettings::random(common::lives::seed(900), runs), &|world, life, choices| {
+        mix.work(world, life, choices)
+    })
+    .assert_clean();
 }

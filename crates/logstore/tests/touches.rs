@@ -474,7 +474,10 @@ fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, mix: Mix) {
     let work: Work<'_> = &|world, life, choices| mix.work(world, life, choices);
     for groups in 1..=3 {
         let plan = plan.clone().groups_in_flight(groups);
-        let settings = ExploreSettings::random(seed + groups as u64, runs(default_runs).div_ceil(3));
+        let settings = ExploreSettings::random(
+            common::lives::seed(seed + groups as u64),
+            runs(default_runs).div_ceil(3),
+        );
         let report = plan.explore(settings, work).assert_clean();
         println!("{name}, {groups} in flight: {report}");
     }
