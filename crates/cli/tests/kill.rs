@@ -125,6 +125,44 @@ fn kills_during_recovery_lose_nothing() {
     load.verify(server.address).assert_clean(&format!("seed {seed}, after killed recoveries"));
 }
 
+/// Killed again and again while it starts, at moments up to some time after it serves.
+#[test]
+fn a_crash_loop_ends_in_an_open_store_that_lost_nothing_and_takes_no_more_space() {
+    const KILLS: u32 = 40;
+    let seed = seed();
+    let mut random = SeededRandom::new(seed);
+    let folder = Folder::new();
+    let mut load = Load::new(random.next_u64());
+    let mut server = Server::start(&folder, &small(&["--shards", "2"]));
+    load.run(server.address, &Round::killed(&mut random, 4_000), &server.signaller(Signal::KILL));
+    server.wait();
+    let clock = SystemClock::new();
+    let started_us = clock.now().monotonic_us;
+    let server = Server::start(&folder, &small(&["--shards", "2"]));
+    let recovery_us = clock.now().monotonic_us - started_us;
+    load.verify(server.address).assert_clean(&format!("seed {seed}, before the loop"));
+    let used_before = server.info("space_used_bytes");
+    drop(server);
+    let mut unfinished = 0;
+    for _ in 0..KILLS {
+        let within = Duration::from_micros(random.below(recovery_us * 3 / 2));
+        unfinished += u32::from(!spawn(&folder, &small(&["--shards", "2"])).kill_within(within));
+    }
+    println!("{unfinished} of {KILLS} starts were killed before they were done");
+    let server = Server::start(&folder, &small(&["--shards", "2"]));
+    load.verify(server.address).assert_clean(&format!("seed {seed}, after {KILLS} kills"));
+    // What a start leaves is a segment of each log at most, which the next one finds empty.
+    let used_after = server.info("space_used_bytes");
+    let logs = 2 * 2;
+    assert!(
+        used_after <= used_before + logs * (128 << 10),
+        "seed {seed}: {used_before} bytes in use before {KILLS} kills, {used_after} after them"
+    );
+    let mut connection = server.connect();
+    assert!(common::ask(&mut connection, &[b"SET", b"after", b"all"]).is_ok(), "seed {seed}");
+    server.stop();
+}
+
 #[test]
 fn a_frozen_server_keeps_its_clients_waiting_and_goes_on() {
     let seed = seed();
