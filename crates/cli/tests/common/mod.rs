@@ -5,6 +5,8 @@
 #![expect(clippy::expect_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod authority;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
