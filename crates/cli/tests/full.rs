@@ -9,6 +9,7 @@ mod disk;
 use common::{Folder, PATIENCE, Server, ask, program, spawn_command};
 use disk::SmallDisk;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use std::path::Path;
 use std::time::Duration;
 use tierstone_client::Connection;
 
@@ -72,19 +73,22 @@ fn set_when_there_is_room(connection: &mut Connection, number: usize) {
     assert!(taken, "writes do not go on although there is room");
 }
 
+/// Starts a server whose data lie on a disk of its own.
+fn start_on(disk: &SmallDisk, folder: &Folder, data: &Path, driver: &str) -> Server {
+    let mut command = program();
+    command.args(["server", "--listen", "127.0.0.1:0", "--driver", driver]).arg("--data").arg(data);
+    command.args(ROOMY);
+    let started = spawn_command(folder, disk.enter(&command)).listening();
+    started.unwrap_or_else(|status| panic!("{status}: {}", folder.complaints()))
+}
+
 #[test]
 fn a_full_file_system_refuses_writes_only_and_goes_on_when_there_is_room() {
     let folder = Folder::new();
     let Some(disk) = SmallDisk::new(&folder.path("disk"), 48 << 20) else { return };
     for driver in common::drivers() {
         let data = disk.inside(driver);
-        let start = || {
-            let mut command = program();
-            command.args(["server", "--listen", "127.0.0.1:0", "--driver", driver]).arg("--data").arg(&data);
-            command.args(ROOMY);
-            let started = spawn_command(&folder, disk.enter(&command)).listening();
-            started.unwrap_or_else(|status| panic!("{status}: {}", folder.complaints()))
-        };
+        let start = || start_on(&disk, &folder, &data, driver);
         let ballast = disk.outside("ballast");
         std::fs::write(&ballast, vec![1; 16 << 20]).expect("there is room for the ballast");
         let mut server = start();
@@ -180,13 +184,7 @@ fn a_batch_that_meets_the_end_of_the_disk_is_taken_whole_or_refused_whole() {
     let Some(disk) = SmallDisk::new(&folder.path("disk"), 24 << 20) else { return };
     for driver in common::drivers() {
         let data = disk.inside(driver);
-        let start = || {
-            let mut command = program();
-            command.args(["server", "--listen", "127.0.0.1:0", "--driver", driver]).arg("--data").arg(&data);
-            command.args(ROOMY);
-            let started = spawn_command(&folder, disk.enter(&command)).listening();
-            started.unwrap_or_else(|status| panic!("{status}: {}", folder.complaints()))
-        };
+        let start = || start_on(&disk, &folder, &data, driver);
         let mut server = start();
         let mut connection = server.connect();
         let (mut taken, mut refused, mut last) = (Vec::new(), 0, 0);

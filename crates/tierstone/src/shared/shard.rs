@@ -267,8 +267,9 @@ impl Inside {
         {
             self.waiters.add(waiter);
         }
-        let is_early =
-            self.service.engine.next_step_at_us().is_some_and(|at_us| at_us < self.sleeps_until_us);
+        // A thread that is awake looks for itself before it sleeps.
+        let is_early = self.sleeps_until_us > 0
+            && self.service.engine.next_step_at_us().is_some_and(|at_us| at_us < self.sleeps_until_us);
         let wakes = leaves_some || is_early || !self.returned.is_empty() || self.service.needs_thread();
         Leaving { answers: self.service.take_leaving(), own, given, wakes }
     }
