@@ -15,7 +15,6 @@
 //!
 //! To add an experiment: a file in `src/experiments`, its `mod` and its place in `ALL`.
 
-pub mod drawing;
 pub mod experiment;
 pub mod experiments;
 pub mod machine;

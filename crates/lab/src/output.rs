@@ -4,11 +4,11 @@
 //! Crash: each file is written beside its name and then renamed, `result.json` last: a folder with a
 //! whole `result.json` has everything it names.
 
-use crate::drawing;
 use crate::page;
 use crate::result::{Cell, ExperimentResult, Table};
 use std::path::Path;
 use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_plan::drawing;
 
 /// Writes `result` into a folder of its name below `out`; files of an earlier run are replaced.
 ///

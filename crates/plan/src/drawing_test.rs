@@ -1,5 +1,5 @@
 use super::*;
-use crate::result::Series;
+use crate::parts::Series;
 
 fn plot(points: Vec<(f64, f64)>) -> Plot {
     Plot {

@@ -3,7 +3,7 @@
 //! No font of the machine is used: the pictures are the same everywhere, and building needs no
 //! library of the system.
 
-use crate::result::{Axis, Plot, Scale};
+use crate::parts::{Axis, Plot, Scale};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
