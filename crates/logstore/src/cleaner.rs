@@ -65,6 +65,8 @@ pub struct Cleaner {
     /// What cleaning has come to lately.
     pub(crate) streak: Streak,
     pub(crate) pace: Pace,
+    /// The last piece's buffer, for the next one.
+    spare: Option<IoBuffer>,
     pub(crate) work: CleaningWork,
 }
 
@@ -187,6 +189,9 @@ impl LogShard {
         let idle_victim = is_idle && !is_held && self.keeps_pace();
         let is_asked = self.is_asked_for_space() && self.segments.pool().must_answer(self.identity.shard);
         let goes_on = self.cleaner.victim.is_none() && (self.compact_wants_step() || is_asked);
+        if self.cleaner.victim.is_none() {
+            self.cleaner.spare = None;
+        }
         self.cleaner.wants_step = idle_victim || goes_on;
         self.cleaner.wants_group_closed =
             self.cleaner.emptied.iter().any(|emptied| emptied.cold_groups > self.cold.durable_groups());

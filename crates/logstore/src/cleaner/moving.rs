@@ -251,7 +251,10 @@ impl LogShard {
         let Some((start, len)) = blocks_of(&victim.piece) else { return };
         let offset = self.identity.geometry.segment_offset(victim.segment) + start as u64;
         let tag = IoTag::CleanPiece { segment: victim.segment };
-        self.requests.push(tag, IoKind::Read, offset, IoBuffer::zeroed(len));
+        let spare = self.cleaner.spare.take().filter(|spare| spare.capacity() >= len);
+        let mut buffer = spare.unwrap_or_else(|| IoBuffer::zeroed(len));
+        buffer.set_len(len);
+        self.requests.push(tag, IoKind::Read, offset, buffer);
         victim.stage = Stage::Reading;
         self.cleaner.victim = Some(victim);
     }
@@ -283,6 +286,8 @@ impl LogShard {
         if piece.moved < entries.len() {
             victim.piece = entries;
             victim.stage = Stage::Moving(piece);
+        } else {
+            self.cleaner.spare = Some(piece.buffer);
         }
         self.cleaner.victim = Some(victim);
         if !whole {
