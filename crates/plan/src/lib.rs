@@ -15,5 +15,6 @@ pub mod number;
 pub mod parts;
 pub mod power;
 pub mod report;
+pub mod routing;
 
 pub use report::{Fact, Label, Report};
