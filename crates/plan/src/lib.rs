@@ -10,8 +10,11 @@
 //!    that names it.
 
 pub mod drawing;
+mod field;
 pub mod number;
 pub mod parts;
+pub mod power;
 pub mod report;
+pub mod routing;
 
 pub use report::{Fact, Label, Report};
