@@ -9,9 +9,19 @@
 //! 2. Nothing that decides about money or power has a silent default: what is missing is an error
 //!    that names it.
 
+pub mod description;
 pub mod drawing;
+pub mod html;
+pub mod nodes;
 pub mod number;
+pub mod output;
 pub mod parts;
+pub mod quantity;
 pub mod report;
+pub mod scenario;
 
+pub use description::Description;
 pub use report::{Fact, Label, Report};
+
+/// The shipped scenarios of each plan.
+const SCENARIOS: &[&[scenario::Scenario]] = &[nodes::SCENARIOS];
