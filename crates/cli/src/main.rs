@@ -54,7 +54,7 @@ enum Command {
     Load(load::LoadArgs),
     /// Run published experiments here, and compare their numbers with the published ones
     Lab(lab::LabArgs),
-    /// Plan hardware from a description: which nodes are cheapest, and why
+    /// Plan hardware from a description: which nodes are cheapest, what scans cost in joules
     Plan(plan::PlanArgs),
     /// Verify every byte of a closed store, or of a running one by its server (--server), without changing
     /// it; save what is whole in a new one (--repair)

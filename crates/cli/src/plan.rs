@@ -22,6 +22,8 @@ pub struct PlanArgs {
 enum PlanCommand {
     /// The cheapest nodes for a data size and a query rate, and where another design becomes cheaper
     Nodes(PlanOptions),
+    /// What scans cost in joules on phones, boards and servers, and how many of each a scan in time needs
+    Cells(PlanOptions),
     /// List the descriptions that ship with the program, or print one to start from
     Scenarios(scenarios::ScenarioArgs),
 }
@@ -50,6 +52,7 @@ struct PlanOptions {
 pub fn run(args: &PlanArgs) -> Result<()> {
     match &args.command {
         PlanCommand::Nodes(options) => options.run("nodes", tierstone_plan::nodes::plan),
+        PlanCommand::Cells(options) => options.run("cells", tierstone_plan::cells::plan),
         PlanCommand::Scenarios(args) => scenarios::run(args),
     }
 }

@@ -15,20 +15,22 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The shipped scenarios: plan and name.
-fn scenarios() -> Vec<(String, String)> {
+/// The shipped scenarios: plan, name and form.
+fn scenarios() -> Vec<(String, String, String)> {
     let listed = plan(&["scenarios", "--json"]);
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("the list is JSON");
     let word = |entry: &serde_json::Value, field: &str| entry[field].as_str().expect("a word").to_owned();
     let list = listed.as_array().expect("a list").iter();
-    list.map(|entry| (word(entry, "plan"), word(entry, "name"))).collect()
+    list.map(|entry| (word(entry, "plan"), word(entry, "name"), word(entry, "form"))).collect()
 }
 
 #[test]
 fn every_shipped_scenario_is_planned_and_written_as_files() {
     let scenarios = scenarios();
-    assert!(scenarios.iter().any(|(plan, name)| plan == "nodes" && name == "fawn-2009"), "{scenarios:?}");
-    for (of, name) in &scenarios {
+    for plan in ["nodes", "cells"] {
+        assert!(scenarios.iter().any(|(of, _, _)| of == plan), "{scenarios:?}");
+    }
+    for (of, name, _) in &scenarios {
         let folder = Folder::new();
         let out = folder.path("plans");
         let planned = plan(&[of, "--scenario", name, "--json", "--out", &out.display().to_string()]);
@@ -51,10 +53,10 @@ fn every_shipped_scenario_is_planned_and_written_as_files() {
 #[test]
 fn a_printed_scenario_is_a_file_to_start_from() {
     let folder = Folder::new();
-    for (of, name) in scenarios() {
+    for (of, name, form) in scenarios() {
         let printed = plan(&["scenarios", "--print", &name]);
         assert!(printed.status.success());
-        let file = folder.path(&format!("{name}.toml"));
+        let file = folder.path(&format!("{name}.{form}"));
         std::fs::write(&file, &printed.stdout).expect("a file is written");
         let file = file.display().to_string();
         let (by_file, by_name) =
@@ -107,5 +109,9 @@ fn what_is_no_description_ends_with_the_code_of_wrong_usage() {
         assert!(!refused.stderr.is_empty() && refused.stdout.is_empty(), "{arguments:?}");
     }
     let unknown = plan(&["nodes", "--scenario", "no-such"]);
-    assert!(text(&unknown.stderr).contains("it has fawn-2009"), "{}", text(&unknown.stderr));
+    assert!(
+        text(&unknown.stderr).contains("it has fawn-2009, fawn-2009-cooled"),
+        "{}",
+        text(&unknown.stderr)
+    );
 }

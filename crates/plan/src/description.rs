@@ -26,6 +26,16 @@ pub enum Form {
     Csv,
 }
 
+impl Form {
+    /// The ending of its files.
+    pub fn ending(self) -> &'static str {
+        match self {
+            Form::Toml => "toml",
+            Form::Csv => "csv",
+        }
+    }
+}
+
 /// The text of a plan's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {

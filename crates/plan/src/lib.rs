@@ -9,6 +9,7 @@
 //! 2. Nothing that decides about money or power has a silent default: what is missing is an error
 //!    that names it.
 
+pub mod cells;
 pub mod description;
 pub mod drawing;
 pub mod html;
@@ -24,4 +25,4 @@ pub use description::Description;
 pub use report::{Fact, Label, Report};
 
 /// The shipped scenarios of each plan.
-const SCENARIOS: &[&[scenario::Scenario]] = &[nodes::SCENARIOS];
+const SCENARIOS: &[&[scenario::Scenario]] = &[nodes::SCENARIOS, cells::SCENARIOS];

@@ -23,13 +23,22 @@ use crate::scenario::Scenario;
 use tierstone_base::Result;
 
 /// Descriptions that ship.
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    plan: "nodes",
-    name: "fawn-2009",
-    about: "the six nodes of FAWN's ownership study, beside its published table (2009 prices)",
-    form: Form::Toml,
-    text: include_str!("../scenarios/fawn-2009.toml"),
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        plan: "nodes",
+        name: "fawn-2009",
+        about: "the six nodes of FAWN's ownership study, beside its published table (2009 prices)",
+        form: Form::Toml,
+        text: include_str!("../scenarios/fawn-2009.toml"),
+    },
+    Scenario {
+        plan: "nodes",
+        name: "fawn-2009-cooled",
+        about: "the same nodes with cooling and power infrastructure included, as CSV of a spreadsheet",
+        form: Form::Csv,
+        text: include_str!("../scenarios/fawn-2009-cooled.csv"),
+    },
+];
 
 /// The cheapest cluster for what `description` asks, and how far that answer carries.
 ///

@@ -9,7 +9,7 @@ use tierstone_plan::scenario;
 
 #[derive(Debug, Args)]
 pub struct ScenarioArgs {
-    /// Print the file of this scenario, to start from: `tierstone plan scenarios --print NAME > mine.toml`
+    /// Print the file of this scenario, to start from: `tierstone plan scenarios --print NAME > mine.toml` (or .csv)
     #[arg(long, value_name = "NAME")]
     print: Option<String>,
     /// Print the list as JSON
@@ -21,6 +21,7 @@ pub struct ScenarioArgs {
 struct Listed {
     plan: &'static str,
     name: &'static str,
+    form: &'static str,
     about: &'static str,
 }
 
@@ -35,11 +36,16 @@ pub fn run(args: &ScenarioArgs) -> Result<()> {
             _ => Ok(()),
         };
     }
-    let listed = scenario::all().map(|of| Listed { plan: of.plan, name: of.name, about: of.about });
+    let listed = scenario::all().map(|of| Listed {
+        plan: of.plan,
+        name: of.name,
+        form: of.form.ending(),
+        about: of.about,
+    });
     if args.json {
         return print_json(&listed.collect::<Vec<Listed>>());
     }
-    let mut rows = vec![["plan", "scenario", "what"].map(str::to_owned).to_vec()];
-    rows.extend(listed.map(|of| [of.plan, of.name, of.about].map(str::to_owned).to_vec()));
+    let mut rows = vec![["plan", "scenario", "form", "what"].map(str::to_owned).to_vec()];
+    rows.extend(listed.map(|of| [of.plan, of.name, of.form, of.about].map(str::to_owned).to_vec()));
     print_line(table(&rows).trim_end())
 }

@@ -361,7 +361,7 @@ fn explanation(case: &Case, winner: usize, best: &Cost, regions: &[Region]) -> V
     }));
     lines.push(
         "Each thing of the sensitivities was varied alone from a tenth to ten times, in steps of 1.2 %; where \
-         the winner changed, the place was narrowed down."
+         the winner changed, the place was narrowed down. Things that change nothing are not listed."
             .to_owned(),
     );
     lines

@@ -36,7 +36,7 @@ pub struct Sensitivity {
     pub above: Option<(f64, usize)>,
 }
 
-/// Every knob of the case.
+/// Every knob of the case that changes the cost or the winner anywhere.
 pub fn sensitivities(case: &Case) -> Vec<Sensitivity> {
     let mut knobs = vec![Knob::Data, Knob::Rate, Knob::Lifetime];
     if case.terms.electricity > 0.0 {
@@ -53,7 +53,12 @@ pub fn sensitivities(case: &Case) -> Vec<Sensitivity> {
     }
     knobs.extend((0..case.kinds.len()).map(Knob::Part));
     knobs.extend((0..case.nodes.len()).filter(|&node| case.nodes[node].price > 0.0).map(Knob::Node));
-    knobs.into_iter().map(|knob| sensitivity(case, knob)).collect()
+    let base = cheapest_by(case, &case.terms, &case.demand, Node::total_price).1.total();
+    let moves = |of: &Sensitivity| {
+        let costs = [of.half, of.twice].into_iter().flatten();
+        of.below.or(of.above).is_some() || costs.into_iter().any(|(_, cost)| cost != base)
+    };
+    knobs.into_iter().map(|knob| sensitivity(case, knob)).filter(moves).collect()
 }
 
 fn sensitivity(case: &Case, knob: Knob) -> Sensitivity {
