@@ -13,6 +13,7 @@ mod lab;
 mod load;
 mod log;
 mod output;
+mod plan;
 mod serve;
 mod settings;
 mod settings_file;
@@ -53,6 +54,8 @@ enum Command {
     Load(load::LoadArgs),
     /// Run published experiments here, and compare their numbers with the published ones
     Lab(lab::LabArgs),
+    /// Plan hardware from a description: which nodes are cheapest, what scans cost in joules
+    Plan(plan::PlanArgs),
     /// Verify every byte of a closed store, or of a running one by its server (--server), without changing
     /// it; save what is whole in a new one (--repair)
     Check(check::CheckArgs),
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(*args),
         Command::Load(args) => load::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => backup::restore(&args),
