@@ -35,6 +35,7 @@ pub mod sampler;
 mod sysfs;
 pub mod tools;
 pub mod total;
+pub mod watch;
 
 pub use amount::Energy;
 pub use discover::{Absent, Found, Places, discover};
@@ -43,3 +44,4 @@ pub use integrator::{Gap, Integrator, IntegratorSettings, StateAccount};
 pub use meter::{Covers, Fault, FaultKind, Label, Meter, MeterInfo, MeterKind, Reading};
 pub use model::{Constant, EnergyModel, Modelled, Work};
 pub use sampler::{LaneReport, Sample, Sampler, SamplerSettings};
+pub use watch::Watch;

@@ -1,12 +1,14 @@
 //! `tierstone bench`: YCSB and single mixes against any Redis server, this one by default.
 
 mod embedded;
+mod energy;
 mod null_server;
 mod report;
 
 use crate::child::ServerProcess;
 use crate::values::parse_index;
 use clap::{Args, Subcommand};
+use energy::{EnergyCost, Watching};
 use indicatif::{ProgressBar, ProgressStyle};
 use report::{BenchReport, ServerCost};
 use std::ops::ControlFlow;
@@ -220,15 +222,19 @@ fn measure(args: &LoadArgs, address: String, own: Option<&ServerProcess>) -> Res
         Some(server) => Some((server.metrics_settled()?, server.cpu_us())),
         None => None,
     };
+    let watching = Watching::start()?;
     let run = with_bar("measuring", |progress| redis_load::run(&plan, progress))?;
-    let cost = match (own, before) {
+    let measured = watching.end()?;
+    let (cost, work) = match (own, before) {
         (Some(server), Some((before, cpu_before))) => {
-            let cpu = server.cpu_us();
+            let cpu = cpu_before.zip(server.cpu_us());
             let after = server.metrics_settled()?;
-            Some(ServerCost::new(run.operations, cpu_before.zip(cpu), &before, &after))
+            let cost = ServerCost::new(run.operations, cpu, &before, &after);
+            (Some(cost), energy::work(run.seconds, cpu, &before, &after))
         }
-        _ => None,
+        _ => (None, None),
     };
+    let energy = EnergyCost::new(run.operations, measured, work.as_ref())?;
     let verified = match args.verify {
         false => None,
         true => Some(with_bar("verifying", |progress| redis_load::verify(&plan, progress))?),
@@ -240,6 +246,7 @@ fn measure(args: &LoadArgs, address: String, own: Option<&ServerProcess>) -> Res
         load,
         run,
         server: cost,
+        energy,
         verified,
     })
 }
