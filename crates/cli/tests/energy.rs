@@ -250,3 +250,47 @@ fn with_a_meter_the_profiler_tells_power_over_load() {
         assert!(watts.is_null() || watts.as_f64().is_some_and(|watts| (watts - 20.0).abs() < 1e-6), "{told}");
     }
 }
+
+/// Runs `tierstone bench` and gives its JSON.
+fn bench(folder: &Folder, arguments: &[&str]) -> Json {
+    let output = program()
+        .arg("bench")
+        .args(arguments)
+        .current_dir(folder.path(""))
+        .output()
+        .expect("the program runs");
+    assert!(output.status.success(), "{}", said(&output));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn a_benchmark_tells_joules_an_operation_with_their_label() {
+    let folder = Folder::new();
+    let load = ["--records", "200", "--operations", "500", "--connections", "4", "--memory", "32MiB"];
+    for more in [["--shards", "1", "--json"].as_slice(), &["--shards", "1", "--embedded", "--json"]] {
+        let told = bench(&folder, &[&load, more].concat());
+        let energy = &told["energy"];
+        assert_eq!(energy["modelled"]["label"], "modelled", "{told}");
+        assert!(
+            energy["modelled_joules_per_operation"].as_f64().is_some_and(|joules| joules > 0.0),
+            "{told}"
+        );
+        assert!(energy["measured"].is_null() || energy["measured"]["label"] == "measured", "{told}");
+    }
+}
+
+#[test]
+fn the_kernels_of_a_node_are_verified_and_have_work_a_joule() {
+    let folder = Folder::new();
+    let sizes =
+        ["--seconds", "0.05", "--records", "200000", "--text", "1MiB", "--patterns", "100", "--threads", "2"];
+    let told =
+        bench(&folder, &[["node", "--class", "crypto,search,sort", "--json"].as_slice(), &sizes].concat());
+    let units: Vec<&str> =
+        told.as_array().expect("lines").iter().filter_map(|line| line["unit"].as_str()).collect();
+    assert_eq!(units, ["byte", "byte", "record"]);
+    for line in told.as_array().expect("lines") {
+        assert!(line["per_joule_modelled"].as_f64().is_some_and(|work| work > 0.0), "{line}");
+        assert_eq!(line["energy"]["modelled"]["label"], "modelled");
+    }
+}

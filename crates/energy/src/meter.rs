@@ -88,7 +88,7 @@ pub enum Covers {
 /// What is known of a meter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MeterInfo {
-    /// Its name in output: unique, stable between runs of one machine.
+    /// Its name in output: unique; the kernel may number sensors otherwise after a restart.
     pub name: String,
     /// By which way.
     pub kind: MeterKind,

@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 
 #[test]
 fn watts_and_joules_are_read_from_what_people_print() {
@@ -55,5 +56,24 @@ fn the_controllers_instantaneous_power_is_read() {
         ["", "DCMI request failed because: Invalid command (c1)", "Instantaneous power reading: many Watts"]
     {
         assert_eq!(ipmi(text).unwrap_err().kind, FaultKind::Rubbish, "{text}");
+    }
+}
+
+proptest! {
+    /// What a tool prints is anything at all.
+    #[test]
+    fn no_output_is_too_strange(text in "(?s)([0-9.+-]{0,6}[ =:,]?(W|mW|J|kWh|Watts|µ|[A)]|Instantaneous power reading|\n)?){0,8}.{0,20}") {
+        for reading in [watts_or_joules(&text), nvidia(&text), ipmi(&text)].into_iter().flatten() {
+            let (Reading::Power { uw: millionths } | Reading::Counter { uj: millionths }) = reading else {
+                panic!("{reading:?} is neither power nor energy")
+            };
+            prop_assert!(millionths <= 1 << 62);
+        }
+    }
+
+    #[test]
+    fn printed_watts_are_read_again(uw in 0..10_000_000_000u64) {
+        let text = format!("{}.{:06} W", uw / 1_000_000, uw % 1_000_000);
+        prop_assert_eq!(watts_or_joules(&text), Ok(Reading::Power { uw }));
     }
 }

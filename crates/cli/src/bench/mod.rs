@@ -2,6 +2,7 @@
 
 mod embedded;
 mod energy;
+mod node;
 mod null_server;
 mod report;
 
@@ -32,6 +33,8 @@ pub struct BenchArgs {
 enum BenchCommand {
     /// Run a server that answers and stores nothing: what sockets and processor can do at best
     NullServer(null_server::NullServerArgs),
+    /// Run small kernels that tell which class of work this node is good at, a second and a joule
+    Node(node::NodeArgs),
 }
 
 /// What is asked, of whom, how fast.
@@ -142,8 +145,10 @@ impl LoadArgs {
 }
 
 pub fn run(args: BenchArgs) -> Result<()> {
-    if let Some(BenchCommand::NullServer(args)) = &args.command {
-        return null_server::run(args);
+    match &args.command {
+        Some(BenchCommand::NullServer(args)) => return null_server::run(args),
+        Some(BenchCommand::Node(args)) => return node::run(args),
+        None => {}
     }
     let args = args.load;
     // Before anything is started, so that a wrong setting costs nothing.

@@ -235,8 +235,7 @@ impl Node {
             let heartbeat = http.is_some().then_some(heartbeat);
             starts.push(ShardStart { plan, listeners, waker, mail, heartbeat });
         }
-        let mut facts = server_facts(settings, &database, (&addresses, &tls_addresses), started)?;
-        facts.energy = Some(watch);
+        let facts = server_facts(settings, &database, (&addresses, &tls_addresses), (started, watch))?;
         let common = Common {
             settings,
             files: database.files().clone(),
@@ -507,7 +506,7 @@ fn server_facts(
     settings: &NodeSettings,
     database: &Database,
     (addresses, tls_addresses): (&[SocketAddr], &[SocketAddr]),
-    started: Now,
+    (started, watch): (Now, Arc<Watch>),
 ) -> Result<ServerFacts> {
     let properties = database.files().properties();
     let directories = properties.members.into_iter().map(|member| DirectoryFacts {
@@ -536,6 +535,7 @@ fn server_facts(
         settings: super::config::settings_of(settings, addresses, tls_addresses),
         memory_bytes: settings.database.memory_bytes,
         process: Some(crate::process::process_numbers),
+        energy: Some(watch),
         index: facts.index.name().into(),
         started,
         run_id: run_id()?,
