@@ -9,6 +9,7 @@ mod child;
 mod complete;
 mod demo;
 mod doctor;
+mod energy;
 mod lab;
 mod load;
 mod log;
@@ -63,27 +64,32 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a new store of a backup
     Restore(backup::RestoreArgs),
+    /// List meters, record the joules of a command
+    Energy(energy::EnergyArgs),
     /// Print a completion script for a shell
     Completions(complete::CompletionArgs),
 }
 
 fn main() -> ExitCode {
     let program = Program::parse();
+    let done = |result: tierstone_base::Result<()>| result.map(|()| ExitCode::SUCCESS);
     let result = match program.command {
-        Command::Server(args) => serve::run(*args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Bench(args) => bench::run(*args),
-        Command::Load(args) => load::run(&args),
-        Command::Lab(args) => lab::run(&args),
-        Command::Plan(args) => plan::run(&args),
-        Command::Check(args) => check::run(&args),
-        Command::Backup(args) => backup::run(&args),
-        Command::Restore(args) => backup::restore(&args),
-        Command::Completions(args) => complete::run(&args),
+        // It ends as the command did that it ran.
+        Command::Energy(args) => energy::run(args),
+        Command::Server(args) => done(serve::run(*args)),
+        Command::Demo(args) => done(demo::run(&args)),
+        Command::Doctor(args) => done(doctor::run(&args)),
+        Command::Bench(args) => done(bench::run(*args)),
+        Command::Load(args) => done(load::run(&args)),
+        Command::Lab(args) => done(lab::run(&args)),
+        Command::Plan(args) => done(plan::run(&args)),
+        Command::Check(args) => done(check::run(&args)),
+        Command::Backup(args) => done(backup::run(&args)),
+        Command::Restore(args) => done(backup::restore(&args)),
+        Command::Completions(args) => done(complete::run(&args)),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("tierstone: {error}");
             ExitCode::from(exit_code(&error))
