@@ -1,0 +1,21 @@
+//! The order in which stores become durable: how to ask for it, what it costs, and how to see that a structure
+//! asks for enough.
+//!
+//! [`trace`] records what threads did; [`order`] says which persists the persistency models order; [`observer`]
+//! gives every state that a failure may leave; [`litmus`] runs small tests written as text.
+//!
+//! Invariants:
+//! 1. A persist is a store to an aligned word of 8 bytes in persistent memory; longer stores are several.
+//! 2. Every state that the observer gives is a cut of the order that is closed downwards; enumerating leaves none
+//!    out unless it says so.
+//! 3. Nothing here reads a clock or draws randomness that no seed decides.
+//!
+//! The guide is `docs/persist.md`.
+
+pub mod litmus;
+pub mod observer;
+pub mod order;
+#[cfg(test)]
+mod testing;
+pub mod timing;
+pub mod trace;
