@@ -13,8 +13,10 @@
 //! The guide is `docs/persist.md`.
 
 pub mod litmus;
+pub mod memory;
 pub mod observer;
 pub mod order;
+pub mod primitives;
 #[cfg(test)]
 mod testing;
 pub mod timing;
