@@ -21,3 +21,4 @@ pub mod primitives;
 mod testing;
 pub mod timing;
 pub mod trace;
+pub mod tracer;
