@@ -17,6 +17,7 @@ pub mod memory;
 pub mod observer;
 pub mod order;
 pub mod primitives;
+pub mod queue;
 #[cfg(test)]
 mod testing;
 pub mod timing;

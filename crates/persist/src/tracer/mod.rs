@@ -99,7 +99,7 @@ impl<'a, M: Memory> Traced<'a, M> {
     fn slot(&self, place: Place) -> &Slot {
         let (Place::Volatile(address) | Place::Persistent(address)) = place;
         let space = u64::from(matches!(place, Place::Persistent(_))) << 63;
-        let hash = (space | address / self.shared.block_bytes).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (space | (address / self.shared.block_bytes)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shared.bank[(hash >> 32) as usize % self.shared.bank.len()]
     }
 
@@ -203,7 +203,8 @@ impl<M: Memory> Memory for Traced<'_, M> {
     }
 
     fn load_bytes(&self, offset: u64, into: &mut [u8]) {
-        for piece in pieces(self.number(), Kind::Load, Space::Persistent, offset, &into.to_vec()) {
+        let parts: Vec<Event> = pieces(self.number(), Kind::Load, Space::Persistent, offset, into).collect();
+        for piece in parts {
             let at = (piece.address - offset) as usize;
             let part = &mut into[at..at + usize::from(piece.len)];
             self.step(Place::Persistent(piece.address), |inner| {
