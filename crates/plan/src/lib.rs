@@ -10,6 +10,7 @@
 //!    that names it.
 
 pub mod drawing;
+pub mod mirrors;
 pub mod number;
 pub mod parts;
 pub mod report;

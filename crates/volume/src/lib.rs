@@ -25,12 +25,14 @@ pub mod layout;
 mod members;
 pub mod open;
 mod parity;
+pub mod policy;
 mod rebuild;
 mod superblock;
 pub mod volume;
 
 pub use layout::{Layout, Level, Place, Redundancy};
 pub use open::{OpenSettings, Recovery, VolumeSettings};
+pub use policy::{Advice, CycleBudget, PairHistory, SleepPolicy};
 pub use superblock::Health;
 pub use volume::{Status, Volume};
 
