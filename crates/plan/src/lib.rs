@@ -15,6 +15,7 @@ pub mod drawing;
 mod field;
 pub mod html;
 pub mod nodes;
+pub mod mirrors;
 pub mod number;
 pub mod output;
 pub mod parts;

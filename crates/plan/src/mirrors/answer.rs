@@ -1,0 +1,355 @@
+//! The report on sleeping mirrors.
+
+use super::describe::Description;
+use super::simulate::{Machine, Outcome, simulate};
+use super::size::{TAILS, by_disks, knee};
+use super::trace::Request;
+use crate::number::number;
+use crate::parts::{Axis, Plot, Row, Series, Table, Verdict};
+use crate::report::FORMAT;
+use crate::{Fact, Label, Report};
+use tierstone_base::Result;
+use tierstone_volume::CycleBudget;
+
+const HOURS_A_WEEK: f64 = 168.0;
+
+struct Runs {
+    plain: Outcome,
+    sleeping: Outcome,
+    by_buffer: Vec<(f64, Outcome)>,
+    by_disks: Vec<(u32, Outcome)>,
+    by_threshold: Vec<(f64, Outcome)>,
+}
+
+/// Runs everything that a description asks for and writes the report.
+pub(super) fn answer(description: &Description, trace: &[Request]) -> Result<Report> {
+    let machine = Machine::of(description);
+    let sweep = &description.sweep;
+    let with_buffer = |&mib: &f64| (mib, simulate(&machine.with_buffer_mib(mib), trace, true));
+    let with_threshold = |&share: &f64| (share, simulate(&machine.with_spin_up(share), trace, true));
+    let runs = Runs {
+        plain: simulate(&machine, trace, false),
+        sleeping: simulate(&machine, trace, true),
+        by_buffer: sweep.buffer_mib.iter().map(with_buffer).collect(),
+        by_disks: by_disks(&machine, trace, &sweep.disks),
+        by_threshold: sweep.spin_up_utilisation.iter().map(with_threshold).collect(),
+    };
+    let saving = saving(&runs.plain, &runs.sleeping);
+    let budget = CycleBudget::rated(description.disk.rated_cycles, description.disk.rated_years);
+    let ratio = cycle_ratio(&runs);
+    let chosen = knee(&tails_of(&runs.by_disks), sweep.knee_gain);
+    Ok(Report {
+        format: FORMAT,
+        name: "mirrors".into(),
+        title: description.title.clone(),
+        source:
+            "Snyder, Chen, Chrysanthis, Labrinidis, QMD: Exploiting Flash for Energy Efficient Disk Arrays, \
+                 DaMoN 2011, sections 3 and 4"
+                .into(),
+        asked: asked(description, &runs),
+        answer: answers(description, &machine, &runs, saving, budget, chosen),
+        facts: facts(&machine, &runs, saving, budget, ratio, chosen),
+        rows: rows(description, saving, ratio),
+        tables: tables(&runs, budget),
+        plots: plots(&runs),
+        explanation: explanation(&machine, &runs, saving),
+        notes: notes(),
+    })
+}
+
+/// The share of energy saved.
+fn saving(plain: &Outcome, sleeping: &Outcome) -> f64 {
+    1.0 - sleeping.joules() / plain.joules()
+}
+
+/// Starts a week of the mean second disk.
+fn weekly(outcome: &Outcome) -> f64 {
+    outcome.cycles.0 * HOURS_A_WEEK * 3600.0 / outcome.length_s
+}
+
+/// How often more a disk starts with the smallest buffer tried than with the largest.
+fn cycle_ratio(runs: &Runs) -> Option<f64> {
+    let by_size = |(mib, _): &&(f64, Outcome)| (*mib * 1024.0) as u64;
+    let smallest = runs.by_buffer.iter().min_by_key(by_size)?;
+    let largest = runs.by_buffer.iter().max_by_key(by_size)?;
+    (smallest.0 < largest.0 && largest.1.cycles.0 > 0.0).then(|| smallest.1.cycles.0 / largest.1.cycles.0)
+}
+
+fn tails_of(by_disks: &[(u32, Outcome)]) -> Vec<(u32, Vec<u64>)> {
+    let tails = |outcome: &Outcome| TAILS.iter().map(|&tail| outcome.response.quantile_us(tail)).collect();
+    by_disks.iter().map(|(disks, outcome)| (*disks, tails(outcome))).collect()
+}
+
+fn asked(description: &Description, runs: &Runs) -> Vec<String> {
+    vec![
+        format!(
+            "{} disks as mirrored pairs, stripes of {} KiB, a flash buffer of {} MiB",
+            description.array.disks,
+            description.array.stripe_kib,
+            number(description.flash.buffer_mib)
+        ),
+        format!(
+            "{} requests over {} hours",
+            number(runs.plain.requests as f64),
+            number(runs.plain.length_s / 3600.0)
+        ),
+    ]
+}
+
+fn answers(
+    description: &Description,
+    machine: &Machine,
+    runs: &Runs,
+    saving: f64,
+    budget: CycleBudget,
+    chosen: Option<u32>,
+) -> Vec<String> {
+    let cycles = weekly(&runs.sleeping);
+    let allowed = budget.per_hour * HOURS_A_WEEK;
+    let mut answers = vec![format!(
+        "Sleeping saves {} % of the energy of disks and flash (modelled); an array that did nothing could save {} % of \
+         its disks' energy.",
+        number(saving * 100.0),
+        number(machine.idle_bound() * 100.0)
+    )];
+    answers.push(if cycles <= allowed {
+        format!("A disk starts {} times a week, within the {} that it is rated for.", number(cycles), number(allowed))
+    } else {
+        format!(
+            "A disk starts {} times a week, MORE than the {} that it is rated for: give a larger buffer, or set \
+             keep_to_rated_cycles.",
+            number(cycles),
+            number(allowed)
+        )
+    });
+    if let Some((mib, _)) = runs.by_buffer.iter().find(|(_, outcome)| weekly(outcome) <= allowed) {
+        answers.push(format!(
+            "Of the buffers tried, in their order, {} MiB is the first that keeps to that.",
+            number(*mib)
+        ));
+    }
+    if let Some(disks) = chosen {
+        answers.push(format!(
+            "Without sleep, tails stop falling by {} % a step at {disks} disks; the description has {}.",
+            number(description.sweep.knee_gain * 100.0),
+            description.array.disks
+        ));
+    }
+    if runs.sleeping.stalled > 0 {
+        answers.push(format!(
+            "{} writes found the buffer full and waited for a disk to start.",
+            number(runs.sleeping.stalled as f64)
+        ));
+    }
+    answers
+}
+
+fn facts(
+    machine: &Machine,
+    runs: &Runs,
+    saving: f64,
+    budget: CycleBudget,
+    ratio: Option<f64>,
+    chosen: Option<u32>,
+) -> Vec<Fact> {
+    let fact = |name: &str, value: f64, unit: &str| Fact {
+        name: name.into(),
+        value,
+        unit: unit.into(),
+        label: Label::Modelled,
+    };
+    let tail = |outcome: &Outcome| outcome.response.quantile_us(0.999) as f64 / 1000.0;
+    let mut facts = vec![
+        fact("energy saved", saving * 100.0, "%"),
+        fact("bound on it, of idle pairs", machine.idle_bound() * 100.0, "%"),
+        fact("energy without sleep", runs.plain.joules() / 1000.0, "kJ"),
+        fact("energy with sleep", runs.sleeping.joules() / 1000.0, "kJ"),
+        fact("of which flash", runs.sleeping.flash_j / 1000.0, "kJ"),
+        fact("mean power without sleep", runs.plain.joules() / runs.plain.length_s, "W"),
+        fact("mean power with sleep", runs.sleeping.joules() / runs.sleeping.length_s, "W"),
+        fact("starts of a disk a week", weekly(&runs.sleeping), "1"),
+        fact("starts a week that it is rated for", budget.per_hour * HOURS_A_WEEK, "1"),
+        fact("99.9th percentile without sleep", tail(&runs.plain), "ms"),
+        fact("99.9th percentile with sleep", tail(&runs.sleeping), "ms"),
+        fact("writes that found the buffer full", runs.sleeping.stalled as f64, "1"),
+    ];
+    facts.extend(ratio.map(|ratio| fact("starts, smallest buffer against largest", ratio, "times")));
+    facts.extend(chosen.map(|disks| fact("disks at the knee", f64::from(disks), "1")));
+    facts
+}
+
+fn rows(description: &Description, saving: f64, ratio: Option<f64>) -> Vec<Row> {
+    let row = |published: &super::describe::Published| {
+        let (here, unit) = match published.of.as_str() {
+            "cycle_ratio" => (ratio?, "times"),
+            _ => (saving * 100.0, "%"),
+        };
+        let agrees = (published.from..=published.to).contains(&here);
+        Some(Row {
+            name: if unit == "%" { "energy saved" } else { "starts, smallest buffer against largest" }.into(),
+            published: published.value,
+            here,
+            unit: unit.into(),
+            place: published.place.clone(),
+            verdict: if agrees { Verdict::Agrees } else { Verdict::Differs },
+            because: format!(
+                "agrees from {} to {}: the published traces are not at hand, the load here is synthetic and has \
+                 their pattern",
+                number(published.from),
+                number(published.to)
+            ),
+        })
+    };
+    description.published.iter().filter_map(row).collect()
+}
+
+fn tables(runs: &Runs, budget: CycleBudget) -> Vec<Table> {
+    let columns = [
+        "",
+        "energy kJ",
+        "serving disk hours",
+        "idling disk hours",
+        "standing disk hours",
+        "50 % ms",
+        "99.5 % ms",
+        "99.9 % ms",
+        "99.95 % ms",
+    ];
+    let mut energy = Table::new("energy", "With sleep and without (modelled)", &columns);
+    let ms =
+        |outcome: &Outcome, quantile: f64| (outcome.response.quantile_us(quantile) as f64 / 1000.0).into();
+    for (name, outcome) in [("without sleep", &runs.plain), ("with sleep", &runs.sleeping)] {
+        energy.push([
+            name.into(),
+            (outcome.joules() / 1000.0).into(),
+            (outcome.state_s[0] / 3600.0).into(),
+            (outcome.state_s[1] / 3600.0).into(),
+            (outcome.state_s[2] / 3600.0).into(),
+            ms(outcome, 0.5),
+            ms(outcome, TAILS[0]),
+            ms(outcome, TAILS[1]),
+            ms(outcome, TAILS[2]),
+        ]);
+    }
+    let mut tables = vec![energy];
+    let allowed = budget.per_hour * HOURS_A_WEEK;
+    if !runs.by_buffer.is_empty() {
+        let columns = ["buffer MiB", "starts a disk and week", "rated", "saved %", "writes that waited"];
+        let mut table = Table::new("buffers", "Buffers (modelled)", &columns);
+        for (mib, outcome) in &runs.by_buffer {
+            let saved = saving(&runs.plain, outcome) * 100.0;
+            table.push([
+                (*mib).into(),
+                weekly(outcome).into(),
+                allowed.into(),
+                saved.into(),
+                outcome.stalled.into(),
+            ]);
+        }
+        tables.push(table);
+    }
+    if !runs.by_disks.is_empty() {
+        let columns = ["disks", "99.5 % ms", "99.9 % ms", "99.95 % ms"];
+        let mut table = Table::new("disks", "Numbers of disks, without sleep (modelled)", &columns);
+        for (disks, outcome) in &runs.by_disks {
+            table.push([
+                f64::from(*disks).into(),
+                ms(outcome, TAILS[0]),
+                ms(outcome, TAILS[1]),
+                ms(outcome, TAILS[2]),
+            ]);
+        }
+        tables.push(table);
+    }
+    if !runs.by_threshold.is_empty() {
+        let columns = ["waking above", "saved %", "99.5 % ms", "99.9 % ms", "99.95 % ms"];
+        let mut table = Table::new("thresholds", "Thresholds of waking (modelled)", &columns);
+        for (share, outcome) in &runs.by_threshold {
+            let saved = saving(&runs.plain, outcome) * 100.0;
+            table.push([
+                (*share).into(),
+                saved.into(),
+                ms(outcome, TAILS[0]),
+                ms(outcome, TAILS[1]),
+                ms(outcome, TAILS[2]),
+            ]);
+        }
+        tables.push(table);
+    }
+    tables
+}
+
+fn plots(runs: &Runs) -> Vec<Plot> {
+    let mut plots = vec![
+        Plot {
+            name: "spinning".into(),
+            title: "Disks that turn (modelled)".into(),
+            x: Axis::linear("hours"),
+            y: Axis::linear("disks"),
+            series: vec![
+                Series::new("with sleep", runs.sleeping.spinning.iter().copied()),
+                Series::new("without", runs.plain.spinning.iter().copied()),
+            ],
+        },
+        Plot {
+            name: "load".into(),
+            title: "Load".into(),
+            x: Axis::linear("hours"),
+            y: Axis::linear("requests/s"),
+            series: vec![Series::new("requests", runs.plain.load.iter().copied())],
+        },
+    ];
+    if runs.by_buffer.len() > 1 {
+        plots.push(Plot {
+            name: "cycles".into(),
+            title: "Starts of a disk a week (modelled)".into(),
+            x: Axis::logarithmic("buffer MiB"),
+            y: Axis::linear("starts"),
+            series: vec![Series::new(
+                "starts",
+                runs.by_buffer.iter().map(|(mib, outcome)| (*mib, weekly(outcome))),
+            )],
+        });
+    }
+    plots
+}
+
+fn explanation(machine: &Machine, runs: &Runs, saving: f64) -> Vec<String> {
+    let state = |name: &str, outcome: &Outcome| {
+        format!(
+            "{name}: disks serve {} h, idle {} h, stand {} h together; with their powers {} kJ, flash {} kJ",
+            number(outcome.state_s[0] / 3600.0),
+            number(outcome.state_s[1] / 3600.0),
+            number(outcome.state_s[2] / 3600.0),
+            number(outcome.disk_j / 1000.0),
+            number(outcome.flash_j / 1000.0)
+        )
+    };
+    vec![
+        state("without sleep", &runs.plain),
+        state("with sleep", &runs.sleeping),
+        format!(
+            "saving = 1 - {} / {} = {} %",
+            number(runs.sleeping.joules()),
+            number(runs.plain.joules()),
+            number(saving * 100.0)
+        ),
+        format!(
+            "bound = (idle - down) / (2 idle) = {} % of the energy of a pair that does nothing",
+            number(machine.idle_bound() * 100.0)
+        ),
+    ]
+}
+
+fn notes() -> Vec<String> {
+    [
+        "Starting and stopping a disk draws the power of idling here; the source does not model it either.",
+        "Cooling is not counted.",
+        "The source does not print the flash's power: its watts are inputs of the description.",
+        "The source does not print at which fill the buffer is flushed: it is an input.",
+        "Write-backs are faster than random writes by a factor of the description; 4.3 to 5.2 follow from the \
+         source's Figure 14.",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}

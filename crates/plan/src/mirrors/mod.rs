@@ -1,0 +1,86 @@
+//! What sleeping mirrors would save, and what they would cost in response times and starts: a trace
+//! through a model of the array, with disks that sleep and without.
+//!
+//! Source: Snyder, Chen, Chrysanthis, Labrinidis, *QMD: Exploiting Flash for Energy Efficient Disk
+//! Arrays*, DaMoN 2011. The policy is the code that the volume of `crates/volume` runs.
+//!
+//! Invariants:
+//! 1. The saving is that of one trace with sleep against the same trace without.
+//! 2. All results are modelled; a description decides them to the last digit.
+
+mod answer;
+pub mod describe;
+pub mod generate;
+pub mod simulate;
+pub mod size;
+pub mod trace;
+
+pub use describe::Description;
+pub use simulate::{Machine, Outcome, simulate};
+pub use size::knee;
+pub use trace::{Request, TraceFormat, read_trace};
+
+use crate::Report;
+use describe::Trace;
+use std::io::BufRead;
+use tierstone_base::{Error, ErrorKind, Result};
+
+/// The shipped descriptions: name, what it is, the text.
+pub const SCENARIOS: &[(&str, &str, &str)] = &[
+    (
+        "mirrors-diurnal",
+        "28 disks for a week with a busy time each day, as the published enterprise servers had",
+        include_str!("scenarios/diurnal.toml"),
+    ),
+    (
+        "mirrors-spiky",
+        "28 disks for a day of spikes without a daily pattern, as the published web service had",
+        include_str!("scenarios/spiky.toml"),
+    ),
+];
+
+/// Plans from a description that holds its load or says how to make it.
+///
+/// # Errors
+/// Invalid input: what is wrong in the description or its trace, and where.
+pub fn plan(text: &str) -> Result<Report> {
+    let description = Description::parse(text)?;
+    let trace = match &description.trace {
+        Trace::Diurnal(load) => generate::diurnal(load),
+        Trace::Spiky(load) => generate::spiky(load),
+        Trace::Msr { lines } => read_trace(TraceFormat::Msr, inline(lines)?)?,
+        Trace::Blkparse { lines } => read_trace(TraceFormat::Blkparse, inline(lines)?)?,
+    };
+    answer::answer(&description, &trace)
+}
+
+/// Plans from a description whose trace comes from elsewhere; its `trace` names the format, with empty
+/// `lines`.
+///
+/// # Errors
+/// As [`plan`]; also when the description makes its own load or holds lines.
+pub fn plan_with_trace(text: &str, input: impl BufRead) -> Result<Report> {
+    let description = Description::parse(text)?;
+    let format = match &description.trace {
+        Trace::Msr { lines } if lines.is_empty() => TraceFormat::Msr,
+        Trace::Blkparse { lines } if lines.is_empty() => TraceFormat::Blkparse,
+        _ => {
+            let message = "the description has a load of its own: say trace.kind = \"msr\" or \"blkparse\" and lines = \"\"";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+    };
+    answer::answer(&description, &read_trace(format, input)?)
+}
+
+fn inline(lines: &str) -> Result<&[u8]> {
+    if lines.is_empty() {
+        let message =
+            "trace.lines is empty: put the trace's lines there, or give the trace beside the description";
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    Ok(lines.as_bytes())
+}
+
+#[cfg(test)]
+#[path = "mirrors_test.rs"]
+mod mirrors_test;

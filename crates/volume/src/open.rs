@@ -1,0 +1,414 @@
+//! Making a volume, opening it, and what a crash left to do.
+//!
+//! Opening reads both superblock slots of every device, believes the highest generation, refuses what
+//! does not fit (a device in another's place, of another volume, or that missed writes), raises the
+//! generation on all, and then repairs what a crash may have left: marked regions are copied from one
+//! mirror to the others; journalled rows are written in place again.
+
+use crate::core::{Core, CoreParts, INTENT_START, JOURNAL_START};
+use crate::intent::{Intents, REGIONS_MAX};
+use crate::layout::{Layout, Level, Redundancy};
+use crate::members::Members;
+use crate::superblock::{Health, Slot, Superblock};
+use std::collections::{BTreeMap, BTreeSet};
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_crash::Mutations;
+use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoRequest};
+
+/// How a volume is made. Plain data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSettings {
+    /// How data lies on the members.
+    pub level: Level,
+    /// The volume's identity: any number that no other volume here has. Take it from the system's
+    /// randomness.
+    pub id: u128,
+    /// Bytes of a chunk, whole blocks. Default 64 KiB. Larger chunks give large reads to fewer disks;
+    /// parity journals take a slot of a chunk a member.
+    pub chunk_bytes: u64,
+    /// Bytes at the start of the volume for its user's superblocks, whole blocks.
+    pub meta_bytes: u64,
+    /// Bytes of a segment of the volume, whole blocks.
+    pub segment_bytes: u64,
+    /// Bytes of a region whose mark says that mirrors may differ. Default 16 MiB; at most 30,720 regions
+    /// fit, so larger volumes need larger ones. Larger regions are marked less often and copied longer
+    /// after a crash.
+    pub region_bytes: u64,
+    /// Slots of the parity journal, an even number; half as many rows are written at once. Each takes a
+    /// row's bytes on every member. Default 16.
+    pub journal_slots: u32,
+    /// Whether the devices read as zeros everywhere. If not, redundancy is there only when
+    /// [`crate::Volume::maintain`] has gone over the whole volume. Default: no.
+    pub is_zeroed: bool,
+    /// Whether devices that hold a volume may be taken. Default: no.
+    pub overwrite: bool,
+}
+
+impl VolumeSettings {
+    /// The defaults for a volume of `level` named `id`, with segments of `segment_bytes`.
+    pub fn new(level: Level, id: u128, segment_bytes: u64) -> Self {
+        VolumeSettings {
+            level,
+            id,
+            chunk_bytes: 64 << 10,
+            meta_bytes: 1 << 20,
+            segment_bytes,
+            region_bytes: 16 << 20,
+            journal_slots: 16,
+            is_zeroed: false,
+            overwrite: false,
+        }
+    }
+}
+
+/// How a volume is opened. Plain data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenSettings {
+    /// Whether to go on without members that are missing or missed writes. Default: no. Whoever says yes
+    /// says that the missing members were not used by themselves since.
+    pub degraded: bool,
+    /// Reads that may fail on a member before it is given up. Default 16.
+    pub read_error_limit: u32,
+    /// Rules that tests switch off.
+    pub mutations: Mutations,
+}
+
+impl Default for OpenSettings {
+    fn default() -> Self {
+        OpenSettings { degraded: false, read_error_limit: 16, mutations: Mutations::none() }
+    }
+}
+
+/// What opening found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Whether the volume had been closed.
+    pub was_clean: bool,
+    /// Regions that were copied between mirrors.
+    pub regions_copied: u64,
+    /// Journalled rows that were written in place again.
+    pub rows_replayed: u64,
+}
+
+fn refuse<T>(what: impl Into<String>) -> Result<T> {
+    Err(Error::new(ErrorKind::InvalidInput, what))
+}
+
+/// Where data begins on a member, and how many rows it has.
+fn data_area(geometry: &[Geometry], journal_bytes: u64, chunk_bytes: u64) -> (u64, u64) {
+    let meta = geometry.iter().map(|geometry| geometry.meta_bytes).max().unwrap_or(0);
+    let start = (JOURNAL_START + journal_bytes).max(meta).next_multiple_of(chunk_bytes.max(1));
+    let end = geometry.iter().map(Geometry::end).min().unwrap_or(0);
+    (start, end.saturating_sub(start) / chunk_bytes.max(1))
+}
+
+/// Bytes of the journal on each member.
+fn journal_bytes(redundancy: Redundancy, width: u32, chunk_bytes: u64, slots: u32) -> u64 {
+    match redundancy {
+        Redundancy::Parity => u64::from(slots) * (BLOCK_BYTES as u64 + u64::from(width) * chunk_bytes),
+        Redundancy::None | Redundancy::Mirror => 0,
+    }
+}
+
+/// The superblock of a new volume; that of member 0.
+fn plan(settings: &VolumeSettings, members: &[Geometry]) -> Result<(Superblock, u64)> {
+    let (redundancy, groups, width) = settings.level.shape(members.len())?;
+    let block = BLOCK_BYTES as u64;
+    let sizes = [settings.meta_bytes, settings.segment_bytes, settings.region_bytes];
+    if sizes.iter().any(|bytes| *bytes == 0 || !bytes.is_multiple_of(block)) {
+        return refuse(format!(
+            "meta, segment and region bytes {sizes:?} must be whole blocks of {block} bytes"
+        ));
+    }
+    if settings.journal_slots < 2 || !settings.journal_slots.is_multiple_of(2) {
+        return refuse("a journal needs an even number of slots, two at least");
+    }
+    let journal = journal_bytes(redundancy, width, settings.chunk_bytes, settings.journal_slots);
+    let (data_start, rows) = data_area(members, journal, settings.chunk_bytes);
+    let layout = Layout { redundancy, groups, width, chunk_bytes: settings.chunk_bytes, rows };
+    layout.check()?;
+    let room = layout.data_bytes().saturating_sub(settings.meta_bytes) / settings.segment_bytes;
+    let geometry = Geometry {
+        meta_bytes: settings.meta_bytes,
+        segment_bytes: settings.segment_bytes,
+        segment_limit: u32::try_from(room).unwrap_or(u32::MAX),
+    };
+    if geometry.segment_limit == 0 {
+        return refuse(format!(
+            "{} bytes have no room for {} bytes of superblocks and one segment of {}: give larger members",
+            layout.data_bytes(),
+            settings.meta_bytes,
+            settings.segment_bytes
+        ));
+    }
+    if geometry.end().div_ceil(settings.region_bytes) > REGIONS_MAX {
+        return refuse(format!(
+            "{} bytes are more than {REGIONS_MAX} regions of {}: raise region_bytes",
+            geometry.end(),
+            settings.region_bytes
+        ));
+    }
+    let resync = |index: usize| {
+        let place = index as u32 % width;
+        match redundancy {
+            _ if settings.is_zeroed => Health::InSync,
+            Redundancy::Mirror if place > 0 => Health::Rebuilding { row: 0 },
+            Redundancy::Parity if place == width - 1 => Health::Rebuilding { row: 0 },
+            _ => Health::InSync,
+        }
+    };
+    let superblock = Superblock {
+        volume: settings.id,
+        index: 0,
+        generation: 1,
+        clean: true,
+        layout,
+        geometry,
+        region_bytes: settings.region_bytes,
+        journal_slots: settings.journal_slots,
+        states: (0..members.len()).map(resync).collect(),
+    };
+    Ok((superblock, data_start))
+}
+
+/// Writes a new volume's superblocks to `devices`; [`open`] opens it.
+pub(crate) fn create<D: BlockDevice>(devices: Vec<D>, settings: &VolumeSettings) -> Result<Vec<D>> {
+    let geometries: Vec<Geometry> = devices.iter().map(BlockDevice::geometry).collect();
+    let (superblock, _) = plan(settings, &geometries)?;
+    let count = devices.len();
+    let mut members = Members::new(devices.into_iter().map(Some).collect());
+    if !settings.overwrite
+        && let Some(index) = read_superblocks(&mut members, count)?.0.iter().position(Option::is_some)
+    {
+        return refuse(format!("device {index} holds a volume already: say overwrite to lose it"));
+    }
+    let zeros = IoBuffer::zeroed(2 * BLOCK_BYTES);
+    let mut requests: Vec<(usize, IoRequest)> = Vec::new();
+    for index in 0..count {
+        // Both slots of the marks, and the older slot of the superblock, so that nothing old counts.
+        let old = Slot(0).next();
+        requests.push((index, IoRequest::write_durable(0, INTENT_START, zeros.clone())));
+        requests.push((index, IoRequest::write_durable(0, old, IoBuffer::zeroed(BLOCK_BYTES))));
+    }
+    done(members.perform(requests))?;
+    let sign = |index: usize| {
+        let own = Superblock { index: index as u32, ..superblock.clone() };
+        (index, IoRequest::write_durable(0, 0, own.encode()))
+    };
+    done(members.perform((0..count).map(sign).collect()))?;
+    Ok((0..count).filter_map(|index| members.exchange(index, None)).collect())
+}
+
+fn done(completions: Vec<tierstone_media::IoCompletion>) -> Result<()> {
+    completions.into_iter().try_for_each(|done| done.result.map_err(Error::from))
+}
+
+/// The newest whole superblock of each member, and the slot that it lies in.
+fn read_superblocks<D: BlockDevice>(
+    members: &mut Members<D>,
+    count: usize,
+) -> Result<(Vec<Option<Superblock>>, Vec<Slot>)> {
+    let present: Vec<usize> = (0..count).filter(|&index| members.device(index).is_some()).collect();
+    let read = |&index: &usize| (index, IoRequest::read(0, 0, IoBuffer::zeroed(2 * BLOCK_BYTES)));
+    let results = members.perform(present.iter().map(read).collect());
+    let mut found: Vec<Option<Superblock>> = vec![None; count];
+    let mut places = vec![Slot::default(); count];
+    for (index, done) in present.into_iter().zip(results) {
+        done.result.map_err(|error| Error::from(error).context(&format!("reading member {index}")))?;
+        let slots = done.buffer.unwrap_or_else(|| IoBuffer::zeroed(BLOCK_BYTES));
+        let whole = slots.chunks(BLOCK_BYTES).enumerate();
+        let whole = whole.filter_map(|(slot, block)| Some((slot, Superblock::decode(block)?)));
+        if let Some((slot, newest)) = whole.max_by_key(|(_, superblock)| superblock.generation) {
+            (found[index], places[index]) = (Some(newest), Slot(slot));
+        }
+    }
+    Ok((found, places))
+}
+
+/// The truth about all members, from what each says; errors name the member and what to do.
+fn judge(found: &[Option<Superblock>], present: &[bool], degraded: bool) -> Result<Superblock> {
+    let mut votes: BTreeMap<u128, usize> = BTreeMap::new();
+    for superblock in found.iter().flatten() {
+        *votes.entry(superblock.volume).or_default() += 1;
+    }
+    let Some((&volume, _)) = votes.iter().max_by_key(|(_, count)| **count) else {
+        return refuse("none of the devices holds a volume: create one first");
+    };
+    for (index, superblock) in found.iter().enumerate() {
+        match superblock {
+            None if present[index] && !degraded => {
+                return refuse(format!(
+                    "device {index} holds no superblock of a volume: it is another device, or damaged; give the \
+                     right one, or open degraded and replace it"
+                ));
+            }
+            Some(other) if other.volume != volume => {
+                return refuse(format!(
+                    "device {index} belongs to volume {:032x}, the others to {volume:032x}: give the right one",
+                    other.volume
+                ));
+            }
+            Some(own) if own.index as usize != index => {
+                return refuse(format!(
+                    "the device in place {index} is member {}: give the devices in their order",
+                    own.index
+                ));
+            }
+            _ => {}
+        }
+    }
+    let Some(newest) = found.iter().flatten().max_by_key(|superblock| superblock.generation) else {
+        return refuse("none of the devices holds a volume: create one first");
+    };
+    if newest.states.len() != found.len() {
+        return refuse(format!("the volume has {} members, {} were given", newest.states.len(), found.len()));
+    }
+    if found.iter().flatten().any(|other| other.layout != newest.layout || other.geometry != newest.geometry)
+    {
+        return Err(Error::new(ErrorKind::Corrupt, "members disagree about the shape of the volume"));
+    }
+    let mut truth = newest.clone();
+    for (index, superblock) in found.iter().enumerate() {
+        let fault = match superblock {
+            Some(own) if newest.states[index] == Health::Failed => {
+                let newest_index = newest.index as usize;
+                if own.states[newest_index] == Health::Failed {
+                    return refuse(format!(
+                        "members {index} and {newest_index} were each used without the other: give only the one \
+                         to keep, open degraded and replace the other"
+                    ));
+                }
+                Some(format!("member {index} missed writes since generation {}", own.generation))
+            }
+            None if !present[index] => Some(format!("member {index} is not there")),
+            None => Some(format!("member {index} holds no superblock")),
+            Some(_) => None,
+        };
+        if let Some(fault) = fault {
+            if !degraded {
+                return refuse(format!("{fault}: give it, or open degraded and replace it"));
+            }
+            truth.states[index] = Health::Failed;
+        }
+    }
+    enough(&truth)?;
+    Ok(truth)
+}
+
+/// Whether every group can serve.
+fn enough(superblock: &Superblock) -> Result<()> {
+    let layout = &superblock.layout;
+    for group in 0..layout.groups {
+        let counts = |index: &usize| matches!(superblock.states[*index], Health::InSync | Health::Behind);
+        let good = layout.members(group).filter(counts).count() as u32;
+        let needed = match layout.redundancy {
+            Redundancy::None | Redundancy::Mirror => 1,
+            Redundancy::Parity => layout.width - 1,
+        };
+        if good < needed {
+            let message = format!(
+                "group {group} has {good} good members and needs {needed}: data is lost without them"
+            );
+            return Err(Error::new(ErrorKind::DeviceFailed, message));
+        }
+    }
+    Ok(())
+}
+
+/// Opens a volume: judges its members, raises the generation, and repairs what a crash left.
+pub(crate) fn open<D: BlockDevice>(
+    devices: Vec<Option<D>>,
+    settings: &OpenSettings,
+) -> Result<(Core<D>, Recovery)> {
+    let count = devices.len();
+    let present: Vec<bool> = devices.iter().map(Option::is_some).collect();
+    let geometries: Vec<Geometry> = devices.iter().flatten().map(BlockDevice::geometry).collect();
+    let mut members = Members::new(devices);
+    let (found, slots) = read_superblocks(&mut members, count)?;
+    let mut truth = judge(&found, &present, settings.degraded)?;
+    let layout = truth.layout;
+    let journal = journal_bytes(layout.redundancy, layout.width, layout.chunk_bytes, truth.journal_slots);
+    let (data_start, rows) = data_area(&geometries, journal, layout.chunk_bytes);
+    if rows < layout.rows {
+        return refuse(format!("a member has room for {rows} rows, the volume needs {}", layout.rows));
+    }
+    let was_clean = std::mem::replace(&mut truth.clean, false);
+    let parts = CoreParts {
+        members,
+        superblock: truth,
+        slots,
+        data_start,
+        read_error_limit: settings.read_error_limit,
+        mutations: settings.mutations.clone(),
+    };
+    let mut core = Core::new(parts);
+    core.write_superblocks();
+    enough(&core.superblock(0))?;
+    let mut recovery = Recovery { was_clean, ..Recovery::default() };
+    match layout.redundancy {
+        Redundancy::Mirror => recovery.regions_copied = core.resync_marked()?,
+        Redundancy::Parity => recovery.rows_replayed = core.replay_journal()?,
+        Redundancy::None => {}
+    }
+    Ok((core, recovery))
+}
+
+impl<D: BlockDevice> Core<D> {
+    /// Reads the marks of all members, copies what they name from the first member in sync to the
+    /// others, and clears them.
+    pub(crate) fn resync_marked(&mut self) -> Result<u64> {
+        let mut marked = BTreeSet::new();
+        for index in self.written_members() {
+            let buffer = IoBuffer::zeroed(2 * BLOCK_BYTES);
+            let read = self.members.perform(vec![(index, IoRequest::read(0, INTENT_START, buffer))]).pop();
+            let Some(slots) = read.filter(|done| done.result.is_ok()).and_then(|done| done.buffer) else {
+                continue;
+            };
+            if let Some((sequence, slot, regions)) = Intents::decode(self.volume, &slots) {
+                self.mark_slots[index] = Slot(slot);
+                self.intents.sequence = self.intents.sequence.max(sequence);
+                marked.extend(regions);
+            }
+        }
+        for &region in &marked {
+            let start = region * self.region_bytes;
+            let end = (start + self.region_bytes).min(self.geometry.end());
+            for (group, offset, len) in self.layout.spans(start, end.saturating_sub(start)) {
+                let targets = self.in_sync(group);
+                if let Some((&source, targets)) = targets.split_first() {
+                    self.copy(source, targets, self.data_start + offset, len)?;
+                }
+            }
+        }
+        self.write_marks();
+        Ok(marked.len() as u64)
+    }
+
+    /// Copies bytes of one member to others, durably; targets that fail are named so.
+    ///
+    /// # Errors
+    /// When the source cannot be read.
+    pub(crate) fn copy(&mut self, source: usize, targets: &[usize], offset: u64, len: u64) -> Result<()> {
+        const PIECE_BYTES: u64 = 1 << 20;
+        for at in (0..len).step_by(PIECE_BYTES as usize) {
+            let take = PIECE_BYTES.min(len - at);
+            let buffer = IoBuffer::zeroed(take as usize);
+            let read = self.members.perform(vec![(source, IoRequest::read(0, offset + at, buffer))]).pop();
+            let bytes = match read {
+                Some(done) => done.result.map(|()| done.buffer).map_err(Error::from)?,
+                None => None,
+            };
+            let Some(bytes) = bytes else {
+                return Err(Error::new(ErrorKind::DeviceFailed, "a read lost its buffer"));
+            };
+            let write = |&index: &usize| (index, IoRequest::write_durable(0, offset + at, bytes.clone()));
+            let results = self.members.perform(targets.iter().map(write).collect());
+            for (&index, done) in targets.iter().zip(results) {
+                if done.result.is_err() {
+                    self.fail_member(index);
+                }
+            }
+        }
+        Ok(())
+    }
+}

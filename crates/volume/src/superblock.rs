@@ -1,0 +1,223 @@
+//! What each member says about itself and the volume: one block, in two slots that take turns.
+//!
+//! The block with the highest generation among all members decides what is true of every member; the
+//! bytes are drawn in `docs/formats/volume.md`.
+//!
+//! Invariants:
+//! 1. A member that missed an acknowledged write is named failed (or behind, see `sleep`) by a durable
+//!    superblock of every other member before that write is acknowledged.
+//! 2. A torn superblock leaves the one before it.
+
+use crate::layout::{Layout, Redundancy};
+use tierstone_base::checksum::{checksum, salt};
+use tierstone_base::codec::Reader;
+use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer};
+
+/// The first bytes of a superblock.
+const MAGIC: &[u8; 8] = b"TIERVOLU";
+/// The version of the format.
+const VERSION: u32 = 1;
+const SALT: u64 = 0x766f_6c75_6d65_7362;
+/// Bytes before the states of the members.
+const HEAD_BYTES: usize = 112;
+const STATE_BYTES: usize = 9;
+
+/// Which of two slots of a block holds what counts on a member; the other is written next, so that a torn
+/// write never costs the whole one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slot(pub usize);
+
+impl Slot {
+    /// Where the next write goes, from the start of the two slots.
+    pub(crate) fn next(self) -> u64 {
+        (1 - self.0) as u64 * BLOCK_BYTES as u64
+    }
+
+    /// That write has ended.
+    pub(crate) fn taken(&mut self, is_good: bool) {
+        if is_good {
+            self.0 = 1 - self.0;
+        }
+    }
+}
+
+/// What is true of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It holds everything.
+    InSync,
+    /// It missed writes, or is not there; nothing on it counts.
+    Failed,
+    /// A new member: rows before this one are as in [`Health::InSync`].
+    Rebuilding {
+        /// The first row that does not count yet.
+        row: u64,
+    },
+    /// The second disk of a sleeping mirror: the flash buffer holds what it lacks.
+    Behind,
+}
+
+/// The content of a superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub volume: u128,
+    pub index: u32,
+    pub generation: u64,
+    pub clean: bool,
+    pub layout: Layout,
+    pub geometry: Geometry,
+    pub region_bytes: u64,
+    pub journal_slots: u32,
+    pub states: Vec<Health>,
+}
+
+impl Superblock {
+    pub(crate) fn encode(&self) -> IoBuffer {
+        let mut bytes = Vec::with_capacity(BLOCK_BYTES);
+        bytes.extend_from_slice(MAGIC);
+        let redundancy = match self.layout.redundancy {
+            Redundancy::None => 0u8,
+            Redundancy::Mirror => 1,
+            Redundancy::Parity => 2,
+        };
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[redundancy, u8::from(self.clean), 0, 0]);
+        bytes.extend_from_slice(&self.volume.to_le_bytes());
+        bytes.extend_from_slice(&self.generation.to_le_bytes());
+        for word in [self.index, self.layout.groups, self.layout.width, self.journal_slots] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        for word in [
+            self.layout.chunk_bytes,
+            self.layout.rows,
+            self.geometry.meta_bytes,
+            self.geometry.segment_bytes,
+            u64::from(self.geometry.segment_limit),
+            self.region_bytes,
+        ] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&(self.states.len() as u32).to_le_bytes());
+        bytes.resize(HEAD_BYTES, 0);
+        for state in &self.states {
+            let (tag, row) = match *state {
+                Health::InSync => (0u8, 0),
+                Health::Failed => (1, 0),
+                Health::Rebuilding { row } => (2, row),
+                Health::Behind => (3, 0),
+            };
+            bytes.push(tag);
+            bytes.extend_from_slice(&row.to_le_bytes());
+        }
+        bytes.resize(BLOCK_BYTES - 8, 0);
+        let sum = checksum(salt(SALT, self.generation), &bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        IoBuffer::from_slice(&bytes)
+    }
+
+    /// The superblock in `block`; `None` when there is none that is whole, or one of another version.
+    pub(crate) fn decode(block: &[u8]) -> Option<Superblock> {
+        let mut reader = Reader::new(block.get(..BLOCK_BYTES - 8)?);
+        if reader.bytes(8)? != MAGIC || reader.u32()? != VERSION {
+            return None;
+        }
+        let redundancy = match reader.u8()? {
+            0 => Redundancy::None,
+            1 => Redundancy::Mirror,
+            2 => Redundancy::Parity,
+            _ => return None,
+        };
+        let clean = reader.bytes(3)?.first()? == &1;
+        let volume = u128::from(reader.u64()?) | u128::from(reader.u64()?) << 64;
+        let generation = reader.u64()?;
+        if checksum(salt(SALT, generation), &block[..BLOCK_BYTES - 8])
+            != Reader::new(block.get(BLOCK_BYTES - 8..)?).u64()?
+        {
+            return None;
+        }
+        let (index, groups, width, journal_slots) =
+            (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let layout = Layout { redundancy, groups, width, chunk_bytes: reader.u64()?, rows: reader.u64()? };
+        let geometry = Geometry {
+            meta_bytes: reader.u64()?,
+            segment_bytes: reader.u64()?,
+            segment_limit: u32::try_from(reader.u64()?).ok()?,
+        };
+        let region_bytes = reader.u64()?;
+        let count = reader.u32()? as usize;
+        if count > crate::MEMBERS_MAX || count != (groups as usize).checked_mul(width as usize)? {
+            return None;
+        }
+        let mut states = Reader::new(&block[HEAD_BYTES..]);
+        let mut state = || match (states.u8()?, states.u64()?) {
+            (0, _) => Some(Health::InSync),
+            (1, _) => Some(Health::Failed),
+            (2, row) => Some(Health::Rebuilding { row }),
+            (3, _) => Some(Health::Behind),
+            _ => None,
+        };
+        let states = (0..count).map(|_| state()).collect::<Option<Vec<_>>>()?;
+        let is_sound = layout.check().is_ok() && region_bytes > 0 && (index as usize) < count;
+        is_sound.then_some(Superblock {
+            volume,
+            index,
+            generation,
+            clean,
+            layout,
+            geometry,
+            region_bytes,
+            journal_slots,
+            states,
+        })
+    }
+}
+
+const _: () =
+    assert!(HEAD_BYTES + crate::MEMBERS_MAX * STATE_BYTES <= BLOCK_BYTES - 8, "all states fit a block");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Superblock {
+        Superblock {
+            volume: 0x1234_5678_9abc_def0_1122_3344_5566_7788,
+            index: 2,
+            generation: 9,
+            clean: true,
+            layout: Layout {
+                redundancy: Redundancy::Parity,
+                groups: 1,
+                width: 4,
+                chunk_bytes: 8192,
+                rows: 77,
+            },
+            geometry: Geometry { meta_bytes: 8192, segment_bytes: 65536, segment_limit: 20 },
+            region_bytes: 65536,
+            journal_slots: 4,
+            states: vec![Health::InSync, Health::Failed, Health::Rebuilding { row: 12 }, Health::Behind],
+        }
+    }
+
+    #[test]
+    fn a_superblock_comes_back_and_no_flipped_bit_passes() {
+        let block = sample().encode();
+        assert_eq!(Superblock::decode(&block), Some(sample()));
+        for byte in 0..BLOCK_BYTES {
+            let mut damaged = block.clone();
+            damaged[byte] ^= 1 << (byte % 8);
+            assert_eq!(Superblock::decode(&damaged), None, "byte {byte}");
+        }
+        assert_eq!(Superblock::decode(&block[..100]), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn hostile_superblocks_never_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..5000)) {
+            let mut block = bytes;
+            let head = MAGIC.len().min(block.len());
+            block[..head].copy_from_slice(&MAGIC[..head]);
+            let _ = Superblock::decode(&block);
+        }
+    }
+}

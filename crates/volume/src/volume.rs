@@ -1,0 +1,200 @@
+//! The face of a volume: a block device made of others.
+
+use crate::core::Core;
+use crate::layout::Redundancy;
+use crate::open::{self, OpenSettings, Recovery, VolumeSettings};
+use crate::superblock::Health;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tierstone_base::Result;
+use tierstone_media::{BlockDevice, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
+
+/// A handle on a volume. Clones are further handles, each with completions of its own; they share the
+/// members behind a lock, so that a handle that waits for a member lets the others wait too.
+pub struct Volume<D: BlockDevice> {
+    shared: Arc<Mutex<Shared<D>>>,
+    handle: u32,
+}
+
+struct Shared<D> {
+    core: Core<D>,
+    next_handle: u32,
+}
+
+/// What is true of a volume now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Of each member.
+    pub members: Vec<Health>,
+    /// Of the superblocks.
+    pub generation: u64,
+    /// Whether some member is failed or not filled yet.
+    pub is_degraded: bool,
+    /// Reads that failed, a member.
+    pub read_errors: Vec<u32>,
+}
+
+impl<D: BlockDevice> Volume<D> {
+    /// Makes a volume of `devices` and opens it.
+    ///
+    /// # Errors
+    /// When the devices do not fit the settings, hold a volume already, or fail.
+    pub fn create(devices: Vec<D>, settings: &VolumeSettings) -> Result<Self> {
+        let devices = open::create(devices, settings)?;
+        Ok(Self::open(devices.into_iter().map(Some).collect(), &OpenSettings::default())?.0)
+    }
+
+    /// Opens the volume of `devices`, given in their order; `None` for one that is not there. Cost after
+    /// a crash: copying the marked regions, or reading the parity journals.
+    ///
+    /// # Errors
+    /// Invalid input for devices that are mixed up, missing, foreign or stale (see
+    /// [`OpenSettings::degraded`]); failed device when a group has too few members left.
+    pub fn open(devices: Vec<Option<D>>, settings: &OpenSettings) -> Result<(Self, Recovery)> {
+        let (core, recovery) = open::open(devices, settings)?;
+        let shared = Arc::new(Mutex::new(Shared { core, next_handle: 1 }));
+        Ok((Volume { shared, handle: 0 }, recovery))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared<D>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is true now.
+    pub fn status(&self) -> Status {
+        let core = &self.lock().core;
+        Status {
+            members: core.health.clone(),
+            generation: core.generation,
+            is_degraded: core.health.iter().any(|health| !matches!(health, Health::InSync | Health::Behind)),
+            read_errors: core.read_errors.clone(),
+        }
+    }
+
+    /// Names a member failed, as if its device had: before it is pulled.
+    ///
+    /// # Errors
+    /// When its group cannot do without it.
+    pub fn fail(&self, index: usize) -> Result<()> {
+        let core = &mut self.lock().core;
+        core.settle();
+        if index >= core.health.len() || !core.has_other(index) {
+            let message = format!("member {index} cannot be spared");
+            return Err(tierstone_base::Error::new(tierstone_base::ErrorKind::InvalidInput, message));
+        }
+        core.fail_member(index);
+        Ok(())
+    }
+
+    /// Puts `device` in the place of failed member `index`; [`Volume::maintain`] fills it. Returns the
+    /// old device, if it is still there.
+    ///
+    /// # Errors
+    /// When the member has not failed, or the device is too small or fails.
+    pub fn replace(&self, index: usize, device: D) -> Result<Option<D>> {
+        let core = &mut self.lock().core;
+        core.settle();
+        core.replace(index, device)
+    }
+
+    /// Does at most `rows` rows of what is left to do in the background: filling new members. Returns
+    /// whether something is left. Waits for the requests under way.
+    ///
+    /// # Errors
+    /// When the new member fails, or rows cannot be read.
+    pub fn maintain(&self, rows: u64) -> Result<bool> {
+        self.lock().core.rebuild_step(rows)
+    }
+
+    /// How many rows a member has: the range of [`Volume::compare`].
+    pub fn rows(&self) -> u64 {
+        self.lock().core.layout.rows
+    }
+
+    /// Reads rows of all members that count and compares them; gives (group, row) of those that differ.
+    /// What was prepared or discarded and not written since may differ. Waits for the requests under way.
+    ///
+    /// # Errors
+    /// When a member cannot be read.
+    pub fn compare(&self, rows: std::ops::Range<u64>) -> Result<Vec<(u32, u64)>> {
+        self.lock().core.compare(rows)
+    }
+
+    /// Waits for all requests, flushes, and writes that nothing is left to repair. Other handles must not
+    /// be used afterwards.
+    ///
+    /// # Errors
+    /// When a flush or write fails; the next opening then repairs as after a crash.
+    pub fn close(mut self) -> Result<()> {
+        self.lock().core.settle();
+        let mut done = Vec::new();
+        self.submit(&mut vec![IoRequest::flush(0)]);
+        self.complete(Wait::All, &mut done);
+        for done in done {
+            done.result?;
+        }
+        let core = &mut self.lock().core;
+        if core.layout.redundancy == Redundancy::Mirror {
+            core.intents.forget_all();
+            core.write_marks();
+        }
+        core.clean = true;
+        core.write_superblocks();
+        Ok(())
+    }
+}
+
+impl<D: BlockDevice> Clone for Volume<D> {
+    fn clone(&self) -> Self {
+        let handle = {
+            let mut shared = self.lock();
+            shared.next_handle += 1;
+            shared.next_handle
+        };
+        Volume { shared: Arc::clone(&self.shared), handle }
+    }
+}
+
+impl<D: BlockDevice> Drop for Volume<D> {
+    fn drop(&mut self) {
+        let handle = self.handle;
+        self.lock().core.forget_handle(handle);
+    }
+}
+
+impl<D: BlockDevice> fmt::Debug for Volume<D> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Volume").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Volume<D> {
+    fn geometry(&self) -> Geometry {
+        self.lock().core.geometry
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        let core = &self.lock().core;
+        let devices = (0..core.health.len()).filter_map(|index| core.members.device(index));
+        devices.map(BlockDevice::guarantee).min().unwrap_or(Guarantee::Emulated)
+    }
+
+    fn durable_write_scope(&self) -> DurableWriteScope {
+        // A durable write touches some members and says nothing of the others.
+        DurableWriteScope::OwnSectors
+    }
+
+    fn submit(&mut self, requests: &mut Vec<IoRequest>) {
+        let handle = self.handle;
+        self.lock().core.submit(handle, requests);
+    }
+
+    fn complete(&mut self, wait: Wait, completions: &mut Vec<IoCompletion>) -> usize {
+        let handle = self.handle;
+        self.lock().core.complete(handle, wait, completions)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.lock().core.in_flight(self.handle)
+    }
+}

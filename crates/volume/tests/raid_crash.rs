@@ -1,0 +1,131 @@
+//! Loss of power at every durable completion of a volume's members, in every order, with every legal
+//! outcome sampled; and loss of a member on top of it.
+
+#![allow(clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::*;
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};
+use tierstone_media::BlockDevice;
+use tierstone_media::sim::{Fault, FaultEffect, FaultTarget};
+use tierstone_volume::{Level, OpenSettings, Volume, VolumeSettings};
+
+fn settings(level: Level) -> VolumeSettings {
+    VolumeSettings {
+        chunk_bytes: BLOCK,
+        meta_bytes: BLOCK,
+        region_bytes: 4 * BLOCK,
+        journal_slots: 4,
+        is_zeroed: true,
+        ..VolumeSettings::new(level, 0xabcd, BLOCK)
+    }
+}
+
+/// What a scenario does besides writing.
+#[derive(Clone, Copy, PartialEq)]
+enum Trouble {
+    /// Nothing.
+    None,
+    /// A member fails while writes go on.
+    MemberFails,
+    /// A member is gone after the crash.
+    MemberLost,
+}
+
+fn scenario(
+    level: Level,
+    count: usize,
+    trouble: Trouble,
+    mutations: &Mutations,
+    choices: &Choices,
+) -> Result<(), Violation> {
+    let geometry =
+        tierstone_media::Geometry { meta_bytes: 8 * BLOCK, segment_bytes: BLOCK, segment_limit: 24 };
+    let array = Array::new(&vec![exploring(geometry, 24); count], choices, 2);
+    let mut blocks = Blocks::default();
+    let mut values = 0;
+    let mut lost = None;
+    array.run_lives(|array, life| {
+        let mut devices: Vec<Option<Powered>> = array.devices().into_iter().map(Some).collect();
+        if life == 0 {
+            let calm = tierstone_media::sim::PowerCut::Never;
+            let cut = array.media[0].settings().power_cut;
+            array.media.iter().for_each(|medium| medium.set_power_cut(calm));
+            Volume::create(devices.into_iter().flatten().collect(), &settings(level))?;
+            array.media.iter().for_each(|medium| medium.set_power_cut(cut));
+            devices = array.devices().into_iter().map(Some).collect();
+        } else if trouble == Trouble::MemberLost && lost.is_none() {
+            lost = Some(choices.choose(count as u64, "lost member") as usize);
+        }
+        if let Some(lost) = lost {
+            devices[lost] = None;
+        }
+        let degraded = trouble != Trouble::None;
+        let open = OpenSettings { degraded, mutations: mutations.clone(), ..OpenSettings::default() };
+        let mut volume = Volume::open(devices, &open)?.0;
+        check(&mut volume, &mut blocks)?;
+        if life > 0 {
+            let differing = volume.compare(0..u64::MAX)?;
+            Violation::unless(differing.is_empty(), || format!("members differ in rows {differing:?}"))?;
+        }
+        let places: Vec<u64> = (0..volume.geometry().end() / BLOCK).take(4).collect();
+        work(&mut volume, choices, &mut blocks, &places, 2, &mut values)?;
+        if trouble == Trouble::MemberFails && life == 0 {
+            let failing = choices.choose(count as u64, "failing member") as usize;
+            array.media[failing].inject(Fault::new(FaultTarget::Write, FaultEffect::Fail));
+        }
+        work(&mut volume, choices, &mut blocks, &places, 2, &mut values)?;
+        array.media.iter().for_each(tierstone_media::SimMedium::clear_faults);
+        check(&mut volume, &mut blocks)
+    })
+}
+
+fn explored(level: Level, count: usize, trouble: Trouble, runs: u64, mutations: &Mutations) -> Report {
+    explore(ExploreSettings::random(2026, runs), |choices| {
+        scenario(level, count, trouble, mutations, choices)
+    })
+}
+
+const MARKED: &str = "regions are marked before they are written";
+const JOURNALLED: &str = "rows are journalled before they are written";
+const RECORDED: &str = "failure is recorded before the acknowledgement";
+
+#[test]
+fn mirrors_agree_after_a_crash_anywhere() {
+    assert_all_caught(&[MARKED], |mutations| explored(Level::Raid1, 2, Trouble::None, 1500, mutations));
+    explored(Level::Raid10, 4, Trouble::None, 500, &Mutations::none()).assert_clean();
+}
+
+#[test]
+fn a_member_that_failed_before_a_crash_does_not_come_back_with_old_bytes() {
+    assert_all_caught(&[RECORDED], |mutations| {
+        explored(Level::Raid1, 2, Trouble::MemberFails, 1500, mutations)
+    });
+    explored(Level::Raid5, 3, Trouble::MemberFails, 800, &Mutations::none()).assert_clean();
+    explored(Level::Raid10, 4, Trouble::MemberFails, 500, &Mutations::none()).assert_clean();
+}
+
+#[test]
+fn the_write_hole_is_closed() {
+    assert_all_caught(&[JOURNALLED], |mutations| {
+        explored(Level::Raid5, 3, Trouble::MemberLost, 1500, mutations)
+    });
+    assert_all_caught(&[JOURNALLED], |mutations| explored(Level::Raid5, 3, Trouble::None, 1000, mutations));
+    explored(Level::Raid50 { groups: 2 }, 6, Trouble::MemberLost, 300, &Mutations::none()).assert_clean();
+}
+
+#[test]
+fn a_mirror_lost_after_a_crash_takes_nothing_acknowledged_with_it() {
+    explored(Level::Raid1, 3, Trouble::MemberLost, 800, &Mutations::none()).assert_clean();
+    explored(Level::Raid10, 4, Trouble::MemberLost, 500, &Mutations::none()).assert_clean();
+}
+
+#[test]
+fn every_crash_with_few_other_surprises_is_survived() {
+    for (level, count) in [(Level::Raid0, 2), (Level::Raid1, 2), (Level::Raid5, 3)] {
+        let bounded = ExploreSettings::bounded(2).with_max_runs(6000);
+        explore(bounded, |choices| scenario(level, count, Trouble::None, &Mutations::none(), choices))
+            .assert_clean();
+    }
+}
