@@ -8,9 +8,11 @@ mod text;
 
 use crate::output::{print_json, print_line};
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
-use tierstone_plan::{Description, Report, output, scenario};
+use tierstone_plan::{
+    Description, Report, cells, description, mirrors, nodes, output, power, routing, scenario,
+};
 
 #[derive(Debug, Args)]
 pub struct PlanArgs {
@@ -24,6 +26,12 @@ enum PlanCommand {
     Nodes(PlanOptions),
     /// What scans cost in joules on phones, boards and servers, and how many of each a scan in time needs
     Cells(PlanOptions),
+    /// What a data centre draws, part by part, and what consolidation, cooling and containment would save
+    Power(PlanOptions),
+    /// Which feed each server runs on so that any one PDU may fail, and how little capacity does
+    Routing(TracedOptions),
+    /// What mirrors whose second disks sleep would save under a load, and how large their buffer must be
+    Mirrors(TracedOptions),
     /// List the descriptions that ship with the program, or print one to start from
     Scenarios(scenarios::ScenarioArgs),
 }
@@ -49,17 +57,43 @@ struct PlanOptions {
     out: Option<PathBuf>,
 }
 
+/// What plans take that follow a load over time.
+#[derive(Debug, Args)]
+struct TracedOptions {
+    #[command(flatten)]
+    plan: PlanOptions,
+    /// A trace in place of the description's own load. Routing: CSV with the head time_s,server,watts or
+    /// time_s,server,utilisation. Mirrors: as the description's trace.kind says, msr (MSR Cambridge CSV) or blkparse,
+    /// with lines = ""
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+/// The longest trace of servers that is read, in bytes: it is held in memory.
+const TRACE_BYTES_MAX: usize = 512 << 20;
+
 pub fn run(args: &PlanArgs) -> Result<()> {
     match &args.command {
-        PlanCommand::Nodes(options) => options.run("nodes", tierstone_plan::nodes::plan),
-        PlanCommand::Cells(options) => options.run("cells", tierstone_plan::cells::plan),
+        PlanCommand::Nodes(options) => options.run("nodes", nodes::plan),
+        PlanCommand::Cells(options) => options.run("cells", cells::plan),
+        PlanCommand::Power(options) => options.run("power", power::plan),
+        PlanCommand::Routing(options) => options.run("routing", routing::plan, |description, trace| {
+            let bytes = description::read_at_most(trace, TRACE_BYTES_MAX)?;
+            let text = String::from_utf8(bytes).map_err(|_| no_text(trace))?;
+            routing::plan_traced(description, &text)
+        }),
+        PlanCommand::Mirrors(options) => options.run("mirrors", mirrors::plan, |description, trace| {
+            let file = std::fs::File::open(trace)
+                .map_err(|error| Error::from(error).context(&format!("cannot read {}", trace.display())))?;
+            mirrors::plan_traced(description, std::io::BufReader::new(file))
+        }),
         PlanCommand::Scenarios(args) => scenarios::run(args),
     }
 }
 
 impl PlanOptions {
     /// Reads the description of the plan called `name`, and shows what `plan` makes of it.
-    fn run(&self, name: &str, plan: fn(&Description) -> Result<Report>) -> Result<()> {
+    fn run(&self, name: &str, plan: impl FnOnce(&Description) -> Result<Report>) -> Result<()> {
         let report = plan(&self.description(name)?)?;
         let folder = self.out.as_ref().map(|out| output::write(&report, out)).transpose()?;
         if self.json {
@@ -81,6 +115,25 @@ impl PlanOptions {
         let found = scenario::find(name).filter(|scenario| scenario.plan == plan);
         found.map(scenario::Scenario::description).ok_or_else(|| unknown(plan, name))
     }
+}
+
+impl TracedOptions {
+    /// As [`PlanOptions::run`]; with a trace what `traced` makes of both.
+    fn run(
+        &self,
+        name: &str,
+        plan: fn(&Description) -> Result<Report>,
+        traced: fn(&Description, &Path) -> Result<Report>,
+    ) -> Result<()> {
+        self.plan.run(name, |description| match &self.trace {
+            None => plan(description),
+            Some(trace) => traced(description, trace),
+        })
+    }
+}
+
+fn no_text(file: &Path) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("{} is no UTF-8 text", file.display()))
 }
 
 fn unknown(plan: &str, name: &str) -> Error {

@@ -27,7 +27,7 @@ fn scenarios() -> Vec<(String, String, String)> {
 #[test]
 fn every_shipped_scenario_is_planned_and_written_as_files() {
     let scenarios = scenarios();
-    for plan in ["nodes", "cells"] {
+    for plan in ["nodes", "cells", "power", "routing", "mirrors"] {
         assert!(scenarios.iter().any(|(of, _, _)| of == plan), "{scenarios:?}");
     }
     for (of, name, _) in &scenarios {

@@ -46,7 +46,7 @@ fn main() -> Result<()> {
             topology.pdus, topology.name
         );
     }
-    let description = Description::read(SCENARIOS[0].2)?;
+    let description = Description::read(&SCENARIOS[0].description())?;
     let classes = description.class_list()?;
     let trace = synthetic::generate(&classes, 1_440, 1)?;
     let topology = Topology::new(Kind::Serpentine, 6, 1)?;

@@ -37,18 +37,6 @@ pub(crate) fn positive(field: &str, value: f64, high: f64, unit: &str) -> Result
     within(field, value, 0.0, high, unit)
 }
 
-/// `text` as TOML of the form `T`; `what` is the description in words.
-///
-/// # Errors
-/// `InvalidInput`: the text is no TOML, a field is missing, unknown or of the wrong type; with the line.
-pub(crate) fn parse<T: serde::de::DeserializeOwned>(what: &str, text: &str) -> Result<T> {
-    toml::from_str(text).map_err(|error| {
-        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        let place = line.map_or(String::new(), |line| format!(" at line {line}"));
-        refused(format!("the description of {what}{place}: {}", error.message()))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,19 +48,5 @@ mod tests {
         assert!(text.contains("`utilisation` is 1.25") && text.contains("0.250000"), "{text}");
         assert!(within("u", f64::NAN, 0.0, 1.0, "").is_err());
         assert!(positive("peak_w", 0.0, 1e6, "W").is_err());
-    }
-
-    #[test]
-    fn a_description_with_an_unknown_field_is_refused_with_its_line() {
-        #[derive(Debug, serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Small {
-            #[expect(dead_code, reason = "only read by the parser")]
-            a: f64,
-        }
-        assert!(parse::<Small>("a test", "a = 1.0\n").is_ok());
-        let text = parse::<Small>("a test", "a = 1.0\nb = 2\n").unwrap_err().message().to_owned();
-        assert!(text.contains("line 2") && text.contains('b'), "{text}");
-        assert!(parse::<Small>("a test", "").unwrap_err().message().contains('a'));
     }
 }

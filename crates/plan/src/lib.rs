@@ -14,8 +14,8 @@ pub mod description;
 pub mod drawing;
 mod field;
 pub mod html;
-pub mod nodes;
 pub mod mirrors;
+pub mod nodes;
 pub mod number;
 pub mod output;
 pub mod parts;
@@ -29,4 +29,5 @@ pub use description::Description;
 pub use report::{Fact, Label, Report};
 
 /// The shipped scenarios of each plan.
-const SCENARIOS: &[&[scenario::Scenario]] = &[nodes::SCENARIOS, cells::SCENARIOS];
+const SCENARIOS: &[&[scenario::Scenario]] =
+    &[nodes::SCENARIOS, cells::SCENARIOS, power::SCENARIOS, routing::SCENARIOS, mirrors::SCENARIOS];

@@ -5,7 +5,7 @@ use super::chiller::Chiller;
 use super::conditioning::{Basis, Conditioning, Losses};
 use super::plant::{Operation, Plant};
 use super::servers::Curve;
-use crate::field::{parse, positive, refused, within};
+use crate::field::{positive, refused, within};
 use serde::Deserialize;
 use tierstone_base::Result;
 
@@ -272,9 +272,9 @@ impl Description {
     ///
     /// # Errors
     /// `InvalidInput`: no TOML, or a field that is missing, unknown, of the wrong type or out of its range.
-    pub fn read(text: &str) -> Result<Description> {
-        let description: Description = parse("a plant", text)?;
-        description.check()?;
+    pub fn read(text: &crate::Description) -> Result<Description> {
+        let description: Description = text.parse()?;
+        description.check().map_err(|error| text.wrong(error))?;
         Ok(description)
     }
 

@@ -19,21 +19,27 @@ mod published;
 mod report;
 pub mod servers;
 
+use crate::description::Form;
 use crate::report::Report;
+use crate::scenario::Scenario;
 use tierstone_base::Result;
 
-/// Descriptions that are shipped: name, what it is about, text.
-pub const SCENARIOS: &[(&str, &str, &str)] = &[
-    (
-        "case-study",
-        "10 MW in Austin, moved and improved step by step; beside the published claims",
-        include_str!("../../scenarios/power-case-study.toml"),
-    ),
-    (
-        "own-site",
-        "a small site with a SPECpower table and its own measurements, to copy and change",
-        include_str!("../../scenarios/power-own-site.toml"),
-    ),
+/// The shipped descriptions.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        plan: "power",
+        name: "power-case-study",
+        about: "10 MW in Austin, moved and improved step by step; beside the published claims",
+        form: Form::Toml,
+        text: include_str!("../../scenarios/power-case-study.toml"),
+    },
+    Scenario {
+        plan: "power",
+        name: "power-own-site",
+        about: "a small site with a SPECpower table and its own measurements, to copy and change",
+        form: Form::Toml,
+        text: include_str!("../../scenarios/power-own-site.toml"),
+    },
 ];
 
 /// The plan of a plant from its description (TOML, see the shipped ones).
@@ -41,8 +47,8 @@ pub const SCENARIOS: &[(&str, &str, &str)] = &[
 /// # Errors
 /// `InvalidInput`: a field that is missing, unknown or out of its range, or a state that the plant cannot
 /// hold; the message names it and says by how much.
-pub fn plan(text: &str) -> Result<Report> {
-    report::make(&describe::Description::read(text)?)
+pub fn plan(description: &crate::Description) -> Result<Report> {
+    report::make(&describe::Description::read(description)?)
 }
 
 #[cfg(test)]

@@ -6,8 +6,13 @@ use super::servers::{Curve, spread};
 use super::*;
 use crate::parts::Verdict;
 
+/// The plan of a TOML text.
+fn plan(text: &str) -> Result<Report> {
+    super::plan(&crate::Description::toml("a test", text))
+}
+
 fn study() -> Description {
-    Description::read(SCENARIOS[0].2).unwrap()
+    Description::read(&SCENARIOS[0].description()).unwrap()
 }
 
 fn draws() -> Vec<Draw> {
@@ -184,12 +189,12 @@ fn optimal_water_never_overloads_the_chiller_and_never_costs_more_than_set_point
 
 #[test]
 fn a_plant_is_calibrated_to_its_meters() {
-    let text = SCENARIOS[1].2;
+    let text = SCENARIOS[1].text;
     let report = plan(text).unwrap();
     let table = report.tables.iter().find(|table| table.name == "calibration").unwrap();
     assert_eq!(table.rows.len(), 6);
     // Measurements made by the model itself, with the servers a tenth and the chiller a fifth above it.
-    let mut description = Description::read(text).unwrap();
+    let mut description = Description::read(&SCENARIOS[1].description()).unwrap();
     let case = &description.cases().unwrap()[0];
     let mut real = case.plant.clone();
     real.curve = real.curve.scaled(1.1);
@@ -213,14 +218,14 @@ fn a_plant_is_calibrated_to_its_meters() {
 
 #[test]
 fn shipped_plants_give_whole_reports() {
-    for (name, _, text) in SCENARIOS {
+    for Scenario { name, text, .. } in SCENARIOS {
         let report = plan(text).unwrap();
         assert!(!report.answer.is_empty() && report.explanation.len() >= 8, "{name}");
         for plot in &report.plots {
             crate::drawing::svg(plot).unwrap();
         }
     }
-    let report = plan(SCENARIOS[0].2).unwrap();
+    let report = plan(SCENARIOS[0].text).unwrap();
     let differ: Vec<&str> = report
         .rows
         .iter()
@@ -234,7 +239,7 @@ fn shipped_plants_give_whole_reports() {
 
 #[test]
 fn descriptions_with_missing_unknown_or_absurd_fields_are_refused_by_name() {
-    let text = SCENARIOS[0].2;
+    let text = SCENARIOS[0].text;
     for (from, to, word) in [
         ("peak_w = 200.0", "", "servers.peak_w"),
         ("peak_w = 200.0", "peak_w = -5.0", "servers.peak_w"),

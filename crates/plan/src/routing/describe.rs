@@ -5,7 +5,7 @@ use super::cost::Terms;
 use super::synthetic::{Class, Shape};
 use super::topology::{Kind, Topology};
 use super::wiring::{self, Cords, Placement, Racks};
-use crate::field::{parse, positive, refused, within};
+use crate::field::{positive, refused, within};
 use crate::power::servers::Curve;
 use serde::Deserialize;
 use tierstone_base::Result;
@@ -191,9 +191,9 @@ impl Description {
     ///
     /// # Errors
     /// `InvalidInput`: no TOML, or a field that is missing, unknown, of the wrong type or out of its range.
-    pub fn read(text: &str) -> Result<Description> {
-        let description: Description = parse("a room", text)?;
-        description.check()?;
+    pub fn read(text: &crate::Description) -> Result<Description> {
+        let description: Description = text.parse()?;
+        description.check().map_err(|error| text.wrong(error))?;
         Ok(description)
     }
 

@@ -26,21 +26,27 @@ pub mod topology;
 pub mod trace;
 pub mod wiring;
 
+use crate::description::Form;
 use crate::report::Report;
+use crate::scenario::Scenario;
 use tierstone_base::Result;
 
-/// Descriptions that are shipped: name, what it is about, text.
-pub const SCENARIOS: &[(&str, &str, &str)] = &[
-    (
-        "published",
-        "1,000 servers of three kinds under 6 PDUs; every topology and mix beside the published values",
-        include_str!("../../scenarios/routing-published.toml"),
-    ),
-    (
-        "own-room",
-        "240 servers under 5 PDUs wired in a way of one's own, to copy and change",
-        include_str!("../../scenarios/routing-own-room.toml"),
-    ),
+/// The shipped descriptions.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        plan: "routing",
+        name: "routing-published",
+        about: "1,000 servers of three kinds under 6 PDUs; every topology and mix beside the published values",
+        form: Form::Toml,
+        text: include_str!("../../scenarios/routing-published.toml"),
+    },
+    Scenario {
+        plan: "routing",
+        name: "routing-own-room",
+        about: "240 servers under 5 PDUs wired in a way of one's own, to copy and change",
+        form: Form::Toml,
+        text: include_str!("../../scenarios/routing-own-room.toml"),
+    },
 ];
 
 /// The plan of a room from its description (TOML, see the shipped ones), with its synthetic trace.
@@ -48,16 +54,16 @@ pub const SCENARIOS: &[(&str, &str, &str)] = &[
 /// # Errors
 /// `InvalidInput`: a field that is missing, unknown or out of its range, or a capacity with which a feed is
 /// short even with every server idle; the message names the feed and says by how much.
-pub fn plan(text: &str) -> Result<Report> {
-    report::make(&describe::Description::read(text)?, None)
+pub fn plan(description: &crate::Description) -> Result<Report> {
+    report::make(&describe::Description::read(description)?, None)
 }
 
 /// The same with a trace as CSV (see [`trace::Trace::read_csv`]) in place of the synthetic one.
 ///
 /// # Errors
 /// As [`plan`]; and a trace that is broken, with the line.
-pub fn plan_traced(text: &str, trace_csv: &str) -> Result<Report> {
-    report::make(&describe::Description::read(text)?, Some(trace_csv))
+pub fn plan_traced(description: &crate::Description, trace_csv: &str) -> Result<Report> {
+    report::make(&describe::Description::read(description)?, Some(trace_csv))
 }
 
 #[cfg(test)]

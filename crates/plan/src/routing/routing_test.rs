@@ -13,6 +13,16 @@ use crate::parts::Verdict;
 use std::collections::BTreeMap;
 use tierstone_base::random::SeededRandom;
 
+/// The plan of a TOML text.
+fn plan(text: &str) -> Result<Report> {
+    super::plan(&crate::Description::toml("a test", text))
+}
+
+/// The same with a trace from elsewhere.
+fn plan_traced(text: &str, trace: &str) -> Result<Report> {
+    super::plan_traced(&crate::Description::toml("a test", text), trace)
+}
+
 const FLOOR: Placement = Placement { servers_per_rack: 20, cords: Cords::Server, racks: Racks::Grouped };
 const CONTROL: Control = Control { budget: Budget::Peak, window: 1 };
 
@@ -262,7 +272,7 @@ fn a_request_is_granted_in_place_while_both_feeds_have_room() {
 
 #[test]
 fn the_loop_throttles_only_when_there_is_too_little() {
-    let description = Description::read(SCENARIOS[1].2).unwrap();
+    let description = Description::read(&SCENARIOS[1].description()).unwrap();
     let classes = description.class_list().unwrap();
     let trace = generate(&classes, 300, 3).unwrap();
     let room = study::Room::new(description.wires().unwrap(), &classes, &description).unwrap();
@@ -284,7 +294,7 @@ fn the_loop_throttles_only_when_there_is_too_little() {
 
 #[test]
 fn one_seed_gives_one_trace_and_the_mixes_come_near_the_published_ones() {
-    let description = Description::read(SCENARIOS[0].2).unwrap();
+    let description = Description::read(&SCENARIOS[0].description()).unwrap();
     let classes = description.class_list().unwrap();
     let trace = generate(&classes, 1_440, 1).unwrap();
     assert_eq!(trace, generate(&classes, 1_440, 1).unwrap());
@@ -320,7 +330,7 @@ fn the_loan_costs_what_is_published_and_provisioning_keeps_its_order() {
     assert!((terms.monthly_part() - 0.007_907_9).abs() < 5e-8);
     assert!((terms.monthly(208_700.0) - 24_756.0).abs() < 1.0);
     assert!((Terms { interest: 0.0, ..terms }.monthly_part() - 1.0 / 180.0).abs() < 1e-12);
-    let report = plan(SCENARIOS[1].2).unwrap();
+    let report = plan(SCENARIOS[1].text).unwrap();
     let table = report.tables.iter().find(|table| table.name == "cost").unwrap();
     let watts: Vec<f64> = table.rows[..4]
         .iter()
@@ -331,7 +341,7 @@ fn the_loan_costs_what_is_published_and_provisioning_keeps_its_order() {
 
 #[test]
 fn the_published_study_comes_out() {
-    let report = plan(SCENARIOS[0].2).unwrap();
+    let report = plan(SCENARIOS[0].text).unwrap();
     let differ: Vec<&str> = report
         .rows
         .iter()
@@ -381,7 +391,7 @@ fn a_trace_of_ones_own_is_read_and_broken_ones_are_refused_with_their_line() {
 
 #[test]
 fn rooms_with_too_little_say_so() {
-    let text = SCENARIOS[1].2;
+    let text = SCENARIOS[1].text;
     let enough = plan(text).unwrap();
     assert_eq!(enough, plan(text).unwrap());
     assert!(enough.answer[0].contains("are enough"), "{:?}", enough.answer);
@@ -399,7 +409,7 @@ fn rooms_with_too_little_say_so() {
 
 #[test]
 fn descriptions_with_missing_unknown_or_absurd_fields_are_refused_by_name() {
-    let text = SCENARIOS[1].2;
+    let text = SCENARIOS[1].text;
     for (from, to, word) in [
         ("kind = \"custom\"", "kind = \"star\"", "star"),
         ("kind = \"custom\"", "kind = \"full\"", "topology.zones"),
