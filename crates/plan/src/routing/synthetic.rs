@@ -5,7 +5,7 @@
 //! mix. The shipped descriptions are chosen to come near those.
 
 use super::trace::Trace;
-use crate::field::within;
+use crate::field::{refused, within};
 use crate::power::servers::Curve;
 use serde::Deserialize;
 use tierstone_base::Result;
@@ -76,8 +76,8 @@ pub struct Class {
     pub servers: usize,
     /// Power of one.
     pub curve: Curve,
-    /// How busy.
-    pub shape: Shape,
+    /// How busy; none where a trace says it.
+    pub shape: Option<Shape>,
 }
 
 /// Noise that forgets: an Ornstein-Uhlenbeck process in steps of a minute.
@@ -141,7 +141,7 @@ impl Job {
 /// trace. Cost: servers × minutes.
 ///
 /// # Errors
-/// `InvalidInput`: as [`Trace::new`].
+/// `InvalidInput`: as [`Trace::new`]; and a class without a shape.
 pub fn generate(classes: &[Class], minutes: usize, seed: u64) -> Result<Trace> {
     let mut random = SeededRandom::new(seed);
     let servers: usize = classes.iter().map(|class| class.servers).sum();
@@ -152,7 +152,9 @@ pub fn generate(classes: &[Class], minutes: usize, seed: u64) -> Result<Trace> {
     let mut first = 0;
     for class in classes {
         let mut random = random.fork();
-        let shape = &class.shape;
+        let Some(shape) = &class.shape else {
+            return Err(refused("a class without activity has no synthetic trace"));
+        };
         let mut shared = Noise::new(shape.noise_shared, shape.noise_minutes, &mut random);
         let mut own: Vec<Noise> = (0..class.servers)
             .map(|_| Noise::new(shape.noise_own, shape.noise_minutes, &mut random))
