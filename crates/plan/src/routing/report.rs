@@ -86,6 +86,9 @@ fn file_name(name: &str) -> String {
 }
 
 fn planned(description: &Description, classes: &[Class], trace: Trace) -> Result<Planned> {
+    if trace.summary().1 <= 0.0 {
+        return Err(refused("the trace draws nothing at any time: there is nothing to plan"));
+    }
     let room = Room::new(description.wires()?, classes, description)?;
     let (control, skew) = (description.controller(), description.limits.phase_skew_percent / 100.0);
     let needs = room.needs(&trace, control, skew)?;

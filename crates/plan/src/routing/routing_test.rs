@@ -44,6 +44,8 @@ fn topologies_that_cannot_be_are_refused() {
         (Kind::Serpentine, 4, 1),
         (Kind::Full, 6, 0),
         (Kind::Full, 6, 1_000_000),
+        (Kind::Full, 500, 1),
+        (Kind::CrossRoads, 10_000, 1),
     ] {
         assert!(Topology::new(kind, pdus, islands).is_err(), "{kind:?} {pdus} {islands}");
     }
@@ -366,6 +368,11 @@ fn rooms_with_too_little_say_so() {
     let refusal = plan(&text.replace("uncontrolled_w_per_feed = 150.0", "uncontrolled_w_per_feed = 6000.0"))
         .unwrap_err();
     assert!(refusal.message().contains("are missing a feed"), "{}", refusal.message());
+    let large = plan(&text.replace("minutes = 720", "minutes = 900000")).unwrap_err();
+    assert!(large.message().contains("above the limit"), "{}", large.message());
+    let zeros: String = (0..240).map(|server| format!("0,{server},0\n")).collect();
+    let nothing = plan_traced(text, &format!("time_s,server,watts\n{zeros}")).unwrap_err();
+    assert!(nothing.message().contains("draws nothing"), "{}", nothing.message());
     let csv: String = (0..240).map(|server| format!("0,{server},200\n")).collect();
     let traced = plan_traced(text, &format!("time_s,server,watts\n{csv}")).unwrap();
     assert!(traced.asked[1].contains("a given trace, 1 samples"), "{:?}", traced.asked);

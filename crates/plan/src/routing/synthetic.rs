@@ -4,7 +4,7 @@
 //! The published traces are not public; what is published is mean, greatest and standard deviation of each
 //! mix. The shipped descriptions are chosen to come near those.
 
-use super::trace::Trace;
+use super::trace::{Trace, VALUES_MAX};
 use crate::field::{refused, within};
 use crate::power::servers::Curve;
 use serde::Deserialize;
@@ -145,10 +145,13 @@ impl Job {
 pub fn generate(classes: &[Class], minutes: usize, seed: u64) -> Result<Trace> {
     let mut random = SeededRandom::new(seed);
     let servers: usize = classes.iter().map(|class| class.servers).sum();
-    let mut watts = vec![0.0f32; servers.saturating_mul(minutes).min(super::trace::VALUES_MAX + 1)];
-    if watts.len() > super::trace::VALUES_MAX {
-        return Trace::new(servers, watts);
+    let values = servers.saturating_mul(minutes);
+    if values > VALUES_MAX {
+        return Err(refused(format!(
+            "{servers} servers over {minutes} minutes are {values} values, above the limit of {VALUES_MAX}: plan fewer of either"
+        )));
     }
+    let mut watts = vec![0.0f32; values];
     let mut first = 0;
     for class in classes {
         let mut random = random.fork();
