@@ -332,7 +332,7 @@ fn sensitivity(case: &Case, notes: &mut Vec<String>) -> Result<Table> {
         known(row.3).max(known(row.5))
     };
     rows.sort_by(|a, b| span(b).total_cmp(&span(a)));
-    let heads = ["part", "value", "lower", "total changes %", "higher", "total changes % "];
+    let heads = ["part", "value", "lower", "total at lower changes %", "higher", "total at higher changes %"];
     let title = format!("Sensitivity of {}: one part a tenth lower or higher (modelled)", case.name);
     let mut table = Table::new("sensitivity", &title, &heads);
     for (over, value, lower, down, higher, up) in rows {
@@ -403,8 +403,13 @@ fn explanation(case: &Case, draw: &Draw) -> Vec<String> {
             plant.air_handlers.exchange(draw.flow_part, at.containment)
         ),
         format!(
-            "Chiller (DOE2): part load {:.3}; rated power {:.0} kW x capacity x input ratio x part-load curve = {:.1} kW",
-            draw.part_load, plant.chiller.power_kw, draw.chiller_kw
+            "Chiller (DOE2): condensers at {:.1} F (outside {:.1} F, run at {:.1} F or above), part load {:.3}; rated power {:.0} kW x capacity x input ratio x part-load curve = {:.1} kW",
+            at.outside_f.max(plant.condenser_min_f),
+            at.outside_f,
+            plant.condenser_min_f,
+            draw.part_load,
+            plant.chiller.power_kw,
+            draw.chiller_kw
         ),
         format!(
             "Total = servers + PDU + UPS + air handlers + chiller + fixed = {:.1} kW; PUE = total / servers = {:.3}",

@@ -4,6 +4,7 @@ use super::control::{Control, simulate};
 use super::schedule::{Limits, Loads, Sides, least_capacity, pair_power, round};
 use super::trace::Trace;
 use super::wiring::Wiring;
+use crate::field::refused;
 use tierstone_base::{ErrorKind, Result};
 
 /// The least capacity, W, for which no schedule of fractions of servers, chosen anew for every sample, would
@@ -98,8 +99,13 @@ pub fn routed(
     };
     let (mut low, mut step) = (bound_w * (1.0 - 1e-9), 0.02);
     let mut high = bound_w * (1.0 + step);
-    // Every server on its own feeds at once is enough for sure.
-    while step < 16.0 && !holds(high)? {
+    while !holds(high)? {
+        if step > 1_000.0 {
+            return Err(refused(format!(
+                "even {:.0} kW throttle servers: the trace or the wiring is broken",
+                high / 1e3
+            )));
+        }
         low = high;
         step *= 2.0;
         high = bound_w * (1.0 + step);

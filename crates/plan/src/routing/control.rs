@@ -86,6 +86,11 @@ impl<'a> Controller<'a> {
         &self.sides
     }
 
+    /// Whether the caps overload no feed, whichever single PDU fails, by going through all of them.
+    pub fn safe(&self) -> bool {
+        safety::overloads(self.wiring, &self.sides, &self.caps_w, &self.limits.feed_w).is_empty()
+    }
+
     /// Raises a server's cap to `watts` where it runs, if its feed keeps within capacity and the other feed
     /// could take it over; says whether it did.
     pub fn request(&mut self, server: usize, watts: f64) -> bool {
@@ -157,7 +162,7 @@ pub struct Simulated {
     pub unsolved: u64,
     /// For each sample: asked for and granted, W.
     pub series: Vec<(f64, f64)>,
-    /// Whether every schedule kept every feed within capacity for every failing PDU, by enumeration.
+    /// Whether after every schedule, and at the end, no feed was overloaded for any failing PDU, by enumeration.
     pub safe: bool,
 }
 
@@ -186,7 +191,7 @@ pub fn simulate(
         cappings: 0,
         unsolved: 0,
         series: Vec::new(),
-        safe: true,
+        safe: controller.safe(),
     };
     let (mut asked, mut refused) = (0.0, 0.0);
     for sample in 0..trace.samples() {
@@ -196,8 +201,7 @@ pub fn simulate(
         if !waiting.is_empty() {
             let desired = desired(trace, sample, control);
             controller.schedule(&desired).map_err(|error| error.context(&format!("at sample {sample}")))?;
-            let worst = safety::overloads(wiring, controller.sides(), controller.caps_w(), &limits.feed_w);
-            seen.safe &= worst.is_empty();
+            seen.safe &= controller.safe();
         }
         let short: f64 =
             demand.iter().zip(controller.caps_w()).map(|(demand, cap)| (demand - cap).max(0.0)).sum();
@@ -212,6 +216,8 @@ pub fn simulate(
         }
         seen.series.push((all, all - short));
     }
+    // What was granted in place since the last schedule is gone through too.
+    seen.safe &= controller.safe();
     seen.unmet = if asked > 0.0 { refused / asked } else { 0.0 };
     seen.schedules = controller.schedules;
     seen.cappings = controller.cappings;

@@ -2,8 +2,9 @@
 
 use super::control::{Budget, Control};
 use super::cost::Terms;
-use super::synthetic::{Class, Shape};
+use super::synthetic::{Class, Shape, generate};
 use super::topology::{Kind, Topology};
+use super::trace::Trace;
 use super::wiring::{self, Cords, Placement, Racks};
 use crate::field::{positive, refused, within};
 use crate::power::servers::Curve;
@@ -18,10 +19,10 @@ pub struct Description {
     pub title: String,
     /// `pelley-appendix-b`, if the report shall stand beside that source's values.
     pub compare: Option<String>,
-    /// Of the synthetic trace.
-    pub seed: u64,
-    /// Length of the synthetic trace, minutes.
-    pub minutes: usize,
+    /// Of the synthetic trace; needed where no trace is given, and by a study.
+    pub seed: Option<u64>,
+    /// Length of the synthetic trace, minutes; as the seed.
+    pub minutes: Option<usize>,
     /// PDUs and how they reach the floor.
     pub topology: Wires,
     /// Servers on the floor.
@@ -125,8 +126,8 @@ pub struct ClassOf {
     pub idle_fraction: Option<f64>,
     /// Instead of both: W at 0, 10, ... 100 % load.
     pub curve_w: Option<Vec<f64>>,
-    /// How busy it is.
-    pub activity: Shape,
+    /// How busy it is in the synthetic trace; as the seed.
+    pub activity: Option<Shape>,
 }
 
 /// Further rooms of as many PDUs, to compare.
@@ -201,7 +202,9 @@ impl Description {
         if let Some(compare) = self.compare.as_deref().filter(|compare| *compare != "pelley-appendix-b") {
             return Err(refused(format!("`compare` is \"{compare}\"; known is \"pelley-appendix-b\"")));
         }
-        within("minutes", self.minutes as f64, 1.0, 1e6, "min")?;
+        if let Some(minutes) = self.minutes {
+            within("minutes", minutes as f64, 1.0, 1e6, "min")?;
+        }
         within("placement.servers_per_rack", self.placement.servers_per_rack as f64, 1.0, 1e4, "")?;
         within("limits.phase_skew_percent", self.limits.phase_skew_percent, 0.1, 100.0, "%")?;
         within("limits.uncontrolled_w_per_feed", self.limits.uncontrolled_w_per_feed, 0.0, 1e7, "W")?;
@@ -223,7 +226,9 @@ impl Description {
         for class in &self.classes {
             within(&format!("class {}: servers", class.name), class.servers as f64, 0.0, 1e7, "")?;
             positive(&format!("class {}: nameplate_w", class.name), class.nameplate_w, 1e5, "W")?;
-            class.activity.check(&class.name)?;
+            if let Some(activity) = &class.activity {
+                activity.check(&class.name)?;
+            }
             class.curve()?;
         }
         let Some(study) = &self.study else { return Ok(()) };
@@ -282,6 +287,22 @@ impl Description {
             return Err(refused("`[[class]]`: there is no server"));
         }
         Ok(classes)
+    }
+
+    /// The synthetic trace of `classes`, and its seed.
+    ///
+    /// # Errors
+    /// `InvalidInput`: `seed`, `minutes` or the activity of a class is missing.
+    pub fn synthetic(&self, classes: &[Class]) -> Result<(Trace, u64)> {
+        let missing = |field: &str| {
+            refused(format!("`{field}` is missing: a synthetic trace needs it (or give a trace)"))
+        };
+        let seed = self.seed.ok_or_else(|| missing("seed"))?;
+        let minutes = self.minutes.ok_or_else(|| missing("minutes"))?;
+        if let Some(class) = self.classes.iter().find(|class| class.activity.is_none()) {
+            return Err(missing(&format!("activity` of class `{}", class.name)));
+        }
+        Ok((generate(classes, minutes, seed)?, seed))
     }
 
     /// The classes of a mix.

@@ -64,10 +64,7 @@ fn of<'a>(mixes: &'a [MixNeeds], mix: &str, kind: Kind) -> Option<&'a Needs> {
     mix.needs.iter().find(|needs| needs.topology == kind.name())
 }
 
-fn mixed_rows(mixes: &[MixNeeds], rows: &mut Vec<Row>) -> Option<()> {
-    let get = |kind| of(mixes, "mixed", kind);
-    let (wrapped, crossed) = (get(Kind::Wrapped)?, get(Kind::CrossRoads)?);
-    let (serpentine, full) = (get(Kind::Serpentine)?, get(Kind::Full)?);
+fn full_rows(full: &Needs, rows: &mut Vec<Row>) {
     let close = "1 to 5 % above what fractions of servers could do";
     rows.push(row(
         "full, routed: over its bound",
@@ -96,6 +93,13 @@ fn mixed_rows(mixes: &[MixNeeds], rows: &mut Vec<Row>) -> Option<()> {
         (279.0, 309.0),
         "within 5 %; placement deals every kind of server evenly to all pairs here, so that fixed feeds are better balanced than the source's",
     ));
+}
+
+fn mixed_rows(mixes: &[MixNeeds], rows: &mut Vec<Row>) -> Option<()> {
+    let get = |kind| of(mixes, "mixed", kind);
+    let (wrapped, crossed) = (get(Kind::Wrapped)?, get(Kind::CrossRoads)?);
+    let (serpentine, full) = (get(Kind::Serpentine)?, get(Kind::Full)?);
+    full_rows(full, rows);
     let saved = |needs: &Needs| needs.routed_w / wrapped.unrouted_w - 1.0;
     rows.push(row(
         "serpentine routed beside wrapped unrouted",

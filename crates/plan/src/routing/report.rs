@@ -4,7 +4,7 @@ use super::control::{Simulated, simulate};
 use super::describe::Description;
 use super::schedule::{Limits, Loads, least_capacity, pair_power, round, split};
 use super::study::{MixNeeds, Needs, Room, run};
-use super::synthetic::{Class, generate};
+use super::synthetic::Class;
 use super::trace::Trace;
 use super::wiring::Wiring;
 use super::{published, safety};
@@ -27,13 +27,17 @@ struct Planned {
 
 pub(super) fn make(description: &Description, csv: Option<&str>) -> Result<Report> {
     let classes = description.class_list()?;
-    let trace = match csv {
+    let (trace, source) = match csv {
         Some(text) => {
             let of: Vec<&Class> =
                 classes.iter().flat_map(|class| std::iter::repeat_n(class, class.servers)).collect();
-            Trace::read_csv(text, of.len(), |server, utilisation| of[server].curve.watts(utilisation))?
+            let power = |server: usize, utilisation| of[server].curve.watts(utilisation);
+            (Trace::read_csv(text, of.len(), power)?, "a given trace".to_owned())
         }
-        None => generate(&classes, description.minutes, description.seed)?,
+        None => {
+            let (trace, seed) = description.synthetic(&classes)?;
+            (trace, format!("a synthetic trace of seed {seed}"))
+        }
     };
     let planned = planned(description, &classes, trace)?;
     let (mixes, counts) = run(description)?;
@@ -43,7 +47,7 @@ pub(super) fn make(description: &Description, csv: Option<&str>) -> Result<Repor
         title: description.title.clone(),
         source: "S. Pelley, Database and System Design for Emerging Storage Technologies, 2014, Appendix B"
             .to_owned(),
-        asked: asked(description, &planned, csv.is_some()),
+        asked: asked(description, &planned, &source),
         answer: answer(description, &planned),
         facts: facts(description, &planned),
         rows: if description.compare.is_some() { published::rows(&mixes, &counts)? } else { Vec::new() },
@@ -54,7 +58,7 @@ pub(super) fn make(description: &Description, csv: Option<&str>) -> Result<Repor
         )],
         plots: vec![demand_plot(&planned)],
         explanation: explanation(description, &planned)?,
-        notes: notes(csv.is_some()),
+        notes: notes(description, csv.is_some()),
     };
     report.tables.push(feeds_table(&planned)?);
     report.tables.push(cost_table(description, &classes, &planned));
@@ -82,6 +86,9 @@ fn file_name(name: &str) -> String {
 }
 
 fn planned(description: &Description, classes: &[Class], trace: Trace) -> Result<Planned> {
+    if trace.summary().1 <= 0.0 {
+        return Err(refused("the trace draws nothing at any time: there is nothing to plan"));
+    }
     let room = Room::new(description.wires()?, classes, description)?;
     let (control, skew) = (description.controller(), description.limits.phase_skew_percent / 100.0);
     let needs = room.needs(&trace, control, skew)?;
@@ -112,14 +119,9 @@ fn planned(description: &Description, classes: &[Class], trace: Trace) -> Result
     Ok(Planned { room, trace, needs, total_w, limits, seen })
 }
 
-fn asked(description: &Description, planned: &Planned, from_csv: bool) -> Vec<String> {
+fn asked(description: &Description, planned: &Planned, source: &str) -> Vec<String> {
     let topology = &planned.room.topology;
     let (mean, most, deviation) = planned.trace.summary();
-    let source = if from_csv {
-        "a given trace".to_owned()
-    } else {
-        format!("a synthetic trace of seed {}", description.seed)
-    };
     let mut asked = vec![
         format!(
             "{} servers under {} PDUs, {} (each PDU is taken over by {} others)",
@@ -179,7 +181,7 @@ fn answer(description: &Description, planned: &Planned) -> Vec<String> {
     answer.push(if planned.seen.safe {
         "After every schedule each single failing PDU was gone through: no feed was overloaded".to_owned()
     } else {
-        "A schedule overloaded a feed when a PDU failed: see the notes".to_owned()
+        "A schedule overloads a feed when some PDU fails".to_owned()
     });
     answer
 }
@@ -272,8 +274,11 @@ fn cost_table(description: &Description, classes: &[Class], planned: &Planned) -
         first += class.servers;
     }
     let heads = ["provisioned for", "kW", "$ a month"];
-    let mut table =
-        Table::new("cost", "What capacity costs (modelled; without reserve, but the last two)", &heads);
+    let mut table = Table::new(
+        "cost",
+        "What capacity costs (modelled; only the last two hold the reserve for a failing PDU)",
+        &heads,
+    );
     for (name, watts) in [
         ("nameplates", nameplate),
         ("the greatest power of each class, all at once", class_peak),
@@ -424,14 +429,22 @@ fn explanation(description: &Description, planned: &Planned) -> Result<Vec<Strin
     Ok(lines)
 }
 
-fn notes(from_csv: bool) -> Vec<String> {
+fn notes(description: &Description, from_csv: bool) -> Vec<String> {
     let mut notes = vec![
         "The printed constraint B.2 has x_ij inside its sum over l (it must be x_il), and Slack is called the \"maximum unallocated\" power; it is the least spare of any feed, made as large as possible. Built in the repaired form.".to_owned(),
         "B.3.3 takes desired budgets from the last minute's peak, B.4 from its average: `control.budget` decides; the present sample counts.".to_owned(),
         "All PDUs are equally large. Breakers of single circuits, priorities and the price of cables are left out. Correlated peaks beyond the trace can still throttle.".to_owned(),
         "The balanced bound holds for perfect balance; the bound is the linear program's for this very wiring.".to_owned(),
     ];
-    if !from_csv {
+    if from_csv
+        && description.study.is_none()
+        && (description.seed.is_some() || description.minutes.is_some())
+    {
+        notes.push(
+            "A trace was given: `seed`, `minutes` and `activity` of the description are not used.".to_owned(),
+        );
+    }
+    if !from_csv || description.study.is_some() {
         notes.push("The trace is synthetic: the published ones are not public.".to_owned());
     }
     notes

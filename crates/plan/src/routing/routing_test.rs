@@ -9,7 +9,6 @@ use super::topology::{Kind, Topology};
 use super::trace::Trace;
 use super::wiring::{Cords, PHASES, Placement, Racks, Wiring, place};
 use super::*;
-use crate::parts::Verdict;
 use std::collections::BTreeMap;
 use tierstone_base::random::SeededRandom;
 
@@ -55,6 +54,8 @@ fn topologies_that_cannot_be_are_refused() {
         (Kind::Serpentine, 4, 1),
         (Kind::Full, 6, 0),
         (Kind::Full, 6, 1_000_000),
+        (Kind::Full, 500, 1),
+        (Kind::CrossRoads, 10_000, 1),
     ] {
         assert!(Topology::new(kind, pdus, islands).is_err(), "{kind:?} {pdus} {islands}");
     }
@@ -340,31 +341,6 @@ fn the_loan_costs_what_is_published_and_provisioning_keeps_its_order() {
 }
 
 #[test]
-fn the_published_study_comes_out() {
-    let report = plan(SCENARIOS[0].text).unwrap();
-    let differ: Vec<&str> = report
-        .rows
-        .iter()
-        .filter(|row| row.verdict == Verdict::Differs)
-        .map(|row| row.name.as_str())
-        .collect();
-    // Each says in its reason why: feeds chosen once are better balanced here than in the source.
-    let expected = [
-        "full, unrouted",
-        "idle 10 %: routing saves in serpentine",
-        "idle 10 %: routing saves in full",
-        "full, unrouted: 8 PDUs over 6 (published: rises)",
-    ];
-    for row in &report.rows {
-        println!("{:?} {} published {} here {:.4}", row.verdict, row.name, row.published, row.here);
-    }
-    assert_eq!(differ, expected);
-    for plot in &report.plots {
-        crate::drawing::svg(plot).unwrap();
-    }
-}
-
-#[test]
 fn a_trace_of_ones_own_is_read_and_broken_ones_are_refused_with_their_line() {
     let power = |_: usize, utilisation: f64| 100.0 * utilisation;
     let trace =
@@ -402,6 +378,11 @@ fn rooms_with_too_little_say_so() {
     let refusal = plan(&text.replace("uncontrolled_w_per_feed = 150.0", "uncontrolled_w_per_feed = 6000.0"))
         .unwrap_err();
     assert!(refusal.message().contains("are missing a feed"), "{}", refusal.message());
+    let large = plan(&text.replace("minutes = 720", "minutes = 900000")).unwrap_err();
+    assert!(large.message().contains("above the limit"), "{}", large.message());
+    let zeros: String = (0..240).map(|server| format!("0,{server},0\n")).collect();
+    let nothing = plan_traced(text, &format!("time_s,server,watts\n{zeros}")).unwrap_err();
+    assert!(nothing.message().contains("draws nothing"), "{}", nothing.message());
     let csv: String = (0..240).map(|server| format!("0,{server},200\n")).collect();
     let traced = plan_traced(text, &format!("time_s,server,watts\n{csv}")).unwrap();
     assert!(traced.asked[1].contains("a given trace, 1 samples"), "{:?}", traced.asked);
@@ -419,6 +400,8 @@ fn descriptions_with_missing_unknown_or_absurd_fields_are_refused_by_name() {
         ("total_kw = 84.0", "total_kw = -1.0", "capacity.total_kw"),
         ("total_kw = 84.0", "total_mw = 1.0", "total_mw"),
         ("peak_w = 320.0", "", "application"),
+        ("seed = 7", "", "`seed` is missing"),
+        ("minutes = 720", "", "`minutes` is missing"),
         ("job_busy = 1.0", "job_busy = 2.0", "job_busy"),
         ("servers_per_rack = 24", "servers_per_rack = 0", "servers_per_rack"),
         ("dollars_per_w = 12.0", "", "dollars_per_w"),

@@ -3,7 +3,7 @@
 use super::capacity::{bound, routed, unrouted, unrouted_sides};
 use super::control::Control;
 use super::describe::{Description, idle_w, kind, kinds};
-use super::synthetic::{Class, generate};
+use super::synthetic::Class;
 use super::topology::{Kind, Topology};
 use super::trace::Trace;
 use super::wiring::{Wiring, place};
@@ -98,7 +98,7 @@ pub fn run(description: &Description) -> Result<(Vec<MixNeeds>, Vec<Needs>)> {
     let (mut mixes, mut counts) = (Vec::new(), Vec::new());
     for (number, mix) in study.mixes.iter().enumerate() {
         let classes = description.mixed(mix)?;
-        let trace = generate(&classes, description.minutes, description.seed)?;
+        let (trace, _) = description.synthetic(&classes)?;
         let of =
             |topology: Topology| Room::new(topology, &classes, description)?.needs(&trace, control, skew);
         let mut needs = Vec::new();

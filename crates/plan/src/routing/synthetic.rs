@@ -4,8 +4,8 @@
 //! The published traces are not public; what is published is mean, greatest and standard deviation of each
 //! mix. The shipped descriptions are chosen to come near those.
 
-use super::trace::Trace;
-use crate::field::within;
+use super::trace::{Trace, VALUES_MAX};
+use crate::field::{refused, within};
 use crate::power::servers::Curve;
 use serde::Deserialize;
 use tierstone_base::Result;
@@ -76,8 +76,8 @@ pub struct Class {
     pub servers: usize,
     /// Power of one.
     pub curve: Curve,
-    /// How busy.
-    pub shape: Shape,
+    /// How busy; none where a trace says it.
+    pub shape: Option<Shape>,
 }
 
 /// Noise that forgets: an Ornstein-Uhlenbeck process in steps of a minute.
@@ -141,18 +141,23 @@ impl Job {
 /// trace. Cost: servers × minutes.
 ///
 /// # Errors
-/// `InvalidInput`: as [`Trace::new`].
+/// `InvalidInput`: as [`Trace::new`]; and a class without a shape.
 pub fn generate(classes: &[Class], minutes: usize, seed: u64) -> Result<Trace> {
     let mut random = SeededRandom::new(seed);
     let servers: usize = classes.iter().map(|class| class.servers).sum();
-    let mut watts = vec![0.0f32; servers.saturating_mul(minutes).min(super::trace::VALUES_MAX + 1)];
-    if watts.len() > super::trace::VALUES_MAX {
-        return Trace::new(servers, watts);
+    let values = servers.saturating_mul(minutes);
+    if values > VALUES_MAX {
+        return Err(refused(format!(
+            "{servers} servers over {minutes} minutes are {values} values, above the limit of {VALUES_MAX}: plan fewer of either"
+        )));
     }
+    let mut watts = vec![0.0f32; values];
     let mut first = 0;
     for class in classes {
         let mut random = random.fork();
-        let shape = &class.shape;
+        let Some(shape) = &class.shape else {
+            return Err(refused("a class without activity has no synthetic trace"));
+        };
         let mut shared = Noise::new(shape.noise_shared, shape.noise_minutes, &mut random);
         let mut own: Vec<Noise> = (0..class.servers)
             .map(|_| Noise::new(shape.noise_own, shape.noise_minutes, &mut random))

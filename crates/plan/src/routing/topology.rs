@@ -36,6 +36,9 @@ impl Kind {
     }
 }
 
+/// The most pairs of PDUs over all zones.
+pub const PAIRS_MAX: usize = 100_000;
+
 /// Zones with their pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
@@ -70,6 +73,18 @@ impl Topology {
                 "`topology.pdus` is {pdus}, but x-y needs an even number: half north, half west"
             )));
         }
+        let pairs = islands.saturating_mul(match kind {
+            Kind::Wrapped => pdus,
+            Kind::CrossRoads => pdus / 2 * (pdus / 2),
+            Kind::Serpentine => 4 * pdus,
+            Kind::Full => pdus * (pdus - 1) / 2,
+        });
+        if pairs > PAIRS_MAX {
+            return Err(refused(format!(
+                "`topology`: {} with {pdus} PDUs in {islands} islands has {pairs} pairs of PDUs, above the limit of {PAIRS_MAX}: use islands of fewer",
+                kind.name()
+            )));
+        }
         let one = zones(kind, pdus);
         let shifted = |island: usize| {
             let shift = island * pdus;
@@ -89,6 +104,12 @@ impl Topology {
     /// `InvalidInput`: no zone, a zone without pairs, a pair of one PDU with itself, a number that is no
     /// PDU, or a PDU that no zone uses.
     pub fn custom(pdus: usize, zones: &[Vec<(usize, usize)>]) -> Result<Topology> {
+        let pairs: usize = zones.iter().map(Vec::len).sum();
+        if pdus > 10_000 || pairs > PAIRS_MAX {
+            return Err(refused(format!(
+                "`topology`: {pdus} PDUs with {pairs} pairs are above the limits of 10,000 and {PAIRS_MAX}"
+            )));
+        }
         let mut used = BTreeSet::new();
         let mut ordered = Vec::new();
         for (number, zone) in zones.iter().enumerate() {
@@ -106,7 +127,7 @@ impl Topology {
             }
             ordered.push(zone.iter().map(|&(a, b)| (a.min(b), a.max(b))).collect());
         }
-        if let Some(unused) = (0..pdus.min(10_001)).find(|pdu| !used.contains(pdu)) {
+        if let Some(unused) = (0..pdus).find(|pdu| !used.contains(pdu)) {
             return Err(refused(format!("`topology.zones`: PDU {unused} of {pdus} feeds no zone")));
         }
         Ok(Topology { name: "custom".to_owned(), pdus, zones: ordered })
