@@ -1,8 +1,6 @@
 //! Shipped descriptions with mistakes put into them: a plan answers with a report of finite numbers, or says
 //! what is wrong.
 
-#![expect(clippy::unwrap_used, reason = "test code")]
-
 use tierstone_base::{ErrorKind, Result, SeededRandom};
 use tierstone_plan::{Description, Report, cells, html, nodes, scenario};
 
