@@ -77,6 +77,24 @@ fn the_published_nodes_are_explained_beside_their_table() {
     assert!(!brief.contains("how the figures were come to"));
     let explained = text(&plan(&["nodes", "--scenario", "fawn-2009", "--explain"]).stdout);
     assert!(explained.contains("A watt costs 2.63 $ over the life"), "{explained}");
+    assert!(explained.contains("Table 2.2") && explained.contains("notes:"), "{explained}");
+}
+
+#[test]
+fn cells_are_planned_from_a_changed_description() {
+    let folder = Folder::new();
+    let file = folder.path("mine.toml");
+    let shipped = text(&plan(&["scenarios", "--print", "phones-boards-servers"]).stdout);
+    // Half the time, twice the phones.
+    std::fs::write(&file, shipped.replace("within = \"60 s\"", "within = \"30 s\""))
+        .expect("a file is written");
+    let planned = text(&plan(&["cells", &file.display().to_string()]).stdout);
+    assert!(planned.contains("Least energy: 140 of Nexus S"), "{planned}");
+    let wrong = shipped.replace("idle = \"0.2 W\"", "idle = \"20 W\"");
+    std::fs::write(&file, wrong).expect("a file is written");
+    let refused = plan(&["cells", &file.display().to_string()]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("the machine 'Nexus S': 20 W idle"), "{}", text(&refused.stderr));
 }
 
 #[test]

@@ -12,6 +12,9 @@ use tierstone_base::{Error, ErrorKind, Result};
 /// The largest number accepted, in base units; far above any plant, far below where sums lose dollars.
 pub const HIGHEST: f64 = 1e21;
 
+/// The least number of base units that counts as above 0, so that quotients stay finite.
+pub const LEAST: f64 = 1e-9;
+
 /// A kind of quantity: its units, and an example for error messages.
 pub trait Dimension {
     /// What it is: `a power`.
@@ -65,12 +68,12 @@ impl<D: Dimension> Quantity<D> {
         self.value
     }
 
-    /// The number of base units, which must be above 0; `field` is named if it is not.
+    /// The number of base units, which must be above 0, by [`LEAST`] at least; `field` is named if it is not.
     ///
     /// # Errors
-    /// `InvalidInput` for 0.
+    /// `InvalidInput` below that.
     pub fn positive(self, field: &str) -> Result<f64> {
-        if self.value > 0.0 {
+        if self.value >= LEAST {
             return Ok(self.value);
         }
         Err(Error::new(ErrorKind::InvalidInput, format!("{field} must be above 0")))

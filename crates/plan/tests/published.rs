@@ -24,7 +24,7 @@ fn whole(report: &Report) {
 
 #[test]
 fn the_case_study_of_power_stands_beside_its_published_values() {
-    let report = power::plan(power::SCENARIOS[0].2).unwrap();
+    let report = power::plan(&power::SCENARIOS[0].description()).unwrap();
     whole(&report);
     // Both are slips of the source.
     assert_eq!(differing(&report), ["printed polynomial at U = 1", "live servers, l = .95"]);
@@ -32,7 +32,7 @@ fn the_case_study_of_power_stands_beside_its_published_values() {
 
 #[test]
 fn the_study_of_power_routing_stands_beside_its_published_values() {
-    let report = routing::plan(routing::SCENARIOS[0].2).unwrap();
+    let report = routing::plan(&routing::SCENARIOS[0].description()).unwrap();
     whole(&report);
     // Feeds chosen once are better balanced here than in the source; each row says so.
     let expected = [

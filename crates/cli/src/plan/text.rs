@@ -11,7 +11,7 @@ pub fn text(report: &Report, explain: bool) -> String {
     list(&mut text, "asked", &report.asked);
     list(&mut text, "answer", &report.answer);
     section(&mut text, "in numbers", facts(&report.facts));
-    section(&mut text, "published values beside those here (modelled)", rows(&report.rows));
+    section(&mut text, "published values beside those here (modelled)", rows(&report.rows, explain));
     for of in &report.tables {
         let mut rows = vec![of.columns.clone()];
         rows.extend(of.rows.iter().map(|row| row.iter().map(cell).collect()));
@@ -54,9 +54,11 @@ fn facts(facts: &[Fact]) -> Vec<Vec<String>> {
     rows
 }
 
-fn rows(rows: &[Row]) -> Vec<Vec<String>> {
-    let mut lines =
-        vec![["value", "published", "here", "unit", "verdict", "because"].map(str::to_owned).to_vec()];
+/// Where each value was published stands there only with `explain`: lines are long enough.
+fn rows(rows: &[Row], explain: bool) -> Vec<Vec<String>> {
+    let columns = if explain { 7 } else { 6 };
+    let heads = ["value", "published", "here", "unit", "verdict", "because", "where published"];
+    let mut lines = vec![heads.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(|row| {
         let verdict = if row.verdict == Verdict::Agrees { "agrees" } else { "differs" };
         vec![
@@ -66,7 +68,9 @@ fn rows(rows: &[Row]) -> Vec<Vec<String>> {
             row.unit.clone(),
             verdict.to_owned(),
             row.because.clone(),
+            row.place.clone(),
         ]
     }));
+    lines.iter_mut().for_each(|line| line.truncate(columns));
     lines
 }

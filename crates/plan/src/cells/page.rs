@@ -149,8 +149,8 @@ fn facts(of: &Candidate<'_>, fleet: &Fleet) -> Vec<Fact> {
         fact("time of a scan", fleet.seconds, "s"),
         fact("energy of a scan", fleet.joules_a_scan / 1e3, "kJ"),
         fact("energy a day, idle time included", kwh(fleet.joules_a_day), "kWh"),
-        fact("power while scanning", fleet.watts / 1e3, "kW"),
-        fact("power while idle", fleet.idle_watts / 1e3, "kW"),
+        fact("power while scanning", fleet.watts, "W"),
+        fact("power while idle", fleet.idle_watts, "W"),
     ];
     let optional = [
         ("hubs", (fleet.hubs > 0.0).then_some(fleet.hubs), "hubs"),
@@ -332,7 +332,7 @@ fn flops_table(case: &Case) -> Table {
 fn measurement_table(case: &Case, profiles: &[Profile]) -> Table {
     let mut table = Table::new(
         "measurements",
-        "Power by a battery's gauge (measured by whoever wrote the description)",
+        "Power by a battery's gauge, from the readings that are given",
         &["measurement", "energy (Wh)", "power (W)", "off by at most (%)", "mean clock (MHz)"],
     );
     for (of, profile) in case.measurements.iter().zip(profiles) {

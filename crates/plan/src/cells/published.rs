@@ -47,15 +47,20 @@ fn row(case: &Case, of: &Published) -> Row {
     let storage = of.bandwidth.map_or(String::new(), |rate| format!(" of {} MB/s", number(rate / 1e6)));
     Row {
         name: format!("{machine}, {}{flops}, from {}{storage}: {what}", scan.name, word(of.from)),
-        published: match (of.at_least, of.at_most) {
-            (Some(low), Some(high)) => (low + high) / 2.0,
-            (low, high) => low.or(high).unwrap_or(0.0),
-        },
+        published: of.value.unwrap_or_else(|| nearer_end(of, here)),
         here,
         unit: unit.to_owned(),
         place: of.place.clone(),
         // The last bits of a quotient decide nothing.
         verdict: if here >= low - 1e-9 && here <= high + 1e-9 { Verdict::Agrees } else { Verdict::Differs },
         because: format!("{}; {rule}", of.says),
+    }
+}
+
+/// The end of the published range that is nearer to ours: a number that is in print, as a middle is not.
+fn nearer_end(of: &Published, here: f64) -> f64 {
+    match (of.at_least, of.at_most) {
+        (Some(low), Some(high)) if (here - low).abs() > (high - here).abs() => high,
+        (low, high) => low.or(high).unwrap_or(0.0),
     }
 }

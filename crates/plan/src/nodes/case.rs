@@ -1,7 +1,9 @@
 //! What is asked: the description's fields, and the same checked and in base units.
 
 use crate::description::Description;
-use crate::quantity::{Bandwidth, Duration, EnergyPrice, Money, Number, Power, PowerPrice, Rate, Size};
+use crate::quantity::{
+    Bandwidth, Duration, EnergyPrice, LEAST, Money, Number, Power, PowerPrice, Rate, Size,
+};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use tierstone_base::{Error, ErrorKind, Result};
@@ -392,7 +394,7 @@ fn node(file: &NodeFile, parts: &[&PartFile], kinds: &[String], demand: &Demand)
         ("capacity", node.total_gb()),
         ("rate", node.total_rate()),
     ] {
-        if !(value > 0.0 && value.is_finite()) {
+        if !(value >= LEAST && value.is_finite()) {
             return Err(wrong(format!("the node '{name}' has no {what}, neither itself nor by its parts")));
         }
     }
