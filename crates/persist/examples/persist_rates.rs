@@ -5,12 +5,12 @@
 use std::error::Error;
 use std::hint::black_box;
 use tierstone_base::{Clock, SystemClock};
-use tierstone_media::region::{MappedRegion, Region, RegionSettings};
+use tierstone_media::region::{FlushMethod, MappedRegion, Region, RegionSettings};
 use tierstone_persist::memory::{Direct, VolatileWords};
 use tierstone_persist::observer::{Failure, Observer};
 use tierstone_persist::order::Model;
 use tierstone_persist::queue::{Design, Queue, QueueSettings, recover};
-use tierstone_persist::timing::{Timing, TimingSettings};
+use tierstone_persist::timing::{Rates, Timing, TimingSettings};
 use tierstone_persist::trace::Trace;
 use tierstone_persist::tracer::{TraceSettings, record};
 
@@ -54,7 +54,62 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?;
         println!("observer, {}: {states} states recovered, {:.0}/s", design.name(), states as f64 / took);
     }
+    instruction_rates(&seconds)?;
     appends(&seconds)
+}
+
+/// Inserts of 100 bytes by one thread and by eight on ordinary memory, a barrier a store fence; and what the models
+/// would leave of them at 500 ns a persist.
+fn instruction_rates(seconds: &Timer<'_>) -> Result<(), Box<dyn Error>> {
+    const COUNT: u64 = 400_000;
+    for design in Design::ALL {
+        for threads in [1, 8] {
+            let each = COUNT / threads as u64;
+            let settings = QueueSettings::new(design, 128 * COUNT, threads);
+            let ordinary =
+                RegionSettings { flush: Some(FlushMethod::FenceOnly), ..RegionSettings::default() };
+            let mut rates = Vec::new();
+            for _ in 0..3 {
+                let region = MappedRegion::anonymous(settings.persistent_bytes(), &ordinary)?;
+                // The kernel's first touch of each page is no part of an insert.
+                region.store(0, &vec![0; settings.persistent_bytes() as usize]);
+                let words = VolatileWords::new(settings.volatile_bytes());
+                let queue = Queue::create(settings.clone(), &Direct::new(&region, &words, 0))?;
+                let took = seconds(&mut || {
+                    std::thread::scope(|scope| {
+                        for thread in 0..threads {
+                            let (queue, region, words) = (&queue, &region, &words);
+                            scope.spawn(move || {
+                                let memory =
+                                    Direct::new(region, words, thread).relaxing(std::thread::yield_now);
+                                (0..each).for_each(|_| drop(queue.insert(&memory, &[7; 100])));
+                            });
+                        }
+                    });
+                    Ok(())
+                })?;
+                rates.push(COUNT as f64 / took);
+            }
+            rates.sort_by(f64::total_cmp);
+            let traced = trace(design, threads, 2_000 / threads as u64, 100)?.1;
+            for model in [Model::Strict, Model::Epoch, Model::Strand] {
+                let report = Timing::of(&traced, TimingSettings::of(model))?;
+                let bound = Rates::new(&report, 2_000, 500.0, rates[1]);
+                println!(
+                    "| {}, {threads} threads | {} | {:.3} | {:.2} ({:.2} to {:.2}) M/s | {:.4} | {:.1} ns |",
+                    design.name(),
+                    model.name(),
+                    bound.path_per_operation,
+                    rates[1] / 1e6,
+                    rates[0] / 1e6,
+                    rates[2] / 1e6,
+                    bound.normalised(),
+                    500.0 * bound.normalised()
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Inserts of `bytes` bytes by `threads` threads, with the persistent memory before them.

@@ -75,7 +75,8 @@ impl Observer {
         let mut numbers = vec![usize::MAX; events.len()];
         for (number, (place, event)) in persists.iter().enumerate() {
             numbers[*place] = number;
-            if event.address + u64::from(event.len) > initial.len() as u64 {
+            let end = event.address.checked_add(u64::from(event.len));
+            if end.is_none_or(|end| end > initial.len() as u64) {
                 let message = format!(
                     "event {place} persists at {:#x}, the memory has {} bytes; give the observer all of it",
                     event.address,

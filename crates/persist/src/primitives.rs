@@ -182,7 +182,7 @@ impl<'a, R: Region> PersistentLog<'a, R> {
             return Ok(());
         }
         let mut destroyed = false;
-        let free = self.bytes - (self.end - self.needed);
+        let free = self.bytes.saturating_sub(self.end - self.needed);
         for position in (self.end..self.end + free).step_by(WORD_BYTES as usize) {
             let word = self.word(position);
             if word > self.end && word <= self.end + self.bytes {

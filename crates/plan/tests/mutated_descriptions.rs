@@ -2,7 +2,7 @@
 //! what is wrong.
 
 use tierstone_base::{ErrorKind, Result, SeededRandom};
-use tierstone_plan::{Description, Report, cells, html, nodes, scenario};
+use tierstone_plan::{Description, Report, cells, html, nodes, power, scenario};
 
 /// Values that people and programs put where others belong.
 const WRONG: &[&str] = &[
@@ -43,6 +43,7 @@ fn plan_of(name: &str) -> Option<fn(&Description) -> Result<Report>> {
     match name {
         "nodes" => Some(nodes::plan),
         "cells" => Some(cells::plan),
+        "power" => Some(power::plan),
         _ => None,
     }
 }

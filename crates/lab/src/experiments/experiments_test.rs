@@ -124,3 +124,17 @@ fn the_structures_run_side_by_side() {
     let result = run_tiny("fawn-ds-vs-structures");
     assert_eq!(result.tables[0].rows.len(), 3);
 }
+
+#[test]
+fn the_persistency_table_runs_and_its_paths_are_those_of_the_models() {
+    let result = run_tiny("persistency");
+    assert_eq!(result.tables[0].rows.len(), 18);
+    let path = |row: usize| match result.tables[0].rows[row][3] {
+        Cell::Number(path) => path,
+        ref other => panic!("{other:?}"),
+    };
+    // One thread: strict 15, 15, 17; epoch 1, 1, 2.
+    for (row, wanted) in [(0, 15.0), (1, 1.0), (6, 15.0), (7, 1.0), (12, 17.0), (13, 2.0)] {
+        assert!((path(row) - wanted).abs() < 0.05, "row {row}: {}", path(row));
+    }
+}

@@ -6,6 +6,7 @@ mod fawn_ds_put_ratio;
 mod fawn_ds_single_store;
 mod fawn_ds_split;
 mod fawn_ds_vs_structures;
+mod persistency;
 
 use crate::experiment::Experiment;
 
@@ -17,6 +18,7 @@ pub const ALL: &[&Experiment] = &[
     &fawn_ds_maintenance::EXPERIMENT,
     &fawn_ds_split::EXPERIMENT,
     &fawn_ds_vs_structures::EXPERIMENT,
+    &persistency::EXPERIMENT,
 ];
 
 /// The experiment of this name.

@@ -77,3 +77,27 @@ fn a_test_that_no_execution_fits_is_refused() {
     let text = format!("{SMALL}sees B before A\nunder epoch\nbefore A B\n");
     assert!(Litmus::parse(&text).unwrap().run().unwrap_err().message().contains("no execution"));
 }
+
+#[test]
+fn texts_that_are_mangled_give_an_error_or_a_test_and_no_panic() {
+    let mut random = tierstone_base::SeededRandom::new(4);
+    for (_, text) in PUBLISHED {
+        let lines: Vec<&str> = text.lines().collect();
+        for _ in 0..300 {
+            let mut mangled: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+            for _ in 0..=random.below(2) {
+                let at = random.below(mangled.len() as u64) as usize;
+                match random.below(3) {
+                    0 => drop(mangled.remove(at)),
+                    1 => mangled[at] = lines[random.below(lines.len() as u64) as usize].to_owned(),
+                    _ => {
+                        let keep =
+                            mangled[at].char_indices().map(|(at, _)| at).nth(random.below(20) as usize);
+                        mangled[at].truncate(keep.unwrap_or(0));
+                    }
+                }
+            }
+            let _ = Litmus::parse(&mangled.join("\n"));
+        }
+    }
+}

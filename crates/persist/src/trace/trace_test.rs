@@ -88,3 +88,20 @@ fn an_access_is_cut_at_words() {
     let pieces: Vec<_> = trace.events().iter().map(|event| (event.address, event.len, event.value)).collect();
     assert_eq!(pieces, [(6, 2, 0x201), (8, 8, 0xa09_0807_0605_0403), (16, 1, 11)]);
 }
+
+#[test]
+fn text_and_bytes_that_are_mangled_give_an_error_or_a_trace_and_no_panic() {
+    let (text, bytes) = (text::write(&random_trace(5)), binary::write(&random_trace(5)));
+    let mut random = SeededRandom::new(2);
+    for _ in 0..5_000 {
+        let (mut letters, mut mangled) = (text.clone().into_bytes(), bytes.clone());
+        for _ in 0..=random.below(3) {
+            let at = random.below(letters.len() as u64) as usize;
+            letters[at] = b"0x:pv8 \n9ae"[random.below(11) as usize];
+            let at = random.below(mangled.len() as u64) as usize;
+            mangled[at] = random.next_u64() as u8;
+        }
+        let _ = text::read(&String::from_utf8(letters).unwrap());
+        let _ = binary::read(&mangled);
+    }
+}

@@ -75,6 +75,14 @@ struct Slot {
     time: AtomicU64,
 }
 
+/// The word that holds the byte at `place`: what a thread waits for.
+fn word_of(place: Place) -> Place {
+    match place {
+        Place::Volatile(address) => Place::Volatile(address / WORD * WORD),
+        Place::Persistent(address) => Place::Persistent(address / WORD * WORD),
+    }
+}
+
 /// A memory that records what its thread does to it.
 #[derive(Debug)]
 pub struct Traced<'a, M> {
@@ -126,7 +134,7 @@ impl<'a, M: Memory> Traced<'a, M> {
         let stored = events.iter().flatten().any(|event| event.kind == Kind::Store);
         self.steps.borrow_mut().extend(events.into_iter().flatten().map(|event| (time, event)));
         if stored && let Some(turns) = &self.shared.turns {
-            turns.stored(place);
+            turns.stored(word_of(place));
         }
         result
     }

@@ -48,7 +48,7 @@ pub const SCENARIOS: &[Scenario] = &[
 /// `InvalidInput`: a field that is missing, unknown or out of its range, or a state that the plant cannot
 /// hold; the message names it and says by how much.
 pub fn plan(description: &crate::Description) -> Result<Report> {
-    report::make(&describe::Description::read(description)?)
+    report::make(&describe::Description::read(description)?).map_err(|error| description.wrong(error))
 }
 
 #[cfg(test)]

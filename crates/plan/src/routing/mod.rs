@@ -55,7 +55,7 @@ pub const SCENARIOS: &[Scenario] = &[
 /// `InvalidInput`: a field that is missing, unknown or out of its range, or a capacity with which a feed is
 /// short even with every server idle; the message names the feed and says by how much.
 pub fn plan(description: &crate::Description) -> Result<Report> {
-    report::make(&describe::Description::read(description)?, None)
+    report::make(&describe::Description::read(description)?, None).map_err(|error| description.wrong(error))
 }
 
 /// The same with a trace as CSV (see [`trace::Trace::read_csv`]) in place of the synthetic one.
@@ -63,7 +63,8 @@ pub fn plan(description: &crate::Description) -> Result<Report> {
 /// # Errors
 /// As [`plan`]; and a trace that is broken, with the line.
 pub fn plan_traced(description: &crate::Description, trace_csv: &str) -> Result<Report> {
-    report::make(&describe::Description::read(description)?, Some(trace_csv))
+    let asked = describe::Description::read(description)?;
+    report::make(&asked, Some(trace_csv)).map_err(|error| description.wrong(error))
 }
 
 #[cfg(test)]
