@@ -65,6 +65,8 @@ const CASES: &[Case] = &[
     ("latency-tracking", ["yes", "no", "yes"], ["yes", "no", "yes"]),
     ("latency-tracking-info-percentiles", ["50 99", "99.9", "1 100"], ["50 99", "99.9", "1 100"]),
     ("notify-keyspace-events", ["KEx", "AKE", "Eg$"], ["xKE", "AKE", "g$E"]),
+    ("energy-meters", ["none", "machine", "none"], ["modelled", "measured", "modelled"]),
+    ("energy-model", ["atom-2009", "cloud", "desktop-2009"], ["atom-2009", "cloud", "desktop-2009"]),
 ];
 
 /// Settings that clients see under the same name.
@@ -119,6 +121,12 @@ fn start(folder: &Folder, sources: usize) -> Server {
     std::fs::write(folder.path("settings.toml"), text).expect("a file is written");
     for name in USER_FILES {
         std::fs::write(folder.path(name), "").expect("a file is written");
+    }
+    // A machine with a meter of energy.
+    let zone = folder.path("machine/sys/class/powercap/intel-rapl:0");
+    std::fs::create_dir_all(&zone).expect("a folder is made");
+    for (name, text) in [("name", "package-0"), ("energy_uj", "7")] {
+        std::fs::write(zone.join(name), text).expect("a file is written");
     }
     let mut command = program();
     command.arg("server").current_dir(folder.path("")).env("TIERSTONE_CONFIG", "settings.toml");
@@ -207,6 +215,8 @@ fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, Strin
         ("index", "index"),
         ("capacity", "space_capacity_bytes"),
         ("durable-method", "durable_method"),
+        ("energy-meters", "energy_label"),
+        ("energy-model", "energy_model"),
     ] {
         seen.insert(name, number(field));
     }
