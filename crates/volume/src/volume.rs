@@ -104,7 +104,11 @@ impl<D: BlockDevice> Volume<D> {
             let message = format!("member {index} cannot be spared");
             return Err(tierstone_base::Error::new(tierstone_base::ErrorKind::InvalidInput, message));
         }
-        core.fail_member(index);
+        if core.health[index] == Health::Behind {
+            core.lose_second(core.layout.group_of(index));
+        } else {
+            core.fail_member(index);
+        }
         Ok(())
     }
 

@@ -281,6 +281,21 @@ fn a_disk_that_is_lost_while_asleep_is_left_out_when_it_should_wake() {
 }
 
 #[test]
+fn a_sleeping_disk_may_be_pulled() {
+    let (world, mut volume) = World::new(60);
+    volume.sleep(0);
+    fill(&mut volume, 100);
+    assert!(volume.fail(0).is_err(), "the disk that is awake cannot be spared");
+    volume.fail(1).expect("spared");
+    assert!(world.buffer.fill() < 0.01);
+    fill(&mut volume, 200);
+    volume.replace(1, world.array.device(1)).expect("a new one");
+    while volume.maintain(8).expect("filled") {}
+    assert_eq!(volume.compare(0..u64::MAX).expect("read"), vec![]);
+    assert_filled(&mut volume, 200);
+}
+
+#[test]
 fn a_volume_that_slept_opens_only_with_its_buffer_or_by_copying() {
     let (world, mut volume) = World::new(60);
     fill(&mut volume, 100);

@@ -137,7 +137,7 @@ impl<D: BlockDevice> Core<D> {
     }
 
     /// The second disk of a pair is lost: the other goes on alone.
-    fn lose_second(&mut self, group: u32) {
+    pub(crate) fn lose_second(&mut self, group: u32) {
         if let Some(second) = self.behind(group) {
             self.fail_member(second);
         }
