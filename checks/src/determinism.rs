@@ -17,6 +17,8 @@ pub const MACHINE_PLACES: &[(&str, &str)] = &[
     ("crates/media/src/file/", "the back-ends are drivers of files"),
     ("crates/media/src/probe.rs", "probing measures the machine's devices"),
     ("crates/media/src/probe/", "probing measures the machine's devices"),
+    ("crates/energy/src/driver.rs", "the sampler's thread: meters are the machine's"),
+    ("crates/persist/src/tracer/threads.rs", "the tracer runs the threads that it traces"),
     ("crates/tierstone/src/shared.rs", "the shared handle is a driver of its shards' threads"),
     ("crates/tierstone/src/shared/", "the shared handle is a driver of its shards' threads"),
     ("crates/client/", "the client is used from threads of foreign programs"),

@@ -8,6 +8,8 @@ use crate::modules::Modules;
 pub const UNSAFE_PLACES: &[(&str, &str)] = &[
     ("crates/media/src/buffer.rs", "block-aligned memory comes from the allocator by hand"),
     ("crates/media/src/file/", "io_uring takes raw pointers to buffers that it owns until completion"),
+    ("crates/media/src/region/mapping.rs", "a mapping is an address that the kernel gave"),
+    ("crates/media/src/region/instructions.rs", "write-backs, fences and streaming stores have no safe form"),
     (
         "crates/cache/src/record/arena.rs",
         "one mapping holds all cached records, with huge pages where there are",

@@ -97,8 +97,7 @@ impl ServerProcess {
     /// Processor time that it has used, user and system together, in microseconds; `None` where the
     /// system does not tell.
     pub fn cpu_us(&self) -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.process_id())).ok()?;
-        stat_ticks(&text).map(|ticks| ticks * 1_000_000 / rustix::param::clock_ticks_per_second().max(1))
+        cpu_us_of(&self.process_id().to_string())
     }
 
     /// Kills the process with SIGKILL when called.
@@ -171,6 +170,13 @@ impl ServerProcess {
         }
         Ok(numbers)
     }
+}
+
+/// Processor time of a process, by its number or `self`, user and system together, in microseconds; `None` where the
+/// system does not tell.
+pub fn cpu_us_of(process: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat_ticks(&text).map(|ticks| ticks * 1_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
 /// User and system time in a line of `/proc/PID/stat`. The second field is a name in brackets, in which

@@ -9,10 +9,12 @@ mod child;
 mod complete;
 mod demo;
 mod doctor;
+mod energy;
 mod lab;
 mod load;
 mod log;
 mod output;
+mod plan;
 mod serve;
 mod settings;
 mod settings_file;
@@ -53,6 +55,8 @@ enum Command {
     Load(load::LoadArgs),
     /// Run published experiments here, and compare their numbers with the published ones
     Lab(lab::LabArgs),
+    /// Plan hardware from a description: which nodes are cheapest, what scans cost in joules
+    Plan(plan::PlanArgs),
     /// Verify every byte of a closed store, or of a running one by its server (--server), without changing
     /// it; save what is whole in a new one (--repair)
     Check(check::CheckArgs),
@@ -60,26 +64,32 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a new store of a backup
     Restore(backup::RestoreArgs),
+    /// List meters, record the joules of a command
+    Energy(energy::EnergyArgs),
     /// Print a completion script for a shell
     Completions(complete::CompletionArgs),
 }
 
 fn main() -> ExitCode {
     let program = Program::parse();
+    let done = |result: tierstone_base::Result<()>| result.map(|()| ExitCode::SUCCESS);
     let result = match program.command {
-        Command::Server(args) => serve::run(*args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Bench(args) => bench::run(*args),
-        Command::Load(args) => load::run(&args),
-        Command::Lab(args) => lab::run(&args),
-        Command::Check(args) => check::run(&args),
-        Command::Backup(args) => backup::run(&args),
-        Command::Restore(args) => backup::restore(&args),
-        Command::Completions(args) => complete::run(&args),
+        // It ends as the command did that it ran.
+        Command::Energy(args) => energy::run(args),
+        Command::Server(args) => done(serve::run(*args)),
+        Command::Demo(args) => done(demo::run(&args)),
+        Command::Doctor(args) => done(doctor::run(&args)),
+        Command::Bench(args) => done(bench::run(*args)),
+        Command::Load(args) => done(load::run(&args)),
+        Command::Lab(args) => done(lab::run(&args)),
+        Command::Plan(args) => done(plan::run(&args)),
+        Command::Check(args) => done(check::run(&args)),
+        Command::Backup(args) => done(backup::run(&args)),
+        Command::Restore(args) => done(backup::restore(&args)),
+        Command::Completions(args) => done(complete::run(&args)),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("tierstone: {error}");
             ExitCode::from(exit_code(&error))

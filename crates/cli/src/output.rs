@@ -33,7 +33,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
             .iter()
             .zip(&widths)
             .map(|(cell, &width)| {
-                let is_number = cell.parse::<f64>().is_ok() && number > 0;
+                let is_number = number > 0 && cell.replace(',', "").parse::<f64>().is_ok();
                 if is_number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
             })
             .collect();

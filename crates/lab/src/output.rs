@@ -5,10 +5,11 @@
 //! whole `result.json` has everything it names.
 
 use crate::page;
-use crate::result::{Cell, ExperimentResult, Table};
+use crate::result::ExperimentResult;
 use std::path::Path;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_plan::drawing;
+use tierstone_plan::output::{csv_of, put};
 
 /// Writes `result` into a folder of its name below `out`; files of an earlier run are replaced.
 ///
@@ -55,28 +56,6 @@ pub fn read(file: &Path) -> Result<ExperimentResult> {
         return Err(Error::new(ErrorKind::Incompatible, message));
     }
     Ok(result)
-}
-
-fn put(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
-    let (path, beside) = (folder.join(name), folder.join(format!("{name}.new")));
-    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, &path));
-    written.map_err(|error| Error::from(error).context(&format!("cannot write {}", path.display())))
-}
-
-fn csv_of(table: &Table) -> Result<Vec<u8>> {
-    let refused = |error: &dyn std::fmt::Display| {
-        Error::new(ErrorKind::Unsupported, format!("{}: {error}", table.name))
-    };
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(&table.columns).map_err(|error| refused(&error))?;
-    for row in &table.rows {
-        let cells = row.iter().map(|cell| match cell {
-            Cell::Number(number) => number.to_string(),
-            Cell::Text(text) => text.clone(),
-        });
-        writer.write_record(cells).map_err(|error| refused(&error))?;
-    }
-    writer.into_inner().map_err(|error| refused(&error))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::experiment::{Kind, Size};
 use crate::machine::Machine;
-use crate::result::{Axis, FORMAT, Plot, Row, Series, StepTime, Verdict};
+use crate::result::{Axis, FORMAT, Plot, Row, Series, StepTime, Table, Verdict};
 use std::collections::BTreeMap;
 
 fn result() -> ExperimentResult {

@@ -194,12 +194,15 @@ impl LogShard {
             self.cleaner.kept = kept;
         }
         if reserve == Reserve::None && self.must_pace(bytes) {
+            self.cleaner.pace.hurry();
             return Err(Error::new(ErrorKind::Retry, "writes keep pace with cleaning"));
         }
         if needed == 0 || self.segments.secure(needed + kept) {
+            self.cleaner.pace.calm();
             self.end_space_wait();
             return Ok(());
         }
+        self.cleaner.pace.hurry();
         if self.checkpoints.takes_space() {
             self.drop_checkpoints();
             return Err(Error::new(ErrorKind::Retry, "the space of a checkpoint is being freed"));

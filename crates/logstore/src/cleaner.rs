@@ -32,12 +32,14 @@ use crate::location::{Location, Target, UNIT_BYTES};
 use crate::segments::{Role, Segment};
 use crate::shard::LogShard;
 use moving::Victim;
+use pace::Pace;
 use tierstone_base::Seq;
 use tierstone_cache::FrameId;
 use tierstone_engine::Key;
 use tierstone_media::{BLOCK_BYTES, IoBuffer, IoKind};
 
 mod moving;
+mod pace;
 
 /// What the cleaner is doing.
 #[derive(Debug, Default)]
@@ -62,6 +64,9 @@ pub struct Cleaner {
     pub(crate) found_none: bool,
     /// What cleaning has come to lately.
     pub(crate) streak: Streak,
+    pub(crate) pace: Pace,
+    /// The last piece's buffer, for the next one.
+    spare: Option<IoBuffer>,
     pub(crate) work: CleaningWork,
 }
 
@@ -177,13 +182,16 @@ impl LogShard {
             self.choose_victim();
         }
         let is_held = self.is_victim_held();
-        if !is_held {
+        if !is_held && self.keeps_pace() {
             self.advance_victim();
         }
         let is_idle = self.cleaner.victim.as_ref().is_some_and(|victim| !victim.is_reading());
-        let idle_victim = is_idle && !is_held;
+        let idle_victim = is_idle && !is_held && self.keeps_pace();
         let is_asked = self.is_asked_for_space() && self.segments.pool().must_answer(self.identity.shard);
         let goes_on = self.cleaner.victim.is_none() && (self.compact_wants_step() || is_asked);
+        if self.cleaner.victim.is_none() {
+            self.cleaner.spare = None;
+        }
         self.cleaner.wants_step = idle_victim || goes_on;
         self.cleaner.wants_group_closed =
             self.cleaner.emptied.iter().any(|emptied| emptied.cold_groups > self.cold.durable_groups());

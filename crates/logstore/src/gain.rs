@@ -89,15 +89,14 @@ impl LogShard {
             self.start_victim(number);
             return;
         }
-        let pinned = |number: &u32| self.segments.get(*number).snapshot_records > 0;
-        let coming = self.cleaner.emptied_segments().filter(|number| !pinned(number)).count();
-        let low = self.is_space_low(coming as u32);
+        let coming = self.emptied_count();
+        let low = self.is_space_low(coming);
         let many = self.segments.owned_count() > SEGMENTS_A_STEP;
         if !low && many && !self.reads.steps.is_multiple_of(STEPS_A_LOOK) {
             return;
         }
         self.cleaner.kept = self.kept_from_writers();
-        let low = self.is_space_low(coming as u32);
+        let low = self.is_space_low(coming);
         let oldest = self.oldest_with_tombstones();
         let mut best: Option<(f64, u32)> = None;
         for (number, segment) in self.segments.iter() {
@@ -118,6 +117,7 @@ impl LogShard {
         self.cleaner.found_none = low && best.is_none();
         if let Some((_, number)) = best {
             self.start_victim(number);
+            self.pace_victim();
         } else if !low {
             self.sweep_tombstones();
         }
@@ -167,6 +167,17 @@ impl LogShard {
         if self.segments.total_count() < SEGMENTS_OF_A_SMALL_STORE { MARGIN_SMALL } else { MARGIN }
     }
 
+    /// Emptied segments that will be free without anybody's doing.
+    pub(crate) fn emptied_count(&self) -> u32 {
+        let pinned = |number: u32| self.segments.get(number).snapshot_records > 0;
+        self.cleaner.emptied_segments().filter(|&number| !pinned(number)).count() as u32
+    }
+
+    /// So few free segments make writes wait.
+    pub(crate) fn paced_from(&self) -> u32 {
+        self.cleaner.kept.max(self.reserved()) + self.margin() - 1
+    }
+
     /// Whether a write of `bytes` must wait until cleaning has got further: what is free, and what cleaning
     /// has passed of its victim, runs down to a level that leaves the log a segment to go on with until
     /// the victim is free. There each byte waits for a byte, and never for the rest of a segment.
@@ -179,8 +190,7 @@ impl LogShard {
         if u64::from(free) * segment_bytes >= level + bytes {
             return false;
         }
-        let emptied = self.cleaner.emptied_segments().filter(|&n| self.segments.get(n).snapshot_records == 0);
-        let ahead = (u64::from(free) + emptied.count() as u64) * segment_bytes
+        let ahead = u64::from(free + self.emptied_count()) * segment_bytes
             + self.hot.unused_bytes()
             + self.cold.unused_bytes()
             + self.cleaner.passed_bytes();

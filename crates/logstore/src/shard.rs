@@ -501,6 +501,9 @@ impl LogShard {
         if !self.refused.is_empty() {
             at(self.refused_until_us);
         }
+        if let Some(time) = self.next_clean_step_us() {
+            at(time.max(now_us));
+        }
         if let Some(time) = self.backups.next_step_us(now_us) {
             at(time);
         }

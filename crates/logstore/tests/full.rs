@@ -251,7 +251,7 @@ fn writes_of_one_shard_beside_a_sleeping_one(mutations: Mutations) -> Result<(),
         let bytes = number.to_le_bytes();
         writer.key(KEYSPACE, &bytes).position.shard(2) == 0
     };
-    let keys: Vec<u64> = (10_000..20_000).filter(is_writers).take(4_300).collect();
+    let keys: Vec<u64> = (10_000..20_000).filter(is_writers).take(4_200).collect();
     for (count, number) in keys.into_iter().enumerate() {
         let (key, value) = (number.to_le_bytes(), [7; VALUE_BYTES]);
         loop {

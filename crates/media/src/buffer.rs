@@ -1,5 +1,6 @@
 //! Buffers that a device can read and write directly: aligned to a block and owned.
 
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -8,6 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The unit of all device input and output, and the alignment of every buffer, in bytes. It is the
 /// physical block of today's disks and flash: no two durable writes ever share one.
 pub const BLOCK_BYTES: usize = 4096;
+
+/// Buffers of so many bytes are mappings of their own, which go back to the kernel when they are dropped. Allocators keep
+/// what was freed by another thread than took it: of a process that cleaned, 40 MiB beyond its budget.
+const MAPPED_BYTES_MIN: usize = 128 << 10;
 
 static IDENTITIES: AtomicU64 = AtomicU64::new(1);
 
@@ -27,12 +32,20 @@ unsafe impl Sync for IoBuffer {}
 
 impl IoBuffer {
     /// A zeroed buffer of at least `bytes` bytes, rounded up to whole blocks; one block at least.
-    /// Cost: one allocation.
+    /// Cost: one allocation; from 128 KiB on a mapping, whose pages come when they are first touched.
     pub fn zeroed(bytes: usize) -> Self {
         let len = bytes.max(1).next_multiple_of(BLOCK_BYTES);
         let layout = Self::layout(len);
-        // SAFETY: the layout has a non-zero size, because `len` is at least one block.
-        let memory = unsafe { alloc_zeroed(layout) };
+        let memory = if len >= MAPPED_BYTES_MIN {
+            let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+            // SAFETY: a new anonymous mapping at a place of the kernel's choice touches nobody's memory; its pages
+            // are zero, and aligned to a page, which is a block or a multiple of it.
+            unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, flags) }
+                .map_or(std::ptr::null_mut(), <*mut std::ffi::c_void>::cast)
+        } else {
+            // SAFETY: the layout has a non-zero size, because `len` is at least one block.
+            unsafe { alloc_zeroed(layout) }
+        };
         match NonNull::new(memory) {
             Some(start) => {
                 let identity = IDENTITIES.fetch_add(1, Ordering::Relaxed);
@@ -81,8 +94,14 @@ impl IoBuffer {
 
 impl Drop for IoBuffer {
     fn drop(&mut self) {
-        // SAFETY: `start` was allocated with this very layout and is freed once.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
+        if self.capacity >= MAPPED_BYTES_MIN {
+            // SAFETY: the mapping was made for this buffer with this length, and is ended once.
+            let ended = unsafe { munmap(self.start.as_ptr().cast(), self.capacity) };
+            debug_assert!(ended.is_ok(), "the buffer's mapping did not end: {ended:?}");
+        } else {
+            // SAFETY: `start` was allocated with this very layout and is freed once.
+            unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
+        }
     }
 }
 

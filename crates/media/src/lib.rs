@@ -1,4 +1,4 @@
-//! Block devices behind one vectored trait.
+//! Block devices behind one vectored trait, byte-addressable regions behind another ([`region`]).
 //!
 //! A device is one flat space of bytes, read and written in whole blocks. A batch of reads,
 //! writes and flushes is one submission ([`BlockDevice::submit`]); completions come back in any
@@ -19,6 +19,7 @@ pub mod conformance;
 pub mod device;
 pub mod file;
 pub mod probe;
+pub mod region;
 pub mod sim;
 
 pub use buffer::{BLOCK_BYTES, BufferPool, IoBuffer};
@@ -26,4 +27,5 @@ pub use device::{
     BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoKind,
     IoRequest, Wait,
 };
+pub use region::{MappedRegion, Region, SimRegion};
 pub use sim::{SimDevice, SimMedium, SimSettings};

@@ -9,8 +9,9 @@ use tierstone_plan::number::number;
 
 fn main() -> tierstone_base::Result<()> {
     let clock = SystemClock::new();
-    for (name, _, text) in SCENARIOS {
-        let description = Description::parse(text)?;
+    for scenario in SCENARIOS {
+        let name = scenario.name;
+        let description = Description::read(&scenario.description())?;
         let trace = match &description.trace {
             Trace::Diurnal(load) => generate::diurnal(load),
             Trace::Spiky(load) => generate::spiky(load),
@@ -29,7 +30,7 @@ fn main() -> tierstone_base::Result<()> {
                 );
             }
         }
-        let report = plan(text)?;
+        let report = plan(&scenario.description())?;
         for fact in &report.facts {
             println!("  {}: {} {}", fact.name, number(fact.value), fact.unit);
         }

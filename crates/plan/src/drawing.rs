@@ -3,7 +3,7 @@
 //! No font of the machine is used: the pictures are the same everywhere, and building needs no
 //! library of the system.
 
-use crate::parts::{Axis, Plot, Scale};
+use crate::parts::{Axis, Plot, Scale, Series};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -118,7 +118,7 @@ impl ValueFormatter<f64> for Ticks {
     }
 }
 
-fn ticks(scale: Scale, places: impl Iterator<Item = f64>) -> Option<Ticks> {
+fn ticks(scale: Scale, is_map: bool, places: impl Iterator<Item = f64>) -> Option<Ticks> {
     let (low, high) = places.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), place| {
         (f64::min(low, place), f64::max(high, place))
     });
@@ -127,7 +127,9 @@ fn ticks(scale: Scale, places: impl Iterator<Item = f64>) -> Option<Ticks> {
     }
     Some(match scale {
         Scale::Linear => linear_ticks(low.min(0.0), if high > low.min(0.0) { high } else { low + 1.0 }),
-        Scale::Logarithmic => logarithmic_ticks(low, high),
+        // The least room, so that an end that is a tick does not move to the next one.
+        Scale::Logarithmic if is_map => logarithmic_ticks(low, high, -1e-9),
+        Scale::Logarithmic => logarithmic_ticks(low, high, 0.05),
     })
 }
 
@@ -144,8 +146,8 @@ fn linear_ticks(low: f64, high: f64) -> Ticks {
 }
 
 /// Powers of ten; twos and fives between them when there are few.
-fn logarithmic_ticks(low: f64, high: f64) -> Ticks {
-    let (low, high) = (low - 0.05, high + 0.05);
+fn logarithmic_ticks(low: f64, high: f64, room: f64) -> Ticks {
+    let (low, high) = (low - room, high + room);
     let factors: &[f64] = match high - low {
         ..2.2 => &[1.0, 2.0, 5.0],
         ..3.5 => &[1.0, 3.0],
@@ -186,17 +188,32 @@ fn label(scale: Scale, place: f64) -> String {
     format!("{}{unit}", if text.is_empty() || text == "-0" { "0" } else { text })
 }
 
+/// What a series shows, as places on the axes.
+struct Shape {
+    line: Vec<(f64, f64)>,
+    area: Vec<[(f64, f64); 2]>,
+}
+
+fn shape(plot: &Plot, series: &Series) -> Shape {
+    let corners = |rectangle: &[(f64, f64); 2]| <[(f64, f64); 2]>::try_from(places(plot, rectangle)).ok();
+    let area = series.area.iter().filter_map(corners).collect();
+    Shape { line: places(plot, &series.points), area }
+}
+
 fn draw<B: DrawingBackend>(plot: &Plot, area: DrawingArea<B, Shift>) -> Result<()> {
-    let lines: Vec<Vec<(f64, f64)>> = plot.series.iter().map(|series| places(plot, &series.points)).collect();
-    let x = ticks(plot.x.scale, lines.iter().flatten().map(|place| place.0));
-    let y = ticks(plot.y.scale, lines.iter().flatten().map(|place| place.1));
+    let shapes: Vec<Shape> = plot.series.iter().map(|series| shape(plot, series)).collect();
+    let all = || shapes.iter().flat_map(|shape| shape.line.iter().chain(shape.area.iter().flatten()));
+    // A map fills its frame; lines get some room.
+    let is_map = shapes.iter().any(|shape| !shape.area.is_empty());
+    let x = ticks(plot.x.scale, is_map, all().map(|place| place.0));
+    let y = ticks(plot.y.scale, is_map, all().map(|place| place.1));
     let (Some(x), Some(y)) = (x, y) else { return Err(refused(plot, "it has no points")) };
-    paint(plot, &lines, &x, &y, &area).map_err(|error| refused(plot, &error.to_string()))
+    paint(plot, &shapes, &x, &y, &area).map_err(|error| refused(plot, &error.to_string()))
 }
 
 fn paint<B: DrawingBackend>(
     plot: &Plot,
-    lines: &[Vec<(f64, f64)>],
+    shapes: &[Shape],
     x: &Ticks,
     y: &Ticks,
     area: &DrawingArea<B, Shift>,
@@ -208,6 +225,17 @@ fn paint<B: DrawingBackend>(
         .x_label_area_size(52)
         .y_label_area_size(76)
         .build_cartesian_2d(x.clone(), y.clone())?;
+    let series = || plot.series.iter().zip(shapes).enumerate();
+    for (number, (series, shape)) in series().filter(|(_, (_, shape))| !shape.area.is_empty()) {
+        // Opaque, so that rectangles side by side show no seam.
+        let colour = pale(COLOURS[number % COLOURS.len()]);
+        chart
+            .draw_series(shape.area.iter().map(|&corners| Rectangle::new(corners, colour.filled())))?
+            .label(&series.name)
+            .legend(move |(left, middle)| {
+                Rectangle::new([(left, middle - 6), (left + 22, middle + 6)], colour.filled())
+            });
+    }
     chart
         .configure_mesh()
         .x_labels(x.at.len())
@@ -220,7 +248,7 @@ fn paint<B: DrawingBackend>(
         .label_style((FONT, TEXT))
         .axis_desc_style((FONT, TEXT + 1))
         .draw()?;
-    for (number, (series, line)) in plot.series.iter().zip(lines).enumerate() {
+    for (number, (series, Shape { line, .. })) in series().filter(|(_, (_, shape))| shape.area.is_empty()) {
         let colour = COLOURS[number % COLOURS.len()];
         chart
             .draw_series(LineSeries::new(line.iter().copied(), colour.stroke_width(2)))?
@@ -243,6 +271,12 @@ fn paint<B: DrawingBackend>(
         .margin(8)
         .draw()?;
     area.present()
+}
+
+/// Half way to white: lines of the same palette stay visible on it.
+fn pale(RGBColor(red, green, blue): RGBColor) -> RGBColor {
+    let half = |part: u8| 255 - (255 - part) / 2;
+    RGBColor(half(red), half(green), half(blue))
 }
 
 #[cfg(test)]

@@ -72,7 +72,23 @@ fn ticks_enclose_what_is_shown() {
         assert!(ticks.low <= low && ticks.high >= high && (3..=9).contains(&ticks.at.len()), "{ticks:?}");
     }
     for (low, high) in [(0.0, 0.0), (1.3, 1.4), (0.2, 3.1), (-3.0, 6.0)] {
-        let ticks = logarithmic_ticks(low, high);
+        let ticks = logarithmic_ticks(low, high, 0.05);
         assert!(ticks.low <= low && ticks.high >= high && ticks.at.len() >= 2, "{ticks:?}");
     }
+}
+
+#[test]
+fn areas_fill_the_frame_and_lie_below_lines() {
+    let mut plot = plot(vec![(1e3, 1e3)]);
+    plot.y = Axis::logarithmic("rate");
+    plot.series.push(Series::area("cheap", [[(1e2, 1e2), (1e4, 1e3)], [(1e2, 1e3), (1e4, 1e5)]]));
+    let document = svg(&plot).unwrap();
+    assert!(document.contains("cheap"));
+    let colour = pale(COLOURS[2]);
+    let hex = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
+    assert!(document.find(&hex) < document.find("<polyline"));
+    assert_eq!(document.matches(&hex).count(), 3, "two rectangles and one in the legend");
+    let ticks = ticks(Scale::Logarithmic, true, [2.0, 4.0].into_iter()).unwrap();
+    assert_eq!((ticks.low, ticks.high), (2.0, 4.0));
+    assert!(png(&plot).is_ok());
 }

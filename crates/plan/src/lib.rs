@@ -9,10 +9,25 @@
 //! 2. Nothing that decides about money or power has a silent default: what is missing is an error
 //!    that names it.
 
+pub mod cells;
+pub mod description;
 pub mod drawing;
+mod field;
+pub mod html;
 pub mod mirrors;
+pub mod nodes;
 pub mod number;
+pub mod output;
 pub mod parts;
+pub mod power;
+pub mod quantity;
 pub mod report;
+pub mod routing;
+pub mod scenario;
 
+pub use description::Description;
 pub use report::{Fact, Label, Report};
+
+/// The shipped scenarios of each plan.
+const SCENARIOS: &[&[scenario::Scenario]] =
+    &[nodes::SCENARIOS, cells::SCENARIOS, power::SCENARIOS, routing::SCENARIOS, mirrors::SCENARIOS];

@@ -94,7 +94,7 @@ impl Table {
     }
 }
 
-/// A picture of lines; also written as SVG and PNG.
+/// A picture of lines and filled areas; also written as SVG and PNG.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plot {
     /// Its files' name, without ending.
@@ -105,7 +105,7 @@ pub struct Plot {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The lines.
+    /// The lines and areas; areas lie below all lines.
     pub series: Vec<Series>,
 }
 
@@ -140,19 +140,32 @@ pub enum Scale {
     Logarithmic,
 }
 
-/// One line of a plot.
+/// One line of a plot, or one filled area.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// Its points, in order.
+    /// The points of its line, in order.
     pub points: Vec<(f64, f64)>,
+    /// The rectangles that its area consists of, each by two opposite corners.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub area: Vec<[(f64, f64); 2]>,
 }
 
 impl Series {
     /// A line through those of `points` that are finite.
     pub fn new(name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
-        let finite = |(x, y): &(f64, f64)| x.is_finite() && y.is_finite();
-        Series { name: name.to_owned(), points: points.into_iter().filter(finite).collect() }
+        let points = points.into_iter().filter(is_finite).collect();
+        Series { name: name.to_owned(), points, area: Vec::new() }
     }
+
+    /// The area of those of `rectangles` whose corners are finite.
+    pub fn area(name: &str, rectangles: impl IntoIterator<Item = [(f64, f64); 2]>) -> Series {
+        let area = rectangles.into_iter().filter(|corners| corners.iter().all(is_finite)).collect();
+        Series { name: name.to_owned(), points: Vec::new(), area }
+    }
+}
+
+fn is_finite((x, y): &(f64, f64)) -> bool {
+    x.is_finite() && y.is_finite()
 }

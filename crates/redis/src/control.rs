@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Seq, ShardId};
+use tierstone_energy::Watch;
 use tierstone_engine::{EngineStatistics, Health};
 use tierstone_store::TaskId;
 use tierstone_wire::resp::ReplyWriter;
@@ -160,6 +161,8 @@ pub struct ServerFacts {
     pub memory_bytes: u64,
     /// What the process takes now; `None` where the same run must give the same numbers.
     pub process: Option<fn() -> ProcessNumbers>,
+    /// Meters and model of joules; `None`: nothing is told of them.
+    pub energy: Option<Arc<Watch>>,
     /// How the databases find their keys: `hash` or `ordered`.
     pub index: String,
     /// When the server started.
@@ -227,6 +230,7 @@ impl Default for ServerFacts {
             settings: Vec::new(),
             memory_bytes: 0,
             process: None,
+            energy: None,
             index: "hash".into(),
             started: Now::default(),
         }
@@ -250,9 +254,21 @@ pub struct Counters {
     pub errors: BTreeMap<String, u64>,
     /// Requests by the index of their command.
     pub calls: Vec<u64>,
+    /// Requests carried out before the last `CONFIG RESETSTAT`.
+    earlier_commands: u64,
 }
 
 impl Counters {
+    /// Counts anew, but for what counts since the start.
+    pub(crate) fn reset(&mut self) {
+        *self = Counters { earlier_commands: self.since_start(), ..Counters::default() };
+    }
+
+    /// Requests carried out since the start, whatever was reset.
+    pub fn since_start(&self) -> u64 {
+        self.earlier_commands + self.commands
+    }
+
     /// Counts one request.
     #[inline]
     pub(crate) fn call(&mut self, index: usize) {

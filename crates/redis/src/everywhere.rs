@@ -7,6 +7,7 @@
 use crate::args::{Args, OwnedArgs};
 use crate::commands::info::{SPACE_FULL, space_full_line};
 use crate::control::{Flow, Output};
+use crate::energy;
 use crate::executor::{Executor, Outcome};
 use crate::latency::{merge_histograms, merge_latencystats};
 use crate::remote::{Ending, HOME, Message};
@@ -290,6 +291,7 @@ fn is_added(section: &str, name: &str) -> bool {
     }
     ADDED_SECTIONS.contains(&section)
         || ADDED.contains(&name.trim_end_matches([':', '=']))
+        || energy::ADDED.contains(&name.trim_end_matches(':'))
         || name.starts_with(MEMORY_OF_SHARD)
 }
 
@@ -324,6 +326,7 @@ fn merge_lines(own: &str, others: &[&str]) -> String {
     let mut merged = String::with_capacity(own.len() + 256);
     let mut section = "";
     let (mut used_memory, mut space) = (0, EngineStatistics::default());
+    let mut joules = energy::Sums::default();
     for line in own.split_inclusive("\r\n").map(|line| line.trim_end_matches("\r\n")).chain(["# "]) {
         if line.is_empty() || line.starts_with("# ") {
             // What only others have belongs to the end of its section.
@@ -349,7 +352,7 @@ fn merge_lines(own: &str, others: &[&str]) -> String {
                     "space_live_bytes:" => space.space_live_bytes = total as u64,
                     "space_capacity_bytes:" => space.space_capacity_bytes = total as u64,
                     "space_growth_bytes_per_day:" => space.space_growth_bytes_per_day = total as i64,
-                    _ => {}
+                    _ => joules.note(name, total),
                 }
                 merged.push_str(&format!("{name}{total}"));
             }
@@ -357,7 +360,12 @@ fn merge_lines(own: &str, others: &[&str]) -> String {
                 merged.push_str(&format!("used_memory_human:{}", format_size(used_memory)));
             }
             _ if line.starts_with(SPACE_FULL) => merged.push_str(&space_full_line(&space)),
-            _ => merged.push_str(line),
+            told => {
+                if let Some((name, number)) = told {
+                    joules.note(name, number);
+                }
+                merged.push_str(&joules.quotient(line).unwrap_or_else(|| line.to_owned()));
+            }
         }
         merged.push_str("\r\n");
     }

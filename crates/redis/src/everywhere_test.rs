@@ -76,3 +76,31 @@ fn lists_of_all_shards_follow_each_other() {
         merge((Merge::Texts, &OwnedArgs::default()), &text("id=1\n"), &[&text("id=2\n")], Version::Resp2);
     assert_eq!(text_of(&merged), Some("id=1\nid=2\n"));
 }
+
+#[test]
+fn joules_a_request_are_those_of_all_shards_over_the_requests_of_all() {
+    let energy = |device: u64, requests: u64| {
+        text(&format!(
+            "# Energy\r\nenergy_label:measured\r\nenergy_measured_uj:9000\r\nenergy_model:cloud\r\n\
+             energy_modelled_idle_uj:5000\r\nenergy_modelled_cpu_uj:1000\r\n\
+             energy_modelled_device_uj:{device}\r\nenergy_requests:{requests}\r\n\
+             energy_modelled_active_uj_per_request:1.5\r\nenergy_modelled_uj_per_request:2.5\r\n\
+             energy_measured_uj_per_request:3.5\r\n"
+        ))
+    };
+    let merged =
+        merge((Merge::Info, &OwnedArgs::default()), &energy(200, 3), &[&energy(300, 7)], Version::Resp3);
+    let lines: Vec<String> = text_of(&merged).unwrap().lines().skip(4).map(str::to_owned).collect();
+    assert_eq!(
+        lines,
+        [
+            "energy_modelled_idle_uj:5000",
+            "energy_modelled_cpu_uj:1000",
+            "energy_modelled_device_uj:500",
+            "energy_requests:10",
+            "energy_modelled_active_uj_per_request:150.000",
+            "energy_modelled_uj_per_request:650.000",
+            "energy_measured_uj_per_request:900.000",
+        ]
+    );
+}

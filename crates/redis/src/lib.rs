@@ -31,6 +31,7 @@ mod commands;
 pub mod context;
 pub mod control;
 mod coordination;
+mod energy;
 mod events;
 pub mod everywhere;
 mod executor;

@@ -1,6 +1,7 @@
 //! Load generators: what is asked ([`workload`], [`mix`], [`distribution`], [`key`], [`value`]), when
 //! it is asked ([`pacing`]), whom ([`redis_load`]: any Redis server; [`target_load`]: an embedded
-//! store), and what came of it ([`outcome`]). [`soak`] is a load of its own that judges every reply.
+//! store), and what came of it ([`outcome`]). [`soak`] is a load of its own that judges every reply; [`node`]
+//! asks nobody: its kernels tell what kind of work this node is good at.
 //!
 //! Invariants:
 //! 1. One seed gives one sequence of operations for each thread, whatever the server does; only
@@ -11,12 +12,13 @@
 //! 3. What is read back can be checked: a value names its key and version and ends in a checksum.
 //! 4. Memory does not grow with the length of a run, nor with what a server sends.
 //!
-//! Nothing here is durable. Threads, sockets and the machine's clock are used by [`redis_load`], [`soak`]
-//! and [`target_load`] only; the rest is a pure function of settings and seed.
+//! Nothing here is durable. Threads, sockets and the machine's clock are used by [`redis_load`], [`soak`],
+//! [`target_load`] and [`node`] only; the rest is a pure function of settings and seed.
 
 pub mod distribution;
 pub mod key;
 pub mod mix;
+pub mod node;
 pub mod outcome;
 pub mod pacing;
 mod recorder;

@@ -1,8 +1,10 @@
 //! The same workloads against the library in this process: no sockets, and ranges where the store has an
 //! order.
 
+use super::energy::{self, EnergyCost, Watching};
 use super::report::{BenchReport, ServerCost};
 use super::{LoadArgs, with_bar};
+use crate::child::cpu_us_of;
 use crate::values::{parse_durability, parse_index};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -52,9 +54,17 @@ impl Target for Caller {
     }
 }
 
+/// Processor time of this process, in microseconds.
+fn own_cpu_us() -> Option<u64> {
+    cpu_us_of("self")
+}
+
 /// The numbers that a server would tell as metrics.
 fn numbers(statistics: &EngineStatistics) -> BTreeMap<String, u64> {
     let named = [
+        ("tierstone_device_reads_total", statistics.device.reads),
+        ("tierstone_device_writes_total", statistics.device.writes),
+        ("tierstone_device_flushes_total", statistics.device.flushes),
         ("tierstone_device_read_bytes_total", statistics.device.bytes_read),
         ("tierstone_device_written_bytes_total", statistics.device.bytes_written),
         ("tierstone_index_bytes", statistics.index_bytes),
@@ -81,8 +91,14 @@ pub fn measure(args: &LoadArgs, directory: &Path) -> Result<BenchReport> {
     let loading = tierstone_workload::Pacing { pipeline: pacing.pipeline.max(64), ..*pacing };
     let load = with_bar("loading", |progress| target_load::load(workload, &loading, &mut open, progress))?;
     let before = numbers(&store.statistics()?);
+    let (watching, cpu_before) = (Watching::start()?, own_cpu_us());
     let run = with_bar("measuring", |progress| target_load::run(workload, pacing, &mut open, progress))?;
-    let cost = ServerCost::new(run.operations, None, &before, &numbers(&store.statistics()?));
+    let (measured, cpu) = (watching.end()?, cpu_before.zip(own_cpu_us()));
+    let after = numbers(&store.statistics()?);
+    let cost = ServerCost::new(run.operations, None, &before, &after);
+    // The whole process: callers and generator, too.
+    let work = energy::work(run.seconds, cpu, &before, &after);
+    let energy = EnergyCost::new(run.operations, measured, work.as_ref())?;
     let verified = match args.verify {
         false => None,
         true => Some(with_bar("verifying", |progress| {
@@ -97,6 +113,7 @@ pub fn measure(args: &LoadArgs, directory: &Path) -> Result<BenchReport> {
         load: Some(load),
         run,
         server: Some(cost),
+        energy,
         verified,
     })
 }

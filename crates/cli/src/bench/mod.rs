@@ -1,12 +1,15 @@
 //! `tierstone bench`: YCSB and single mixes against any Redis server, this one by default.
 
 mod embedded;
+mod energy;
+mod node;
 mod null_server;
 mod report;
 
 use crate::child::ServerProcess;
 use crate::values::parse_index;
 use clap::{Args, Subcommand};
+use energy::{EnergyCost, Watching};
 use indicatif::{ProgressBar, ProgressStyle};
 use report::{BenchReport, ServerCost};
 use std::ops::ControlFlow;
@@ -30,6 +33,8 @@ pub struct BenchArgs {
 enum BenchCommand {
     /// Run a server that answers and stores nothing: what sockets and processor can do at best
     NullServer(null_server::NullServerArgs),
+    /// Run small kernels that tell which class of work this node is good at, a second and a joule
+    Node(node::NodeArgs),
 }
 
 /// What is asked, of whom, how fast.
@@ -140,8 +145,10 @@ impl LoadArgs {
 }
 
 pub fn run(args: BenchArgs) -> Result<()> {
-    if let Some(BenchCommand::NullServer(args)) = &args.command {
-        return null_server::run(args);
+    match &args.command {
+        Some(BenchCommand::NullServer(args)) => return null_server::run(args),
+        Some(BenchCommand::Node(args)) => return node::run(args),
+        None => {}
     }
     let args = args.load;
     // Before anything is started, so that a wrong setting costs nothing.
@@ -220,15 +227,19 @@ fn measure(args: &LoadArgs, address: String, own: Option<&ServerProcess>) -> Res
         Some(server) => Some((server.metrics_settled()?, server.cpu_us())),
         None => None,
     };
+    let watching = Watching::start()?;
     let run = with_bar("measuring", |progress| redis_load::run(&plan, progress))?;
-    let cost = match (own, before) {
+    let measured = watching.end()?;
+    let (cost, work) = match (own, before) {
         (Some(server), Some((before, cpu_before))) => {
-            let cpu = server.cpu_us();
+            let cpu = cpu_before.zip(server.cpu_us());
             let after = server.metrics_settled()?;
-            Some(ServerCost::new(run.operations, cpu_before.zip(cpu), &before, &after))
+            let cost = ServerCost::new(run.operations, cpu, &before, &after);
+            (Some(cost), energy::work(run.seconds, cpu, &before, &after))
         }
-        _ => None,
+        _ => (None, None),
     };
+    let energy = EnergyCost::new(run.operations, measured, work.as_ref())?;
     let verified = match args.verify {
         false => None,
         true => Some(with_bar("verifying", |progress| redis_load::verify(&plan, progress))?),
@@ -240,6 +251,7 @@ fn measure(args: &LoadArgs, address: String, own: Option<&ServerProcess>) -> Res
         load,
         run,
         server: cost,
+        energy,
         verified,
     })
 }

@@ -1,5 +1,6 @@
 //! What a benchmark measured, as a table or as JSON.
 
+use super::energy::EnergyCost;
 use crate::output::{print_json, print_line, table};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -44,7 +45,7 @@ impl ServerCost {
 }
 
 /// Everything that was measured, with the plan that gives it again.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct BenchReport {
     pub workload: String,
     pub is_own_server: bool,
@@ -52,6 +53,7 @@ pub struct BenchReport {
     pub load: Option<Outcome>,
     pub run: Outcome,
     pub server: Option<ServerCost>,
+    pub energy: EnergyCost,
     pub verified: Option<Outcome>,
 }
 
@@ -93,6 +95,22 @@ impl BenchReport {
         rows
     }
 
+    fn energy_rows(&self, row: &mut impl FnMut(&str, String)) {
+        let energy = &self.energy;
+        let micro = |joules: Option<f64>| joules.map(|joules| format!("{:.3}", joules * 1e6));
+        if let (Some(measured), Some(uj)) = (&energy.measured, micro(energy.measured_joules_per_operation)) {
+            row("energy of the machine, uJ an operation (measured)", uj);
+            row("power of the machine, W (measured)", format!("{:.2}", measured.watts));
+        }
+        let active = micro(energy.modelled_active_joules_per_operation);
+        if let (Some(modelled), Some(uj)) = (&energy.modelled, active) {
+            let model = &modelled.model;
+            row(&format!("energy above idle, uJ an operation (modelled: {model})"), uj);
+            let all = micro(energy.modelled_joules_per_operation).unwrap_or_default();
+            row(&format!("with the idle machine, uJ an operation (modelled: {model})"), all);
+        }
+    }
+
     fn numbers(&self) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         let mut row = |what: &str, value: String| rows.push(vec![what.to_owned(), value]);
@@ -117,6 +135,7 @@ impl BenchReport {
             );
             row("index bytes a key", format!("{:.1}", server.index_bytes_per_key));
         }
+        self.energy_rows(&mut row);
         row("errors", self.run.errors.to_string());
         row("not answered", self.run.unanswered.to_string());
         row("misses", self.run.misses.to_string());

@@ -1,6 +1,7 @@
 //! Settings about what operators can see of a running server. They have Redis's names, values and defaults.
 
 use super::{ServerSettings, Setting};
+use crate::energy::load_model;
 use crate::values::wrong;
 use tierstone_base::Result;
 use tierstone_base::units::parse_size;
@@ -80,6 +81,32 @@ pub(super) const SETTINGS: &[Setting] = &[
         trade_off: "Each is a look at the whole histogram of every command when it is asked for",
         redis: "latency-tracking-info-percentiles",
         apply: |all, text| set(all, "latency-tracking-info-percentiles", text),
+    },
+    Setting {
+        name: "energy-meters",
+        variable: "TIERSTONE_ENERGY_METERS",
+        value: "DIR",
+        help: "The folder below which the kernel's meters of energy are looked for (sys/class/powercap, hwmon, power_supply), for INFO energy and the metrics; none to read no meter",
+        default: "/",
+        trade_off: "Where there is a meter, a thread reads it once a second; without one nothing is read, and joules are modelled when asked for",
+        redis: "",
+        apply: |all, text| {
+            all.node.energy.meters = (text != "none").then(|| text.into());
+            Ok(())
+        },
+    },
+    Setting {
+        name: "energy-model",
+        variable: "TIERSTONE_ENERGY_MODEL",
+        value: "NAME or FILE",
+        help: "What joules are modelled with: cloud, desktop-2009, atom-2009, or a TOML file with a constant, unit and source each (docs/energy.md)",
+        default: "cloud",
+        trade_off: "Published averages tell the order of magnitude; constants of your own machine tell more",
+        redis: "",
+        apply: |all, text| {
+            all.node.energy.model = Some(load_model(text)?);
+            Ok(())
+        },
     },
 ];
 

@@ -40,6 +40,8 @@ pub(super) struct Victim {
     oldest_other: Seq,
     /// Needed records, next to each other, that are gathered, read or moved.
     piece: Vec<SummaryEntry>,
+    /// Bytes that are passed for each that is gained, where it is gone through at the pace of writes.
+    pub cost: Option<f64>,
 }
 
 /// What is done with a victim.
@@ -88,12 +90,18 @@ impl Victim {
             piece_start: cursor,
             oldest_other,
             piece: Vec::new(),
+            cost: None,
         }
     }
 
     /// Whether nothing can be done before a read is done.
     pub fn is_reading(&self) -> bool {
         matches!(self.stage, Stage::Loading(_) | Stage::Reading)
+    }
+
+    /// Whether the next piece is to be gathered.
+    pub fn is_between_pieces(&self) -> bool {
+        matches!(self.stage, Stage::Gathering)
     }
 
     /// How far it has been gone through, in units from its start.
@@ -150,7 +158,12 @@ impl LogShard {
     pub(super) fn advance_victim(&mut self) {
         let Some(mut victim) = self.cleaner.victim.take() else { return };
         match std::mem::replace(&mut victim.stage, Stage::Gathering) {
-            Stage::Gathering => self.gather(victim),
+            Stage::Gathering => {
+                let before = victim.passed_units();
+                self.gather(victim);
+                let after = self.cleaner.victim.as_ref().map_or(before, Victim::passed_units);
+                self.charge_pace(after.saturating_sub(before));
+            }
             Stage::Moving(piece) => self.move_some(victim, piece),
             waiting => {
                 victim.stage = waiting;
@@ -238,7 +251,10 @@ impl LogShard {
         let Some((start, len)) = blocks_of(&victim.piece) else { return };
         let offset = self.identity.geometry.segment_offset(victim.segment) + start as u64;
         let tag = IoTag::CleanPiece { segment: victim.segment };
-        self.requests.push(tag, IoKind::Read, offset, IoBuffer::zeroed(len));
+        let spare = self.cleaner.spare.take().filter(|spare| spare.capacity() >= len);
+        let mut buffer = spare.unwrap_or_else(|| IoBuffer::zeroed(len));
+        buffer.set_len(len);
+        self.requests.push(tag, IoKind::Read, offset, buffer);
         victim.stage = Stage::Reading;
         self.cleaner.victim = Some(victim);
     }
@@ -270,6 +286,8 @@ impl LogShard {
         if piece.moved < entries.len() {
             victim.piece = entries;
             victim.stage = Stage::Moving(piece);
+        } else {
+            self.cleaner.spare = Some(piece.buffer);
         }
         self.cleaner.victim = Some(victim);
         if !whole {

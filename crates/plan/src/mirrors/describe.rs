@@ -227,10 +227,9 @@ impl Description {
     ///
     /// # Errors
     /// Invalid input: the parser's words, or the value that cannot be.
-    pub fn parse(text: &str) -> Result<Description> {
-        let description: Description =
-            toml::from_str(text).map_err(|error| Error::new(ErrorKind::InvalidInput, error.to_string()))?;
-        description.check()?;
+    pub fn read(text: &crate::Description) -> Result<Description> {
+        let description: Description = text.parse()?;
+        description.check().map_err(|error| text.wrong(error))?;
         Ok(description)
     }
 

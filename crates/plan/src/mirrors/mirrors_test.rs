@@ -3,12 +3,22 @@
 use super::*;
 use crate::parts::{Cell, Verdict};
 
+/// The plan of a TOML text.
+fn plan(text: &str) -> Result<Report> {
+    super::plan(&crate::Description::toml("a test", text))
+}
+
+/// The same with a trace from elsewhere.
+fn plan_traced(text: &str, trace: &[u8]) -> Result<Report> {
+    super::plan_traced(&crate::Description::toml("a test", text), trace)
+}
+
 fn fact(report: &Report, name: &str) -> f64 {
     report.facts.iter().find(|fact| fact.name == name).unwrap_or_else(|| panic!("no fact '{name}'")).value
 }
 
 fn scenario(name: &str) -> &'static str {
-    SCENARIOS.iter().find(|(known, ..)| *known == name).expect("shipped").2
+    SCENARIOS.iter().find(|known| known.name == name).expect("shipped").text
 }
 
 fn column(report: &Report, table: &str, at: usize) -> Vec<f64> {
@@ -67,11 +77,11 @@ fn a_trace_may_be_given_in_the_description_or_beside_it() {
     let inside = format!("{head}[trace]\nkind = \"msr\"\nlines = \"\"\"\n{lines}\"\"\"\n{tail}");
     let beside = format!("{head}[trace]\nkind = \"msr\"\nlines = \"\"\n{tail}");
     let first = plan(&inside).expect("plans");
-    let second = plan_with_trace(&beside, lines.as_bytes()).expect("plans");
+    let second = plan_traced(&beside, lines.as_bytes()).expect("plans");
     assert_eq!(first, second);
     assert!(plan(&beside).expect_err("no trace").message().contains("trace.lines"));
-    assert!(plan_with_trace(&inside, lines.as_bytes()).is_err());
-    assert!(plan_with_trace(start, lines.as_bytes()).is_err());
+    assert!(plan_traced(&inside, lines.as_bytes()).is_err());
+    assert!(plan_traced(start, lines.as_bytes()).is_err());
 }
 
 #[test]

@@ -21,30 +21,36 @@ pub use size::knee;
 pub use trace::{Request, TraceFormat, read_trace};
 
 use crate::Report;
+use crate::description::Form;
+use crate::scenario::Scenario;
 use describe::Trace;
 use std::io::BufRead;
 use tierstone_base::{Error, ErrorKind, Result};
 
-/// The shipped descriptions: name, what it is, the text.
-pub const SCENARIOS: &[(&str, &str, &str)] = &[
-    (
-        "mirrors-diurnal",
-        "28 disks for a week with a busy time each day, as the published enterprise servers had",
-        include_str!("scenarios/diurnal.toml"),
-    ),
-    (
-        "mirrors-spiky",
-        "28 disks for a day of spikes without a daily pattern, as the published web service had",
-        include_str!("scenarios/spiky.toml"),
-    ),
+/// The shipped descriptions.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        plan: "mirrors",
+        name: "mirrors-diurnal",
+        about: "28 disks for a week with a busy time each day, as the published enterprise servers had",
+        form: Form::Toml,
+        text: include_str!("scenarios/diurnal.toml"),
+    },
+    Scenario {
+        plan: "mirrors",
+        name: "mirrors-spiky",
+        about: "28 disks for a day of spikes without a daily pattern, as the published web service had",
+        form: Form::Toml,
+        text: include_str!("scenarios/spiky.toml"),
+    },
 ];
 
 /// Plans from a description that holds its load or says how to make it.
 ///
 /// # Errors
 /// Invalid input: what is wrong in the description or its trace, and where.
-pub fn plan(text: &str) -> Result<Report> {
-    let description = Description::parse(text)?;
+pub fn plan(description: &crate::Description) -> Result<Report> {
+    let description = Description::read(description)?;
     let trace = match &description.trace {
         Trace::Diurnal(load) => generate::diurnal(load),
         Trace::Spiky(load) => generate::spiky(load),
@@ -59,8 +65,8 @@ pub fn plan(text: &str) -> Result<Report> {
 ///
 /// # Errors
 /// As [`plan`]; also when the description makes its own load or holds lines.
-pub fn plan_with_trace(text: &str, input: impl BufRead) -> Result<Report> {
-    let description = Description::parse(text)?;
+pub fn plan_traced(description: &crate::Description, input: impl BufRead) -> Result<Report> {
+    let description = Description::read(description)?;
     let format = match &description.trace {
         Trace::Msr { lines } if lines.is_empty() => TraceFormat::Msr,
         Trace::Blkparse { lines } if lines.is_empty() => TraceFormat::Blkparse,

@@ -5,7 +5,7 @@ use crate::mirrors::{Description, SCENARIOS};
 use proptest::prelude::*;
 
 fn machine() -> Machine {
-    let description = Description::parse(SCENARIOS[0].2).expect("shipped");
+    let description = Description::read(&SCENARIOS[0].description()).expect("shipped");
     Machine::of(&description).with_disks(2)
 }
 

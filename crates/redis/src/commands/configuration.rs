@@ -1,7 +1,7 @@
 //! `CONFIG` and its subcommands.
 
 use crate::context::{Halt, fail, fail_with};
-use crate::control::{Control, Counters, Flow, Output};
+use crate::control::{Control, Flow, Output};
 use crate::glob;
 use std::collections::BTreeSet;
 
@@ -61,7 +61,7 @@ pub(crate) fn resetstat(control: &mut Control<'_>) -> Result<Flow, Halt> {
     if control.args.len() != 2 {
         return fail(crate::context::SYNTAX);
     }
-    control.host.counters = Counters::default();
+    control.host.counters.reset();
     control.host.latencies.clear();
     control.reply.ok();
     Ok(Flow::Done)

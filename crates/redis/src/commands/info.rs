@@ -12,7 +12,7 @@ use tierstone_engine::{Durability, EngineStatistics, Health};
 type Section = fn(&Control<'_>, &mut String) -> std::fmt::Result;
 
 /// All sections in order; those after `false` are only given when asked for.
-const SECTIONS: [(&str, bool, Section); 13] = [
+const SECTIONS: [(&str, bool, Section); 14] = [
     ("Server", true, server),
     ("Clients", true, clients),
     ("Memory", true, memory),
@@ -21,6 +21,7 @@ const SECTIONS: [(&str, bool, Section); 13] = [
     ("Replication", true, replication),
     ("CPU", true, cpu),
     ("Storage", true, storage),
+    ("Energy", true, crate::energy::section),
     ("Errorstats", true, errorstats),
     ("Cluster", true, cluster),
     ("Commandstats", false, commandstats),

@@ -1,5 +1,6 @@
 //! What a node says about itself: numbers of each shard, as Prometheus text.
 
+use super::energy;
 use super::service::{Heartbeat, RedisConnection};
 use crate::connections::{Connections, StageLatencies};
 use crate::http::{Answer, Page};
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone_base::histogram::LatencyBuckets;
 use tierstone_base::{Clock, ShardId};
+use tierstone_energy::Watch;
 use tierstone_engine::{Engine, EngineStatistics, Health};
 use tierstone_redis::{Executor, ProcessNumbers};
 
@@ -22,6 +24,8 @@ pub struct ShardSnapshot {
     pub engine: EngineStatistics,
     /// Requests carried out.
     pub commands: u64,
+    /// Requests carried out since the start, whatever was reset.
+    pub requests: u64,
     /// Keys found by reads.
     pub hits: u64,
     /// Keys not found by reads.
@@ -55,6 +59,7 @@ impl ShardSnapshot {
             shard,
             engine: engine.statistics(),
             commands: counters.commands,
+            requests: counters.since_start(),
             hits: counters.hits,
             misses: counters.misses,
             suspended: counters.suspended,
@@ -89,6 +94,7 @@ pub struct MetricsBoard {
     watched: Vec<Watched>,
     clock: Option<Box<dyn Clock + Send>>,
     process: Option<fn() -> ProcessNumbers>,
+    energy: Option<(Arc<Watch>, Box<dyn Clock + Send>)>,
 }
 
 impl std::fmt::Debug for MetricsBoard {
@@ -221,6 +227,7 @@ impl MetricsBoard {
             watched: Vec::new(),
             clock: None,
             process: None,
+            energy: None,
         }
     }
 
@@ -238,6 +245,13 @@ impl MetricsBoard {
     #[must_use]
     pub fn with_process(mut self, process: fn() -> ProcessNumbers) -> Self {
         self.process = Some(process);
+        self
+    }
+
+    /// Tells joules, too; `clock` counts from the start.
+    #[must_use]
+    pub fn with_energy(mut self, watch: Arc<Watch>, clock: Box<dyn Clock + Send>) -> Self {
+        self.energy = Some((watch, clock));
         self
     }
 
@@ -295,6 +309,11 @@ impl MetricsBoard {
         self.space(&mut text);
         self.turns(&mut text);
         self.process(&mut text);
+        if let Some((watch, clock)) = &self.energy {
+            let process = self.process.map(|ask| ask()).unwrap_or_default();
+            let seconds = clock.now().monotonic_us as f64 / 1e6;
+            energy::metrics(&mut text, watch, process, seconds, self.newest.values());
+        }
         self.stages(&mut text);
         text
     }

@@ -103,3 +103,31 @@ fn the_accounts_of_writing_and_the_process_are_told() {
         assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
     }
 }
+
+#[test]
+fn joules_are_told_with_their_label() {
+    let (sender, receiver) = bounded(2);
+    let process = || ProcessNumbers { resident_bytes: 7, user_us: 750_000, system_us: 250_000 };
+    let clock = Hand::default();
+    clock.0.store(10_000_000, Ordering::Relaxed);
+    let model = tierstone_energy::presets::named("cloud").unwrap();
+    let watch = Arc::new(tierstone_energy::Watch::without_meters(model, 2));
+    let mut board = MetricsBoard::new(receiver, Arc::new(AtomicBool::new(true)))
+        .with_process(process)
+        .with_energy(watch, Box::new(clock));
+    sender.send(ShardSnapshot { is_healthy: true, requests: 1_000, ..ShardSnapshot::default() }).unwrap();
+    let Answer::Fine(text) = board.answer(Page::Metrics) else { panic!("metrics are always given") };
+    for (start, joules) in [
+        ("tierstone_energy_joules_total{label=\"modelled\",model=\"cloud\",part=\"idle\"} ", 14.8),
+        ("tierstone_energy_joules_total{label=\"modelled\",model=\"cloud\",part=\"cpu\"} ", 2.76),
+        ("tierstone_energy_joules_per_request{label=\"modelled\",part=\"active\"} ", 0.00276),
+        ("tierstone_energy_joules_per_request{label=\"modelled\",part=\"all\"} ", 0.01756),
+    ] {
+        let told = text
+            .lines()
+            .find_map(|line| line.strip_prefix(start))
+            .unwrap_or_else(|| panic!("{start}\n{text}"));
+        assert!((told.parse::<f64>().unwrap() - joules).abs() < 1e-9, "{start}{told}");
+    }
+    assert!(!text.contains("measured\""), "nothing was measured:\n{text}");
+}

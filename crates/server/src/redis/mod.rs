@@ -4,10 +4,11 @@
 //! 2. `incoming` takes large arguments out of the input piece by piece, `ahead` gathers a pipeline's requests;
 //! 3. [`mail`] is what the threads of a node tell each other;
 //! 4. [`node`] opens the database, starts the threads (`start`) and ends them in good order; `users_file` says who may do what;
-//! 5. [`metrics`] is what the node says about itself; `config` is its settings under Redis's names.
+//! 5. [`metrics`] is what the node says about itself; `energy` its joules, `config` its settings under Redis's names.
 
 mod ahead;
 mod config;
+mod energy;
 mod incoming;
 pub mod mail;
 pub mod metrics;
@@ -16,6 +17,7 @@ pub mod service;
 mod start;
 mod users_file;
 
+pub use energy::EnergySettings;
 pub use node::{Node, NodeSettings, SettingsFile};
 pub use tierstone_redis::settings::{
     ACL_LOG_LIMIT, check_own, format_durability, parse_durability, parse_eviction, parse_output_limits,

@@ -3,6 +3,7 @@
 //! The node's own thread (whoever calls [`Node::run`]) owns the superblock: it makes changes of the
 //! numbered databases durable, tells every shard, and answers the client when all use the new map.
 
+use super::energy::{self, EnergySettings};
 use super::mail::{ToNode, ToShard};
 use super::metrics::MetricsBoard;
 use super::service::Heartbeat;
@@ -23,6 +24,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tierstone::{Database, DatabaseOptions};
 use tierstone_base::{Clock, Error, ErrorKind, Now, Result, ShardId, SystemClock};
+use tierstone_energy::Watch;
 use tierstone_engine::{Durability, Eviction};
 use tierstone_logstore::{BuildReport, OpenReport};
 use tierstone_media::Guarantee;
@@ -74,6 +76,8 @@ pub struct NodeSettings {
     pub acl_log_max: u32,
     /// Whether clients of other machines are kept out as long as nobody needs a password: the first `protected-mode`.
     pub is_protected: bool,
+    /// What joules are made of.
+    pub energy: EnergySettings,
 }
 
 /// A file of settings that the node may change.
@@ -108,6 +112,7 @@ impl Default for NodeSettings {
             users_file: None,
             acl_log_max: 128,
             is_protected: true,
+            energy: EnergySettings::default(),
         }
     }
 }
@@ -216,8 +221,9 @@ impl Node {
         let (node_sender, messages) = unbounded();
         let (snapshot_sender, snapshots) = bounded(4 * count);
         let (listeners, [addresses, tls_addresses]) = listen(settings, count)?;
+        let watch = energy::watch(&settings.energy)?;
         let heartbeats: Vec<Heartbeat> = plans.iter().map(|_| Heartbeat::default()).collect();
-        let http = start_http(settings, snapshots, &ready, &heartbeats)?;
+        let http = start_http(settings, snapshots, &ready, &heartbeats, &watch)?;
         let mut starts = Vec::new();
         let mut shards = Vec::new();
         for ((plan, listeners), heartbeat) in plans.into_iter().zip(listeners).zip(heartbeats) {
@@ -229,7 +235,7 @@ impl Node {
             let heartbeat = http.is_some().then_some(heartbeat);
             starts.push(ShardStart { plan, listeners, waker, mail, heartbeat });
         }
-        let facts = server_facts(settings, &database, (&addresses, &tls_addresses), started)?;
+        let facts = server_facts(settings, &database, (&addresses, &tls_addresses), (started, watch))?;
         let common = Common {
             settings,
             files: database.files().clone(),
@@ -462,13 +468,15 @@ fn start_http(
     snapshots: Receiver<super::metrics::ShardSnapshot>,
     ready: &Arc<AtomicBool>,
     heartbeats: &[Heartbeat],
+    watch: &Arc<Watch>,
 ) -> Result<Option<HttpServer>> {
     if settings.http.is_empty() {
         return Ok(None);
     }
     let board = MetricsBoard::new(snapshots, Arc::clone(ready))
         .with_liveness(heartbeats.to_vec(), Box::new(SystemClock::new()))
-        .with_process(crate::process::process_numbers);
+        .with_process(crate::process::process_numbers)
+        .with_energy(Arc::clone(watch), Box::new(SystemClock::new()));
     let board = Mutex::new(board);
     let provider = move |page| match board.lock() {
         Ok(mut board) => board.answer(page),
@@ -498,7 +506,7 @@ fn server_facts(
     settings: &NodeSettings,
     database: &Database,
     (addresses, tls_addresses): (&[SocketAddr], &[SocketAddr]),
-    started: Now,
+    (started, watch): (Now, Arc<Watch>),
 ) -> Result<ServerFacts> {
     let properties = database.files().properties();
     let directories = properties.members.into_iter().map(|member| DirectoryFacts {
@@ -527,6 +535,7 @@ fn server_facts(
         settings: super::config::settings_of(settings, addresses, tls_addresses),
         memory_bytes: settings.database.memory_bytes,
         process: Some(crate::process::process_numbers),
+        energy: Some(watch),
         index: facts.index.name().into(),
         started,
         run_id: run_id()?,

@@ -1,0 +1,99 @@
+//! The joules of a process that runs for long: the machine's meters since the start, and the model beside them.
+//!
+//! Without a meter there is no thread and nothing is read; the model works on counters that are kept anyway, when
+//! somebody asks.
+
+use crate::amount::Energy;
+use crate::discover::{Places, discover};
+use crate::driver::Recorder;
+use crate::meter::MeterInfo;
+use crate::model::{EnergyModel, Modelled, Work};
+use crate::sampler::{Sampler, SamplerSettings};
+use crate::total::choose;
+use tierstone_base::{Clock, Result};
+
+/// Counters of the kernel's wrap within minutes at the soonest.
+const INTERVAL_US: u64 = 1_000_000;
+
+/// Meters and model of a running process.
+#[derive(Debug)]
+pub struct Watch {
+    /// Only of meters that make the total; `None` without any.
+    recorder: Option<Recorder>,
+    covers: String,
+    model: EnergyModel,
+    processors: usize,
+}
+
+impl Watch {
+    /// Looks for meters and starts to read those that make the machine's total. Tools that need a process for each
+    /// answer are left to `places`.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn start(
+        places: &Places,
+        model: EnergyModel,
+        processors: usize,
+        clock: Box<dyn Clock + Send>,
+    ) -> Result<Watch> {
+        let meters = discover(places).meters;
+        let infos: Vec<MeterInfo> = meters.iter().map(|meter| meter.info().clone()).collect();
+        let chosen = choose(&infos, &[])?;
+        let of_total = meters.into_iter().enumerate().filter(|(lane, _)| chosen.lanes.contains(lane));
+        let meters: Vec<_> = of_total.map(|(_, meter)| meter).collect();
+        let recorder = match meters.is_empty() {
+            true => None,
+            false => {
+                let settings = SamplerSettings { interval_us: INTERVAL_US, ..SamplerSettings::default() };
+                let sampler = Sampler::new(meters, settings, clock.now().monotonic_us);
+                Some(Recorder::start(sampler, clock, false)?)
+            }
+        };
+        Ok(Watch { recorder, covers: chosen.covers, model, processors })
+    }
+
+    /// A model alone.
+    pub fn without_meters(model: EnergyModel, processors: usize) -> Watch {
+        Watch { recorder: None, covers: "nothing".into(), model, processors }
+    }
+
+    /// The energy of each meter since the start, to the last second; none without meters. Cost: a lock and a copy.
+    pub fn measured(&self) -> Vec<(&str, Energy)> {
+        let Some(recorder) = &self.recorder else { return Vec::new() };
+        let names = recorder.meters().iter().map(|info| info.name.as_str());
+        names.zip(recorder.energies()).collect()
+    }
+
+    /// What the meters cover, in words.
+    pub fn covers(&self) -> &str {
+        &self.covers
+    }
+
+    /// The model's name.
+    pub fn model_name(&self) -> &str {
+        &self.model.name
+    }
+
+    /// The model's joules of `work`; its processors are the machine's.
+    pub fn modelled(&self, work: &Work) -> Modelled {
+        self.model.joules(&Work { processors: self.processors as f64, ..*work })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presets::named;
+    use tierstone_base::SystemClock;
+
+    #[test]
+    fn without_meters_there_is_a_model_and_no_thread() {
+        let places = Places { root: "/no/such/folder".into(), ..Places::machine(None) };
+        let watch = Watch::start(&places, named("cloud").unwrap(), 2, Box::new(SystemClock::new())).unwrap();
+        assert!(watch.recorder.is_none());
+        assert_eq!(watch.measured(), Vec::new());
+        let joules = watch.modelled(&Work { seconds: 10.0, cpu_seconds: 1.0, ..Work::default() });
+        assert!((joules.idle - 14.8).abs() < 1e-9 && (joules.cpu - 2.76).abs() < 1e-9, "{joules:?}");
+    }
+}

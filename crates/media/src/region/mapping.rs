@@ -1,0 +1,77 @@
+//! A mapping of a file or of anonymous memory as a slice of atomic words: the one place where the
+//! address of a mapping is handled.
+
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+/// A shared mapping that lives as long as this value.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    start: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the mapping is plain memory that belongs to no thread; all access is by atomic words.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `bytes` of `file`, with MAP_SYNC when `sync`.
+    pub fn of_file(file: &File, bytes: usize, sync: bool) -> io::Result<Mapping> {
+        let flags = if sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory in use.
+        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0) }?;
+        Self::of(start, bytes)
+    }
+
+    /// Maps `bytes` of anonymous memory, zeros.
+    pub fn anonymous(bytes: usize) -> io::Result<Mapping> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as above.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)
+        }?;
+        Self::of(start, bytes)
+    }
+
+    fn of(start: *mut c_void, bytes: usize) -> io::Result<Mapping> {
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Mapping { start, words: bytes / size_of::<AtomicU64>() })
+    }
+
+    /// All its words.
+    #[inline]
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping has this many words, is aligned to a page, zeroed or from the file (every bit
+        // pattern is a word), and lives as long as `self`. The file is locked and was given its blocks, so
+        // that no other process shortens it while it keeps to the lock.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+
+    /// Writes the pages of `bytes` bytes from `offset` to the file's device and waits for them.
+    pub fn msync(&self, offset: usize, bytes: usize) -> io::Result<()> {
+        let page = rustix::param::page_size();
+        let start = offset / page * page;
+        let end = (offset + bytes).next_multiple_of(page).min(self.words * size_of::<AtomicU64>());
+        // SAFETY: the range lies in the mapping; msync reads it.
+        let synced = unsafe {
+            rustix::mm::msync(self.start.as_ptr().byte_add(start).cast(), end - start, MsyncFlags::SYNC)
+        };
+        Ok(synced?)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: nobody borrows the words any more, and the range is the one that was mapped. A failure
+        // leaves the memory mapped, which harms nobody.
+        let _ =
+            unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
+    }
+}

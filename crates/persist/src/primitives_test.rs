@@ -1,0 +1,271 @@
+//! Every primitive loses power before each of its steps, and again inside recovery; every rule is needed.
+
+use super::*;
+use tierstone_crash::{
+    Choices, ExploreSettings, Report, SurvivorSettings, Violation, assert_all_caught, explore,
+};
+use tierstone_media::region::SimRegion;
+
+/// Runs a life that works and one that recovers, with cuts in both, and a third one that looks.
+fn lives<const UNIT: usize>(
+    settings: ExploreSettings,
+    bytes: u64,
+    work: impl Fn(&SimRegion<UNIT>),
+    recover: impl Fn(&SimRegion<UNIT>) -> std::result::Result<(), Violation>,
+) -> Report {
+    explore(settings, |choices: &Choices| {
+        let region = SimRegion::<UNIT>::new(bytes).with_cuts(choices, 8);
+        work(&region);
+        region.lose_power(choices, &SurvivorSettings::default());
+        let first = recover(&region);
+        if region.power_is_on() {
+            first?;
+        }
+        region.lose_power(choices, &SurvivorSettings::default());
+        let quiet = SimRegion::<UNIT>::new(bytes);
+        quiet.store(0, &region.image());
+        quiet.write_back(0, bytes);
+        quiet.fence().map_err(|error| Violation::new(error.to_string()))?;
+        recover(&quiet)
+    })
+}
+
+fn violation(error: tierstone_base::Error) -> Violation {
+    Violation::new(error.to_string())
+}
+
+#[test]
+fn a_published_word_is_old_or_new_and_new_once_acknowledged() {
+    let report = explore(ExploreSettings::exhaustive(), |choices: &Choices| {
+        let region = SimRegion::<8>::new(64).with_cuts(choices, 4);
+        let acknowledged = publish(&region, 8, 7).is_ok();
+        region.lose_power(choices, &SurvivorSettings::default());
+        let found = region.load_word(8);
+        Violation::unless(found == 7 || found == 0 && !acknowledged, || {
+            format!("{found} after {acknowledged}")
+        })
+    });
+    report.assert_exhausted();
+}
+
+#[test]
+fn a_streaming_append_is_whole_where_it_is_published() {
+    assert_all_caught(&["the bytes before the word that publishes them"], |rules| {
+        lives::<8>(
+            ExploreSettings::exhaustive(),
+            256,
+            |region| {
+                let _ = append_streaming(region, 64, &[7; 20], 0, 1, rules);
+            },
+            |region| {
+                let mut bytes = [0; 20];
+                region.load(64, &mut bytes);
+                Violation::unless(region.load_word(0) == 0 || bytes == [7; 20], || format!("{bytes:?}"))
+            },
+        )
+    });
+}
+
+const BODIES: [&[u8]; 4] = [b"the first", b"second", b"third record", b"4th"];
+
+/// Appends one record, then two, releases the first, appends the last: with wrap, on a ring of two lines.
+fn log_work<const UNIT: usize>(
+    region: &SimRegion<UNIT>,
+    rules: &Mutations,
+    acknowledged: &std::cell::Cell<usize>,
+) {
+    let mut log = PersistentLog::new(region, 64, 128, 0, rules).unwrap();
+    acknowledged.set(0);
+    for (records, count) in [(&BODIES[..1], 1), (&BODIES[1..3], 3)] {
+        if log.persist_wal(records).is_err() {
+            return;
+        }
+        acknowledged.set(count);
+    }
+    // The caller keeps the start durably before the room is used again.
+    if publish(region, 0, 40).is_err() {
+        return;
+    }
+    log.release(40);
+    if log.persist_wal(&BODIES[3..]).is_ok() {
+        acknowledged.set(4);
+    }
+}
+
+fn log_check<const UNIT: usize>(
+    region: &SimRegion<UNIT>,
+    rules: &Mutations,
+    acknowledged: usize,
+) -> std::result::Result<(), Violation> {
+    let start = region.load_word(0);
+    let skipped = usize::from(start == 40);
+    let (_, records) = PersistentLog::recover(region, 64, 128, start, rules).map_err(violation)?;
+    let wanted: Vec<Vec<u8>> = BODIES[skipped..].iter().map(|body| body.to_vec()).collect();
+    Violation::unless(wanted.starts_with(&records), || format!("from {start}: {records:?}"))?;
+    let found = skipped + records.len();
+    Violation::unless(found >= acknowledged, || format!("{acknowledged} acknowledged, {found} found"))
+}
+
+#[test]
+fn a_log_recovers_a_prefix_with_everything_acknowledged() {
+    let rules = ["the bodies before their positions", "the positions before the answer"];
+    let explored = |rules: &Mutations, settings: ExploreSettings| {
+        let acknowledged = std::cell::Cell::new(0);
+        // Without the checksum, the order alone must do.
+        let rules = rules.clone().and("the checksum of a body");
+        lives::<8>(
+            settings,
+            192,
+            |region| log_work(region, &rules, &acknowledged),
+            |region| log_check(region, &rules, acknowledged.get()),
+        )
+    };
+    assert_all_caught(&rules, |rules| explored(rules, ExploreSettings::bounded(3).with_max_runs(60_000)));
+    assert_all_caught(&rules, |rules| explored(rules, ExploreSettings::random(11, 20_000)));
+}
+
+#[test]
+fn a_record_behind_a_gap_never_comes_back() {
+    // Three records in one call: the second's position is lost, the third's survives. Another record of the
+    // second's length is appended after recovery: without destroying, the third would follow it.
+    let explored = |rules: &Mutations| {
+        explore(ExploreSettings::exhaustive().with_max_runs(200_000), |choices: &Choices| {
+            let region = SimRegion::<8>::new(256).with_cuts(choices, 8);
+            let mut log = PersistentLog::new(&region, 64, 192, 0, rules).map_err(violation)?;
+            let _ = log.persist_wal(&[b"one", b"two", b"three"]);
+            region.lose_power(choices, &SurvivorSettings::default());
+            let quiet = SimRegion::<8>::new(256);
+            quiet.store(0, &region.image());
+            let (mut log, before) = PersistentLog::recover(&quiet, 64, 192, 0, rules).map_err(violation)?;
+            if before.len() == 3 {
+                return Ok(());
+            }
+            log.persist_wal(&[b"new"]).map_err(violation)?;
+            let (_, after) = PersistentLog::recover(&quiet, 64, 192, 0, rules).map_err(violation)?;
+            Violation::unless(after.len() == before.len() + 1, || format!("{before:?}, then {after:?}"))
+        })
+    };
+    assert_all_caught(&["what lies behind the end is destroyed"], explored);
+}
+
+const PAGES: PageLog = PageLog { offset: 0, page_bytes: 64 };
+
+#[test]
+fn a_page_is_old_or_new_after_a_crash_anywhere_and_each_of_the_barriers_is_needed() {
+    let rules = [
+        "the old page before the mark",
+        "the mark before the new page",
+        "the new page before the mark is taken away",
+        "the mark is away before the page log is used again",
+        "the page is back before the mark is taken away",
+    ];
+    let explored = |rules: &Mutations| {
+        let acknowledged = std::cell::Cell::new(0u8);
+        lives::<8>(
+            ExploreSettings::random(5, 30_000),
+            512,
+            |region| {
+                acknowledged.set(0);
+                for version in 1..=2u8 {
+                    if PAGES.persist_page(region, 128, &[version; 64], rules).is_err() {
+                        return;
+                    }
+                    acknowledged.set(version);
+                }
+            },
+            |region| {
+                PAGES.recover(region, rules).map_err(violation)?;
+                let mut bytes = [0; 64];
+                region.load(128, &mut bytes);
+                let is_whole = bytes == [bytes[0]; 64] && bytes[0] <= 2;
+                Violation::unless(is_whole && bytes[0] >= acknowledged.get(), || {
+                    format!("{} acknowledged, found {bytes:?}", acknowledged.get())
+                })
+            },
+        )
+    };
+    assert_all_caught(&rules, explored);
+}
+
+#[test]
+fn the_primitives_need_as_many_barriers_as_published() {
+    use std::cell::Cell;
+    /// Counts the fences of a region.
+    struct Counted(SimRegion<8>, Cell<u64>);
+    impl Region for Counted {
+        fn bytes(&self) -> u64 {
+            self.0.bytes()
+        }
+        fn guarantee(&self) -> tierstone_media::Guarantee {
+            self.0.guarantee()
+        }
+        fn load_word(&self, offset: u64) -> u64 {
+            self.0.load_word(offset)
+        }
+        fn store_word(&self, offset: u64, value: u64) {
+            self.0.store_word(offset, value);
+        }
+        fn compare_exchange_word(&self, offset: u64, old: u64, new: u64) -> std::result::Result<u64, u64> {
+            self.0.compare_exchange_word(offset, old, new)
+        }
+        fn load(&self, offset: u64, into: &mut [u8]) {
+            self.0.load(offset, into);
+        }
+        fn store(&self, offset: u64, bytes: &[u8]) {
+            self.0.store(offset, bytes);
+        }
+        fn store_streaming(&self, offset: u64, bytes: &[u8]) {
+            self.0.store_streaming(offset, bytes);
+        }
+        fn write_back(&self, offset: u64, len: u64) {
+            self.0.write_back(offset, len);
+        }
+        fn fence(&self) -> Result<()> {
+            self.1.set(self.1.get() + 1);
+            self.0.fence()
+        }
+    }
+    let region = Counted(SimRegion::new(8192), Cell::new(0));
+    let rules = Mutations::none();
+    let mut log = PersistentLog::new(&region, 1024, 4096, 0, &rules).unwrap();
+    for records in 1..20usize {
+        region.1.set(0);
+        log.persist_wal(&vec![b"body".as_slice(); records]).unwrap();
+        assert_eq!(region.1.get(), 2, "{records} records");
+        log.release(log.end());
+    }
+    region.1.set(0);
+    PAGES.persist_page(&region, 128, &[1; 64], &rules).unwrap();
+    assert_eq!(region.1.get(), 4);
+    region.1.set(0);
+    publish(&region, 128, 1).unwrap();
+    assert_eq!(region.1.get(), 1);
+}
+
+#[test]
+fn a_log_that_is_full_refuses_and_goes_on_once_room_is_released() {
+    let region = SimRegion::<64>::new(4096);
+    let rules = Mutations::none();
+    let mut log = PersistentLog::new(&region, 0, 256, 0, &rules).unwrap();
+    let mut kept = 0;
+    for round in 0..100u8 {
+        let body = vec![round; usize::from(round) % 60 + 1];
+        if log.persist_wal(&[&body]).is_err() {
+            kept = log.end();
+            log.release(kept);
+            log.persist_wal(&[&body]).unwrap();
+        }
+    }
+    let (recovered, records) = PersistentLog::recover(&region, 0, 256, kept, &rules).unwrap();
+    assert_eq!(recovered.end(), log.end());
+    assert_eq!(records.last().map(|body| body[0]), Some(99));
+    assert!(log.persist_wal(&[&[0; 300]]).is_err());
+    assert!(PersistentLog::new(&region, 8, 256, 0, &rules).is_err());
+}
+
+#[test]
+fn a_page_log_that_names_no_page_is_refused() {
+    let region = SimRegion::<64>::new(512);
+    publish(&region, 0, 4_000_001).unwrap();
+    assert_eq!(PAGES.recover(&region, &Mutations::none()).unwrap_err().kind(), ErrorKind::Corrupt);
+}

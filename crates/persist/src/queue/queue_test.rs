@@ -1,0 +1,252 @@
+//! Queues over plain memory: order, wrap, full, threads, and what is refused.
+
+use super::*;
+use crate::memory::{Direct, VolatileWords};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use tierstone_base::SeededRandom;
+use tierstone_crash::{Choices, ExploreSettings, SurvivorSettings, Violation, explore};
+use tierstone_media::region::{
+    FlushMethod, LineRegion, MappedRegion, Region, RegionSettings, SimRegion, WordRegion,
+};
+
+fn region(settings: &QueueSettings) -> MappedRegion {
+    MappedRegion::anonymous(settings.persistent_bytes(), &RegionSettings::default()).unwrap()
+}
+
+/// The payload of entry `number`: a length of its own, and bytes that name it.
+fn payload(number: u64) -> Vec<u8> {
+    let mut random = SeededRandom::new(number);
+    let mut bytes = vec![0; random.below(90) as usize];
+    random.fill(&mut bytes);
+    bytes
+}
+
+#[test]
+fn entries_come_out_in_the_order_of_their_inserts_through_many_wraps() {
+    for design in Design::ALL {
+        let settings = QueueSettings::new(design, 1024, 1);
+        let (region, words) = (region(&settings), VolatileWords::new(settings.volatile_bytes()));
+        let memory = Direct::new(&region, &words, 0);
+        let queue = Queue::create(settings, &memory).unwrap();
+        let mut random = SeededRandom::new(3);
+        let (mut inserted, mut removed) = (0, 0);
+        for _ in 0..3_000 {
+            if random.chance(0.5) {
+                match queue.insert(&memory, &payload(inserted)) {
+                    Ok(_) => inserted += 1,
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::NoSpace);
+                        assert!(
+                            inserted - removed >= 6,
+                            "{design:?}: full with {} entries",
+                            inserted - removed
+                        );
+                    }
+                }
+            } else {
+                let found = queue.remove(&memory).unwrap().map(|entry| entry.payload);
+                let wanted = (removed < inserted).then(|| payload(removed));
+                assert_eq!(found, wanted, "{design:?}");
+                removed += u64::from(wanted.is_some());
+            }
+        }
+        assert!(inserted > 1_000);
+    }
+}
+
+#[test]
+fn a_full_queue_takes_entries_again_once_some_are_removed() {
+    for design in Design::ALL {
+        let settings = QueueSettings::new(design, 256, 1);
+        let (region, words) = (region(&settings), VolatileWords::new(settings.volatile_bytes()));
+        let memory = Direct::new(&region, &words, 0);
+        let queue = Queue::create(settings, &memory).unwrap();
+        (0..4).for_each(|number: u8| assert!(queue.insert(&memory, &[number; 40]).is_ok()));
+        assert_eq!(queue.insert(&memory, &[9; 1]).unwrap_err().kind(), ErrorKind::NoSpace);
+        assert_eq!(queue.remove(&memory).unwrap().unwrap().payload, [0; 40]);
+        queue.insert(&memory, &[9; 1]).unwrap();
+        assert!(queue.insert(&memory, &[9; 1]).is_err());
+        assert_eq!(queue.insert(&memory, &[0; 300]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+}
+
+#[test]
+fn eight_threads_insert_and_two_remove_everything_once_and_in_order() {
+    for design in Design::ALL {
+        let settings = QueueSettings { in_flight: 8, ..QueueSettings::new(design, 4096, 10) };
+        let (region, words) = (region(&settings), VolatileWords::new(settings.volatile_bytes()));
+        let view = |thread| Direct::new(&region, &words, thread).relaxing(std::thread::yield_now);
+        let queue = Queue::create(settings, &view(0)).unwrap();
+        let removed = Mutex::new(Vec::new());
+        let each = 300u64;
+        std::thread::scope(|scope| {
+            for thread in 0..10 {
+                let (queue, removed) = (&queue, &removed);
+                scope.spawn(move || {
+                    let memory = view(thread);
+                    if thread < 8 {
+                        for number in 0..each {
+                            let id = (thread as u64) << 32 | number;
+                            while queue.insert(&memory, &id.to_le_bytes().repeat(1 + thread)).is_err() {
+                                std::thread::yield_now();
+                            }
+                        }
+                        return;
+                    }
+                    while removed.lock().unwrap().len() < 8 * each as usize {
+                        match queue.remove(&memory).unwrap() {
+                            Some(entry) => removed.lock().unwrap().push(entry),
+                            None => std::thread::yield_now(),
+                        }
+                    }
+                });
+            }
+        });
+        let mut entries = removed.into_inner().unwrap();
+        entries.sort_by_key(|entry: &Entry| entry.position);
+        let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for entry in entries {
+            let id = u64::from_le_bytes(entry.payload[..8].try_into().unwrap());
+            assert!(seen.insert(id), "{design:?}: an entry came twice");
+            assert_eq!(entry.payload, id.to_le_bytes().repeat(1 + (id >> 32) as usize), "{design:?}");
+            if let Some(before) = last.insert(id >> 32, id) {
+                assert!(before < id, "{design:?}: a thread's entries are out of order");
+            }
+        }
+        assert_eq!(seen.len() as u64, 8 * each);
+    }
+}
+
+#[test]
+fn a_queue_in_a_plain_file_comes_back() {
+    let path = std::env::temp_dir().join(format!("tierstone-queue-{}", std::process::id()));
+    for design in Design::ALL {
+        let settings = QueueSettings::new(design, 1024, 1);
+        // Durable through msync, as far as the file system is.
+        let how = RegionSettings { flush: Some(FlushMethod::Msync), ..RegionSettings::default() };
+        let region = MappedRegion::create(&path, settings.persistent_bytes(), &how).unwrap();
+        let words = VolatileWords::new(settings.volatile_bytes());
+        let memory = Direct::new(&region, &words, 0);
+        let queue = Queue::create(settings.clone(), &memory).unwrap();
+        for number in 0..5 {
+            let position = queue.insert(&memory, &payload(number)).unwrap();
+            queue.settle(&memory, position, payload(number).len()).unwrap();
+        }
+        queue.remove(&memory).unwrap();
+        drop(region);
+        let region = MappedRegion::open(&path, &how).unwrap();
+        let words = VolatileWords::new(settings.volatile_bytes());
+        let memory = Direct::new(&region, &words, 0);
+        let (queue, found) = Queue::open(settings.clone(), &memory).unwrap();
+        let payloads: Vec<_> = found.entries.iter().map(|entry| entry.payload.clone()).collect();
+        assert_eq!(payloads, (1..5).map(payload).collect::<Vec<_>>());
+        queue.insert(&memory, b"more").unwrap();
+        let mut taken = Vec::new();
+        while let Some(entry) = queue.remove(&memory).unwrap() {
+            taken.push(entry.payload);
+        }
+        assert_eq!((taken.len(), taken[4].as_slice()), (5, b"more".as_slice()));
+        let other = QueueSettings { design: Design::ALL[(design as usize + 1) % 3], ..settings };
+        assert_eq!(Queue::open(other, &memory).unwrap_err().kind(), ErrorKind::InvalidInput);
+        drop(region);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn bytes_that_are_no_queue_are_refused() {
+    assert_eq!(recover(&[0; 100]).unwrap_err().kind(), ErrorKind::Incompatible);
+    assert!(recover(&[]).is_err());
+    let settings = QueueSettings::new(Design::QueueHoles, 256, 1);
+    let (region, words) = (region(&settings), VolatileWords::new(settings.volatile_bytes()));
+    let memory = Direct::new(&region, &words, 0);
+    let queue = Queue::create(settings.clone(), &memory).unwrap();
+    queue.insert(&memory, b"entry").unwrap();
+    let mut image = vec![0; settings.persistent_bytes() as usize];
+    region.load(0, &mut image);
+    assert_eq!(recover(&image).unwrap().entries.len(), 1);
+    assert_eq!(recover(&image[..700]).unwrap_err().kind(), ErrorKind::Corrupt);
+    // Any byte may be anything: an answer or an error, never a panic.
+    let mut random = SeededRandom::new(1);
+    for _ in 0..20_000 {
+        let mut damaged = image.clone();
+        for _ in 0..=random.below(4) {
+            let at = random.below(damaged.len() as u64) as usize;
+            damaged[at] = random.next_u64() as u8;
+        }
+        let _ = recover(&damaged);
+    }
+    let refused = QueueSettings::new(Design::TwoLock, 100, 1);
+    assert!(Queue::create(refused, &memory).is_err());
+}
+
+/// Two inserts, a remove, an insert into the room that it freed, each acknowledged; power is lost at any step.
+/// Among them the crash marks entry-without-head, a-hole and room-still-needed.
+/// Then recovery, which is read twice, and another insert.
+fn survives<const UNIT: usize>(
+    design: Design,
+    choices: &Choices,
+    region: SimRegion<UNIT>,
+) -> std::result::Result<(), Violation> {
+    let settings = QueueSettings::new(design, 128, 1);
+    let words = VolatileWords::new(settings.volatile_bytes());
+    let region = region.with_cuts(choices, 12);
+    let memory = Direct::new(&region, &words, 0);
+    let bodies: [&[u8]; 3] = [b"the first entry, of more than one word", b"second", b"third entry"];
+    let (mut created, mut inserted, mut removed) = (false, 0, 0);
+    let mut work = || -> Result<()> {
+        let queue = Queue::create(settings.clone(), &memory)?;
+        created = true;
+        for (number, body) in bodies.into_iter().enumerate() {
+            if number == 2 {
+                queue.remove(&memory)?;
+                removed = 1;
+            }
+            let position = queue.insert(&memory, body)?;
+            queue.settle(&memory, position, body.len())?;
+            inserted = number + 1;
+        }
+        Ok(())
+    };
+    let _ = work();
+    region.lose_power(choices, &SurvivorSettings::default());
+    let image = region.image();
+    let found = match recover(&image) {
+        Ok(found) => found,
+        Err(error) => return Violation::unless(!created, || error.to_string()),
+    };
+    let payloads: Vec<&[u8]> = found.entries.iter().map(|entry| entry.payload.as_slice()).collect();
+    let first = usize::from(found.tail > 0);
+    let legal = bodies[first..].starts_with(&payloads);
+    Violation::unless(legal && first >= removed && first + payloads.len() >= inserted, || {
+        format!(
+            "{design:?}: {inserted} inserted and {removed} removed for sure, found {first}..: {payloads:?}"
+        )
+    })?;
+    let words = VolatileWords::new(settings.volatile_bytes());
+    let memory = Direct::new(&region, &words, 0);
+    let Ok((queue, _)) = Queue::open(settings.clone(), &memory) else {
+        return Ok(()); // Power was lost again.
+    };
+    let more = queue.insert(&memory, b"more");
+    let settled = more.and_then(|position| queue.settle(&memory, position, 4)).is_ok();
+    region.lose_power(choices, &SurvivorSettings::default());
+    let again = recover(&region.image()).map_err(|error| Violation::new(error.to_string()))?;
+    let kept = again.entries.iter().zip(&found.entries).all(|(after, before)| after == before);
+    Violation::unless(kept && again.entries.len() >= found.entries.len() + usize::from(settled), || {
+        format!("{design:?}: before {found:?}, after {again:?}")
+    })
+}
+
+#[test]
+fn a_queue_survives_the_loss_of_power_at_every_step_twice() {
+    for design in Design::ALL {
+        let lines = |choices: &Choices| survives(design, choices, LineRegion::new(640));
+        let words = |choices: &Choices| survives(design, choices, WordRegion::new(640));
+        explore(ExploreSettings::bounded(3).with_max_runs(10_000), lines).assert_clean();
+        explore(ExploreSettings::bounded(3).with_max_runs(10_000), words).assert_clean();
+        explore(ExploreSettings::random(7, 10_000), words).assert_clean();
+    }
+}

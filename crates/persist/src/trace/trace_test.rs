@@ -1,0 +1,90 @@
+//! Traces through their two file formats, whole, cut and damaged.
+
+use super::*;
+use tierstone_base::{ErrorKind, SeededRandom};
+
+fn random_trace(seed: u64) -> Trace {
+    let mut random = SeededRandom::new(seed);
+    let mut trace = Trace::new();
+    for _ in 0..random.below(60) + 1 {
+        let thread = random.below(4) as u16;
+        let space = if random.chance(0.5) { Space::Persistent } else { Space::Volatile };
+        let mut bytes = vec![0; random.below(20) as usize + 1];
+        random.fill(&mut bytes);
+        match random.below(5) {
+            0 => trace.mark(thread, Kind::Barrier),
+            1 => trace.mark(thread, Kind::Strand),
+            2 => trace.mark(thread, Kind::Sync),
+            3 => trace.access(thread, Kind::Load, space, random.below(1 << 40), &bytes),
+            _ => trace.access(thread, Kind::Store, space, random.below(1 << 40), &bytes),
+        }
+    }
+    trace
+}
+
+#[test]
+fn a_trace_comes_back_from_text_and_from_bytes() {
+    for seed in 0..200 {
+        let trace = random_trace(seed);
+        assert_eq!(text::read(&text::write(&trace)).unwrap(), trace, "seed {seed}");
+        assert_eq!(binary::read(&binary::write(&trace)).unwrap(), trace, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_trace_that_is_cut_anywhere_is_refused() {
+    let trace = random_trace(7);
+    let bytes = binary::write(&trace);
+    for cut in 0..bytes.len() {
+        let error = binary::read(&bytes[..cut]).unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Incompatible),
+            "cut at {cut}: {error}"
+        );
+    }
+    let text = text::write(&trace);
+    for (cut, _) in text.char_indices() {
+        // Only the last line feed may be missing.
+        assert!(text::read(&text[..cut]).is_err() || cut + 1 == text.len(), "cut at {cut}");
+    }
+    let error = text::read("persist-trace 1\n0 barrier\n").unwrap_err();
+    assert!(error.message().contains("cut"), "{error}");
+    let error = text::read("persist-trace 1\n0 barrier\nend 2\n").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+#[test]
+fn damage_in_a_binary_trace_is_found() {
+    let bytes = binary::write(&random_trace(3));
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        // Bytes 12..16 are not used.
+        assert!(binary::read(&damaged).is_err() || (12..16).contains(&at), "byte {at}");
+    }
+}
+
+#[test]
+fn a_line_that_is_no_step_is_named() {
+    for line in [
+        "0 stare p:0 8 1",
+        "0 store q:0 8 1",
+        "0 store p:0 9 1",
+        "0 store p:4 8 1",
+        "0 store p:0 1 0x100",
+        "x barrier",
+    ] {
+        let error = text::read(&format!("persist-trace 1\n{line}\nend 1\n")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.message().contains("line 2") && error.message().contains(line), "{error}");
+    }
+    assert_eq!(text::read("valgrind\n").unwrap_err().kind(), ErrorKind::Incompatible);
+}
+
+#[test]
+fn an_access_is_cut_at_words() {
+    let mut trace = Trace::new();
+    trace.access(0, Kind::Store, Space::Persistent, 6, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    let pieces: Vec<_> = trace.events().iter().map(|event| (event.address, event.len, event.value)).collect();
+    assert_eq!(pieces, [(6, 2, 0x201), (8, 8, 0xa09_0807_0605_0403), (16, 1, 11)]);
+}

@@ -1,0 +1,112 @@
+//! How much capacity a room needs: bounds, without routing, and with it.
+
+use super::control::{Control, simulate};
+use super::schedule::{Limits, Loads, Sides, least_capacity, pair_power, round};
+use super::trace::Trace;
+use super::wiring::Wiring;
+use tierstone_base::{ErrorKind, Result};
+
+/// The least capacity, W, for which no schedule of fractions of servers, chosen anew for every sample, would
+/// have to throttle. Cost: a program for the few samples that could raise it.
+///
+/// # Errors
+/// As [`least_capacity`].
+pub fn bound(wiring: &Wiring, trace: &Trace, phase_skew: f64) -> Result<f64> {
+    let mut most = 0.0f64;
+    let mut shares: Vec<f64> = vec![0.5; wiring.pairs.len()];
+    for sample in by_total(trace) {
+        let power = pair_power(wiring, &trace.sample(sample));
+        // A division that is at hand bounds the sample from above; most samples end here.
+        if fractional_need(wiring, &power, &shares, phase_skew) <= most {
+            continue;
+        }
+        let (division, capacity) = least_capacity(wiring, &power, phase_skew)?;
+        most = most.max(capacity);
+        for ((share, first), power) in shares.iter_mut().zip(&division.first_w).zip(&power) {
+            *share = if *power > 0.0 { first / power } else { 0.5 };
+        }
+    }
+    Ok(most)
+}
+
+/// Samples from the one with the greatest total.
+fn by_total(trace: &Trace) -> Vec<usize> {
+    let mut order: Vec<(usize, f64)> = trace.totals().into_iter().enumerate().collect();
+    order.sort_by(|a, b| b.1.total_cmp(&a.1));
+    order.into_iter().map(|(sample, _)| sample).collect()
+}
+
+/// The capacity that fixed shares of each pair need, W.
+fn fractional_need(wiring: &Wiring, power: &[f64], shares: &[f64], phase_skew: f64) -> f64 {
+    let mut loads = Loads::none(wiring);
+    for (pair, &power) in power.iter().enumerate() {
+        loads.add(wiring, pair, false, power * shares[pair]);
+        loads.add(wiring, pair, true, power * (1.0 - shares[pair]));
+    }
+    let need = loads.needs(wiring).into_iter().fold(0.0, f64::max);
+    let skew = loads.feed_w.chunks(super::wiring::PHASES).map(|phases| {
+        let most = phases.iter().copied().fold(0.0, f64::max);
+        most - phases.iter().copied().fold(f64::INFINITY, f64::min)
+    });
+    // Phases may differ by a part of the capacity: a greater skew needs a greater capacity.
+    let skew = skew.fold(0.0, f64::max);
+    let by_skew = if skew > 0.0 { skew / phase_skew } else { 0.0 };
+    need.max(by_skew) * wiring.feeds() as f64
+}
+
+/// Feeds chosen once, by each server's mean power over the whole trace: as well as one can without routing,
+/// since the mean is known beforehand.
+///
+/// # Errors
+/// As [`least_capacity`].
+pub fn unrouted_sides(wiring: &Wiring, trace: &Trace, phase_skew: f64) -> Result<Sides> {
+    let mean = trace.means();
+    let (division, capacity) = least_capacity(wiring, &pair_power(wiring, &mean), phase_skew)?;
+    let limits = Limits::even(capacity, wiring.feeds(), phase_skew);
+    Ok(round(wiring, &mean, &division, &limits).sides)
+}
+
+/// The least capacity of equal feeds for fixed sides, W: the worst need of any feed in any sample, for every
+/// feed.
+pub fn unrouted(wiring: &Wiring, sides: &Sides, trace: &Trace) -> f64 {
+    let needs = |sample| Loads::of(wiring, sides, &trace.sample(sample)).needs(wiring);
+    let most = (0..trace.samples()).map(|sample| needs(sample).into_iter().fold(0.0, f64::max));
+    most.fold(0.0, f64::max) * wiring.feeds() as f64
+}
+
+/// The least capacity, W, with which the control loop throttles no sample, by bisection to a thousandth from
+/// `bound_w` (see [`bound`]) upwards.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn routed(
+    wiring: &Wiring,
+    idle_w: &[f64],
+    trace: &Trace,
+    control: Control,
+    phase_skew: f64,
+    bound_w: f64,
+) -> Result<f64> {
+    let holds = |capacity: f64| -> Result<bool> {
+        let limits = Limits::even(capacity, wiring.feeds(), phase_skew);
+        match simulate(wiring, &limits, idle_w, trace, control, true) {
+            Ok(seen) => Ok(seen.throttled_samples == 0),
+            // Too little even for idle servers is too little.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    let (mut low, mut step) = (bound_w * (1.0 - 1e-9), 0.02);
+    let mut high = bound_w * (1.0 + step);
+    // Every server on its own feeds at once is enough for sure.
+    while step < 16.0 && !holds(high)? {
+        low = high;
+        step *= 2.0;
+        high = bound_w * (1.0 + step);
+    }
+    while high - low > 0.001 * bound_w {
+        let middle = 0.5 * (low + high);
+        if holds(middle)? { high = middle } else { low = middle }
+    }
+    Ok(high)
+}

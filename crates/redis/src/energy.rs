@@ -1,0 +1,106 @@
+//! `INFO energy`: joules since the start and a request, each line with its label in its name.
+//!
+//! What the process and the machine take together every shard tells alike; what a shard's devices and requests are
+//! is added over the shards, and the quotients are worked out anew from the sums.
+
+use crate::control::Control;
+use std::fmt::Write;
+use tierstone_energy::{Energy, Label, Work};
+
+/// Lines that are added over the shards.
+pub(crate) const ADDED: [&str; 2] = ["energy_modelled_device_uj", "energy_requests"];
+
+/// Lines that are quotients of others: their name without the colon, and which joules they divide.
+const QUOTIENTS: [(&str, Part); 3] = [
+    ("energy_modelled_active_uj_per_request", |sums| Some(sums.cpu + sums.device)),
+    ("energy_modelled_uj_per_request", |sums| Some(sums.idle + sums.cpu + sums.device)),
+    ("energy_measured_uj_per_request", |sums| sums.measured),
+];
+
+type Part = fn(&Sums) -> Option<i128>;
+
+/// The numbers that quotients are made of, in microjoules.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sums {
+    measured: Option<i128>,
+    idle: i128,
+    cpu: i128,
+    device: i128,
+    requests: i128,
+}
+
+impl Sums {
+    /// Takes a line's number, if it is one of these; `name` ends with its colon.
+    pub(crate) fn note(&mut self, name: &str, number: i128) {
+        match name {
+            "energy_measured_uj:" => self.measured = Some(number),
+            "energy_modelled_idle_uj:" => self.idle = number,
+            "energy_modelled_cpu_uj:" => self.cpu = number,
+            "energy_modelled_device_uj:" => self.device = number,
+            "energy_requests:" => self.requests = number,
+            _ => {}
+        }
+    }
+
+    /// A line of `INFO` anew, if it is a quotient.
+    pub(crate) fn quotient(&self, line: &str) -> Option<String> {
+        let (name, _) = line.split_once(':')?;
+        let (name, part) = QUOTIENTS.iter().find(|(of, _)| *of == name)?;
+        let uj = part(self)?;
+        Some(format!("{name}:{:.3}", uj as f64 / self.requests.max(1) as f64))
+    }
+}
+
+pub(crate) fn section(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    let facts = &control.host.facts;
+    let Some(watch) = &facts.energy else {
+        return write!(out, "energy_label:none\r\n");
+    };
+    let process = facts.process.map(|ask| ask()).unwrap_or_default();
+    let device = &control.engine.statistics.device;
+    let uptime_us = control.now.monotonic_us.saturating_sub(facts.started.monotonic_us);
+    let joules = watch.modelled(&Work {
+        seconds: uptime_us as f64 / 1e6,
+        cpu_seconds: (process.user_us + process.system_us) as f64 / 1e6,
+        reads: device.reads,
+        writes: device.writes,
+        flushes: device.flushes,
+        bytes_read: device.bytes_read,
+        bytes_written: device.bytes_written,
+        ..Work::default()
+    });
+    let measured = watch.measured();
+    let label = if measured.is_empty() { Label::Modelled } else { Label::Measured };
+    write!(out, "energy_label:{label}\r\nenergy_covers:{}\r\n", watch.covers())?;
+    let mut sums = Sums {
+        idle: (joules.idle * 1e6) as i128,
+        cpu: (joules.cpu * 1e6) as i128,
+        device: (joules.device() * 1e6) as i128,
+        requests: i128::from(control.host.counters.since_start()),
+        ..Sums::default()
+    };
+    if !measured.is_empty() {
+        let total: Energy = measured.iter().map(|(_, energy)| *energy).sum();
+        sums.measured = Some(i128::from(total.microjoules()));
+        write!(out, "energy_measured_uj:{}\r\n", total.microjoules())?;
+        for (place, (name, energy)) in measured.iter().enumerate() {
+            write!(out, "energy_meter{place}:label=measured,uj={},name={name}\r\n", energy.microjoules())?;
+        }
+    }
+    write!(
+        out,
+        "energy_model:{}\r\nenergy_modelled_idle_uj:{}\r\nenergy_modelled_cpu_uj:{}\r\n\
+         energy_modelled_device_uj:{}\r\nenergy_requests:{}\r\n",
+        watch.model_name(),
+        sums.idle,
+        sums.cpu,
+        sums.device,
+        sums.requests
+    )?;
+    for (name, _) in QUOTIENTS {
+        if let Some(line) = sums.quotient(&format!("{name}:")) {
+            write!(out, "{line}\r\n")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! The node's joules: which meters it reads, and what its metrics say of them.
+
+use super::metrics::ShardSnapshot;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tierstone_base::{Result, SystemClock};
+use tierstone_energy::{EnergyModel, Places, Watch, Work, presets};
+use tierstone_redis::ProcessNumbers;
+
+/// What joules are made of.
+#[derive(Clone, Debug)]
+pub struct EnergySettings {
+    /// The folder below which the kernel's meters lie; `None`: no meter is read.
+    pub meters: Option<PathBuf>,
+    /// The model for what no meter covers; `None`: the first that ships.
+    pub model: Option<EnergyModel>,
+}
+
+impl Default for EnergySettings {
+    fn default() -> Self {
+        EnergySettings { meters: Some("/".into()), model: None }
+    }
+}
+
+/// Starts to read the meters, if there are any. Tools that need a process for each answer are not run here.
+pub(super) fn watch(settings: &EnergySettings) -> Result<Arc<Watch>> {
+    let model = match &settings.model {
+        Some(model) => model.clone(),
+        None => presets::named(presets::NAMES[0])?,
+    };
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Ok(Arc::new(match &settings.meters {
+        None => Watch::without_meters(model, processors),
+        Some(root) => {
+            let places = Places { root: root.clone(), ..Places::machine(None) };
+            Watch::start(&places, model, processors, Box::new(SystemClock::new()))?
+        }
+    }))
+}
+
+/// What metrics say of joules `seconds` after the start.
+pub(super) fn metrics<'s>(
+    text: &mut String,
+    watch: &Watch,
+    process: ProcessNumbers,
+    seconds: f64,
+    shards: impl Iterator<Item = &'s ShardSnapshot>,
+) {
+    let mut work =
+        Work { seconds, cpu_seconds: (process.user_us + process.system_us) as f64 / 1e6, ..Work::default() };
+    let mut requests = 0;
+    for shard in shards {
+        let device = &shard.engine.device;
+        work.reads += device.reads;
+        work.writes += device.writes;
+        work.flushes += device.flushes;
+        work.bytes_read += device.bytes_read;
+        work.bytes_written += device.bytes_written;
+        requests += shard.requests;
+    }
+    let joules = watch.modelled(&work);
+    let measured = watch.measured();
+    let (total, each) = ("tierstone_energy_joules_total", "tierstone_energy_joules_per_request");
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "# HELP {total} Energy since the start: measured by the machine's meters, or modelled from counters.\n\
+         # TYPE {total} counter"
+    );
+    for (part, joules) in [("idle", joules.idle), ("cpu", joules.cpu), ("device", joules.device())] {
+        let model = watch.model_name();
+        let _ = writeln!(text, "{total}{{label=\"modelled\",model=\"{model}\",part=\"{part}\"}} {joules}");
+    }
+    for (name, energy) in &measured {
+        let _ = writeln!(text, "{total}{{label=\"measured\",meter=\"{name}\"}} {}", energy.joules());
+    }
+    if requests == 0 {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "# HELP {each} The same over all requests since the start; active leaves the idle machine out.\n\
+         # TYPE {each} gauge"
+    );
+    for (part, joules) in [("active", joules.active()), ("all", joules.total())] {
+        let joules = joules / requests as f64;
+        let _ = writeln!(text, "{each}{{label=\"modelled\",part=\"{part}\"}} {joules}");
+    }
+    if !measured.is_empty() {
+        let joules: f64 = measured.iter().map(|(_, energy)| energy.joules()).sum();
+        let _ = writeln!(text, "{each}{{label=\"measured\",part=\"all\"}} {}", joules / requests as f64);
+    }
+}
