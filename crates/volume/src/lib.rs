@@ -26,13 +26,18 @@ mod members;
 pub mod open;
 mod parity;
 pub mod policy;
+mod reads;
 mod rebuild;
+mod records;
+pub mod sleep;
 mod superblock;
 pub mod volume;
+mod writes;
 
 pub use layout::{Layout, Level, Place, Redundancy};
-pub use open::{OpenSettings, Recovery, VolumeSettings};
+pub use open::{OpenSettings, Recovery, SleepSetup, VolumeSettings};
 pub use policy::{Advice, CycleBudget, PairHistory, SleepPolicy};
+pub use sleep::{BufferSettings, FlashBuffer, KeepTurning, PairState, SleepSettings, Spindle};
 pub use superblock::Health;
 pub use volume::{Status, Volume};
 

@@ -9,6 +9,7 @@ use crate::core::{Core, CoreParts, INTENT_START, JOURNAL_START};
 use crate::intent::{Intents, REGIONS_MAX};
 use crate::layout::{Layout, Level, Redundancy};
 use crate::members::Members;
+use crate::sleep::{FlashBuffer, Sleep, SleepSettings, Spindle};
 use crate::superblock::{Health, Slot, Superblock};
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{Error, ErrorKind, Result};
@@ -86,6 +87,8 @@ pub struct Recovery {
     pub was_clean: bool,
     /// Regions that were copied between mirrors.
     pub regions_copied: u64,
+    /// Sleeping disks that were brought up to date.
+    pub pairs_flushed: u64,
     /// Journalled rows that were written in place again.
     pub rows_replayed: u64,
 }
@@ -166,6 +169,7 @@ fn plan(settings: &VolumeSettings, members: &[Geometry]) -> Result<(Superblock, 
         geometry,
         region_bytes: settings.region_bytes,
         journal_slots: settings.journal_slots,
+        buffer: 0,
         states: (0..members.len()).map(resync).collect(),
     };
     Ok((superblock, data_start))
@@ -315,10 +319,49 @@ fn enough(superblock: &Superblock) -> Result<()> {
     Ok(())
 }
 
+/// What a volume needs so that its second disks may sleep.
+pub struct SleepSetup<D> {
+    /// Where writes go that they miss.
+    pub buffer: FlashBuffer<D>,
+    /// When they sleep.
+    pub settings: SleepSettings,
+    /// What stops and starts them.
+    pub spindle: Box<dyn Spindle>,
+}
+
+/// Members that are behind count by their buffer; without it, in a degraded opening, they are new ones.
+fn judge_sleepers<D: BlockDevice>(
+    truth: &mut Superblock,
+    sleep: Option<&SleepSetup<D>>,
+    degraded: bool,
+) -> Result<()> {
+    let given = sleep.map_or(0, |sleep| sleep.buffer.lock().id());
+    if let Err(error) = Core::<D>::check_buffer(truth, given) {
+        if !degraded {
+            return Err(error);
+        }
+        for state in truth.states.iter_mut().filter(|state| **state == Health::Behind) {
+            *state = Health::Rebuilding { row: 0 };
+        }
+        enough(truth)?;
+    }
+    let layout = truth.layout;
+    if sleep.is_some() && (layout.redundancy != Redundancy::Mirror || layout.width != 2) {
+        return refuse("only pairs of mirrors (RAID 10, or RAID 1 of two) can sleep");
+    }
+    if sleep.is_some()
+        && layout.rows.saturating_mul(layout.chunk_bytes) / BLOCK_BYTES as u64 > u64::from(u32::MAX)
+    {
+        return refuse("members above 16 TiB cannot sleep: the buffer's addresses have 32 bits");
+    }
+    Ok(())
+}
+
 /// Opens a volume: judges its members, raises the generation, and repairs what a crash left.
 pub(crate) fn open<D: BlockDevice>(
     devices: Vec<Option<D>>,
     settings: &OpenSettings,
+    sleep: Option<SleepSetup<D>>,
 ) -> Result<(Core<D>, Recovery)> {
     let count = devices.len();
     let present: Vec<bool> = devices.iter().map(Option::is_some).collect();
@@ -326,6 +369,7 @@ pub(crate) fn open<D: BlockDevice>(
     let mut members = Members::new(devices);
     let (found, slots) = read_superblocks(&mut members, count)?;
     let mut truth = judge(&found, &present, settings.degraded)?;
+    judge_sleepers(&mut truth, sleep.as_ref(), settings.degraded)?;
     let layout = truth.layout;
     let journal = journal_bytes(layout.redundancy, layout.width, layout.chunk_bytes, truth.journal_slots);
     let (data_start, rows) = data_area(&geometries, journal, layout.chunk_bytes);
@@ -342,9 +386,16 @@ pub(crate) fn open<D: BlockDevice>(
         mutations: settings.mutations.clone(),
     };
     let mut core = Core::new(parts);
+    if let Some(SleepSetup { buffer, settings, spindle }) = sleep {
+        let number = buffer.lock().register(core.volume, layout.groups)?;
+        core.sleep = Some(Box::new(Sleep::new(buffer, number, settings, spindle, layout.groups as usize)));
+    }
     core.write_superblocks();
     enough(&core.superblock(0))?;
     let mut recovery = Recovery { was_clean, ..Recovery::default() };
+    if core.sleep.is_some() {
+        recovery.pairs_flushed = core.recover_pairs()?;
+    }
     match layout.redundancy {
         Redundancy::Mirror => recovery.regions_copied = core.resync_marked()?,
         Redundancy::Parity => recovery.rows_replayed = core.replay_journal()?,

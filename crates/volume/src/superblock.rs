@@ -19,7 +19,7 @@ const MAGIC: &[u8; 8] = b"TIERVOLU";
 const VERSION: u32 = 1;
 const SALT: u64 = 0x766f_6c75_6d65_7362;
 /// Bytes before the states of the members.
-const HEAD_BYTES: usize = 112;
+const HEAD_BYTES: usize = 128;
 const STATE_BYTES: usize = 9;
 
 /// Which of two slots of a block holds what counts on a member; the other is written next, so that a torn
@@ -68,6 +68,8 @@ pub(crate) struct Superblock {
     pub geometry: Geometry,
     pub region_bytes: u64,
     pub journal_slots: u32,
+    /// The flash buffer that holds what members behind lack; 0 for none.
+    pub buffer: u128,
     pub states: Vec<Health>,
 }
 
@@ -98,6 +100,7 @@ impl Superblock {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes.extend_from_slice(&(self.states.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&self.buffer.to_le_bytes());
         bytes.resize(HEAD_BYTES, 0);
         for state in &self.states {
             let (tag, row) = match *state {
@@ -145,6 +148,7 @@ impl Superblock {
         };
         let region_bytes = reader.u64()?;
         let count = reader.u32()? as usize;
+        let buffer = u128::from(reader.u64()?) | u128::from(reader.u64()?) << 64;
         if count > crate::MEMBERS_MAX || count != (groups as usize).checked_mul(width as usize)? {
             return None;
         }
@@ -167,6 +171,7 @@ impl Superblock {
             geometry,
             region_bytes,
             journal_slots,
+            buffer,
             states,
         })
     }
@@ -195,6 +200,7 @@ mod tests {
             geometry: Geometry { meta_bytes: 8192, segment_bytes: 65536, segment_limit: 20 },
             region_bytes: 65536,
             journal_slots: 4,
+            buffer: 5 << 100,
             states: vec![Health::InSync, Health::Failed, Health::Rebuilding { row: 12 }, Health::Behind],
         }
     }

@@ -2,7 +2,8 @@
 
 use crate::core::Core;
 use crate::layout::Redundancy;
-use crate::open::{self, OpenSettings, Recovery, VolumeSettings};
+use crate::open::{self, OpenSettings, Recovery, SleepSetup, VolumeSettings};
+use crate::sleep::PairState;
 use crate::superblock::Health;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,7 +52,28 @@ impl<D: BlockDevice> Volume<D> {
     /// Invalid input for devices that are mixed up, missing, foreign or stale (see
     /// [`OpenSettings::degraded`]); failed device when a group has too few members left.
     pub fn open(devices: Vec<Option<D>>, settings: &OpenSettings) -> Result<(Self, Recovery)> {
-        let (core, recovery) = open::open(devices, settings)?;
+        Self::open_with(devices, settings, None)
+    }
+
+    /// Opens a volume of pairs of mirrors whose second disks may sleep. Disks that slept when it was last
+    /// used are woken and brought up to date first.
+    ///
+    /// # Errors
+    /// As [`Volume::open`]; also for another buffer than the one that holds what sleeping disks lack.
+    pub fn open_sleeping(
+        devices: Vec<Option<D>>,
+        settings: &OpenSettings,
+        sleep: SleepSetup<D>,
+    ) -> Result<(Self, Recovery)> {
+        Self::open_with(devices, settings, Some(sleep))
+    }
+
+    fn open_with(
+        devices: Vec<Option<D>>,
+        settings: &OpenSettings,
+        sleep: Option<SleepSetup<D>>,
+    ) -> Result<(Self, Recovery)> {
+        let (core, recovery) = open::open(devices, settings, sleep)?;
         let shared = Arc::new(Mutex::new(Shared { core, next_handle: 1 }));
         Ok((Volume { shared, handle: 0 }, recovery))
     }
@@ -82,7 +104,11 @@ impl<D: BlockDevice> Volume<D> {
             let message = format!("member {index} cannot be spared");
             return Err(tierstone_base::Error::new(tierstone_base::ErrorKind::InvalidInput, message));
         }
-        core.fail_member(index);
+        if core.health[index] == Health::Behind {
+            core.lose_second(core.layout.group_of(index));
+        } else {
+            core.fail_member(index);
+        }
         Ok(())
     }
 
@@ -97,13 +123,44 @@ impl<D: BlockDevice> Volume<D> {
         core.replace(index, device)
     }
 
-    /// Does at most `rows` rows of what is left to do in the background: filling new members. Returns
+    /// Does at most `rows` rows of filling new members, and one step of each flush of a waking disk. Returns
     /// whether something is left. Waits for the requests under way.
     ///
     /// # Errors
     /// When the new member fails, or rows cannot be read.
     pub fn maintain(&self, rows: u64) -> Result<bool> {
-        self.lock().core.rebuild_step(rows)
+        let core = &mut self.lock().core;
+        let flushes = core.flush_step()?;
+        Ok(core.rebuild_step(rows)? || flushes)
+    }
+
+    /// Tells the time, so that epochs end and pairs sleep and wake by their policy. At least once an epoch.
+    pub fn tick(&self, now_ms: u64) {
+        self.lock().core.tick(now_ms);
+    }
+
+    /// Sends the second disk of a pair to sleep now, whatever the policy says; whether it did. Waits for
+    /// the requests under way.
+    pub fn sleep(&self, pair: u32) -> bool {
+        let core = &mut self.lock().core;
+        pair < core.layout.groups && core.put_to_sleep(pair)
+    }
+
+    /// Wakes the second disk of a pair now; [`Volume::maintain`] brings it up to date.
+    pub fn wake(&self, pair: u32) {
+        let core = &mut self.lock().core;
+        if pair < core.layout.groups {
+            core.wake(pair);
+        }
+    }
+
+    /// The state of each pair and how often its two disks have slept; empty unless disks may sleep.
+    pub fn pairs(&self) -> Vec<(PairState, [u64; 2])> {
+        let core = &self.lock().core;
+        let cycles = |group: usize| core.sleep.as_ref().map(|sleep| sleep.pairs[group].cycles);
+        (0..core.layout.groups)
+            .filter_map(|group| Some((core.pair_state(group), cycles(group as usize)?)))
+            .collect()
     }
 
     /// How many rows a member has: the range of [`Volume::compare`].
@@ -126,7 +183,14 @@ impl<D: BlockDevice> Volume<D> {
     /// # Errors
     /// When a flush or write fails; the next opening then repairs as after a crash.
     pub fn close(mut self) -> Result<()> {
-        self.lock().core.settle();
+        {
+            let core = &mut self.lock().core;
+            core.settle();
+            for pair in 0..core.layout.groups {
+                core.wake(pair);
+                core.finish_flush(pair)?;
+            }
+        }
         let mut done = Vec::new();
         self.submit(&mut vec![IoRequest::flush(0)]);
         self.complete(Wait::All, &mut done);

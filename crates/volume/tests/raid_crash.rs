@@ -93,25 +93,25 @@ const RECORDED: &str = "failure is recorded before the acknowledgement";
 
 #[test]
 fn mirrors_agree_after_a_crash_anywhere() {
-    assert_all_caught(&[MARKED], |mutations| explored(Level::Raid1, 2, Trouble::None, 1500, mutations));
+    assert_all_caught(&[MARKED], |mutations| explored(Level::Raid1, 2, Trouble::None, 800, mutations));
     explored(Level::Raid10, 4, Trouble::None, 500, &Mutations::none()).assert_clean();
 }
 
 #[test]
 fn a_member_that_failed_before_a_crash_does_not_come_back_with_old_bytes() {
     assert_all_caught(&[RECORDED], |mutations| {
-        explored(Level::Raid1, 2, Trouble::MemberFails, 1500, mutations)
+        explored(Level::Raid1, 2, Trouble::MemberFails, 800, mutations)
     });
-    explored(Level::Raid5, 3, Trouble::MemberFails, 800, &Mutations::none()).assert_clean();
+    explored(Level::Raid5, 3, Trouble::MemberFails, 500, &Mutations::none()).assert_clean();
     explored(Level::Raid10, 4, Trouble::MemberFails, 500, &Mutations::none()).assert_clean();
 }
 
 #[test]
 fn the_write_hole_is_closed() {
     assert_all_caught(&[JOURNALLED], |mutations| {
-        explored(Level::Raid5, 3, Trouble::MemberLost, 1500, mutations)
+        explored(Level::Raid5, 3, Trouble::MemberLost, 800, mutations)
     });
-    assert_all_caught(&[JOURNALLED], |mutations| explored(Level::Raid5, 3, Trouble::None, 1000, mutations));
+    assert_all_caught(&[JOURNALLED], |mutations| explored(Level::Raid5, 3, Trouble::None, 600, mutations));
     explored(Level::Raid50 { groups: 2 }, 6, Trouble::MemberLost, 300, &Mutations::none()).assert_clean();
 }
 
@@ -124,7 +124,7 @@ fn a_mirror_lost_after_a_crash_takes_nothing_acknowledged_with_it() {
 #[test]
 fn every_crash_with_few_other_surprises_is_survived() {
     for (level, count) in [(Level::Raid0, 2), (Level::Raid1, 2), (Level::Raid5, 3)] {
-        let bounded = ExploreSettings::bounded(2).with_max_runs(6000);
+        let bounded = ExploreSettings::bounded(2).with_max_runs(2500);
         explore(bounded, |choices| scenario(level, count, Trouble::None, &Mutations::none(), choices))
             .assert_clean();
     }

@@ -232,6 +232,15 @@ fn tables(runs: &Runs, budget: CycleBudget) -> Vec<Table> {
         ]);
     }
     let mut tables = vec![energy];
+    tables.extend(sweeps(runs, budget));
+    tables
+}
+
+/// What was tried besides the description itself.
+fn sweeps(runs: &Runs, budget: CycleBudget) -> Vec<Table> {
+    let ms =
+        |outcome: &Outcome, quantile: f64| (outcome.response.quantile_us(quantile) as f64 / 1000.0).into();
+    let mut tables = Vec::new();
     let allowed = budget.per_hour * HOURS_A_WEEK;
     if !runs.by_buffer.is_empty() {
         let columns = ["buffer MiB", "starts a disk and week", "rated", "saved %", "writes that waited"];
