@@ -303,7 +303,7 @@ impl<E: Engine> Executor<E> {
             Message::DropUpload { id } => self.shard.drop_upload(id),
             Message::Backup { ticket, message } => self.backup_message(now, (from, ticket), message),
             Message::Publish { kind, channel, payload } => self.deliver_here(kind, &channel, &payload),
-            Message::Operator(message) => self.operator_message(from, message),
+            Message::Operator(message) => self.operator_message(now, from, message),
         }
     }
 

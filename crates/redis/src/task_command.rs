@@ -66,7 +66,7 @@ impl<E: Engine> Executor<E> {
             TaskKind::DebugBackup => self.debug_backup(now, connection, args),
             TaskKind::DebugVerify => self.debug_verify(connection, args),
             TaskKind::Monitor => Ok(self.monitor(connection, reply)),
-            TaskKind::AskHome => self.ask_home(connection, args),
+            TaskKind::AskHome => crate::slowlog::check(args).map(|()| self.ask_home(connection, args)),
             TaskKind::Shutdown => self.shutdown(args),
             TaskKind::Quit => {
                 ReplyWriter::new(reply, version).ok();
