@@ -319,6 +319,8 @@ pub struct EngineFacts {
     pub shard: (ShardId, u16),
     /// Keys whose expiry will not be told to listeners.
     pub untold_expirations: u64,
+    /// Keys of which clients hold copies, these copies, and prefixes that are followed.
+    pub tracked: [u64; 3],
 }
 
 /// Who holds requests back, and until when (`CLIENT PAUSE`).

@@ -194,10 +194,13 @@ pub(crate) fn text_of(reply: &[u8]) -> Option<&str> {
 }
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 25] = [
+const ADDED: [&str; 28] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
+    "tracking_clients",
+    "tracking_total_keys",
+    "tracking_total_items",
     "used_memory",
     "memory_part_bytes",
     "index_bytes",
