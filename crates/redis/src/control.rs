@@ -367,6 +367,8 @@ pub struct Host {
     pub connection_bytes: (u64, u64),
     /// What happened to keys in the run at hand.
     pub(crate) events: Events,
+    /// Connections that track what they read.
+    pub(crate) trackers: usize,
     /// Who watches what clients do.
     pub(crate) monitors: Monitors,
     /// The times of commands.

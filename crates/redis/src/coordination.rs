@@ -303,8 +303,7 @@ impl<E: Engine> Executor<E> {
                     self.take_back(&task, db, outputs);
                 }
                 if is_complete {
-                    self.note_decided(now, &mut task);
-                    self.remember_batch(&mut task, db);
+                    self.completed(now, &mut task, db);
                 }
                 self.tasks.insert(id, task);
                 if is_complete { self.scatter(now, id) } else { self.begin_anew(now, id) }
@@ -336,6 +335,12 @@ impl<E: Engine> Executor<E> {
                 self.scatter(now, id);
             }
         }
+    }
+
+    /// The run of a batch that began in database `db` has come to its end.
+    fn completed(&mut self, now: Now, task: &mut Task, db: u32) {
+        self.note_decided(now, task);
+        self.remember_batch(task, db);
     }
 
     /// The database that the task's connection has selected.

@@ -163,6 +163,7 @@ impl<E: Engine> Executor<E> {
             account: Account::new(settings.held_bytes_max),
             connection_bytes: (0, 0),
             events: Events::default(),
+            trackers: 0,
             monitors: Monitors::new((shard.index(), shard.count())),
             latencies: Latencies::default(),
             is_partial: false,
@@ -195,10 +196,15 @@ impl<E: Engine> Executor<E> {
             tracker: None,
             events: Vec::new(),
         };
-        executor.follow_tracking();
-        executor.follow_timing();
-        executor.follow_events();
+        executor.follow_all();
         executor
+    }
+
+    /// Follows the first values of the settings.
+    fn follow_all(&mut self) {
+        self.follow_tracking();
+        self.follow_timing();
+        self.follow_events();
     }
 
     /// Gives the clock that commands are timed with; without it they are timed with that of the turns, by which

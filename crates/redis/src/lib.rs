@@ -40,6 +40,7 @@ mod gathered;
 pub mod glob;
 mod key_specs;
 mod latency;
+mod latency_graph;
 mod long_double;
 pub mod making;
 mod map_request;

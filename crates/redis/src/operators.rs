@@ -136,7 +136,7 @@ impl<E: Engine> Executor<E> {
         } else {
             let mut writer = ReplyWriter::new(&mut reply, version);
             match found.command.name {
-                "latency" => self.answer_latency(args, &mut writer),
+                "latency" => self.answer_latency(now, args, &mut writer),
                 _ => self.answer_slowlog(args, &mut writer),
             }
         }

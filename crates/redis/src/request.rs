@@ -170,7 +170,8 @@ impl<E: Engine> Executor<E> {
         };
         self.host.counters.note_error(&reply[start..]);
         self.mute(connection, mode, outcome, start, reply);
-        if outcome != Outcome::Blocked
+        if self.host.trackers > 0
+            && outcome != Outcome::Blocked
             && let Some(session) = self.host.sessions.get_mut(&connection)
         {
             session.end_caching(of);

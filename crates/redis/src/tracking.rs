@@ -136,6 +136,8 @@ pub struct Remembered {
     pub key: Vec<u8>,
     /// When what was read expires, in milliseconds since 1970; 0: never, or it was not there.
     pub expiry_ms: u64,
+    /// Whether the same batch has written it: its record may expire at another time.
+    pub is_written: bool,
 }
 
 /// What a batch has read, by shards, and for whom.
@@ -152,6 +154,7 @@ impl TrackingMessage {
 pub(crate) struct Touched {
     /// Databases and keys that were read.
     reads: BTreeSet<(u32, Vec<u8>)>,
+    writes: BTreeSet<Vec<u8>>,
     /// Keys that were written after they had been read.
     rewritten: BTreeSet<Vec<u8>>,
 }
@@ -172,7 +175,10 @@ impl Touched {
             for key in command.keys.indexes(args).map(|index| args.at(index)) {
                 if command.has(flag::READONLY) {
                     touched.reads.insert((db, key.to_vec()));
-                } else if touched.reads.iter().any(|(_, read)| read == key) {
+                    continue;
+                }
+                touched.writes.insert(key.to_vec());
+                if touched.reads.iter().any(|(_, read)| read == key) {
                     touched.rewritten.insert(key.to_vec());
                 }
             }
@@ -202,7 +208,7 @@ impl Session {
 }
 
 impl Host {
-    /// Whether `client` is told here: what it is told, and where that goes.
+    /// Tells `client`, or the connection that it is redirected to, that its copies of these keys are stale; none: all.
     fn tell_stale(&mut self, own: ShardId, client: ConnectionId, keys: Option<Vec<Vec<u8>>>) {
         let Some(tracking) = self.sessions.get(&client).and_then(|session| session.tracking.as_ref()) else {
             return;
@@ -266,8 +272,10 @@ impl<E: Engine> Executor<E> {
     /// For whom `connection` has a command run, if it tracks.
     #[inline]
     pub(crate) fn tracker_of(&self, connection: ConnectionId) -> Option<Tracker> {
-        let session = self.host.sessions.get(&connection).filter(|session| session.tracking.is_some())?;
-        session.tracker(self.shard.index())
+        if self.host.trackers == 0 {
+            return None;
+        }
+        self.host.sessions.get(&connection)?.tracker(self.shard.index())
     }
 
     /// A data command has been run for `tracker`'s client just now: notes what it has read.
@@ -358,7 +366,9 @@ impl<E: Engine> Executor<E> {
             let key = OwnedKey { keyspace, position: self.shard.position(&bytes), bytes };
             let shard = key.position.shard(self.shard.count());
             let expiry_ms = expiry_ms(&key);
-            shards.entry(shard).or_default().push(Remembered { db, key: key.bytes, expiry_ms });
+            let is_written = touched.writes.contains(&key.bytes);
+            let remembered = Remembered { db, key: key.bytes, expiry_ms, is_written };
+            shards.entry(shard).or_default().push(remembered);
         }
         self.refuse_rewritten(tracker, touched.rewritten);
         Some((tracker.holder.client, shards))
@@ -414,9 +424,12 @@ impl<E: Engine> Executor<E> {
             }
             TrackingMessage::Remember { client, keys } => {
                 let holder = Holder { client, shard: from };
-                for Remembered { db, key, expiry_ms } in keys {
-                    if let Some(keyspace) = self.shard.map().keyspace(db) {
+                for Remembered { db, key, expiry_ms, is_written } in keys {
+                    let Some(keyspace) = self.shard.map().keyspace(db) else { continue };
+                    if is_written {
                         self.shard.remember(now, (keyspace, &key), holder, expiry_ms);
+                    } else {
+                        self.shard.remember_seen((keyspace, &key), holder, expiry_ms);
                     }
                 }
             }
@@ -450,7 +463,9 @@ impl<E: Engine> Executor<E> {
 
     /// A connection of this shard tracks nothing any more: takes its tracking.
     pub(crate) fn stop_tracking(&mut self, connection: ConnectionId, tracking: Option<Box<Tracking>>) {
-        if tracking.is_none_or(|tracking| tracking.mode != Mode::Broadcast) {
+        let Some(tracking) = tracking else { return };
+        self.host.trackers -= 1;
+        if tracking.mode != Mode::Broadcast {
             return;
         }
         self.follow_prefixes(Holder { client: connection, shard: self.shard.index() }, Vec::new());

@@ -6,7 +6,9 @@ mod support;
 
 use std::collections::BTreeMap;
 use support::Server;
+use support::both::Both;
 use support::fetching_engine::{FetchingEngine, Trouble};
+use support::random_requests::words;
 use tierstone_base::SeededRandom;
 use tierstone_engine::Engine;
 use tierstone_engine::map_engine::MapEngine;
@@ -335,6 +337,47 @@ fn options_that_do_not_go_together_are_refused_in_the_words_of_redis() {
             ("CLIENT TRACKINGINFO", "*6 $5 flags *1 $3 off $8 redirect :-1 $8 prefixes *0"),
         ],
     );
+}
+
+#[test]
+fn requests_are_answered_and_refused_as_by_redis() {
+    let Some(mut both) = Both::start() else { return };
+    for shards in [1, 2] {
+        both.renew(shards);
+        for line in [
+            "CLIENT TRACKING",
+            "CLIENT TRACKING MAYBE",
+            "CLIENT TRACKING ON NONSENSE",
+            "CLIENT TRACKING ON PREFIX a",
+            "CLIENT TRACKING ON REDIRECT x",
+            "CLIENT TRACKING ON REDIRECT 0",
+            "CLIENT TRACKING ON REDIRECT 99999",
+            "CLIENT TRACKING ON BCAST OPTIN",
+            "CLIENT TRACKING ON OPTIN OPTOUT",
+            "CLIENT CACHING YES",
+            "CLIENT GETREDIR",
+            "CLIENT TRACKING ON OPTIN NOLOOP",
+            "CLIENT CACHING NO",
+            "CLIENT CACHING YES",
+            "CLIENT TRACKINGINFO",
+            "GET a",
+            "CLIENT TRACKINGINFO",
+            "CLIENT GETREDIR",
+            "CLIENT TRACKING ON OPTOUT",
+            "CLIENT TRACKING OFF",
+            "CLIENT TRACKING ON BCAST PREFIX a PREFIX ab",
+            "CLIENT TRACKING ON BCAST PREFIX ab PREFIX b",
+            "CLIENT TRACKING ON BCAST PREFIX abc",
+            "CLIENT TRACKING ON",
+            "CLIENT TRACKINGINFO",
+            "RESET",
+            "CLIENT TRACKINGINFO",
+        ] {
+            let (expected, got) = both.call(&words(line));
+            let text = String::from_utf8_lossy;
+            assert_eq!(text(&got), text(&expected), "{line}, {shards} shards");
+        }
+    }
 }
 
 #[test]

@@ -285,7 +285,7 @@ impl TrackTable {
 
 impl<E: Engine> Shard<E> {
     /// Notes that `holder` has just read `bytes` in `keyspace`, in this turn or under locks since. What was read
-    /// expires at `seen_ms`, if that is known (0: it is not, or it does not expire).
+    /// expires at `seen_ms`, if that is known (0: it is not, or it does not expire). Cost: one lookup.
     pub fn remember(
         &mut self,
         now: Now,
@@ -301,8 +301,16 @@ impl<E: Engine> Shard<E> {
             // Its expiry cannot be known without reading it again.
             Lookup::Fetch => return self.tracking.refuse(bytes, holder),
         };
+        // What was seen may have expired before the record of now does.
         let first_ms = [seen_ms, expiry_ms].into_iter().filter(|&ms| ms != 0).min().unwrap_or(0);
         self.tracking.remember(key, holder, first_ms);
+    }
+
+    /// The same of what was read under locks and is as it was: it expires at `expiry_ms` (0: never, or it is not
+    /// there).
+    pub fn remember_seen(&mut self, (keyspace, bytes): (KeyspaceId, &[u8]), holder: Holder, expiry_ms: u64) {
+        let key = Key { keyspace, position: self.position(bytes), bytes };
+        self.tracking.remember(key, holder, expiry_ms);
     }
 }
 

@@ -77,8 +77,8 @@ fn server(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
 fn clients(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let sessions = control.host.sessions.values();
     let blocked = sessions.clone().filter(|session| session.has_suspended()).count();
-    let listening = sessions.clone().filter(|session| !session.channels.is_empty()).count();
-    let tracking = sessions.filter(|session| session.tracking.is_some()).count();
+    let listening = sessions.filter(|session| !session.channels.is_empty()).count();
+    let tracking = control.host.trackers;
     write!(
         out,
         "connected_clients:{}\r\nblocked_clients:{blocked}\r\npubsub_clients:{listening}\r\n\

@@ -170,7 +170,8 @@ impl<E: Engine> Executor<E> {
             self.follow_prefixes(holder, tracking.prefixes.iter().cloned().collect());
         }
         if let Some(session) = self.host.sessions.get_mut(&connection) {
-            session.tracking = Some(Box::new(tracking));
+            let old = session.tracking.replace(Box::new(tracking));
+            self.host.trackers += usize::from(old.is_none());
         }
     }
 
