@@ -46,6 +46,7 @@ impl TomlFile {
             "notify-keyspace-events" => vec![("notify-keyspace-events", text(value))],
             "scrub-rate" => vec![("scrub-rate", text(&format!("{value}B")))],
             "slowlog-max-len" => vec![("slowlog-max-len", number()?)],
+            "tracking-table-max-keys" => vec![("tracking-table-max-keys", number()?)],
             "timeout" => vec![("idle-timeout", number()?)],
             "proto-max-bulk-len" => vec![("value-limit", text(&format!("{value}B")))],
             "client-query-buffer-limit" => vec![("input-limit", text(&format!("{value}B")))],

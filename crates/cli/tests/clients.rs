@@ -205,6 +205,7 @@ fn the_redis_crate_is_served_unchanged() {
     }
     watched_by_the_redis_crate(&server);
     subscribed_by_the_redis_crate(&server);
+    tracked_by_the_redis_crate(&server);
     server.stop();
 }
 
@@ -246,4 +247,49 @@ fn subscribed_by_the_redis_crate(server: &Server) {
     assert_eq!((message.get_channel_name(), message.get_payload_bytes()), ("news", &b"one"[..]));
     let message = messages.get_message().expect("a message");
     assert_eq!((message.get_channel_name(), message.get_payload_bytes()), ("older", &b"two"[..]));
+}
+
+/// Copies of keys of all shards, told on the connection itself and, with protocol 2, on another one.
+fn tracked_by_the_redis_crate(server: &Server) {
+    const KEYS: usize = 20;
+    let (mut reader, mut writer) = (rust_client(server, "resp3"), rust_client(server, "resp2"));
+    let (sender, pushes) = std::sync::mpsc::channel();
+    reader.set_push_sender(sender);
+    let () = redis::cmd("CLIENT").arg(&["TRACKING", "ON"]).query(&mut reader).expect("CLIENT TRACKING");
+    let (mut listener, mut redirected) = (rust_client(server, "resp2"), rust_client(server, "resp2"));
+    let id: i64 = redis::cmd("CLIENT").arg("ID").query(&mut listener).expect("CLIENT ID");
+    let mut redirect = redis::cmd("CLIENT");
+    redirect.arg(&["TRACKING", "ON", "REDIRECT", &id.to_string()]);
+    let () = redirect.query(&mut redirected).expect("CLIENT TRACKING");
+    let mut messages = listener.as_pubsub();
+    messages.subscribe("__redis__:invalidate").expect("SUBSCRIBE");
+    messages.set_read_timeout(Some(common::PATIENCE)).expect("a timeout");
+    for number in 0..KEYS {
+        let key = format!("copied:{number}");
+        for connection in [&mut reader, &mut redirected] {
+            assert_eq!(TypedCommands::get(connection, &key).expect("GET"), None);
+        }
+        TypedCommands::set(&mut writer, &key, number).expect("SET");
+    }
+    let mut heard = Vec::new();
+    // It reads what has come when it reads an answer.
+    for _ in 0..1_000_000 {
+        let () = redis::cmd("PING").query(&mut reader).expect("PING");
+        heard.extend(pushes.try_iter().filter(|push| push.kind == redis::PushKind::Invalidate));
+        if heard.len() >= KEYS {
+            break;
+        }
+    }
+    assert_eq!(heard.len(), KEYS, "{heard:?}");
+    for number in 0..KEYS {
+        let told: Vec<Vec<String>> = heard.iter().map(|push| keys_of(&push.data)).collect();
+        assert!(told.contains(&vec![format!("copied:{number}")]), "{told:?}");
+        let message = messages.get_message().expect("a message");
+        assert_eq!(message.get_channel_name(), "__redis__:invalidate");
+    }
+}
+
+/// The keys that an invalidation names.
+fn keys_of(data: &[redis::Value]) -> Vec<String> {
+    data.iter().flat_map(|value| redis::from_redis_value_ref::<Vec<String>>(value).expect("keys")).collect()
 }

@@ -335,6 +335,8 @@ pub struct EngineFacts {
     pub shard: (ShardId, u16),
     /// Keys whose expiry will not be told to listeners.
     pub untold_expirations: u64,
+    /// Keys of which clients hold copies, these copies, and prefixes that are followed.
+    pub tracked: [u64; 3],
 }
 
 /// Who holds requests back, and until when (`CLIENT PAUSE`).
@@ -381,6 +383,8 @@ pub struct Host {
     pub connection_bytes: (u64, u64),
     /// What happened to keys in the run at hand.
     pub(crate) events: Events,
+    /// Connections that track what they read.
+    pub(crate) trackers: usize,
     /// Who watches what clients do.
     pub(crate) monitors: Monitors,
     /// The times of commands.

@@ -22,6 +22,7 @@ use crate::run::{run_handler, run_queued};
 use crate::session::{ConnectionId, Queued};
 use crate::table::Action;
 use crate::task::{Origin, Task, Work};
+use crate::tracking::{RememberedBy, writer_of};
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{Error, ErrorKind, Now, Position, ShardId};
 use tierstone_engine::{Engine, WriteKind};
@@ -45,7 +46,7 @@ enum Phase {
 /// One command or transaction over several shards.
 #[derive(Debug)]
 pub(crate) struct Coordination {
-    commands: Vec<Queued>,
+    pub(crate) commands: Vec<Queued>,
     is_transaction: bool,
     watcher: Option<(ConnectionId, BTreeSet<ShardId>)>,
     /// Keys that an earlier attempt has shown to be needed.
@@ -54,7 +55,7 @@ pub(crate) struct Coordination {
     batch: BatchId,
     phase: Phase,
     participants: Vec<(ShardId, Vec<OwnedKey>)>,
-    gathered: Gathered,
+    pub(crate) gathered: Gathered,
     is_dirty: bool,
     error: Option<Error>,
     outstanding: usize,
@@ -64,6 +65,8 @@ pub(crate) struct Coordination {
     reply: Vec<u8>,
     /// What others are told when the batch is decided: messages of channels.
     effects: Vec<Output>,
+    /// What it has read, for a client that keeps copies.
+    pub(crate) remembered: RememberedBy,
     /// The large value that was made for the command.
     made: Option<Made>,
     makings: u32,
@@ -104,6 +107,7 @@ impl Coordination {
             undo: BTreeMap::new(),
             reply: Vec::new(),
             effects: Vec::new(),
+            remembered: None,
             made: None,
             makings: 0,
         }
@@ -299,7 +303,7 @@ impl<E: Engine> Executor<E> {
                     self.take_back(&task, db, outputs);
                 }
                 if is_complete {
-                    self.note_decided(now, &mut task);
+                    self.completed(now, &mut task, db);
                 }
                 self.tasks.insert(id, task);
                 if is_complete { self.scatter(now, id) } else { self.begin_anew(now, id) }
@@ -331,6 +335,12 @@ impl<E: Engine> Executor<E> {
                 self.scatter(now, id);
             }
         }
+    }
+
+    /// The run of a batch that began in database `db` has come to its end.
+    fn completed(&mut self, now: Now, task: &mut Task, db: u32) {
+        self.note_decided(now, task);
+        self.remember_batch(task, db);
     }
 
     /// The database that the task's connection has selected.
@@ -469,6 +479,8 @@ impl<E: Engine> Executor<E> {
         coordination.phase = Phase::Preparing;
         coordination.outstanding = coordination.participants.len();
         let batch = coordination.batch;
+        // Where nothing is written, the locks go when all have prepared.
+        let remembered = coordination.remembered.take_if(|_| coordination.writes.is_empty());
         let participants: Vec<ShardId> = coordination.writes.keys().copied().collect();
         let mut writes = std::mem::take(&mut coordination.writes);
         let shards: Vec<ShardId> = coordination.participants.iter().map(|(shard, _)| *shard).collect();
@@ -476,11 +488,13 @@ impl<E: Engine> Executor<E> {
             self.decide(now, id);
             return;
         }
+        let writer = self.tasks.get(&id).and_then(|task| writer_of(task.tracker));
+        self.send_remembered(remembered);
         let ticket = batch.ticket(participants.len());
         for shard in shards {
             let writes = writes.remove(&shard).unwrap_or_default();
             let (participants, ticket) = (participants.clone(), ticket.clone());
-            self.send_batch(shard, ShardMessage::Prepare { batch, participants, writes, ticket });
+            self.send_batch(shard, ShardMessage::Prepare { batch, participants, writes, ticket, writer });
         }
     }
 
@@ -494,11 +508,13 @@ impl<E: Engine> Executor<E> {
         let shards: Vec<ShardId> = coordination.participants.iter().map(|(shard, _)| *shard).collect();
         let mut reply = std::mem::take(&mut coordination.reply);
         let mut effects = std::mem::take(&mut coordination.effects);
+        let remembered = coordination.remembered.take();
         if let (false, Some(error)) = (refused.is_empty(), &coordination.error) {
             reply = coordination.refusal(error);
             effects.clear();
         }
         self.host.outputs.append(&mut effects);
+        self.send_remembered(remembered);
         if has_writes {
             for shard in shards {
                 let restores = !refused.is_empty() && !refused.contains(&shard);

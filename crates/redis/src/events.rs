@@ -215,10 +215,12 @@ impl<E: Engine> Executor<E> {
         self.host.events.follow(&self.host.settings);
         let bytes_max = usize::try_from(self.host.held_bytes_max / 2).unwrap_or(usize::MAX);
         let events = &mut self.host.events;
-        self.shard.key_events.want_expired(events.wants(class::EXPIRED), bytes_max);
+        // Those who follow prefixes hear of keys that expire, too.
+        let wants_expired = events.wants(class::EXPIRED) || self.shard.tracking.has_prefixes();
+        self.shard.key_events.want_expired(wants_expired, bytes_max);
         self.shard.key_events.want_evicted(events.wants(class::EVICTED));
         // The next step finds out when the first key expires.
-        events.due_us = events.wants(class::EXPIRED).then_some(0);
+        events.due_us = wants_expired.then_some(0);
     }
 
     /// Publishes the events of a run that came to its end, when `gate` is open.
@@ -257,17 +259,26 @@ impl<E: Engine> Executor<E> {
 
     /// Tells which keys have gone by themselves.
     pub(crate) fn tell_gone(&mut self, now: Now) {
-        if !self.host.events.is_on() {
+        if !self.host.events.is_on() && !self.shard.tracking.is_on() {
+            self.host.events.due_us = None;
             return;
         }
         // What a run has left that was thrown away.
         self.host.events.roll_back(0);
         let wall_ms = self.shard_now(now).wall_ms;
         let mut any = false;
+        if let Some(expiry_ms) = self.shard.tracking.expire(wall_ms) {
+            self.shard.engine_mut().note_past(expiry_ms);
+        }
         while let Some((keyspace, key, expiry_ms)) = self.shard.key_events.take_expired(wall_ms) {
             // From now on it does not come back, whatever the clock is set to.
             self.shard.engine_mut().note_past(expiry_ms);
+            self.shard.tracking.touch_prefixes(&key);
             any |= self.note_gone(class::EXPIRED, "expired", keyspace, &key);
+        }
+        // Of these it will not be known when they expire: nobody is to keep them.
+        for key in self.shard.key_events.take_left_out() {
+            self.shard.tracking.touch_prefixes(&key);
         }
         for (keyspace, key) in self.shard.key_events.take_evicted() {
             any |= self.note_gone(class::EVICTED, "evicted", keyspace, &key);
@@ -276,7 +287,8 @@ impl<E: Engine> Executor<E> {
             let gate = self.shard.gate(self.shard.engine().applied_seq());
             self.publish_events(gate);
         }
-        let next_ms = self.shard.key_events.next_expiry_ms();
+        let next = [self.shard.key_events.next_expiry_ms(), self.shard.tracking.next_expiry_ms()];
+        let next_ms = next.into_iter().flatten().min();
         let wait_ms = next_ms.map(|next_ms| next_ms.saturating_sub(wall_ms).min(LOOK_MS_MAX));
         self.host.events.due_us = wait_ms.map(|wait_ms| now.monotonic_us + wait_ms * 1_000);
     }

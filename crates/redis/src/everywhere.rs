@@ -14,7 +14,6 @@ use crate::remote::{Ending, HOME, Message};
 use crate::run::run_control_as;
 use crate::session::ConnectionId;
 use crate::table::{Action, Command};
-use crate::task::Work;
 use std::collections::BTreeMap;
 use tierstone_base::units::format_size;
 use tierstone_base::{Now, ShardId};
@@ -31,8 +30,6 @@ pub(crate) enum Merge {
     Texts,
     /// Numbers are added; a shard that found nothing says so with an error, which counts for nothing.
     Numbers,
-    /// The first shard alone answers.
-    Home,
     /// Histograms are added.
     Histograms,
     /// Lines of `name:value`: counters and sizes are added, the rest is the asked shard's.
@@ -44,7 +41,6 @@ impl Merge {
     fn of(command: &Command) -> Option<Merge> {
         match command.name {
             "info" => Some(Merge::Info),
-            "acl|log" => Some(Merge::Home),
             "latency|histogram" => Some(Merge::Histograms),
             "client|list" => Some(Merge::Texts),
             "client|kill" => Some(Merge::Numbers),
@@ -64,10 +60,14 @@ impl<E: Engine> Executor<E> {
         args: Args<'_>,
         version: Version,
     ) -> Option<Outcome> {
-        let merge = if self.shard.count() > 1 { Merge::of(command)? } else { return None };
-        if merge == Merge::Home {
-            return self.control_at_home(connection, command, args, version);
+        if self.shard.count() == 1 {
+            return None;
         }
+        if command.name == "acl|log" {
+            // The first shard keeps what was refused at all.
+            return (self.shard.index() != HOME).then(|| self.ask_home(connection, args));
+        }
+        let merge = Merge::of(command)?;
         let mut own = Vec::new();
         let flow = self.control_for(now, connection, command, args, version, &mut own);
         if own.first() == Some(&b'-') && merge != Merge::Numbers {
@@ -88,41 +88,12 @@ impl<E: Engine> Executor<E> {
         Some(outcome)
     }
 
-    /// Lets the first shard carry a control command out, if this is another.
-    fn control_at_home(
-        &mut self,
-        connection: ConnectionId,
-        command: &'static Command,
-        args: Args<'_>,
-        version: Version,
-    ) -> Option<Outcome> {
-        if self.shard.index() == HOME {
-            return None;
-        }
-        let id = self.shard.next_id();
-        let (own, request) = (Vec::new(), args.to_owned());
-        let work = self.fan_out_to_one(Ending::Merge { merge: Merge::Home, own, closes: false, request });
-        let outcome = self.suspend(connection, id, work);
-        let message = Message::Control { ticket: id, connection, command, args: args.to_owned(), version };
-        self.host.outputs.push(Output::Send { to: HOME, message });
-        Some(outcome)
-    }
-
     /// Tells another shard how many keys a database has here.
     pub(crate) fn count_here(&mut self, from: ShardId, ticket: TaskId, db: u32) {
         let keyspace = self.shard.map().keyspace(db);
         let value = keyspace.map_or(0, |keyspace| self.shard.engine().len(keyspace));
         let gate = self.shard.gate(self.shard.engine().applied_seq());
         self.send_gated(from, Message::Number { ticket, value }, gate);
-    }
-
-    /// A question to one shard.
-    pub(crate) fn fan_out_to_one(&self, ending: Ending) -> Work {
-        let mut work = self.fan_out(ending);
-        if let Work::FanOut(fan_out) = &mut work {
-            fan_out.outstanding = 1;
-        }
-        work
     }
 
     /// Tells the other shards how writes are acknowledged from now on.
@@ -150,7 +121,7 @@ impl<E: Engine> Executor<E> {
         self.host.outputs.push(Output::Send { to: from, message });
     }
 
-    fn control_for(
+    pub(crate) fn control_for(
         &mut self,
         now: Now,
         connection: ConnectionId,
@@ -181,7 +152,6 @@ pub(crate) fn merge(
     let mut writer = ReplyWriter::new(&mut reply, version);
     match merge {
         Merge::Own => return own.to_vec(),
-        Merge::Home => return others.concat(),
         Merge::Numbers => {
             let found = std::iter::once(own)
                 .chain(others.iter().copied())
@@ -225,10 +195,13 @@ pub(crate) fn text_of(reply: &[u8]) -> Option<&str> {
 }
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 25] = [
+const ADDED: [&str; 28] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
+    "tracking_clients",
+    "tracking_total_keys",
+    "tracking_total_items",
     "used_memory",
     "memory_part_bytes",
     "index_bytes",

@@ -30,6 +30,7 @@ use crate::slowlog::SlowLog;
 use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
 use crate::timing::Timing;
+use crate::tracking::Tracker;
 use crate::upload::{Ticket, Uploads};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,6 +123,8 @@ pub struct Executor<E> {
     pub(crate) slow_log: SlowLog,
     /// The spikes of all shards, at the same one.
     pub(crate) spikes: Spikes,
+    /// For whom the next run is, where its client keeps copies.
+    pub(crate) tracker: Option<Tracker>,
     events: Vec<ShardEvent>,
 }
 
@@ -160,6 +163,7 @@ impl<E: Engine> Executor<E> {
             account: Account::new(settings.held_bytes_max),
             connection_bytes: (0, 0),
             events: Events::default(),
+            trackers: 0,
             monitors: Monitors::new((shard.index(), shard.count())),
             latencies: Latencies::default(),
             is_partial: false,
@@ -189,11 +193,18 @@ impl<E: Engine> Executor<E> {
             streams_from: BTreeMap::new(),
             slow_log: SlowLog::default(),
             spikes: Spikes::default(),
+            tracker: None,
             events: Vec::new(),
         };
-        executor.follow_timing();
-        executor.follow_events();
+        executor.follow_all();
         executor
+    }
+
+    /// Follows the first values of the settings.
+    fn follow_all(&mut self) {
+        self.follow_tracking();
+        self.follow_timing();
+        self.follow_events();
     }
 
     /// Gives the clock that commands are timed with; without it they are timed with that of the turns, by which
@@ -224,6 +235,7 @@ impl<E: Engine> Executor<E> {
             self.host.unsubscribe(shard, *kind, name, connection);
         }
         self.host.stop_monitor(connection);
+        self.stop_tracking(connection, session.tracking);
         if session.is_watching {
             self.unwatch(connection);
         }
@@ -277,6 +289,7 @@ impl<E: Engine> Executor<E> {
         self.finish_waits(now);
         self.end_pause(now);
         self.host.throughput.note(now.monotonic_us, self.host.counters.commands);
+        self.tell_stale();
         outputs.append(&mut self.host.outputs);
     }
 
@@ -291,7 +304,9 @@ impl<E: Engine> Executor<E> {
     /// behind the answer to its `UNSUBSCRIBE`. Costs one look at every output, for connections that listen.
     pub fn take_messages(&mut self, connection: ConnectionId, mut give: impl FnMut(Seq, &[u8])) {
         let Host { outputs, sessions, .. } = &mut self.host;
-        let hears = |session: &Session| session.is_monitor || !session.channels.is_empty();
+        let hears = |session: &Session| {
+            session.is_monitor || !session.channels.is_empty() || session.tracking.is_some()
+        };
         let listens = || sessions.get(&connection).is_some_and(hears);
         if outputs.is_empty() || !listens() {
             return;
@@ -385,7 +400,8 @@ impl<E: Engine> Executor<E> {
 
     /// When a step is wanted even if nothing happens, by the monotonic clock.
     pub fn next_step_at_us(&self) -> Option<u64> {
-        let retry = (!self.retries.is_empty() || !self.host.outputs.is_empty()).then_some(0);
+        let has_untold = !self.host.outputs.is_empty() || self.shard.tracking.has_stale();
+        let retry = (!self.retries.is_empty() || has_untold).then_some(0);
         let timer = self.timers.first_key_value().map(|((at, _), ())| *at);
         let pause = self.host.pause.map(|pause| pause.until_us);
         let backup = self.backups.next_step_at_us();
@@ -424,7 +440,8 @@ impl<E: Engine> Executor<E> {
     /// cache makes room for them and for what requests hold.
     pub fn note_connection_bytes(&mut self, bytes: u64, bytes_max: u64) {
         self.host.connection_bytes = (bytes, bytes_max);
-        let outside = bytes + self.host.account.bytes() + self.shard.key_events.bytes();
+        let kept = self.shard.key_events.bytes() + self.shard.tracking.bytes();
+        let outside = bytes + self.host.account.bytes() + kept;
         self.shard.engine_mut().note_outside_bytes(outside);
     }
 
@@ -477,6 +494,9 @@ impl<E: Engine> Executor<E> {
         if crate::slowlog::is_about_time(name) {
             self.follow_timing();
         }
+        if name.eq_ignore_ascii_case(crate::tracking::KEYS_MAX) {
+            self.follow_tracking();
+        }
         if name.eq_ignore_ascii_case(crate::events::EVENTS) {
             self.follow_events();
         }
@@ -517,7 +537,10 @@ impl<E: Engine> Executor<E> {
     /// or it has failed.
     pub fn map_changed(&mut self, now: Now, task: TaskId, result: tierstone_base::Result<()>) {
         match result {
-            Ok(()) => self.finish(now, task, b"+OK\r\n", 0, false),
+            Ok(()) => {
+                self.tell_all_stale(task);
+                self.finish(now, task, b"+OK\r\n", 0, false);
+            }
             Err(error) => {
                 let text = format!("-{}\r\n", crate::context::error_text(&error));
                 self.finish(now, task, text.as_bytes(), 0, false);
@@ -541,6 +564,11 @@ impl<E: Engine> Executor<E> {
             keys: self.shard.map().keyspaces().iter().map(|keyspace| engine.len(*keyspace)).collect(),
             shard: (self.shard.index(), self.shard.count()),
             untold_expirations: self.shard.key_events.left_out(),
+            tracked: [
+                self.shard.tracking.keys(),
+                self.shard.tracking.items(),
+                self.shard.tracking.prefixes(),
+            ],
         }
     }
 

@@ -22,6 +22,11 @@ impl Gathered {
         self.records.values().flatten().map(|record| record.value.len() as u64).sum()
     }
 
+    /// When what was gathered of `key` expires, in milliseconds since 1970; 0: never, or it is not there.
+    pub fn expiry_ms(&self, key: &OwnedKey) -> u64 {
+        self.records.get(key).and_then(Option::as_ref).map_or(0, |record| record.meta.expiry_ms)
+    }
+
     fn probe(&mut self, key: Key<'_>) -> &OwnedKey {
         let mut probe = self.probe.take().unwrap_or_else(|| OwnedKey {
             keyspace: key.keyspace,

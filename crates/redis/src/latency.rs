@@ -255,6 +255,13 @@ impl Spikes {
         }
     }
 
+    /// What `LATENCY GRAPH` says; nothing where there is no such event.
+    fn graph(&self, event: &[u8], now_s: u64) -> Option<String> {
+        let (name, Samples { all, worst_ms }) = self.0.iter().find(|(name, _)| name.as_bytes() == event)?;
+        let all: Vec<(u64, u64)> = all.iter().copied().collect();
+        Some(crate::latency_graph::graph(name, &all, *worst_ms, now_s))
+    }
+
     /// Forgets these events, or all where none is named; how many there were.
     fn reset<'a>(&mut self, events: impl ExactSizeIterator<Item = &'a [u8]>) -> usize {
         let before = self.0.len();
@@ -296,11 +303,18 @@ impl Spikes {
 }
 
 impl<E: Engine> Executor<E> {
-    /// Answers `LATENCY LATEST`, `HISTORY`, `RESET` and `DOCTOR` at the shard that keeps the spikes.
-    pub(crate) fn answer_latency(&mut self, args: Args<'_>, reply: &mut ReplyWriter<'_>) {
+    /// Answers `LATENCY LATEST`, `HISTORY`, `GRAPH`, `RESET` and `DOCTOR` at the shard that keeps the spikes.
+    pub(crate) fn answer_latency(&mut self, now: Now, args: Args<'_>, reply: &mut ReplyWriter<'_>) {
         match args.at(1).to_ascii_lowercase().as_slice() {
             b"latest" => self.spikes.write_latest(reply),
             b"history" => self.spikes.write_history(args.at(2), reply),
+            b"graph" => match self.spikes.graph(args.at(2), now.wall_ms / 1_000) {
+                Some(picture) => reply.verbatim(*b"txt", picture.as_bytes()),
+                None => {
+                    let event = String::from_utf8_lossy(args.at(2));
+                    reply.error(format!("ERR No samples available for event '{event}'"));
+                }
+            },
             b"reset" => reply.integer(self.spikes.reset(args.from(2)) as i64),
             _ => {
                 let report = self.spikes.report(self.host.latencies.threshold_ms > 0);

@@ -12,7 +12,8 @@
 //! 8. [`making`] makes large values from others, window by window;
 //! 9. `acl` decides who may do what;
 //! 10. [`remote`] and [`coordination`] are what several shards do together;
-//! 11. [`timing`], [`slowlog`], [`latency`], [`monitor`], [`events`] and [`operators`] are for those who look into the server.
+//! 11. [`timing`], [`slowlog`], [`latency`], [`monitor`], [`events`] and [`operators`] are for those who look into the server;
+//! 12. [`tracking`] tells clients which of their copies are stale.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -40,6 +41,7 @@ mod gathered;
 pub mod glob;
 mod key_specs;
 mod latency;
+mod latency_graph;
 mod long_double;
 pub mod making;
 mod map_request;
@@ -60,6 +62,7 @@ pub mod table;
 mod task;
 mod task_command;
 mod timing;
+pub mod tracking;
 pub mod upload;
 mod verify;
 pub mod walk;

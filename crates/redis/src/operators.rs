@@ -3,15 +3,15 @@
 use crate::args::{Args, OwnedArgs};
 use crate::control::{Host, Output};
 use crate::executor::{Executor, Outcome};
-use crate::remote::Message;
+use crate::remote::{HOME, Message};
 use crate::session::ConnectionId;
 use crate::slowlog::SlowEntry;
-use crate::table::{Action, Command, TaskKind};
-use crate::task::{Origin, Task};
+use crate::table::{self, Action, Command, TaskKind};
+use crate::task::{Origin, Task, Work};
 use tierstone_base::{Now, ShardId};
 use tierstone_engine::Engine;
 use tierstone_store::TaskId;
-use tierstone_wire::resp::Version;
+use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// One message of this kind.
 #[derive(Clone, Debug)]
@@ -46,6 +46,8 @@ pub enum OperatorMessage {
     Ask {
         /// The asker's task.
         ticket: TaskId,
+        /// The client who asks.
+        connection: ConnectionId,
         /// The request.
         args: OwnedArgs,
         /// The protocol of the reply.
@@ -106,15 +108,50 @@ impl<E: Engine> Executor<E> {
         }
     }
 
+    /// Asks the shard that keeps once what concerns all: slow commands, spikes, refusals.
+    pub(crate) fn ask_home(&mut self, connection: ConnectionId, args: Args<'_>) -> Outcome {
+        let id = self.shard.next_id();
+        let outcome = self.suspend(connection, id, Work::Forwarded);
+        let version = self.host.sessions.get(&connection).map_or(Version::Resp2, |session| session.version);
+        let message = OperatorMessage::Ask { ticket: id, connection, args: args.to_owned(), version };
+        self.host.outputs.push(message.to(HOME));
+        outcome
+    }
+
+    /// Answers what [`Executor::ask_home`] has asked.
+    fn answer_asker(
+        &mut self,
+        now: Now,
+        (from, ticket): (ShardId, TaskId),
+        connection: ConnectionId,
+        args: &OwnedArgs,
+        version: Version,
+    ) {
+        let mut reply = Vec::new();
+        let args = args.args();
+        let Some(found) = table::lookup(args.at(0)) else { return };
+        let command = table::subcommand(found.command, args.at(1)).unwrap_or(found.command);
+        if let Action::Control(_) = command.action {
+            self.control_for(now, connection, command, args, version, &mut reply);
+        } else {
+            let mut writer = ReplyWriter::new(&mut reply, version);
+            match found.command.name {
+                "latency" => self.answer_latency(now, args, &mut writer),
+                _ => self.answer_slowlog(args, &mut writer),
+            }
+        }
+        self.answer_shard(from, ticket, reply, 0);
+    }
+
     /// Takes a message of this kind.
-    pub(crate) fn operator_message(&mut self, from: ShardId, message: OperatorMessage) {
+    pub(crate) fn operator_message(&mut self, now: Now, from: ShardId, message: OperatorMessage) {
         match message {
             OperatorMessage::Slow { ticket, entry } => self.slow_message(ticket, entry),
             OperatorMessage::Monitor { has_joined } => self.host.monitors.note_elsewhere(has_joined),
             OperatorMessage::Line { bytes } => self.host.give_line(&bytes),
             OperatorMessage::Spike { event, at_s, took_ms } => self.spikes.note(event, at_s, took_ms),
-            OperatorMessage::Ask { ticket, args, version } => {
-                self.answer_asker((from, ticket), &args, version);
+            OperatorMessage::Ask { ticket, connection, args, version } => {
+                self.answer_asker(now, (from, ticket), connection, &args, version);
             }
         }
     }

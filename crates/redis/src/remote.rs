@@ -9,6 +9,7 @@
 use crate::acl::UsersMessage;
 use crate::args::{Args, OwnedArgs};
 use crate::backup::BackupMessage;
+use crate::commands::tracking::Asked;
 use crate::control::Output;
 use crate::coordination::Coordination;
 use crate::everywhere::{self, Merge};
@@ -18,6 +19,7 @@ use crate::operators::OperatorMessage;
 use crate::session::{ChannelKind, ConnectionId, Queued};
 use crate::table::{Action, Command, flag};
 use crate::task::{Origin, Task, Work};
+use crate::tracking::{Tracker, TrackingMessage};
 use crate::upload::{Ticket, UploadMessage};
 use crate::verify::Verified;
 use crate::walk::{Walk, WalkKind, write_walk};
@@ -48,6 +50,8 @@ pub enum Message {
         db: u32,
         /// The protocol of the reply.
         version: Version,
+        /// For whom, where the client keeps copies.
+        tracker: Option<Tracker>,
     },
     /// The reply to a `Run`, or to a `Walk` of one page.
     Ran {
@@ -211,6 +215,8 @@ pub enum Message {
     },
     /// Something for those who look into the server.
     Operator(OperatorMessage),
+    /// Something about the copies that clients keep.
+    Tracking(TrackingMessage),
 }
 
 /// Where a command is carried out.
@@ -230,7 +236,7 @@ pub(crate) enum Route {
 #[derive(Debug)]
 pub(crate) struct FanOut {
     pub(crate) outstanding: usize,
-    number: u64,
+    pub(crate) number: u64,
     found: BTreeMap<ShardId, Vec<Vec<u8>>>,
     pub(crate) ending: Ending,
 }
@@ -243,6 +249,7 @@ pub(crate) enum Ending {
     Merge { merge: Merge, own: Vec<u8>, closes: bool, request: OwnedArgs },
     Walk { kind: WalkKind, first: ShardId },
     Verify(Verified),
+    Tracking(Box<Asked>),
 }
 
 impl<E: Engine> Executor<E> {
@@ -250,7 +257,8 @@ impl<E: Engine> Executor<E> {
     pub fn message(&mut self, now: Now, from: ShardId, message: Message) {
         match message {
             Message::Batch(message) => self.batch_message(now, from, message),
-            Message::Run { ticket, command, args, db, version } => {
+            Message::Run { ticket, command, args, db, version, tracker } => {
+                self.tracker = tracker;
                 self.run_for(now, (from, ticket), command, &args, (db, version));
             }
             Message::Ran { ticket, reply } => match self.tasks.get_mut(&ticket).map(Box::as_mut) {
@@ -303,7 +311,8 @@ impl<E: Engine> Executor<E> {
             Message::DropUpload { id } => self.shard.drop_upload(id),
             Message::Backup { ticket, message } => self.backup_message(now, (from, ticket), message),
             Message::Publish { kind, channel, payload } => self.deliver_here(kind, &channel, &payload),
-            Message::Operator(message) => self.operator_message(from, message),
+            Message::Operator(message) => self.operator_message(now, from, message),
+            Message::Tracking(message) => self.tracking_message(now, from, message),
         }
     }
 
@@ -395,12 +404,12 @@ impl<E: Engine> Executor<E> {
         args: Args<'_>,
         (db, version): (u32, Version),
     ) -> TaskId {
-        let id = self.shard.next_id();
+        let (id, tracker) = (self.shard.next_id(), self.tracker.take());
         match route {
             Route::There(to) => {
                 self.tasks.insert(id, Task::new(origin, db, version, Work::Forwarded));
                 let args = args.to_owned();
-                let message = Message::Run { ticket: id, command, args, db, version };
+                let message = Message::Run { ticket: id, command, args, db, version, tracker };
                 self.host.outputs.push(Output::Send { to, message });
             }
             Route::Everywhere => {
@@ -412,7 +421,8 @@ impl<E: Engine> Executor<E> {
             Route::Across | Route::Here => {
                 let queued = Queued { command, index: 0, args: args.to_owned(), refused: None };
                 let work = Coordination::command(queued);
-                self.tasks.insert(id, Task::new(origin, db, version, Work::Coordinated(Box::new(work))));
+                let task = Task::new(origin, db, version, Work::Coordinated(Box::new(work)));
+                self.tasks.insert(id, task.with_tracker(tracker));
                 self.coordinate(now, id);
             }
         }
@@ -436,6 +446,7 @@ impl<E: Engine> Executor<E> {
         });
         let work = Coordination::transaction(commands, watcher);
         let task = Task::new(Origin::Connection(connection), db, version, Work::Coordinated(Box::new(work)));
+        let task = task.with_tracker(self.tracker_of(connection));
         if let Some(session) = self.host.sessions.get_mut(&connection) {
             session.suspend_all(id);
         }
@@ -488,6 +499,7 @@ impl<E: Engine> Executor<E> {
         match &mut fan_out.ending {
             Ending::Sum => ReplyWriter::new(&mut reply, *version).integer(fan_out.number as i64),
             Ending::Reply(bytes) => reply = std::mem::take(bytes),
+            Ending::Tracking(_) => return self.tracking_answered(now, id),
             Ending::Verify(verified) => verified.write(&mut ReplyWriter::new(&mut reply, *version)),
             Ending::Merge { merge, own, closes, request } => {
                 let others: Vec<&[u8]> = fan_out.found.values().flatten().map(Vec::as_slice).collect();

@@ -10,7 +10,7 @@ use crate::remote::Route;
 use crate::run::{Ran, run_control};
 use crate::session::{ConnectionId, Queued, ReplyMode, Session, Transaction};
 use crate::settings::DURABILITY;
-use crate::table::{self, Action, Command, Found, TaskKind, flag};
+use crate::table::{self, Action, Command, Found, TaskKind, flag, quick_index};
 use crate::task::{Origin, Task, Work};
 use tierstone_base::Now;
 use tierstone_engine::{Engine, Key, Lookup, ValueKind};
@@ -41,6 +41,8 @@ impl<E: Engine> Executor<E> {
         };
         session.used_us = now.monotonic_us;
         let is_plain = session.is_plain() && !self.host.monitors.is_any() && !self.host.events.is_on();
+        // Those who follow prefixes are told of expiries, which only the long way notes.
+        let is_plain = is_plain && !self.shard.tracking.has_prefixes();
         let is_quick = is_plain && self.host.pause.is_none() && !args.has_staged() && !self.backups.is_frozen;
         if is_quick {
             let began_ns = self.host.timing.begin_quick(now);
@@ -140,6 +142,7 @@ impl<E: Engine> Executor<E> {
             return Outcome::Close { gate: 0 };
         }
         let (version, mode) = (session.version, session.reply_mode);
+        let mut of = None;
         let outcome = match self.admit(now, session, args) {
             Admitted::Wait => return self.block(connection),
             Admitted::CrossProtocol => return Outcome::Close { gate: 0 },
@@ -154,6 +157,7 @@ impl<E: Engine> Executor<E> {
                 Outcome::Ready { gate: 0 }
             }
             Admitted::Run(found, command) => {
+                of = Some(command);
                 self.host.counters.call(found.index);
                 if let Some(session) = self.host.sessions.get_mut(&connection) {
                     session.last_command = command.name;
@@ -166,6 +170,12 @@ impl<E: Engine> Executor<E> {
         };
         self.host.counters.note_error(&reply[start..]);
         self.mute(connection, mode, outcome, start, reply);
+        if self.host.trackers > 0
+            && outcome != Outcome::Blocked
+            && let Some(session) = self.host.sessions.get_mut(&connection)
+        {
+            session.end_caching(of);
+        }
         outcome
     }
 
@@ -430,6 +440,7 @@ impl<E: Engine> Executor<E> {
         reply: &mut Vec<u8>,
     ) -> Outcome {
         self.collect_positions(command, args);
+        self.tracker = self.tracker_of(connection);
         let Some(session) = self.host.sessions.get(&connection) else {
             return Outcome::Close { gate: 0 };
         };
@@ -469,7 +480,7 @@ impl<E: Engine> Executor<E> {
         (db, version): (u32, Version),
         reply: &mut Vec<u8>,
     ) -> Started {
-        let (writes, start) = (command.has(flag::WRITE), reply.len());
+        let (writes, start, tracker) = (command.has(flag::WRITE), reply.len(), self.tracker);
         let is_locked = !self.shard.locks.is_empty()
             && self.positions.iter().any(|position| match writes {
                 true => self.shard.locks.blocks_writer(*position),
@@ -491,7 +502,7 @@ impl<E: Engine> Executor<E> {
         };
         let id = self.shard.next_id();
         let work = Work::Command { command, args: args.to_owned() };
-        let mut task = Task::new(origin, db, version, work);
+        let mut task = Task::new(origin, db, version, work).with_tracker(tracker);
         task.held = self.host.account.hold(args.size_bytes());
         if writes || is_locked {
             task.positions.clone_from(&self.positions);
@@ -575,23 +586,4 @@ fn unknown_command(args: Args<'_>) -> String {
         text.push_str(&format!("'{}' ", shown(argument, SHOWN_BYTES - used)));
     }
     text
-}
-
-/// The index of `get` or `set` in the table.
-fn quick_index(is_get: bool) -> usize {
-    const fn find(name: &[u8]) -> usize {
-        let mut index = 0;
-        while index < table::count() {
-            let other = table::command(index).name.as_bytes();
-            if other.len() == name.len() && other[0] == name[0] && other[1] == name[1] && other[2] == name[2]
-            {
-                return index;
-            }
-            index += 1;
-        }
-        0
-    }
-    const GET: usize = find(b"get");
-    const SET: usize = find(b"set");
-    if is_get { GET } else { SET }
 }

@@ -11,6 +11,7 @@ use crate::session::{ConnectionId, Queued};
 use crate::stream::ReplyPart;
 use crate::table::{Action, Command};
 use crate::task::{Origin, State, Task, Work};
+use crate::tracking::writer_of;
 use tierstone_base::{ErrorKind, Now, Seq};
 use tierstone_engine::Engine;
 use tierstone_store::{FetchFailure, LockMode, RunOutcome, Stop, TaskId, View, WatchedKey};
@@ -144,7 +145,7 @@ impl<E: Engine> Executor<E> {
         let Action::Data(handler) = command.action else {
             unreachable!("'{}' is no data command", command.name)
         };
-        let start = reply.len();
+        let (start, tracker) = (reply.len(), self.tracker.take());
         let mut reads = ReadCounts::default();
         let Executor { shard, workspace, scratch, host, parts, plan, .. } = self;
         parts.clear();
@@ -160,8 +161,10 @@ impl<E: Engine> Executor<E> {
             parts: Some(parts),
             plan: Some(plan),
         };
+        shard.tracking.set_writer(writer_of(tracker));
         let outcome =
             shard.run(now, workspace, failures, |view| run_handler(view, handler, args, &mut setting, reply));
+        shard.tracking.set_writer(None);
         match outcome {
             RunOutcome::Done { gate, .. } => {
                 host.counters.hits += reads.hits;
@@ -170,6 +173,7 @@ impl<E: Engine> Executor<E> {
                 let end = reply.len();
                 self.parts.retain(|part| part.at <= end);
                 self.parts.iter_mut().for_each(|part| part.at -= start);
+                self.remember(now, tracker, db, command, args);
                 self.publish_events(gate);
                 Ran::Done(gate)
             }
@@ -198,7 +202,7 @@ impl<E: Engine> Executor<E> {
         reply: &mut Vec<u8>,
     ) -> Ran {
         let facts = self.engine_facts();
-        let start = reply.len();
+        let (start, tracker) = (reply.len(), self.tracker.take());
         let outputs = self.host.outputs.len();
         let Some(session) = self.host.sessions.get(&connection) else { return Ran::Done(0) };
         let (db, version) = (session.db, session.version);
@@ -221,6 +225,7 @@ impl<E: Engine> Executor<E> {
             }
         }
         host.events.roll_back(0);
+        shard.tracking.set_writer(writer_of(tracker));
         let outcome = shard.run(now, workspace, failures, |view| {
             view.limit_held(held_bytes_max);
             ReplyWriter::new(reply, version).array(commands.len());
@@ -229,9 +234,11 @@ impl<E: Engine> Executor<E> {
             }
             Ok(())
         });
+        shard.tracking.set_writer(None);
         match outcome {
             RunOutcome::Done { gate, .. } => {
-                for output in &mut host.outputs[outputs..] {
+                self.remember_transaction(now, tracker, (connection, db), commands);
+                for output in &mut self.host.outputs[outputs..] {
                     if let Output::Push { gate: push_gate, .. } = output {
                         *push_gate = gate;
                     }
@@ -365,6 +372,7 @@ impl<E: Engine> Executor<E> {
         self.parts.clear();
         let mut reply = Vec::new();
         let failures = std::mem::take(&mut task.failures);
+        self.tracker = task.tracker;
         let ran = match (&task.work, task.origin) {
             (Work::Command { command, args }, _) => {
                 self.run_command(now, command, args.args(), (task.db, task.version), &failures, &mut reply)
@@ -383,6 +391,7 @@ impl<E: Engine> Executor<E> {
             (work, origin) => unreachable!("{work:?} of {origin:?} is not run again"),
         };
         task.failures = failures;
+        self.tracker = None;
         match ran {
             Ran::Done(gate) if !self.parts.is_empty() => self.begin_stream(now, id, task, reply, gate),
             Ran::Done(gate) => {

@@ -11,6 +11,7 @@ use crate::account::Held;
 use crate::acl::{Refused, User, Users};
 use crate::args::OwnedArgs;
 use crate::table::Command;
+use crate::tracking::Tracking;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tierstone_base::{Now, Position, ShardId};
@@ -114,6 +115,8 @@ pub struct Session {
     pub channels: BTreeSet<(ChannelKind, Vec<u8>)>,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
+    /// `CLIENT TRACKING`
+    pub(crate) tracking: Option<Box<Tracking>>,
     /// `CLIENT NO-EVICT`
     pub is_kept: bool,
     /// `MONITOR`
@@ -155,6 +158,7 @@ impl Session {
             watching_shards: BTreeSet::new(),
             channels: BTreeSet::new(),
             reply_mode: ReplyMode::On,
+            tracking: None,
             is_kept: false,
             is_monitor: false,
             is_untouching: false,
@@ -179,6 +183,7 @@ impl Session {
             && self.barriers.is_empty()
             && self.reply_mode == ReplyMode::On
             && !self.is_closing
+            && self.tracking.is_none()
             && (self.channels.is_empty() || self.version == Version::Resp3)
     }
 

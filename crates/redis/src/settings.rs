@@ -118,6 +118,7 @@ impl Settings {
         settings.add(SCRUB_RATE, &SCRUB_RATE_DEFAULT.to_string(), rate, true);
         crate::slowlog::add_settings(&mut settings);
         crate::latency::add_settings(&mut settings);
+        crate::tracking::add_settings(&mut settings);
         settings.add(crate::events::EVENTS, "", SettingKind::Events, true);
         for (name, value) in [
             ("databases", databases.to_string().as_str()),

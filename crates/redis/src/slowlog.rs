@@ -349,38 +349,17 @@ impl<E: Engine> Executor<E> {
         self.slow_log.trim(len_max);
     }
 
-    /// `SLOWLOG`, and what of `LATENCY` is about spikes: asks the shard that keeps them.
-    pub(crate) fn ask_home(&mut self, connection: ConnectionId, args: Args<'_>) -> Result<Outcome, Halt> {
-        check(args)?;
-        let id = self.shard.next_id();
-        let outcome = self.suspend(connection, id, Work::Forwarded);
-        let version = self.host.sessions.get(&connection).map_or(Version::Resp2, |session| session.version);
-        let message = OperatorMessage::Ask { ticket: id, args: args.to_owned(), version };
-        self.host.outputs.push(message.to(HOME));
-        Ok(outcome)
-    }
-
-    /// Answers what [`Executor::ask_home`] has asked.
-    pub(crate) fn answer_asker(
-        &mut self,
-        (from, ticket): (ShardId, TaskId),
-        args: &OwnedArgs,
-        version: Version,
-    ) {
-        let mut reply = Vec::new();
-        let mut writer = ReplyWriter::new(&mut reply, version);
-        let args = args.args();
+    /// Answers `SLOWLOG` from the list.
+    pub(crate) fn answer_slowlog(&mut self, args: Args<'_>, writer: &mut ReplyWriter<'_>) {
         let is = |name: &[u8]| args.at(1).eq_ignore_ascii_case(name);
         match shown_count(args) {
-            _ if args.at(0).eq_ignore_ascii_case(b"latency") => self.answer_latency(args, &mut writer),
-            Ok(count) if is(b"get") => self.slow_log.write(count, &mut writer),
+            Ok(count) if is(b"get") => self.slow_log.write(count, writer),
             _ if is(b"len") => writer.integer(self.slow_log.entries.len() as i64),
             _ => {
                 self.slow_log.clear();
                 writer.ok();
             }
         }
-        self.answer_shard(from, ticket, reply, 0);
     }
 }
 
@@ -396,7 +375,7 @@ fn shown_count(args: Args<'_>) -> Result<usize, Halt> {
 }
 
 /// Checks the arguments, whose numbers are right.
-fn check(args: Args<'_>) -> Result<(), Halt> {
+pub(crate) fn check(args: Args<'_>) -> Result<(), Halt> {
     if !args.at(0).eq_ignore_ascii_case(b"slowlog") || !args.at(1).eq_ignore_ascii_case(b"get") {
         return Ok(());
     }

@@ -57,6 +57,7 @@ pub enum TaskKind {
     DebugVerify,
     AskHome,
     Monitor,
+    Tracking,
     Shutdown,
     Quit,
     Reset,
@@ -379,6 +380,25 @@ pub fn lookup(name: &[u8]) -> Option<Found> {
 /// The subcommand of `container` called `name`.
 pub fn subcommand(container: &'static Command, name: &[u8]) -> Option<&'static Command> {
     container.subcommands.iter().find(|command| command.own_name().as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// The index of `get` or `set` in the table.
+pub fn quick_index(is_get: bool) -> usize {
+    const fn find(name: &[u8]) -> usize {
+        let mut index = 0;
+        while index < count() {
+            let other = command(index).name.as_bytes();
+            if other.len() == name.len() && other[0] == name[0] && other[1] == name[1] && other[2] == name[2]
+            {
+                return index;
+            }
+            index += 1;
+        }
+        0
+    }
+    const GET: usize = find(b"get");
+    const SET: usize = find(b"set");
+    if is_get { GET } else { SET }
 }
 
 /// The command called `name`, `container|subcommand` included; the index is the container's then.

@@ -9,6 +9,7 @@ use crate::session::{ConnectionId, Queued};
 use crate::slowlog::Timed;
 use crate::stream::Stream;
 use crate::table::Command;
+use crate::tracking::Tracker;
 use crate::walk::Walk;
 use tierstone_base::{Position, ShardId, Token};
 use tierstone_store::{FetchFailure, TaskId};
@@ -36,6 +37,8 @@ pub(crate) enum Work {
     Walk(Walk),
     /// A change of the databases.
     ChangeMap,
+    /// Something else that the executor's owner does.
+    AwaitOwner,
     /// An answer that is ready when everything up to a sequence is durable.
     AwaitDurable { reply: Vec<u8>, sets_last_save: bool },
     /// An answer that is ready at a time.
@@ -85,6 +88,8 @@ pub(crate) struct Task {
     pub(crate) busy_since_us: Option<u64>,
     /// What its arguments take.
     pub(crate) held: Held,
+    /// For whom it runs, where its client keeps copies.
+    pub(crate) tracker: Option<Tracker>,
     /// Its command, where that is timed.
     pub(crate) timed: Option<Timed>,
     /// Its command, where that is shown to watchers when it has come to its end.
@@ -108,8 +113,23 @@ impl Task {
             runs: 0,
             busy_since_us: None,
             held: Held::default(),
+            tracker: None,
             timed: None,
             shown_at_end: None,
         })
+    }
+
+    /// The same for `tracker`'s client.
+    pub(crate) fn with_tracker(mut self: Box<Task>, tracker: Option<Tracker>) -> Box<Task> {
+        self.tracker = tracker;
+        self
+    }
+
+    /// The connection of this executor that it answers.
+    pub(crate) fn connection(&self) -> Option<ConnectionId> {
+        match self.origin {
+            Origin::Connection(connection) => Some(connection),
+            Origin::Shard(..) => None,
+        }
     }
 }

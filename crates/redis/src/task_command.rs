@@ -66,7 +66,8 @@ impl<E: Engine> Executor<E> {
             TaskKind::DebugBackup => self.debug_backup(now, connection, args),
             TaskKind::DebugVerify => self.debug_verify(connection, args),
             TaskKind::Monitor => Ok(self.monitor(connection, reply)),
-            TaskKind::AskHome => self.ask_home(connection, args),
+            TaskKind::AskHome => crate::slowlog::check(args).map(|()| self.ask_home(connection, args)),
+            TaskKind::Tracking => self.tracking(connection, args, reply),
             TaskKind::Shutdown => self.shutdown(args),
             TaskKind::Quit => {
                 ReplyWriter::new(reply, version).ok();
@@ -154,9 +155,11 @@ impl<E: Engine> Executor<E> {
             return Ok(outcome);
         }
         let is_locked = self.positions.iter().any(|position| self.shard.locks.blocks_writer(*position));
+        let tracker = self.tracker_of(connection);
         let ran = if is_locked {
             None
         } else {
+            self.tracker = tracker;
             match self.run_transaction(now, connection, &commands, &[], reply) {
                 Ran::Done(gate) => {
                     self.unwatch(connection);
@@ -168,7 +171,8 @@ impl<E: Engine> Executor<E> {
         };
         let id = self.shard.next_id();
         let work = Work::Transaction { commands, is_watching };
-        let mut task = Task::new(Origin::Connection(connection), db, version, work);
+        let task = Task::new(Origin::Connection(connection), db, version, work);
+        let mut task = task.with_tracker(tracker);
         task.positions.clone_from(&self.positions);
         task.held = held;
         if let Some(session) = self.host.sessions.get_mut(&connection) {
@@ -303,7 +307,7 @@ impl<E: Engine> Executor<E> {
         let task = self.shard.next_id();
         let changed = self.host.settings.changed();
         self.host.outputs.push(Output::RewriteSettings { task, changed });
-        Ok(self.suspend(connection, task, Work::ChangeMap))
+        Ok(self.suspend(connection, task, Work::AwaitOwner))
     }
 
     /// Answers when all that is applied is durable, on every shard.
@@ -390,6 +394,7 @@ impl<E: Engine> Executor<E> {
             self.host.unsubscribe(shard, *kind, name, connection);
         }
         self.host.stop_monitor(connection);
+        self.stop_tracking(connection, old.tracking);
         let created_us = old.created_us;
         let mut session = crate::session::Session::new(connection, old.info, &self.host.users, now);
         session.created_us = created_us;

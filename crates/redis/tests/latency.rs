@@ -111,6 +111,9 @@ fn spikes_of_all_shards_are_in_one_list() {
         assert!(latest.starts_with("*2 *4 $7 command") && latest.contains("*4 $12 fast-command"), "{latest}");
     }
     assert!(text(&server.call(clients[1], &[b"LATENCY", b"DOCTOR"])).contains("fast-command: 3 seconds"));
+    let picture = text(&server.call(clients[1], &[b"LATENCY", b"GRAPH", b"fast-command"]));
+    assert!(picture.starts_with("fast-command - high "), "{picture}");
+    server.check(clients[1], &[("LATENCY GRAPH nothing", "-ERR No samples available for event 'nothing'")]);
     server.set("latency-monitor-threshold", "1000");
     server.check(
         clients[2],
@@ -130,6 +133,8 @@ fn requests_are_answered_and_refused_as_by_redis() {
             "LATENCY LATEST x",
             "LATENCY HISTORY",
             "LATENCY HISTORY nothing",
+            "LATENCY GRAPH",
+            "LATENCY GRAPH nothing",
             "LATENCY RESET",
             "LATENCY RESET x y",
             "LATENCY HISTOGRAM nothing",

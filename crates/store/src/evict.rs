@@ -46,11 +46,13 @@ impl<E: Engine> Shard<E> {
                 self.engine.pass_evictable(false);
                 continue;
             }
-            let bytes = self.key_events.wants_any().then(|| key.bytes.to_vec());
+            let is_told = self.key_events.wants_any() || self.tracking.is_on();
+            let bytes = is_told.then(|| key.bytes.to_vec());
             match self.engine.evict(now) {
                 Ok(true) => {
                     self.watches.touch(keyspace, position);
                     if let Some(bytes) = bytes {
+                        self.tracking.touch(position, &bytes);
                         self.key_events.note_evicted(keyspace, bytes);
                     }
                 }

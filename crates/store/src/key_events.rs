@@ -34,6 +34,8 @@ pub(crate) struct Expiring {
     bytes: usize,
     bytes_max: usize,
     left_out: u64,
+    /// Keys that were left out since they were taken last.
+    late: Vec<Vec<u8>>,
 }
 
 impl Expiring {
@@ -55,6 +57,7 @@ impl Expiring {
         let shared: Arc<[u8]> = key.into();
         if self.bytes + size_of_key(&shared) > self.bytes_max {
             self.left_out += 1;
+            self.late.push(key.to_vec());
             return;
         }
         self.bytes += size_of_key(&shared);
@@ -121,6 +124,11 @@ impl KeyEvents {
     /// When the next key expires, in milliseconds since 1970.
     pub fn next_expiry_ms(&self) -> Option<u64> {
         self.expiring.as_ref()?.by_time.first().map(|first| first.0)
+    }
+
+    /// The keys that were not kept for want of room since they were taken last.
+    pub fn take_left_out(&mut self) -> Vec<Vec<u8>> {
+        self.expiring.as_mut().map(|expiring| std::mem::take(&mut expiring.late)).unwrap_or_default()
     }
 
     /// Bytes that are kept.

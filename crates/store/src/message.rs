@@ -101,6 +101,8 @@ pub enum ShardMessage {
         writes: Vec<OwnedWrite>,
         /// What the engines of the participants share; `None` when there is one, or none.
         ticket: Option<Arc<BatchTicket>>,
+        /// Whose copies stay as they are ([`crate::TrackTable::set_writer`]).
+        writer: Option<WatcherId>,
     },
     /// The writes are durable, or were refused and not applied.
     Prepared {

@@ -30,6 +30,8 @@ struct Batch {
     prepared_at: Option<Seq>,
     /// What the engines of the participants share, once the batch is prepared.
     ticket: Option<Arc<BatchTicket>>,
+    /// Who is not told of its own writes.
+    writer: Option<WatcherId>,
     /// Whether this shard has writes of the batch.
     has_writes: bool,
     is_read_only: bool,
@@ -99,6 +101,7 @@ impl Participant {
                     observed: 0,
                     prepared_at: None,
                     ticket: None,
+                    writer: None,
                     has_writes: false,
                     is_read_only: false,
                     deferred: None,
@@ -109,11 +112,12 @@ impl Participant {
                     self.gather(now, shard, batch, outgoing);
                 }
             }
-            ShardMessage::Prepare { batch, participants, writes, ticket } => {
+            ShardMessage::Prepare { batch, participants, writes, ticket, writer } => {
                 let Some(state) = self.batches.get_mut(&batch) else { return };
                 state.is_read_only = participants.is_empty();
                 state.has_writes = !writes.is_empty();
                 state.ticket = ticket;
+                state.writer = writer;
                 state.deferred = Some(Deferred { writes, is_undo: false });
                 self.apply(now, shard, batch, outgoing, granted);
                 self.poll(now, shard, outgoing, granted);
@@ -246,7 +250,9 @@ impl Participant {
         let Some(state) = self.batches.get_mut(&batch) else { return };
         let Some(deferred) = state.deferred.take() else { return };
         let ticket = state.ticket.clone();
+        shard.tracking.set_writer(state.writer);
         let result = write_owned(now, shard, &deferred, ticket.as_ref(), &mut state.died);
+        shard.tracking.set_writer(None);
         if let Err(error) = &result
             && (error.kind() == ErrorKind::Retry || deferred.is_undo && is_about_room(error.kind()))
         {

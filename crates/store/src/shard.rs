@@ -10,6 +10,7 @@ use crate::ledger::Ledger;
 use crate::lock::{LockTable, TaskId};
 use crate::overlay::Overlay;
 use crate::reclaim::Opening;
+use crate::tracking::TrackTable;
 use crate::view::{Stop, View, Wanted};
 use crate::watch::WatchTable;
 use std::sync::Arc;
@@ -156,6 +157,8 @@ pub struct Shard<E> {
     pub watches: WatchTable,
     /// What is to be told of keys that go by themselves.
     pub key_events: KeyEvents,
+    /// Which clients hold copies of what.
+    pub tracking: TrackTable,
 }
 
 impl<E: Engine> Shard<E> {
@@ -186,6 +189,7 @@ impl<E: Engine> Shard<E> {
             locks: LockTable::default(),
             watches: WatchTable::default(),
             key_events: KeyEvents::default(),
+            tracking: TrackTable::default(),
         }
     }
 
@@ -272,6 +276,7 @@ impl<E: Engine> Shard<E> {
         let old = std::mem::replace(&mut self.map, map.clone());
         for (database, keyspace) in old.keyspaces().iter().enumerate() {
             let Some(new) = map.keyspace(database as u32).filter(|new| new != keyspace) else { continue };
+            self.tracking.clear();
             if map.keyspaces().contains(keyspace) {
                 // After a swap a missing key may stand for one that exists.
                 self.watches.touch_keyspace(*keyspace);
@@ -409,6 +414,9 @@ impl<E: Engine> Shard<E> {
             for write in writes {
                 self.watches.touch(write.key.keyspace, write.key.position);
             }
+        }
+        if self.tracking.is_on() {
+            self.tracking.note_writes(writes);
         }
         if let Some(expiring) = self.key_events.expiring_mut() {
             for write in writes.iter().filter(|write| write.key.keyspace.is_user()) {

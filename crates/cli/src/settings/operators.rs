@@ -53,6 +53,16 @@ pub(super) const SETTINGS: &[Setting] = &[
         apply: |all, text| set(all, "notify-keyspace-events", text),
     },
     Setting {
+        name: "tracking-table-max-keys",
+        variable: "TIERSTONE_TRACKING_TABLE_MAX_KEYS",
+        value: "N",
+        help: "Of how many keys it is noted which clients hold copies (CLIENT TRACKING), at all shards together; 0 for as many as there is room for",
+        default: "1000000",
+        trade_off: "A key takes about 210 bytes, its own and 16 for each client; never more than a sixteenth of a shard's memory. What leaves the table is invalidated at its clients",
+        redis: "tracking-table-max-keys",
+        apply: |all, text| set(all, "tracking-table-max-keys", text),
+    },
+    Setting {
         name: "latency-monitor-threshold",
         variable: "TIERSTONE_LATENCY_MONITOR_THRESHOLD",
         value: "MILLISECONDS",

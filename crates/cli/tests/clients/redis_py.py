@@ -169,6 +169,28 @@ def decoding(server, protocol):
     assert decoded.set("text", "grüße") and decoded.get("text") == "grüße"
 
 
+def copies(server, other):
+    """Client-side caching: this client asks its connection what has come before it uses a copy."""
+    try:
+        from redis.cache import CacheConfig
+    except ImportError:
+        return
+    client = redis.Redis(**server, protocol=3, cache_config=CacheConfig())
+    for number in range(20):
+        assert other.set(f"copied:{number}", 1)
+        assert client.get(f"copied:{number}") == b"1"
+    assert other.info("stats")["tracking_total_keys"] >= 20
+    for number in range(20):
+        other.set(f"copied:{number}", 2)
+    for number in range(20):
+        for _ in range(1_000_000):
+            if client.get(f"copied:{number}") == b"2":
+                break
+        else:
+            raise AssertionError(f"the copy of copied:{number} stays")
+    client.close()
+
+
 def introspection(client):
     assert client.info()["server_name"] == "tierstone"
     assert client.client_setname("check") and client.client_getname() in (b"check", "check")
@@ -196,6 +218,7 @@ def main():
         errors(client)
         decoding(server, protocol)
         introspection(client)
+        copies(server, other)
         single = redis.Redis(**server, protocol=protocol, single_connection_client=True)
         single.select(5)
         assert single.set("here", 1) and not client.exists("here")

@@ -247,7 +247,7 @@ impl<E: Engine> Executor<E> {
         let task = self.shard.next_id();
         let bytes = self.host.users.file();
         self.host.outputs.push(Output::WriteUsers { task, bytes });
-        Ok(self.suspend(connection, task, Work::ChangeMap))
+        Ok(self.suspend(connection, task, Work::AwaitOwner))
     }
 
     pub(crate) fn check_users_file(&self) -> std::result::Result<(), Halt> {

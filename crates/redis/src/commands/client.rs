@@ -1,10 +1,12 @@
 //! `CLIENT` and its subcommands.
 
 use crate::commands::connection::{is_plain_name, set_name};
+use crate::commands::tracking::redirection;
 use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, fail, fail_with};
 use crate::control::{Control, Flow, Output, Pause};
 use crate::number;
 use crate::session::{ChannelKind, ConnectionId, ReplyMode, Session};
+use crate::tracking::Mode;
 use tierstone_base::Now;
 use tierstone_wire::resp::Version;
 
@@ -50,23 +52,6 @@ pub(crate) fn setinfo(control: &mut Control<'_>) -> Result<Flow, Halt> {
     Ok(Flow::Done)
 }
 
-pub(crate) fn getredir(control: &mut Control<'_>) -> Result<Flow, Halt> {
-    control.reply.integer(-1);
-    Ok(Flow::Done)
-}
-
-pub(crate) fn trackinginfo(control: &mut Control<'_>) -> Result<Flow, Halt> {
-    control.reply.map(3);
-    control.reply.bulk(b"flags");
-    control.reply.set(1);
-    control.reply.bulk(b"off");
-    control.reply.bulk(b"redirect");
-    control.reply.integer(-1);
-    control.reply.bulk(b"prefixes");
-    control.reply.array(0);
-    Ok(Flow::Done)
-}
-
 /// One line of `CLIENT LIST`, without its end.
 pub(crate) fn describe(session: &Session, now: Now) -> String {
     let count = |kind: ChannelKind| session.channels.iter().filter(|(other, _)| *other == kind).count();
@@ -76,6 +61,9 @@ pub(crate) fn describe(session: &Session, now: Now) -> String {
         ('O', session.is_monitor),
         ('P', !session.channels.is_empty()),
         ('x', session.transaction.is_some()),
+        ('t', session.tracking.is_some()),
+        ('R', session.tracking.as_ref().is_some_and(|tracking| tracking.is_broken)),
+        ('B', session.tracking.as_ref().is_some_and(|tracking| tracking.mode == Mode::Broadcast)),
         ('e', session.is_kept),
         ('T', session.is_untouching),
         ('c', session.is_closing),
@@ -89,7 +77,7 @@ pub(crate) fn describe(session: &Session, now: Now) -> String {
     }
     let text = String::from_utf8_lossy;
     format!(
-        "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} resp={} user={} cmd={} lib-name={} lib-ver={}",
+        "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} redir={} resp={} user={} cmd={} lib-name={} lib-ver={}",
         session.id,
         session.info.address,
         session.info.local_address,
@@ -102,6 +90,7 @@ pub(crate) fn describe(session: &Session, now: Now) -> String {
         count(ChannelKind::Shard),
         session.transaction.as_ref().map_or(-1, |queue| queue.commands.len() as i64),
         u8::from(session.is_watching),
+        redirection(session.tracking.as_deref()),
         if session.version == Version::Resp3 { 3 } else { 2 },
         text(&session.user.name),
         session.last_command,

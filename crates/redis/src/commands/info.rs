@@ -79,9 +79,11 @@ fn clients(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let sessions = control.host.sessions.values();
     let blocked = sessions.clone().filter(|session| session.has_suspended()).count();
     let listening = sessions.filter(|session| !session.channels.is_empty()).count();
+    let tracking = control.host.trackers;
     write!(
         out,
-        "connected_clients:{}\r\nblocked_clients:{blocked}\r\npubsub_clients:{listening}\r\n",
+        "connected_clients:{}\r\nblocked_clients:{blocked}\r\npubsub_clients:{listening}\r\n\
+         tracking_clients:{tracking}\r\n",
         control.host.sessions.len()
     )?;
     match control.host.settings.get("maxclients") {
@@ -193,11 +195,13 @@ fn line_of(text: &str) -> String {
 fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let counters = &control.host.counters;
     let errors: u64 = counters.errors.values().sum();
+    let [keys, items, prefixes] = control.engine.tracked;
     write!(
         out,
         "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nexpired_keys:{}\r\nevicted_keys:{}\r\nkeyspace_hits:{}\r\n\
          keyspace_misses:{}\r\nsuspended_commands:{}\r\npubsub_channels:{}\r\npubsub_patterns:{}\r\n\
-         total_error_replies:{errors}\r\ninstantaneous_ops_per_sec:{}\r\nuntold_expirations:{}\r\n",
+         total_error_replies:{errors}\r\ninstantaneous_ops_per_sec:{}\r\nuntold_expirations:{}\r\n\
+         tracking_total_keys:{keys}\r\ntracking_total_items:{items}\r\ntracking_total_prefixes:{prefixes}\r\n",
         counters.connections,
         counters.commands,
         control.engine.statistics.expired_keys,

@@ -17,3 +17,4 @@ pub(crate) mod pubsub;
 pub(crate) mod scripting;
 pub(crate) mod server;
 pub(crate) mod strings;
+pub(crate) mod tracking;

@@ -20,6 +20,15 @@ pub(crate) fn lastsave(control: &mut Control<'_>) -> Result<Flow, Halt> {
     Ok(Flow::Done)
 }
 
+/// A master at offset 0 that has no replicas.
+pub(crate) fn role(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    control.reply.array(3);
+    control.reply.bulk(b"master");
+    control.reply.integer(0);
+    control.reply.array(0);
+    Ok(Flow::Done)
+}
+
 pub(crate) fn memory_doctor(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let statistics = &control.engine.statistics;
     let text = match &control.engine.health {

@@ -1,9 +1,22 @@
 //! Commands of connections.
 
 use super::{Action, Command, Keys, TaskKind, category, flag};
-use crate::commands::{client, connection, help};
+use crate::commands::{client, connection, help, tracking};
 
-static CLIENT: [Command; 16] = [
+static CLIENT: [Command; 18] = [
+    Command {
+        name: "client|caching",
+        arity: 3,
+        flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::SENTINEL,
+        categories: category::CONNECTION,
+        keys: Keys::None,
+        group: "connection",
+        since: "6.0.0",
+        complexity: "O(1)",
+        summary: "Says whether what the next request reads is tracked.",
+        action: Action::Control(tracking::caching),
+        subcommands: &[],
+    },
     Command {
         name: "client|getname",
         arity: 2,
@@ -27,7 +40,7 @@ static CLIENT: [Command; 16] = [
         since: "6.0.0",
         complexity: "O(1)",
         summary: "Answers that nothing is redirected.",
-        action: Action::Control(client::getredir),
+        action: Action::Control(tracking::getredir),
         subcommands: &[],
     },
     Command {
@@ -174,6 +187,19 @@ static CLIENT: [Command; 16] = [
         subcommands: &[],
     },
     Command {
+        name: "client|tracking",
+        arity: -3,
+        flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::SENTINEL,
+        categories: category::CONNECTION,
+        keys: Keys::None,
+        group: "connection",
+        since: "6.0.0",
+        complexity: "O(1); with BCAST O(N) with N the number of prefixes",
+        summary: "Begins or ends to tell the client which of the keys that it has read were changed.",
+        action: Action::Task(TaskKind::Tracking),
+        subcommands: &[],
+    },
+    Command {
         name: "client|trackinginfo",
         arity: 2,
         flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::SENTINEL,
@@ -182,8 +208,8 @@ static CLIENT: [Command; 16] = [
         group: "connection",
         since: "6.2.0",
         complexity: "O(1)",
-        summary: "Answers that nothing is tracked.",
-        action: Action::Control(client::trackinginfo),
+        summary: "Shows what the connection tracks, and how.",
+        action: Action::Control(tracking::trackinginfo),
         subcommands: &[],
     },
     Command {

@@ -4,7 +4,7 @@ use super::{Action, Command, Keys, TaskKind, flag};
 use crate::commands::help;
 use crate::latency;
 
-static LATENCY: [Command; 6] = [
+static LATENCY: [Command; 7] = [
     Command {
         name: "latency|doctor",
         arity: 2,
@@ -15,6 +15,19 @@ static LATENCY: [Command; 6] = [
         since: "2.8.13",
         complexity: "O(1)",
         summary: "Reports what spikes there were.",
+        action: Action::Task(TaskKind::AskHome),
+        subcommands: &[],
+    },
+    Command {
+        name: "latency|graph",
+        arity: 3,
+        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "2.8.13",
+        complexity: "O(1)",
+        summary: "Draws the spikes of an event.",
         action: Action::Task(TaskKind::AskHome),
         subcommands: &[],
     },

@@ -260,7 +260,7 @@ static MEMORY: [Command; 6] = [
     },
 ];
 
-pub(super) static COMMANDS: [Command; 17] = [
+pub(super) static COMMANDS: [Command; 18] = [
     Command {
         name: "acl",
         arity: -2,
@@ -390,6 +390,19 @@ pub(super) static COMMANDS: [Command; 17] = [
         summary: "Looks at memory.",
         action: Action::Container,
         subcommands: &MEMORY,
+    },
+    Command {
+        name: "role",
+        arity: 1,
+        flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::SENTINEL,
+        categories: category::ADMIN | category::DANGEROUS,
+        keys: Keys::None,
+        group: "server",
+        since: "2.8.12",
+        complexity: "O(1)",
+        summary: "Answers that this is a master without replicas.",
+        action: Action::Control(server::role),
+        subcommands: &[],
     },
     Command {
         name: "save",
