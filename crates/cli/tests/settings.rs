@@ -197,14 +197,19 @@ fn observe_log(folder: &Folder, seen: &mut BTreeMap<&'static str, String>) {
     seen.insert("driver", driver.to_owned());
 }
 
+/// Gives the password that is right.
+fn log_in(connection: &mut Connection) -> &'static str {
+    let password = ["one", "two", "three"]
+        .into_iter()
+        .find(|guess| connection.command(&[b"AUTH", guess.as_bytes()]).expect("an answer").is_ok());
+    password.expect("one of the passwords is right")
+}
+
 /// What is seen of each setting from outside.
 fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, String> {
     let mut connection = server.connect();
     let mut seen = BTreeMap::new();
-    let password = ["one", "two", "three"]
-        .into_iter()
-        .find(|guess| connection.command(&[b"AUTH", guess.as_bytes()]).expect("an answer").is_ok());
-    seen.insert("password", password.expect("one of the passwords is right").to_owned());
+    seen.insert("password", log_in(&mut connection).to_owned());
     let info = text_of(&mut connection, &[b"INFO", b"everything"]);
     let number = |name: &str| {
         let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
