@@ -60,6 +60,7 @@ const CASES: &[Case] = &[
     ("log-level", ["info", "off", "info"], ["notice", "nothing", "notice"]),
     ("slowlog-log-slower-than", ["20000", "0", "-1"], ["20000", "0", "-1"]),
     ("slowlog-max-len", ["10", "20", "30"], ["10", "20", "30"]),
+    ("tracking-table-max-keys", ["10", "20", "0"], ["10", "20", "0"]),
     ("scrub-rate", ["1MiB", "0", "5000"], ["1048576", "0", "5000"]),
     ("latency-monitor-threshold", ["10", "20", "0"], ["10", "20", "0"]),
     ("latency-tracking", ["yes", "no", "yes"], ["yes", "no", "yes"]),
@@ -70,10 +71,11 @@ const CASES: &[Case] = &[
 ];
 
 /// Settings that clients see under the same name.
-const OF_REDIS: [&str; 9] = [
+const OF_REDIS: [&str; 10] = [
     "scrub-rate",
     "slowlog-log-slower-than",
     "slowlog-max-len",
+    "tracking-table-max-keys",
     "notify-keyspace-events",
     "latency-monitor-threshold",
     "latency-tracking",
