@@ -33,7 +33,7 @@ pub struct Listener {
     path: Option<PathBuf>,
     /// Whether its clients speak TLS.
     is_sealed: bool,
-    /// Given up to accept and close one client when the process has no descriptor left.
+    /// Given up to accept one client, and turn it away, when the process has no descriptor left.
     reserve: Option<OwnedFd>,
     /// Clients turned away for want of a descriptor.
     turned_away: u64,
@@ -108,6 +108,9 @@ impl Listener {
     /// Accepts one client; the listener must not block.
     pub(crate) fn accept(&mut self) -> Accepted {
         use rustix::io::Errno;
+        if self.reserve.is_none() {
+            self.reserve = reserve_descriptor();
+        }
         match rustix::net::accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok(socket) => Accepted::Socket(socket),
             Err(Errno::AGAIN) => Accepted::Nobody,
@@ -125,12 +128,19 @@ impl Listener {
     }
 
     /// Without a free descriptor a waiting client would keep the listener ready for ever: the reserve
-    /// makes room to accept it and to close it. Returns whether one was turned away.
+    /// makes room to accept it. Its socket, shut down, is the next reserve: closed, its place could be taken by
+    /// a thread that opens a file, and nobody be turned away until somebody leaves. Returns whether one was turned away.
     pub(crate) fn turn_one_away(&mut self) -> bool {
         self.reserve = None;
-        let was_there = self.set_nonblocking(true).is_ok()
-            && rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).is_ok();
-        self.reserve = reserve_descriptor();
+        let is_ready = self.set_nonblocking(true).is_ok();
+        let accept = || rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC).ok();
+        let accepted = is_ready.then(accept).flatten();
+        let was_there = accepted.is_some();
+        if let Some(socket) = &accepted {
+            // The client may have gone by itself.
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
+        self.reserve = accepted.or_else(reserve_descriptor);
         self.turned_away += u64::from(was_there);
         // Told ever more seldom: a flood of clients must not become one of lines.
         if was_there && self.turned_away.is_power_of_two() {
