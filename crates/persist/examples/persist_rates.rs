@@ -1,6 +1,6 @@
 //! How fast the tools are: timing of traces, states of a queue checked, appends beside a copy with the same flushes.
 //!
-//! `cargo run --release -p tierstone-persist --example persist_rates`
+//! `cargo run --release -p tierstone-persist --example persist_rates -- [PART]`: one in so many of everything.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -15,6 +15,8 @@ use tierstone_persist::trace::Trace;
 use tierstone_persist::tracer::{TraceSettings, record};
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let part: u64 = std::env::args().nth(1).map_or(Ok(1), |part| part.parse())?;
+    let part = part.clamp(1, 1_000);
     let clock = SystemClock::new();
     let seconds = |work: &mut dyn FnMut() -> Result<(), Box<dyn Error>>| -> Result<f64, Box<dyn Error>> {
         let start = clock.now().monotonic_us;
@@ -22,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok((clock.now().monotonic_us - start) as f64 / 1e6)
     };
     for design in Design::ALL {
-        let trace = trace(design, 8, 2_500, 100)?.1;
+        let trace = trace(design, 8, (2_500 / part).max(10), 100)?.1;
         for model in Model::ALL {
             let mut events = 0;
             let took = seconds(&mut || {
@@ -45,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut states = 0;
         let took = seconds(&mut || {
             states = observer
-                .enumerate(500_000, |state| {
+                .enumerate(500_000 / part, |state| {
                     black_box(recover(state.image)?.entries.len());
                     Ok(())
                 })?
@@ -54,18 +56,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?;
         println!("observer, {}: {states} states recovered, {:.0}/s", design.name(), states as f64 / took);
     }
-    instruction_rates(&seconds)?;
-    appends(&seconds)
+    instruction_rates(&seconds, 400_000 / part)?;
+    appends(&seconds, 200_000 / part)
 }
 
 /// Inserts of 100 bytes by one thread and by eight on ordinary memory, a barrier a store fence; and what the models
 /// would leave of them at 500 ns a persist.
-fn instruction_rates(seconds: &Timer<'_>) -> Result<(), Box<dyn Error>> {
-    const COUNT: u64 = 400_000;
+fn instruction_rates(seconds: &Timer<'_>, count: u64) -> Result<(), Box<dyn Error>> {
     for design in Design::ALL {
         for threads in [1, 8] {
-            let each = COUNT / threads as u64;
-            let settings = QueueSettings::new(design, 128 * COUNT, threads);
+            let each = count / threads as u64;
+            let settings = QueueSettings::new(design, 128 * count, threads);
             let ordinary =
                 RegionSettings { flush: Some(FlushMethod::FenceOnly), ..RegionSettings::default() };
             let mut rates = Vec::new();
@@ -88,7 +89,7 @@ fn instruction_rates(seconds: &Timer<'_>) -> Result<(), Box<dyn Error>> {
                     });
                     Ok(())
                 })?;
-                rates.push(COUNT as f64 / took);
+                rates.push(count as f64 / took);
             }
             rates.sort_by(f64::total_cmp);
             let traced = trace(design, threads, 2_000 / threads as u64, 100)?.1;
@@ -139,9 +140,8 @@ type Timer<'a> = dyn Fn(&mut dyn FnMut() -> Result<(), Box<dyn Error>>) -> Resul
 
 /// Durable inserts of 112 bytes (128 with their length) by one thread, beside copies of 128 bytes with the same
 /// write-backs and fences.
-fn appends(seconds: &Timer<'_>) -> Result<(), Box<dyn Error>> {
-    const COUNT: u64 = 200_000;
-    let settings = QueueSettings::new(Design::CopyWhileLocked, 128 * COUNT, 1);
+fn appends(seconds: &Timer<'_>, count: u64) -> Result<(), Box<dyn Error>> {
+    let settings = QueueSettings::new(Design::CopyWhileLocked, 128 * count, 1);
     let region = MappedRegion::anonymous(settings.persistent_bytes(), &RegionSettings::default())?;
     println!("region: {}", region.report().text());
     let body = [7u8; 120];
@@ -150,7 +150,7 @@ fn appends(seconds: &Timer<'_>) -> Result<(), Box<dyn Error>> {
         let memory = Direct::new(&region, &words, 0);
         let queue = Queue::create(settings.clone(), &memory)?;
         let appended = seconds(&mut || {
-            for _ in 0..COUNT {
+            for _ in 0..count {
                 let position = queue.insert(&memory, &body)?;
                 queue.settle(&memory, position, body.len())?;
             }
@@ -158,7 +158,7 @@ fn appends(seconds: &Timer<'_>) -> Result<(), Box<dyn Error>> {
         })?;
         let whole = [7u8; 128];
         let copied = seconds(&mut || {
-            for number in 0..COUNT {
+            for number in 0..count {
                 let at = 512 + number * 128;
                 region.store(at, &whole);
                 region.write_back(at, 128);
@@ -169,7 +169,7 @@ fn appends(seconds: &Timer<'_>) -> Result<(), Box<dyn Error>> {
             }
             Ok(())
         })?;
-        let rate = |took: f64| COUNT as f64 / took / 1e6;
+        let rate = |took: f64| count as f64 / took / 1e6;
         println!(
             "append, round {round}: {:.2} M/s, copy with the same flushes {:.2} M/s: {:.0} %",
             rate(appended),
