@@ -70,6 +70,16 @@ const CASES: &[Case] = &[
     ("energy-model", ["atom-2009", "cloud", "desktop-2009"], ["atom-2009", "cloud", "desktop-2009"]),
 ];
 
+/// Settings that INFO shows, and the fields.
+const OF_INFO: [(&str, &str); 6] = [
+    ("shards", "shards"),
+    ("index", "index"),
+    ("capacity", "space_capacity_bytes"),
+    ("durable-method", "durable_method"),
+    ("energy-meters", "energy_label"),
+    ("energy-model", "energy_model"),
+];
+
 /// Settings that clients see under the same name.
 const OF_REDIS: [&str; 10] = [
     "scrub-rate",
@@ -217,16 +227,7 @@ fn observe(folder: &Folder, server: &mut Server) -> BTreeMap<&'static str, Strin
         let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         found.unwrap_or_else(|| panic!("no {name} in {info}")).to_owned()
     };
-    for (name, field) in [
-        ("shards", "shards"),
-        ("index", "index"),
-        ("capacity", "space_capacity_bytes"),
-        ("durable-method", "durable_method"),
-        ("energy-meters", "energy_label"),
-        ("energy-model", "energy_model"),
-    ] {
-        seen.insert(name, number(field));
-    }
+    seen.extend(OF_INFO.map(|(name, field)| (name, number(field))));
     seen.insert("measure-cpu", (number("engine_background_cpu_ns") != "0").to_string());
     let directory = number("directory0");
     let direct = directory.split(',').find_map(|part| part.strip_prefix("direct_io="));
