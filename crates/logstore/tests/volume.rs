@@ -22,6 +22,9 @@ use tierstone_volume::{
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
 const SEGMENT: u64 = 32 << 10;
 
+/// A store of one shard on a volume.
+type Store = Harness<LogShard, Volume<Disk>>;
+
 /// A disk of several that lose power together.
 struct Disk {
     device: SimDevice,
@@ -68,7 +71,6 @@ impl BlockDevice for Disk {
 }
 
 struct World {
-    level: Level,
     count: usize,
     sleeps: bool,
     media: Vec<SimMedium>,
@@ -80,7 +82,7 @@ impl World {
         let settings = SimSettings::exploring(Geometry { meta_bytes: 64 << 10, ..geometry(SEGMENT, 40) });
         let settings = SimSettings { power_cut: PowerCut::Never, cut_limit: u32::MAX, ..settings };
         let media: Vec<SimMedium> = (0..=count).map(|_| SimMedium::new(settings.clone(), choices)).collect();
-        let world = World { level, count, sleeps, media, dead: None };
+        let world = World { count, sleeps, media, dead: None };
         let volume = VolumeSettings {
             chunk_bytes: 16 << 10,
             meta_bytes: geometry(SEGMENT, 1).meta_bytes,
@@ -103,7 +105,7 @@ impl World {
         Disk { device: self.media[at].device(), all: self.media.clone() }
     }
 
-    fn open(&self) -> tierstone_base::Result<(Volume<Disk>, Harness<LogShard, Volume<Disk>>)> {
+    fn open(&self) -> tierstone_base::Result<(Volume<Disk>, Store)> {
         let devices = (0..self.count).map(|at| (Some(at) != self.dead).then(|| self.disk(at))).collect();
         let open = OpenSettings { degraded: self.dead.is_some(), ..OpenSettings::default() };
         let volume = if self.sleeps {
