@@ -10,10 +10,10 @@ use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::Choices;
 use tierstone_engine::harness::Harness;
 use tierstone_logstore::LogShard;
+use tierstone_media::Geometry;
 use tierstone_media::sim::{
-    CutPoints, Fault, FaultEffect, FaultTarget, PowerCut, SimDevice, SimMedium, SimSettings,
+    CutPoints, Fault, FaultEffect, FaultTarget, PowerCut, Powered, SimMedium, SimSettings,
 };
-use tierstone_media::{BlockDevice, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
 use tierstone_volume::{
     BufferSettings, FlashBuffer, KeepTurning, Level, OpenSettings, SleepSettings, SleepSetup, Volume,
     VolumeSettings,
@@ -22,53 +22,8 @@ use tierstone_volume::{
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
 const SEGMENT: u64 = 32 << 10;
 
-/// A disk of several that lose power together.
-struct Disk {
-    device: SimDevice,
-    all: Vec<SimMedium>,
-}
-
-impl Disk {
-    fn share_fate(&self) {
-        if self.all.iter().any(SimMedium::power_is_off) {
-            self.all.iter().for_each(SimMedium::cut_power);
-        }
-    }
-}
-
-impl BlockDevice for Disk {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        self.device.guarantee()
-    }
-
-    fn durable_write_scope(&self) -> DurableWriteScope {
-        self.device.durable_write_scope()
-    }
-
-    fn submit(&mut self, requests: &mut Vec<IoRequest>) {
-        self.share_fate();
-        self.device.submit(requests);
-        self.share_fate();
-    }
-
-    fn complete(&mut self, wait: Wait, completions: &mut Vec<IoCompletion>) -> usize {
-        self.share_fate();
-        let count = self.device.complete(wait, completions);
-        self.share_fate();
-        count
-    }
-
-    fn in_flight(&self) -> usize {
-        self.device.in_flight()
-    }
-}
-
 /// The volume, and the store on it.
-type Opened = (Volume<Disk>, Harness<LogShard, Volume<Disk>>);
+type Opened = (Volume<Powered>, Harness<LogShard, Volume<Powered>>);
 
 struct World {
     count: usize,
@@ -101,8 +56,8 @@ impl World {
         world
     }
 
-    fn disk(&self, at: usize) -> Disk {
-        Disk { device: self.media[at].device(), all: self.media.clone() }
+    fn disk(&self, at: usize) -> Powered {
+        Powered::new(&self.media, at)
     }
 
     fn open(&self) -> tierstone_base::Result<Opened> {

@@ -21,6 +21,7 @@ mod device;
 mod fault;
 mod lives;
 mod medium;
+mod powered;
 mod settings;
 mod state;
 mod trace;
@@ -28,6 +29,7 @@ mod trace;
 pub use device::SimDevice;
 pub use fault::{Fault, FaultEffect, FaultTarget, FaultWhen};
 pub use medium::{Counters, SimMedium};
+pub use powered::Powered;
 pub use settings::{CompletionOrder, CutPoints, Latency, PowerCut, SimSettings, StaleRange};
 
 #[cfg(test)]

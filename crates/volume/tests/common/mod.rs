@@ -6,10 +6,10 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use tierstone_crash::{Choices, Violation};
+pub use tierstone_media::sim::Powered;
 use tierstone_media::sim::{CutPoints, PowerCut};
 use tierstone_media::{
-    BLOCK_BYTES, BlockDevice, DurableWriteScope, Geometry, Guarantee, IoBuffer, IoCompletion, IoRequest,
-    SimDevice, SimMedium, SimSettings, Wait,
+    BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoCompletion, IoRequest, SimMedium, SimSettings, Wait,
 };
 
 pub const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -19,52 +19,6 @@ pub const BLOCK: u64 = BLOCK_BYTES as u64;
 pub struct Array {
     pub media: Vec<SimMedium>,
     cuts_left: Rc<Cell<u32>>,
-}
-
-/// A handle on one of them; when power is lost on any, it is on all.
-#[derive(Debug)]
-pub struct Powered {
-    pub device: SimDevice,
-    media: Vec<SimMedium>,
-}
-
-impl Powered {
-    fn share_fate(&self) {
-        if self.media.iter().any(SimMedium::power_is_off) {
-            self.media.iter().for_each(SimMedium::cut_power);
-        }
-    }
-}
-
-impl BlockDevice for Powered {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        self.device.guarantee()
-    }
-
-    fn durable_write_scope(&self) -> DurableWriteScope {
-        self.device.durable_write_scope()
-    }
-
-    fn submit(&mut self, requests: &mut Vec<IoRequest>) {
-        self.share_fate();
-        self.device.submit(requests);
-        self.share_fate();
-    }
-
-    fn complete(&mut self, wait: Wait, completions: &mut Vec<IoCompletion>) -> usize {
-        self.share_fate();
-        let count = self.device.complete(wait, completions);
-        self.share_fate();
-        count
-    }
-
-    fn in_flight(&self) -> usize {
-        self.device.in_flight()
-    }
 }
 
 /// A small device: 64 blocks of superblocks, then segments of 16 blocks.
@@ -90,7 +44,7 @@ impl Array {
     }
 
     pub fn device(&self, index: usize) -> Powered {
-        Powered { device: self.media[index].device(), media: self.media.clone() }
+        Powered::new(&self.media, index)
     }
 
     pub fn devices(&self) -> Vec<Powered> {
