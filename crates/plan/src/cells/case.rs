@@ -1,11 +1,12 @@
 //! What is asked: the description's fields, and the same checked and in base units.
 
 use crate::description::Description;
+use crate::field::refused;
 use crate::quantity::{
     Bandwidth, Charge, Duration, Energy, EnergyPrice, Frequency, Money, Number, Power, Rate, Size, Voltage,
 };
 use serde::Deserialize;
-use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_base::{Error, Result};
 
 /// Most machines, scans, and measurements of a description.
 const MOST: usize = 64;
@@ -269,10 +270,6 @@ pub struct Published {
     pub place: String,
 }
 
-fn wrong(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, why)
-}
-
 /// Reads and checks a description.
 pub fn read(description: &Description) -> Result<Case> {
     let file: File = description.parse()?;
@@ -282,7 +279,7 @@ pub fn read(description: &Description) -> Result<Case> {
 fn check(file: File) -> Result<Case> {
     for (list, count) in [("machine", file.machine.len()), ("scan", file.scan.len())] {
         if count == 0 {
-            return Err(wrong(format!("there is no [[{list}]]: give at least one")));
+            return Err(refused(format!("there is no [[{list}]]: give at least one")));
         }
     }
     for (list, count) in [
@@ -292,7 +289,7 @@ fn check(file: File) -> Result<Case> {
         ("measurement", file.measurement.len()),
     ] {
         if count > MOST {
-            return Err(wrong(format!("at most {MOST} [[{list}]]")));
+            return Err(refused(format!("at most {MOST} [[{list}]]")));
         }
     }
     let cost = file.cost.map(|cost| {
@@ -328,7 +325,7 @@ fn once<'a>(names: impl Iterator<Item = &'a str>, list: &str) -> Result<()> {
     let mut names: Vec<&str> = names.collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(wrong(format!("two [[{list}]] are called '{}'", pair[0]))),
+        Some(pair) => Err(refused(format!("two [[{list}]] are called '{}'", pair[0]))),
         None => Ok(()),
     }
 }
@@ -341,12 +338,12 @@ struct Names<'a> {
 impl Names<'_> {
     fn machine(&self, name: &str) -> Result<usize> {
         let found = self.machines.iter().position(|machine| machine.name == name);
-        found.ok_or_else(|| wrong(format!("there is no [[machine]] called '{name}'")))
+        found.ok_or_else(|| refused(format!("there is no [[machine]] called '{name}'")))
     }
 
     fn scan(&self, name: &str) -> Result<usize> {
         let found = self.scans.iter().position(|scan| scan.name == name);
-        found.ok_or_else(|| wrong(format!("there is no [[scan]] called '{name}'")))
+        found.ok_or_else(|| refused(format!("there is no [[scan]] called '{name}'")))
     }
 }
 
@@ -368,10 +365,10 @@ fn machine(file: &MachineFile, priced: bool) -> Result<Machine> {
     if idle + storage_power > peak {
         let message =
             format!("{idle} W idle and {storage_power} W of storage are more than the peak, {peak} W");
-        return Err(named(wrong(message)));
+        return Err(named(refused(message)));
     }
     if priced && file.price.is_none() {
-        return Err(named(wrong("has no price, which [cost] asks for")));
+        return Err(named(refused("has no price, which [cost] asks for")));
     }
     let hub = match (file.hub_machines, file.hub_power) {
         (None, None) if file.hub_price.is_none() => None,
@@ -380,10 +377,10 @@ fn machine(file: &MachineFile, priced: bool) -> Result<Machine> {
             power: power.get(),
             price: file.hub_price.map(|price| price.get()),
         }),
-        _ => return Err(named(wrong("hub-machines and hub-power go together"))),
+        _ => return Err(named(refused("hub-machines and hub-power go together"))),
     };
     if priced && hub.is_some_and(|hub| hub.price.is_none()) {
-        return Err(named(wrong("its hub has no hub-price, which [cost] asks for")));
+        return Err(named(refused("its hub has no hub-price, which [cost] asks for")));
     }
     let cores = file.cores.within("cores", 1.0, 1e4).map_err(named)?;
     Ok(Machine {
@@ -415,7 +412,7 @@ fn machine(file: &MachineFile, priced: bool) -> Result<Machine> {
 fn scan(file: &ScanFile) -> Result<Scan> {
     let width = file.width.get();
     if !(1.0..=1e6).contains(&width) {
-        return Err(wrong(format!(
+        return Err(refused(format!(
             "the scan '{}' is {width} bytes wide, it must be from 1 to 1e6",
             file.name
         )));
@@ -427,7 +424,7 @@ fn scan(file: &ScanFile) -> Result<Scan> {
 fn measurements(files: &[MeasurementFile], residencies: &[ResidencyFile]) -> Result<Vec<Measurement>> {
     once(files.iter().map(|file| file.name.as_str()), "measurement")?;
     if let Some(lost) = residencies.iter().find(|of| !files.iter().any(|file| file.name == of.measurement)) {
-        return Err(wrong(format!(
+        return Err(refused(format!(
             "a [[residency]] is of the measurement '{}', which is not there",
             lost.measurement
         )));
@@ -441,7 +438,7 @@ fn measurements(files: &[MeasurementFile], residencies: &[ResidencyFile]) -> Res
         if !residency.is_empty() && (sum - seconds).abs() > seconds * 0.01 {
             let message =
                 format!("its residencies sum to {sum:.0} s of {seconds:.0} s; they must agree within 1 %");
-            return Err(named(wrong(message)));
+            return Err(named(refused(message)));
         }
         Ok(Measurement {
             name: file.name.clone(),
@@ -459,17 +456,17 @@ fn published(file: PublishedFile, names: &Names<'_>) -> Result<Published> {
     let machine = names.machine(&file.machine)?;
     let over = match (file.measure, &file.over_machine, file.over_from) {
         (Measure::Gain, None, None) => {
-            return Err(wrong("a published gain needs over-machine or over-from"));
+            return Err(refused("a published gain needs over-machine or over-from"));
         }
         (Measure::Gain, other, from) => {
             let other = other.as_deref().map_or(Ok(machine), |name| names.machine(name))?;
             Some((other, from.unwrap_or(file.from)))
         }
         (_, None, None) => None,
-        _ => return Err(wrong("over-machine and over-from are for the measure gain only")),
+        _ => return Err(refused("over-machine and over-from are for the measure gain only")),
     };
     if file.at_least.is_none() && file.at_most.is_none() {
-        return Err(wrong("a [[published]] needs at-least, at-most, or both"));
+        return Err(refused("a [[published]] needs at-least, at-most, or both"));
     }
     Ok(Published {
         measure: file.measure,

@@ -1,12 +1,13 @@
 //! What is asked: the description's fields, and the same checked and in base units.
 
 use crate::description::Description;
+use crate::field::refused;
 use crate::quantity::{
     Bandwidth, Duration, EnergyPrice, LEAST, Money, Number, Power, PowerPrice, Rate, Size,
 };
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_base::Result;
 
 /// Most nodes of a catalogue, and most parts of all together.
 const NODES: usize = 64;
@@ -241,10 +242,6 @@ pub struct Boundary {
     pub place: String,
 }
 
-fn wrong(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, why)
-}
-
 /// Reads and checks a description.
 pub fn read(description: &Description) -> Result<Case> {
     let file: File = description.parse()?;
@@ -259,7 +256,7 @@ fn check(file: File) -> Result<Case> {
     let index = |name: &str, list: &str| {
         let found = nodes.iter().position(|node| node.name == name);
         found.ok_or_else(|| {
-            wrong(format!("a [[{list}]] names the node '{name}', which is not in the catalogue"))
+            refused(format!("a [[{list}]] names the node '{name}', which is not in the catalogue"))
         })
     };
     let published = file.published.into_iter().map(|of| {
@@ -302,7 +299,7 @@ fn infrastructure(file: Option<InfrastructureFile>) -> Result<f64> {
 fn network(file: NetworkFile) -> Result<Network> {
     let ports = file.ports.within("network.ports", 1.0, 1e6)?;
     if ports.fract() != 0.0 {
-        return Err(wrong(format!("network.ports is {ports}, it must be a whole number")));
+        return Err(refused(format!("network.ports is {ports}, it must be a whole number")));
     }
     Ok(Network { ports, price: file.price.get(), power: file.power.get() })
 }
@@ -315,7 +312,7 @@ fn demand(file: &DemandFile) -> Result<Demand> {
             seconds: within.positive("demand.unit-within")? * 3_600.0,
             ways: ways.within("demand.unit-ways", 1.0, 1e9)?,
         }),
-        _ => return Err(wrong("demand.unit, demand.unit-within and demand.unit-ways go together")),
+        _ => return Err(refused("demand.unit, demand.unit-within and demand.unit-ways go together")),
     };
     Ok(Demand {
         gb: file.data.positive("demand.data")? / GB,
@@ -330,7 +327,7 @@ fn map(file: &MapFile) -> Result<Map> {
     let rate = (file.rate_from.positive("map.rate-from")?, file.rate_to.get());
     for (name, (from, to)) in [("data", gb), ("rate", rate)] {
         if to < from * 1.1 || to > from * 1e15 {
-            return Err(wrong(format!("map.{name}-to must be from 1.1 to 1e15 times map.{name}-from")));
+            return Err(refused(format!("map.{name}-to must be from 1.1 to 1e15 times map.{name}-from")));
         }
     }
     Ok(Map { gb, rate })
@@ -338,18 +335,18 @@ fn map(file: &MapFile) -> Result<Map> {
 
 fn nodes(nodes: &[NodeFile], parts: &[PartFile], kinds: &[String], demand: &Demand) -> Result<Vec<Node>> {
     if nodes.is_empty() {
-        return Err(wrong("the catalogue is empty: give at least one [[node]]"));
+        return Err(refused("the catalogue is empty: give at least one [[node]]"));
     }
     if nodes.len() > NODES || parts.len() > PARTS {
-        return Err(wrong(format!("a catalogue has at most {NODES} nodes and {PARTS} parts")));
+        return Err(refused(format!("a catalogue has at most {NODES} nodes and {PARTS} parts")));
     }
     let mut names = BTreeSet::new();
     if let Some(twice) = nodes.iter().find(|node| !names.insert(node.name.as_str())) {
-        return Err(wrong(format!("two nodes are called '{}'", twice.name)));
+        return Err(refused(format!("two nodes are called '{}'", twice.name)));
     }
     if let Some(part) = parts.iter().find(|part| !names.contains(part.node.as_str())) {
         let message = format!("the part '{}' is of the node '{}', which is not there", part.name, part.node);
-        return Err(wrong(message));
+        return Err(refused(message));
     }
     let all: Vec<Node> = nodes
         .iter()
@@ -360,7 +357,7 @@ fn nodes(nodes: &[NodeFile], parts: &[PartFile], kinds: &[String], demand: &Dema
         .collect::<Result<_>>()?;
     if all.iter().all(|node| node.refused.is_some()) {
         let whys: Vec<&str> = all.iter().filter_map(|node| node.refused.as_deref()).collect();
-        return Err(wrong(format!("no node meets the demand: {}", whys.join("; "))));
+        return Err(refused(format!("no node meets the demand: {}", whys.join("; "))));
     }
     Ok(all)
 }
@@ -395,7 +392,7 @@ fn node(file: &NodeFile, parts: &[&PartFile], kinds: &[String], demand: &Demand)
         ("rate", node.total_rate()),
     ] {
         if !(value >= LEAST && value.is_finite()) {
-            return Err(wrong(format!("the node '{name}' has no {what}, neither itself nor by its parts")));
+            return Err(refused(format!("the node '{name}' has no {what}, neither itself nor by its parts")));
         }
     }
     Ok(node)
@@ -404,7 +401,7 @@ fn node(file: &NodeFile, parts: &[&PartFile], kinds: &[String], demand: &Demand)
 /// Why a node cannot do what is asked of every single node.
 fn refusal(file: &NodeFile, demand: &Demand) -> Result<Option<String>> {
     let (name, missing) = (&file.name, |field: &str, because: &str| {
-        wrong(format!("the node '{}' has no {field}, which {because} asks for", file.name))
+        refused(format!("the node '{}' has no {field}, which {because} asks for", file.name))
     });
     if let Some(needed) = demand.working_set_gb {
         let memory = file.memory.ok_or_else(|| missing("memory", "demand.working-set"))?.get() / GB;
