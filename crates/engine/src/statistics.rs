@@ -36,6 +36,12 @@ pub struct EngineStatistics {
     pub cleaned_bytes_written: u64,
     /// Groups committed.
     pub groups: u64,
+    /// Bytes stored in a redo log in persistent memory.
+    pub redo_bytes_written: u64,
+    /// Fences of that log.
+    pub redo_fences: u64,
+    /// Groups that found no slot there, so that the device had to answer for them.
+    pub redo_groups_without_slot: u64,
     /// Groups that may be in flight at a time now.
     pub group_depth: u64,
     /// Everything the device was asked to do, and all processor time that was counted

@@ -157,7 +157,7 @@ impl Engine for LogShard {
     }
 
     fn durable_seq(&self) -> Seq {
-        if self.identity.mutations.is_on("ungated_replies") { self.applied } else { self.hot.durable_seq() }
+        if self.identity.mutations.is_on("ungated_replies") { self.applied } else { self.hot.answered_seq() }
     }
 
     fn decided_seq(&self) -> Seq {
@@ -165,7 +165,11 @@ impl Engine for LogShard {
         if mutations.is_on("ungated_replies") {
             return self.applied;
         }
-        if mutations.is_on("durable_is_decided") { self.hot.durable_seq() } else { self.hot.decided_seq() }
+        if mutations.is_on("durable_is_decided") {
+            self.hot.answered_seq()
+        } else {
+            self.hot.answered_decided_seq()
+        }
     }
 
     fn applied_seq(&self) -> Seq {
@@ -182,6 +186,10 @@ impl Engine for LogShard {
 
     fn flush(&mut self, now: Now) {
         self.see(now);
+        self.commit_redo();
+        if self.hot.answered_decided_seq() >= self.applied && !self.shutting {
+            return;
+        }
         self.hot.close_group(&self.segments);
         self.pump();
     }
@@ -252,6 +260,9 @@ impl Engine for LogShard {
             padding_bytes_written: self.hot.padding_bytes + self.cold.padding_bytes,
             summary_bytes_written: self.hot.summary_bytes + self.cold.summary_bytes,
             cleaned_bytes_written: self.cold.record_bytes,
+            redo_bytes_written: self.hot.redo().map_or(0, |log| log.bytes_written),
+            redo_fences: self.hot.redo().map_or(0, |log| log.fences),
+            redo_groups_without_slot: self.hot.redo().map_or(0, |log| log.groups_without_slot),
             group_depth: self.hot.depth.now() as u64,
             device: Cost { cpu_ns: self.meter.total_ns(), ..self.requests.cost() },
             background_cpu_ns: self.meter.background_ns(),

@@ -38,6 +38,7 @@ mod range;
 mod read_path;
 mod reads;
 pub mod recovery;
+pub mod redo;
 mod refresh;
 mod reservations;
 mod rules;
@@ -61,6 +62,7 @@ pub use cleaner::CleaningWork;
 pub use load::PutOff;
 pub use open::{OpenReport, OpenSettings, OpenedStore, SuperblockWriter, open};
 pub use recovery::{BuildReport, ShardPlan};
+pub use redo::RedoMemory;
 pub use settings::ShardSettings;
 
 /// The longest value of a store with segments of this shape, in bytes, for keys up to 1 KiB.

@@ -58,6 +58,7 @@ impl LogShard {
             return Err(error);
         }
         self.loading.at_us = Some(self.now.monotonic_us);
+        self.hot.pause_redo(true);
         if puts.is_empty() {
             return Ok(0);
         }

@@ -21,6 +21,8 @@ use crate::gain::RESERVED_MIN;
 use crate::memory_ledger::MemoryLedger;
 use crate::pool::SegmentPool;
 use crate::recovery::ShardPlan;
+use crate::redo::format::Layout;
+use crate::redo::{RedoMemory, replay};
 use crate::rules::BrokenRules;
 use crate::segments::{Role, Segment, SummaryPlace};
 use crate::settings::ShardSettings;
@@ -55,6 +57,11 @@ pub struct OpenSettings {
     pub past_ms: u64,
     /// For the store's id and secret, when it is made.
     pub seed: u64,
+    /// The region of the redo logs; none: every write waits for the device.
+    pub redo: Option<RedoMemory>,
+    /// The store is opened although the region that holds its newest writes is not given: they are lost, a batch
+    /// over several shards never in part.
+    pub redo_loss_accepted: bool,
     /// Keeps only this many bits of hash in positions; tests force collisions with it.
     pub weak_hash_bits: Option<u32>,
     /// Rules that a test breaks on purpose.
@@ -73,6 +80,8 @@ impl Default for OpenSettings {
             first_seq: 0,
             past_ms: 0,
             seed: 0,
+            redo: None,
+            redo_loss_accepted: false,
             weak_hash_bits: None,
             mutations: Mutations::none(),
         }
@@ -99,6 +108,12 @@ pub struct OpenReport {
     /// Segments whose header is damaged, of which nothing is served and nothing overwritten, and those
     /// in which a group is missing that was durable.
     pub damaged_segments: Vec<u32>,
+    /// Groups of the redo log that were written to the device.
+    pub redo_groups: u64,
+    /// The redo log was not there, and its loss was accepted.
+    pub redo_lost: bool,
+    /// The region is too small for a redo log, which is not used: it needs so many bytes; zero otherwise.
+    pub redo_bytes_wanted: u64,
 }
 
 /// The superblock of an open store, to change and write it.
@@ -224,9 +239,12 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
             ),
         ));
     }
+    let redone = replay::replay(device, settings, &superblock, &mut report)?;
     let numbers: Vec<u32> = match (&settings.existing_segments, report.created) {
         (_, true) => Vec::new(),
-        (Some(numbers), _) => numbers.clone(),
+        (Some(numbers), _) => {
+            numbers.iter().copied().chain(redone).collect::<BTreeSet<u32>>().into_iter().collect()
+        }
         (None, _) => (0..geometry.segment_limit).collect(),
     };
     let mut checkpoints = FoundCheckpoints::default();
@@ -257,7 +275,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let (chosen, void) = checkpoints.choose(shards_with_checkpoints, geometry.segment_bytes);
     find::free(device, superblock.store_id, &void)?;
 
-    let next = note_opening(device, settings, &mut writer, &found, &report)?;
+    let (next, layout) = note_opening(device, settings, &mut writer, &found, &mut report)?;
     let applied = found
         .values()
         .filter_map(|segment| segment.footer.map(|footer| footer.max_seq.max(segment.header.opened_seq)))
@@ -270,18 +288,23 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     for (plan, commit) in plans.iter_mut().zip(chosen) {
         plan.checkpoint = commit;
     }
+    for plan in &mut plans {
+        let shard = plan.identity.shard;
+        plan.redo = layout.and_then(|layout| replay::log_of(settings, layout, shard, next.store_id));
+    }
     deal_free(settings, geometry, &found, &report, &mut plans);
     Ok(OpenedStore { superblock: writer, plans, report, hasher })
 }
 
-/// Writes the number of this opening, before anything is written under it; gives the superblock written.
+/// Writes the number of this opening, before anything is written under it; gives the superblock written, and how
+/// the region of the redo log is divided.
 fn note_opening(
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
     writer: &mut SuperblockWriter,
     found: &BTreeMap<u32, FoundSegment>,
-    report: &OpenReport,
-) -> Result<Superblock> {
+    report: &mut OpenReport,
+) -> Result<(Superblock, Option<Layout>)> {
     let mut next = writer.superblock.clone();
     // A damaged slot may hide openings: their logs tell, and one more may have left none. Numbers are
     // never used twice.
@@ -296,13 +319,16 @@ fn note_opening(
     if settings.mutations.is_on("reuse_open_count") {
         next.open_count = writer.superblock.open_count.max(1);
     }
+    let layout = replay::divide(settings, &next, device.geometry(), report)?;
+    next.redo_opening = if layout.is_some() { next.open_count } else { 0 };
+    // crash here: the region is void, and the superblock names an earlier opening
     if settings.mutations.is_on("superblock_not_durable") && !report.created {
         let IoRequest { token, offset, buffer, .. } = writer.request(0, next.clone())?;
         run_all(device, vec![IoRequest { token, kind: IoKind::Write, offset, buffer }])?;
     } else {
         writer.write(device, next.clone())?;
     }
-    Ok(next)
+    Ok((next, layout))
 }
 
 fn read_superblock(
@@ -337,6 +363,7 @@ fn read_superblock(
         keyspaces: settings.keyspaces.clone(),
         facts: settings.facts.clone(),
         batches_decided: 0,
+        redo_opening: 0,
     };
     Ok(SuperblockWriter { superblock, counter: 0, slot: 0 })
 }
@@ -439,6 +466,7 @@ fn deal(
             pool: Arc::clone(&pool),
             memory: Arc::clone(&memory),
             checkpoint: None,
+            redo: None,
         })
         .collect();
     for (&number, segment) in found {

@@ -54,6 +54,8 @@ pub struct ShardPlan {
     pub(crate) memory: Arc<MemoryLedger>,
     /// What commits the checkpoint of the shard's index, if there is one.
     pub(crate) checkpoint: Option<Commit>,
+    /// The shard's part of the redo log, if there is one.
+    pub(crate) redo: Option<crate::redo::RedoLog>,
     /// Whether the device makes each durable write durable with a flush of its own.
     pub(crate) durable_writes_flush: bool,
 }
@@ -170,10 +172,13 @@ impl ShardPlan {
     ///
     /// # Errors
     /// `DeviceFailed` when the device gives an error. Damaged summaries are reported, not refused.
-    pub fn build(self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
-        let flushes = self.durable_writes_flush;
+    pub fn build(mut self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
+        let (flushes, redo) = (self.durable_writes_flush, self.redo.take());
         let (mut shard, report) = self.build_as_found(device)?;
         shard.requests.durable_writes_flush = flushes;
+        if let Some(redo) = redo {
+            shard.hot.set_redo(redo);
+        }
         Ok((shard, report))
     }
 

@@ -154,6 +154,8 @@ pub struct LogShard {
 const SPACE_RETRY_US: u64 = 20_000;
 /// In `relaxed`, a group is written when it has waited this long: half of the stated bound.
 const RELAXED_INTERVAL_US: u64 = Durability::RELAXED_BOUND_MS * 500;
+/// A group whose records are in the redo log is written when it is full, or after this long.
+const REDO_LINGER_US: u64 = 500_000;
 
 impl LogShard {
     /// A shard whose recovery has found `applied` as the highest sequence and `past_ms` as the highest expiry
@@ -318,6 +320,8 @@ impl LogShard {
             self.scrub_step();
             self.close_groups();
             self.mark_parts();
+            self.hot.pause_redo(self.now.monotonic_us < self.loading_until_us());
+            self.commit_redo();
             self.pump();
             self.checkpoint_step();
             self.balance_memory();
@@ -382,6 +386,9 @@ impl LogShard {
                 self.counts.groups += 1;
                 let now_us = self.now.monotonic_us;
                 self.stream(stream).group_written(number, completion.buffer, now_us);
+                if let (None, Some(error)) = (&self.failed, self.hot.redo_failure()) {
+                    self.failed = Some(error.clone());
+                }
             }
             IoTag::Seal { stream, segment } => {
                 let entry = self.segments.get_mut(segment);
@@ -450,11 +457,28 @@ impl LogShard {
         if self.cleaner.waits_for_writes_from(self.hot.first_open_seq()?) {
             return Some(opened_us);
         }
+        if self.hot.may_linger() && !self.waits_for_flash() {
+            return Some(opened_us + REDO_LINGER_US);
+        }
         Some(match self.settings.durability {
             Durability::Sync => opened_us,
             Durability::Group { interval_ms } => opened_us + u64::from(interval_ms) * 1_000,
             Durability::Relaxed => opened_us + RELAXED_INTERVAL_US,
         })
+    }
+
+    /// Whether something waits for the log on the device, whatever the redo log has.
+    fn waits_for_flash(&self) -> bool {
+        self.shutting || self.checkpoints.is_writing() || self.transfers.wait_for_flash()
+    }
+
+    /// Makes what was appended durable in the redo log, if there is one.
+    pub(crate) fn commit_redo(&mut self) {
+        if self.failed.is_none()
+            && let Err(error) = self.hot.commit(&self.segments)
+        {
+            self.failed = Some(error);
+        }
     }
 
     /// Closes groups that need not wait for company any longer.

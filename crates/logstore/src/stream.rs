@@ -14,7 +14,6 @@
 use crate::depth::GroupDepth;
 use crate::format::group::{self, GroupHeader};
 use crate::format::record::{self, RecordHeader};
-use crate::format::segment::{SegmentHeader, SegmentState, Temperature};
 use crate::format::summary::{self, SummaryBuilder, SummaryEntry};
 use crate::io::{IoTag, Requests, StreamId};
 use crate::location::{Location, UNIT_BYTES};
@@ -29,6 +28,7 @@ use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer, IoKind};
 
 mod parts;
 mod proof;
+mod redo;
 mod room;
 mod sealing;
 
@@ -70,6 +70,9 @@ struct OpenGroup {
     first_seq: Seq,
     last_seq: Seq,
     opened_us: u64,
+    /// Its slot in the redo log, and how much of the buffer is there.
+    slot: Option<usize>,
+    kept: usize,
 }
 
 #[derive(Debug)]
@@ -84,6 +87,7 @@ struct ClosedGroup {
     durable_groups: u64,
     batches_resolved: u64,
     past_ms: u64,
+    has_slot: bool,
     buffer: IoBuffer,
 }
 
@@ -99,6 +103,7 @@ struct FlyingGroup {
     durable_groups: u64,
     batches_resolved: u64,
     past_ms: u64,
+    has_slot: bool,
     done: bool,
 }
 
@@ -151,6 +156,7 @@ pub struct Stream {
     before_batch: Seq,
     parts: Parts,
     past: PastProof,
+    kept: redo::Kept,
 }
 
 impl Stream {
@@ -182,6 +188,7 @@ impl Stream {
             appended_seq: seq,
             before_batch: seq,
             past: PastProof::default(),
+            kept: redo::Kept::default(),
         }
     }
 
@@ -405,11 +412,14 @@ impl Stream {
             first_seq: seq,
             last_seq: 0,
             opened_us: now_us,
+            slot: None,
+            kept: 0,
         });
     }
 
     /// Closes the group that takes records: it will be written as it is.
     pub fn close_group(&mut self, segments: &SegmentTable) {
+        self.keep_closing(segments);
         let (Some(mut open), Some(segment)) = (self.open.take(), &mut self.segment) else { return };
         let table = segments.get(segment.number);
         let len = open.used - open.header;
@@ -433,20 +443,8 @@ impl Stream {
         open.buffer[open.used..].fill(0);
         if open.header > 0 {
             open.buffer[..open.header].fill(0);
-            SegmentHeader {
-                store: self.settings.store,
-                segment: segment.number,
-                state: SegmentState::Log,
-                temperature: if table.cold { Temperature::Cold } else { Temperature::Hot },
-                generation: table.generation,
-                log_id: self.settings.log_id,
-                opened_seq: table.opened_seq,
-                first_group: segment.first_group,
-                durable_groups: self.durable_groups,
-                first_position: self.settings.positions.0.0,
-                last_position: self.settings.positions.1.0,
-            }
-            .encode(&mut open.buffer);
+            redo::segment_header(&self.settings, segment, segments, self.durable_groups)
+                .encode(&mut open.buffer);
             self.summary_bytes += open.header as u64;
         }
         self.padding_bytes += (written - open.used + group::HEADER_BYTES) as u64;
@@ -464,8 +462,10 @@ impl Stream {
             durable_groups: self.durable_groups,
             batches_resolved,
             past_ms,
+            has_slot: open.slot.is_some(),
             buffer: open.buffer,
         });
+        self.kept.closed(open.slot);
         self.next_group += 1;
     }
 
@@ -526,10 +526,14 @@ impl Stream {
                 durable_groups: closed.durable_groups,
                 batches_resolved: closed.batches_resolved,
                 past_ms: closed.past_ms,
+                has_slot: closed.has_slot,
                 done: false,
             });
             let offset = self.settings.geometry.segment_offset(closed.segment) + closed.start as u64;
             let tag = IoTag::Group { stream: self.settings.id, number: closed.number };
+            if let Some(log) = self.kept.log.as_mut().filter(|log| log.broken.truncated_early) {
+                log.release(closed.number + 1);
+            }
             requests.push(tag, self.settings.write_kind, offset, closed.buffer);
         }
     }
@@ -541,9 +545,17 @@ impl Stream {
         }
         self.keep_spare(buffer);
         let before = self.durable_groups;
+        let done = self.flying.iter().take_while(|group| group.done).last().map(|group| group.number + 1);
+        if let (Some(durable_groups), Some(log)) = (done, &mut self.kept.log) {
+            // Before anybody relies on it: see the invariants of [`crate::redo`].
+            log.release(durable_groups);
+        }
         while self.flying.front().is_some_and(|first| first.done) {
             if let Some(first) = self.flying.pop_front() {
                 self.flying_bytes -= first.end - first.start;
+                if self.kept.log.is_some() && !first.has_slot {
+                    self.kept.bare_groups -= 1;
+                }
                 self.durable_groups = first.number + 1;
                 self.proven_groups = self.proven_groups.max(first.durable_groups);
                 self.durable_seq = self.durable_seq.max(first.last_seq);

@@ -129,6 +129,13 @@ pub(crate) struct Transfers {
     reads: u64,
 }
 
+impl Transfers {
+    /// Whether a split is about to hand over, or to end: it waits for the log on the device.
+    pub(crate) fn wait_for_flash(&self) -> bool {
+        self.split.as_ref().is_some_and(|split| !matches!(split.phase, Phase::Copying))
+    }
+}
+
 /// Bytes in the outbox above which the scan pauses.
 const OUTBOX_BYTES: usize = 1 << 20;
 /// Bytes in the outbox above which a split fails: the cleaner, which does not pause, has filled it.

@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::lives::{Plan, World};
+use common::lives::{self, Plan};
 use common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
 use std::ops::Bound::Unbounded;
-use tierstone_base::{KeyspaceId, SeededRandom};
-use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, assert_caught};
+use tierstone_base::KeyspaceId;
+use tierstone_crash::{ExploreSettings, Mutations, assert_caught};
 use tierstone_engine::{Direction, Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
 
@@ -170,30 +170,6 @@ fn a_full_store_goes_on_showing_what_expires() {
     store.sync().unwrap();
 }
 
-/// Keys that expire are written, looked at and cleaned away; the clock is set back before each life.
-fn expiring(world: &mut World<'_>, life: u32, choices: &Choices) -> Result<(), Violation> {
-    let mut random = SeededRandom::new(choices.choose_seed("work"));
-    for _ in 0..if life == 0 { 120 } else { 40 } {
-        match random.below(12) {
-            0..2 => world.put_expiring(
-                random.below(60) as u32,
-                20 + random.below(400) as u32,
-                random.below(40),
-            )?,
-            2..5 => drop(world.put(random.below(8) as u32, 4 + random.below(3_000) as u32)?),
-            5 => drop(world.delete(random.below(8) as u32)?),
-            6 => world.advance(random.below(30)),
-            7..10 => world.look_at_expiring(random.below(60) as u32)?,
-            10 => world.settle(1 + random.below(30) as u32),
-            _ => world.sync()?,
-        }
-        if random.chance(0.5) {
-            world.poll();
-        }
-    }
-    world.sync()
-}
-
 fn plan(one_in: u64) -> Plan {
     Plan { set_back_ms: 200, ..Plan::new(32 << 10, 9).cut_one_in(one_in) }
 }
@@ -201,11 +177,14 @@ fn plan(one_in: u64) -> Plan {
 #[test]
 fn crashes_bring_nothing_back_that_was_seen_expired() {
     let runs = ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(76, 300) };
-    plan(200).explore(runs.clone(), &expiring).assert_clean();
+    plan(200).explore(runs.clone(), &lives::expiring).assert_clean();
     let two = Plan { shards: vec![2, 1, 3], ..Plan::new(32 << 10, 24).cut_one_in(300) };
     let two = Plan { set_back_ms: 200, ..two.checkpoints() };
-    two.explore(ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(77, 100) }, &expiring)
-        .assert_clean();
+    two.explore(
+        ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(77, 100) },
+        &lives::expiring,
+    )
+    .assert_clean();
 }
 
 /// The rule `name`, switched off, is missed within `runs`.
@@ -213,9 +192,9 @@ fn crashes_bring_nothing_back_that_was_seen_expired() {
 fn caught(name: &'static str, plan: Plan, runs: u64) {
     let settings = || ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(4711, runs) };
     let mutated = plan.clone().mutated(&Mutations::one(name));
-    let report = assert_caught(name, || mutated.explore(settings(), &expiring));
+    let report = assert_caught(name, || mutated.explore(settings(), &lives::expiring));
     let tried = report.found.map_or(runs, |found| found.run + 1);
-    plan.explore(ExploreSettings::random(4711, tried), &expiring).assert_clean();
+    plan.explore(ExploreSettings::random(4711, tried), &lives::expiring).assert_clean();
 }
 
 #[test]

@@ -106,9 +106,10 @@ fn the_page_prints_a_slot_of_the_superblock() {
         ],
         facts: b"{}".to_vec(),
         batches_decided: 0,
+        redo_opening: 0,
     };
     let slot = superblock.encode(1).unwrap();
-    let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 2;
+    let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 3;
     assert_printed(SEGMENTS_PAGE, &[&slot[..used]]);
 }
 

@@ -11,7 +11,7 @@ pub use tierstone_engine::IndexKind;
 
 const MAGIC: u64 = 0x0a65_6e6f_7473_7265;
 /// The format version of stores that this program writes; it opens no newer one.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Versions from this one on are read; a store of an older one becomes one of [`VERSION`] when it is
 /// opened.
 const OLDEST_VERSION: u32 = 1;
@@ -68,6 +68,8 @@ pub struct Superblock {
     /// Of logs of openings up to this number the batches over several shards are decided: what is void
     /// says so, all else of them is committed. Written by recovery between the two.
     pub batches_decided: u64,
+    /// The opening whose redo log lies in a region of persistent memory; zero when the last one had none.
+    pub redo_opening: u64,
 }
 
 impl Superblock {
@@ -93,6 +95,7 @@ impl Superblock {
         put_varint(&mut body, self.facts.len() as u64);
         body.extend_from_slice(&self.facts);
         put_varint(&mut body, self.batches_decided);
+        put_varint(&mut body, self.redo_opening);
         if HEADER_BYTES + body.len() > SLOT_BYTES {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -159,6 +162,8 @@ impl Superblock {
         let len = usize::try_from(reader.varint()?).ok()?;
         let facts = reader.bytes(len)?.to_vec();
         let batches_decided = reader.varint()?;
+        // Behind the bodies of older versions there are zeros.
+        let redo_opening = reader.varint()?;
         let superblock = Superblock {
             store_id,
             hash_secret,
@@ -170,6 +175,7 @@ impl Superblock {
             keyspaces,
             facts,
             batches_decided,
+            redo_opening,
         };
         Some(SlotFound::Whole { superblock, counter })
     }
@@ -245,6 +251,7 @@ mod tests {
             keyspaces: vec![KeyspaceEntry { id: KeyspaceId(6), name: "0".into(), index: IndexKind::Ordered }],
             facts: b"facts".to_vec(),
             batches_decided: 8,
+            redo_opening: 0,
         }
     }
 

@@ -86,6 +86,16 @@ impl Parts {
         self.parts.get(number.checked_sub(self.first)? as usize)
     }
 
+    /// Parts below this number are decided.
+    pub fn decided(&self) -> u64 {
+        self.decided
+    }
+
+    /// Parts that are not decided.
+    pub fn parts_pending(&self) -> u64 {
+        self.next() - self.decided
+    }
+
     /// What a group that is closed now says.
     pub fn carry(&mut self) -> u64 {
         self.carried = self.decided;
@@ -135,8 +145,14 @@ impl Parts {
         }
     }
 
+    /// The first sequence of the oldest part whose groups are not all durable on the device.
+    pub fn undurable_seq(&self, durable_groups: u64) -> Option<Seq> {
+        let rest = self.parts.range((self.durable - self.first) as usize..);
+        rest.into_iter().find(|part| part.end_group > durable_groups).map(|part| part.first_seq)
+    }
+
     /// The first sequence that is not decided, if a part is not.
-    fn undecided_seq(&self, durable_groups: u64) -> Option<Seq> {
+    pub fn undecided_seq(&self, durable_groups: u64) -> Option<Seq> {
         let rest = self.parts.range((self.decided - self.first) as usize..);
         rest.into_iter()
             .find(|part| part.end_group > durable_groups || !self.is_decided(part))

@@ -2,6 +2,7 @@
 //! recovery, check, work again. Scenarios are functions over a [`World`].
 
 use super::geometry;
+use super::joint::{JointDevice, JointRegion};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Unbounded;
 use std::sync::Arc;
@@ -11,12 +12,14 @@ use tierstone_crash::{
 };
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{BatchTicket, Direction, Engine, IndexKind, SnapshotId, Write, WriteKind};
-use tierstone_logstore::{LogShard, OpenSettings, PutOff, ShardSettings, open};
+use tierstone_logstore::{LogShard, OpenSettings, PutOff, RedoMemory, ShardSettings, open};
 use tierstone_media::sim::{CutPoints, Fault, PowerCut, SimDevice, SimMedium, SimSettings};
 use tierstone_media::{DurableWriteScope, Wait};
 
 /// The keyspace of every key here.
 pub const KEYSPACE: KeyspaceId = KeyspaceId(1);
+/// Within so many steps of a region power is lost, if it is.
+const REGION_STEPS: u64 = 400;
 /// Keys from here on expire; the oracle does not know them.
 const EXPIRING: u32 = 1_000_000;
 
@@ -72,6 +75,8 @@ pub struct Plan {
     pub set_back_ms: u64,
     /// Of lives, the part in percent after which the process is killed instead of the power cut.
     pub kill_percent: u64,
+    /// Bytes of persistent memory for a redo log; none: without one.
+    pub redo_bytes: Option<u64>,
 }
 
 impl Plan {
@@ -100,7 +105,7 @@ impl Plan {
             power_cut: PowerCut::Anywhere { points: CutPoints::Every, one_in: 80 },
             ..SimSettings::exploring(geometry(segment_bytes, segments))
         };
-        Plan { open, sim, shards: vec![1], set_back_ms: 0, kill_percent: 0 }
+        Plan { open, sim, shards: vec![1], set_back_ms: 0, kill_percent: 0, redo_bytes: None }
     }
 
     /// The same with power lost once in `one_in` events.
@@ -114,6 +119,12 @@ impl Plan {
         self.open.shard.checkpoint_idle_ms = 0;
         self.open.shard.checkpoint_tail_records_min = 1;
         self.open.shard.checkpoint_step_bytes = 1;
+        self
+    }
+
+    /// The same with a redo log in `bytes` of persistent memory.
+    pub fn redo(mut self, bytes: u64) -> Plan {
+        self.redo_bytes = Some(bytes);
         self
     }
 
@@ -163,19 +174,27 @@ impl Plan {
             refused: 0,
             now: Now { monotonic_us: 1_000, wall_ms: 1_700_000_000_000 },
             opened: 0,
+            region: self.redo_bytes.map(JointRegion::new),
         };
         medium.run_lives(|device, life| {
             let mut device = device;
+            if let Some(region) = &history.region {
+                region.power_on(choices, REGION_STEPS);
+            }
             loop {
-                let mut world = World::open(self, medium, device, &mut history)?;
-                world.check()?;
-                work(&mut world, life, choices)?;
+                let joint = JointDevice::new(medium.device(), medium, history.region.as_ref());
+                let done = (|| {
+                    let mut world = World::open(self, medium, device, &mut history)?;
+                    world.check()?;
+                    work(&mut world, life, choices)
+                })();
+                joint.share_fate();
+                done?;
                 let killed =
                     self.kill_percent > 0 && choices.rarely(100 / self.kill_percent, "process killed");
                 if !killed || medium.power_is_off() {
                     return Ok(());
                 }
-                drop(world);
                 device = medium.kill_process();
             }
         })
@@ -205,6 +224,8 @@ struct History {
     now: Now,
     /// Openings so far.
     opened: usize,
+    /// Persistent memory.
+    region: Option<Arc<JointRegion>>,
 }
 
 /// A write that has not been acknowledged.
@@ -228,7 +249,7 @@ type Shown = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
 /// One life of a store, with all its shards.
 pub struct World<'a> {
-    pub shards: Vec<Harness<LogShard, SimDevice>>,
+    pub shards: Vec<Harness<LogShard, JointDevice>>,
     pub medium: &'a SimMedium,
     history: &'a mut History,
     hasher: KeyHasher,
@@ -249,7 +270,7 @@ impl<'a> World<'a> {
     fn open(
         plan: &Plan,
         medium: &'a SimMedium,
-        mut device: SimDevice,
+        device: SimDevice,
         history: &'a mut History,
     ) -> Result<World<'a>, Violation> {
         let mut settings = plan.open.clone();
@@ -258,12 +279,15 @@ impl<'a> World<'a> {
             history.now.wall_ms -= plan.set_back_ms;
         }
         history.opened += 1;
+        let region = history.region.clone();
+        settings.redo = region.clone().map(|region| RedoMemory::new(region));
+        let mut device = JointDevice::new(device, medium, region.as_ref());
         let opened = open(&mut device, &settings)?;
         let mut damaged = opened.report.damaged_segments.clone();
         let hasher = opened.hasher;
         let mut shards = Vec::new();
         for plan in opened.plans {
-            let mut device = medium.device();
+            let mut device = JointDevice::new(medium.device(), medium, region.as_ref());
             let (shard, report) = plan.build(&mut device)?;
             damaged.extend(report.damaged_segments);
             let mut harness = Harness::new(shard, device, hasher);
@@ -935,6 +959,30 @@ impl Mix {
         }
         Ok(())
     }
+}
+
+/// Keys that expire are written, looked at and cleaned away; the clock is set back before each life.
+pub fn expiring(world: &mut World<'_>, life: u32, choices: &Choices) -> Result<(), Violation> {
+    let mut random = SeededRandom::new(choices.choose_seed("work"));
+    for _ in 0..if life == 0 { 120 } else { 40 } {
+        match random.below(12) {
+            0..2 => world.put_expiring(
+                random.below(60) as u32,
+                20 + random.below(400) as u32,
+                random.below(40),
+            )?,
+            2..5 => drop(world.put(random.below(8) as u32, 4 + random.below(3_000) as u32)?),
+            5 => drop(world.delete(random.below(8) as u32)?),
+            6 => world.advance(random.below(30)),
+            7..10 => world.look_at_expiring(random.below(60) as u32)?,
+            10 => world.settle(1 + random.below(30) as u32),
+            _ => world.sync()?,
+        }
+        if random.chance(0.5) {
+            world.poll();
+        }
+    }
+    world.sync()
 }
 
 /// Runs a test shall try: `default`, or what TIERSTONE_CRASH_RUNS says.

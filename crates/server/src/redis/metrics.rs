@@ -130,6 +130,13 @@ const COLUMNS: &[Column] = &[
     ("expired_keys_total", "counter", "Keys dropped since they had expired.", |s| s.engine.expired_keys),
     ("evicted_keys_total", "counter", "Keys evicted for want of memory or space.", |s| s.engine.evicted_keys),
     ("groups_total", "counter", "Groups committed.", |s| s.engine.groups),
+    ("redo_written_bytes_total", "counter", "Bytes stored in the redo log in persistent memory.", |s| {
+        s.engine.redo_bytes_written
+    }),
+    ("redo_fences_total", "counter", "Fences of the redo log.", |s| s.engine.redo_fences),
+    ("redo_groups_without_slot_total", "counter", "Groups for which the redo log had no room.", |s| {
+        s.engine.redo_groups_without_slot
+    }),
     ("group_depth", "gauge", "Groups that may be in flight at a time.", |s| s.engine.group_depth),
     ("device_reads_total", "counter", "Device reads.", |s| s.engine.device.reads),
     ("device_writes_total", "counter", "Device writes.", |s| s.engine.device.writes),

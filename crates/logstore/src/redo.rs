@@ -1,0 +1,38 @@
+//! The redo log in persistent memory: a write is durable after a fence, and flash follows in large blocks.
+//!
+//! What the hot log's open group holds is kept in a slot of a byte-addressable region as well, record by record.
+//! After the next fence the records may be answered for, though their group is written to flash much later. At
+//! opening the groups of the slots are written to where they belong, durably; then the log is walked as always:
+//! to the rest of recovery it looks as if the device had written them before the crash.
+//!
+//! Invariants, each with a mutation that breaks it (`tests/redo.rs`):
+//! 1. Nothing is answered for before a fence that came after its bytes, its slot's header and its group's word of
+//!    expiry (`redo_answered_before_fence`, `redo_past_not_kept`).
+//! 2. A group is whole in its slot, durably, before the next one begins (`redo_closed_unfenced`): the records of a
+//!    group are counted by what is whole, and the next one may lie where a shorter one would end.
+//! 3. A group that found no slot is answered for by flash, and so is everything behind it (`redo_gap_answered`).
+//! 4. The slots of a log below its watermark are void. The watermark rises, durably, when a group is durable on
+//!    flash (`redo_truncated_early`), and before anybody relies on that: before a victim of the cleaner is freed
+//!    and its place written by another life (`redo_not_truncated`).
+//! 5. At opening the region is made void, durably, when what it held is durable on flash
+//!    (`redo_voided_early`), and before recovery changes anything (`redo_not_voided`): a second replay would undo
+//!    what recovery wrote over records of batches that are not whole.
+//! 6. A log's id has the number of the opening, which never repeats: slots of earlier openings are void without
+//!    being touched. Watermarks begin at zero, durably, before the header names the opening
+//!    (`redo_watermark_stays`).
+//! 7. The superblock names the opening that uses a region. Without that region, or one of an older opening, the
+//!    store is not opened unless the caller accepts the loss.
+//!
+//! Cleaning, checkpoints, seals and batches over several shards wait for flash, not for the region: without it the
+//! store is what flash says, a prefix of each shard's log.
+//!
+//! Crash at any point: a slot's header or record is whole, or its checksum does not fit; records count up to the
+//! first that is not whole. Layout: `docs/formats/redo-region.md`.
+
+pub mod format;
+mod memory;
+pub(crate) mod replay;
+mod slots;
+
+pub use memory::RedoMemory;
+pub(crate) use slots::RedoLog;

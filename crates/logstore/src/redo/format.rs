@@ -1,0 +1,235 @@
+//! What lies in a region: two headers that are written in turn, then for each shard a watermark and slots.
+//!
+//! ```text
+//! header, at 0 and at 4096, little-endian words:
+//!  0 magic  8 version u32, shards u16, void u16  16 store  24 opening  32 slots a shard  40 bytes a slot
+//! 48 counter  56 checksum of the 56 bytes before
+//! from 8192, for each shard: a line whose first word is the watermark, then its slots
+//! slot, a header of 128 bytes and the image of a group's buffer:
+//!  0 log id  8 group  16 segment u32, place in the segment u32  24 life of the segment  32 first sequence
+//! 40 durable groups  48 batches resolved  56 expiry shown as past  64 bytes before the group's header
+//! 72 checksum of the 72 bytes before  120 expiry shown as past, as it rises
+//! ```
+
+use tierstone_base::Seq;
+use tierstone_base::checksum::checksum;
+use tierstone_base::codec::Reader;
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_media::BLOCK_BYTES;
+use tierstone_media::region::LINE_BYTES;
+
+const MAGIC: u64 = 0x7473_6f64_6572_5354;
+/// The version of this layout.
+pub const VERSION: u32 = 1;
+/// Bytes of a region's header.
+pub const HEADER_BYTES: usize = 64;
+/// Where the two headers lie, in bytes.
+pub const HEADER_PLACES: [u64; 2] = [0, 4096];
+/// Where the first shard's part begins, in bytes.
+const AREAS_START: u64 = 8192;
+/// Bytes of a slot before the image of its group.
+pub const SLOT_HEADER_BYTES: usize = 128;
+/// Where a slot's word of expiry lies in it.
+pub const SLOT_PAST: u64 = 120;
+const SLOT_SUMMED_BYTES: usize = 72;
+/// Bytes of a slot's header that are written when a group begins.
+pub const SLOT_WRITTEN_BYTES: usize = SLOT_SUMMED_BYTES + 8;
+
+/// Slots of a shard: wanted at least, and used at most.
+const SLOTS_WANTED: u64 = 4;
+const SLOTS_MAX: u64 = 64;
+/// An image is so long at least, in bytes: a segment's header, and a block of group.
+pub const IMAGE_BYTES_MIN: u64 = 2 * BLOCK_BYTES as u64;
+
+/// How a region is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Shards that have a part.
+    pub shards: u16,
+    /// Slots of each.
+    pub slots: u32,
+    /// Bytes of a slot.
+    pub slot_bytes: u64,
+}
+
+impl Layout {
+    /// Divides `region_bytes` among `shards`, for groups of up to `group_bytes`; with less room, for shorter groups.
+    ///
+    /// # Errors
+    /// The bytes that a region needs at least.
+    pub fn of(region_bytes: u64, shards: u16, group_bytes: u64) -> std::result::Result<Layout, u64> {
+        let shards = shards.max(1);
+        let head = SLOT_HEADER_BYTES as u64;
+        let area = region_bytes.saturating_sub(AREAS_START) / u64::from(shards) / LINE_BYTES * LINE_BYTES;
+        let room = area.saturating_sub(LINE_BYTES);
+        let wanted = head + group_bytes.max(IMAGE_BYTES_MIN).next_multiple_of(LINE_BYTES);
+        let slot_bytes = wanted.min(room / SLOTS_WANTED / LINE_BYTES * LINE_BYTES);
+        if slot_bytes < head + IMAGE_BYTES_MIN {
+            let least = LINE_BYTES + SLOTS_WANTED * (head + IMAGE_BYTES_MIN);
+            return Err(AREAS_START + u64::from(shards) * least);
+        }
+        Ok(Layout { shards, slots: (room / slot_bytes).min(SLOTS_MAX) as u32, slot_bytes })
+    }
+
+    /// Bytes of the image in a slot.
+    pub fn image_bytes(&self) -> usize {
+        self.slot_bytes as usize - SLOT_HEADER_BYTES
+    }
+
+    /// Where the part of `shard` begins: at its watermark.
+    pub fn area(&self, shard: u16) -> u64 {
+        AREAS_START + u64::from(shard) * self.area_bytes()
+    }
+
+    fn area_bytes(&self) -> u64 {
+        LINE_BYTES + u64::from(self.slots) * self.slot_bytes
+    }
+
+    /// Where a slot of `shard` begins.
+    pub fn slot(&self, shard: u16, slot: u32) -> u64 {
+        self.area(shard) + LINE_BYTES + u64::from(slot) * self.slot_bytes
+    }
+
+    /// Whether it is one that fits `region_bytes`.
+    fn fits(&self, region_bytes: u64) -> bool {
+        let is_sane = self.shards > 0
+            && (1..=SLOTS_MAX).contains(&u64::from(self.slots))
+            && self.slot_bytes.is_multiple_of(LINE_BYTES)
+            && self.slot_bytes >= SLOT_HEADER_BYTES as u64 + IMAGE_BYTES_MIN
+            && self.slot_bytes <= region_bytes;
+        is_sane && self.area(self.shards) <= region_bytes
+    }
+}
+
+/// What a region's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionHeader {
+    /// The store whose writes it holds.
+    pub store: u64,
+    /// The number of the store's opening that uses it.
+    pub opening: u64,
+    /// How it is divided.
+    pub layout: Layout,
+    /// It holds nothing that is needed.
+    pub is_void: bool,
+    /// Of the two headers the one with the higher number counts.
+    pub counter: u64,
+}
+
+impl RegionHeader {
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let kind = u64::from(VERSION) | u64::from(self.layout.shards) << 32 | u64::from(self.is_void) << 48;
+        let Layout { slots, slot_bytes, .. } = self.layout;
+        let words = [MAGIC, kind, self.store, self.opening, u64::from(slots), slot_bytes, self.counter];
+        let mut bytes = [0; HEADER_BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        let sum = checksum(MAGIC, &bytes[..HEADER_BYTES - 8]);
+        bytes[HEADER_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header of a region of `region_bytes`; `None` when there is no whole one.
+    ///
+    /// # Errors
+    /// `Incompatible` when it is whole and of another version.
+    pub fn decode(bytes: &[u8; HEADER_BYTES], region_bytes: u64) -> Result<Option<RegionHeader>> {
+        let sum = checksum(MAGIC, &bytes[..HEADER_BYTES - 8]);
+        let mut reader = Reader::new(bytes);
+        let mut words = [0; 8];
+        for word in &mut words {
+            *word = reader.u64().unwrap_or(0);
+        }
+        let [magic, kind, store, opening, slots, slot_bytes, counter, found] = words;
+        if magic != MAGIC || found != sum {
+            return Ok(None);
+        }
+        if kind as u32 != VERSION {
+            let message = format!(
+                "the redo region has format version {}, this program knows {VERSION}: use the program that wrote it",
+                kind as u32
+            );
+            return Err(Error::new(ErrorKind::Incompatible, message));
+        }
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        let layout = Layout { shards: (kind >> 32) as u16, slots, slot_bytes };
+        let header = RegionHeader { store, opening, layout, is_void: kind >> 48 & 1 != 0, counter };
+        Ok(layout.fits(region_bytes).then_some(header))
+    }
+}
+
+/// What a slot's header says of the group in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SlotHeader {
+    /// The log of the group.
+    pub log_id: u64,
+    /// Its number in the log.
+    pub group: u64,
+    /// The segment that it belongs to.
+    pub segment: u32,
+    /// Where its buffer begins in the segment, in bytes.
+    pub start: u32,
+    /// The life of the segment.
+    pub generation: u64,
+    /// The sequence of its first record.
+    pub first_seq: Seq,
+    /// Groups of the log that were durable when it began.
+    pub durable_groups: u64,
+    /// Parts of batches over several shards that were decided then.
+    pub batches_resolved: u64,
+    /// The highest expiry that was shown as past then, in milliseconds since 1970.
+    pub past_ms: u64,
+    /// Bytes of the buffer before the group's header: those of the segment's header, or none.
+    pub header: u32,
+}
+
+impl SlotHeader {
+    /// The bytes that are written when the group begins.
+    pub fn encode(&self, store: u64) -> [u8; SLOT_WRITTEN_BYTES] {
+        let place = u64::from(self.segment) | u64::from(self.start) << 32;
+        let words = [
+            self.log_id,
+            self.group,
+            place,
+            self.generation,
+            self.first_seq,
+            self.durable_groups,
+            self.batches_resolved,
+            self.past_ms,
+            u64::from(self.header),
+        ];
+        let mut bytes = [0; SLOT_WRITTEN_BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        let sum = checksum(store, &bytes[..SLOT_SUMMED_BYTES]);
+        bytes[SLOT_SUMMED_BYTES..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads it; `None` when it is not whole, or not of this store.
+    pub fn decode(bytes: &[u8], store: u64) -> Option<SlotHeader> {
+        let sum = checksum(store, bytes.get(..SLOT_SUMMED_BYTES)?);
+        let mut reader = Reader::new(bytes);
+        let (log_id, group, place) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let header = SlotHeader {
+            log_id,
+            group,
+            segment: place as u32,
+            start: (place >> 32) as u32,
+            generation: reader.u64()?,
+            first_seq: reader.u64()?,
+            durable_groups: reader.u64()?,
+            batches_resolved: reader.u64()?,
+            past_ms: reader.u64()?,
+            header: u32::try_from(reader.u64()?).ok()?,
+        };
+        (reader.u64()? == sum).then_some(header)
+    }
+}
+
+#[cfg(test)]
+#[path = "format_test.rs"]
+mod format_test;

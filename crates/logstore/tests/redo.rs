@@ -1,0 +1,320 @@
+//! The redo log in persistent memory: device and region lose power together, at any step of either, and whatever
+//! was answered for after a fence is there. Every rule of order, switched off, is seen.
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
+#![expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
+
+mod common;
+
+use common::joint::{JointDevice, JointRegion};
+use common::lives::{self, Mix, Plan, Work, World, runs};
+use std::sync::Arc;
+use tierstone_base::{ErrorKind, KeyspaceId};
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, assert_caught};
+use tierstone_engine::Engine;
+use tierstone_engine::harness::Harness;
+use tierstone_logstore::{LogShard, OpenReport, OpenSettings, RedoMemory};
+use tierstone_media::DurableWriteScope;
+use tierstone_media::region::Region;
+use tierstone_media::sim::SimMedium;
+
+const REDO_BYTES: u64 = 96 << 10;
+const KEYSPACE: KeyspaceId = KeyspaceId(1);
+
+/// Explores `work` sampled under both scopes of durable writes.
+#[track_caller]
+fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, work: Work<'_>) {
+    let scopes = [DurableWriteScope::OwnSectors, DurableWriteScope::WholeDevice];
+    for (number, scope) in scopes.into_iter().enumerate() {
+        let plan = plan.clone().scope(scope).groups_in_flight(1 + number);
+        let runs = runs(default_runs).div_ceil(2);
+        let settings = ExploreSettings::random(lives::seed(seed + number as u64), runs);
+        let report = plan.explore(settings, work).assert_clean();
+        println!("{name}, {scope:?}: {report}");
+    }
+}
+
+fn small() -> Plan {
+    Plan::new(32 << 10, 12).redo(REDO_BYTES)
+}
+
+fn batches() -> Mix {
+    Mix { batches: 60, value_bytes_max: 3_000, batch_len_max: 9, operations: 24, keys: 9, ..Mix::default() }
+}
+
+fn cleaning() -> Mix {
+    Mix {
+        operations: 160,
+        keys: 14,
+        value_bytes_max: 3_000,
+        batches: 10,
+        deletes: 30,
+        expiring: 8,
+        settle_one_in: 12,
+        ..Mix::default()
+    }
+}
+
+fn across() -> Mix {
+    Mix { across: 60, value_bytes_max: 2_000, batch_len_max: 6, operations: 24, keys: 9, ..Mix::default() }
+}
+
+#[test]
+fn what_was_answered_after_a_fence_survives_every_sampled_crash() {
+    let mix = Mix { touches: 10, loads: 5, ..Mix::default() };
+    sampled("single", 100, 1_200, &small(), &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn batches_over_groups_and_segments_are_all_or_nothing() {
+    let mix = batches();
+    let plan = Plan::new(32 << 10, 16).redo(REDO_BYTES);
+    sampled("batches", 200, 800, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn cleaning_under_a_redo_log_loses_nothing_and_brings_nothing_back() {
+    let mix = cleaning();
+    let plan = Plan::new(32 << 10, 9).cut_one_in(400).redo(REDO_BYTES);
+    sampled("cleaning", 300, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn replay_cut_again_and_again_ends_the_same() {
+    let mix = Mix { operations: 20, batches: 30, ..Mix::default() };
+    let mut plan = Plan::new(32 << 10, 10).cut_one_in(40).redo(REDO_BYTES);
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    sampled("replay", 400, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn any_number_of_shards_takes_over_the_redo_logs_of_others() {
+    let mix = Mix { operations: 60, batches: 20, keys: 30, across: 15, settle_one_in: 10, ..Mix::default() };
+    let mut plan = Plan::new(32 << 10, 30).cut_one_in(250).redo(3 * REDO_BYTES);
+    plan.shards = vec![1, 3, 2, 1, 2];
+    plan.sim.end_cuts = 3;
+    sampled("shards", 500, 300, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn a_killed_process_and_a_loss_of_power_after_it_lose_nothing() {
+    let mut plan = small();
+    plan.kill_percent = 50;
+    let mix = Mix { operations: 20, batches: 20, ..Mix::default() };
+    sampled("kill", 700, 400, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn checkpoints_of_the_index_change_nothing_under_a_redo_log() {
+    let mix = Mix { operations: 60, batches: 20, keys: 14, settle_one_in: 9, ..Mix::default() };
+    let mut plan = Plan::new(32 << 10, 24).checkpoints().cut_one_in(120).redo(REDO_BYTES);
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    sampled("checkpoints", 800, 400, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+#[test]
+fn groups_that_find_no_slot_are_answered_for_by_the_device() {
+    // Four slots of two blocks: most batches are longer.
+    let plan = Plan::new(32 << 10, 16).redo(42 << 10);
+    let mix = batches();
+    sampled("no slot", 900, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
+/// Explores `work` with the rule `name` switched off; it must be caught within `runs`.
+#[track_caller]
+fn caught(
+    name: &'static str,
+    plan: &Plan,
+    runs: u64,
+    work: &dyn Fn(&mut World<'_>, u32, &Choices) -> Result<(), Violation>,
+) {
+    let explored = |plan: &Plan, runs| {
+        let settings = ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(4711, runs) };
+        plan.explore(settings, work)
+    };
+    let mutated = plan.clone().mutated(&Mutations::one(name));
+    let report = assert_caught(name, || explored(&mutated, runs));
+    let tried = report.found.map_or(runs, |found| found.run + 1);
+    println!("{name} is caught in run {tried}");
+    explored(plan, tried).assert_clean();
+}
+
+#[test]
+fn nothing_is_answered_before_its_fence() {
+    caught("redo_answered_before_fence", &small(), 300, &|world, life, choices| {
+        Mix::default().work(world, life, choices)
+    });
+}
+
+#[test]
+fn an_answer_that_a_key_has_expired_is_in_the_redo_log_too() {
+    let plan = Plan { set_back_ms: 200, ..Plan::new(32 << 10, 9).cut_one_in(60).redo(REDO_BYTES) };
+    caught("redo_past_not_kept", &plan, 1_000, &lives::expiring);
+}
+
+#[test]
+fn a_group_is_whole_before_the_next_one_begins() {
+    caught("redo_closed_unfenced", &small(), 1_000, &|world, life, choices| {
+        batches().work(world, life, choices)
+    });
+}
+
+#[test]
+fn what_lies_behind_a_group_without_slot_waits_for_it() {
+    let plan = Plan::new(32 << 10, 16).redo(42 << 10);
+    caught("redo_gap_answered", &plan, 2_000, &|world, life, choices| batches().work(world, life, choices));
+}
+
+#[test]
+fn the_redo_log_is_truncated_when_the_device_has_it() {
+    caught("redo_truncated_early", &small(), 1_000, &|world, life, choices| {
+        batches().work(world, life, choices)
+    });
+}
+
+#[test]
+fn the_redo_log_is_truncated_before_a_segment_gets_another_life() {
+    let plan = Plan::new(32 << 10, 9).cut_one_in(400).redo(REDO_BYTES);
+    caught("redo_not_truncated", &plan, 1_000, &|world, life, choices| cleaning().work(world, life, choices));
+}
+
+#[test]
+fn the_region_is_void_when_the_device_has_what_it_held() {
+    let mut plan = small().cut_one_in(30);
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    caught("redo_voided_early", &plan, 2_000, &|world, life, choices| {
+        Mix::default().work(world, life, choices)
+    });
+}
+
+#[test]
+fn the_region_is_void_before_recovery_changes_anything() {
+    let mut plan = Plan::new(32 << 10, 24).cut_one_in(60).redo(3 * REDO_BYTES);
+    plan.shards = vec![3];
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    caught("redo_not_voided", &plan, 4_000, &|world, life, choices| across().work(world, life, choices));
+}
+
+#[test]
+fn watermarks_begin_anew_with_every_opening() {
+    caught("redo_watermark_stays", &small(), 1_000, &|world, life, choices| {
+        batches().work(world, life, choices)
+    });
+}
+
+type Opened = (Harness<LogShard, JointDevice>, OpenReport);
+
+fn open_seeded(
+    seed: u64,
+    medium: &SimMedium,
+    region: Option<&Arc<JointRegion>>,
+    accepts_loss: bool,
+) -> tierstone_base::Result<Opened> {
+    let redo = region.map(|region| RedoMemory::new(Arc::clone(region) as Arc<dyn Region + Send + Sync>));
+    let settings = OpenSettings { redo, redo_loss_accepted: accepts_loss, seed, ..common::small_settings() };
+    let mut device = JointDevice::new(medium.device(), medium, None);
+    let mut opened = tierstone_logstore::open(&mut device, &settings)?;
+    let (shard, _) = opened.plans.pop().expect("one shard").build(&mut device)?;
+    Ok((Harness::new(shard, device, opened.hasher), opened.report))
+}
+
+fn open(
+    medium: &SimMedium,
+    region: Option<&Arc<JointRegion>>,
+    accepts_loss: bool,
+) -> tierstone_base::Result<Opened> {
+    open_seeded(7, medium, region, accepts_loss)
+}
+
+/// A store with the value `new` of `key` in the redo log only, and `old` before it on the device; then its process
+/// dies.
+fn killed(region: &Arc<JointRegion>) -> SimMedium {
+    let medium = common::medium(64 << 10, 16);
+    let (mut store, report) = open(&medium, Some(region), false).unwrap();
+    assert!(report.created && report.redo_bytes_wanted == 0, "{report:?}");
+    store.put(KEYSPACE, b"key", b"old").unwrap();
+    store.now.monotonic_us += 2_000_000;
+    store.settle(200);
+    let before = store.engine.statistics().groups;
+    assert!(before > 0, "the old value reached the device");
+    store.put(KEYSPACE, b"key", b"new").unwrap();
+    store.sync().unwrap();
+    assert_eq!(store.engine.statistics().groups, before, "the new value was answered for without the device");
+    drop(store);
+    medium.kill_process();
+    medium
+}
+
+fn value(store: &mut Harness<LogShard, JointDevice>) -> Vec<u8> {
+    store.get(KEYSPACE, b"key").unwrap().expect("the key is there").1
+}
+
+#[test]
+fn an_acknowledged_write_waits_for_a_fence_and_for_no_device() {
+    let region = JointRegion::new(1 << 20);
+    let medium = killed(&region);
+    let (mut store, report) = open(&medium, Some(&region), false).unwrap();
+    assert_eq!((value(&mut store), report.redo_groups, report.redo_lost), (b"new".to_vec(), 1, false));
+}
+
+#[test]
+fn a_store_without_its_region_is_opened_only_when_the_loss_is_accepted() {
+    let region = JointRegion::new(1 << 20);
+    let medium = killed(&region);
+    let refused = |given: Option<&Arc<JointRegion>>, why: &str| {
+        let error = open(&medium, given, false).expect_err("what is lost is not passed over");
+        assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains(why), "{error}");
+    };
+    refused(None, "no region was given");
+    refused(Some(&JointRegion::new(1 << 20)), "blank");
+    let copy = region.copy();
+    let (store, _) = open(&medium, Some(&region), false).unwrap();
+    drop(store);
+    medium.kill_process();
+    region.put_back(&copy);
+    refused(Some(&region), "older copy");
+    let (mut store, report) = open(&medium, None, true).unwrap();
+    assert!(report.redo_lost);
+    assert_eq!(value(&mut store), b"new", "the opening in between had brought it to the device");
+}
+
+#[test]
+fn a_lost_region_leaves_what_the_device_has() {
+    let region = JointRegion::new(1 << 20);
+    let medium = killed(&region);
+    region.wipe();
+    let (mut store, report) = open(&medium, Some(&region), true).unwrap();
+    assert!(report.redo_lost && value(&mut store) == b"old", "{report:?}");
+    // From now on the blank region is the store's.
+    store.put(KEYSPACE, b"key", b"newer").unwrap();
+    store.sync().unwrap();
+    drop(store);
+    medium.kill_process();
+    let (mut store, report) = open(&medium, Some(&region), false).unwrap();
+    assert!(!report.redo_lost && value(&mut store) == b"newer", "{report:?}");
+}
+
+#[test]
+fn the_region_of_another_store_is_left_alone() {
+    let region = JointRegion::new(1 << 20);
+    let medium = killed(&region);
+    let other = common::medium(64 << 10, 16);
+    let error = open_seeded(8, &other, Some(&region), true).expect_err("it is needed elsewhere");
+    assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains("another store"), "{error}");
+    let (mut store, _) = open(&medium, Some(&region), false).unwrap();
+    assert_eq!(value(&mut store), b"new");
+}
+
+#[test]
+fn a_region_that_is_too_small_is_not_used_and_the_report_says_so() {
+    let medium = common::medium(64 << 10, 16);
+    let region = JointRegion::new(16 << 10);
+    let (mut store, report) = open(&medium, Some(&region), false).unwrap();
+    assert!(report.redo_bytes_wanted > 16 << 10, "{report:?}");
+    store.put(KEYSPACE, b"key", b"value").unwrap();
+    store.sync().unwrap();
+    assert!(store.engine.statistics().groups > 0, "the device answers");
+    drop(store);
+    medium.kill_process();
+    let (mut store, _) = open(&medium, None, false).unwrap();
+    assert_eq!(value(&mut store), b"value");
+}
