@@ -21,12 +21,14 @@ mod instructions;
 mod mapped;
 mod mapping;
 mod sim;
+mod source;
 mod words;
 
 pub use header::{REGION_HEADER_BYTES, REGION_VERSION};
 pub use instructions::FlushMethod;
 pub use mapped::{MappedRegion, PersistenceDomain, RegionDemand, RegionReport, RegionSettings};
 pub use sim::{LineRegion, SimRegion, WordRegion};
+pub use source::{RegionSource, SourceRegion};
 
 use crate::Guarantee;
 use tierstone_base::Result;

@@ -9,16 +9,16 @@ use tierstone_base::{ErrorKind, SeededRandom};
 use tierstone_crash::{Choices, ExploreSettings, SurvivorSettings, Violation, explore};
 
 /// A directory that goes with the test.
-struct Scratch(PathBuf);
+pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> Scratch {
+    pub fn new(name: &str) -> Scratch {
         let path = std::env::temp_dir().join(format!("tierstone-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Scratch(path)
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
