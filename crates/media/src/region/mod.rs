@@ -2,7 +2,8 @@
 //!
 //! A region is read and written by loads and stores; what was stored is durable when its lines were
 //! written back and a fence came after. [`MappedRegion`] maps a file (DAX, ordinary, tmpfs) or
-//! anonymous memory; [`SimRegion`] loses power and keeps any legal subset of lines and words.
+//! anonymous memory; [`SimRegion`] loses power and keeps any legal subset of lines and words;
+//! [`EmulatedRegion`] makes one slower.
 //!
 //! Invariants:
 //! 1. An aligned word of 8 bytes is loaded and stored whole, by several threads too, and survives a
@@ -16,6 +17,7 @@
 //! Crash: the header of a file is written and synced before the file is used, and never again; a
 //! file whose creation was cut off is refused at opening. The bytes belong to their structures.
 
+pub mod emulated;
 mod header;
 mod instructions;
 mod mapped;
@@ -24,6 +26,8 @@ mod sim;
 mod source;
 mod words;
 
+pub use emulated::profiles::{MEMORY_PROFILES, MemoryProfile};
+pub use emulated::{EmulatedRegion, EmulationCounts, Slowness};
 pub use header::{REGION_HEADER_BYTES, REGION_VERSION};
 pub use instructions::FlushMethod;
 pub use mapped::{MappedRegion, PersistenceDomain, RegionDemand, RegionReport, RegionSettings};

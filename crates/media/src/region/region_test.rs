@@ -34,7 +34,7 @@ fn settings() -> RegionSettings {
 }
 
 /// Random loads and stores of every kind against a plain array of bytes.
-fn behaves_like_bytes(region: &impl Region, seed: u64) {
+pub(super) fn behaves_like_bytes(region: &impl Region, seed: u64) {
     let mut random = SeededRandom::new(seed);
     let bytes = region.bytes();
     let mut model = vec![0u8; bytes as usize];

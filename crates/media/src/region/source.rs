@@ -1,6 +1,9 @@
-//! Where a region comes from, as a person writes it: `PATH` or `emulated:SIZE`.
+//! Where a region comes from, as a person writes it: `PATH` or `emulated:SIZE[:PRESET]`.
 
-use super::{LINE_BYTES, MappedRegion, Region, RegionReport, RegionSettings};
+use super::{
+    EmulatedRegion, LINE_BYTES, MEMORY_PROFILES, MappedRegion, MemoryProfile, Region, RegionReport,
+    RegionSettings,
+};
 use crate::Guarantee;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,9 +16,10 @@ const EMULATED: &str = "emulated";
 
 /// Where a region comes from.
 ///
-/// As text: `emulated:SIZE` (sizes as elsewhere: `512MiB`, `4GB`) is memory of the process at its own speed; any other
+/// As text: `emulated:SIZE` (sizes as elsewhere: `512MiB`, `4GB`) is memory of the process at its own speed,
+/// `emulated:SIZE:PRESET` the same as slow as the published memory of that name ([`MEMORY_PROFILES`]); any other
 /// text is a path. A file whose name begins with `emulated:` is written `./emulated:…`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum RegionSource {
     /// A region's file, on DAX or not.
     Path(PathBuf),
@@ -23,6 +27,8 @@ pub enum RegionSource {
     Emulated {
         /// The size in bytes, at least [`LINE_BYTES`].
         bytes: u64,
+        /// The memory that it is as slow as.
+        profile: Option<&'static MemoryProfile>,
     },
 }
 
@@ -32,11 +38,18 @@ impl RegionSource {
     /// # Errors
     /// As [`MappedRegion::open`] and [`MappedRegion::anonymous`].
     pub fn open(&self, settings: &RegionSettings) -> Result<SourceRegion> {
-        let mapped = match self {
-            RegionSource::Path(path) => MappedRegion::open(path, settings),
-            RegionSource::Emulated { bytes } => MappedRegion::anonymous(*bytes, settings),
-        };
-        Ok(SourceRegion::Mapped(mapped?))
+        match self {
+            RegionSource::Path(path) => Ok(SourceRegion::Mapped(MappedRegion::open(path, settings)?)),
+            RegionSource::Emulated { bytes, profile } => {
+                let memory = MappedRegion::anonymous(*bytes, settings)?;
+                Ok(match profile.and_then(MemoryProfile::slowness) {
+                    None => SourceRegion::Mapped(memory),
+                    Some(slowness) => {
+                        SourceRegion::Emulated(Box::new(EmulatedRegion::new(memory, slowness)?))
+                    }
+                })
+            }
+        }
     }
 
     /// The same, but where the path names nothing yet, a region of `new_bytes` zeros is made. Says whether the
@@ -66,21 +79,26 @@ impl FromStr for RegionSource {
 
     fn from_str(text: &str) -> Result<RegionSource> {
         let wrong = |why: &str| {
-            let message =
-                format!("region '{text}': {why}; write PATH or {EMULATED}:SIZE, as {EMULATED}:1GiB");
+            let presets = MEMORY_PROFILES.each_ref().map(|profile| profile.name).join(", ");
+            let message = format!(
+                "region '{text}': {why}; write PATH or {EMULATED}:SIZE[:PRESET], as {EMULATED}:1GiB:dcpmm, with one of \
+                 {presets}"
+            );
             Error::new(ErrorKind::InvalidInput, message)
         };
         if text.is_empty() || text.contains('\0') {
             return Err(wrong("that is no path"));
         }
-        let Some(size) = text.strip_prefix(EMULATED).and_then(|rest| rest.strip_prefix(':')) else {
+        let Some(rest) = text.strip_prefix(EMULATED).and_then(|rest| rest.strip_prefix(':')) else {
             return Ok(RegionSource::Path(PathBuf::from(text)));
         };
+        let (size, preset) = rest.split_once(':').map_or((rest, None), |(size, preset)| (size, Some(preset)));
         let bytes = parse_size(size).map_err(|error| wrong(error.message()))?;
         if bytes < LINE_BYTES || usize::try_from(bytes).is_err() {
             return Err(wrong("the size is below a line of 64 bytes, or more than this machine can address"));
         }
-        Ok(RegionSource::Emulated { bytes })
+        let find = |name| MemoryProfile::find(name).ok_or_else(|| wrong("there is no such preset"));
+        Ok(RegionSource::Emulated { bytes, profile: preset.map(find).transpose()? })
     }
 }
 
@@ -92,7 +110,10 @@ impl fmt::Display for RegionSource {
                 write!(formatter, "./{}", path.display())
             }
             RegionSource::Path(path) => write!(formatter, "{}", path.display()),
-            RegionSource::Emulated { bytes } => write!(formatter, "{EMULATED}:{bytes}"),
+            RegionSource::Emulated { bytes, profile: None } => write!(formatter, "{EMULATED}:{bytes}"),
+            RegionSource::Emulated { bytes, profile: Some(profile) } => {
+                write!(formatter, "{EMULATED}:{bytes}:{}", profile.name)
+            }
         }
     }
 }
@@ -103,6 +124,8 @@ impl fmt::Display for RegionSource {
 pub enum SourceRegion {
     /// A mapping at the speed of its memory.
     Mapped(MappedRegion),
+    /// Memory that is made slower.
+    Emulated(Box<EmulatedRegion<MappedRegion>>),
 }
 
 impl SourceRegion {
@@ -110,6 +133,7 @@ impl SourceRegion {
     pub fn report(&self) -> &RegionReport {
         match self {
             SourceRegion::Mapped(region) => region.report(),
+            SourceRegion::Emulated(region) => region.inner().report(),
         }
     }
 }
@@ -119,6 +143,7 @@ macro_rules! of_each {
     ($region:expr, $inner:ident => $call:expr) => {
         match $region {
             SourceRegion::Mapped($inner) => $call,
+            SourceRegion::Emulated($inner) => $call,
         }
     };
 }
