@@ -3,7 +3,7 @@
 //! A region is read and written by loads and stores; what was stored is durable when its lines were
 //! written back and a fence came after. [`MappedRegion`] maps a file (DAX, ordinary, tmpfs) or
 //! anonymous memory; [`SimRegion`] loses power and keeps any legal subset of lines and words;
-//! [`EmulatedRegion`] makes one slower.
+//! [`EmulatedRegion`] makes one slower, [`WornRegion`] counts its writes.
 //!
 //! Invariants:
 //! 1. An aligned word of 8 bytes is loaded and stored whole, by several threads too, and survives a
@@ -24,6 +24,7 @@ mod mapped;
 mod mapping;
 mod sim;
 mod source;
+pub mod wear;
 mod words;
 
 pub use emulated::profiles::{MEMORY_PROFILES, MemoryProfile};
@@ -33,6 +34,7 @@ pub use instructions::FlushMethod;
 pub use mapped::{MappedRegion, PersistenceDomain, RegionDemand, RegionReport, RegionSettings};
 pub use sim::{LineRegion, SimRegion, WordRegion};
 pub use source::{RegionSource, SourceRegion};
+pub use wear::{WearCounts, WearDetail, WornRegion};
 
 use crate::Guarantee;
 use tierstone_base::Result;
