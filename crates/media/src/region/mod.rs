@@ -1,7 +1,7 @@
 //! Byte-addressable regions behind one trait: memory that outlives the process, or the machine.
 //!
 //! A region is read and written by loads and stores; what was stored is durable when its lines were
-//! written back and a fence came after. [`MappedRegion`] maps a file (DAX, ordinary, tmpfs) or
+//! written back and a fence came after. [`MappedRegion`] maps a file (DAX, ordinary, tmpfs), a DAX device or
 //! anonymous memory; [`SimRegion`] loses power and keeps any legal subset of lines and words;
 //! [`EmulatedRegion`] makes one slower, [`WornRegion`] counts its writes.
 //!
@@ -17,6 +17,7 @@
 //! Crash: the header of a file is written and synced before the file is used, and never again; a
 //! file whose creation was cut off is refused at opening. The bytes belong to their structures.
 
+mod device;
 pub mod emulated;
 mod header;
 mod instructions;
@@ -27,6 +28,7 @@ mod source;
 pub mod wear;
 mod words;
 
+pub use device::DaxDevice;
 pub use emulated::profiles::{MEMORY_PROFILES, MemoryProfile};
 pub use emulated::{EmulatedRegion, EmulationCounts, Slowness};
 pub use header::{REGION_HEADER_BYTES, REGION_VERSION};

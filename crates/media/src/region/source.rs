@@ -2,7 +2,7 @@
 
 use super::{
     EmulatedRegion, LINE_BYTES, MEMORY_PROFILES, MappedRegion, MemoryProfile, Region, RegionReport,
-    RegionSettings,
+    RegionSettings, device,
 };
 use crate::Guarantee;
 use std::fmt;
@@ -21,7 +21,7 @@ const EMULATED: &str = "emulated";
 /// text is a path. A file whose name begins with `emulated:` is written `./emulated:…`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RegionSource {
-    /// A region's file, on DAX or not.
+    /// A region's file, on DAX or not, or a DAX device.
     Path(PathBuf),
     /// Memory of the process: nothing in it survives the process.
     Emulated {
@@ -52,13 +52,19 @@ impl RegionSource {
         }
     }
 
-    /// The same, but where the path names nothing yet, a region of `new_bytes` zeros is made. Says whether the
-    /// region is new: in memory it always is.
+    /// The same, but where the path names nothing yet, or a DAX device of zeros, a region of `new_bytes` zeros is made
+    /// (of the whole device). Says whether the region is new: in memory it always is.
     ///
     /// # Errors
     /// As [`RegionSource::open`] and [`MappedRegion::create`].
     pub fn open_or_create(&self, new_bytes: u64, settings: &RegionSettings) -> Result<(SourceRegion, bool)> {
         match self {
+            RegionSource::Path(path) if device::is_character_device(path) => {
+                let settings =
+                    RegionSettings { least_bytes: settings.least_bytes.max(new_bytes), ..*settings };
+                let (region, is_new) = device::map(path, device::Access::OpenOrCreate, &settings)?;
+                Ok((SourceRegion::Mapped(region), is_new))
+            }
             RegionSource::Path(path) if is_absent(path)? => {
                 Ok((SourceRegion::Mapped(MappedRegion::create(path, new_bytes, settings)?), true))
             }
