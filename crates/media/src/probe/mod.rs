@@ -9,6 +9,7 @@
 
 pub mod doctor;
 pub mod durable;
+pub mod emulator;
 pub mod filesystem;
 pub mod load;
 pub mod profiles;
@@ -17,6 +18,7 @@ pub mod system;
 
 pub use doctor::{DirectoryReport, DoctorReport, DoctorSettings, examine};
 pub use durable::{MethodTimes, ProbeReport, durable_method};
+pub use emulator::{EmulatorReport, examine_emulator};
 pub use filesystem::FileSystem;
 pub use load::Rate;
 pub use profiles::{PublishedProfile, published_profiles};

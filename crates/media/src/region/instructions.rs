@@ -149,3 +149,29 @@ pub(super) fn fence() {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
+
+/// The machine's counter of time, after everything that this thread did before: nanoseconds or less a step on x86-64
+/// (TSC), on aarch64 the step of its generic timer; elsewhere nanoseconds of the system's clock.
+#[inline]
+pub(super) fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: LFENCE and RDTSC are in every x86-64 CPU and change no value; the fence waits for earlier loads.
+    unsafe {
+        std::arch::x86_64::_mm_lfence();
+        std::arch::x86_64::_rdtsc()
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let ticks: u64;
+        // SAFETY: the virtual counter may be read by every program; ISB keeps the reading behind what came before.
+        unsafe { std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack)) };
+        ticks
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        use tierstone_base::{SystemClock, clock::CpuClock};
+        static CLOCK: std::sync::OnceLock<SystemClock> = std::sync::OnceLock::new();
+        let mut clock = *CLOCK.get_or_init(SystemClock::new);
+        clock.cpu_ns()
+    }
+}

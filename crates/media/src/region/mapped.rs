@@ -1,9 +1,9 @@
-//! A region that is a mapping: of a file on DAX, of an ordinary file, of anonymous memory.
+//! A region that is a mapping: of a file on DAX, of an ordinary file, of a DAX device, of anonymous memory.
 
 use super::header::{Header, REGION_HEADER_BYTES};
 use super::instructions::{self, FlushMethod, STREAMS};
 use super::mapping::Mapping;
-use super::{LINE_BYTES, Region, WORD_BYTES, words};
+use super::{LINE_BYTES, Region, WORD_BYTES, device, words};
 use crate::Guarantee;
 use crate::probe::FileSystem;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
@@ -62,13 +62,18 @@ impl PersistenceDomain {
         };
         let domains = devices.flatten().filter_map(|device| {
             let text = std::fs::read_to_string(device.path().join("persistence_domain")).ok()?;
-            Some(match text.trim() {
-                "cpu_cache" => PersistenceDomain::Caches,
-                "memory_controller" => PersistenceDomain::MemoryController,
-                _ => PersistenceDomain::Unknown,
-            })
+            Some(PersistenceDomain::of_text(&text))
         });
         domains.min().unwrap_or(PersistenceDomain::Unknown)
+    }
+
+    /// What the kernel's word for it means.
+    pub(super) fn of_text(text: &str) -> PersistenceDomain {
+        match text.trim() {
+            "cpu_cache" => PersistenceDomain::Caches,
+            "memory_controller" => PersistenceDomain::MemoryController,
+            _ => PersistenceDomain::Unknown,
+        }
     }
 }
 
@@ -77,9 +82,9 @@ impl PersistenceDomain {
 pub struct RegionReport {
     /// Its size in bytes, the header not counted.
     pub bytes: u64,
-    /// The file system of its file; `None` for anonymous memory.
+    /// The file system of its file, or `device-dax`; `None` for anonymous memory.
     pub file_system: Option<&'static str>,
-    /// Whether the kernel granted MAP_SYNC: loads and stores reach the medium without a page cache.
+    /// Whether loads and stores reach the medium without a page cache: the kernel granted MAP_SYNC, or it is a DAX device.
     pub map_sync: bool,
     /// What the kernel says of the machine's persistent memory.
     pub domain: PersistenceDomain,
@@ -99,7 +104,11 @@ impl RegionReport {
             Guarantee::ProcessCrash => "emulated: survives a process crash, not power",
             guarantee => guarantee.text(),
         };
-        let sync = if self.map_sync { "MAP_SYNC" } else { "no MAP_SYNC" };
+        let sync = match (self.file_system, self.map_sync) {
+            (Some(device::DEVICE_DAX), _) => "no page cache",
+            (_, true) => "MAP_SYNC",
+            (_, false) => "no MAP_SYNC",
+        };
         format!("{} bytes on {place}, {sync}, {flush}: {promise}", self.bytes)
     }
 }
@@ -125,10 +134,16 @@ impl MappedRegion {
     /// # Errors
     /// `InvalidInput` when the file exists or is smaller than demanded, `NoSpace`, `Unsupported` when durability
     /// is demanded and the file system is not DAX.
+    ///
+    /// A DAX device is zeroed and taken whole, whatever `bytes` below its size says; its first page must be zeros.
     pub fn create(path: &Path, bytes: u64, settings: &RegionSettings) -> Result<MappedRegion> {
         let name = path.display();
         let failed =
             |error: std::io::Error| Error::from(error).context(&format!("cannot create region {name}"));
+        if device::is_character_device(path) {
+            let settings = RegionSettings { least_bytes: settings.least_bytes.max(bytes), ..*settings };
+            return Ok(device::map(path, device::Access::Create, &settings)?.0);
+        }
         let region_bytes = bytes.next_multiple_of(LINE_BYTES);
         refuse_small(region_bytes, settings, &name.to_string())?;
         let mut file =
@@ -161,6 +176,9 @@ impl MappedRegion {
         let name = path.display().to_string();
         let failed =
             |error: std::io::Error| Error::from(error).context(&format!("cannot open region {name}"));
+        if device::is_character_device(path) {
+            return Ok(device::map(path, device::Access::Open, settings)?.0);
+        }
         let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         lock(&file, &name)?;
         let file_bytes = file.metadata().map_err(failed)?.len();
@@ -217,16 +235,8 @@ impl MappedRegion {
             _ => FlushMethod::detect(),
         };
         let flush = chosen_flush(settings, best)?;
-        let guarantee = guarantee_of(map_sync, domain, flush, &file_system);
-        if settings.demand == RegionDemand::Durable && guarantee != Guarantee::PowerFail {
-            let message = format!(
-                "{name} lies on {} and would be {} only, durability through the loss of power was demanded; use a \
-                 file on a DAX mount, demand less, or choose msync on a disk's file system",
-                file_system.name,
-                guarantee.name()
-            );
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
+        let guarantee = guarantee_of(map_sync, domain, flush, file_system.guarantee());
+        refuse_weak(settings, guarantee, file_system.name, &name.to_string())?;
         let report = RegionReport {
             bytes: region_bytes,
             file_system: Some(file_system.name),
@@ -238,7 +248,7 @@ impl MappedRegion {
         Ok(Self::with(mapping, (REGION_HEADER_BYTES / WORD_BYTES) as usize, report, Some(file)))
     }
 
-    fn with(
+    pub(super) fn with(
         mapping: Mapping,
         skipped_words: usize,
         report: RegionReport,
@@ -370,14 +380,14 @@ impl Region for MappedRegion {
 
 /// What durable bytes survive. Without MAP_SYNC only `msync` reaches a device; lines that leave the caches
 /// reach the page cache.
-fn guarantee_of(
+pub(super) fn guarantee_of(
     map_sync: bool,
     domain: PersistenceDomain,
     flush: FlushMethod,
-    file_system: &FileSystem,
+    by_msync: Guarantee,
 ) -> Guarantee {
     match (map_sync, flush) {
-        (_, FlushMethod::Msync) => file_system.guarantee(),
+        (_, FlushMethod::Msync) => by_msync,
         (false, _) => Guarantee::ProcessCrash,
         (true, FlushMethod::FenceOnly) if domain != PersistenceDomain::Caches => Guarantee::ProcessCrash,
         (true, _) if domain == PersistenceDomain::Unknown => Guarantee::Unknown,
@@ -385,7 +395,25 @@ fn guarantee_of(
     }
 }
 
-fn chosen_flush(settings: &RegionSettings, best: FlushMethod) -> Result<FlushMethod> {
+/// Refuses a region that gives less than was demanded.
+pub(super) fn refuse_weak(
+    settings: &RegionSettings,
+    guarantee: Guarantee,
+    place: &str,
+    name: &str,
+) -> Result<()> {
+    if settings.demand == RegionDemand::Durable && guarantee != Guarantee::PowerFail {
+        let message = format!(
+            "{name} lies on {place} and would be {} only, durability through the loss of power was demanded; use a file \
+             on a DAX mount, demand less, or choose msync on a disk's file system",
+            guarantee.name()
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    Ok(())
+}
+
+pub(super) fn chosen_flush(settings: &RegionSettings, best: FlushMethod) -> Result<FlushMethod> {
     let flush = settings.flush.unwrap_or(best);
     if !flush.is_available() {
         let message =
@@ -395,7 +423,7 @@ fn chosen_flush(settings: &RegionSettings, best: FlushMethod) -> Result<FlushMet
     Ok(flush)
 }
 
-fn refuse_small(bytes: u64, settings: &RegionSettings, name: &str) -> Result<()> {
+pub(super) fn refuse_small(bytes: u64, settings: &RegionSettings, name: &str) -> Result<()> {
     if bytes < settings.least_bytes || bytes == 0 {
         let message = format!(
             "the region in {name} has {bytes} bytes, at least {} are needed; create a larger one",
@@ -406,7 +434,7 @@ fn refuse_small(bytes: u64, settings: &RegionSettings, name: &str) -> Result<()>
     Ok(())
 }
 
-fn lock(file: &File, name: &str) -> Result<()> {
+pub(super) fn lock(file: &File, name: &str) -> Result<()> {
     flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
         Error::new(
             ErrorKind::Busy,

@@ -1,8 +1,9 @@
 //! Byte-addressable regions behind one trait: memory that outlives the process, or the machine.
 //!
 //! A region is read and written by loads and stores; what was stored is durable when its lines were
-//! written back and a fence came after. [`MappedRegion`] maps a file (DAX, ordinary, tmpfs) or
-//! anonymous memory; [`SimRegion`] loses power and keeps any legal subset of lines and words.
+//! written back and a fence came after. [`MappedRegion`] maps a file (DAX, ordinary, tmpfs), a DAX device or
+//! anonymous memory; [`SimRegion`] loses power and keeps any legal subset of lines and words;
+//! [`EmulatedRegion`] makes one slower, [`WornRegion`] counts its writes.
 //!
 //! Invariants:
 //! 1. An aligned word of 8 bytes is loaded and stored whole, by several threads too, and survives a
@@ -16,17 +17,26 @@
 //! Crash: the header of a file is written and synced before the file is used, and never again; a
 //! file whose creation was cut off is refused at opening. The bytes belong to their structures.
 
+mod device;
+pub mod emulated;
 mod header;
 mod instructions;
 mod mapped;
 mod mapping;
 mod sim;
+mod source;
+pub mod wear;
 mod words;
 
+pub use device::DaxDevice;
+pub use emulated::profiles::{MEMORY_PROFILES, MemoryProfile};
+pub use emulated::{EmulatedRegion, EmulationCounts, Slowness};
 pub use header::{REGION_HEADER_BYTES, REGION_VERSION};
 pub use instructions::FlushMethod;
 pub use mapped::{MappedRegion, PersistenceDomain, RegionDemand, RegionReport, RegionSettings};
 pub use sim::{LineRegion, SimRegion, WordRegion};
+pub use source::{RegionSource, SourceRegion};
+pub use wear::{WearCounts, WearDetail, WornRegion};
 
 use crate::Guarantee;
 use tierstone_base::Result;

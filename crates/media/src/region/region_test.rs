@@ -9,16 +9,16 @@ use tierstone_base::{ErrorKind, SeededRandom};
 use tierstone_crash::{Choices, ExploreSettings, SurvivorSettings, Violation, explore};
 
 /// A directory that goes with the test.
-struct Scratch(PathBuf);
+pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> Scratch {
+    pub fn new(name: &str) -> Scratch {
         let path = std::env::temp_dir().join(format!("tierstone-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Scratch(path)
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -34,7 +34,7 @@ fn settings() -> RegionSettings {
 }
 
 /// Random loads and stores of every kind against a plain array of bytes.
-fn behaves_like_bytes(region: &impl Region, seed: u64) {
+pub(super) fn behaves_like_bytes(region: &impl Region, seed: u64) {
     let mut random = SeededRandom::new(seed);
     let bytes = region.bytes();
     let mut model = vec![0u8; bytes as usize];
