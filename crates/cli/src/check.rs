@@ -113,6 +113,10 @@ fn rows(report: &CheckReport, is_repair: bool) -> Vec<Vec<String>> {
     row("bytes of them", format_size(report.record_bytes));
     row("keys", report.live_keys.to_string());
     row("bytes of their records", format_size(report.live_bytes));
+    if report.redo_unread {
+        let advice = "not looked at; open the store with --nvm to have it in the files";
+        row("newest writes, in the redo log", advice.to_owned());
+    }
     if !report.clean {
         row("groups behind the ends of logs (void)", report.void_groups.to_string());
         row("records of batches that were not whole (void)", report.void_records.to_string());

@@ -8,6 +8,7 @@
 
 mod access;
 mod operators;
+mod redo;
 
 use crate::doctor::parse_durable_method;
 use crate::log::{LogFormat, LogLevel};
@@ -71,20 +72,22 @@ impl Setting {
 /// All settings but the file's own path, in the order of `--help`.
 pub const SETTINGS: &[Setting] = &all();
 
-const fn all() -> [Setting; GENERAL.len() + operators::SETTINGS.len()] {
-    let mut all = [GENERAL[0]; GENERAL.len() + operators::SETTINGS.len()];
-    let mut index = 0;
-    while index < operators::SETTINGS.len() {
-        all[GENERAL.len() + index] = operators::SETTINGS[index];
-        index += 1;
-    }
-    while index < all.len() {
-        let general = index - operators::SETTINGS.len();
-        all[general] = GENERAL[general];
-        index += 1;
+const fn all() -> [Setting; LISTED] {
+    let mut all = [GENERAL[0]; LISTED];
+    let lists = [GENERAL, redo::SETTINGS, operators::SETTINGS];
+    let (mut list, mut at) = (0, 0);
+    while list < lists.len() {
+        let mut index = 0;
+        while index < lists[list].len() {
+            all[at] = lists[list][index];
+            (at, index) = (at + 1, index + 1);
+        }
+        list += 1;
     }
     all
 }
+
+const LISTED: usize = GENERAL.len() + redo::SETTINGS.len() + operators::SETTINGS.len();
 
 const GENERAL: &[Setting] = &[
     Setting {

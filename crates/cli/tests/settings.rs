@@ -102,6 +102,11 @@ const USER_FILES: [&str; 3] = ["file.acl", "environment.acl", "flag.acl"];
 const ELSEWHERE: &[&str] = &[
     "config",
     "stop-timeout",
+    // What they do is seen at a crash: `redo.rs`.
+    "nvm",
+    "nvm-size",
+    "nvm-guarantee",
+    "nvm-loss",
     "tls-listen",
     "tls-cert-file",
     "tls-key-file",

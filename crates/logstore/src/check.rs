@@ -121,6 +121,8 @@ pub struct Finding {
 pub struct CheckReport {
     /// The store had been closed in good order.
     pub clean: bool,
+    /// The newest writes lie in a redo log in persistent memory, which was not looked at.
+    pub redo_unread: bool,
     /// Segments that hold logs, those with a damaged header included.
     pub segments: u32,
     /// Of these, with a valid footer.
@@ -258,6 +260,7 @@ fn read_superblock(device: &mut dyn BlockDevice, report: &mut CheckReport) -> Re
     match superblock::choose(slots)? {
         Some((superblock, _, _)) => {
             report.clean = superblock.clean;
+            report.redo_unread = superblock.redo_opening > 0 && !superblock.clean;
             Ok(superblock)
         }
         None => Err(Error::new(ErrorKind::InvalidInput, "there is no store here")),

@@ -141,6 +141,8 @@ pub struct ServerFacts {
     pub port: u16,
     /// What the devices really guarantee, all of them together, in words for a person.
     pub durability_guarantee: String,
+    /// The redo log in persistent memory.
+    pub redo: RedoFacts,
     /// How writes are made durable.
     pub durable_method: String,
     /// What probing found when the store was made; `None`: the method was given, nothing was probed.
@@ -177,6 +179,21 @@ impl std::fmt::Debug for Secret {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Secret")
     }
+}
+
+/// The redo log in persistent memory.
+#[derive(Clone, Debug, Default)]
+pub struct RedoFacts {
+    /// `on`, `off`, or `too-small` when the region cannot be used.
+    pub state: String,
+    /// What the region was found to be, in words.
+    pub region: String,
+    /// What its writes survive, by its short name.
+    pub guarantee: String,
+    /// Groups that opening took from it.
+    pub groups_replayed: u64,
+    /// The store was opened without the redo log that it had.
+    pub lost: bool,
 }
 
 /// Why writes are made durable as they are.
@@ -220,6 +237,7 @@ impl Default for ServerFacts {
             run_id: "0".repeat(40),
             port: 0,
             durability_guarantee: "unknown".into(),
+            redo: RedoFacts { state: "off".into(), ..RedoFacts::default() },
             durable_method: "unknown".into(),
             durable_probe: None,
             io_uring: String::new(),

@@ -8,6 +8,7 @@
 //! What a crash leaves: see [`mod@tierstone_logstore::open`]. The map of the numbered databases and of
 //! keyspaces with names lies in the superblock; its write commits a change ([`Database::change_map`]).
 
+use crate::redo::{self, RedoOptions, RedoReport};
 use rustix::fs::statvfs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTE
 use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
 use tierstone_logstore::settings::segment_bytes_for;
 use tierstone_logstore::{OpenReport, OpenSettings, ShardPlan, ShardSettings, SuperblockWriter};
+use tierstone_media::Guarantee;
 use tierstone_media::file::{DirectIo, DurableMethod, FileBackend, FileDevice, FileStore, FileStoreSettings};
 use tierstone_media::probe::{ProbeReport, durable_method};
 use tierstone_store::DatabaseMap;
@@ -59,6 +61,9 @@ pub struct DatabaseOptions {
     /// Count the processor time of the engine, for [`tierstone_engine::EngineStatistics`]. Cost: some 25 ns a reading of the clock,
     /// two for a write or a call that reads from the device, four for a step. Default: no.
     pub measure_cpu: bool,
+    /// A redo log in persistent memory, so that writes need not wait for the device. `None`: there is none; a store
+    /// that was not closed in good order is then refused if it had one. Default `None`.
+    pub redo: Option<RedoOptions>,
     /// Everything else about a shard; its memory is set from `memory_bytes`.
     #[serde(skip)]
     pub shard: ShardSettings,
@@ -86,6 +91,7 @@ impl Default for DatabaseOptions {
             durable_method: None,
             create: true,
             measure_cpu: false,
+            redo: None,
             shard: ShardSettings::default(),
         }
     }
@@ -117,6 +123,7 @@ pub struct Database {
     report: OpenReport,
     hasher: KeyHasher,
     facts: DatabaseFacts,
+    redo: Option<RedoReport>,
 }
 
 /// Reads the facts of a superblock.
@@ -186,7 +193,10 @@ impl Database {
             None => Vec::new(),
         };
         let keyspaces = facts.as_ref().map(keyspace_entries).unwrap_or_default();
+        let (redo, region) = options.redo.as_ref().map_or(Ok(None), redo::open)?.unzip();
         let settings = OpenSettings {
+            redo,
+            redo_loss_accepted: options.redo.as_ref().is_some_and(|redo| redo.loss_accepted),
             shard_count: options.shards.max(1),
             shard: ShardSettings {
                 memory_bytes: options.memory_bytes / u64::from(options.shards.max(1)),
@@ -214,6 +224,7 @@ impl Database {
             superblock: opened.superblock,
             device,
             plans: opened.plans,
+            redo: redo::report(region, &opened.report),
             report: opened.report,
             hasher: opened.hasher,
             facts,
@@ -240,6 +251,17 @@ impl Database {
     /// The files below, for drivers that make handles of their own kind.
     pub fn files(&self) -> &FileStore {
         &self.files
+    }
+
+    /// The redo log in persistent memory, if one was asked for.
+    pub fn redo(&self) -> Option<&RedoReport> {
+        self.redo.as_ref()
+    }
+
+    /// What an acknowledged write survives: the least of what files and redo log give.
+    pub fn guarantee(&self) -> Guarantee {
+        let files = self.files.guarantee();
+        self.redo.as_ref().and_then(RedoReport::guarantee).map_or(files, |redo| redo.min(files))
     }
 
     /// What opening found.

@@ -124,6 +124,7 @@ mod memory_test;
 mod named;
 mod plain;
 mod range;
+mod redo;
 mod repair;
 mod scan;
 pub mod shared;
@@ -146,6 +147,7 @@ pub use database::{Database, DatabaseFacts, DatabaseOptions};
 pub use local::{BulkLoad, Keyspace, Store, Ticket};
 pub use named::{KeyspaceInfo, KeyspaceOptions};
 pub use range::{KeyRange, Prefix, Range};
+pub use redo::{RedoOptions, RedoReport};
 pub use repair::{RepairOptions, check, repair};
 pub use scan::{Cursor, Entry, Page};
 pub use shared::{

@@ -1,7 +1,7 @@
 //! `INFO`: how the server is doing, by sections.
 
 use crate::context::Halt;
-use crate::control::{Control, Flow};
+use crate::control::{Control, Flow, RedoFacts};
 use crate::everywhere::{LATENCYSTATS, MEMORY_OF_SHARD};
 use crate::settings::format_eviction;
 use crate::table;
@@ -157,13 +157,15 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         out,
         "loading:0\r\nrdb_last_save_time:{}\r\ndurability:{durability}\r\n\
          durability_guarantee:{}\r\ndurability_loss_bound_ms:{}\r\napplied_sequence:{}\r\n\
-         durable_sequence:{}\r\ndevice_health:{health}\r\ndurable_method:{}\r\n",
+         durable_sequence:{}\r\ndevice_health:{health}\r\ndurable_method:{}\r\nredo_log:{}\r\nredo_log_lost:{}\r\n",
         control.host.last_save_s,
         facts.durability_guarantee,
         if is_bounded { Durability::RELAXED_BOUND_MS } else { 0 },
         control.engine.applied,
         control.engine.durable,
         facts.durable_method,
+        facts.redo.state,
+        u8::from(facts.redo.lost),
     )?;
     match &facts.durable_probe {
         None => write!(out, "durable_method_by:setting\r\n")?,
@@ -173,6 +175,14 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
             line_of(&probe.reason),
             u8::from(probe.flush_looks_device_wide)
         )?,
+    }
+    if facts.redo.state != "off" {
+        let RedoFacts { region, guarantee, groups_replayed, .. } = &facts.redo;
+        write!(
+            out,
+            "redo_log_region:{}\r\nredo_log_guarantee:{guarantee}\r\nredo_log_groups_replayed:{groups_replayed}\r\n",
+            line_of(region)
+        )?;
     }
     for (number, directory) in facts.directories.iter().enumerate() {
         write!(

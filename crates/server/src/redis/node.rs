@@ -22,14 +22,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tierstone::{Database, DatabaseOptions};
+use tierstone::{Database, DatabaseOptions, RedoReport};
 use tierstone_base::{Clock, Error, ErrorKind, Now, Result, ShardId, SystemClock};
 use tierstone_energy::Watch;
 use tierstone_engine::{Durability, Eviction};
 use tierstone_logstore::{BuildReport, OpenReport};
 use tierstone_media::Guarantee;
 use tierstone_media::file::uring_refusal;
-use tierstone_redis::{DirectoryFacts, DurableProbe, Secret, ServerFacts};
+use tierstone_redis::{DirectoryFacts, DurableProbe, RedoFacts, Secret, ServerFacts};
 use tierstone_store::{DatabaseMap, MapChange, TaskId};
 
 /// The longest value, in bytes: the default of `proto-max-bulk-len`.
@@ -128,6 +128,8 @@ pub struct StartReport {
     pub duration_us: u64,
     /// What durable writes survive.
     pub guarantee: Guarantee,
+    /// The redo log in persistent memory, if one was asked for.
+    pub redo: Option<RedoReport>,
     /// How writes are made durable.
     pub durable_method: String,
     /// The mechanism of the driver threads.
@@ -156,6 +158,17 @@ impl StartReport {
                 dropped_records,
                 "the store was not closed in good order and has been recovered"
             );
+        }
+        if self.open.redo_lost {
+            tracing::error!(
+                "the redo log of the last opening was not there: writes that only it had are lost"
+            );
+        }
+        if let Some(redo) = &self.redo {
+            match redo.bytes_wanted {
+                0 => tracing::info!(groups = redo.groups_replayed, region = redo.text(), "redo log"),
+                _ => tracing::warn!(region = redo.text(), "redo log"),
+            }
         }
         tracing::info!(
             created,
@@ -495,7 +508,8 @@ fn start_report(
         open: database.report().clone(),
         shards,
         duration_us,
-        guarantee: database.files().guarantee(),
+        guarantee: database.guarantee(),
+        redo: database.redo().cloned(),
         durable_method: database.facts().durable_method.name().to_owned(),
         driver: drivers.first().map(|driver| format!("{:?}", driver.kind())).unwrap_or_default(),
     }
@@ -524,7 +538,8 @@ fn server_facts(
         .inspect(|reason| tracing::warn!(reason, "the kernel refuses io_uring: epoll and threads serve"));
     Ok(ServerFacts {
         port: addresses.first().map_or(0, SocketAddr::port),
-        durability_guarantee: properties.guarantee.text().into(),
+        durability_guarantee: database.guarantee().text().into(),
+        redo: redo_facts(database),
         durable_method: facts.durable_method.name().into(),
         durable_probe: probe,
         io_uring: refusal.map_or_else(|| "available".into(), |reason| format!("refused ({reason})")),
@@ -541,6 +556,21 @@ fn server_facts(
         run_id: run_id()?,
         ..ServerFacts::default()
     })
+}
+
+/// What clients are told about the redo log.
+fn redo_facts(database: &Database) -> RedoFacts {
+    let lost = database.report().redo_lost;
+    match database.redo() {
+        None => RedoFacts { state: "off".into(), lost, ..RedoFacts::default() },
+        Some(redo) => RedoFacts {
+            state: if redo.bytes_wanted == 0 { "on" } else { "too-small" }.into(),
+            region: redo.text(),
+            guarantee: redo.guarantee().map_or("none", Guarantee::name).into(),
+            groups_replayed: redo.groups_replayed,
+            lost,
+        },
+    }
 }
 
 /// Random bytes of the operating system.

@@ -1,0 +1,76 @@
+//! Settings of the redo log in persistent memory.
+
+use super::{ServerSettings, Setting};
+use crate::values::wrong;
+use tierstone::RedoOptions;
+use tierstone_base::units::parse_size;
+use tierstone_media::region::RegionSource;
+
+/// In the order of `--help`.
+pub(super) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "nvm",
+        variable: "TIERSTONE_NVM",
+        value: "PATH or emulated:SIZE[:PRESET]",
+        help: "Persistent memory for a redo log: the file of a region on a DAX mount (made if it is not there), a DAX device, or memory of the process that is as slow as a published device. Writes are then acknowledged after a fence there, and the data follow in large blocks",
+        default: "none: writes wait for the device",
+        trade_off: "The newest writes lie in that memory alone for up to half a second: a store that was not stopped in good order opens only with it. Emulated memory survives nothing and is for measurements; INFO says what is guaranteed",
+        redis: "",
+        apply: |all, text| {
+            let source: RegionSource = text.parse()?;
+            redo(all).region = source.to_string();
+            Ok(())
+        },
+    },
+    Setting {
+        name: "nvm-size",
+        variable: "TIERSTONE_NVM_SIZE",
+        value: "SIZE",
+        help: "Size of the region's file, when --nvm names one that is not there",
+        default: "64MiB",
+        trade_off: "A group of up to 1 MiB takes a slot, at least four a shard; more absorb bursts that the device cannot follow, up to 64 a shard",
+        redis: "",
+        apply: |all, text| {
+            redo(all).new_bytes = parse_size(text)?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "nvm-guarantee",
+        variable: "TIERSTONE_NVM_GUARANTEE",
+        value: "WHICH",
+        help: "What the region of --nvm must survive: power-fail (else it is refused) or any",
+        default: "power-fail",
+        trade_off: "A file that is not on DAX lies in the page cache: it survives the process, and with any a loss of power costs acknowledged writes",
+        redis: "",
+        apply: |all, text| {
+            redo(all).any_guarantee = match text {
+                "power-fail" => false,
+                "any" => true,
+                _ => return Err(wrong("write power-fail or any".into())),
+            };
+            Ok(())
+        },
+    },
+    Setting {
+        name: "nvm-loss",
+        variable: "TIERSTONE_NVM_LOSS",
+        value: "WHAT",
+        help: "What is done when a store's redo log is not there any more: refuse to open it, or accept the loss of the writes that only it had",
+        default: "refuse",
+        trade_off: "accept leaves, of each shard, all writes up to some moment; INFO and the log say that writes were lost",
+        redis: "",
+        apply: |all, text| {
+            redo(all).loss_accepted = match text {
+                "refuse" => false,
+                "accept" => true,
+                _ => return Err(wrong("write refuse or accept".into())),
+            };
+            Ok(())
+        },
+    },
+];
+
+fn redo(all: &mut ServerSettings) -> &mut RedoOptions {
+    all.node.database.redo.get_or_insert_default()
+}

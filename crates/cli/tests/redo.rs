@@ -1,0 +1,115 @@
+//! A server whose redo log lies in a region's file: killed under load it loses nothing, without the region it says what
+//! is lost, and it claims no more than the file gives.
+//!
+//! The files lie on an ordinary file system here: what a store to them survives is the death of the process.
+
+#![expect(clippy::expect_used, reason = "test code")]
+
+mod common;
+mod load;
+
+use common::{Folder, Server, ask, drivers, program, seed, spawn};
+use load::{Load, Round};
+use rustix::process::Signal;
+use tierstone_base::SeededRandom;
+
+const SMALL: [&str; 8] =
+    ["--segment-size", "128KiB", "--capacity", "16MiB", "--memory", "32MiB", "--nvm-guarantee", "any"];
+
+/// The arguments of a server with its region in the folder.
+fn with_region(folder: &Folder, more: &[&str]) -> Vec<String> {
+    let region = folder.path("redo.region").display().to_string();
+    let nvm = ["--nvm".to_owned(), region, "--nvm-size".to_owned(), "4MiB".to_owned()];
+    let usual = SMALL.iter().chain(more).map(|text| (*text).to_owned());
+    usual.chain(nvm).collect()
+}
+
+fn start(folder: &Folder, arguments: &[String]) -> Server {
+    Server::start(folder, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[test]
+fn what_was_acknowledged_after_a_fence_survives_kills_under_load() {
+    for driver in drivers() {
+        let seed = seed();
+        let mut random = SeededRandom::new(seed);
+        let folder = Folder::new();
+        let mut load = Load::new(random.next_u64());
+        for (round, shards) in ["2", "1", "3", "2", "2"].into_iter().enumerate() {
+            let arguments = with_region(&folder, &["--driver", driver, "--shards", shards]);
+            let mut server = start(&folder, &arguments);
+            load.verify(server.address).assert_clean(&format!("seed {seed}, {driver}, round {round}"));
+            let end = Round::killed(&mut random, 3_000);
+            load.run(server.address, &end, &server.signaller(Signal::KILL));
+            server.wait();
+        }
+        let server = start(&folder, &with_region(&folder, &["--driver", driver, "--shards", "2"]));
+        load.verify(server.address).assert_clean(&format!("seed {seed}, {driver}, after the last kill"));
+        load.run(server.address, &Round::whole(4_000), &|| {});
+        let info = server.info_text("persistence");
+        assert!(info.contains("redo_log:on\r\n") && info.contains("redo_log_lost:0\r\n"), "{info}");
+        assert!(server.info_of_any("redo_fences") > 0, "nothing was answered for by the region");
+        server.stop();
+        // A stop in good order leaves nothing in the region.
+        let server = Server::start(&folder, &SMALL[..6]);
+        load.verify(server.address).assert_clean(&format!("seed {seed}, {driver}, without the region"));
+        assert!(server.info_text("persistence").contains("redo_log:off\r\n"));
+        server.stop();
+    }
+}
+
+#[test]
+fn a_killed_server_starts_without_its_region_only_when_the_loss_is_accepted() {
+    let folder = Folder::new();
+    let mut server = start(&folder, &with_region(&folder, &["--shards", "1"]));
+    assert!(ask(&mut server.connect(), &[b"SET", b"key", b"value"]).is_ok());
+    server.kill();
+    server.wait();
+    let checked = program().arg("check").arg(folder.data()).output().expect("the program runs");
+    let table = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success() && table.contains("newest writes, in the redo log"), "{table}");
+    assert_eq!(spawn(&folder, &SMALL[..6]).refused(), 2);
+    let said = folder.complaints();
+    assert!(
+        said.contains("redo log in persistent memory") && said.contains("accepting their loss"),
+        "{said}"
+    );
+    let accepts: Vec<&str> = SMALL.iter().copied().chain(["--shards", "1", "--nvm-loss", "accept"]).collect();
+    let server = Server::start(&folder, &accepts);
+    let info = server.info_text("persistence");
+    assert!(info.contains("redo_log:off\r\n") && info.contains("redo_log_lost:1\r\n"), "{info}");
+    server.stop();
+}
+
+#[test]
+fn a_region_that_would_not_survive_the_loss_of_power_is_refused_unless_told_otherwise() {
+    let folder = Folder::new();
+    let region = folder.path("redo.region").display().to_string();
+    assert_eq!(spawn(&folder, &["--memory", "32MiB", "--shards", "1", "--nvm", &region]).refused(), 2);
+    let said = folder.complaints();
+    assert!(said.contains("DAX") && said.contains("loss of power"), "{said}");
+    assert!(!folder.path("redo.region").exists(), "what cannot be used is not left behind");
+}
+
+#[test]
+fn a_region_in_the_memory_of_the_process_is_never_called_durable() {
+    let folder = Folder::new();
+    let small = ["--memory", "32MiB", "--shards", "1", "--segment-size", "128KiB"];
+    let with =
+        |region: &'static str| -> Vec<&str> { small.iter().copied().chain(["--nvm", region]).collect() };
+    let server = Server::start(&folder, &with("emulated:4MiB:dcpmm"));
+    assert!(ask(&mut server.connect(), &[b"SET", b"key", b"value"]).is_ok());
+    let info = server.info_text("persistence");
+    assert!(info.contains("redo_log_guarantee:emulated\r\n"), "{info}");
+    let guarantee = info.lines().find(|line| line.starts_with("durability_guarantee:")).expect("a guarantee");
+    assert!(guarantee.contains("emulated"), "{guarantee}");
+    server.stop();
+    // Too small for a redo log: the device answers, and INFO says why.
+    let server = Server::start(&folder, &with("emulated:16KiB"));
+    assert!(ask(&mut server.connect(), &[b"SET", b"key", b"other"]).is_ok());
+    let info = server.info_text("persistence");
+    assert!(info.contains("redo_log:too-small\r\n") && info.contains("are needed"), "{info}");
+    server.stop();
+    assert_eq!(spawn(&folder, &with("emulated:4MiB:bubble")).refused(), 2);
+    assert!(folder.complaints().contains("preset"), "{}", folder.complaints());
+}

@@ -1,0 +1,102 @@
+//! The redo log in persistent memory: where it lies and what it gives ([`mod@tierstone_logstore::redo`]).
+
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_logstore::{OpenReport, RedoMemory};
+use tierstone_media::Guarantee;
+use tierstone_media::region::{Region, RegionDemand, RegionReport, RegionSettings, RegionSource};
+
+/// A redo log in persistent memory: writes are durable after a fence there, the files follow in large blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedoOptions {
+    /// Where: the path of a region's file on a DAX mount, of a DAX device, or `emulated:SIZE[:PRESET]` (memory of the
+    /// process, which nothing survives; for measurements).
+    pub region: String,
+    /// Bytes of a file that is made because there is none. Default 64 MiB. A group of up to 1 MiB takes a slot; from
+    /// four slots a shard on, more absorb a device that falls behind.
+    pub new_bytes: u64,
+    /// Take a file that would not survive the loss of power, such as one that does not lie on DAX. Default: no, it is
+    /// refused.
+    pub any_guarantee: bool,
+    /// Open a store whose redo log is not there any more, without the writes that only it had. Default: no, it is
+    /// refused.
+    pub loss_accepted: bool,
+}
+
+impl RedoOptions {
+    /// The defaults, in `region`.
+    pub fn new(region: impl Into<String>) -> Self {
+        RedoOptions { region: region.into(), ..Self::default() }
+    }
+}
+
+impl Default for RedoOptions {
+    fn default() -> Self {
+        RedoOptions { region: String::new(), new_bytes: 64 << 20, any_guarantee: false, loss_accepted: false }
+    }
+}
+
+/// What the redo log of an open store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedoReport {
+    /// What the region was found to be.
+    pub region: RegionReport,
+    /// The region is too small, so that the redo log is not used: bytes that it needs; zero when it is used.
+    pub bytes_wanted: u64,
+    /// Groups that opening took from it.
+    pub groups_replayed: u64,
+}
+
+impl RedoReport {
+    /// What a write survives that is durable in the redo log; `None` when it is not used.
+    pub fn guarantee(&self) -> Option<Guarantee> {
+        (self.bytes_wanted == 0).then_some(self.region.guarantee)
+    }
+
+    /// One line for a person.
+    pub fn text(&self) -> String {
+        match self.bytes_wanted {
+            0 => self.region.text(),
+            wanted => format!(
+                "not used: the region has {} bytes, {wanted} are needed for so many shards; every write waits for the \
+                 device",
+                self.region.bytes
+            ),
+        }
+    }
+}
+
+/// Opens the region, or makes it.
+///
+/// # Errors
+/// `InvalidInput`: no such place; `Unsupported`: it would not survive the loss of power, and that was not accepted.
+pub(crate) fn open(options: &RedoOptions) -> Result<Option<(RedoMemory, RegionReport)>> {
+    if options.region.is_empty() {
+        return Ok(None);
+    }
+    let source: RegionSource = options.region.parse()?;
+    // Whoever writes `emulated` knows what that is.
+    let is_emulated = matches!(source, RegionSource::Emulated { .. });
+    let demand =
+        if options.any_guarantee || is_emulated { RegionDemand::AnyGuarantee } else { RegionDemand::Durable };
+    let settings = RegionSettings { demand, ..RegionSettings::default() };
+    let (region, _) = source.open_or_create(options.new_bytes, &settings).map_err(|error| {
+        let refused = error.kind() == ErrorKind::Unsupported && demand == RegionDemand::Durable;
+        let advice = if refused { " (for the redo log: accept any guarantee)" } else { "" };
+        Error::new(error.kind(), format!("the redo log's region: {}{advice}", error.message()))
+    })?;
+    let report = region.report().clone();
+    let region: Arc<dyn Region + Send + Sync> = Arc::new(region);
+    Ok(Some((RedoMemory::new(region), report)))
+}
+
+/// What became of the region when the store was opened.
+pub(crate) fn report(region: Option<RegionReport>, open: &OpenReport) -> Option<RedoReport> {
+    region.map(|region| RedoReport {
+        region,
+        bytes_wanted: open.redo_bytes_wanted,
+        groups_replayed: open.redo_groups,
+    })
+}
