@@ -157,15 +157,13 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         out,
         "loading:0\r\nrdb_last_save_time:{}\r\ndurability:{durability}\r\n\
          durability_guarantee:{}\r\ndurability_loss_bound_ms:{}\r\napplied_sequence:{}\r\n\
-         durable_sequence:{}\r\ndevice_health:{health}\r\ndurable_method:{}\r\nredo_log:{}\r\nredo_log_lost:{}\r\n",
+         durable_sequence:{}\r\ndevice_health:{health}\r\ndurable_method:{}\r\n",
         control.host.last_save_s,
         facts.durability_guarantee,
         if is_bounded { Durability::RELAXED_BOUND_MS } else { 0 },
         control.engine.applied,
         control.engine.durable,
         facts.durable_method,
-        facts.redo.state,
-        u8::from(facts.redo.lost),
     )?;
     match &facts.durable_probe {
         None => write!(out, "durable_method_by:setting\r\n")?,
@@ -176,6 +174,7 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
             u8::from(probe.flush_looks_device_wide)
         )?,
     }
+    write!(out, "redo_log:{}\r\nredo_log_lost:{}\r\n", facts.redo.state, u8::from(facts.redo.lost))?;
     if facts.redo.state != "off" {
         let RedoFacts { region, guarantee, groups_replayed, .. } = &facts.redo;
         write!(
