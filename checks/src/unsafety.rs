@@ -14,6 +14,7 @@ pub const UNSAFE_PLACES: &[(&str, &str)] = &[
         "crates/cache/src/record/arena.rs",
         "one mapping holds all cached records, with huge pages where there are",
     ),
+    ("crates/volume/src/disks/pass.rs", "commands to disks go by an ioctl that takes raw pointers"),
     ("crates/base/src/prefetch.rs", "prefetch instructions have no safe form"),
     (
         "crates/server/src/reactor/uring/",

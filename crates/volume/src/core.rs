@@ -13,6 +13,7 @@
 use crate::intent::Intents;
 use crate::layout::{Layout, Place, Redundancy};
 use crate::members::Members;
+use crate::partial::Partial;
 use crate::sleep::Sleep;
 use crate::superblock::{Health, Slot, Superblock};
 use std::collections::{BTreeMap, VecDeque};
@@ -51,6 +52,8 @@ pub(crate) struct Core<D> {
     pub read_errors: Vec<u32>,
     pub read_error_limit: u32,
     pub sleep: Option<Box<Sleep<D>>>,
+    /// Which ranges are hot, and where hot rows of pairs that sleep whole lie; with room to spare only.
+    pub partial: Option<Box<Partial>>,
     /// Nothing can be recorded any more, so nothing is acknowledged.
     pub is_broken: bool,
     pub mutations: Mutations,
@@ -114,6 +117,7 @@ impl<D: BlockDevice> Core<D> {
     pub(crate) fn new(parts: CoreParts<D>) -> Self {
         let superblock = parts.superblock;
         let count = superblock.states.len();
+        let partial = (superblock.spare_rows > 0).then(|| Box::new(Partial::new(&superblock)));
         Core {
             members: parts.members,
             layout: superblock.layout,
@@ -133,6 +137,7 @@ impl<D: BlockDevice> Core<D> {
             read_errors: vec![0; count],
             read_error_limit: parts.read_error_limit,
             sleep: None,
+            partial,
             is_broken: false,
             mutations: parts.mutations,
             requests: Map::default(),
@@ -155,6 +160,7 @@ impl<D: BlockDevice> Core<D> {
             region_bytes: self.region_bytes,
             journal_slots: self.journal_slots,
             buffer: self.sleep.as_ref().map_or(0, |sleep| sleep.buffer_id),
+            spare_rows: self.partial.as_ref().map_or(0, |partial| partial.spare_rows),
             states: self.health.clone(),
         }
     }

@@ -19,12 +19,14 @@
 //! draws the bytes.
 
 mod core;
+pub mod disks;
 mod intent;
 mod journal;
 pub mod layout;
 mod members;
 pub mod open;
 mod parity;
+pub mod partial;
 pub mod policy;
 mod reads;
 mod rebuild;
@@ -36,7 +38,8 @@ mod writes;
 
 pub use layout::{Layout, Level, Place, Redundancy};
 pub use open::{OpenSettings, Recovery, SleepSetup, VolumeSettings};
-pub use policy::{Advice, CycleBudget, PairHistory, SleepPolicy};
+pub use partial::{PartialPair, RangeClass, RangeStatus};
+pub use policy::{Advice, CycleBudget, PairHistory, SleepPolicy, WholeHistory, WholePolicy};
 pub use sleep::{BufferSettings, FlashBuffer, KeepTurning, PairState, SleepSettings, Spindle};
 pub use superblock::Health;
 pub use volume::{Status, Volume};

@@ -9,6 +9,7 @@ use crate::core::{Core, CoreParts, INTENT_START, JOURNAL_START};
 use crate::intent::{Intents, REGIONS_MAX};
 use crate::layout::{Layout, Level, Redundancy};
 use crate::members::Members;
+use crate::partial::{MAP_BYTES, MAP_START, Partial};
 use crate::sleep::{FlashBuffer, Sleep, SleepSettings, Spindle};
 use crate::superblock::{Health, Slot, Superblock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,9 @@ pub struct VolumeSettings {
     pub is_zeroed: bool,
     /// Whether devices that hold a volume may be taken. Default: no.
     pub overwrite: bool,
+    /// Bytes of each member, rounded up to chunks, kept for hot data of other pairs, so that those may
+    /// sleep whole (see [`crate::partial`]). Only for two pairs of mirrors or more. Default 0: none.
+    pub spare_bytes: u64,
 }
 
 impl VolumeSettings {
@@ -58,6 +62,7 @@ impl VolumeSettings {
             journal_slots: 16,
             is_zeroed: false,
             overwrite: false,
+            spare_bytes: 0,
         }
     }
 }
@@ -105,12 +110,22 @@ fn data_area(geometry: &[Geometry], journal_bytes: u64, chunk_bytes: u64) -> (u6
     (start, end.saturating_sub(start) / chunk_bytes.max(1))
 }
 
-/// Bytes of the journal on each member.
-fn journal_bytes(redundancy: Redundancy, width: u32, chunk_bytes: u64, slots: u32) -> u64 {
+/// Bytes of the journal on each member, or of the map of ranges in its place.
+fn journal_bytes(redundancy: Redundancy, width: u32, chunk_bytes: u64, slots: u32, spare_rows: u32) -> u64 {
     match redundancy {
         Redundancy::Parity => u64::from(slots) * (BLOCK_BYTES as u64 + u64::from(width) * chunk_bytes),
+        Redundancy::Mirror if spare_rows > 0 => MAP_BYTES,
         Redundancy::None | Redundancy::Mirror => 0,
     }
+}
+
+/// Rows that are kept for hot data of other pairs.
+fn spare_rows(settings: &VolumeSettings, redundancy: Redundancy, groups: u32) -> Result<u32> {
+    let rows = settings.spare_bytes.div_ceil(settings.chunk_bytes.max(1));
+    if rows > 0 && (redundancy != Redundancy::Mirror || groups < 2) {
+        return refuse("spare_bytes need two sets of mirrors at least: one keeps hot data of the other");
+    }
+    u32::try_from(rows).or_else(|_| refuse(format!("spare_bytes {} are too many", settings.spare_bytes)))
 }
 
 /// The superblock of a new volume; that of member 0.
@@ -126,11 +141,13 @@ fn plan(settings: &VolumeSettings, members: &[Geometry]) -> Result<(Superblock, 
     if settings.journal_slots < 2 || !settings.journal_slots.is_multiple_of(2) {
         return refuse("a journal needs an even number of slots, two at least");
     }
-    let journal = journal_bytes(redundancy, width, settings.chunk_bytes, settings.journal_slots);
+    let spare_rows = spare_rows(settings, redundancy, groups)?;
+    let journal = journal_bytes(redundancy, width, settings.chunk_bytes, settings.journal_slots, spare_rows);
     let (data_start, rows) = data_area(members, journal, settings.chunk_bytes);
     let layout = Layout { redundancy, groups, width, chunk_bytes: settings.chunk_bytes, rows };
     layout.check()?;
-    let room = layout.data_bytes().saturating_sub(settings.meta_bytes) / settings.segment_bytes;
+    let own = Layout { rows: rows.saturating_sub(u64::from(spare_rows)), ..layout };
+    let room = own.data_bytes().saturating_sub(settings.meta_bytes) / settings.segment_bytes;
     let geometry = Geometry {
         meta_bytes: settings.meta_bytes,
         segment_bytes: settings.segment_bytes,
@@ -139,7 +156,7 @@ fn plan(settings: &VolumeSettings, members: &[Geometry]) -> Result<(Superblock, 
     if geometry.segment_limit == 0 {
         return refuse(format!(
             "{} bytes have no room for {} bytes of superblocks and one segment of {}: give larger members",
-            layout.data_bytes(),
+            own.data_bytes(),
             settings.meta_bytes,
             settings.segment_bytes
         ));
@@ -170,6 +187,7 @@ fn plan(settings: &VolumeSettings, members: &[Geometry]) -> Result<(Superblock, 
         region_bytes: settings.region_bytes,
         journal_slots: settings.journal_slots,
         buffer: 0,
+        spare_rows,
         states: (0..members.len()).map(resync).collect(),
     };
     Ok((superblock, data_start))
@@ -193,6 +211,9 @@ pub(crate) fn create<D: BlockDevice>(devices: Vec<D>, settings: &VolumeSettings)
         let old = Slot(0).next();
         requests.push((index, IoRequest::write_durable(0, INTENT_START, zeros.clone())));
         requests.push((index, IoRequest::write_durable(0, old, IoBuffer::zeroed(BLOCK_BYTES))));
+        if superblock.spare_rows > 0 {
+            requests.push((index, IoRequest::write_durable(0, MAP_START, Partial::first_map(&superblock))));
+        }
     }
     done(members.perform(requests))?;
     let sign = |index: usize| {
@@ -371,7 +392,13 @@ pub(crate) fn open<D: BlockDevice>(
     let mut truth = judge(&found, &present, settings.degraded)?;
     judge_sleepers(&mut truth, sleep.as_ref(), settings.degraded)?;
     let layout = truth.layout;
-    let journal = journal_bytes(layout.redundancy, layout.width, layout.chunk_bytes, truth.journal_slots);
+    let journal = journal_bytes(
+        layout.redundancy,
+        layout.width,
+        layout.chunk_bytes,
+        truth.journal_slots,
+        truth.spare_rows,
+    );
     let (data_start, rows) = data_area(&geometries, journal, layout.chunk_bytes);
     if rows < layout.rows {
         return refuse(format!("a member has room for {rows} rows, the volume needs {}", layout.rows));
@@ -390,6 +417,7 @@ pub(crate) fn open<D: BlockDevice>(
         let number = buffer.lock().register(core.volume, layout.groups)?;
         core.sleep = Some(Box::new(Sleep::new(buffer, number, settings, spindle, layout.groups as usize)));
     }
+    core.read_ranges()?;
     core.write_superblocks();
     enough(&core.superblock(0))?;
     let mut recovery = Recovery { was_clean, ..Recovery::default() };
@@ -401,6 +429,7 @@ pub(crate) fn open<D: BlockDevice>(
         Redundancy::Parity => recovery.rows_replayed = core.replay_journal()?,
         Redundancy::None => {}
     }
+    core.bring_all_home()?;
     Ok((core, recovery))
 }
 

@@ -113,6 +113,73 @@ impl PairHistory {
     }
 }
 
+/// When pairs whose second disk sleeps go on to sleep whole. Plain data. The source gives no numbers; these
+/// are ours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WholePolicy {
+    /// So many epochs in a row without a request for cold data.
+    pub cold_epochs: u32,
+    /// Up to this utilisation of the pair that takes the hot data, theirs included; 0 to 1.
+    pub host_utilisation: f64,
+}
+
+impl WholePolicy {
+    /// Ten minutes of epochs of a second without a cold request; a host that stays below the published
+    /// threshold at which disks wake.
+    pub fn cautious() -> WholePolicy {
+        WholePolicy { cold_epochs: 600, host_utilisation: 0.20 }
+    }
+}
+
+/// What the policy remembers of a pair that may sleep whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WholeHistory {
+    quiet: u32,
+    busy: u32,
+    /// How often its first disk was sent to sleep.
+    pub cycles: u64,
+}
+
+impl WholeHistory {
+    /// An epoch has ended in which the first disk turned and the second slept; `carried` is the utilisation
+    /// that the host had or would have with this pair's hot load. Sleep is advised once and counted.
+    pub fn turning(
+        &mut self,
+        policy: &WholePolicy,
+        budget: Option<CycleBudget>,
+        was_cold: bool,
+        carried: f64,
+        hours: f64,
+    ) -> Advice {
+        self.busy = 0;
+        self.quiet = if !was_cold && carried <= policy.host_utilisation { self.quiet + 1 } else { 0 };
+        if self.quiet < policy.cold_epochs || budget.is_some_and(|budget| !budget.allows(self.cycles, hours))
+        {
+            return Advice::Stay;
+        }
+        self.quiet = 0;
+        self.cycles += 1;
+        Advice::Sleep
+    }
+
+    /// An epoch of a pair that sleeps whole has ended; `host` is the utilisation of its host. Too much sends
+    /// the hot data home, by the thresholds at which second disks wake.
+    pub fn whole(&mut self, policy: &SleepPolicy, host: f64) -> Advice {
+        self.quiet = 0;
+        self.busy = if host > policy.spin_up_utilisation { self.busy + 1 } else { 0 };
+        if self.busy < policy.spin_up_epochs {
+            return Advice::Stay;
+        }
+        self.busy = 0;
+        Advice::Wake
+    }
+
+    /// An epoch between the two states has ended: nothing counts.
+    pub fn between(&mut self) {
+        (self.quiet, self.busy) = (0, 0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +202,27 @@ mod tests {
         assert_eq!(pair.asleep(&policy, 0.3, 0.0), Advice::Wake);
         assert_eq!(pair.asleep(&policy, 0.0, 0.95), Advice::Wake, "a full buffer wakes at once");
         assert_eq!(pair.cycles, 1);
+    }
+
+    #[test]
+    fn a_pair_without_cold_requests_sleeps_whole_and_comes_home_when_its_host_is_busy() {
+        let policy = WholePolicy { cold_epochs: 3, host_utilisation: 0.2 };
+        let sleep = SleepPolicy::published(0.9);
+        let mut pair = WholeHistory::default();
+        let mut turning = |cold, carried| pair.turning(&policy, None, cold, carried, 0.0);
+        assert_eq!([turning(false, 0.2), turning(false, 0.2)], [Advice::Stay; 2]);
+        assert_eq!(turning(true, 0.0), Advice::Stay, "a cold request");
+        assert_eq!([turning(false, 0.0), turning(false, 0.0)], [Advice::Stay; 2]);
+        assert_eq!(turning(false, 0.21), Advice::Stay, "too much for the host");
+        assert_eq!([turning(false, 0.0), turning(false, 0.0)], [Advice::Stay; 2]);
+        assert_eq!(turning(false, 0.0), Advice::Sleep);
+        assert_eq!([pair.whole(&sleep, 0.26), pair.whole(&sleep, 0.2)], [Advice::Stay; 2]);
+        assert_eq!([pair.whole(&sleep, 0.26), pair.whole(&sleep, 0.26)], [Advice::Stay, Advice::Wake]);
+        assert_eq!(pair.cycles, 1);
+        let none = Some(CycleBudget { per_hour: 0.0, ahead: 1.0 });
+        for _ in 0..9 {
+            assert_eq!(pair.turning(&policy, none, false, 0.0, 5.0), Advice::Stay, "no start is left");
+        }
     }
 
     #[test]

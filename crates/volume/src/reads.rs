@@ -17,6 +17,7 @@ impl<D: BlockDevice> Core<D> {
             open.pending = places.len().max(1) as u32;
         }
         for place in places {
+            let place = self.whereabouts(place);
             self.read_place(id, place, Vec::new(), sending);
         }
     }

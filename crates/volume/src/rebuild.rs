@@ -7,6 +7,7 @@
 
 use crate::core::{Core, JOURNAL_START};
 use crate::layout::Redundancy;
+use crate::partial::MAP_BYTES;
 use crate::superblock::{Health, Slot};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::{BlockDevice, Geometry, IoBuffer, IoRequest};
@@ -39,6 +40,7 @@ impl<D: BlockDevice> Core<D> {
         // What an earlier life left there must not be read as this volume's superblock, marks or journal.
         let journal = match self.layout.redundancy {
             Redundancy::Parity => self.slot_bytes() * u64::from(self.journal_slots),
+            _ if self.partial.is_some() => MAP_BYTES,
             _ => 0,
         };
         let zeros = IoBuffer::zeroed((JOURNAL_START + journal) as usize);
@@ -51,6 +53,9 @@ impl<D: BlockDevice> Core<D> {
         self.mark_slots[index] = Slot::default();
         self.health[index] = Health::Rebuilding { row: 0 };
         self.write_superblocks();
+        // The map must be on both disks of a pair that keeps hot rows of others.
+        self.forget_map_slot(index);
+        self.publish_ranges();
         Ok(old)
     }
 
@@ -117,10 +122,14 @@ impl<D: BlockDevice> Core<D> {
     /// Compares what members of a row hold: mirrors byte by byte, parity by XOR. The rows that differ.
     pub(crate) fn compare(&mut self, rows: std::ops::Range<u64>) -> Result<Vec<(u32, u64)>> {
         self.settle();
+        self.rouse_all();
         let mut differing = Vec::new();
         let len = self.layout.chunk_bytes as usize;
         for group in 0..self.layout.groups {
             for row in rows.start..rows.end.min(self.layout.rows) {
+                if !self.holds_data(group, row) {
+                    continue;
+                }
                 let members: Vec<usize> =
                     self.layout.members(group).filter(|&at| self.is_usable(at, row)).collect();
                 let offset = self.data_start + row * self.layout.chunk_bytes;

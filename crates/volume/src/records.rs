@@ -26,8 +26,10 @@ impl<D: BlockDevice> Core<D> {
 
     /// Members that superblocks and marks are written to: all that are awake and not failed.
     pub(crate) fn written_members(&self) -> Vec<usize> {
-        let counts =
-            |index: &usize| matches!(self.health[*index], Health::InSync | Health::Rebuilding { .. });
+        let stands = |index: usize| self.sleep.as_ref().is_some_and(|sleep| sleep.stands(index));
+        let counts = |index: &usize| {
+            matches!(self.health[*index], Health::InSync | Health::Rebuilding { .. }) && !stands(*index)
+        };
         (0..self.health.len()).filter(counts).collect()
     }
 
@@ -37,6 +39,8 @@ impl<D: BlockDevice> Core<D> {
             return;
         }
         self.health[index] = Health::Failed;
+        // A failure must be known wherever an opening may look: also on disks that stand.
+        self.rouse_all();
         if !self.mutations.is_on("failure is recorded before the acknowledgement") {
             self.write_superblocks();
         }
@@ -77,6 +81,7 @@ impl<D: BlockDevice> Core<D> {
             for index in failed {
                 self.health[index] = Health::Failed;
             }
+            self.rouse_all();
         }
     }
 

@@ -70,6 +70,8 @@ pub(crate) struct Superblock {
     pub journal_slots: u32,
     /// The flash buffer that holds what members behind lack; 0 for none.
     pub buffer: u128,
+    /// Rows at the end of each member for hot data of pairs that sleep whole.
+    pub spare_rows: u32,
     pub states: Vec<Health>,
 }
 
@@ -101,6 +103,7 @@ impl Superblock {
         }
         bytes.extend_from_slice(&(self.states.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&self.buffer.to_le_bytes());
+        bytes.extend_from_slice(&self.spare_rows.to_le_bytes());
         bytes.resize(HEAD_BYTES, 0);
         for state in &self.states {
             let (tag, row) = match *state {
@@ -149,6 +152,7 @@ impl Superblock {
         let region_bytes = reader.u64()?;
         let count = reader.u32()? as usize;
         let buffer = u128::from(reader.u64()?) | u128::from(reader.u64()?) << 64;
+        let spare_rows = reader.u32()?;
         if count > crate::MEMBERS_MAX || count != (groups as usize).checked_mul(width as usize)? {
             return None;
         }
@@ -161,7 +165,10 @@ impl Superblock {
             _ => None,
         };
         let states = (0..count).map(|_| state()).collect::<Option<Vec<_>>>()?;
-        let is_sound = layout.check().is_ok() && region_bytes > 0 && (index as usize) < count;
+        let has_room_to_spare =
+            spare_rows == 0 || redundancy == Redundancy::Mirror && u64::from(spare_rows) < layout.rows;
+        let is_sound =
+            layout.check().is_ok() && region_bytes > 0 && (index as usize) < count && has_room_to_spare;
         is_sound.then_some(Superblock {
             volume,
             index,
@@ -172,6 +179,7 @@ impl Superblock {
             region_bytes,
             journal_slots,
             buffer,
+            spare_rows,
             states,
         })
     }
@@ -201,6 +209,7 @@ mod tests {
             region_bytes: 65536,
             journal_slots: 4,
             buffer: 5 << 100,
+            spare_rows: 0,
             states: vec![Health::InSync, Health::Failed, Health::Rebuilding { row: 12 }, Health::Behind],
         }
     }
@@ -209,6 +218,19 @@ mod tests {
     fn a_superblock_comes_back_and_no_flipped_bit_passes() {
         let block = sample().encode();
         assert_eq!(Superblock::decode(&block), Some(sample()));
+        let spare = |redundancy, spare_rows| Superblock {
+            spare_rows,
+            layout: Layout { redundancy, ..sample().layout },
+            ..sample()
+        };
+        let mirrors = spare(Redundancy::Mirror, 70);
+        assert_eq!(Superblock::decode(&mirrors.encode()), Some(mirrors));
+        assert_eq!(
+            Superblock::decode(&spare(Redundancy::Mirror, 77).encode()),
+            None,
+            "nothing but spare rows"
+        );
+        assert_eq!(Superblock::decode(&spare(Redundancy::Parity, 1).encode()), None);
         for byte in 0..BLOCK_BYTES {
             let mut damaged = block.clone();
             damaged[byte] ^= 1 << (byte % 8);

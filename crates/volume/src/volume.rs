@@ -3,9 +3,12 @@
 use crate::core::Core;
 use crate::layout::Redundancy;
 use crate::open::{self, OpenSettings, Recovery, SleepSetup, VolumeSettings};
+use crate::partial::{PartialPair, RangeClass, RangeStatus};
+use crate::policy::WholePolicy;
 use crate::sleep::PairState;
 use crate::superblock::Health;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tierstone_base::Result;
 use tierstone_media::{BlockDevice, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
@@ -131,7 +134,8 @@ impl<D: BlockDevice> Volume<D> {
     pub fn maintain(&self, rows: u64) -> Result<bool> {
         let core = &mut self.lock().core;
         let flushes = core.flush_step()?;
-        Ok(core.rebuild_step(rows)? || flushes)
+        let rebuilds = core.rebuild_step(rows)?;
+        Ok(core.move_step(rows)? || rebuilds || flushes)
     }
 
     /// Tells the time, so that epochs end and pairs sleep and wake by their policy. At least once an epoch.
@@ -163,6 +167,48 @@ impl<D: BlockDevice> Volume<D> {
             .collect()
     }
 
+    /// Declares bytes of the volume hot or cold, durably (see [`crate::partial`]). Everything is hot that
+    /// was not declared cold. Cold ranges are rounded inwards to chunks, hot ones outwards; 256 runs of
+    /// cold chunks fit. Pairs that sleep whole and are concerned come home first, which may take long: it
+    /// waits for all their rows, and for the requests under way.
+    ///
+    /// # Errors
+    /// Invalid input for a range outside the volume, too many ranges, or a volume without
+    /// [`VolumeSettings::spare_bytes`]; failed device when rows cannot be read or the map not be written.
+    pub fn declare(&self, bytes: Range<u64>, class: RangeClass) -> Result<()> {
+        self.lock().core.declare(&bytes, class)
+    }
+
+    /// What a range of the volume is now, in runs of one class, rising; what lies behind the end is left
+    /// out. Who sees that a part would start a disk may do the rest first.
+    pub fn range_status(&self, bytes: Range<u64>) -> Vec<RangeStatus> {
+        self.lock().core.range_status(&bytes)
+    }
+
+    /// Sends a pair to sleep whole, whatever the policy says: its second disk now; [`Volume::maintain`]
+    /// copies its hot rows to a pair that is awake and then stops its first disk. Waits for the requests
+    /// under way. [`Volume::wake`] brings it back.
+    ///
+    /// # Errors
+    /// Invalid input when the pair cannot sleep, or no pair that is awake has room.
+    pub fn sleep_whole(&self, pair: u32) -> Result<()> {
+        self.lock().core.begin_whole(pair)
+    }
+
+    /// When [`Volume::tick`] sends pairs to sleep whole; `None`, the default, for never. One pair, the
+    /// busiest at the first tick, then stays awake; it takes three pairs and something cold.
+    ///
+    /// # Errors
+    /// Invalid input for a volume without [`VolumeSettings::spare_bytes`].
+    pub fn set_whole_policy(&self, policy: Option<WholePolicy>) -> Result<()> {
+        self.lock().core.set_whole_policy(policy)
+    }
+
+    /// What is true of each pair that may sleep whole; empty without [`VolumeSettings::spare_bytes`].
+    pub fn partial_pairs(&self) -> Vec<PartialPair> {
+        self.lock().core.partial_pairs()
+    }
+
     /// How many rows a member has: the range of [`Volume::compare`].
     pub fn rows(&self) -> u64 {
         self.lock().core.layout.rows
@@ -189,6 +235,7 @@ impl<D: BlockDevice> Volume<D> {
             for pair in 0..core.layout.groups {
                 core.wake(pair);
                 core.finish_flush(pair)?;
+                core.finish_move(pair)?;
             }
         }
         let mut done = Vec::new();

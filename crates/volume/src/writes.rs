@@ -15,6 +15,7 @@ impl<D: BlockDevice> Core<D> {
             let mut is_new = false;
             for &id in ids {
                 let (_, offset, len) = self.span(id);
+                self.rouse_for(offset, len);
                 let regions: Vec<u64> =
                     (offset / self.region_bytes..=(offset + len.max(1) - 1) / self.region_bytes).collect();
                 for &region in &regions {
@@ -54,6 +55,7 @@ impl<D: BlockDevice> Core<D> {
             self.part_ends(id, None);
         }
         for place in places {
+            let place = self.written(place);
             let start = self.data_start + self.layout.member_offset(&place);
             let Some(open) = self.requests.get(&id) else { continue };
             let Some(bytes) = open.buffer.as_ref() else { continue };

@@ -27,6 +27,10 @@ pub struct Description {
     pub trace: Trace,
     /// What is tried besides.
     pub sweep: Sweep,
+    /// Pairs that sleep whole, where they may.
+    pub partial: Option<PartialOnline>,
+    /// The study of flushes beside reads, where it is asked for.
+    pub flush_study: Option<FlushStudy>,
     /// Published values to stand beside ours, where the description is a published one.
     #[serde(default)]
     pub published: Vec<Published>,
@@ -110,6 +114,55 @@ pub struct Policy {
     pub keep_to_rated_cycles: bool,
 }
 
+/// Hot data that stays on disks that turn, so that pairs may sleep whole.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartialOnline {
+    /// GiB at the start of the addresses that are hot; the rest is cold.
+    pub hot_gib: f64,
+    /// GiB on the host for hot data of the other pairs.
+    pub spare_gib: f64,
+    /// See [`tierstone_volume::WholePolicy::cold_epochs`].
+    pub cold_epochs: u32,
+    /// See [`tierstone_volume::WholePolicy::host_utilisation`].
+    pub host_utilisation: f64,
+}
+
+/// A disk of its own on which each random read lets so many blocks be written back.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlushStudy {
+    /// Blocks to write back, at random places of the whole disk.
+    pub targets: u32,
+    /// Decides the places.
+    pub seed: u64,
+    /// KiB of each read and write.
+    pub io_kib: f64,
+    /// Average seek in ms.
+    pub seek_ms: f64,
+    /// Average rotational latency in ms.
+    pub rotation_ms: f64,
+    /// Transfer in MB/s.
+    pub transfer_mb_per_s: f64,
+    /// How many times faster write-backs alone are than random reads alone.
+    pub write_back_speedup: f64,
+    /// What is tried.
+    pub point: Vec<FlushPoint>,
+}
+
+/// Blocks written back a read, and what was published for it: shares of the rates of reads and of
+/// write-backs alone, in percent.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlushPoint {
+    /// Blocks a read: the K of the source.
+    pub write_backs: u32,
+    /// Published, if it was.
+    pub read_percent: Option<f64>,
+    /// Published, if it was.
+    pub write_back_percent: Option<f64>,
+}
+
 /// What requests look like.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -118,8 +171,12 @@ pub struct Shape {
     pub request_kib: f64,
     /// The share of writes, 0 to 1.
     pub write_share: f64,
-    /// GiB that requests are spread over, evenly.
+    /// GiB that requests are spread over, evenly, or as the next two say.
     pub footprint_gib: f64,
+    /// The share of requests that goes to the first of them, 0 to 1; with `hot_gib`.
+    pub hot_share: Option<f64>,
+    /// GiB at the start that this share goes to.
+    pub hot_gib: Option<f64>,
 }
 
 /// A load with a busy time each day.
@@ -204,6 +261,9 @@ pub struct Sweep {
     pub knee_gain: f64,
     /// Thresholds of waking: the tail with each.
     pub spin_up_utilisation: Vec<f64>,
+    /// Watts while a disk starts: energy with each. The source counts a start as idling.
+    #[serde(default)]
+    pub start_w: Vec<f64>,
 }
 
 /// A published value.
@@ -281,10 +341,50 @@ impl Description {
         if self.policy.spin_down_utilisation > self.policy.spin_up_utilisation {
             return refuse("policy: a pair would sleep and wake at once: spin_down_utilisation is above spin_up_utilisation".into());
         }
+        self.check_whole()?;
         let names = ["saving_percent", "cycle_ratio"];
         match self.published.iter().find(|published| !names.contains(&published.of.as_str())) {
             Some(other) => refuse(format!("published.of = '{}' is none of {names:?}", other.of)),
             None => Ok(()),
+        }
+    }
+
+    /// What concerns hot data and the study of flushes.
+    fn check_whole(&self) -> Result<()> {
+        let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidInput, what.to_owned()));
+        if self.partial.is_some_and(|partial| partial.cold_epochs == 0) {
+            return refuse("partial.cold_epochs must be above zero");
+        }
+        if self.partial.is_some() && self.array.disks < 6 {
+            return refuse("partial: with fewer than 6 disks a host costs as much as whole sleep saves");
+        }
+        if let Some(shape) = self.shape() {
+            match (shape.hot_share, shape.hot_gib) {
+                (Some(_), Some(gib)) if gib < shape.footprint_gib => {}
+                (None, None) => {}
+                _ => {
+                    return refuse(
+                        "trace.shape: give hot_share and hot_gib both, hot_gib below footprint_gib",
+                    );
+                }
+            }
+        }
+        if self.sweep.start_w.iter().any(|watts| *watts < self.disk.idle_w) {
+            return refuse("sweep.start_w: a disk that starts draws no less than one that idles");
+        }
+        if self.flush_study.as_ref().is_some_and(|study| {
+            study.targets > 10_000_000 || study.point.iter().any(|point| point.write_backs == 0)
+        }) {
+            return refuse("flush_study: 10,000,000 targets at most, and write_backs above zero");
+        }
+        Ok(())
+    }
+
+    fn shape(&self) -> Option<&Shape> {
+        match &self.trace {
+            Trace::Diurnal(load) => Some(&load.shape),
+            Trace::Spiky(load) => Some(&load.shape),
+            Trace::Msr { .. } | Trace::Blkparse { .. } => None,
         }
     }
 
@@ -309,6 +409,21 @@ impl Description {
             ("policy.epoch_s", self.policy.epoch_s),
         ];
         values.extend(self.sweep.buffer_mib.iter().map(|mib| ("sweep.buffer_mib", *mib)));
+        values.extend(self.sweep.start_w.iter().map(|watts| ("sweep.start_w", *watts)));
+        if let Some(partial) = &self.partial {
+            values.extend([("partial.hot_gib", partial.hot_gib), ("partial.spare_gib", partial.spare_gib)]);
+        }
+        if let Some(study) = &self.flush_study {
+            values.extend([
+                ("flush_study.targets", f64::from(study.targets)),
+                ("flush_study.io_kib", study.io_kib),
+                ("flush_study.seek_ms", study.seek_ms),
+                ("flush_study.rotation_ms", study.rotation_ms),
+                ("flush_study.transfer_mb_per_s", study.transfer_mb_per_s),
+                ("flush_study.write_back_speedup", study.write_back_speedup),
+            ]);
+        }
+        values.extend(self.shape().and_then(|shape| shape.hot_gib).map(|gib| ("trace.shape.hot_gib", gib)));
         match &self.trace {
             Trace::Diurnal(load) => values.extend([
                 ("trace.days", load.days),
@@ -346,10 +461,10 @@ impl Description {
         ];
         shares
             .extend(self.sweep.spin_up_utilisation.iter().map(|value| ("sweep.spin_up_utilisation", *value)));
-        match &self.trace {
-            Trace::Diurnal(load) => shares.push(("trace.shape.write_share", load.shape.write_share)),
-            Trace::Spiky(load) => shares.push(("trace.shape.write_share", load.shape.write_share)),
-            Trace::Msr { .. } | Trace::Blkparse { .. } => {}
+        shares.extend(self.partial.map(|partial| ("partial.host_utilisation", partial.host_utilisation)));
+        if let Some(shape) = self.shape() {
+            shares.push(("trace.shape.write_share", shape.write_share));
+            shares.extend(shape.hot_share.map(|share| ("trace.shape.hot_share", share)));
         }
         shares
     }

@@ -79,7 +79,9 @@ fn arrivals(
     mut rate: impl FnMut(f64) -> f64,
 ) -> Vec<Request> {
     let bytes = (shape.request_kib * 1024.0) as u32 / 4096 * 4096;
-    let blocks = ((shape.footprint_gib * (1u64 << 30) as f64) as u64 / 4096).max(1);
+    let blocks_of = |gib: f64| ((gib * (1u64 << 30) as f64) as u64 / 4096).max(1);
+    let blocks = blocks_of(shape.footprint_gib);
+    let hot = shape.hot_share.zip(shape.hot_gib.map(blocks_of));
     let mut requests = Vec::new();
     let mut at_s = 0.0;
     loop {
@@ -90,9 +92,14 @@ fn arrivals(
         if random.unit() * peak_per_s >= rate(at_s) {
             continue;
         }
+        let block = match hot {
+            Some((share, hot)) if random.chance(share) => random.below(hot),
+            Some((_, hot)) => hot + random.below(blocks.saturating_sub(hot).max(1)),
+            None => random.below(blocks),
+        };
         requests.push(Request {
             arrival_ns: (at_s * 1e9) as u64,
-            offset: random.below(blocks) * 4096,
+            offset: block * 4096,
             bytes: bytes.max(4096),
             is_write: random.chance(shape.write_share),
         });

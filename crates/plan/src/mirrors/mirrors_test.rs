@@ -51,6 +51,20 @@ fn the_daily_pattern_saves_what_was_published_and_cycles_fall_sixfold() {
     assert!(starts[0] > 192.0 && starts[4] < 192.0, "{starts:?}");
     let tails = column(&report, "disks", 2);
     assert!(tails.windows(2).all(|pair| pair[0] >= pair[1]), "{tails:?}");
+    // The study of flushes: the published pairs of shares, on a modelled disk.
+    let (reads, write_backs) = (column(&report, "flush", 1), column(&report, "flush", 3));
+    for (at, read, write_back) in [(1, 54.0, 25.0), (3, 25.0, 48.0)] {
+        assert!((reads[at] - read).abs() <= 6.0, "{reads:?}");
+        assert!((write_backs[at] - write_back).abs() <= 3.0, "{write_backs:?}");
+    }
+    let buffer = fact(&report, "buffer at the knee of tails");
+    assert!(
+        starts[[128.0, 256.0, 512.0, 1024.0, 2048.0].iter().position(|mib| *mib == buffer).expect("tried")]
+            < 192.0
+    );
+    // A start that draws the power of load costs little of what its sleep saves.
+    let with_starts = column(&report, "starts", 3);
+    assert!(with_starts[0] < saved && with_starts[0] > saved - 0.5, "{with_starts:?}");
     let knee = fact(&report, "disks at the knee");
     assert!((16.0..=28.0).contains(&knee), "{knee}");
     let spinning = report.plots.iter().find(|plot| plot.name == "spinning").expect("drawn");
@@ -66,6 +80,18 @@ fn spikes_save_a_third_of_that_and_waking_late_fattens_the_tail() {
     assert!(sleeping < plain * 1.12, "{plain} {sleeping}");
     let tails = column(&report, "thresholds", 4);
     assert!(tails[1] > tails[0] * 1.15, "{tails:?}");
+}
+
+#[test]
+fn pairs_that_sleep_whole_save_more_than_one_disk_a_pair_ever_could() {
+    let report = plan(scenario("mirrors-partial")).expect("plans");
+    let (one, whole) = (fact(&report, "energy saved"), fact(&report, "energy saved, pairs sleeping whole"));
+    let bound = fact(&report, "bound on it, of an idle array");
+    assert!((bound - 56.28).abs() < 0.01, "{bound}");
+    assert!(whole > 50.0 && whole <= bound && one <= 33.8, "{one} {whole}");
+    let table = report.tables.iter().find(|table| table.name == "whole").expect("a table");
+    let Cell::Number(longest_hot_ms) = table.rows[2][7] else { panic!("no number") };
+    assert!(longest_hot_ms < 1000.0, "hot requests never wait for a start: {longest_hot_ms}");
 }
 
 #[test]
@@ -106,5 +132,21 @@ fn descriptions_that_cannot_be_are_refused_in_words() {
         let error = plan(&whole.replacen(from, to, 1)).expect_err("refused");
         assert!(error.message().contains(word), "{to}: {error}");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+    for (from, to, word) in [
+        ("disks = 12", "disks = 4", "fewer than 6"),
+        ("cold_epochs = 300", "cold_epochs = 0", "cold_epochs"),
+        ("host_utilisation = 0.20", "host_utilisation = 2", "host_utilisation"),
+        ("spare_gib = 20", "spare_gib = 0", "spare_gib"),
+        ("hot_share = 0.9998", "", "hot_share"),
+        ("hot_gib = 20\n\n# The", "hot_gib = 900\n\n# The", "below footprint_gib"),
+        ("start_w = [13.2", "start_w = [3", "start_w"),
+        ("write_backs = 20", "write_backs = 0", "write_backs"),
+        ("io_kib = 8", "io_kib = -8", "io_kib"),
+    ] {
+        let names = ["mirrors-partial", "mirrors-diurnal"];
+        let whole = names.into_iter().map(scenario).find(|text| text.contains(from)).expect(from);
+        let error = plan(&whole.replacen(from, to, 1)).expect_err("refused");
+        assert!(error.message().contains(word), "{to}: {error}");
     }
 }

@@ -10,15 +10,19 @@
 
 mod answer;
 pub mod describe;
+pub mod flush;
 pub mod generate;
+mod more;
 pub mod simulate;
 pub mod size;
 pub mod trace;
+mod whole;
 
 pub use describe::Description;
 pub use simulate::{Machine, Outcome, simulate};
 pub use size::knee;
 pub use trace::{Request, TraceFormat, read_trace};
+pub use whole::WholeOutcome;
 
 use crate::Report;
 use crate::description::Form;
@@ -35,6 +39,13 @@ pub const SCENARIOS: &[Scenario] = &[
         about: "28 disks for a week with a busy time each day, as the published enterprise servers had",
         form: Form::Toml,
         text: include_str!("scenarios/diurnal.toml"),
+    },
+    Scenario {
+        plan: "mirrors",
+        name: "mirrors-partial",
+        about: "12 disks with little to do, nearly all of it on a tenth of the data: pairs that sleep whole",
+        form: Form::Toml,
+        text: include_str!("scenarios/partial.toml"),
     },
     Scenario {
         plan: "mirrors",

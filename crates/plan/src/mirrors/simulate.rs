@@ -15,9 +15,10 @@
 
 use super::describe::Description;
 use super::trace::Request;
+use super::whole::{HOST, Whole, WholeOutcome, WholePair};
 use std::cmp::Ordering;
 use tierstone_base::histogram::LatencyHistogram;
-use tierstone_volume::{Advice, PairHistory, SleepPolicy};
+use tierstone_volume::{Advice, PairHistory, SleepPolicy, WholePolicy};
 
 const SECOND: f64 = 1e9;
 /// Of a pair's two disks, the one that sleeps.
@@ -27,12 +28,12 @@ const SECOND_DISK: usize = 1;
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     disks: u32,
-    stripe: u64,
-    position_ns: u64,
-    ns_per_byte: f64,
+    pub(super) stripe: u64,
+    pub(super) position_ns: u64,
+    pub(super) ns_per_byte: f64,
     write_back_ns: u64,
-    spin_up_ns: u64,
-    spin_down_ns: u64,
+    pub(super) spin_up_ns: u64,
+    pub(super) spin_down_ns: u64,
     load_w: f64,
     idle_w: f64,
     down_w: f64,
@@ -41,8 +42,9 @@ pub struct Machine {
     flash_write: (u64, f64),
     flash_active_w: f64,
     flash_idle_w: f64,
-    epoch_ns: u64,
-    policy: SleepPolicy,
+    pub(super) epoch_ns: u64,
+    pub(super) policy: SleepPolicy,
+    pub(super) whole: Option<Whole>,
 }
 
 impl Machine {
@@ -69,7 +71,21 @@ impl Machine {
             flash_idle_w: flash.idle_w,
             epoch_ns: ((description.policy.epoch_s * SECOND) as u64).max(1),
             policy: description.sleep_policy(),
+            whole: description.partial.map(|partial| Whole {
+                hot_bytes: (partial.hot_gib * (1u64 << 30) as f64) as u64,
+                spare_bytes: (partial.spare_gib * (1u64 << 30) as f64) as u64,
+                policy: WholePolicy {
+                    cold_epochs: partial.cold_epochs,
+                    host_utilisation: partial.host_utilisation,
+                },
+            }),
         }
+    }
+
+    /// The same without pairs that sleep whole.
+    #[must_use]
+    pub fn without_whole(self) -> Machine {
+        Machine { whole: None, ..self }
     }
 
     /// The same with another number of disks.
@@ -97,6 +113,16 @@ impl Machine {
     pub fn idle_bound(&self) -> f64 {
         (self.idle_w - self.down_w) / (2.0 * self.idle_w)
     }
+
+    /// The most that whole sleep can save of an idle array: all pairs stand but one.
+    pub fn whole_bound(&self) -> f64 {
+        2.0 * self.idle_bound() * (1.0 - 2.0 / f64::from(self.disks))
+    }
+
+    /// Joules that a start costs beyond idling, at `watts` while it lasts.
+    pub fn start_j(&self, watts: f64) -> f64 {
+        (watts - self.idle_w) * self.spin_up_ns as f64 / SECOND
+    }
 }
 
 /// What a run gave.
@@ -122,9 +148,18 @@ pub struct Outcome {
     pub load: Vec<(f64, f64)>,
     /// Writes that waited for a disk because the buffer was full.
     pub stalled: u64,
+    /// Of pairs that slept whole, where they may.
+    pub whole: Option<WholeOutcome>,
 }
 
 impl Outcome {
+    /// Starts of all disks.
+    pub fn starts(&self, pairs: u32) -> f64 {
+        let first =
+            self.whole.as_ref().map_or(0.0, |whole| whole.starts.0 * f64::from(pairs.saturating_sub(1)));
+        self.cycles.0 * f64::from(pairs) + first
+    }
+
     /// Joules of disks and flash.
     pub fn joules(&self) -> f64 {
         self.disk_j + self.flash_j
@@ -132,9 +167,9 @@ impl Outcome {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Queue {
+pub(super) struct Queue {
     /// When all that was given to it is done.
-    free_ns: u64,
+    pub(super) free_ns: u64,
     /// All service times.
     busy_ns: u64,
     /// Where the access before ended.
@@ -162,7 +197,7 @@ impl Queue {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
+pub(super) enum State {
     /// Both disks turn.
     High,
     /// The second disk stops turning.
@@ -176,9 +211,9 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Pair {
-    disks: [Queue; 2],
-    state: State,
+pub(super) struct Pair {
+    pub(super) disks: [Queue; 2],
+    pub(super) state: State,
     history: PairHistory,
     worked: [u64; 2],
     /// Bytes of the buffer that are its.
@@ -189,10 +224,16 @@ struct Pair {
     down_ns: u64,
 }
 
-struct Simulation<'a> {
-    machine: &'a Machine,
-    sleeps: bool,
-    pairs: Vec<Pair>,
+pub(super) struct Simulation<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) sleeps: bool,
+    pub(super) pairs: Vec<Pair>,
+    /// Empty unless pairs may sleep whole.
+    pub(super) whole: Vec<WholePair>,
+    pub(super) hot_response: LatencyHistogram,
+    pub(super) cold_waits: u64,
+    /// Bytes to the host and home.
+    pub(super) copied: u64,
     flash: Queue,
     /// Reads of flushes, which go on between the writes and do not hold them up.
     flash_background_ns: u64,
@@ -225,6 +266,10 @@ pub fn simulate(machine: &Machine, trace: &[Request], sleeps: bool) -> Outcome {
         machine,
         sleeps,
         pairs: (0..machine.disks / 2).map(|_| pair()).collect(),
+        whole: Vec::new(),
+        hot_response: LatencyHistogram::new(),
+        cold_waits: 0,
+        copied: 0,
         flash: Queue::default(),
         flash_background_ns: 0,
         flash_is_at_log: false,
@@ -233,6 +278,10 @@ pub fn simulate(machine: &Machine, trace: &[Request], sleeps: bool) -> Outcome {
         stalled: 0,
         spinning_ns: vec![0.0; POINTS],
     };
+    if sleeps && machine.whole.is_some() {
+        let hot_bytes = simulation.hot_bytes_a_pair();
+        simulation.whole = simulation.pairs.iter().map(|_| WholePair::new(hot_bytes)).collect();
+    }
     let last = trace.last().map_or(0, |request| request.arrival_ns);
     let length = last.next_multiple_of(machine.epoch_ns).max(machine.epoch_ns);
     let mut response = LatencyHistogram::new();
@@ -244,7 +293,11 @@ pub fn simulate(machine: &Machine, trace: &[Request], sleeps: bool) -> Outcome {
             epoch_end += machine.epoch_ns;
         }
         let finish = simulation.request(request);
-        response.record_us((finish - request.arrival_ns).div_ceil(1000));
+        let took_us = (finish - request.arrival_ns).div_ceil(1000);
+        response.record_us(took_us);
+        if simulation.is_hot(request.offset) {
+            simulation.hot_response.record_us(took_us);
+        }
         load[point(request.arrival_ns, length)] += 1.0;
     }
     while epoch_end <= length {
@@ -259,6 +312,11 @@ fn point(at: u64, length: u64) -> usize {
 }
 
 impl Simulation<'_> {
+    /// Whether whole sleep is on and a place is among what stays on disks that turn.
+    fn is_hot(&self, offset: u64) -> bool {
+        !self.whole.is_empty() && self.machine.whole.is_some_and(|whole| offset < whole.hot_bytes)
+    }
+
     /// Serves one request; when its last piece is done.
     fn request(&mut self, request: &Request) -> u64 {
         let now = request.arrival_ns;
@@ -273,6 +331,8 @@ impl Simulation<'_> {
             let take = (stripe - offset % stripe).min(left);
             let at = chunk / pairs * stripe + offset % stripe;
             let pair = (chunk % pairs) as usize;
+            let is_hot = self.is_hot(offset);
+            let (pair, at) = self.whereabouts(now, pair, at, is_hot, request.is_write);
             let done = if request.is_write {
                 self.write(pair, now, at, take)
             } else {
@@ -416,7 +476,8 @@ impl Simulation<'_> {
 
     /// The second disk of a pair starts, unless it turns or starts already. One that is stopping starts
     /// when it has stopped.
-    fn wake(&mut self, index: usize, now: u64) {
+    pub(super) fn wake(&mut self, index: usize, now: u64) {
+        self.start_first(index, now);
         let pair = &mut self.pairs[index];
         let stopped = match pair.state {
             State::Low => {
@@ -438,7 +499,7 @@ impl Simulation<'_> {
         let machine = self.machine;
         let hours = now as f64 / (3600.0 * SECOND);
         let fill = self.buffered as f64 / machine.buffer_bytes as f64;
-        let mut spinning = 0.0;
+        let (mut spinning, mut kept) = (0.0, 0.0f64);
         for index in 0..self.pairs.len() {
             let pair = &mut self.pairs[index];
             let worked = [pair.disks[0].worked(now), pair.disks[1].worked(now)];
@@ -450,7 +511,12 @@ impl Simulation<'_> {
             if !self.sleeps {
                 continue;
             }
+            if index == HOST {
+                kept = shares[0].max(shares[1]);
+            }
+            let is_host = index == HOST && !self.whole.is_empty();
             match pair.state {
+                State::High if is_host || self.whole.get(index).is_some_and(WholePair::is_needed) => {}
                 State::High => {
                     if pair.history.awake(&machine.policy, shares[0].max(shares[1]), hours) == Advice::Sleep {
                         let until = now.max(pair.disks[SECOND_DISK].free_ns) + machine.spin_down_ns;
@@ -466,6 +532,10 @@ impl Simulation<'_> {
                 }
                 _ => pair.history.between(),
             }
+            if !self.whole.is_empty() {
+                self.end_whole_epoch(index, now, shares, kept);
+                spinning -= if self.whole[index].stands() { 1.0 } else { 0.0 };
+            }
         }
         self.spinning_ns[point(now - 1, length)] += spinning * machine.epoch_ns as f64;
     }
@@ -474,14 +544,16 @@ impl Simulation<'_> {
         self.change_states(length);
         let machine = self.machine;
         let mut state_s = [0.0; 3];
-        for pair in &mut self.pairs {
+        for (index, pair) in self.pairs.iter_mut().enumerate() {
             if pair.state == State::Low {
                 pair.down_ns += length - pair.down_since.min(length);
             }
-            let load: u64 = pair.disks.iter().map(|disk| disk.worked(length)).sum();
+            let (copying, first_down) = self.whole.get(index).map_or((0, 0), |whole| whole.times(length));
+            let load: u64 = pair.disks.iter().map(|disk| disk.worked(length)).sum::<u64>() + copying;
+            let down = pair.down_ns + first_down;
             state_s[0] += load as f64 / SECOND;
-            state_s[2] += pair.down_ns as f64 / SECOND;
-            state_s[1] += (2 * length - load - pair.down_ns) as f64 / SECOND;
+            state_s[2] += down as f64 / SECOND;
+            state_s[1] += (2 * length).saturating_sub(load + down) as f64 / SECOND;
         }
         let flash_s = (self.flash.worked(length) + self.flash_background_ns).min(length) as f64 / SECOND;
         let length_s = length as f64 / SECOND;
@@ -506,6 +578,7 @@ impl Simulation<'_> {
             spinning: spinning.map(|(at, ns)| (hour(at), ns / SECOND / part_s)).collect(),
             load: load.iter().enumerate().map(|(at, count)| (hour(at), count / part_s)).collect(),
             stalled: self.stalled,
+            whole: self.whole_outcome(),
         }
     }
 }

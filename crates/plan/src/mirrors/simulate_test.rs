@@ -113,6 +113,62 @@ fn a_full_buffer_makes_writes_wait_for_the_disk() {
     assert!(outcome.response.max_us() > 10_900_000);
 }
 
+/// Three pairs with 100 MB of hot data each, of which a pair without a cold request for ten seconds sleeps whole.
+fn whole_machine() -> Machine {
+    let policy = WholePolicy { cold_epochs: 10, host_utilisation: 0.2 };
+    let whole = Whole { hot_bytes: 300_000_000, spare_bytes: 200_000_000, policy };
+    Machine { whole: Some(whole), ..machine().with_disks(6) }
+}
+
+/// A place on pair 1: hot, and cold.
+const HOT: u64 = 128 << 10;
+const COLD: u64 = (3001 * 128) << 10;
+
+#[test]
+fn two_of_three_idle_pairs_copy_their_hot_data_and_stand() {
+    let trace = [request(0.0, 8192, 4096, false), request(200.0, 8192, 4096, false)];
+    let outcome = simulate(&whole_machine(), &trace, true);
+    // Second disks stand from 31.5 s. Ten epochs from the one that ends at 32: rows go out from 41 on, each
+    // pair with half the host's time, done at 43; first disks stand from 44.5.
+    close(outcome.state_s[2], 2.0 * (200.0 - 31.5) + 2.0 * (200.0 - 44.5));
+    // Read from one disk, written to two, twice 100 MB; and the read at the start, which finds the head away.
+    let served = 6.0 * 100e6 / 120e6 + 0.0055 + TRANSFER_S;
+    assert!((outcome.state_s[0] - served).abs() < 1e-6, "{:?}, by hand {served}", outcome.state_s);
+    let whole = outcome.whole.as_ref().expect("may sleep whole");
+    assert_eq!((whole.starts, whole.cold_waits), ((1.0, 1), 0));
+    close(whole.copied_gib, 200e6 / f64::from(1 << 30));
+    let none = simulate(&whole_machine().without_whole(), &trace, true);
+    assert!(none.whole.is_none() && outcome.joules() < none.joules());
+}
+
+#[test]
+fn hot_requests_never_wait_for_a_start_and_a_cold_one_does() {
+    let trace = [
+        request(0.0, 8192, 4096, false),
+        request(100.0, COLD, 4096, false),
+        request(100.5, HOT, 4096, false),
+        request(101.0, HOT, 4096, true),
+        request(200.0, 8192, 4096, false),
+    ];
+    let outcome = simulate(&whole_machine(), &trace, true);
+    let whole = outcome.whole.as_ref().expect("may sleep whole");
+    assert!(whole.hot_response.max_us() < 10_000, "{}", whole.hot_response.max_us());
+    assert!((10_900_000..10_950_000).contains(&outcome.response.max_us()), "{}", outcome.response.max_us());
+    assert_eq!(whole.cold_waits, 1);
+    // Its hot data is away still: it stops again without a copy, ten epochs later.
+    assert_eq!(whole.starts, (1.5, 2));
+    close(whole.copied_gib, 200e6 / f64::from(1 << 30));
+}
+
+#[test]
+fn what_finds_no_room_on_the_host_does_not_stand() {
+    let trace = [request(0.0, 8192, 4096, false), request(200.0, 8192, 4096, false)];
+    let mut machine = whole_machine();
+    machine.whole.as_mut().expect("set").spare_bytes = 150_000_000;
+    let outcome = simulate(&machine, &trace, true);
+    assert_eq!(outcome.whole.expect("may sleep whole").starts, (0.5, 1));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
@@ -142,5 +198,13 @@ proptest! {
         }
         prop_assert_eq!(plain.state_s[2], 0.0);
         prop_assert!(1.0 - sleeping.joules() / plain.joules() <= machine.idle_bound());
+        let policy = WholePolicy { cold_epochs: 5, host_utilisation: 0.2 };
+        let whole = Whole { hot_bytes: 64 << 20, spare_bytes: 1 << 30, policy };
+        let machine = Machine { whole: Some(whole), ..machine.with_disks(2 * disks + 4) };
+        let outcome = simulate(&machine, &trace, true);
+        let plain = simulate(&machine, &trace, false);
+        let sum: f64 = outcome.state_s.iter().sum();
+        prop_assert!((sum - f64::from(2 * disks + 4) * outcome.length_s).abs() < 1e-6 * sum);
+        prop_assert!(1.0 - outcome.joules() / plain.joules() <= machine.whole_bound());
     }
 }

@@ -178,6 +178,8 @@ pub(crate) struct Pair {
     pub history: PairHistory,
     /// Starts of its two disks.
     pub cycles: [u64; 2],
+    /// The first disk, when it stands too: the pair sleeps whole.
+    pub standing: Option<usize>,
 }
 
 impl<D> fmt::Debug for Sleep<D> {
@@ -208,8 +210,23 @@ impl<D: BlockDevice> Sleep<D> {
         }
     }
 
+    /// Whether member `index` is the first disk of a pair that sleeps whole.
+    pub(crate) fn stands(&self, index: usize) -> bool {
+        self.pairs.get(index / 2).is_some_and(|pair| pair.standing == Some(index))
+    }
+
+    /// Starts the first disk of a pair that sleeps whole.
+    pub(crate) fn rouse(&mut self, group: u32) {
+        if let Some(pair) = self.pairs.get_mut(group as usize)
+            && let Some(index) = pair.standing.take()
+        {
+            self.spindle.start(index);
+        }
+    }
+
     /// A request goes to member `index`.
     pub(crate) fn note_use(&mut self, index: usize, offset: u64, bytes: u64) {
+        self.rouse(index as u32 / 2);
         let settings = self.settings;
         if let Some((busy_us, head)) = self.busy.get_mut(index) {
             let position_us = if offset == *head { 0 } else { settings.position_us };

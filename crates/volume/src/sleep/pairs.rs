@@ -32,6 +32,7 @@ impl<D: BlockDevice> Core<D> {
     /// Sends the second disk of an awake pair to sleep; whether it did.
     pub(crate) fn put_to_sleep(&mut self, group: u32) -> bool {
         let can = self.pair_state(group) == PairState::Awake
+            && !self.is_needed_awake(group)
             && self.sleep.as_ref().is_some_and(|sleep| sleep.buffer.lost().is_none());
         if !can {
             return false;
@@ -67,8 +68,10 @@ impl<D: BlockDevice> Core<D> {
 
     /// Starts the second disk of a sleeping pair; [`Core::flush_step`] then brings it up to date.
     pub(crate) fn wake(&mut self, group: u32) {
+        self.call_home(group);
         let Some(second) = self.behind(group) else { return };
         let Some(sleep) = &mut self.sleep else { return };
+        sleep.rouse(group);
         if sleep.pairs[group as usize].flush.is_some() {
             return;
         }
@@ -287,6 +290,7 @@ impl<D: BlockDevice> Core<D> {
         let Some((hours, shares)) = sleep.end_of_epoch(now_ms) else { return };
         let fill = if sleep.buffer.lost().is_some() { 1.0 } else { sleep.buffer.fill() };
         let policy = sleep.settings.policy;
+        let keeper = self.keeper(&shares);
         for group in 0..self.layout.groups {
             let (state, behind) = (self.pair_state(group), self.behind(group));
             let members = self.layout.members(group);
@@ -295,6 +299,8 @@ impl<D: BlockDevice> Core<D> {
             let Some(sleep) = &mut self.sleep else { return };
             let history = &mut sleep.pairs[group as usize].history;
             let advice = match state {
+                PairState::Asleep if keeper == Some(group) => Advice::Wake,
+                _ if keeper == Some(group) => Advice::Stay,
                 PairState::Awake => history.awake(&policy, busiest, hours),
                 PairState::Asleep => history.asleep(&policy, awake, fill),
                 PairState::Flushing | PairState::Degraded => {
@@ -308,6 +314,7 @@ impl<D: BlockDevice> Core<D> {
                 Advice::Stay => {}
             }
         }
+        self.tick_whole(hours, &shares, keeper);
     }
 
     // ---- opening -------------------------------------------------------------------------------
