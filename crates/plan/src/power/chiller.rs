@@ -3,7 +3,8 @@
 //!
 //! The source names the method and omits the coefficients. The public ones reproduce its polynomial: the
 //! linear term exactly, the quadratic within 0.2 %, the constant within 0.2 % (538.7 printed, 537.8 here;
-//! probably two digits changed places).
+//! probably two digits changed places), for a chiller whose full load is what it can carry at the
+//! temperatures of its design, not at those of its rating.
 
 /// Coefficients of 1, s, s², c, c², s·c, with the leaving water s and the condenser water c in °F.
 type Surface = [f64; 6];
@@ -55,6 +56,13 @@ pub struct Chiller {
 }
 
 impl Chiller {
+    /// A chiller whose full load at these temperatures (°F) is `heat_kw`, and that takes `power_per_heat` of its
+    /// heat at the rating.
+    pub fn made_for(heat_kw: f64, power_per_heat: f64, water_f: f64, condenser_f: f64) -> Chiller {
+        let rated = heat_kw / capacity_factor(water_f, condenser_f);
+        Chiller { heat_kw: rated, power_kw: rated * power_per_heat }
+    }
+
     /// Part of what it can carry away at these temperatures; above 1 it is overloaded.
     pub fn part_load(&self, heat_kw: f64, water_f: f64, condenser_f: f64) -> f64 {
         heat_kw / (self.heat_kw * capacity_factor(water_f, condenser_f))
@@ -69,10 +77,10 @@ impl Chiller {
             * part_load_factor(part)
     }
 
-    /// The coefficients of U², U and 1, kW, in the source's reading: heat in step with utilisation, and the
-    /// capacity at these temperatures taken for the rated one.
+    /// The coefficients of p², p and 1, kW, over the part p of what it can carry at these temperatures.
     pub fn polynomial(&self, water_f: f64, condenser_f: f64) -> [f64; 3] {
-        let scale = self.power_kw * input_factor(water_f, condenser_f);
+        let scale =
+            self.power_kw * capacity_factor(water_f, condenser_f) * input_factor(water_f, condenser_f);
         let [constant, linear, quadratic] = PART_LOAD;
         [scale * quadratic, scale * linear, scale * constant]
     }

@@ -1,7 +1,7 @@
 //! The description of a plant as TOML, and the plant that follows from it.
 
 use super::air::{AirHandlers, FlowBasis};
-use super::chiller::Chiller;
+use super::chiller::{Chiller, capacity_factor};
 use super::conditioning::{Basis, Conditioning, Losses};
 use super::plant::{Operation, Plant};
 use super::servers::Curve;
@@ -52,7 +52,7 @@ pub struct Description {
 pub struct Size {
     /// This many servers.
     pub servers: Option<f64>,
-    /// As many as draw this in all at full load, kW.
+    /// As many as draw this in all in the first state at full load, kW.
     pub total_at_peak_kw: Option<f64>,
 }
 
@@ -340,7 +340,7 @@ impl Description {
                 positive("size.total_at_peak_kw", total, 1e7, "kW")?;
                 // Everything grows with the number of servers, so one plant gives the scale of all.
                 let small = self.plant_of(1_000.0)?;
-                let draw = small.draw(&self.design_operation())?;
+                let draw = small.draw(&self.peak_operation())?;
                 self.plant_of(1_000.0 * total / draw.total_kw())
             }
             (Some(_), Some(_)) => Err(refused("`size` has both `servers` and `total_at_peak_kw`: give one")),
@@ -358,6 +358,22 @@ impl Description {
             load_balance: 1.0,
             containment: self.design.containment,
             optimal_cooling: false,
+        }
+    }
+
+    /// The first state at full load.
+    pub fn peak_operation(&self) -> Operation {
+        Operation { utilisation: 1.0, ..self.first_operation() }
+    }
+
+    fn first_operation(&self) -> Operation {
+        let first = &self.operation;
+        Operation {
+            utilisation: first.utilisation,
+            outside_f: first.outside_f,
+            load_balance: first.load_balance,
+            containment: first.containment,
+            optimal_cooling: first.optimal_cooling,
         }
     }
 
@@ -398,8 +414,20 @@ impl Description {
         };
         let design = self.design_operation();
         let heat_kw = plant.heat_kw(&design)? * (1.0 + self.chiller.spare_percent / 100.0);
-        plant.chiller = Chiller { heat_kw, power_kw: heat_kw * self.chiller.power_per_heat };
-        let draw = plant.draw(&design).map_err(|error| error.context("at full load"))?;
+        let condenser_f = design.outside_f.max(self.chiller.condenser_min_f);
+        let factor = capacity_factor(self.chiller.water_f, condenser_f);
+        within(
+            "chiller: capacity at the temperatures of the design over the rated one",
+            factor,
+            0.1,
+            10.0,
+            "",
+        )?;
+        plant.chiller =
+            Chiller::made_for(heat_kw, self.chiller.power_per_heat, self.chiller.water_f, condenser_f);
+        plant.draw(&design).map_err(|error| error.context("at full load, as designed"))?;
+        let draw = plant.draw(&self.peak_operation());
+        let draw = draw.map_err(|error| error.context("the first state at full load"))?;
         plant.fixed_kw = draw.total_kw() * self.fixed_fraction_of_peak / (1.0 - self.fixed_fraction_of_peak);
         Ok(plant)
     }
@@ -410,15 +438,7 @@ impl Description {
     /// As [`Description::plant`]; and a state out of its range.
     pub fn cases(&self) -> Result<Vec<Case>> {
         let plant = self.plant()?;
-        let first = &self.operation;
-        let at = Operation {
-            utilisation: first.utilisation,
-            outside_f: first.outside_f,
-            load_balance: first.load_balance,
-            containment: first.containment,
-            optimal_cooling: first.optimal_cooling,
-        };
-        let mut case = Case { name: first.name.clone(), plant, at };
+        let mut case = Case { name: self.operation.name.clone(), plant, at: self.first_operation() };
         let mut cases = vec![case.clone()];
         for scenario in &self.scenarios {
             case.name.clone_from(&scenario.name);

@@ -18,6 +18,7 @@ pub mod plant;
 mod published;
 mod report;
 pub mod servers;
+mod steps;
 
 use crate::description::Form;
 use crate::report::Report;

@@ -3,7 +3,7 @@
 use super::calibrate::{Factor, calibrate, operation};
 use super::describe::{Case, Description, Over, Sweep};
 use super::plant::{Draw, Plant};
-use super::published;
+use super::{published, steps};
 use crate::field::{refused, within};
 use crate::number::number;
 use crate::parts::{Axis, Cell, Plot, Series, Table};
@@ -60,7 +60,8 @@ pub(super) fn make(description: &Description) -> Result<Report> {
         report.plots.push(plot);
     }
     if description.compare.is_some() {
-        report.rows = published::rows(&design, &draws);
+        report.rows = published::rows(&design, &draws, steps::without_constant_losses(description)?);
+        report.tables.push(steps::table(description)?);
         report.plots.push(chiller_plot());
     }
     Ok(report)
@@ -351,7 +352,7 @@ fn chiller_plot() -> Plot {
     let points = |power: &dyn Fn(f64) -> f64| -> Vec<(f64, f64)> {
         (0..=20).map(|step| f64::from(step) / 20.0).map(|load| (load, power(load))).collect()
     };
-    let chiller = published::EXAMPLE;
+    let chiller = published::example();
     Plot {
         name: "chiller".to_owned(),
         title: "The chiller of the source's example, condenser at 85 F".to_owned(),
