@@ -1,4 +1,4 @@
-//! `tierstone doctor`: what the devices below some directories guarantee and give.
+//! `tierstone doctor`: what the devices below some directories guarantee and give, and what byte-addressable regions do.
 //!
 //! What was measured here and what was published about other devices stand in one table, in columns of
 //! their own: a published number is never put where a measured one is missing, nor the other way round.
@@ -11,12 +11,14 @@ use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::file::DurableMethod;
 use tierstone_media::probe::doctor::Measured;
 use tierstone_media::probe::{
-    DirectoryReport, DoctorReport, DoctorSettings, PublishedProfile, Rate, examine,
+    DaxReport, DirectoryReport, DoctorReport, DoctorSettings, EmulatorReport, MemoryReport, PublishedProfile,
+    Rate, RegionPlaceReport, examine,
 };
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Directories to examine; each must exist
+    /// Directories to examine, each must exist; of files of regions and of DAX devices only what the region
+    /// guarantees is told
     #[arg(default_value = ".", value_name = "DIR")]
     directories: Vec<PathBuf>,
     /// Time for measuring each directory
@@ -63,7 +65,79 @@ fn print_report(report: &DoctorReport) -> Result<()> {
     for directory in &report.directories {
         print_directory(directory, &report.published)?;
     }
+    print_line("\nbyte-addressable regions")?;
+    for place in &report.regions {
+        for line in region_lines(place) {
+            print_line(&line)?;
+        }
+    }
+    for line in memory_lines(&report.memory) {
+        print_line(&line)?;
+    }
     Ok(())
+}
+
+/// What is really guaranteed of a region at one place.
+fn region_lines(place: &RegionPlaceReport) -> Vec<String> {
+    let path = place.path.display();
+    match (&place.by_lines, &place.by_msync) {
+        (Ok(by_lines), None) => vec![format!("{path}: {}", by_lines.text())],
+        (Ok(by_lines), Some(by_msync)) => {
+            vec![format!("{path}: {}", by_lines.text()), format!("{path}: {}", by_msync.text())]
+        }
+        (Err(why), _) => vec![format!("{path}: no region: {why}")],
+    }
+}
+
+fn memory_lines(memory: &MemoryReport) -> Vec<String> {
+    let instructions = match memory.instructions.join(", ") {
+        none if none.is_empty() => "none; regions use msync".to_owned(),
+        some => some,
+    };
+    let domain = memory
+        .persistence_domain
+        .map_or("not known: the kernel names no persistent memory", |domain| domain.text());
+    let mut lines = vec![
+        format!("instructions that write lines back: {instructions}"),
+        format!("persistence domain: {domain}"),
+    ];
+    lines.extend(memory.dax_devices.iter().map(dax_line));
+    lines.extend(emulator_lines(&memory.emulator));
+    lines
+}
+
+fn dax_line(device: &DaxReport) -> String {
+    let size = device.bytes.map_or("size not known".to_owned(), format_size);
+    let promise =
+        device.promise.as_ref().map_or_else(|why| format!("no region: {why}"), |found| found.text());
+    format!("{}, {size}: {promise}", device.path.display())
+}
+
+/// How exact emulated memories are; all measured.
+fn emulator_lines(emulator: &EmulatorReport) -> Vec<String> {
+    let fit = &emulator.fit;
+    let kept = |bytes: u64| emulator.bandwidth_kept(bytes).unwrap_or_default() / 1e9;
+    let bandwidth = match emulator.threshold_ns {
+        None => "not kept by any transfer that was tried: the machine is too busy, or too slow".to_owned(),
+        Some(ns) => format!(
+            "kept from transfers of {ns} ns on: {:.2} GB/s in lines of 64 B, {:.2} GB/s in granules of 256 B",
+            kept(64),
+            kept(256)
+        ),
+    };
+    vec![
+        format!(
+            "emulated delays (measured): right to {:.1} ns (medians); a turn of the loop is {:.1} ns; {:.1} ns are subtracted \
+             (slope {:.4}, R² {:.5}, residual {:.1} ns)",
+            emulator.worst_error_ns,
+            emulator.step_ns,
+            fit.offset_ns,
+            fit.slope,
+            fit.r_squared,
+            fit.worst_residual_ns
+        ),
+        format!("emulated bandwidth (measured, {} threads): {bandwidth}", emulator.threads),
+    ]
 }
 
 fn print_directory(report: &DirectoryReport, published: &[PublishedProfile]) -> Result<()> {

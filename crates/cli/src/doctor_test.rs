@@ -38,3 +38,63 @@ fn durable_methods_have_names() {
     }
     assert!(parse_durable_method("hope").is_err_and(|error| error.message().contains("write-then-flush")));
 }
+
+fn region_promise(guarantee: tierstone_media::Guarantee) -> tierstone_media::probe::RegionPromise {
+    tierstone_media::probe::RegionPromise {
+        place: "ext4".into(),
+        map_sync: false,
+        flush: "clwb".into(),
+        guarantee,
+        survives_process_crash: guarantee.survives_process_crash(),
+        survives_power_loss: guarantee.survives_power_loss(),
+    }
+}
+
+#[test]
+fn a_region_is_said_to_survive_what_it_does_and_its_delays_to_be_measured() {
+    use tierstone_media::Guarantee;
+    let mut place = RegionPlaceReport {
+        path: "/data".into(),
+        by_lines: Ok(region_promise(Guarantee::ProcessCrash)),
+        by_msync: Some(region_promise(Guarantee::PowerFail)),
+    };
+    let lines = region_lines(&place);
+    assert_eq!(lines.len(), 2);
+    assert!(
+        lines[0].starts_with("/data: clwb on ext4, no MAP_SYNC") && lines[0].contains("is lost with power")
+    );
+    assert!(lines[1].contains("survives a loss of power"), "{lines:?}");
+    (place.by_lines, place.by_msync) = (Err("it is a directory of another".into()), None);
+    assert_eq!(region_lines(&place), ["/data: no region: it is a directory of another"]);
+
+    let fit = tierstone_media::region::emulated::delay::DelayFit::through(&[(0.0, 20.0), (100.0, 120.0)]);
+    let mut memory = MemoryReport {
+        instructions: Vec::new(),
+        persistence_domain: None,
+        dax_devices: vec![DaxReport {
+            path: "/dev/dax0.0".into(),
+            bytes: Some(1 << 30),
+            promise: Err("busy".into()),
+        }],
+        emulator: EmulatorReport {
+            fit,
+            step_ns: 17.0,
+            worst_error_ns: 5.0,
+            threads: 2,
+            threshold_ns: Some(100),
+            shares: Vec::new(),
+        },
+    };
+    let text = memory_lines(&memory).join("\n");
+    for words in [
+        "none; regions use msync",
+        "the kernel names no persistent memory",
+        "/dev/dax0.0, 1 GiB: no region: busy",
+        "20.0 ns are subtracted",
+        "(measured, 2 threads): kept from transfers of 100 ns on: 0.64 GB/s in lines of 64 B, 2.56 GB/s",
+    ] {
+        assert!(text.contains(words), "{words} is not in\n{text}");
+    }
+    memory.emulator.threshold_ns = None;
+    assert!(memory_lines(&memory).join("\n").contains("not kept by any"));
+}

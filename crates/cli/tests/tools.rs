@@ -92,6 +92,10 @@ fn the_doctor_tells_what_it_measured_in_each_directory() {
     assert!(advice.starts_with("measuring failed"), "{advice}");
     assert!(report["published"].as_array().is_some_and(|list| !list.is_empty()));
     assert_eq!(std::fs::read_dir(folder.path("one")).expect("it lists").count(), 0, "nothing is left behind");
+    // What a region there would survive, and how exact emulated ones are.
+    assert_eq!(report["regions"][0]["by_lines"]["Ok"]["survives_process_crash"], true);
+    assert!(report["regions"][1]["by_lines"]["Err"].is_string());
+    assert!(report["memory"]["emulator"]["fit"]["offset_ns"].is_number(), "{}", report["memory"]);
 }
 
 #[test]
@@ -111,6 +115,14 @@ fn the_doctor_shows_measured_beside_published_numbers() {
     assert!(cell(places[1], places[2]).parse::<f64>().is_ok(), "{row:?}");
     assert_eq!(cell(places[3], places[4]), "10000");
     assert!(cell(places[5], row.len()).starts_with("Pelley"), "{row:?}");
+    for words in [
+        "byte-addressable regions\n",
+        "survives a process crash",
+        "instructions that write lines back",
+        "emulated delays (measured)",
+    ] {
+        assert!(text.contains(words), "{words} is not in\n{text}");
+    }
     assert_eq!(run(&folder, &["doctor", "--durable-method", "hope"]).status.code(), Some(2));
 }
 

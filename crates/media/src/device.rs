@@ -181,6 +181,20 @@ impl Guarantee {
         }
     }
 
+    /// Whether durable bytes survive the crash of the process.
+    pub fn survives_process_crash(self) -> bool {
+        self != Guarantee::Emulated
+    }
+
+    /// Whether durable bytes survive the loss of power; `None`: nobody here can know.
+    pub fn survives_power_loss(self) -> Option<bool> {
+        match self {
+            Guarantee::Emulated | Guarantee::ProcessCrash => Some(false),
+            Guarantee::Unknown => None,
+            Guarantee::PowerFail => Some(true),
+        }
+    }
+
     /// What it means, for a person.
     pub fn text(self) -> &'static str {
         match self {

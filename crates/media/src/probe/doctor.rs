@@ -6,6 +6,7 @@
 use super::durable::{ProbeReport, durable_method};
 use super::filesystem::FileSystem;
 use super::load::{Load, Rate, run};
+use super::memory::{MemoryReport, RegionPlaceReport, examine_memory, examine_region};
 use super::profiles::{PublishedProfile, published_profiles};
 use super::scratch::{Scratch, one, prepare};
 use super::system::DeviceFacts;
@@ -24,7 +25,7 @@ const TRANSFER_BYTES: usize = 1 << 20;
 /// What to examine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoctorSettings {
-    /// The directories; each must exist.
+    /// The directories, each must exist; files of regions and DAX devices, of which only the regions are examined.
     pub directories: Vec<PathBuf>,
     /// Time for the measurements of one directory in milliseconds, without the second of
     /// [`durable_method`] and without preparing files: 100 or more; 5,000 gives steady numbers.
@@ -48,8 +49,12 @@ impl DoctorSettings {
 pub struct DoctorReport {
     /// Why io_uring is refused here; `None` when it works.
     pub io_uring_refusal: Option<String>,
-    /// One report a directory, in the order of the settings.
+    /// One report a directory (not of regions' files), in the order of the settings.
     pub directories: Vec<DirectoryReport>,
+    /// What byte-addressable regions survive at each place, in the order of the settings.
+    pub regions: Vec<RegionPlaceReport>,
+    /// What holds of byte-addressable regions on this machine.
+    pub memory: MemoryReport,
     /// Published numbers of other devices, for comparison: never measured here.
     pub published: Vec<PublishedProfile>,
 }
@@ -107,9 +112,12 @@ pub fn examine(settings: &DoctorSettings) -> DoctorReport {
     let directories = settings
         .directories
         .iter()
+        .filter(|path| path.is_dir() || !path.exists())
         .map(|directory| examine_directory(directory, settings, io_uring_refusal.as_deref()))
         .collect();
-    DoctorReport { io_uring_refusal, directories, published: published_profiles().to_vec() }
+    let regions = settings.directories.iter().map(|path| examine_region(path)).collect();
+    let (memory, published) = (examine_memory(), published_profiles().to_vec());
+    DoctorReport { io_uring_refusal, directories, regions, memory, published }
 }
 
 fn examine_directory(directory: &Path, settings: &DoctorSettings, uring: Option<&str>) -> DirectoryReport {

@@ -27,6 +27,8 @@ fn a_short_examination_measures_everything_and_leaves_nothing_behind() {
     assert!(!report.published.is_empty());
     let text = serde_json::to_string(&report).expect("it is plain data");
     assert!(text.contains("VelociRaptor"));
+    let [region] = &report.regions[..] else { panic!("one report a place: {report:?}") };
+    assert!(region.by_lines.as_ref().is_ok_and(|promise| promise.survives_process_crash), "{region:?}");
 }
 
 #[test]

@@ -5,13 +5,14 @@
 //! directory and remove them. Published numbers of other devices ([`profiles`]) stand in a table of
 //! their own: what was measured and what was published never mix.
 //!
-//! Crash: the directory `tierstone-probe-*` may be left behind; it can be deleted at any time.
+//! Crash: a directory or file `tierstone-probe-*` may be left behind; it can be deleted at any time.
 
 pub mod doctor;
 pub mod durable;
 pub mod emulator;
 pub mod filesystem;
 pub mod load;
+pub mod memory;
 pub mod profiles;
 mod scratch;
 pub mod system;
@@ -21,5 +22,6 @@ pub use durable::{MethodTimes, ProbeReport, durable_method};
 pub use emulator::{EmulatorReport, examine_emulator};
 pub use filesystem::FileSystem;
 pub use load::Rate;
+pub use memory::{DaxReport, MemoryReport, RegionPlaceReport, RegionPromise, examine_memory, examine_region};
 pub use profiles::{PublishedProfile, published_profiles};
 pub use system::DeviceFacts;

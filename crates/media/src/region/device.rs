@@ -91,6 +91,25 @@ impl DaxDevice {
         Ok(DaxDevice { name: name.unwrap_or_default(), bytes, align_bytes, domain })
     }
 
+    /// How lines would be written back on this machine, and what durable bytes would survive.
+    pub fn promise(&self) -> (FlushMethod, Guarantee) {
+        let best = match self.domain {
+            Some(PersistenceDomain::Caches) => FlushMethod::FenceOnly,
+            _ => FlushMethod::detect(),
+        };
+        (best, self.guarantee(best))
+    }
+
+    fn guarantee(&self, flush: FlushMethod) -> Guarantee {
+        match self.domain {
+            // A CPU without an instruction for lines: msync does nothing here.
+            Some(domain) if flush != FlushMethod::Msync => {
+                mapped::guarantee_of(true, domain, flush, Guarantee::ProcessCrash)
+            }
+            _ => Guarantee::ProcessCrash,
+        }
+    }
+
     /// The device at `path`.
     ///
     /// # Errors
@@ -148,18 +167,9 @@ fn map_file(
     }
     mapped::lock(&file, &name)?;
     let domain = device.domain.unwrap_or(PersistenceDomain::Unknown);
-    let best = match device.domain {
-        Some(PersistenceDomain::Caches) => FlushMethod::FenceOnly,
-        _ => FlushMethod::detect(),
-    };
-    let flush = mapped::chosen_flush(settings, best)?;
-    // A line may leave the caches by no instruction of this machine, and msync is not there.
-    let can_flush = flush != FlushMethod::Msync;
-    let guarantee = match device.domain {
-        Some(domain) if can_flush => mapped::guarantee_of(true, domain, flush, Guarantee::ProcessCrash),
-        _ => Guarantee::ProcessCrash,
-    };
-    let flush = if can_flush { flush } else { FlushMethod::FenceOnly };
+    let flush = mapped::chosen_flush(settings, device.promise().0)?;
+    let guarantee = device.guarantee(flush);
+    let flush = if flush == FlushMethod::Msync { FlushMethod::FenceOnly } else { flush };
     mapped::refuse_weak(settings, guarantee, DEVICE_DAX, &name)?;
     let region_bytes = device.bytes - REGION_HEADER_BYTES;
     mapped::refuse_small(region_bytes, settings, &name)?;

@@ -44,7 +44,8 @@ impl Default for RegionSettings {
 
 /// How far a store must come to survive the loss of power, as the kernel tells of the machine's persistent
 /// memory (`/sys/bus/nd/devices/region*/persistence_domain`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PersistenceDomain {
     /// The kernel does not say, or there is none.
     Unknown,
@@ -55,6 +56,24 @@ pub enum PersistenceDomain {
 }
 
 impl PersistenceDomain {
+    /// Its short name, as reports write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PersistenceDomain::Unknown => "unknown",
+            PersistenceDomain::MemoryController => "memory-controller",
+            PersistenceDomain::Caches => "caches",
+        }
+    }
+
+    /// What it means, for a person.
+    pub fn text(self) -> &'static str {
+        match self {
+            PersistenceDomain::Unknown => "not known",
+            PersistenceDomain::MemoryController => "the memory controller (ADR): lines must be written back",
+            PersistenceDomain::Caches => "the caches (eADR): a fence is enough",
+        }
+    }
+
     /// The weakest of the domains of this machine's persistent memories.
     pub fn of_machine() -> PersistenceDomain {
         let Ok(devices) = std::fs::read_dir("/sys/bus/nd/devices") else {
