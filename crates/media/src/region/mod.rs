@@ -26,7 +26,7 @@ mod words;
 pub use header::{REGION_HEADER_BYTES, REGION_VERSION};
 pub use instructions::FlushMethod;
 pub use mapped::{MappedRegion, PersistenceDomain, RegionDemand, RegionReport, RegionSettings};
-pub use sim::{LineRegion, SimRegion, WordRegion};
+pub use sim::{LineRegion, SimPersistency, SimRegion, WordRegion};
 
 use crate::Guarantee;
 use tierstone_base::Result;
