@@ -130,6 +130,25 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
         self.fence();
     }
 
+    /// Writes back and fences everything.
+    pub fn persist_all(&mut self) {
+        self.persist(0, self.current.len());
+    }
+
+    /// Whether the next fence makes anything durable.
+    pub fn is_being_written_back(&self) -> bool {
+        self.pending.values().any(|pending| pending.written_back > 0)
+    }
+
+    /// Damages the medium: puts `bytes` at `offset`, in the caches and below them, past all order.
+    ///
+    /// # Panics
+    /// When they do not fit the region.
+    pub fn overwrite(&mut self, offset: usize, bytes: &[u8]) {
+        self.current[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self.durable[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
     /// How many units the loss of power could leave in more than one state.
     pub fn undecided(&self) -> usize {
         self.units().len()
@@ -151,6 +170,23 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
                 store.apply(&mut self.durable, 0);
             }
         }
+        self.forget_pending(choices);
+    }
+
+    /// Loses power where stores become durable in the order in which they were made, over all units (buffered
+    /// strict persistency): a prefix of them survives. Tells `choices` the digest of what is left.
+    pub fn lose_power_in_order(&mut self, choices: &Choices) {
+        let mut stores: Vec<Store> =
+            self.pending.values().flat_map(|pending| pending.stores.iter().copied()).collect();
+        stores.sort_unstable_by_key(|store| store.number);
+        let survivors = choices.choose_position(stores.len() as u64 + 1, "surviving prefix") as usize;
+        for store in &stores[..survivors] {
+            store.apply(&mut self.durable, 0);
+        }
+        self.forget_pending(choices);
+    }
+
+    fn forget_pending(&mut self, choices: &Choices) {
         self.pending.clear();
         self.current.copy_from_slice(&self.durable);
         choices.observe_state(checksum(0, &self.durable));

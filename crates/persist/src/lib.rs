@@ -2,7 +2,7 @@
 //! asks for enough.
 //!
 //! Structures are written over [`memory`], from the steps of [`primitives`]; [`queue`] has three. [`tracer`] records
-//! what threads do as a [`trace`]; [`order`] says which of its persists a persistency model orders; [`observer`] gives
+//! what threads do as a [`trace`], [`import`] reads what others recorded; [`order`] says which of its persists a persistency model orders; [`observer`] gives
 //! every state that a failure may leave; [`litmus`] runs small tests written as text; [`timing`] says what the order
 //! costs.
 //!
@@ -15,6 +15,7 @@
 //!
 //! The guide is `docs/persist.md`.
 
+pub mod import;
 pub mod litmus;
 pub mod memory;
 pub mod observer;

@@ -34,7 +34,7 @@ pub use emulated::{EmulatedRegion, EmulationCounts, Slowness};
 pub use header::{REGION_HEADER_BYTES, REGION_VERSION};
 pub use instructions::FlushMethod;
 pub use mapped::{MappedRegion, PersistenceDomain, RegionDemand, RegionReport, RegionSettings};
-pub use sim::{LineRegion, SimRegion, WordRegion};
+pub use sim::{LineRegion, SimPersistency, SimRegion, WordRegion};
 pub use source::{RegionSource, SourceRegion};
 pub use wear::{WearCounts, WearDetail, WornRegion};
 

@@ -88,7 +88,7 @@ fn every_kind_of_region_behaves_like_an_array_of_bytes() {
     let scratch = Scratch::new("region-model");
     let seed = 0x5eed_0001;
     behaves_like_bytes(&LineRegion::new(4096), seed);
-    behaves_like_bytes(&WordRegion::new(4096).with_durable_caches(), seed + 1);
+    behaves_like_bytes(&WordRegion::new(4096).with_persistency(SimPersistency::Strict), seed + 1);
     behaves_like_bytes(&MappedRegion::anonymous(4096, &settings()).unwrap(), seed + 2);
     let methods = [
         FlushMethod::Clwb,
@@ -257,7 +257,7 @@ fn left<const UNIT: usize>(
     let report = explore(ExploreSettings::exhaustive(), |choices: &Choices| {
         let mut region = SimRegion::<UNIT>::new(128).with_cuts(choices, 4);
         if durable_caches {
-            region = region.with_durable_caches();
+            region = region.with_persistency(SimPersistency::Strict);
         }
         work(&region);
         region.lose_power(choices, &SurvivorSettings::default());

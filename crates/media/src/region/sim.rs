@@ -1,12 +1,19 @@
 //! A region that loses power: what a crash may leave is asked of the explorer's choices.
 //!
-//! The unit of order is a type: [`LineRegion`] keeps the stores to one line in order (x86-64), in a
-//! [`WordRegion`] only those to one word. Power is cut where the choices say, before any store, write-back
-//! or fence; from then on nothing changes the region, and fences fail.
+//! Two things decide what may be left. The unit of order is a type: [`LineRegion`] keeps the stores to one line in
+//! order (x86-64), a [`WordRegion`] only those to one word. [`SimPersistency`] says what makes a store durable; by
+//! default what hardware does. Power is cut where the choices say, before any store, write-back or fence; from
+//! then on nothing changes the region, and fences fail.
+//!
+//! A region alone has a power switch of its own; one of a [`crate::sim::SimMachine`] shares it with devices.
 
 use super::Region;
 use crate::Guarantee;
+use crate::sim::power::PowerSwitch;
+use crate::sim::trace::Trace;
+use crate::sim::{CutPoints, PowerCut};
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::words::WORD_BYTES;
 use tierstone_crash::{ByteMemory, Choices, SurvivorSettings, lines};
@@ -16,69 +23,158 @@ pub type LineRegion = SimRegion<{ lines::LINE_BYTES }>;
 /// A simulated region that keeps the order of the stores to one word only.
 pub type WordRegion = SimRegion<WORD_BYTES>;
 
-/// A simulated region; one thread.
-#[derive(Debug)]
+/// What makes a store durable, and what a loss of power may leave of those that are not. Stores to one unit of the
+/// region keep their order under all of them.
+///
+/// These are the persistency models of Pelley 2014 for one thread without strands, where a fence is a persist sync;
+/// strand persistency and BPFS are epoch persistency then. Several threads need the observer of `tierstone-persist`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SimPersistency {
+    /// What hardware gives: stores that were written back are durable after a fence, any subset of the units else.
+    #[default]
+    Hardware,
+    /// Strict persistency, and what durable caches (eADR) give: each word is durable as it is stored.
+    Strict,
+    /// Buffered strict persistency: a prefix of all stores since the last fence; a fence makes all durable.
+    BufferedStrict,
+    /// Epoch persistency: any subset of the units stored to since the last fence; a fence makes all durable,
+    /// written back or not. Finds a missing order, forgives a forgotten write-back.
+    Epoch,
+}
+
+/// A handle on a simulated region; one thread. A clone is a handle on the same region. Handles from before a
+/// machine's next life do not change it any more.
+#[derive(Clone, Debug)]
 pub struct SimRegion<const UNIT: usize> {
+    shared: Rc<Shared<UNIT>>,
+    epoch: u32,
+}
+
+#[derive(Debug)]
+struct Shared<const UNIT: usize> {
     memory: RefCell<ByteMemory<UNIT>>,
-    cuts: Option<(Choices, u64)>,
-    power_is_on: Cell<bool>,
-    caches_are_durable: bool,
+    power: PowerSwitch,
+    trace: Trace,
+    persistency: SimPersistency,
+    epoch: Cell<u32>,
 }
 
 impl<const UNIT: usize> SimRegion<UNIT> {
     /// `bytes` bytes of zeros, rounded up to whole lines; the power stays on.
     pub fn new(bytes: u64) -> Self {
-        SimRegion {
-            memory: RefCell::new(ByteMemory::new(bytes as usize)),
-            cuts: None,
-            power_is_on: Cell::new(true),
-            caches_are_durable: false,
-        }
+        let power = PowerSwitch::new(PowerCut::Never, 0, &Choices::quiet());
+        let memory = ByteMemory::new(bytes as usize);
+        Self::of(memory, SimPersistency::Hardware, power, Trace::new(0))
+    }
+
+    /// The region of a machine.
+    pub(crate) fn of(
+        memory: ByteMemory<UNIT>,
+        persistency: SimPersistency,
+        power: PowerSwitch,
+        trace: Trace,
+    ) -> Self {
+        let memory = RefCell::new(memory);
+        let shared = Shared { memory, power, trace, persistency, epoch: Cell::new(0) };
+        SimRegion { shared: Rc::new(shared), epoch: 0 }
+    }
+
+    fn rebuilt(self, power: PowerSwitch, persistency: SimPersistency) -> Self {
+        let memory = self.shared.memory.borrow().clone();
+        Self::of(memory, persistency, power, self.shared.trace.clone())
     }
 
     /// The same region, in which `choices` may cut the power before each step: both are tried in an
     /// exhaustive exploration, sampling cuts once in `one_in` steps.
     #[must_use]
-    pub fn with_cuts(mut self, choices: &Choices, one_in: u64) -> Self {
-        self.cuts = Some((choices.clone(), one_in));
-        self
+    pub fn with_cuts(self, choices: &Choices, one_in: u64) -> Self {
+        let cut = PowerCut::Anywhere { points: CutPoints::Every, one_in };
+        let persistency = self.shared.persistency;
+        self.rebuilt(PowerSwitch::new(cut, u32::MAX, choices), persistency)
     }
 
-    /// The same region whose caches survive (eADR): every store is durable at once.
+    /// The same region under another persistency.
     #[must_use]
-    pub fn with_durable_caches(mut self) -> Self {
-        self.caches_are_durable = true;
-        self
+    pub fn with_persistency(self, persistency: SimPersistency) -> Self {
+        let power = self.shared.power.clone();
+        self.rebuilt(power, persistency)
     }
 
     /// Whether the power has not been cut.
     pub fn power_is_on(&self) -> bool {
-        self.power_is_on.get()
+        !self.shared.power.is_off()
     }
 
     /// Takes the power away if it is still on, keeps what `choices` picks of what was not durable, and turns
     /// the power on again.
+    ///
+    /// # Panics
+    /// When the region stands in a [`crate::sim::SimMachine`], which has the switch.
     pub fn lose_power(&self, choices: &Choices, settings: &SurvivorSettings) {
-        self.memory.borrow_mut().lose_power(choices, settings);
-        self.power_is_on.set(true);
+        assert!(!self.shared.power.is_shared(), "the region stands in a machine: ask that for its next life");
+        self.survive(choices, settings);
+        self.shared.power.switch_on();
+    }
+
+    /// What `choices` let survive is what the region holds now; the switch is for others to turn.
+    pub(crate) fn survive(&self, choices: &Choices, settings: &SurvivorSettings) {
+        let memory = &mut *self.shared.memory.borrow_mut();
+        match self.shared.persistency {
+            SimPersistency::BufferedStrict => memory.lose_power_in_order(choices),
+            _ => memory.lose_power(choices, settings),
+        }
+        self.shared.trace.line(format_args!("region ON"));
+    }
+
+    /// The next life begins: handles from before are dead.
+    pub(crate) fn next_life(&self) {
+        self.shared.epoch.set(self.shared.epoch.get() + 1);
+    }
+
+    /// How many lives came before that of this handle.
+    pub(crate) fn life(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Another handle of this life.
+    pub(crate) fn handle(&self) -> Self {
+        SimRegion { shared: Rc::clone(&self.shared), epoch: self.shared.epoch.get() }
+    }
+
+    /// What the region holds, durable and not.
+    pub(crate) fn memory(&self) -> ByteMemory<UNIT> {
+        self.shared.memory.borrow().clone()
+    }
+
+    pub(crate) fn persistency(&self) -> SimPersistency {
+        self.shared.persistency
     }
 
     /// What the CPU reads now.
     pub fn image(&self) -> Vec<u8> {
-        self.memory.borrow().bytes().to_vec()
+        self.shared.memory.borrow().bytes().to_vec()
     }
 
-    /// Lets `step` happen unless the power is off or is cut now.
-    fn step(&self, step: impl FnOnce(&mut ByteMemory<UNIT>)) {
-        if let Some((choices, one_in)) = &self.cuts
-            && self.power_is_on.get()
-            && choices.rarely(*one_in, "power cut")
-        {
-            self.power_is_on.set(false);
+    /// Damages the region: puts `bytes` at `offset`, in the caches and below them, past all order.
+    ///
+    /// # Panics
+    /// When they do not fit the region.
+    pub fn overwrite(&self, offset: u64, bytes: &[u8]) {
+        self.shared.memory.borrow_mut().overwrite(self.place(offset, bytes.len()), bytes);
+    }
+
+    fn is_dead(&self) -> bool {
+        self.epoch != self.shared.epoch.get()
+    }
+
+    /// Lets `step` happen unless the power is off or is cut now; whether it happened. `shrinks` says whether it
+    /// takes states away from what may survive.
+    fn step(&self, shrinks: bool, step: impl FnOnce(&mut ByteMemory<UNIT>)) -> bool {
+        let happens = !self.is_dead() && !self.shared.power.before_event(shrinks);
+        if happens {
+            step(&mut self.shared.memory.borrow_mut());
         }
-        if self.power_is_on.get() {
-            step(&mut self.memory.borrow_mut());
-        }
+        happens
     }
 
     /// Where `len` bytes from `offset` begin.
@@ -93,19 +189,39 @@ impl<const UNIT: usize> SimRegion<UNIT> {
         self.place(offset, WORD_BYTES)
     }
 
-    fn put(&self, at: usize, bytes: &[u8]) {
-        self.step(|memory| {
-            memory.store(at, bytes);
-            if self.caches_are_durable {
-                memory.persist(at, bytes.len());
+    fn put(&self, at: usize, bytes: &[u8], streaming: bool) {
+        let happened = match self.shared.persistency {
+            SimPersistency::Strict => self.put_durable_words(at, bytes),
+            _ if streaming => self.step(false, |memory| memory.store_streaming(at, bytes)),
+            _ => self.step(false, |memory| memory.store(at, bytes)),
+        };
+        if happened {
+            let what = if streaming { "stream" } else { "store" };
+            self.shared.trace.line(format_args!("region {what} {at} {}", bytes.len()));
+        }
+    }
+
+    /// Each word is durable by itself, so a crash may come between any two.
+    fn put_durable_words(&self, at: usize, bytes: &[u8]) -> bool {
+        let mut done = 0;
+        while done < bytes.len() {
+            let len = (WORD_BYTES - (at + done) % WORD_BYTES).min(bytes.len() - done);
+            let happened = self.step(true, |memory| {
+                memory.store(at + done, &bytes[done..done + len]);
+                memory.persist(at + done, len);
+            });
+            if !happened {
+                return false;
             }
-        });
+            done += len;
+        }
+        true
     }
 }
 
 impl<const UNIT: usize> Region for SimRegion<UNIT> {
     fn bytes(&self) -> u64 {
-        self.memory.borrow().bytes().len() as u64
+        self.shared.memory.borrow().bytes().len() as u64
     }
 
     fn guarantee(&self) -> Guarantee {
@@ -113,11 +229,11 @@ impl<const UNIT: usize> Region for SimRegion<UNIT> {
     }
 
     fn load_word(&self, offset: u64) -> u64 {
-        self.memory.borrow().load_u64(self.word_place(offset))
+        self.shared.memory.borrow().load_u64(self.word_place(offset))
     }
 
     fn store_word(&self, offset: u64, value: u64) {
-        self.put(self.word_place(offset), &value.to_le_bytes());
+        self.put(self.word_place(offset), &value.to_le_bytes(), false);
     }
 
     fn compare_exchange_word(&self, offset: u64, expected: u64, new: u64) -> std::result::Result<u64, u64> {
@@ -131,28 +247,35 @@ impl<const UNIT: usize> Region for SimRegion<UNIT> {
 
     fn load(&self, offset: u64, into: &mut [u8]) {
         let at = self.place(offset, into.len());
-        into.copy_from_slice(&self.memory.borrow().bytes()[at..at + into.len()]);
+        into.copy_from_slice(&self.shared.memory.borrow().bytes()[at..at + into.len()]);
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) {
-        self.put(self.place(offset, bytes.len()), bytes);
+        self.put(self.place(offset, bytes.len()), bytes, false);
     }
 
     fn store_streaming(&self, offset: u64, bytes: &[u8]) {
-        let at = self.place(offset, bytes.len());
-        self.step(|memory| memory.store_streaming(at, bytes));
+        self.put(self.place(offset, bytes.len()), bytes, true);
     }
 
     fn write_back(&self, offset: u64, len: u64) {
         let at = self.place(offset, len as usize);
-        self.step(|memory| memory.write_back(at, len as usize));
+        if self.step(false, |memory| memory.write_back(at, len as usize)) {
+            self.shared.trace.line(format_args!("region write-back {offset} {len}"));
+        }
     }
 
     fn fence(&self) -> Result<()> {
-        self.step(ByteMemory::fence);
-        match self.power_is_on.get() {
-            true => Ok(()),
-            false => Err(Error::new(ErrorKind::DeviceFailed, "the simulated power is off")),
+        let all = matches!(self.shared.persistency, SimPersistency::BufferedStrict | SimPersistency::Epoch);
+        let shrinks = all || self.shared.memory.borrow().is_being_written_back();
+        let happened = self.step(shrinks, |memory| match all {
+            true => memory.persist_all(),
+            false => memory.fence(),
+        });
+        if !happened {
+            return Err(Error::new(ErrorKind::DeviceFailed, "the simulated power is off"));
         }
+        self.shared.trace.line(format_args!("region fence"));
+        Ok(())
     }
 }

@@ -59,7 +59,7 @@ impl SimDevice {
     /// Whether this handle will never reach the medium again: power is off, or was since.
     pub fn is_dead(&self) -> bool {
         let state = self.medium.state.borrow();
-        state.power_is_off || state.epoch != self.epoch
+        state.power_is_off() || state.epoch != self.epoch
     }
 
     fn admit(&self, request: &IoRequest) -> Result<(), DeviceError> {

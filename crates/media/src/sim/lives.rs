@@ -2,9 +2,13 @@
 
 use super::device::SimDevice;
 use super::medium::SimMedium;
+use super::trace::Trace;
 use crate::device::{DeviceError, DeviceErrorKind};
 use tierstone_base::ErrorKind;
 use tierstone_crash::Violation;
+
+/// Lines of the trace that a violation shows.
+const LINES_TOLD: usize = 24;
 
 impl SimMedium {
     /// Runs `life(device, n)` again and again: life 0 does the work on an empty medium; each life
@@ -22,34 +26,42 @@ impl SimMedium {
         &self,
         mut life: impl FnMut(SimDevice, u32) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
-        let mut device = self.device();
-        let (mut number, mut ended_well) = (0, 0);
-        loop {
-            let result = life(device, number);
-            let power_was_lost = self.power_is_off();
-            match result {
-                Err(violation) if !power_was_lost || violation.error_kind().is_none() => {
-                    return Err(self.explained(&violation, number));
-                }
-                _ => {}
-            }
-            if !power_was_lost {
-                if ended_well == self.state.borrow().settings.end_cuts {
-                    return Ok(());
-                }
-                ended_well += 1;
-            }
-            device = self.power_on_after_loss();
-            number += 1;
-        }
+        let (end_cuts, trace) = {
+            let state = self.state.borrow();
+            (state.settings.end_cuts, state.trace.clone())
+        };
+        run(end_cuts, self.device(), || self.power_is_off(), || self.power_on_after_loss(), &trace, &mut life)
     }
+}
 
-    fn explained(&self, violation: &Violation, life: u32) -> Violation {
-        const LINES: usize = 24;
-        let trace = self.trace();
-        let lines: Vec<&str> = trace.lines().collect();
-        let newest = lines[lines.len().saturating_sub(LINES)..].join("\n    ");
-        Violation::new(format!("life {life}: {violation}\n    {newest}"))
+/// Runs `life` on `first`, and on what `power_on` gives, as [`SimMedium::run_lives`] says.
+pub(super) fn run<T>(
+    end_cuts: u32,
+    first: T,
+    power_is_off: impl Fn() -> bool,
+    power_on: impl Fn() -> T,
+    trace: &Trace,
+    life: &mut impl FnMut(T, u32) -> Result<(), Violation>,
+) -> Result<(), Violation> {
+    let (mut parts, mut number, mut ended_well) = (first, 0, 0);
+    loop {
+        let result = life(parts, number);
+        let power_was_lost = power_is_off();
+        match result {
+            Err(violation) if !power_was_lost || violation.error_kind().is_none() => {
+                let newest = trace.newest(LINES_TOLD);
+                return Err(Violation::new(format!("life {number}: {violation}\n    {newest}")));
+            }
+            _ => {}
+        }
+        if !power_was_lost {
+            if ended_well == end_cuts {
+                return Ok(());
+            }
+            ended_well += 1;
+        }
+        parts = power_on();
+        number += 1;
     }
 }
 

@@ -2,8 +2,10 @@
 
 use super::device::SimDevice;
 use super::fault::{Armed, Fault};
+use super::power::PowerSwitch;
 use super::settings::{Latency, PowerCut, SimSettings};
 use super::state::State;
+use super::trace::Trace;
 use std::cell::RefCell;
 use std::rc::Rc;
 use tierstone_crash::Choices;
@@ -33,7 +35,7 @@ pub struct Counters {
     pub bytes_written: u64,
     /// Losses of power.
     pub cuts: u32,
-    /// Those that [`SimSettings::power_cut`] caused.
+    /// Those that [`SimSettings::power_cut`] caused, or that of the machine around the medium.
     pub planned_cuts: u32,
     /// Requests that a fault struck.
     pub faults: u64,
@@ -51,7 +53,11 @@ pub struct SimMedium {
 impl SimMedium {
     /// An empty medium (all zeros) with power on.
     pub fn new(settings: SimSettings, choices: &Choices) -> Self {
-        SimMedium { state: Rc::new(RefCell::new(State::new(settings, choices.clone()))) }
+        Self::of(State::new(settings, choices.clone()))
+    }
+
+    pub(super) fn of(state: State) -> Self {
+        SimMedium { state: Rc::new(RefCell::new(state)) }
     }
 
     /// A new handle, with nothing in flight.
@@ -72,12 +78,16 @@ impl SimMedium {
 
     /// Whether power is off.
     pub fn power_is_off(&self) -> bool {
-        self.state.borrow().power_is_off
+        self.state.borrow().power_is_off()
     }
 
     /// Switches the power on after a loss (cutting it first if it is on), with what the choices
     /// let survive, and gives the first handle. Handles from before are dead.
+    ///
+    /// # Panics
+    /// When the medium stands in a [`super::SimMachine`], which has the switch.
     pub fn power_on_after_loss(&self) -> SimDevice {
+        self.assert_power_is_its_own();
         self.state.borrow_mut().power_on();
         self.device()
     }
@@ -87,7 +97,12 @@ impl SimMedium {
     /// of the states that each could leave. The copy has these settings, but never loses power by
     /// itself and has no faults. Cost: a copy of the medium.
     pub fn crashed_copy(&self, choices: &Choices) -> SimMedium {
-        SimMedium { state: Rc::new(RefCell::new(self.state.borrow().crashed_copy(choices))) }
+        let power = PowerSwitch::new(PowerCut::Never, 0, choices);
+        let state = self.state.borrow();
+        let trace = Trace::new(state.settings.trace_limit_lines);
+        let copy = SimMedium::of(state.crashed_copy(choices, power.clone(), trace));
+        power.switch_on();
+        copy
     }
 
     /// The process that owned the handles ends, the machine does not: what the device's cache
@@ -95,18 +110,25 @@ impl SimMedium {
     /// dead. Gives the first handle of the next process.
     ///
     /// # Panics
-    /// When power is off.
+    /// When power is off, or the medium stands in a [`super::SimMachine`].
     pub fn kill_process(&self) -> SimDevice {
         assert!(!self.power_is_off(), "a process cannot run without power");
+        self.assert_power_is_its_own();
         self.state.borrow_mut().kill_process();
+        self.state.borrow().power.plan_life();
         self.device()
     }
 
-    /// Changes where power is lost, from now on.
+    fn assert_power_is_its_own(&self) {
+        let shared = self.state.borrow().power.is_shared();
+        assert!(!shared, "the medium stands in a machine: ask that for its next life");
+    }
+
+    /// Changes where power is lost, from now on; of the whole machine, where the medium stands in one.
     pub fn set_power_cut(&self, power_cut: PowerCut) {
         let state = &mut *self.state.borrow_mut();
         state.settings.power_cut = power_cut;
-        state.plan_cut();
+        state.power.set_cut(power_cut);
     }
 
     /// Changes how many segments there is space for. Those taken stay taken.
@@ -185,7 +207,8 @@ impl SimMedium {
 
     /// What was done so far.
     pub fn counters(&self) -> Counters {
-        self.state.borrow().counters
+        let state = self.state.borrow();
+        Counters { planned_cuts: state.power.planned_cuts(), ..state.counters }
     }
 
     /// The newest events as text, one a line: the time, the handle, `+` submitted or `-`

@@ -15,19 +15,24 @@
 //! 4. A handle from before a loss of power (or the end of a process) never touches the medium again.
 //! 5. The same settings, choices and calls give the same [`SimMedium::trace`], byte for byte.
 //!
+//! [`SimMachine`] puts a simulated region beside devices, behind one power switch.
+//!
 //! Handles share the medium by `Rc`: a medium and all its handles live on one thread.
 
 mod device;
 mod fault;
 mod lives;
+mod machine;
 mod medium;
+pub(crate) mod power;
 mod powered;
 mod settings;
 mod state;
-mod trace;
+pub(crate) mod trace;
 
 pub use device::SimDevice;
 pub use fault::{Fault, FaultEffect, FaultTarget, FaultWhen};
+pub use machine::{LineMachine, MachineLife, SimMachine, SimMachineSettings, WordMachine};
 pub use medium::{Counters, SimMedium};
 pub use powered::Powered;
 pub use settings::{CompletionOrder, CutPoints, Latency, PowerCut, SimSettings, StaleRange};
@@ -38,5 +43,7 @@ mod device_test;
 mod durability_test;
 #[cfg(test)]
 mod fault_test;
+#[cfg(test)]
+mod two_media_example_test;
 #[cfg(test)]
 mod worked_example_test;

@@ -2,7 +2,8 @@
 
 use super::fault::{Armed, FaultEffect};
 use super::medium::Counters;
-use super::settings::{CompletionOrder, CutPoints, Latency, PowerCut, SimSettings, StaleRange};
+use super::power::PowerSwitch;
+use super::settings::{CompletionOrder, Latency, PowerCut, SimSettings, StaleRange};
 use super::trace::Trace;
 use crate::device::{
     DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, IoCompletion, IoKind, IoRequest,
@@ -40,7 +41,9 @@ pub(super) struct State {
     pub faults: Vec<Armed>,
     pub counters: Counters,
     pub trace: Trace,
-    pub power_is_off: bool,
+    pub power: PowerSwitch,
+    /// The power is off, and what was in flight has landed.
+    has_landed: bool,
     /// Rises with every restart; handles of an older epoch are dead.
     pub epoch: u32,
     pub next_handle: u32,
@@ -48,13 +51,19 @@ pub(super) struct State {
     pipe_free_us: u64,
     jitter: SeededRandom,
     taken_segments: BTreeSet<u32>,
-    planned_cut: Option<u64>,
-    cut_points_seen: u64,
 }
 
 impl State {
+    /// A medium with a power switch of its own.
     pub(super) fn new(settings: SimSettings, choices: Choices) -> Self {
-        let mut state = State {
+        let power = PowerSwitch::new(settings.power_cut, settings.cut_limit, &choices);
+        let trace = Trace::new(settings.trace_limit_lines);
+        Self::within(settings, choices, power, trace)
+    }
+
+    /// A medium of a machine: it shares its power and its trace.
+    pub(super) fn within(settings: SimSettings, choices: Choices, power: PowerSwitch, trace: Trace) -> Self {
+        State {
             media: SectorMedia::new(settings.sector_bytes),
             choices,
             in_flight: Vec::new(),
@@ -62,94 +71,70 @@ impl State {
             abandoned: BTreeSet::new(),
             faults: Vec::new(),
             counters: Counters::default(),
-            trace: Trace::new(settings.trace_limit_lines),
-            power_is_off: false,
+            trace,
+            power,
+            has_landed: false,
             epoch: 0,
             next_handle: 0,
             now_us: 0,
             pipe_free_us: 0,
             jitter: SeededRandom::new(0),
             taken_segments: BTreeSet::new(),
-            planned_cut: None,
-            cut_points_seen: 0,
             settings,
-        };
-        state.plan_cut();
-        state
+        }
     }
 
-    /// At the start of a life: decides where power is lost, where the settings say to decide now.
-    pub(super) fn plan_cut(&mut self) {
-        self.cut_points_seen = 0;
-        self.planned_cut = None;
-        if let PowerCut::Within { last, .. } = self.settings.power_cut
-            && self.counters.planned_cuts < self.settings.cut_limit
-        {
-            let point = self.choices.choose(last.saturating_add(1), "power cut at point");
-            self.planned_cut = point.checked_sub(1);
-        }
+    pub(super) fn power_is_off(&self) -> bool {
+        self.power.is_off()
     }
 
     /// An event is about to happen; power may be lost instead. `shrinks` says whether the event
     /// takes states away from what may survive.
     fn before_event(&mut self, shrinks: bool) {
-        let event = self.counters.events;
         self.counters.events += 1;
-        if self.power_is_off || self.counters.planned_cuts >= self.settings.cut_limit {
-            return;
-        }
-        let counts = |points| points == CutPoints::Every || shrinks;
-        let cut = match self.settings.power_cut {
-            PowerCut::Never => false,
-            PowerCut::AtEvent(chosen) => chosen == event,
-            PowerCut::Anywhere { points, one_in } => {
-                counts(points) && self.choices.rarely(one_in, "power cut")
-            }
-            PowerCut::Within { points, .. } => {
-                let seen = self.cut_points_seen;
-                self.cut_points_seen += u64::from(counts(points));
-                counts(points) && self.planned_cut == Some(seen)
-            }
-        };
-        if cut {
-            self.counters.planned_cuts += 1;
+        if self.power.before_event(shrinks) {
             self.cut_power();
         }
     }
 
     /// Power is lost: of what is in flight any sector may have reached the medium.
     pub(super) fn cut_power(&mut self) {
-        if self.power_is_off {
-            return;
+        self.power.cut();
+        if !self.has_landed {
+            self.has_landed = true;
+            self.counters.cuts += 1;
+            land_in_flight(&mut self.media, &self.in_flight);
+            self.trace.line(format_args!("{} CUT", self.now_us));
         }
-        self.power_is_off = true;
-        self.counters.cuts += 1;
-        land_in_flight(&mut self.media, &self.in_flight);
-        self.trace.line(format_args!("{} CUT", self.now_us));
     }
 
     /// Power comes back: the choices say what survived.
     pub(super) fn power_on(&mut self) {
-        self.cut_power();
-        let digest = self.media.lose_power(&self.choices, &self.settings.survivors);
-        self.power_is_off = false;
-        self.restart();
-        self.trace.line(format_args!("{} ON {digest:016x}", self.now_us));
-        self.plan_cut();
+        self.survive();
+        self.power.switch_on();
     }
 
-    /// Another medium that holds what a loss of power now could leave, as `choices` say. It never
-    /// loses power by itself and has no faults.
-    pub(super) fn crashed_copy(&self, choices: &Choices) -> State {
+    /// What the choices let survive is what the medium holds now; the switch is for others to turn.
+    pub(super) fn survive(&mut self) {
+        self.cut_power();
+        let digest = self.media.lose_power(&self.choices, &self.settings.survivors);
+        self.has_landed = false;
+        self.restart();
+        self.trace.line(format_args!("{} ON {digest:016x}", self.now_us));
+    }
+
+    /// Another medium that holds what a loss of power now could leave, as `choices` say. It has no
+    /// faults; its power and trace are those given.
+    pub(super) fn crashed_copy(&self, choices: &Choices, power: PowerSwitch, trace: Trace) -> State {
         let settings = SimSettings { power_cut: PowerCut::Never, ..self.settings.clone() };
-        let mut copy = State::new(settings, choices.clone());
+        let mut copy = State::within(settings, choices.clone(), power, trace);
         copy.media = self.media.clone();
         copy.taken_segments = self.taken_segments.clone();
         copy.now_us = self.now_us;
-        if !self.power_is_off {
+        if !self.has_landed {
             land_in_flight(&mut copy.media, &self.in_flight);
         }
-        copy.power_on();
+        copy.survive();
         copy
     }
 
@@ -248,7 +233,7 @@ impl State {
     pub(super) fn finish(&mut self, index: usize) -> Option<IoCompletion> {
         let kind = self.in_flight[index].request.kind;
         self.before_event(matches!(kind, IoKind::Flush | IoKind::WriteDurable));
-        if self.power_is_off {
+        if self.power_is_off() {
             return None;
         }
         let pending = self.in_flight.remove(index);
@@ -410,7 +395,6 @@ impl State {
         }
         self.restart();
         self.trace.line(format_args!("{} KILL", self.now_us));
-        self.plan_cut();
     }
 }
 

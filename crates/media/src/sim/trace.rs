@@ -1,44 +1,60 @@
 //! The events of a run as compact text, and a digest of all of them.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt::{Arguments, Write};
+use std::rc::Rc;
 use tierstone_base::checksum::checksum;
 
-/// Keeps the newest lines and a digest of every line.
-#[derive(Debug)]
-pub(super) struct Trace {
-    lines: VecDeque<String>,
+/// Keeps the newest lines and a digest of every line. A clone is a handle on the same lines, so that all of a
+/// machine tells its events in one order.
+#[derive(Clone, Debug)]
+pub(crate) struct Trace {
     limit: usize,
+    kept: Rc<RefCell<Kept>>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    lines: VecDeque<String>,
     digest: u64,
     spare: String,
 }
 
 impl Trace {
-    pub(super) fn new(limit: usize) -> Self {
-        Trace { lines: VecDeque::new(), limit, digest: 0, spare: String::new() }
+    pub(crate) fn new(limit: usize) -> Self {
+        Trace { limit, kept: Rc::default() }
     }
 
     /// Appends a line; nothing at all when no lines are kept.
-    pub(super) fn line(&mut self, text: Arguments<'_>) {
+    pub(crate) fn line(&self, text: Arguments<'_>) {
         if self.limit == 0 {
             return;
         }
-        let mut line = std::mem::take(&mut self.spare);
+        let kept = &mut *self.kept.borrow_mut();
+        let mut line = std::mem::take(&mut kept.spare);
         line.clear();
         // Writing to a string cannot fail.
         let _ = line.write_fmt(text);
-        self.digest = checksum(self.digest, line.as_bytes());
-        if self.lines.len() == self.limit {
-            self.spare = self.lines.pop_front().unwrap_or_default();
+        kept.digest = checksum(kept.digest, line.as_bytes());
+        if kept.lines.len() == self.limit {
+            kept.spare = kept.lines.pop_front().unwrap_or_default();
         }
-        self.lines.push_back(line);
+        kept.lines.push_back(line);
     }
 
     pub(super) fn text(&self) -> String {
-        self.lines.iter().fold(String::new(), |text, line| text + line + "\n")
+        self.kept.borrow().lines.iter().fold(String::new(), |text, line| text + line + "\n")
+    }
+
+    /// The newest `count` lines, for a message.
+    pub(super) fn newest(&self, count: usize) -> String {
+        let kept = self.kept.borrow();
+        let lines = kept.lines.iter().skip(kept.lines.len().saturating_sub(count));
+        lines.map(String::as_str).collect::<Vec<_>>().join("\n    ")
     }
 
     pub(super) fn digest(&self) -> u64 {
-        self.digest
+        self.kept.borrow().digest
     }
 }

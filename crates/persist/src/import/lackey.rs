@@ -1,0 +1,100 @@
+//! Traces of Valgrind's `lackey --trace-mem=yes`, with the thread switches of `--trace-sched=yes`.
+
+use super::{AddressMap, Import, ImportSettings, Importer};
+use crate::trace::Kind;
+use std::io::{BufRead, Read};
+use tierstone_base::{Error, ErrorKind, Result};
+
+/// Bytes of a line at most.
+const LINE_MAX: u64 = 16 * 1024;
+/// Bytes of one access at most: the widest that Valgrind tells are those of saved vector registers.
+const ACCESS_MAX: u64 = 4_096;
+
+/// Reads what lackey wrote (`valgrind --tool=lackey --trace-mem=yes --trace-sched=yes --log-file=FILE`). The values
+/// that were stored are not in it: each store gets its own number, so that states can be told apart; a load gets zero.
+/// Without the switches of threads everything is thread 0.
+///
+/// # Errors
+/// `InvalidInput` for a line that lackey does not write, with its number, and for more steps than the settings allow;
+/// `Corrupt` for a trace without the program's end, unless that is allowed.
+pub fn read(source: impl BufRead, map: &AddressMap, settings: &ImportSettings) -> Result<Import> {
+    let mut source = source;
+    let mut importer = Importer::new(map, settings);
+    let (mut line, mut number, mut ended) = (Vec::new(), 0u64, false);
+    loop {
+        line.clear();
+        number += 1;
+        if source.by_ref().take(LINE_MAX + 1).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        if line.len() as u64 > LINE_MAX {
+            return Err(wrong(number, b"", "it is longer than 16 KiB"));
+        }
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        ended |= take(text, number, &mut importer)?;
+        if number.is_multiple_of(1 << 16) {
+            (settings.progress)(importer.steps())?;
+        }
+    }
+    if !ended && !settings.allow_cut {
+        let message = format!(
+            "the trace is cut: after {} lines the program has not ended ('Exit code'); record it again, or allow it",
+            number - 1
+        );
+        return Err(Error::new(ErrorKind::Corrupt, message));
+    }
+    Ok(importer.finish())
+}
+
+/// Takes one line; whether it tells that the program ended.
+fn take(line: &[u8], number: u64, importer: &mut Importer<'_>) -> Result<bool> {
+    let (kinds, access): (&[Kind], &[u8]) = match line {
+        [] | [b'I', ..] => return Ok(false),
+        [b' ', b'L', b' ', access @ ..] => (&[Kind::Load], access),
+        [b' ', b'S', b' ', access @ ..] => (&[Kind::Store], access),
+        [b' ', b'M', b' ', access @ ..] => (&[Kind::Load, Kind::Store], access),
+        [b'=', b'=', ..] => return Ok(line.windows(10).any(|part| part == b"Exit code:")),
+        [b'*', b'*', ..] | [b'S', b'B', b' ', ..] => return Ok(false),
+        [b'-', b'-', ..] => {
+            let text = String::from_utf8_lossy(line);
+            if let Some(thread) = scheduled(&text) {
+                let thread = thread.ok_or_else(|| wrong(number, line, "no thread from 1 to 65,535"))?;
+                importer.switch(thread);
+            }
+            return Ok(false);
+        }
+        _ => {
+            let why = "not a line of lackey; keep the program's own output out of it with --log-file";
+            return Err(wrong(number, line, why));
+        }
+    };
+    let (address, len) =
+        parsed(access).ok_or_else(|| wrong(number, line, "not an address and 1 to 4096 bytes"))?;
+    importer.access(kinds, address, len, None).map_err(|error| error.context(&format!("line {number}")))?;
+    Ok(false)
+}
+
+/// The thread that goes on, where the line tells one; `Some(None)` when its number is none.
+fn scheduled(line: &str) -> Option<Option<u16>> {
+    let (_, after) = line.split_once("SCHED[")?;
+    let (thread, what) = after.split_once("]:")?;
+    let goes_on = what.trim_start().starts_with("acquired lock");
+    goes_on.then(|| thread.parse::<u16>().ok().and_then(|thread| thread.checked_sub(1)))
+}
+
+fn parsed(access: &[u8]) -> Option<(u64, u64)> {
+    let (address, len) = std::str::from_utf8(access).ok()?.trim().split_once(',')?;
+    // `from_str_radix` takes a sign too.
+    if !address.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let (address, len) = (u64::from_str_radix(address, 16).ok()?, len.parse::<u64>().ok()?);
+    (1..=ACCESS_MAX).contains(&len).then_some(())?;
+    address.checked_add(len)?;
+    Some((address, len))
+}
+
+fn wrong(number: u64, line: &[u8], why: &str) -> Error {
+    let shown = String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
+    Error::new(ErrorKind::InvalidInput, format!("line {number} ({shown:?}): {why}"))
+}
