@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tierstone::{Batch, DatabaseOptions, Durability, DurableMethod, ShardSettings, SharedStore, Store};
+use tierstone::{
+    Batch, DatabaseOptions, Durability, DurableMethod, RedoOptions, ShardSettings, SharedStore, Store,
+};
 use tierstone_base::{ErrorKind, Result};
 use tierstone_workload::key::KeyOrder;
 use tierstone_workload::value::ValueSettings;
@@ -48,6 +50,8 @@ pub struct StoreChoice {
     pub durability: Durability,
     /// How they are made durable.
     pub method: DurableMethod,
+    /// A redo log in persistent memory.
+    pub redo: Option<RedoOptions>,
 }
 
 impl StoreChoice {
@@ -65,6 +69,7 @@ impl StoreChoice {
             segment_bytes: 8 << 20,
             durability: Durability::Sync,
             method,
+            redo: None,
         }
     }
 
@@ -77,6 +82,7 @@ impl StoreChoice {
             segment_bytes: Some(self.segment_bytes),
             databases: 1,
             durable_method: Some(self.method),
+            redo: self.redo.clone(),
             shard: ShardSettings {
                 durability: self.durability,
                 index_fraction: self.index_fraction,

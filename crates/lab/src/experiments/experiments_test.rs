@@ -138,3 +138,11 @@ fn the_persistency_table_runs_and_its_paths_are_those_of_the_models() {
         assert!((path(row) - wanted).abs() < 0.05, "row {row}: {}", path(row));
     }
 }
+
+#[test]
+fn the_redo_log_runs_in_every_memory() {
+    let result = run_tiny("redo-log");
+    let published = tierstone_media::region::MEMORY_PROFILES.iter();
+    let slowed = published.filter(|profile| profile.slowness().is_some()).count();
+    assert_eq!(result.tables[0].rows.len(), 3 * (2 + slowed));
+}

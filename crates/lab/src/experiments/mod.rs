@@ -7,6 +7,7 @@ mod fawn_ds_single_store;
 mod fawn_ds_split;
 mod fawn_ds_vs_structures;
 mod persistency;
+mod redo_log;
 
 use crate::experiment::Experiment;
 
@@ -19,6 +20,7 @@ pub const ALL: &[&Experiment] = &[
     &fawn_ds_split::EXPERIMENT,
     &fawn_ds_vs_structures::EXPERIMENT,
     &persistency::EXPERIMENT,
+    &redo_log::EXPERIMENT,
 ];
 
 /// The experiment of this name.
