@@ -20,8 +20,9 @@
 //! 6. A log's id has the number of the opening, which never repeats: slots of earlier openings are void without
 //!    being touched. Watermarks begin at zero, durably, before the header names the opening
 //!    (`redo_watermark_stays`).
-//! 7. The superblock names the opening that uses a region. Without that region, or one of an older opening, the
-//!    store is not opened unless the caller accepts the loss.
+//! 7. The superblock names the opening that uses a region. Without that region, or with one of an older opening, the
+//!    store is not opened unless the caller accepts the loss; and what an older opening left in a region is never
+//!    replayed (`redo_old_replayed`).
 //!
 //! Cleaning, checkpoints, seals and batches over several shards wait for flash, not for the region: without it the
 //! store is what flash says, a prefix of each shard's log.

@@ -204,13 +204,14 @@ fn watermarks_begin_anew_with_every_opening() {
 type Opened = (Harness<LogShard, JointDevice>, OpenReport);
 
 fn open_seeded(
-    seed: u64,
+    (seed, mutations): (u64, Mutations),
     medium: &SimMedium,
     region: Option<&Arc<JointRegion>>,
     accepts_loss: bool,
 ) -> tierstone_base::Result<Opened> {
     let redo = region.map(|region| RedoMemory::new(Arc::clone(region) as Arc<dyn Region + Send + Sync>));
-    let settings = OpenSettings { redo, redo_loss_accepted: accepts_loss, seed, ..common::small_settings() };
+    let settings =
+        OpenSettings { redo, redo_loss_accepted: accepts_loss, seed, mutations, ..common::small_settings() };
     let mut device = JointDevice::new(medium.device(), medium, None);
     let mut opened = tierstone_logstore::open(&mut device, &settings)?;
     let (shard, _) = opened.plans.pop().expect("one shard").build(&mut device)?;
@@ -222,7 +223,7 @@ fn open(
     region: Option<&Arc<JointRegion>>,
     accepts_loss: bool,
 ) -> tierstone_base::Result<Opened> {
-    open_seeded(7, medium, region, accepts_loss)
+    open_seeded((7, Mutations::none()), medium, region, accepts_loss)
 }
 
 /// A store with the value `new` of `key` in the redo log only, and `old` before it on the device; then its process
@@ -298,7 +299,8 @@ fn the_region_of_another_store_is_left_alone() {
     let region = JointRegion::new(1 << 20);
     let medium = killed(&region);
     let other = common::medium(64 << 10, 16);
-    let error = open_seeded(8, &other, Some(&region), true).expect_err("it is needed elsewhere");
+    let error =
+        open_seeded((8, Mutations::none()), &other, Some(&region), true).expect_err("it is needed elsewhere");
     assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains("another store"), "{error}");
     let (mut store, _) = open(&medium, Some(&region), false).unwrap();
     assert_eq!(value(&mut store), b"new");
@@ -317,4 +319,44 @@ fn a_region_that_is_too_small_is_not_used_and_the_report_says_so() {
     medium.kill_process();
     let (mut store, _) = open(&medium, None, false).unwrap();
     assert_eq!(value(&mut store), b"value");
+}
+
+/// Whether everything is there when a region comes back after an opening without it, in which every segment was
+/// written anew.
+fn is_whole_after_the_region_comes_back(mutations: Mutations) -> bool {
+    let region = JointRegion::new(1 << 20);
+    let medium = killed(&region);
+    let (mut store, _) = open(&medium, None, true).unwrap();
+    let value = |number: u64| vec![number as u8; 1_500];
+    for round in 0..12u64 {
+        for number in 0..300u64 {
+            store.put(KEYSPACE, &number.to_le_bytes(), &value(round + number)).unwrap();
+        }
+        store.settle(20);
+    }
+    let statistics = store.engine.statistics();
+    assert!(
+        statistics.record_bytes_written > 2 * statistics.space_capacity_bytes,
+        "every segment was used again"
+    );
+    store.sync().unwrap();
+    drop(store);
+    medium.kill_process();
+    let Ok((mut store, report)) = open_seeded((7, mutations), &medium, Some(&region), false) else {
+        return false;
+    };
+    let mut holds = |number: u64| {
+        let found = store.get(KEYSPACE, &number.to_le_bytes());
+        found.is_ok_and(|found| found.is_some_and(|(_, bytes)| bytes == value(11 + number)))
+    };
+    (0..300).all(&mut holds) && report.damaged_segments.is_empty()
+}
+
+#[test]
+fn a_region_that_comes_back_after_an_opening_without_it_is_not_replayed() {
+    assert!(is_whole_after_the_region_comes_back(Mutations::none()));
+    assert!(
+        !is_whole_after_the_region_comes_back(Mutations::one("redo_old_replayed")),
+        "the mutation is not caught"
+    );
 }

@@ -53,7 +53,10 @@ pub(crate) fn replay(
         report.redo_lost = true;
         return Ok(Vec::new());
     }
-    let (Some(memory), Some(header)) = (&settings.redo, own.filter(|own| !own.is_void)) else {
+    // After a clean end, and after an opening without a redo log, what lies in a region is old: its places may have
+    // been written by other lives since.
+    let is_current = is_needed || settings.mutations.is_on("redo_old_replayed");
+    let (Some(memory), Some(header)) = (&settings.redo, own.filter(|own| is_current && !own.is_void)) else {
         return Ok(Vec::new());
     };
     let geometry = device.geometry();
