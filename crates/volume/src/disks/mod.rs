@@ -88,11 +88,11 @@ pub struct DiskStops {
     pub disk: String,
     /// Stops after which it said that it stands.
     pub stopped: u64,
-    /// Stops that failed: it turns on.
+    /// Stops that failed: it keeps turning.
     pub failed: u64,
     /// Why the last one failed.
     pub last_failure: Option<String>,
-    /// Whether it may be asked nothing now, because it was told to stand.
+    /// Whether it stood after the last stop and was not asked to start since.
     pub stands: bool,
 }
 

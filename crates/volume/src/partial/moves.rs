@@ -112,6 +112,9 @@ impl<D: BlockDevice> Core<D> {
 
     /// Writes the map to all members that are awake, durably.
     pub(crate) fn publish_ranges(&mut self) {
+        if self.written_members().is_empty() {
+            self.rouse_all();
+        }
         let targets = self.written_members();
         let Some(partial) = &mut self.partial else { return };
         partial.sequence += 1;
