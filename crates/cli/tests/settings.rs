@@ -102,6 +102,9 @@ const USER_FILES: [&str; 3] = ["file.acl", "environment.acl", "flag.acl"];
 const ELSEWHERE: &[&str] = &[
     "config",
     "stop-timeout",
+    // `energy.rs` gives these two.
+    "energy-tools",
+    "energy-command",
     "tls-listen",
     "tls-cert-file",
     "tls-key-file",
