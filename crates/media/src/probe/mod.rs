@@ -20,4 +20,5 @@ pub use durable::{MethodTimes, ProbeReport, durable_method};
 pub use filesystem::FileSystem;
 pub use load::Rate;
 pub use profiles::{PublishedProfile, published_profiles};
+pub use scratch::Scratch;
 pub use system::DeviceFacts;
