@@ -2,7 +2,7 @@
 //!
 //! Every joule that is printed is labelled measured or modelled; time that no meter covers is told.
 
-mod child;
+pub(crate) mod child;
 mod load;
 mod meters;
 mod model;
@@ -52,16 +52,21 @@ pub struct MeterArgs {
 
 impl MeterArgs {
     fn find(&self) -> Result<Found> {
-        let command_timeout_us = parse_duration_us(&self.meter_timeout)?;
-        if command_timeout_us == 0 {
-            return Err(Error::new(ErrorKind::InvalidInput, "a meter's command needs more than no time"));
-        }
+        let command_timeout_us = parse_meter_timeout(&self.meter_timeout)?;
         Ok(discover(&Places {
             root: self.root.clone(),
             programs: std::env::var_os("PATH"),
             command: self.meter_command.clone(),
             command_timeout_us,
         }))
+    }
+}
+
+/// After how many microseconds a meter's command is killed.
+pub fn parse_meter_timeout(text: &str) -> Result<u64> {
+    match parse_duration_us(text)? {
+        0 => Err(Error::new(ErrorKind::InvalidInput, "a meter's command needs more than no time")),
+        timeout_us => Ok(timeout_us),
     }
 }
 

@@ -1,13 +1,12 @@
 //! `tierstone lab`: published experiments, run here, their numbers beside the published ones.
 
+use crate::interrupt::Interrupted;
 use crate::output::{print_json, print_line, table};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_lab::result::Verdict;
 use tierstone_lab::{
@@ -16,8 +15,6 @@ use tierstone_lab::{
 
 /// Steps of the progress bar.
 const BAR_STEPS: u64 = 1_000;
-/// The exit code of a program that SIGINT ended.
-const INTERRUPTED: i32 = 130;
 
 #[derive(Debug, Args)]
 pub struct LabArgs {
@@ -179,13 +176,13 @@ fn measure(experiments: &[&'static Experiment], args: &MeasureArgs) -> Result<()
         data: args.data.clone().unwrap_or_else(|| args.out.clone()),
         seed: args.seed,
     };
-    let stop = stop_on_interrupt()?;
+    let stop = Interrupted::watch()?;
     let mut results: Vec<ExperimentResult> = Vec::new();
     let mut failures = Vec::new();
     for experiment in experiments {
         match measure_one(experiment, &settings, &args.out, &stop) {
             Ok(result) => results.push(result),
-            Err(error) if stop.load(Ordering::Relaxed) => return Err(error),
+            Err(error) if stop.has_come() => return Err(error),
             // The others do not depend on it.
             Err(error) => {
                 eprintln!("tierstone: {error}");
@@ -207,21 +204,11 @@ fn measure(experiments: &[&'static Experiment], args: &MeasureArgs) -> Result<()
     }
 }
 
-/// Set by SIGINT and SIGTERM; the second of them ends the program at once.
-fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
-}
-
 fn measure_one(
     experiment: &'static Experiment,
     settings: &RunSettings,
     out: &Path,
-    stop: &AtomicBool,
+    stop: &Interrupted,
 ) -> Result<ExperimentResult> {
     let bar = ProgressBar::new(BAR_STEPS);
     let style = ProgressStyle::with_template("{prefix} [{bar:30}] {percent:>3} % {msg}");
@@ -234,7 +221,7 @@ fn measure_one(
             progress.doing.clone_into(&mut shown);
             bar.set_message(shown.clone());
         }
-        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if stop.has_come() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
     let result = result?;

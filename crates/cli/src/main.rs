@@ -10,6 +10,7 @@ mod complete;
 mod demo;
 mod doctor;
 mod energy;
+mod interrupt;
 mod lab;
 mod load;
 mod log;

@@ -282,15 +282,175 @@ fn a_benchmark_tells_joules_an_operation_with_their_label() {
 #[test]
 fn the_kernels_of_a_node_are_verified_and_have_work_a_joule() {
     let folder = Folder::new();
-    let sizes =
-        ["--seconds", "0.05", "--records", "200000", "--text", "1MiB", "--patterns", "100", "--threads", "2"];
-    let told =
-        bench(&folder, &[["node", "--class", "crypto,search,sort", "--json"].as_slice(), &sizes].concat());
-    let units: Vec<&str> =
-        told.as_array().expect("lines").iter().filter_map(|line| line["unit"].as_str()).collect();
-    assert_eq!(units, ["byte", "byte", "record"]);
-    for line in told.as_array().expect("lines") {
+    let sizes = [
+        ["--seconds", "0.05", "--records", "200000", "--text", "1MiB", "--patterns", "100", "--threads", "2"]
+            .as_slice(),
+        &[
+            "--kv-data",
+            "1MiB",
+            "--kv-memory",
+            "32MiB",
+            "--energy-model",
+            "atom-2009",
+            "--meter-timeout",
+            "1s",
+        ],
+    ]
+    .concat();
+    let classes = ["node", "--class", "crypto,rsa,search,sort,kv", "--json"].as_slice();
+    let told = bench(&folder, &[classes, &sizes].concat());
+    let lines = told["lines"].as_array().expect("lines");
+    let units: Vec<&str> = lines.iter().filter_map(|line| line["unit"].as_str()).collect();
+    let mut expected = vec!["byte", "byte", "signature", "verification", "byte", "record"];
+    expected.extend(["operation"; 6]);
+    assert_eq!(units, expected);
+    for line in lines {
         assert!(line["per_joule_modelled"].as_f64().is_some_and(|work| work > 0.0), "{line}");
-        assert_eq!(line["energy"]["modelled"]["label"], "modelled");
+        let modelled = &line["energy"]["modelled"];
+        assert_eq!(
+            (&modelled["label"], &modelled["model"]),
+            (&Json::from("modelled"), &Json::from("atom-2009"))
+        );
+    }
+    let conclusions = told["conclusions"].as_array().expect("a list");
+    assert_eq!(conclusions.len(), 3, "one thread's deadline, reads at random, search: {told}");
+    assert_eq!(std::fs::read_dir(folder.path("")).expect("it lists").count(), 0, "its stores are removed");
+}
+
+#[test]
+fn a_benchmark_takes_a_meter_and_a_model_of_ones_own() {
+    let folder = Folder::new();
+    let load =
+        ["--records", "200", "--seconds", "1", "--connections", "4", "--memory", "32MiB", "--shards", "1"];
+    let meter = ["--meter-command", "echo 50 W", "--meter-timeout", "200ms", "--energy-model", "atom-2009"];
+    let told = bench(&folder, &[load.as_slice(), &meter, &["--embedded", "--json"]].concat());
+    let energy = &told["energy"];
+    assert_eq!(energy["modelled"]["model"], "atom-2009", "{told}");
+    assert_eq!(
+        (&energy["measured"]["label"], &energy["measured"]["meters"][0]),
+        (&"measured".into(), &"command".into())
+    );
+    assert!(energy["measured"]["watts"].as_f64().is_some_and(|watts| (watts - 50.0).abs() < 1e-6), "{told}");
+    assert!(energy["measured_joules_per_operation"].as_f64().is_some_and(|joules| joules > 0.0), "{told}");
+    for wrong in [["--energy-model", "abacus"], ["--meter-timeout", "0s"]] {
+        let output =
+            program().arg("bench").args(wrong).current_dir(folder.path("")).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    }
+}
+
+#[test]
+fn a_server_reads_a_command_and_goes_on_when_it_vanishes_or_talks_rubbish() {
+    let folder = Folder::new();
+    put(&folder, "nothing", "");
+    let start = |command: &str| {
+        let machine = folder.path("machine").display().to_string();
+        let meters = ["--energy-meters", &machine, "--energy-command", command, "--energy-tools", "true"];
+        Server::start(&folder, &[["--shards", "1"].as_slice(), &meters].concat())
+    };
+    let field = |text: &str, name: &str| -> u64 {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("energy_meter0:"))
+            .unwrap_or_else(|| panic!("{text}"));
+        let value = line.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+        value.unwrap_or_else(|| panic!("{line}")).parse().expect("a number")
+    };
+    let told_when = |server: &Server, name: &str| loop {
+        // It answers all the time.
+        let text = server.info_text("energy");
+        if field(&text, name) > 0 {
+            break text;
+        }
+    };
+    std::fs::write(folder.path("watts"), "20 W\n").expect("a file is written");
+    let server = start(&format!("cat {}", folder.path("watts").display()));
+    let text = told_when(&server, "covered_us");
+    assert!(text.contains("energy_label:measured\r\n") && field(&text, "faults") == 0, "{text}");
+    std::fs::remove_file(folder.path("watts")).expect("it is removed");
+    told_when(&server, "faults");
+    server.stop();
+    let server = start("echo bananas");
+    let text = told_when(&server, "faults");
+    assert!(text.contains("energy_label:modelled\r\n") && !text.contains("energy_measured_uj:"), "{text}");
+    server.stop();
+}
+
+#[test]
+fn a_sort_in_two_passes_is_verified_beside_gnu_sort_and_leaves_nothing() {
+    let folder = Folder::new();
+    let sizes = ["--size", "30000000", "--sort-memory", "10MiB", "--threads", "2", "--gnu", "--json"];
+    let told = bench(&folder, &[["node", "--class", "two-pass"].as_slice(), &sizes].concat());
+    let (ours, gnu) = (&told["lines"][0], &told["lines"][1]);
+    assert!(
+        told["conclusions"][0].as_str().is_some_and(|text| text.starts_with("I/O-bound, in order")),
+        "{told}"
+    );
+    assert_eq!((&ours["amount"], &gnu["amount"]), (&Json::from(300_000.0), &Json::from(300_000.0)));
+    let device = &ours["device"];
+    assert!(device["bytes_written"].as_f64().is_some_and(|bytes| bytes >= 6e7), "{told}");
+    assert!(device["bound"]["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{told}");
+    assert!(
+        ours["energy"]["modelled"]["device_joules"].as_f64().is_some_and(|joules| joules > 0.0),
+        "{told}"
+    );
+    assert_eq!(std::fs::read_dir(folder.path("")).expect("it lists").count(), 0, "its files are removed");
+}
+
+#[test]
+fn an_interrupted_sort_removes_its_files() {
+    let folder = Folder::new();
+    let mut sort = program()
+        .args(["bench", "node", "--class", "two-pass", "--size", "2000000000", "--sort-memory", "256MiB"])
+        .current_dir(folder.path(""))
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let files = || std::fs::read_dir(folder.path("")).expect("it lists").count();
+    // Its folder is there: it is at work.
+    while files() == 0 {
+        assert!(sort.try_wait().expect("it is ours").is_none(), "it ended before it began");
+        std::thread::yield_now();
+    }
+    let id = rustix::process::Pid::from_child(&sort);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it is there");
+    let output = sort.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("interrupted"), "{}", said(&output));
+    assert_eq!(files(), 0);
+}
+
+#[test]
+fn records_of_the_sort_benchmark_are_made_and_judged() {
+    let folder = Folder::new();
+    let run = |arguments: &[&str]| {
+        let mut program = program();
+        program.arg("bench").args(arguments).current_dir(folder.path("")).output().expect("the program runs")
+    };
+    let made = run(&["gensort", "2000", "whole", "--checksum"]);
+    assert!(made.status.success(), "{}", said(&made));
+    for (first, name) in [("0", "a"), ("1000", "b")] {
+        assert!(run(&["gensort", "1000", name, "--first", first]).status.success());
+    }
+    let read = |name: &str| std::fs::read(folder.path(name)).expect("it is there");
+    assert_eq!([read("a"), read("b")].concat(), read("whole"));
+    assert!(read("whole").starts_with(b"AsfAGHM5om  0"));
+    let judged = run(&["valsort", "whole"]);
+    assert_eq!(judged.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&judged.stdout).into_owned();
+    assert!(text.starts_with("First unordered record is record 2\nRecords: 2000\nChecksum: "), "{text}");
+    assert!(text.contains(said(&made).trim()), "{text} and {}", said(&made));
+    let mut records: Vec<&[u8]> = Vec::new();
+    let whole = read("whole");
+    records.extend(whole.chunks(100));
+    records.sort_unstable();
+    std::fs::write(folder.path("sorted"), records.concat()).expect("it is written");
+    let judged = run(&["valsort", "sorted", "--json"]);
+    let told: Json = serde_json::from_slice(&judged.stdout).expect("JSON");
+    assert_eq!((&told["unordered"], &told["checksum"]), (&Json::from(0), &Json::from(said(&made).trim())));
+    std::fs::write(folder.path("half"), &whole[..150]).expect("it is written");
+    for (file, why) in [("half", "50 bytes behind"), ("missing", "No such file")] {
+        let refused = run(&["valsort", file]);
+        assert!(!refused.status.success() && said(&refused).contains(why), "{}", said(&refused));
     }
 }

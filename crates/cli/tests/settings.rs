@@ -107,6 +107,9 @@ const ELSEWHERE: &[&str] = &[
     "nvm-size",
     "nvm-guarantee",
     "nvm-loss",
+    // `energy.rs` gives these two.
+    "energy-tools",
+    "energy-command",
     "tls-listen",
     "tls-cert-file",
     "tls-key-file",

@@ -1,8 +1,7 @@
 //! The thread that makes a loop of a [`Sampler`]: it steps, and sleeps until the next step or a message.
 
-use crate::amount::Energy;
 use crate::meter::MeterInfo;
-use crate::sampler::{LaneReport, Sample, Sampler};
+use crate::sampler::{LaneReport, Sample, Sampler, Standing};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -34,7 +33,7 @@ pub struct Recorder {
     messages: Sender<Message>,
     thread: Option<JoinHandle<Recording>>,
     meters: Vec<MeterInfo>,
-    energies: Arc<Mutex<Vec<Energy>>>,
+    standings: Arc<Mutex<Vec<Standing>>>,
 }
 
 impl Recorder {
@@ -45,12 +44,12 @@ impl Recorder {
     pub fn start(sampler: Sampler, clock: Box<dyn Clock + Send>, keep_samples: bool) -> Result<Recorder> {
         let (messages, inbox) = channel();
         let meters: Vec<MeterInfo> = sampler.meters().cloned().collect();
-        let energies = Arc::new(Mutex::new(vec![Energy::ZERO; meters.len()]));
-        let told = Arc::clone(&energies);
+        let standings = Arc::new(Mutex::new(vec![Standing::default(); meters.len()]));
+        let told = Arc::clone(&standings);
         let thread = std::thread::Builder::new()
             .name("energy".into())
             .spawn(move || drive(sampler, clock.as_ref(), &inbox, &told, keep_samples))?;
-        Ok(Recorder { messages, thread: Some(thread), meters, energies })
+        Ok(Recorder { messages, thread: Some(thread), meters, standings })
     }
 
     /// The meters, by lane.
@@ -58,9 +57,9 @@ impl Recorder {
         &self.meters
     }
 
-    /// The energies so far, by lane, as of the latest step. Cost: a lock that is held for a copy.
-    pub fn energies(&self) -> Vec<Energy> {
-        self.energies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// How each meter stands, by lane, as of the latest step. Cost: a lock that is held for a copy.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.standings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// From now on it is state `state`; returns when it is.
@@ -97,7 +96,7 @@ fn drive(
     mut sampler: Sampler,
     clock: &dyn Clock,
     inbox: &Receiver<Message>,
-    told: &Mutex<Vec<Energy>>,
+    told: &Mutex<Vec<Standing>>,
     keep_samples: bool,
 ) -> Recording {
     let mut samples = Vec::new();
@@ -109,7 +108,7 @@ fn drive(
     let start_us = sampler.start_us();
     let end_us = loop {
         let next_us = sampler.step(clock, &mut keep);
-        *told.lock().unwrap_or_else(PoisonError::into_inner) = sampler.energies();
+        *told.lock().unwrap_or_else(PoisonError::into_inner) = sampler.standings();
         let wait_us = next_us.saturating_sub(clock.now().monotonic_us);
         let message = match next_us {
             u64::MAX => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -127,7 +126,7 @@ fn drive(
             }
         }
     };
-    *told.lock().unwrap_or_else(PoisonError::into_inner) = sampler.energies();
+    *told.lock().unwrap_or_else(PoisonError::into_inner) = sampler.standings();
     Recording { lanes: sampler.reports(), start_us, end_us, samples }
 }
 

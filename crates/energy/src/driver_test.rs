@@ -1,4 +1,5 @@
 use super::*;
+use crate::amount::Energy;
 use crate::meter::{Covers, Fault, Meter, MeterKind, Reading};
 use crate::sampler::SamplerSettings;
 use tierstone_base::SystemClock;
@@ -37,7 +38,7 @@ fn a_recording_covers_all_its_time_in_its_states() {
     let recorder = recorder(SystemClock::new());
     assert_eq!(recorder.meters()[0].name, "still");
     recorder.enter(1);
-    assert_eq!(recorder.energies(), [Energy::ZERO]);
+    assert_eq!(recorder.standings()[0].energy, Energy::ZERO);
     let recording = recorder.finish().unwrap();
     let lane = &recording.lanes[0];
     assert_eq!(lane.total.covered_us + lane.total.gap_us, recording.end_us - recording.start_us);

@@ -43,5 +43,5 @@ pub use driver::{Recorder, Recording};
 pub use integrator::{Gap, Integrator, IntegratorSettings, StateAccount};
 pub use meter::{Covers, Fault, FaultKind, Label, Meter, MeterInfo, MeterKind, Reading};
 pub use model::{Constant, EnergyModel, Modelled, Work};
-pub use sampler::{LaneReport, Sample, Sampler, SamplerSettings};
+pub use sampler::{LaneReport, Sample, Sampler, SamplerSettings, Standing};
 pub use watch::Watch;

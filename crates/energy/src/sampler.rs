@@ -73,6 +73,19 @@ impl std::fmt::Debug for Sampler {
     }
 }
 
+/// How a meter stands so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Over the time that it covers.
+    pub energy: Energy,
+    /// How long that is, in microseconds.
+    pub covered_us: u64,
+    /// Answers.
+    pub samples: u64,
+    /// Times that it did not answer sensibly.
+    pub faults: u64,
+}
+
 /// What came of one meter.
 #[derive(Clone, Debug, Serialize)]
 pub struct LaneReport {
@@ -192,9 +205,18 @@ impl Sampler {
         self.lanes.iter().map(Lane::report).collect()
     }
 
-    /// The energies so far, by lane. Cost: no allocation but the list.
-    pub fn energies(&self) -> Vec<Energy> {
-        self.lanes.iter().map(|lane| lane.integrator.total().energy).collect()
+    /// How each meter stands, by lane. Cost: no allocation but the list.
+    pub fn standings(&self) -> Vec<Standing> {
+        let standing = |lane: &Lane| {
+            let total = lane.integrator.total();
+            Standing {
+                energy: total.energy,
+                covered_us: total.covered_us,
+                samples: lane.samples,
+                faults: lane.faults,
+            }
+        };
+        self.lanes.iter().map(standing).collect()
     }
 }
 

@@ -3,17 +3,18 @@
 //! Without a meter there is no thread and nothing is read; the model works on counters that are kept anyway, when
 //! somebody asks.
 
-use crate::amount::Energy;
 use crate::discover::{Places, discover};
 use crate::driver::Recorder;
 use crate::meter::MeterInfo;
 use crate::model::{EnergyModel, Modelled, Work};
-use crate::sampler::{Sampler, SamplerSettings};
+use crate::sampler::{Sampler, SamplerSettings, Standing};
 use crate::total::choose;
 use tierstone_base::{Clock, Result};
 
 /// Counters of the kernel's wrap within minutes at the soonest.
 const INTERVAL_US: u64 = 1_000_000;
+/// The part of time in which a meter's command may run beside the process, in millionths.
+const COMMAND_OVERHEAD_PPM: u64 = 20_000;
 
 /// Meters and model of a running process.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub struct Watch {
 
 impl Watch {
     /// Looks for meters and starts to read those that make the machine's total. Tools that need a process for each
-    /// answer are left to `places`.
+    /// answer are left to `places`; they run a fiftieth of the time at most, polled by the thread that reads the meters.
     ///
     /// # Errors
     /// The system has no thread for it.
@@ -45,7 +46,11 @@ impl Watch {
         let recorder = match meters.is_empty() {
             true => None,
             false => {
-                let settings = SamplerSettings { interval_us: INTERVAL_US, ..SamplerSettings::default() };
+                let settings = SamplerSettings {
+                    interval_us: INTERVAL_US,
+                    command_overhead_ppm: COMMAND_OVERHEAD_PPM,
+                    ..SamplerSettings::default()
+                };
                 let sampler = Sampler::new(meters, settings, clock.now().monotonic_us);
                 Some(Recorder::start(sampler, clock, false)?)
             }
@@ -58,11 +63,11 @@ impl Watch {
         Watch { recorder: None, covers: "nothing".into(), model, processors }
     }
 
-    /// The energy of each meter since the start, to the last second; none without meters. Cost: a lock and a copy.
-    pub fn measured(&self) -> Vec<(&str, Energy)> {
+    /// How each meter stands since the start, to the last second; none without meters. Cost: a lock and a copy.
+    pub fn measured(&self) -> Vec<(&str, Standing)> {
         let Some(recorder) = &self.recorder else { return Vec::new() };
         let names = recorder.meters().iter().map(|info| info.name.as_str());
-        names.zip(recorder.energies()).collect()
+        names.zip(recorder.standings()).collect()
     }
 
     /// What the meters cover, in words.
@@ -95,5 +100,32 @@ mod tests {
         assert_eq!(watch.measured(), Vec::new());
         let joules = watch.modelled(&Work { seconds: 10.0, cpu_seconds: 1.0, ..Work::default() });
         assert!((joules.idle - 14.8).abs() < 1e-9 && (joules.cpu - 2.76).abs() < 1e-9, "{joules:?}");
+    }
+
+    /// Waits until `is_so` of the only meter.
+    fn wait_for(watch: &Watch, is_so: impl Fn(&Standing) -> bool) -> Standing {
+        loop {
+            let standing = watch.measured()[0].1;
+            if is_so(&standing) {
+                return standing;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_command_that_hangs_or_talks_rubbish_leaves_faults_and_no_energy() {
+        for command in ["sleep 1000", "echo bananas", "exit 3"] {
+            let places = Places {
+                root: "/no/such/folder".into(),
+                command: Some(command.into()),
+                command_timeout_us: 20_000,
+                ..Places::machine(None)
+            };
+            let watch =
+                Watch::start(&places, named("cloud").unwrap(), 2, Box::new(SystemClock::new())).unwrap();
+            let standing = wait_for(&watch, |standing| standing.faults > 0);
+            assert_eq!((standing.energy.microjoules(), standing.samples), (0, 0), "{command}");
+        }
     }
 }

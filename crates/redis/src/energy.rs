@@ -5,7 +5,7 @@
 
 use crate::control::Control;
 use std::fmt::Write;
-use tierstone_energy::{Energy, Label, Work};
+use tierstone_energy::{Energy, Label, Standing, Work};
 
 /// Lines that are added over the shards.
 pub(crate) const ADDED: [&str; 2] = ["energy_modelled_device_uj", "energy_requests"];
@@ -70,7 +70,9 @@ pub(crate) fn section(control: &Control<'_>, out: &mut String) -> std::fmt::Resu
         ..Work::default()
     });
     let measured = watch.measured();
-    let label = if measured.is_empty() { Label::Modelled } else { Label::Measured };
+    // A tool that never answered has measured nothing.
+    let has_answered = measured.iter().any(|(_, standing)| standing.samples > 0);
+    let label = if has_answered { Label::Measured } else { Label::Modelled };
     write!(out, "energy_label:{label}\r\nenergy_covers:{}\r\n", watch.covers())?;
     let mut sums = Sums {
         idle: (joules.idle * 1e6) as i128,
@@ -79,13 +81,19 @@ pub(crate) fn section(control: &Control<'_>, out: &mut String) -> std::fmt::Resu
         requests: i128::from(control.host.counters.since_start()),
         ..Sums::default()
     };
-    if !measured.is_empty() {
-        let total: Energy = measured.iter().map(|(_, energy)| *energy).sum();
+    if has_answered {
+        let total: Energy = measured.iter().map(|(_, standing)| standing.energy).sum();
         sums.measured = Some(i128::from(total.microjoules()));
         write!(out, "energy_measured_uj:{}\r\n", total.microjoules())?;
-        for (place, (name, energy)) in measured.iter().enumerate() {
-            write!(out, "energy_meter{place}:label=measured,uj={},name={name}\r\n", energy.microjoules())?;
-        }
+    }
+    for (place, (name, standing)) in measured.iter().enumerate() {
+        let Standing { energy, covered_us, samples, faults } = standing;
+        write!(
+            out,
+            "energy_meter{place}:label=measured,uj={},covered_us={covered_us},answers={samples},faults={faults},\
+             name={name}\r\n",
+            energy.microjoules()
+        )?;
     }
     write!(
         out,

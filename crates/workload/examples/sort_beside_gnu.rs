@@ -7,20 +7,9 @@
 
 use std::path::Path;
 use std::process::Command;
-use tierstone_base::{Clock, SeededRandom, SystemClock};
-use tierstone_workload::node::sort::{KEY_BYTES, RECORD_BYTES, sort};
-
-/// Records that are lines: printable keys and no line's end but the last byte.
-fn lines(seed: u64, count: usize) -> Vec<u8> {
-    let mut random = SeededRandom::new(seed);
-    let mut records = vec![b' '; count * RECORD_BYTES];
-    for (number, record) in records.chunks_exact_mut(RECORD_BYTES).enumerate() {
-        record[..KEY_BYTES].fill_with(|| b' ' + random.below(95) as u8);
-        record[KEY_BYTES..KEY_BYTES + 16].copy_from_slice(format!("{number:016x}").as_bytes());
-        record[RECORD_BYTES - 1] = b'\n';
-    }
-    records
-}
+use tierstone_base::{Clock, SystemClock};
+use tierstone_workload::node::gensort::{Format, Generator, RECORD_BYTES};
+use tierstone_workload::node::sort::sort;
 
 /// Seconds that passed.
 fn timed(what: impl FnOnce()) -> f64 {
@@ -46,7 +35,9 @@ fn main() {
     let threads: usize = arguments.next().map_or(2, |text| text.parse().expect("THREADS"));
     let path = |name: &str| Path::new(&folder).join(format!("tierstone-sort-{}-{name}", std::process::id()));
     let (input, ours, theirs) = (path("input"), path("ours"), path("theirs"));
-    std::fs::write(&input, lines(1, count)).expect("the input is written");
+    let mut lines = vec![0; count * RECORD_BYTES];
+    Generator::new(Format::Ascii, 0).fill(&mut lines);
+    std::fs::write(&input, lines).expect("the input is written");
     let mut in_memory = 0.0;
     let cpu_before = cpu_seconds();
     let from_file_to_file = timed(|| {

@@ -87,7 +87,8 @@ fn the_library_is_measured_in_this_process_with_ranges_where_there_is_order() {
              --memory 16MiB --verify"
         );
         let line = Line::try_parse_from(words.split_whitespace()).unwrap();
-        let report = embedded::measure(&line.bench.load, &directory).unwrap();
+        let accounting = line.bench.load.energy.accounting().unwrap();
+        let report = embedded::measure(&line.bench.load, &directory, &accounting).unwrap();
         judge(&report).unwrap();
         assert_eq!((report.run.operations, report.run.misses), (60, 0), "{index}");
         let bytes_a_key = report.server.unwrap().index_bytes_per_key;

@@ -1,7 +1,7 @@
 //! The same workloads against the library in this process: no sockets, and ranges where the store has an
 //! order.
 
-use super::energy::{self, EnergyCost, Watching};
+use super::energy::{self, Accounting, EnergyCost, Watching};
 use super::report::{BenchReport, ServerCost};
 use super::{LoadArgs, with_bar};
 use crate::child::cpu_us_of;
@@ -14,9 +14,9 @@ use tierstone_base::units::parse_size;
 use tierstone_workload::target_load::{self, Target};
 
 /// One thread's handle.
-struct Caller {
-    store: SharedStore,
-    is_ordered: bool,
+pub struct Caller {
+    pub store: SharedStore,
+    pub is_ordered: bool,
 }
 
 impl Target for Caller {
@@ -60,7 +60,7 @@ fn own_cpu_us() -> Option<u64> {
 }
 
 /// The numbers that a server would tell as metrics.
-fn numbers(statistics: &EngineStatistics) -> BTreeMap<String, u64> {
+pub fn numbers(statistics: &EngineStatistics) -> BTreeMap<String, u64> {
     let named = [
         ("tierstone_device_reads_total", statistics.device.reads),
         ("tierstone_device_writes_total", statistics.device.writes),
@@ -73,7 +73,7 @@ fn numbers(statistics: &EngineStatistics) -> BTreeMap<String, u64> {
     named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-pub fn measure(args: &LoadArgs, directory: &Path) -> Result<BenchReport> {
+pub fn measure(args: &LoadArgs, directory: &Path, accounting: &Accounting) -> Result<BenchReport> {
     let plan = args.plan("embedded".into())?;
     let mut options = DatabaseOptions::new(directory);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -91,14 +91,14 @@ pub fn measure(args: &LoadArgs, directory: &Path) -> Result<BenchReport> {
     let loading = tierstone_workload::Pacing { pipeline: pacing.pipeline.max(64), ..*pacing };
     let load = with_bar("loading", |progress| target_load::load(workload, &loading, &mut open, progress))?;
     let before = numbers(&store.statistics()?);
-    let (watching, cpu_before) = (Watching::start()?, own_cpu_us());
+    let (watching, cpu_before) = (Watching::start(accounting)?, own_cpu_us());
     let run = with_bar("measuring", |progress| target_load::run(workload, pacing, &mut open, progress))?;
     let (measured, cpu) = (watching.end()?, cpu_before.zip(own_cpu_us()));
     let after = numbers(&store.statistics()?);
     let cost = ServerCost::new(run.operations, None, &before, &after);
     // The whole process: callers and generator, too.
     let work = energy::work(run.seconds, cpu, &before, &after);
-    let energy = EnergyCost::new(run.operations, measured, work.as_ref())?;
+    let energy = EnergyCost::new(run.operations, measured, (&accounting.model, work.as_ref()));
     let verified = match args.verify {
         false => None,
         true => Some(with_bar("verifying", |progress| {

@@ -1,12 +1,52 @@
 //! Joules of the measured part of a benchmark: of the machine where meters cover it, else by the model.
 
-use crate::energy::processors;
 use crate::energy::report::{Measured, ModelledTotal, modelled};
+use crate::energy::{load_model, parse_meter_timeout, processors};
+use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tierstone_base::{Clock, Result, SystemClock};
 use tierstone_energy::total::choose;
-use tierstone_energy::{MeterInfo, Places, Recorder, Sampler, SamplerSettings, Work, discover, presets};
+use tierstone_energy::{
+    EnergyModel, MeterInfo, Places, Recorder, Sampler, SamplerSettings, Work, discover, presets,
+};
+
+/// What joules of a benchmark are made of.
+#[derive(Debug, Args)]
+pub struct EnergyOptions {
+    /// The model of joules for what no meter covers: cloud, desktop-2009, atom-2009 or a TOML file
+    #[arg(long, value_name = "NAME|FILE", default_value = presets::NAMES[0])]
+    energy_model: String,
+    /// A shell command that prints watts or joules with their unit (12.5 W, 1034 J): a meter of the whole machine
+    #[arg(long, value_name = "COMMAND")]
+    meter_command: Option<String>,
+    /// The meter's command is killed after this; it runs at most five times in it
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    meter_timeout: String,
+    /// Ask the machine's tools too (nvidia-smi, ipmitool): they take processor time from what is measured
+    #[arg(long)]
+    meter_tools: bool,
+}
+
+/// The same, read and checked.
+#[derive(Debug)]
+pub struct Accounting {
+    pub model: EnergyModel,
+    places: Places,
+}
+
+impl EnergyOptions {
+    /// Before anything is started, so that a wrong option costs nothing.
+    pub fn accounting(&self) -> Result<Accounting> {
+        let programs = if self.meter_tools { std::env::var_os("PATH") } else { None };
+        let places = Places {
+            command: self.meter_command.clone(),
+            command_timeout_us: parse_meter_timeout(&self.meter_timeout)?,
+            ..Places::machine(programs)
+        };
+        Ok(Accounting { model: load_model(&self.energy_model)?, places })
+    }
+}
 
 /// What the measured part took.
 #[derive(Debug, Serialize)]
@@ -28,9 +68,9 @@ pub struct EnergyCost {
 pub struct Watching(Option<Recorder>);
 
 impl Watching {
-    /// Begins, without tools that would take processor time from what is measured.
-    pub fn start() -> Result<Watching> {
-        let meters = discover(&Places::machine(None)).meters;
+    /// Begins.
+    pub fn start(accounting: &Accounting) -> Result<Watching> {
+        let meters = discover(&accounting.places).meters;
         if meters.is_empty() {
             return Ok(Watching(None));
         }
@@ -73,13 +113,16 @@ pub fn work(
 }
 
 impl EnergyCost {
-    /// What `operations` took.
-    pub fn new(operations: u64, measured: Option<Measured>, work: Option<&Work>) -> Result<EnergyCost> {
+    /// What `operations` took, by `model` where no meter covers it.
+    pub fn new(
+        operations: u64,
+        measured: Option<Measured>,
+        (model, work): (&EnergyModel, Option<&Work>),
+    ) -> EnergyCost {
         let operations = operations.max(1) as f64;
-        let model = presets::named(presets::NAMES[0])?;
-        let modelled = work.map(|work| modelled(&model, work));
+        let modelled = work.map(|work| modelled(model, work));
         let each = |joules: f64| joules / operations;
-        Ok(EnergyCost {
+        EnergyCost {
             measured_joules_per_operation: measured.as_ref().map(|measured| each(measured.joules)),
             measured,
             modelled_active_joules_per_operation: modelled
@@ -87,6 +130,6 @@ impl EnergyCost {
                 .map(|modelled| each(modelled.cpu_joules + modelled.device_joules)),
             modelled_joules_per_operation: modelled.as_ref().map(|modelled| each(modelled.joules)),
             modelled,
-        })
+        }
     }
 }

@@ -4,12 +4,13 @@ mod embedded;
 mod energy;
 mod node;
 mod null_server;
+mod records;
 mod report;
 
 use crate::child::ServerProcess;
 use crate::values::parse_index;
 use clap::{Args, Subcommand};
-use energy::{EnergyCost, Watching};
+use energy::{Accounting, EnergyCost, EnergyOptions, Watching};
 use indicatif::{ProgressBar, ProgressStyle};
 use report::{BenchReport, ServerCost};
 use std::ops::ControlFlow;
@@ -34,7 +35,11 @@ enum BenchCommand {
     /// Run a server that answers and stores nothing: what sockets and processor can do at best
     NullServer(null_server::NullServerArgs),
     /// Run small kernels that tell which class of work this node is good at, a second and a joule
-    Node(node::NodeArgs),
+    Node(Box<node::NodeArgs>),
+    /// Write records of the sort benchmark, byte for byte as its generator gensort does
+    Gensort(records::GensortArgs),
+    /// Tell whether records of 100 bytes are in order, and their sum, as the sort benchmark's valsort does
+    Valsort(records::ValsortArgs),
 }
 
 /// What is asked, of whom, how fast.
@@ -103,6 +108,8 @@ struct LoadArgs {
     /// Where the own server keeps its data; it must not exist yet [default: a new folder here]
     #[arg(long, value_name = "DIR", conflicts_with = "address")]
     data: Option<PathBuf>,
+    #[command(flatten)]
+    energy: EnergyOptions,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -148,17 +155,22 @@ pub fn run(args: BenchArgs) -> Result<()> {
     match &args.command {
         Some(BenchCommand::NullServer(args)) => return null_server::run(args),
         Some(BenchCommand::Node(args)) => return node::run(args),
+        Some(BenchCommand::Gensort(args)) => return records::generate(args),
+        Some(BenchCommand::Valsort(args)) => return records::validate(args),
         None => {}
     }
     let args = args.load;
     // Before anything is started, so that a wrong setting costs nothing.
     args.plan(args.address.clone().unwrap_or_default())?;
+    let accounting = args.energy.accounting()?;
     parse_size(&args.memory)?;
     args.index.as_deref().map(parse_index).transpose()?;
     let report = match &args.address {
-        Some(address) => measure(&args, address.clone(), None)?,
-        None if args.embedded => with_folder(&args, embedded::measure)?,
-        None => with_folder(&args, serve_and_measure)?,
+        Some(address) => measure(&args, (address.clone(), None), &accounting)?,
+        None if args.embedded => {
+            with_folder(&args, |args, folder| embedded::measure(args, folder, &accounting))?
+        }
+        None => with_folder(&args, |args, folder| serve_and_measure(args, folder, &accounting))?,
     };
     report.print(args.json)?;
     judge(&report)
@@ -207,16 +219,20 @@ fn with_folder(
     outcome
 }
 
-fn serve_and_measure(args: &LoadArgs, directory: &Path) -> Result<BenchReport> {
+fn serve_and_measure(args: &LoadArgs, directory: &Path, accounting: &Accounting) -> Result<BenchReport> {
     let (durability, index) = (args.durability.as_deref(), args.index.as_deref());
     let mut server = ServerProcess::start(directory, &args.memory, args.shards, durability, index)
         .map_err(|error| error.context("starting a server to measure"))?;
-    let report = measure(args, server.address().to_string(), Some(&server))?;
+    let report = measure(args, (server.address().to_string(), Some(&server)), accounting)?;
     server.stop()?;
     Ok(report)
 }
 
-fn measure(args: &LoadArgs, address: String, own: Option<&ServerProcess>) -> Result<BenchReport> {
+fn measure(
+    args: &LoadArgs,
+    (address, own): (String, Option<&ServerProcess>),
+    accounting: &Accounting,
+) -> Result<BenchReport> {
     let plan = args.plan(address)?;
     let load = match args.no_load {
         true => None,
@@ -227,7 +243,7 @@ fn measure(args: &LoadArgs, address: String, own: Option<&ServerProcess>) -> Res
         Some(server) => Some((server.metrics_settled()?, server.cpu_us())),
         None => None,
     };
-    let watching = Watching::start()?;
+    let watching = Watching::start(accounting)?;
     let run = with_bar("measuring", |progress| redis_load::run(&plan, progress))?;
     let measured = watching.end()?;
     let (cost, work) = match (own, before) {
@@ -239,7 +255,7 @@ fn measure(args: &LoadArgs, address: String, own: Option<&ServerProcess>) -> Res
         }
         _ => (None, None),
     };
-    let energy = EnergyCost::new(run.operations, measured, work.as_ref())?;
+    let energy = EnergyCost::new(run.operations, measured, (&accounting.model, work.as_ref()));
     let verified = match args.verify {
         false => None,
         true => Some(with_bar("verifying", |progress| redis_load::verify(&plan, progress))?),

@@ -2,7 +2,7 @@
 
 use super::{ServerSettings, Setting};
 use crate::energy::load_model;
-use crate::values::wrong;
+use crate::values::{choice, wrong};
 use tierstone_base::Result;
 use tierstone_base::units::parse_size;
 use tierstone_server::redis::check_own;
@@ -102,6 +102,33 @@ pub(super) const SETTINGS: &[Setting] = &[
         redis: "",
         apply: |all, text| {
             all.node.energy.meters = (text != "none").then(|| text.into());
+            Ok(())
+        },
+    },
+    Setting {
+        name: "energy-tools",
+        variable: "TIERSTONE_ENERGY_TOOLS",
+        value: "BOOL",
+        help: "Whether the tools of meters are run, too: nvidia-smi and ipmitool, where the device and the program are there",
+        default: "false",
+        trade_off: "A process once a second at most, for a fiftieth of the time; IPMI's reading stands for the whole machine in place of the kernel's meters, also while it fails",
+        redis: "",
+        apply: |all, text| {
+            let is_on = choice(text, &[("true", true), ("false", false)])?;
+            all.node.energy.programs = if is_on { std::env::var_os("PATH") } else { None };
+            Ok(())
+        },
+    },
+    Setting {
+        name: "energy-command",
+        variable: "TIERSTONE_ENERGY_COMMAND",
+        value: "COMMAND",
+        help: "A shell command that prints watts or joules of the whole machine with their unit, such as 12.5 W or 1034 J; none for none",
+        default: "none",
+        trade_off: "As energy-tools; it is killed after five seconds and runs with the server's rights",
+        redis: "",
+        apply: |all, text| {
+            all.node.energy.command = (text != "none").then(|| text.to_owned());
             Ok(())
         },
     },

@@ -24,4 +24,5 @@ pub use filesystem::FileSystem;
 pub use load::Rate;
 pub use memory::{DaxReport, MemoryReport, RegionPlaceReport, RegionPromise, examine_memory, examine_region};
 pub use profiles::{PublishedProfile, published_profiles};
+pub use scratch::Scratch;
 pub use system::DeviceFacts;

@@ -10,7 +10,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A temporary store inside a directory.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub struct Scratch {
     path: PathBuf,
     /// Always there until drop.
     store: Option<FileStore>,

@@ -1,11 +1,12 @@
 //! The node's joules: which meters it reads, and what its metrics say of them.
 
 use super::metrics::ShardSnapshot;
+use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tierstone_base::{Result, SystemClock};
-use tierstone_energy::{EnergyModel, Places, Watch, Work, presets};
+use tierstone_base::{Error, ErrorKind, Result, SystemClock};
+use tierstone_energy::{EnergyModel, Places, Standing, Watch, Work, presets};
 use tierstone_redis::ProcessNumbers;
 
 /// What joules are made of.
@@ -13,17 +14,22 @@ use tierstone_redis::ProcessNumbers;
 pub struct EnergySettings {
     /// The folder below which the kernel's meters lie; `None`: no meter is read.
     pub meters: Option<PathBuf>,
+    /// Folders of programs, as in `PATH`, in which the tools of meters are looked for (`nvidia-smi`, `ipmitool`); `None`: no
+    /// tool is run.
+    pub programs: Option<OsString>,
+    /// A command of the user's that prints watts or joules of the whole machine, for `sh -c`.
+    pub command: Option<String>,
     /// The model for what no meter covers; `None`: the first that ships.
     pub model: Option<EnergyModel>,
 }
 
 impl Default for EnergySettings {
     fn default() -> Self {
-        EnergySettings { meters: Some("/".into()), model: None }
+        EnergySettings { meters: Some("/".into()), programs: None, command: None, model: None }
     }
 }
 
-/// Starts to read the meters, if there are any. Tools that need a process for each answer are not run here.
+/// Starts to read the meters, if there are any. Tools are processes of their own, which the thread of the meters polls.
 pub(super) fn watch(settings: &EnergySettings) -> Result<Arc<Watch>> {
     let model = match &settings.model {
         Some(model) => model.clone(),
@@ -31,9 +37,17 @@ pub(super) fn watch(settings: &EnergySettings) -> Result<Arc<Watch>> {
     };
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Ok(Arc::new(match &settings.meters {
+        None if settings.programs.is_some() || settings.command.is_some() => {
+            let message = "energy-tools and energy-command need energy-meters, which is none";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
         None => Watch::without_meters(model, processors),
         Some(root) => {
-            let places = Places { root: root.clone(), ..Places::machine(None) };
+            let places = Places {
+                root: root.clone(),
+                command: settings.command.clone(),
+                ..Places::machine(settings.programs.clone())
+            };
             Watch::start(&places, model, processors, Box::new(SystemClock::new()))?
         }
     }))
@@ -72,9 +86,11 @@ pub(super) fn metrics<'s>(
         let model = watch.model_name();
         let _ = writeln!(text, "{total}{{label=\"modelled\",model=\"{model}\",part=\"{part}\"}} {joules}");
     }
-    for (name, energy) in &measured {
-        let _ = writeln!(text, "{total}{{label=\"measured\",meter=\"{name}\"}} {}", energy.joules());
+    for (name, standing) in &measured {
+        let joules = standing.energy.joules();
+        let _ = writeln!(text, "{total}{{label=\"measured\",meter=\"{name}\"}} {joules}");
     }
+    meters(text, &measured);
     if requests == 0 {
         return;
     }
@@ -87,8 +103,31 @@ pub(super) fn metrics<'s>(
         let joules = joules / requests as f64;
         let _ = writeln!(text, "{each}{{label=\"modelled\",part=\"{part}\"}} {joules}");
     }
-    if !measured.is_empty() {
-        let joules: f64 = measured.iter().map(|(_, energy)| energy.joules()).sum();
+    if measured.iter().any(|(_, standing)| standing.samples > 0) {
+        let joules: f64 = measured.iter().map(|(_, standing)| standing.energy.joules()).sum();
         let _ = writeln!(text, "{each}{{label=\"measured\",part=\"all\"}} {}", joules / requests as f64);
     }
 }
+
+/// For how much of the time the meters' joules hold, and how often they did not answer.
+fn meters(text: &mut String, measured: &[(&str, Standing)]) {
+    if measured.is_empty() {
+        return;
+    }
+    let (covered, faults) = ("tierstone_energy_meter_covered_seconds", "tierstone_energy_meter_faults_total");
+    let _ = writeln!(text, "# HELP {covered} Time that the meter's joules cover.\n# TYPE {covered} counter");
+    for (name, standing) in measured {
+        let _ = writeln!(text, "{covered}{{meter=\"{name}\"}} {}", standing.covered_us as f64 / 1e6);
+    }
+    let _ = writeln!(
+        text,
+        "# HELP {faults} Times that the meter did not answer, or not sensibly.\n# TYPE {faults} counter"
+    );
+    for (name, standing) in measured {
+        let _ = writeln!(text, "{faults}{{meter=\"{name}\"}} {}", standing.faults);
+    }
+}
+
+#[cfg(test)]
+#[path = "energy_test.rs"]
+mod energy_test;

@@ -29,11 +29,15 @@ pub fn run(threads: usize, seconds: f64, watch: &mut dyn Watch) -> Result<Work> 
         BUFFER_BYTES as u64
     })?;
     Ok(Work {
-        name: "SHA-256, 16 KiB at a time".into(),
+        name: match threads {
+            1 => "SHA-256, one thread".into(),
+            _ => "SHA-256, 16 KiB at a time".into(),
+        },
         unit: "byte",
         amount: amount as f64,
         seconds,
         note: format!("{threads} threads; the digest of 'abc' is FIPS 180-4's"),
+        device: None,
     })
 }
 

@@ -72,6 +72,7 @@ pub fn run(bytes: usize, threads: usize, seconds: f64, watch: &mut dyn Watch) ->
         amount: amount as f64,
         seconds,
         note: format!("multiplications, {threads} threads; the product by rows is the same"),
+        device: None,
     })
 }
 

@@ -1,18 +1,23 @@
 //! What kind of work a node is good at: small kernels, one for each class of data-intensive work.
 //!
 //! The classes follow the workload study of Vasudevan's thesis (2011): a cache-bound kernel, cryptography, search for
-//! many patterns (memory-hungry), a sort in one pass. Each gives its amount of work and whether its result was right; the
+//! many patterns (memory-hungry), a sort in one pass and one in two passes over a device. Each gives its amount of work and whether its result was right; the
 //! caller takes time and joules, and puts them beside it.
 //!
 //! Invariants:
 //! 1. A result that was not verified is not returned: it is an error.
-//! 2. Inputs follow from a seed; nothing is read or written.
+//! 2. Inputs follow from a seed, or are the sort benchmark's; nothing is read or written, but by the sort in two passes,
+//!    which removes its files.
 //! 3. Every thread has its own instance, so that no class measures locks.
 
 pub mod crypto;
+pub mod gensort;
 pub mod kernel;
+pub mod rsa;
 pub mod search;
 pub mod sort;
+pub mod two_pass;
+pub mod valsort;
 
 use serde::Serialize;
 use tierstone_base::{Clock, Error, ErrorKind, Result, SystemClock};
@@ -30,6 +35,38 @@ pub struct Work {
     pub seconds: f64,
     /// What was verified, and numbers that belong to it.
     pub note: String,
+    /// What a device did for it, if one was used.
+    pub device: Option<DeviceWork>,
+}
+
+/// What a device did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DeviceWork {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Bytes that were read.
+    pub bytes_read: u64,
+    /// Bytes that were written.
+    pub bytes_written: u64,
+    /// Where the device's bandwidth was measured beside it.
+    pub bound: Option<Bound>,
+}
+
+/// What a device's bandwidth allows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Bound {
+    /// Bytes a second that it reads in order, measured in the same run.
+    pub read_bytes_per_second: f64,
+    /// Bytes a second that it writes in order, measured in the same run.
+    pub write_bytes_per_second: f64,
+    /// Seconds for these bytes at these rates, reading and writing one after the other.
+    pub seconds: f64,
+    /// Those seconds over the time that was taken; above 1 where the device does both at once.
+    pub part: f64,
 }
 
 /// Who is told when the part that counts begins and ends: inputs are made before it, results verified behind it.

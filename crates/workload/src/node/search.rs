@@ -196,6 +196,7 @@ pub fn run(
              thread, building it included); the filter of {} KiB let {candidates} places through",
             searcher.filter_bytes() >> 10
         ),
+        device: None,
     })
 }
 
