@@ -15,6 +15,7 @@ mod lab;
 mod load;
 mod log;
 mod output;
+mod persist;
 mod plan;
 mod serve;
 mod settings;
@@ -67,6 +68,8 @@ enum Command {
     Restore(backup::RestoreArgs),
     /// List meters, record the joules of a command
     Energy(energy::EnergyArgs),
+    /// Study the order of persists to persistent memory: litmus tests, traces of any program, what their order costs
+    Persist(persist::PersistArgs),
     /// Print a completion script for a shell
     Completions(complete::CompletionArgs),
 }
@@ -77,6 +80,8 @@ fn main() -> ExitCode {
     let result = match program.command {
         // It ends as the command did that it ran.
         Command::Energy(args) => energy::run(args),
+        // It fails where a claim does not hold.
+        Command::Persist(args) => persist::run(&args),
         Command::Server(args) => done(serve::run(*args)),
         Command::Demo(args) => done(demo::run(&args)),
         Command::Doctor(args) => done(doctor::run(&args)),

@@ -4,7 +4,8 @@ use super::{Event, Kind, Space, Trace};
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind, Result};
 
-const MAGIC: &[u8; 8] = b"TSPTRACE";
+/// The first bytes of such a file.
+pub const MAGIC: &[u8; 8] = b"TSPTRACE";
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 32;
 /// Bytes of one step.

@@ -14,7 +14,8 @@ use super::{Event, Kind, Space, Trace};
 use std::fmt::Write;
 use tierstone_base::{Error, ErrorKind, Result};
 
-const TITLE: &str = "persist-trace 1";
+/// The first line of such a file.
+pub const TITLE: &str = "persist-trace 1";
 
 /// The trace as text.
 pub fn write(trace: &Trace) -> String {
@@ -97,7 +98,7 @@ fn event(words: &[&str]) -> Option<Event> {
 }
 
 /// A number in decimal, or in hexadecimal after `0x`.
-pub(crate) fn number(text: &str) -> Option<u64> {
+pub fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
