@@ -1,6 +1,6 @@
 //! How long power routing takes: one schedule with its check, and a day of the control loop.
 //!
-//! `cargo run --release --example routing_rates -p tierstone-plan`
+//! `cargo run --release --example routing_rates -p tierstone-plan`; with ` -- large` a day of 100,000 servers too
 
 use tierstone_base::{Clock, Result, SeededRandom, SystemClock};
 use tierstone_plan::routing::control::{Budget, Control, simulate};
@@ -46,23 +46,51 @@ fn main() -> Result<()> {
             topology.pdus, topology.name
         );
     }
+    day(1)?;
+    // 1 GB of memory and, unless optimised, minutes: only when asked for.
+    if std::env::args().any(|argument| argument == "large") {
+        day(100)?;
+    }
+    Ok(())
+}
+
+/// The least capacity of `islands` rooms of the published mix over a day, then the control loop at it.
+fn day(islands: usize) -> Result<()> {
+    let clock = SystemClock::new();
+    let seconds_since = |start: u64| (clock.now().monotonic_us - start) as f64 / 1e6;
     let description = Description::read(&SCENARIOS[0].description())?;
-    let classes = description.class_list()?;
+    let mut classes = description.class_list()?;
+    for class in &mut classes {
+        class.servers *= islands;
+    }
+    let start = clock.now().monotonic_us;
     let trace = synthetic::generate(&classes, 1_440, 1)?;
-    let topology = Topology::new(Kind::Serpentine, 6, 1)?;
-    let wiring = place(&topology, &kinds(&classes), description.floor())?;
+    let servers = trace.servers();
+    println!("{servers} servers: a day made in {:.2} s", seconds_since(start));
+    let topology = Topology::new(Kind::Serpentine, 6, islands)?;
+    // Kinds mixed in every island, as each is in the published room.
+    let racks = if islands > 1 { Racks::Spread } else { Racks::Grouped };
+    let wiring = place(&topology, &kinds(&classes), Placement { racks, ..description.floor() })?;
     let (idle, control) = (idle_w(&classes), Control { budget: Budget::Peak, window: 1 });
     let start = clock.now().monotonic_us;
     let bound = capacity::bound(&wiring, &trace, SKEW)?;
+    println!("{servers} servers, a day: bound {:.1} kW in {:.2} s", bound / 1e3, seconds_since(start));
+    let start = clock.now().monotonic_us;
     let least = capacity::routed(&wiring, &idle, &trace, control, SKEW, bound)?;
-    println!("1000 servers, a day: least capacity {:.1} kW in {:.2} s", least / 1e3, seconds_since(start));
+    println!(
+        "{servers} servers, a day: least capacity {:.1} kW in {:.2} s",
+        least / 1e3,
+        seconds_since(start)
+    );
     let start = clock.now().monotonic_us;
     let limits = Limits::even(least, wiring.feeds(), SKEW);
     let seen = simulate(&wiring, &limits, &idle, &trace, control, false)?;
     println!(
-        "1000 servers, a day at that capacity: {} schedules in {:.2} s",
+        "{servers} servers, a day at that capacity: {} schedules in {:.2} s, {} samples throttled, safe: {}",
         seen.schedules,
-        seconds_since(start)
+        seconds_since(start),
+        seen.throttled_samples,
+        seen.safe
     );
     Ok(())
 }

@@ -11,6 +11,7 @@
 //! 2. Energy is reckoned at the given power all the time.
 
 mod case;
+mod catalogue;
 mod model;
 mod page;
 mod published;
@@ -37,6 +38,13 @@ pub const SCENARIOS: &[Scenario] = &[
         about: "the same nodes with cooling and power infrastructure included, as CSV of a spreadsheet",
         form: Form::Csv,
         text: include_str!("../scenarios/fawn-2009-cooled.csv"),
+    },
+    Scenario {
+        plan: "nodes",
+        name: "boards-2026",
+        about: "boards with flash of the catalogue of present hardware, with the source of every price",
+        form: Form::Toml,
+        text: include_str!("../scenarios/boards-2026.toml"),
     },
 ];
 

@@ -301,3 +301,36 @@ fn the_map_covers_its_frame_with_the_cheapest_designs() {
     let winner = report.tables.iter().find(|table| table.name == "designs").unwrap();
     assert_eq!(winner.rows[0][0], Cell::Text("FAWN+SSD".to_owned()));
 }
+
+#[test]
+fn nodes_of_the_catalogue_have_their_published_figures_and_their_sources() {
+    let case = case::read(&SCENARIOS[2].description()).unwrap();
+    assert_eq!((case.nodes[0].total_price(), case.nodes[0].total_power()), (80.0 + 169.0, 12.0 + 5.4));
+    assert_eq!((case.nodes[0].total_gb(), case.nodes[0].total_rate()), (1_000.0, 122_000.0));
+    let report = plan(&SCENARIOS[2].description()).unwrap();
+    assert!(report.tables.iter().any(|table| table.name == "published-catalogue"));
+    assert!(!shipped().tables.iter().any(|table| table.name == "published-catalogue"));
+    // One's own figure goes before the published one.
+    let own = SCENARIOS[2].text.replacen(
+        "rate = \"122 k queries/s\"",
+        "rate = \"122 k queries/s\"\nprice = \"95 $\"",
+        1,
+    );
+    assert_eq!(read(&own).nodes[0].price, 95.0);
+}
+
+#[test]
+fn a_part_without_a_sourced_price_is_refused_until_one_is_given() {
+    let text = SCENARIOS[2].text.replace("Samsung 990 PRO 1 TB", "Samsung PM9A3 7.68 TB");
+    let said = refusal(&text);
+    assert!(
+        said.contains("990 PRO 1 TB") && said.contains("no price") && said.contains("price = "),
+        "{said}"
+    );
+    let given = text.replacen("count = 1\n", "count = 1\nprice = \"900 $\"\npower = \"13 W\"\n", 1);
+    assert_eq!(read(&given).nodes[0].total_gb(), 7_680.0);
+    let said = refusal(&SCENARIOS[2].text.replace("Raspberry Pi 5, 8 GB", "Raspberry Pi 9"));
+    assert!(said.contains("'Raspberry Pi 9'") && said.contains("Samsung 870 EVO 4 TB"), "{said}");
+    let said = refusal(&SMALL.replacen("price = \"100 $\"", "", 1));
+    assert!(said.contains("'disk'") && said.contains("`price` is missing"), "{said}");
+}

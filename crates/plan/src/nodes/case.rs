@@ -1,5 +1,6 @@
 //! What is asked: the description's fields, and the same checked and in base units.
 
+use super::catalogue::Catalogue;
 use crate::description::Description;
 use crate::field::refused;
 use crate::quantity::{
@@ -84,8 +85,10 @@ struct NetworkFile {
 #[serde(deny_unknown_fields)]
 struct NodeFile {
     name: String,
-    price: Money,
-    power: Power,
+    /// An item of the catalogue of present hardware that fills in what is not given.
+    catalogue: Option<String>,
+    price: Option<Money>,
+    power: Option<Power>,
     capacity: Option<Size>,
     rate: Option<Rate>,
     memory: Option<Size>,
@@ -98,9 +101,11 @@ struct PartFile {
     node: String,
     name: String,
     count: Number,
-    price: Money,
-    power: Power,
-    capacity: Size,
+    /// As a node's.
+    catalogue: Option<String>,
+    price: Option<Money>,
+    power: Option<Power>,
+    capacity: Option<Size>,
     rate: Option<Rate>,
 }
 
@@ -155,6 +160,8 @@ pub struct Case {
     pub kinds: Vec<String>,
     pub published: Vec<Published>,
     pub boundaries: Vec<Boundary>,
+    /// Whether a node or part names an item of the catalogue of present hardware.
+    pub from_catalogue: bool,
     pub notes: Vec<String>,
 }
 
@@ -249,6 +256,9 @@ pub fn read(description: &Description) -> Result<Case> {
 }
 
 fn check(file: File) -> Result<Case> {
+    let from_catalogue =
+        file.node.iter().map(|node| &node.catalogue).chain(file.part.iter().map(|part| &part.catalogue));
+    let from_catalogue = from_catalogue.flatten().next().is_some();
     let kinds: BTreeSet<String> = file.part.iter().map(|part| part.name.clone()).collect();
     let kinds: Vec<String> = kinds.into_iter().collect();
     let demand = demand(&file.demand)?;
@@ -286,6 +296,7 @@ fn check(file: File) -> Result<Case> {
         kinds,
         published,
         boundaries,
+        from_catalogue,
         notes: file.note.into_iter().map(|note| note.text).collect(),
     })
 }
@@ -364,24 +375,27 @@ fn nodes(nodes: &[NodeFile], parts: &[PartFile], kinds: &[String], demand: &Dema
 
 fn node(file: &NodeFile, parts: &[&PartFile], kinds: &[String], demand: &Demand) -> Result<Node> {
     let name = &file.name;
+    let shelf = Catalogue::shipped()?;
+    let (place, item) = (format!("the node '{name}'"), file.catalogue.as_deref());
     let part = |part: &&PartFile| {
         let count = part.count.within(&format!("count of the part '{}'", part.name), 1.0, 1e6)?;
         let kind = kinds.iter().position(|kind| *kind == part.name).unwrap_or(0);
+        let (place, item) = (format!("the part '{}'", part.name), part.catalogue.as_deref());
         Ok(Part {
             kind,
             count,
-            price: part.price.get(),
-            power: part.power.get(),
-            gb: part.capacity.get() / GB,
-            rate: part.rate.map(|rate| rate.get()),
+            price: shelf.needed(&place, "price", part.price, item)?,
+            power: shelf.needed(&place, "power", part.power, item)?,
+            gb: shelf.needed(&place, "capacity", part.capacity, item)? / GB,
+            rate: shelf.figure(&place, "rate", part.rate, item)?,
         })
     };
     let node = Node {
         name: name.clone(),
-        price: file.price.get(),
-        power: file.power.get(),
-        gb: file.capacity.map_or(0.0, |size| size.get() / GB),
-        rate: file.rate.map(|rate| rate.get()),
+        price: shelf.needed(&place, "price", file.price, item)?,
+        power: shelf.needed(&place, "power", file.power, item)?,
+        gb: shelf.figure(&place, "capacity", file.capacity, item)?.map_or(0.0, |bytes| bytes / GB),
+        rate: shelf.figure(&place, "rate", file.rate, item)?,
         parts: parts.iter().map(part).collect::<Result<_>>()?,
         refused: refusal(file, demand)?,
     };

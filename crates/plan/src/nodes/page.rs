@@ -1,6 +1,7 @@
 //! The report: the decision, and everything that it was come to with.
 
 use super::case::{Case, Node};
+use super::catalogue::Catalogue;
 use super::model::{Cost, allowed, cheapest, cost, cost_of_node, dollars_a_watt};
 use super::published;
 use super::regions::{Region, map, regions};
@@ -18,6 +19,7 @@ pub fn report(case: &Case) -> Result<Report> {
     let regions = regions(case);
     let (winner, best) = cheapest(case, case.demand.gb, case.demand.rate);
     let sensitivities = sensitivities(case);
+    let published = if case.from_catalogue { Some(Catalogue::shipped()?.table()) } else { None };
     Ok(Report {
         format: FORMAT,
         name: "nodes".to_owned(),
@@ -27,12 +29,15 @@ pub fn report(case: &Case) -> Result<Report> {
         answer: answer(case, winner, &best, &sensitivities),
         facts: facts(&case.nodes[winner], &best),
         rows: published::rows(case, &regions)?,
-        tables: vec![
+        tables: [
             designs_at_the_demand(case, &best),
             catalogue(case),
             boundaries(case, &regions),
             sensitivity_table(case, &sensitivities),
-        ],
+        ]
+        .into_iter()
+        .chain(published)
+        .collect(),
         plots: vec![map(case, &regions), cost_by_rate(case)],
         explanation: explanation(case, winner, &best, &regions),
         notes: notes(case),

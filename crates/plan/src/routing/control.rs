@@ -4,6 +4,7 @@
 //! One step is one sample of the trace. Desired budgets are the peak or the average of each server's last
 //! samples, the present one included (the source says "peak" in B.3.3 and "average" in B.4).
 
+use super::part::Part;
 use super::schedule::{Limits, Loads, Sides, pair_power, round, split};
 use super::trace::Trace;
 use super::wiring::Wiring;
@@ -166,11 +167,26 @@ pub struct Simulated {
     pub safe: bool,
 }
 
+impl Simulated {
+    fn nothing(safe: bool) -> Simulated {
+        Simulated {
+            unmet: 0.0,
+            throttled_samples: 0,
+            schedules: 0,
+            cappings: 0,
+            unsolved: 0,
+            series: Vec::new(),
+            safe,
+        }
+    }
+}
+
 /// Below this a shortfall is the solver's precision.
 const NOTHING_W: f64 = 1e-3;
 
-/// Runs the control loop over a trace. With `stop` it ends at the first sample that is throttled.
-/// Cost: servers × samples, and the programs of the schedules.
+/// Runs the control loop over a trace, each island under a controller of its own: what one schedules concerns no
+/// other. With `stop` it ends at the first sample that is throttled. Cost: servers × samples, and the programs of
+/// the schedules.
 ///
 /// # Errors
 /// As [`Controller::schedule`].
@@ -182,17 +198,50 @@ pub fn simulate(
     control: Control,
     stop: bool,
 ) -> Result<Simulated> {
+    if wiring.islands.len() < 2 {
+        return simulate_island(wiring, limits, idle_w, trace, control, stop);
+    }
+    let mut seen = Simulated::nothing(true);
+    let (mut throttled, mut refused) = (vec![false; trace.samples()], 0.0);
+    for part in Part::all(wiring)? {
+        let (limits, idle_w) = (part.limits(limits), part.values(idle_w));
+        let found = simulate_island(&part.wiring, &limits, &idle_w, &part.trace(trace), control, stop);
+        let found = found.map_err(|error| error.context(&part.told()))?;
+        seen.schedules += found.schedules;
+        seen.cappings += found.cappings;
+        seen.unsolved += found.unsolved;
+        seen.safe &= found.safe;
+        seen.series.resize(seen.series.len().max(found.series.len()), (0.0, 0.0));
+        for (sample, (asked, granted)) in found.series.into_iter().enumerate() {
+            if asked - granted > NOTHING_W {
+                throttled[sample] = true;
+                refused += asked - granted;
+            }
+            seen.series[sample].0 += asked;
+            seen.series[sample].1 += granted;
+        }
+        if stop && found.throttled_samples > 0 {
+            seen.throttled_samples = 1;
+            return Ok(seen);
+        }
+    }
+    let asked: f64 = seen.series.iter().map(|both| both.0).sum();
+    seen.unmet = if asked > 0.0 { refused / asked } else { 0.0 };
+    seen.throttled_samples = throttled.into_iter().filter(|&throttled| throttled).count() as u64;
+    Ok(seen)
+}
+
+fn simulate_island(
+    wiring: &Wiring,
+    limits: &Limits,
+    idle_w: &[f64],
+    trace: &Trace,
+    control: Control,
+    stop: bool,
+) -> Result<Simulated> {
     let start = |error: Error| error.context("at the first sample");
     let mut controller = Controller::new(wiring, limits, idle_w, &trace.sample(0)).map_err(start)?;
-    let mut seen = Simulated {
-        unmet: 0.0,
-        throttled_samples: 0,
-        schedules: 0,
-        cappings: 0,
-        unsolved: 0,
-        series: Vec::new(),
-        safe: controller.safe(),
-    };
+    let mut seen = Simulated::nothing(controller.safe());
     let (mut asked, mut refused) = (0.0, 0.0);
     for sample in 0..trace.samples() {
         let demand = trace.sample(sample);

@@ -15,6 +15,7 @@ pub mod capping;
 pub mod control;
 pub mod cost;
 pub mod describe;
+pub mod part;
 pub mod program;
 mod published;
 mod report;

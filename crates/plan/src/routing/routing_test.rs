@@ -260,6 +260,70 @@ fn islands_are_scheduled_one_by_one_and_as_well_as_alone() {
 }
 
 #[test]
+fn what_islands_need_and_meet_together_is_what_they_do_alone() {
+    let topology = Topology::new(Kind::Serpentine, 5, 3).unwrap();
+    let description = Description::read(&SCENARIOS[1].description()).unwrap();
+    let classes = description.class_list().unwrap();
+    let wiring = place(&topology, &kinds(&classes), FLOOR).unwrap();
+    let (trace, idle) = (generate(&classes, 200, 5).unwrap(), idle_w(&classes));
+    let (mut bound_each, mut least_each) = (0.0f64, 0.0f64);
+    let mut servers = Vec::new();
+    let parts = part::Part::all(&wiring).unwrap();
+    assert_eq!(parts.len(), 3);
+    for part in &parts {
+        servers.extend(part.servers.iter().copied());
+        for (local, &server) in part.servers.iter().enumerate() {
+            let feeds = part.wiring.pairs[part.wiring.pair_of[local]];
+            let back = feeds.map(|feed| part.pdus[feed / PHASES] * PHASES + feed % PHASES);
+            assert_eq!(back, wiring.pairs[wiring.pair_of[server]]);
+        }
+        let (own, trace) = (part.values(&idle), part.trace(&trace));
+        let bound = capacity::bound(&part.wiring, &trace, 0.2).unwrap();
+        let least = capacity::routed(&part.wiring, &own, &trace, CONTROL, 0.2, bound).unwrap();
+        let feeds = part.wiring.feeds() as f64;
+        (bound_each, least_each) = (bound_each.max(bound / feeds), least_each.max(least / feeds));
+    }
+    servers.sort_unstable();
+    assert_eq!(servers, (0..trace.servers()).collect::<Vec<_>>());
+    let feeds = wiring.feeds() as f64;
+    let bound = capacity::bound(&wiring, &trace, 0.2).unwrap();
+    assert!((bound / feeds / bound_each - 1.0).abs() < 1e-6, "{bound} {bound_each}");
+    let least = capacity::routed(&wiring, &idle, &trace, CONTROL, 0.2, bound).unwrap();
+    assert!((least / feeds / least_each - 1.0).abs() < 0.003, "{least} {least_each}");
+    // What is least may be so for the phases' sake; with less, nothing may be throttled, but all stays safe.
+    for part_of_least in [1.0, 0.93] {
+        let limits = Limits::even(least * part_of_least, wiring.feeds(), 0.2);
+        let seen = simulate(&wiring, &limits, &idle, &trace, CONTROL, false).unwrap();
+        let (samples, unmet) = (seen.throttled_samples, seen.unmet);
+        assert!(seen.safe && (part_of_least < 1.0 || samples == 0), "{part_of_least}: {samples}");
+        assert_eq!(samples > 0, unmet > 0.0, "{part_of_least}: {samples} {unmet}");
+        for (sample, total) in trace.totals().into_iter().enumerate() {
+            assert!((seen.series[sample].0 - total).abs() < 1e-6 * total, "sample {sample}");
+        }
+    }
+}
+
+#[test]
+fn feeds_fixed_by_means_level_pdus_and_leave_reserves_to_chance() {
+    let wiring = room(Kind::Full, 4, 240);
+    let mut random = SeededRandom::new(11);
+    let watts: Vec<f32> = demand(240, &mut random).into_iter().map(|watts| watts as f32).collect();
+    let trace = Trace::new(240, watts).unwrap();
+    let by_means = capacity::sides_by_means(&wiring, &trace);
+    let pdus: Vec<f64> = Loads::of(&wiring, &by_means, &trace.means())
+        .feed_w
+        .chunks(PHASES)
+        .map(|feeds| feeds.iter().sum())
+        .collect();
+    let (most, least) =
+        (pdus.iter().copied().fold(0.0, f64::max), pdus.iter().copied().fold(f64::INFINITY, f64::min));
+    assert!(most - least < 300.0, "{pdus:?}");
+    let with_reserves = capacity::unrouted_sides(&wiring, &trace, 0.2).unwrap();
+    let needs = |sides| capacity::unrouted(&wiring, sides, &trace);
+    assert!(needs(&with_reserves) < needs(&by_means));
+}
+
+#[test]
 fn a_request_is_granted_in_place_while_both_feeds_have_room() {
     let wiring = Wiring::new(3, &[[0, 3], [3, 6], [0, 6]]).unwrap();
     let limits = Limits { feed_w: vec![400.0; 9], phase_skew: 2.0 };

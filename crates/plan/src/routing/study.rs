@@ -1,6 +1,6 @@
 //! Rooms measured against each other: what each topology needs, with and without routing.
 
-use super::capacity::{bound, routed, unrouted, unrouted_sides};
+use super::capacity::{bound, routed, sides_by_means, unrouted, unrouted_sides};
 use super::control::Control;
 use super::describe::{Description, idle_w, kind, kinds};
 use super::synthetic::Class;
@@ -22,8 +22,10 @@ pub struct Needs {
     pub balanced_w: f64,
     /// The bound of the linear program for this wiring.
     pub bound_w: f64,
-    /// With feeds chosen once, by known means.
+    /// With feeds chosen once, by known means, reserves level too.
     pub unrouted_w: f64,
+    /// With feeds chosen once, by known means of PDUs alone, as the source says.
+    pub by_means_w: f64,
     /// With power routing.
     pub routed_w: f64,
 }
@@ -72,6 +74,7 @@ impl Room {
             balanced_w: self.topology.reserve_factor() * most,
             bound_w,
             unrouted_w: unrouted(&self.wiring, &sides, trace),
+            by_means_w: unrouted(&self.wiring, &sides_by_means(&self.wiring, trace), trace),
             routed_w: routed(&self.wiring, &self.idle_w, trace, control, phase_skew, bound_w)?,
         })
     }

@@ -59,6 +59,15 @@ impl Trace {
         self.watts[from..from + self.servers].iter().map(|&watts| f64::from(watts)).collect()
     }
 
+    /// The trace of some of the servers, in the order given.
+    pub fn of(&self, servers: &[usize]) -> Trace {
+        let mut watts = Vec::with_capacity(servers.len() * self.samples());
+        for sample in self.watts.chunks(self.servers) {
+            watts.extend(servers.iter().map(|&server| sample[server]));
+        }
+        Trace { servers: servers.len(), watts }
+    }
+
     /// The sum of each sample, W.
     pub fn totals(&self) -> Vec<f64> {
         self.watts
