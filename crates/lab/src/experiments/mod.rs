@@ -1,5 +1,8 @@
 //! The experiments, one a file. To add one: its file here, its `mod`, its place in [`ALL`].
 
+mod emulator_bandwidth;
+mod emulator_delay;
+mod endurance;
 mod fawn_ds_files;
 mod fawn_ds_maintenance;
 mod fawn_ds_put_ratio;
@@ -19,6 +22,9 @@ pub const ALL: &[&Experiment] = &[
     &fawn_ds_split::EXPERIMENT,
     &fawn_ds_vs_structures::EXPERIMENT,
     &persistency::EXPERIMENT,
+    &emulator_delay::EXPERIMENT,
+    &emulator_bandwidth::EXPERIMENT,
+    &endurance::EXPERIMENT,
 ];
 
 /// The experiment of this name.
