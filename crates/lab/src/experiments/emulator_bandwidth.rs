@@ -101,16 +101,19 @@ fn report(run: &mut Run<'_>, shares: &[(usize, Vec<ReservationShare>)]) {
     for (threads, found) in shares {
         for tried in found {
             let asked = TRANSFER_BYTES as f64 / tried.reserved_ns as f64;
+            // No number at all where the threads never ran together.
+            let share = if tried.share > 0.0 { tried.share } else { f64::NAN };
             table.push([
                 (*threads as u64).into(),
                 tried.reserved_ns.into(),
-                tried.share.into(),
+                share.into(),
                 asked.into(),
-                (asked * tried.share.min(1.0)).into(),
+                (asked * share.clamp(0.0, 1.0)).into(),
             ]);
         }
     }
     run.table(table);
+    run.note("A dash, 0 in the picture: the threads never ran together, for the machine was busy. Run again on a quiet one.");
     let mut kept = Table::new(
         "shortest",
         "The shortest reservation that keeps 99 % of the time, ns",
