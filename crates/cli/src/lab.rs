@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_lab::catalogue::{Entry, catalogue};
 use tierstone_lab::result::Verdict;
 use tierstone_lab::{
     ALL, Experiment, ExperimentResult, Kind, Published, PublishedSeries, RunSettings, Size, find, output,
@@ -34,7 +35,8 @@ enum LabCommand {
 
 #[derive(Debug, Args)]
 struct ListArgs {
-    /// List every published value that the experiments compare to, with its table or figure
+    /// List every published table and figure with its state (runs, not yet, not reproducible), then every published
+    /// value that the experiments compare to
     #[arg(long)]
     published: bool,
     /// Print JSON
@@ -127,10 +129,14 @@ fn list(args: &ListArgs) -> Result<()> {
                 series: experiment.series,
             })
             .collect();
-        return print_json(&listed);
+        return match args.published {
+            true => print_json(&PublishedList { catalogue: catalogue()?, experiments: listed }),
+            false => print_json(&listed),
+        };
     }
     let head = |heads: &[&str]| heads.iter().map(|&head| head.to_owned()).collect::<Vec<String>>();
     if args.published {
+        print_line(&table(&catalogue_rows(&catalogue()?)))?;
         let mut rows = vec![head(&["experiment", "value", "published", "unit", "where", "agreement"])];
         for experiment in ALL {
             rows.extend(experiment.published.iter().map(|value| published_row(experiment, value)));
@@ -141,6 +147,21 @@ fn list(args: &ListArgs) -> Result<()> {
     let mut rows = vec![head(&["experiment", "what", "source"])];
     rows.extend(ALL.iter().map(|experiment| head(&[experiment.name, experiment.title, experiment.source])));
     print_line(&table(&rows))
+}
+
+/// What `list --published --json` prints.
+#[derive(Debug, Serialize)]
+struct PublishedList {
+    catalogue: Vec<Entry>,
+    experiments: Vec<Listed>,
+}
+
+fn catalogue_rows(entries: &[Entry]) -> Vec<Vec<String>> {
+    let head = ["work", "table or figure", "what", "state"].map(str::to_owned).to_vec();
+    let row = |entry: &Entry| {
+        vec![entry.work.clone(), entry.place.clone(), entry.what.clone(), entry.state.to_string()]
+    };
+    std::iter::once(head).chain(entries.iter().map(row)).collect()
 }
 
 fn published_row(experiment: &Experiment, value: &Published) -> Vec<String> {

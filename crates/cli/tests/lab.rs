@@ -23,13 +23,29 @@ fn the_list_names_experiments_and_every_published_value_with_its_place() {
     assert!(listed.status.success());
     assert!(text(&listed.stdout).contains("fawn-ds-single-store"), "{}", text(&listed.stdout));
     let published = text(&lab(&["list", "--published"]).stdout);
-    for words in ["Tables 4.1, 4.2: 1,150 of 1,424 a second", "0.808", "agrees at 0.8 or more", "72352"] {
+    for words in [
+        "Tables 4.1, 4.2: 1,150 of 1,424 a second",
+        "0.808",
+        "agrees at 0.8 or more",
+        "72352",
+        "runs: tierstone lab run emulator-bandwidth",
+        "not yet",
+        "not reproducible: needs DCPMM",
+    ] {
         assert!(published.contains(words), "{words} is not in\n{published}");
     }
     let json: serde_json::Value =
         serde_json::from_slice(&lab(&["list", "--json"]).stdout).expect("the list is JSON");
     assert_eq!(json[0]["kind"], "measured");
     assert!(json[0]["published"][0]["rule"]["at_least"].is_number());
+    let json: serde_json::Value =
+        serde_json::from_slice(&lab(&["list", "--published", "--json"]).stdout).expect("the list is JSON");
+    let runs = json["catalogue"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|entry| entry["state"]["runs"].is_string());
+    assert!(runs.count() >= json["experiments"].as_array().expect("a list").len());
 }
 
 #[test]

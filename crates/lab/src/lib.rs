@@ -15,6 +15,7 @@
 //!
 //! To add an experiment: a file in `src/experiments`, its `mod` and its place in `ALL`.
 
+pub mod catalogue;
 pub mod experiment;
 pub mod experiments;
 pub mod machine;

@@ -146,3 +146,31 @@ fn the_redo_log_runs_in_every_memory() {
     let slowed = published.filter(|profile| profile.slowness().is_some()).count();
     assert_eq!(result.tables[0].rows.len(), 3 * (2 + slowed));
 }
+
+#[test]
+fn the_delays_of_the_emulator_are_measured() {
+    let result = run_tiny("emulator-delay");
+    assert_eq!(result.tables[0].rows.len(), 9);
+}
+
+#[test]
+fn the_shared_bandwidth_of_the_emulator_is_measured_beside_the_published_table() {
+    let result = run_tiny("emulator-bandwidth");
+    let published = result.tables[1].rows.iter().filter(|row| row[2] == Cell::Text("published".to_owned()));
+    assert_eq!(published.count(), 8);
+}
+
+#[test]
+fn endurance_is_greater_with_levelling_where_writes_are_uneven_and_cells_outlast_a_stay() {
+    let result = run_tiny("endurance");
+    let share = |row: usize| match result.tables[0].rows[row][3] {
+        Cell::Number(share) => share,
+        ref other => panic!("{other:?}"),
+    };
+    // Three ways of levelling of each kind of writes: uniform, Zipf, one hot line.
+    assert!(share(0) > 0.9 && share(1) > 0.9 && share(2) > 0.9, "{:?}", result.tables[0].rows);
+    assert!(share(4) > 3.0 * share(3) && share(5) > 3.0 * share(3), "{:?}", result.tables[0].rows);
+    assert!((share(6) - 1.0 / 32.0).abs() < 1e-9, "one line of 32: {}", share(6));
+    assert!(share(7) > 0.2, "{:?}", result.tables[0].rows);
+    assert_eq!(result.tables[1].rows.len(), 8, "years of each preset");
+}

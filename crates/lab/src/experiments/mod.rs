@@ -1,5 +1,8 @@
 //! The experiments, one a file. To add one: its file here, its `mod`, its place in [`ALL`].
 
+mod emulator_bandwidth;
+mod emulator_delay;
+mod endurance;
 mod fawn_ds_files;
 mod fawn_ds_maintenance;
 mod fawn_ds_put_ratio;
@@ -21,6 +24,9 @@ pub const ALL: &[&Experiment] = &[
     &fawn_ds_vs_structures::EXPERIMENT,
     &persistency::EXPERIMENT,
     &redo_log::EXPERIMENT,
+    &emulator_delay::EXPERIMENT,
+    &emulator_bandwidth::EXPERIMENT,
+    &endurance::EXPERIMENT,
 ];
 
 /// The experiment of this name.

@@ -77,9 +77,11 @@ pub fn examine_emulator() -> EmulatorReport {
     }
 }
 
-/// The shortest reservation above which, as far as tried, all keep their bandwidth. `shares` begin with the longest.
+/// The shortest reservation that keeps its share. What a reservation costs beside its time does not depend on its
+/// length, so longer ones keep theirs too: one that did not was disturbed.
 pub fn threshold(shares: &[ReservationShare]) -> Option<u64> {
-    shares.iter().take_while(|tried| tried.share >= KEPT_SHARE).last().map(|tried| tried.reserved_ns)
+    let kept = shares.iter().filter(|tried| tried.share >= KEPT_SHARE);
+    kept.map(|tried| tried.reserved_ns).min()
 }
 
 /// What share of the time `threads` threads keep one channel reserved that each reserves for `reserved_ns`
