@@ -19,6 +19,7 @@
 //! draws the bytes.
 
 mod core;
+pub mod inspect;
 mod intent;
 mod journal;
 pub mod layout;

@@ -106,9 +106,12 @@ fn data_area(geometry: &[Geometry], journal_bytes: u64, chunk_bytes: u64) -> (u6
 }
 
 /// Bytes of the journal on each member.
-fn journal_bytes(redundancy: Redundancy, width: u32, chunk_bytes: u64, slots: u32) -> u64 {
+pub(crate) fn journal_bytes(redundancy: Redundancy, width: u32, chunk_bytes: u64, slots: u32) -> u64 {
     match redundancy {
-        Redundancy::Parity => u64::from(slots) * (BLOCK_BYTES as u64 + u64::from(width) * chunk_bytes),
+        Redundancy::Parity => {
+            let row_bytes = u64::from(width).saturating_mul(chunk_bytes);
+            u64::from(slots).saturating_mul(row_bytes.saturating_add(BLOCK_BYTES as u64))
+        }
         Redundancy::None | Redundancy::Mirror => 0,
     }
 }
