@@ -19,6 +19,7 @@ mod serve;
 mod settings;
 mod settings_file;
 mod values;
+mod volume;
 
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -66,6 +67,8 @@ enum Command {
     Restore(backup::RestoreArgs),
     /// List meters, record the joules of a command
     Energy(energy::EnergyArgs),
+    /// Make volumes (RAID, sleeping mirrors) of files or disks, examine and repair them
+    Volume(volume::VolumeArgs),
     /// Print a completion script for a shell
     Completions(complete::CompletionArgs),
 }
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Command::Check(args) => done(check::run(&args)),
         Command::Backup(args) => done(backup::run(&args)),
         Command::Restore(args) => done(backup::restore(&args)),
+        Command::Volume(args) => done(volume::run(&args)),
         Command::Completions(args) => done(complete::run(&args)),
     };
     match result {
