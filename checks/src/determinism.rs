@@ -21,6 +21,7 @@ pub const MACHINE_PLACES: &[(&str, &str)] = &[
     ("crates/persist/src/tracer/threads.rs", "the tracer runs the threads that it traces"),
     ("crates/tierstone/src/shared.rs", "the shared handle is a driver of its shards' threads"),
     ("crates/tierstone/src/shared/", "the shared handle is a driver of its shards' threads"),
+    ("crates/tierstone/src/volume/", "a volume lives on a thread of its own, beside those of the shards"),
     ("crates/client/", "the client is used from threads of foreign programs"),
 ];
 

@@ -5,10 +5,11 @@
 
 use crate::output::{print_json, print_line, table};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use tierstone::volume::{Description, newest, probe_members};
 use tierstone_base::units::{format_size, parse_duration_us};
 use tierstone_base::{Error, ErrorKind, Result};
-use tierstone_media::file::DurableMethod;
+use tierstone_media::file::{DirectIo, DurableMethod};
 use tierstone_media::probe::doctor::Measured;
 use tierstone_media::probe::{
     DaxReport, DirectoryReport, DoctorReport, DoctorSettings, EmulatorReport, MemoryReport, PublishedProfile,
@@ -17,8 +18,9 @@ use tierstone_media::probe::{
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Directories to examine, each must exist; of files of regions and of DAX devices only what the region
-    /// guarantees is told
+    /// Directories to examine, each of which must exist; or the description of a closed volume (a file that ends in
+    /// .toml), of which the directories of its member files are measured; of files of regions and of DAX devices only
+    /// what the region guarantees is told
     #[arg(default_value = ".", value_name = "DIR")]
     directories: Vec<PathBuf>,
     /// Time for measuring each directory
@@ -36,13 +38,37 @@ pub struct DoctorArgs {
 pub fn run(args: &DoctorArgs) -> Result<()> {
     let budget_ms = parse_duration_us(&args.time)? / 1_000;
     let durable_method = parse_durable_method(&args.durable_method)?;
-    let settings =
-        DoctorSettings { budget_ms, durable_method, ..DoctorSettings::new(args.directories.clone()) };
+    let directories = match Description::among(&args.directories)? {
+        Some(description) => below_volume(description, args.json)?,
+        None => args.directories.clone(),
+    };
+    let settings = DoctorSettings { budget_ms, durable_method, ..DoctorSettings::new(directories) };
     if !args.json {
         eprintln!("measuring for about {} in each directory …", args.time);
     }
     let report = examine(&settings);
     if args.json { print_json(&report) } else { print_report(&report) }
+}
+
+/// The directories of a volume's member files, each once. Block devices are not measured: that would write to them.
+fn below_volume(description: &Path, json: bool) -> Result<Vec<PathBuf>> {
+    let members = Description::read(description)?;
+    let probed = probe_members(description, &members, DirectIo::Auto)?;
+    let facts = newest(&probed)?;
+    let mut directories = Vec::new();
+    for member in &probed {
+        let directory = member.path.parent().unwrap_or(Path::new("/")).to_path_buf();
+        let is_file = member.file.as_ref().is_ok_and(|file| !file.is_block_device());
+        if is_file && !directories.contains(&directory) {
+            directories.push(directory);
+        }
+    }
+    if !json {
+        let (level, count) = (facts.layout.level_name(), probed.len());
+        let lost = probed.iter().filter(|member| member.file.is_err()).count();
+        print_line(&format!("volume: {level}, {count} members, {lost} of them cannot be used"))?;
+    }
+    Ok(directories)
 }
 
 /// `auto`, `durable-write` or `write-then-flush`; `None` for the first.

@@ -21,6 +21,7 @@ mod serve;
 mod settings;
 mod settings_file;
 mod values;
+mod volume;
 
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -70,6 +71,8 @@ enum Command {
     Energy(energy::EnergyArgs),
     /// Study the order of persists to persistent memory: litmus tests, traces of any program, what their order costs
     Persist(persist::PersistArgs),
+    /// Make volumes (RAID, sleeping mirrors) of files or disks, examine and repair them
+    Volume(volume::VolumeArgs),
     /// Print a completion script for a shell
     Completions(complete::CompletionArgs),
 }
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Check(args) => done(check::run(&args)),
         Command::Backup(args) => done(backup::run(&args)),
         Command::Restore(args) => done(backup::restore(&args)),
+        Command::Volume(args) => done(volume::run(&args)),
         Command::Completions(args) => done(complete::run(&args)),
     };
     match result {

@@ -165,10 +165,18 @@ pub struct ServerFacts {
     pub process: Option<fn() -> ProcessNumbers>,
     /// Meters and model of joules; `None`: nothing is told of them.
     pub energy: Option<Arc<Watch>>,
+    /// What is told of the volume below the store; `None`: it lies on files.
+    pub volume: Option<Arc<dyn VolumeFacts>>,
     /// How the databases find their keys: `hash` or `ordered`.
     pub index: String,
     /// When the server started.
     pub started: Now,
+}
+
+/// Tells of the volume below a store, at any time.
+pub trait VolumeFacts: std::fmt::Debug + Send + Sync {
+    /// Names and values for the section `Volume` of `INFO`.
+    fn fields(&self) -> Vec<(String, String)>;
 }
 
 /// Random bytes that nobody else knows, and that `Debug` does not show.
@@ -249,6 +257,7 @@ impl Default for ServerFacts {
             memory_bytes: 0,
             process: None,
             energy: None,
+            volume: None,
             index: "hash".into(),
             started: Now::default(),
         }

@@ -69,7 +69,9 @@ pub mod walk;
 
 pub use acl::{USERS_FILE_BYTES_MAX, Users};
 pub use args::{Args, OwnedArgs};
-pub use control::{DirectoryFacts, DurableProbe, Output, ProcessNumbers, RedoFacts, Secret, ServerFacts};
+pub use control::{
+    DirectoryFacts, DurableProbe, Output, ProcessNumbers, RedoFacts, Secret, ServerFacts, VolumeFacts,
+};
 pub use executor::{Executor, ExecutorSettings, Outcome};
 pub use map_request::MapRequest;
 pub use remote::Message;

@@ -117,7 +117,7 @@ fn options(directory: &Path, capacity_gib: Option<u64>) -> DatabaseOptions {
 
 fn single_puts(store: &mut Store, directory: &Path, keys: u64) -> Result<()> {
     let method = store.database().facts().durable_method;
-    println!("durable method {method:?}, {:?}", store.database().files().guarantee());
+    println!("durable method {method:?}, {:?}", store.database().storage().guarantee());
     let mut fresh = Raw::open(&directory.join("raw-fresh"), method, false)?;
     let mut filled = Raw::open(&directory.join("raw-filled"), method, true)?;
     let mut puts = Latencies::default();
@@ -141,7 +141,7 @@ fn single_puts(store: &mut Store, directory: &Path, keys: u64) -> Result<()> {
         store.turn()?;
     }
     let nanoseconds = started.elapsed().as_nanos() as f64 / f64::from(count);
-    let segments = store.database().files().geometry().segment_limit;
+    let segments = store.database().storage().geometry().segment_limit;
     println!("{:<44} {nanoseconds:>12.0} ns   {segments} segments", "a turn with nothing to do");
     Ok(())
 }

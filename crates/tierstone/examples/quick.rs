@@ -19,6 +19,6 @@ fn main() -> Result<()> {
         let entry = entry?;
         println!("{} = {}", entry.key.escape_ascii(), entry.value.escape_ascii());
     }
-    println!("{} keys, {:?} durable", store.len(), store.database().files().guarantee());
+    println!("{} keys, {:?} durable", store.len(), store.database().storage().guarantee());
     store.close()
 }

@@ -9,6 +9,8 @@
 //! keyspaces with names lies in the superblock; its write commits a change ([`Database::change_map`]).
 
 use crate::redo::{self, RedoOptions, RedoReport};
+use crate::storage::{Storage, StorageDevice};
+use crate::volume::Description;
 use rustix::fs::statvfs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,7 +22,7 @@ use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
 use tierstone_logstore::settings::segment_bytes_for;
 use tierstone_logstore::{OpenReport, OpenSettings, ShardPlan, ShardSettings, SuperblockWriter};
 use tierstone_media::Guarantee;
-use tierstone_media::file::{DirectIo, DurableMethod, FileBackend, FileDevice, FileStore, FileStoreSettings};
+use tierstone_media::file::{DirectIo, DurableMethod, FileBackend, FileStore, FileStoreSettings};
 use tierstone_media::probe::{ProbeReport, durable_method};
 use tierstone_store::DatabaseMap;
 
@@ -28,7 +30,8 @@ use tierstone_store::DatabaseMap;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DatabaseOptions {
-    /// One or several directories, at best one a disk. Default: `tierstone-data`.
+    /// One or several directories, at best one a disk; or the description of a volume, a file that ends in `.toml`
+    /// ([`crate::volume`]). Default: `tierstone-data`.
     pub directories: Vec<PathBuf>,
     /// Shards: at best one a core that the store may use. Any number opens any store. Default 1.
     pub shards: u16,
@@ -40,7 +43,8 @@ pub struct DatabaseOptions {
     pub capacity_bytes: Option<u64>,
     /// Size of a segment in bytes, for a new store: 128 KiB to 32 MiB. Default: by the capacity, 1 to 32 MiB,
     /// so that each shard has 64 segments ([`tierstone_logstore::settings::segment_bytes_for`]). No record
-    /// is longer than a segment. A store keeps the size that it was made with.
+    /// is longer than a segment. A store keeps the size that it was made with. A volume has its own, and is refused
+    /// when that is smaller.
     pub segment_bytes: Option<u64>,
     /// Numbered databases of a new store. Default 16.
     pub databases: u32,
@@ -116,9 +120,9 @@ pub struct DatabaseFacts {
 /// An opened database whose shards have not been built.
 #[derive(Debug)]
 pub struct Database {
-    files: FileStore,
+    storage: Storage,
     superblock: SuperblockWriter,
-    device: FileDevice,
+    device: StorageDevice,
     plans: Vec<ShardPlan>,
     report: OpenReport,
     hasher: KeyHasher,
@@ -154,9 +158,9 @@ impl Database {
     /// `Incompatible`: see [`mod@tierstone_logstore::open`].
     pub fn open(options: &DatabaseOptions) -> Result<Database> {
         check(options)?;
-        let files = open_files(options)?;
-        let facts = new_facts(options, &files)?;
-        Self::open_in(options, files, facts, (0, 0))
+        let storage = open_storage(options)?;
+        let facts = new_facts(options, &storage)?;
+        Self::open_in(options, storage, facts, (0, 0))
     }
 
     /// Makes a database with the keyspaces of another, whose sequences begin above `first_seq` and whose
@@ -170,24 +174,24 @@ impl Database {
         (first_seq, past_ms): (Seq, u64),
     ) -> Result<Database> {
         check(options)?;
-        let files = open_files(options)?;
-        let Some(own) = new_facts(options, &files)? else {
+        let storage = open_storage(options)?;
+        let Some(own) = new_facts(options, &storage)? else {
             return Err(Error::new(ErrorKind::InvalidInput, "there is a store in the target already"));
         };
         // What was probed belongs to the device, not to the data.
         let facts = DatabaseFacts { durable_method: own.durable_method, probe: own.probe, ..facts };
-        Self::open_in(options, files, Some(facts), (first_seq, past_ms))
+        Self::open_in(options, storage, Some(facts), (first_seq, past_ms))
     }
 
     /// `facts`: of the store to be made; `None`: there is one.
     fn open_in(
         options: &DatabaseOptions,
-        files: FileStore,
+        storage: Storage,
         facts: Option<DatabaseFacts>,
         (first_seq, past_ms): (Seq, u64),
     ) -> Result<Database> {
         // Write and flush works everywhere; the shards' own handles use what the superblock says.
-        let mut device = files.device(DurableMethod::WriteThenFlush)?;
+        let mut device = storage.device(DurableMethod::WriteThenFlush)?;
         let encoded = match &facts {
             Some(facts) => encode(facts)?,
             None => Vec::new(),
@@ -205,7 +209,7 @@ impl Database {
             create: facts.is_some(),
             keyspaces,
             facts: encoded,
-            existing_segments: Some(files.existing_segments()),
+            existing_segments: storage.existing_segments(),
             first_seq,
             past_ms,
             seed: SeededRandom::system_seed()?,
@@ -220,7 +224,7 @@ impl Database {
         check_index(options, &facts)?;
         check_method(options, &facts)?;
         Ok(Database {
-            files,
+            storage,
             superblock: opened.superblock,
             device,
             plans: opened.plans,
@@ -244,13 +248,13 @@ impl Database {
     ///
     /// # Errors
     /// When the handle cannot be made.
-    pub fn device(&self) -> Result<FileDevice> {
-        self.files.device(self.facts.durable_method)
+    pub fn device(&self) -> Result<StorageDevice> {
+        self.storage.device(self.facts.durable_method)
     }
 
-    /// The files below, for drivers that make handles of their own kind.
-    pub fn files(&self) -> &FileStore {
-        &self.files
+    /// What it lies on, for drivers that make handles of their own kind.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
     }
 
     /// The redo log in persistent memory, if one was asked for.
@@ -260,7 +264,7 @@ impl Database {
 
     /// What an acknowledged write survives: the least of what files and redo log give.
     pub fn guarantee(&self) -> Guarantee {
-        let files = self.files.guarantee();
+        let files = self.storage.guarantee();
         self.redo.as_ref().and_then(RedoReport::guarantee).map_or(files, |redo| redo.min(files))
     }
 
@@ -373,6 +377,39 @@ fn check_method(options: &DatabaseOptions, facts: &DatabaseFacts) -> Result<()> 
     }
 }
 
+/// Opens the volume, or the files.
+fn open_storage(options: &DatabaseOptions) -> Result<Storage> {
+    match Description::among(&options.directories)? {
+        None => open_files(options).map(Storage::Files),
+        Some(description) => open_volume(options, description),
+    }
+}
+
+/// Opens a volume, which has its space, its segments and its way of durable writes from the beginning.
+fn open_volume(options: &DatabaseOptions, description: &Path) -> Result<Storage> {
+    let wrong = |what: &str| {
+        let message = format!("{}: {what}", description.display());
+        Err(Error::new(ErrorKind::InvalidInput, message))
+    };
+    if options.capacity_bytes.is_some() {
+        return wrong("the capacity of a volume is what its members hold; leave capacity out");
+    }
+    if options.backend == FileBackend::IoUring {
+        return wrong("members of volumes are driven by threads; leave the back-end out");
+    }
+    if options.durable_method == Some(DurableMethod::WriteThenFlush) {
+        return wrong("members of volumes are written by durable writes; leave the durable method out");
+    }
+    let storage = Storage::open_volume(description, options.direct_io)?;
+    let has = storage.geometry().segment_bytes;
+    match options.segment_bytes {
+        Some(wanted) if wanted > has => {
+            wrong(&format!("the volume was made for segments of {has} bytes, {wanted} are wanted"))
+        }
+        _ => Ok(storage),
+    }
+}
+
 /// Opens the files twice at most: how many segments there may be depends on what is there.
 fn open_files(options: &DatabaseOptions) -> Result<FileStore> {
     let widest = FileStoreSettings {
@@ -456,14 +493,15 @@ fn segments_min(options: &DatabaseOptions) -> u32 {
 }
 
 /// The facts of a store that has to be made; `None` when there is one or none may be made.
-fn new_facts(options: &DatabaseOptions, files: &FileStore) -> Result<Option<DatabaseFacts>> {
-    if !options.create || !files.existing_segments().is_empty() || has_superblock(files)? {
+fn new_facts(options: &DatabaseOptions, storage: &Storage) -> Result<Option<DatabaseFacts>> {
+    let has_segments = storage.existing_segments().is_some_and(|segments| !segments.is_empty());
+    if !options.create || has_segments || has_superblock(storage)? {
         return Ok(None);
     }
     let directory = &options.directories[0];
     let probe = match options.durable_method {
-        Some(_) => None,
-        None => Some(durable_method(directory)?),
+        None if storage.volume().is_none() => Some(durable_method(directory)?),
+        _ => None,
     };
     let method = options.durable_method.or(probe.as_ref().map(|probe| probe.method)).unwrap_or_default();
     Ok(Some(DatabaseFacts {
@@ -475,9 +513,9 @@ fn new_facts(options: &DatabaseOptions, files: &FileStore) -> Result<Option<Data
     }))
 }
 
-fn has_superblock(files: &FileStore) -> Result<bool> {
+fn has_superblock(storage: &Storage) -> Result<bool> {
     use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest, Wait};
-    let mut device = files.device(DurableMethod::WriteThenFlush)?;
+    let mut device = storage.device(DurableMethod::WriteThenFlush)?;
     let slot = META_BYTES / 2;
     let mut requests = vec![
         IoRequest::read(0, 0, IoBuffer::zeroed(BLOCK_BYTES)),

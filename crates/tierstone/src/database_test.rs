@@ -21,7 +21,7 @@ fn scratch(name: &str) -> PathBuf {
     path
 }
 
-fn first_shard(database: &mut Database) -> Harness<LogShard, FileDevice> {
+fn first_shard(database: &mut Database) -> Harness<LogShard, StorageDevice> {
     let mut device = database.device().unwrap();
     let (shard, _) = database.take_plans().remove(0).build(&mut device).unwrap();
     Harness::new(shard, device, database.hasher())
@@ -163,7 +163,8 @@ fn without_a_capacity_the_limit_follows_the_disk() {
         directories: vec![directory.clone(), other.clone()],
         ..options(&directory)
     };
-    let limit = |options: &DatabaseOptions| Database::open(options).unwrap().files().geometry().segment_limit;
+    let limit =
+        |options: &DatabaseOptions| Database::open(options).unwrap().storage().geometry().segment_limit;
     let free = rustix::fs::statvfs(&directory).unwrap();
     let free_segments = free.f_bavail * free.f_frsize / (32 << 20);
     let found = u64::from(limit(&open));
@@ -184,7 +185,7 @@ fn a_new_store_has_segments_by_its_capacity_and_keeps_them() {
         ..options(&directory)
     };
     let opened = |options: &DatabaseOptions| {
-        let geometry = Database::open(options).unwrap().files().geometry();
+        let geometry = Database::open(options).unwrap().storage().geometry();
         (geometry.segment_bytes, geometry.segment_limit)
     };
     assert_eq!(opened(&by_capacity(512 << 20)), (4 << 20, 128));
@@ -222,6 +223,6 @@ fn a_capacity_below_the_segments_that_exist_is_refused_with_the_bytes_needed() {
     assert!(error.message().contains("which need"), "{error}");
     // The segment size of the store counts, not that of the options.
     let wider = DatabaseOptions { segment_bytes: Some(1 << 20), ..small };
-    assert_eq!(Database::open(&wider).unwrap().files().geometry().segment_limit, 32);
+    assert_eq!(Database::open(&wider).unwrap().storage().geometry().segment_limit, 32);
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -133,8 +133,10 @@ mod simulated;
 mod snapshot;
 mod space;
 mod statistics;
+pub mod storage;
 mod transfer;
 mod verify;
+pub mod volume;
 
 pub use backup::{
     Backup, BackupBase, BackupProgress, BackupReport, BackupWriter, backup_base, restore, restore_stream,

@@ -20,13 +20,13 @@ use crate::range::{KeyRange, Merge, Range};
 use crate::scan::{Cursor, Entry, Page};
 use crate::snapshot::{Dropped, Scan, Snapshot};
 use crate::statistics::sum;
+use crate::storage::StorageDevice;
 use std::marker::PhantomData;
 use std::time::Duration;
 use tierstone_base::clock::SystemClock;
 use tierstone_base::{KeyHasher, KeyspaceId, Position, Result, Seq};
 use tierstone_engine::{Engine, EngineStatistics, Key, SnapshotId, ValueKind, Write, WriteKind};
 use tierstone_media::Wait;
-use tierstone_media::file::FileDevice;
 
 mod across;
 mod bulk;
@@ -39,7 +39,7 @@ pub use keyspace::Keyspace;
 /// thread. It stays on the thread that opened it; [`crate::SharedStore`] serves many threads.
 #[derive(Debug)]
 pub struct Store {
-    pub(crate) lanes: Vec<Lane<FileDevice>>,
+    pub(crate) lanes: Vec<Lane<StorageDevice>>,
     hasher: KeyHasher,
     /// The keyspace of database 0.
     pub(crate) first: KeyspaceId,
@@ -424,7 +424,7 @@ impl Store {
         Ok(())
     }
 
-    pub(crate) fn parts(&mut self) -> (&mut Database, &mut [Lane<FileDevice>]) {
+    pub(crate) fn parts(&mut self) -> (&mut Database, &mut [Lane<StorageDevice>]) {
         (&mut self.database, &mut self.lanes)
     }
 
@@ -437,7 +437,7 @@ impl Store {
         self.lanes.iter().map(|lane| lane.engine.len(id)).sum()
     }
 
-    fn lane(&mut self, position: Position) -> (u16, &mut Lane<FileDevice>) {
+    fn lane(&mut self, position: Position) -> (u16, &mut Lane<StorageDevice>) {
         let shard = position.shard(self.lanes.len() as u16);
         (shard, &mut self.lanes[usize::from(shard)])
     }
@@ -513,7 +513,7 @@ fn put_of<'a>(key: Key<'a>, value: &'a [u8], expiry_ms: u64) -> Write<'a> {
     Write { key, kind: WriteKind::Put { value, expiry_ms, kind: ValueKind::STRING } }
 }
 
-fn expiry_ms(lane: &mut Lane<FileDevice>, options: PutOptions) -> u64 {
+fn expiry_ms(lane: &mut Lane<StorageDevice>, options: PutOptions) -> u64 {
     match options.expiry {
         Expiry::Never => 0,
         expiry => expiry.at_ms(lane.tick()),

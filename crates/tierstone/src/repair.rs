@@ -9,6 +9,7 @@
 
 use crate::database::{Database, DatabaseOptions, facts_of};
 use crate::lane::Lane;
+use crate::storage::{Storage, StorageDevice};
 use std::path::PathBuf;
 use tierstone_base::Result;
 use tierstone_base::clock::SystemClock;
@@ -16,7 +17,7 @@ use tierstone_engine::{Key, ValueKind, Write, WriteKind};
 use tierstone_logstore::check::{CheckProgress, CheckReport, CheckSettings, Salvaged, salvage, survey};
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
-use tierstone_media::file::{DurableMethod, FileDevice, FileStore, FileStoreSettings};
+use tierstone_media::file::{DurableMethod, FileStoreSettings};
 
 /// How a store is repaired.
 #[derive(Clone, Debug)]
@@ -30,8 +31,8 @@ pub struct RepairOptions {
 }
 
 /// Opens a store that nobody serves, to be read only.
-fn open_closed(directories: &[PathBuf], memory_bytes: u64) -> Result<(FileDevice, CheckSettings)> {
-    let files = FileStore::open(&FileStoreSettings {
+fn open_closed(directories: &[PathBuf], memory_bytes: u64) -> Result<(StorageDevice, CheckSettings)> {
+    let storage = Storage::open(&FileStoreSettings {
         segment_bytes: SEGMENT_BYTES_MAX,
         segment_limit: SEGMENT_COUNT_MAX,
         meta_bytes: META_BYTES,
@@ -39,8 +40,8 @@ fn open_closed(directories: &[PathBuf], memory_bytes: u64) -> Result<(FileDevice
         ..FileStoreSettings::new(directories.to_vec())
     })?;
     // Nothing is written: the method is of no consequence.
-    let device = files.device(DurableMethod::WriteThenFlush)?;
-    Ok((device, CheckSettings { existing_segments: Some(files.existing_segments()), memory_bytes }))
+    let device = storage.device(DurableMethod::WriteThenFlush)?;
+    Ok((device, CheckSettings { existing_segments: storage.existing_segments(), memory_bytes }))
 }
 
 /// Verifies every byte of a closed store without changing one. An open one verifies itself:

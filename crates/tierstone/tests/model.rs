@@ -273,8 +273,9 @@ fn compare_range<H: Handle>(handle: &mut H, map: &Map, random: &mut SeededRandom
         Err(error) if !ordered => return assert_eq!(error.kind(), ErrorKind::Unsupported),
         found => found.unwrap(),
     };
-    let of_database =
-        map.iter().filter(|((number, key), _)| *number == database && (low, high).contains(key.as_slice()));
+    let of_database = map.iter().filter(|((number, key), _)| {
+        *number == database && RangeBounds::<[u8]>::contains(&(low, high), key.as_slice())
+    });
     let mut expected: Vec<_> = of_database.map(|((_, key), value)| (key.clone(), value.clone())).collect();
     if backward {
         expected.reverse();

@@ -20,6 +20,7 @@
 
 mod core;
 pub mod disks;
+pub mod inspect;
 mod intent;
 mod journal;
 pub mod layout;

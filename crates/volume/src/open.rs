@@ -111,9 +111,18 @@ fn data_area(geometry: &[Geometry], journal_bytes: u64, chunk_bytes: u64) -> (u6
 }
 
 /// Bytes of the journal on each member, or of the map of ranges in its place.
-fn journal_bytes(redundancy: Redundancy, width: u32, chunk_bytes: u64, slots: u32, spare_rows: u32) -> u64 {
+pub(crate) fn journal_bytes(
+    redundancy: Redundancy,
+    width: u32,
+    chunk_bytes: u64,
+    slots: u32,
+    spare_rows: u32,
+) -> u64 {
     match redundancy {
-        Redundancy::Parity => u64::from(slots) * (BLOCK_BYTES as u64 + u64::from(width) * chunk_bytes),
+        Redundancy::Parity => {
+            let row_bytes = u64::from(width).saturating_mul(chunk_bytes);
+            u64::from(slots).saturating_mul(row_bytes.saturating_add(BLOCK_BYTES as u64))
+        }
         Redundancy::Mirror if spare_rows > 0 => MAP_BYTES,
         Redundancy::None | Redundancy::Mirror => 0,
     }

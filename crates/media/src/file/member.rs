@@ -161,7 +161,7 @@ pub(crate) fn is_full(error: &DeviceError) -> bool {
 }
 
 /// Gives `file` its size and, where the file system can, its space.
-fn take_space(file: &File, bytes: u64) -> std::io::Result<()> {
+pub(super) fn take_space(file: &File, bytes: u64) -> std::io::Result<()> {
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
@@ -170,7 +170,7 @@ fn take_space(file: &File, bytes: u64) -> std::io::Result<()> {
 }
 
 /// Tries direct input on a file; the file may be shorter than a block.
-fn reads_directly(path: &Path) -> std::io::Result<()> {
+pub(super) fn reads_directly(path: &Path) -> std::io::Result<()> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
     let mut buffer = IoBuffer::zeroed(BLOCK_BYTES);
     file.read_at(&mut buffer, 0).map(|_| ())

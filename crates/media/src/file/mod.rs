@@ -11,22 +11,28 @@
 //! A crash at any point leaves whole segment files (see `member`), markers that are old or new
 //! (see `marker`), and in the files whatever their writes had reached.
 
+pub mod completions;
 mod housekeeper;
 pub mod layout;
 mod marker;
 mod member;
 mod open;
 mod plan;
+mod pool;
 mod registered;
 mod segment;
 pub mod settings;
+pub mod single;
 mod slots;
 pub mod threads;
+mod transfer;
 pub mod uring;
 mod uring_device;
 
+pub use completions::{Completions, Finished};
 pub use layout::{FileStore, FileStoreProperties, MemberProperties};
 pub use settings::{DirectIo, DurableMethod, FileBackend, FileStoreSettings};
+pub use single::{SingleFile, SingleFileSettings};
 pub use threads::{CallingThread, ThreadDevice};
 pub use uring::UringFiles;
 pub use uring_device::{UringDevice, uring_refusal};

@@ -1,42 +1,25 @@
 //! A device whose requests are done by a small pool of threads: for where io_uring is refused.
 //!
-//! Invariants:
-//! 1. A request is moved to one thread, done there from beginning to end, and moved back.
-//! 2. The pool grows with the requests in flight up to `queue_depth` threads (64 at most) and ends
-//!    with the device, after the last request is done.
+//! Prepare and Discard, which change which files there are, go to the store's housekeeper instead.
 
-use super::housekeeper::{Job, Work, no_thread};
+use super::housekeeper::{Job, Work};
 use super::layout::{FileStore, StoreInner};
 use super::plan::{Part, Place, check, parts};
+use super::pool::{Pool, Worker};
 use super::segment::SegmentFile;
 use super::settings::DurableMethod;
+use super::transfer::{read_all, write_all};
 use crate::{
-    BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoBuffer,
+    BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoBuffer,
     IoCompletion, IoKind, IoRequest, Wait,
 };
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
-use std::io::IoSlice;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
-use tierstone_base::{Error, ErrorKind, Result};
-
-const MOST_THREADS: usize = 64;
-/// Tries after interruptions before a request is given up.
-const TRIES: u8 = 100;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use tierstone_base::Result;
 
 /// [`BlockDevice`] on files through threads.
 pub struct ThreadDevice {
-    work: Option<Sender<IoRequest>>,
-    queue: Receiver<IoRequest>,
-    finished: Finished,
-    done: Receiver<IoCompletion>,
-    threads: Vec<JoinHandle<()>>,
-    most_threads: usize,
-    in_flight: usize,
-    shared: CallingThread,
+    pool: Pool<CallingThread>,
 }
 
 /// Does requests in the thread that calls, one at a time: for those who would only wait for a device. Clones are
@@ -53,26 +36,9 @@ impl std::fmt::Debug for CallingThread {
     }
 }
 
-/// Where completions go, with a descriptor that wakes an event loop once somebody asked for it.
-#[derive(Clone)]
-struct Finished {
-    sender: Sender<IoCompletion>,
-    wake: Arc<OnceLock<OwnedFd>>,
-}
-
-impl Finished {
-    fn put(&self, completion: IoCompletion) {
-        // Nobody listens any more when the device is gone; nobody misses it then.
-        let _ = self.sender.send(completion);
-        if let Some(wake) = self.wake.get() {
-            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
-        }
-    }
-}
-
 impl std::fmt::Debug for ThreadDevice {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "ThreadDevice({} in flight, {} threads)", self.in_flight, self.threads.len())
+        write!(formatter, "ThreadDevice({:?})", self.pool)
     }
 }
 
@@ -82,68 +48,32 @@ impl ThreadDevice {
     /// # Errors
     /// `Retry` when the system gives no thread.
     pub fn new(store: &FileStore, method: DurableMethod, queue_depth: u32) -> Result<Self> {
-        let (work, queue) = unbounded();
-        let (sender, done) = unbounded();
-        let mut device = ThreadDevice {
-            work: Some(work),
-            queue,
-            finished: Finished { sender, wake: Arc::new(OnceLock::new()) },
-            done,
-            threads: Vec::new(),
-            most_threads: (queue_depth as usize).clamp(1, MOST_THREADS),
-            in_flight: 0,
-            shared: CallingThread::new(store, method),
-        };
-        // The first thread now, so that a refusal shows early; later refusals leave fewer threads.
-        device.grow().map_err(|error| Error::new(ErrorKind::Retry, no_thread(&error).detail))?;
-        Ok(device)
+        Ok(ThreadDevice { pool: Pool::new(CallingThread::new(store, method), queue_depth as usize)? })
     }
 
     /// See [`crate::file::FileDevice::wake_descriptor`].
     pub fn wake_descriptor(&self) -> Option<RawFd> {
-        if self.finished.wake.get().is_none() {
-            let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
-            // Only this thread sets it.
-            let _ = self.finished.wake.set(wake);
-            if self.in_flight > 0 {
-                // What finished before the descriptor was there must wake too.
-                let _ = rustix::io::write(self.finished.wake.get()?, &1u64.to_ne_bytes());
-            }
-        }
-        self.finished.wake.get().map(|wake| wake.as_raw_fd())
+        self.pool.completions.wake_descriptor()
     }
 
     /// What does a request without the pool.
     pub(super) fn calling_thread(&self) -> &CallingThread {
-        &self.shared
-    }
-
-    fn grow(&mut self) -> std::io::Result<()> {
-        let (queue, finished, shared) = (self.queue.clone(), self.finished.clone(), self.shared.clone());
-        let builder = std::thread::Builder::new().name("tierstone-io".to_string());
-        let thread = builder.spawn(move || {
-            while let Ok(request) = queue.recv() {
-                finished.put(shared.perform(request));
-            }
-        })?;
-        self.threads.push(thread);
-        Ok(())
+        &self.pool.worker
     }
 
     fn housework(&self, request: IoRequest, work: Work) {
-        let finished = self.finished.clone();
+        let finished = self.pool.completions.finished().clone();
         let IoRequest { token, kind, offset, buffer } = request;
         let reply = Box::new(move |result| {
             finished.put(IoCompletion { token, kind, offset, buffer, result });
         });
-        self.shared.store.do_later(Job { work, reply });
+        self.calling_thread().store.do_later(Job { work, reply });
     }
 
     fn start(&mut self, request: IoRequest) {
-        self.in_flight += 1;
-        if let Err(error) = check(&self.shared.store.geometry, &request) {
-            let IoRequest { token, kind, offset, buffer } = request;
-            return self.finished.put(IoCompletion { token, kind, offset, buffer, result: Err(error) });
+        self.pool.completions.owe();
+        if let Err(error) = check(&self.calling_thread().store.geometry, &request) {
+            return self.pool.completions.finished().put(refused(request, error));
         }
         match request.kind {
             IoKind::Prepare { len } => self.housework_unless_failed(request, len),
@@ -151,28 +81,38 @@ impl ThreadDevice {
                 let offset = request.offset;
                 self.housework(request, Work::Discard { offset, len });
             }
-            _ => {
-                if let Some(work) = &self.work
-                    && let Err(refused) = work.send(request)
-                {
-                    unreachable!("the queue lives as long as the device: {refused}");
-                }
-            }
+            _ => self.pool.hand_on(request),
         }
     }
 
     fn housework_unless_failed(&self, request: IoRequest, len: u64) {
-        match self.shared.store.durability.failure() {
-            Some(failure) => {
-                let IoRequest { token, kind, offset, buffer } = request;
-                let result = Err(failure.clone());
-                self.finished.put(IoCompletion { token, kind, offset, buffer, result });
-            }
+        match self.calling_thread().store.durability.failure() {
+            Some(failure) => self.pool.completions.finished().put(refused(request, failure.clone())),
             None => {
                 let offset = request.offset;
                 self.housework(request, Work::Prepare { offset, len });
             }
         }
+    }
+}
+
+/// The completion of a request that was not begun.
+pub(super) fn refused(request: IoRequest, error: DeviceError) -> IoCompletion {
+    let IoRequest { token, kind, offset, buffer } = request;
+    IoCompletion { token, kind, offset, buffer, result: Err(error) }
+}
+
+impl Worker for CallingThread {
+    fn perform(&self, request: IoRequest) -> IoCompletion {
+        let IoRequest { token, kind, offset, mut buffer } = request;
+        let result = match (kind, &mut buffer) {
+            (IoKind::Read, Some(buffer)) => self.read(offset, buffer),
+            (IoKind::Write, Some(buffer)) => self.write(offset, buffer, false),
+            (IoKind::WriteDurable, Some(buffer)) => self.write(offset, buffer, true),
+            (IoKind::Flush, _) => self.flush(),
+            (kind, _) => unreachable!("{kind:?} is checked and sorted before"),
+        };
+        IoCompletion { token, kind, offset, buffer, result }
     }
 }
 
@@ -196,20 +136,7 @@ impl CallingThread {
             }
             Err(error) => error,
         };
-        let IoRequest { token, kind, offset, buffer } = request;
-        IoCompletion { token, kind, offset, buffer, result: Err(refusal) }
-    }
-
-    fn perform(&self, request: IoRequest) -> IoCompletion {
-        let IoRequest { token, kind, offset, mut buffer } = request;
-        let result = match (kind, &mut buffer) {
-            (IoKind::Read, Some(buffer)) => self.read(offset, buffer),
-            (IoKind::Write, Some(buffer)) => self.write(offset, buffer, false),
-            (IoKind::WriteDurable, Some(buffer)) => self.write(offset, buffer, true),
-            (IoKind::Flush, _) => self.flush(),
-            (kind, _) => unreachable!("{kind:?} is checked and sorted before"),
-        };
-        IoCompletion { token, kind, offset, buffer, result }
+        refused(request, refusal)
     }
 
     fn read(&self, offset: u64, buffer: &mut IoBuffer) -> std::result::Result<(), DeviceError> {
@@ -253,18 +180,8 @@ impl CallingThread {
         durable: bool,
     ) -> std::result::Result<(), DeviceError> {
         let with_write = durable && self.method == DurableMethod::DurableWrite;
-        let flags = if with_write { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
-        let (mut done, mut tries) = (0, 0);
-        while done < bytes.len() {
-            let offset = part.file_offset + done as u64;
-            match pwritev2(&file.file, &[IoSlice::new(&bytes[done..])], offset, flags) {
-                // Direct transfers go on at whole blocks; the bytes of a broken block are done again.
-                Ok(count) if whole_blocks(count) > 0 => done += whole_blocks(count),
-                Ok(_) | Err(Errno::INTR | Errno::AGAIN) if tries < TRIES => tries += 1,
-                Ok(_) => return Err(file.error(libc::EIO, "write", offset)),
-                Err(error) => return Err(file.error(error.raw_os_error(), "write", offset)),
-            }
-        }
+        write_all(&file.file, bytes, part.file_offset, with_write)
+            .map_err(|(errno, offset)| file.error(errno, "write", offset))?;
         if durable && !with_write {
             let flushed = rustix::fs::fdatasync(&file.file);
             return flushed.map_err(|error| file.error(error.raw_os_error(), "flush", part.file_offset));
@@ -288,32 +205,20 @@ impl CallingThread {
     }
 }
 
-fn whole_blocks(count: usize) -> usize {
-    count - count % BLOCK_BYTES
-}
-
 fn read_part(file: &SegmentFile, part: Part, bytes: &mut [u8]) -> std::result::Result<(), DeviceError> {
-    let (mut done, mut tries) = (0, 0);
-    while done < bytes.len() {
-        let offset = part.file_offset + done as u64;
-        match pread(&file.file, &mut bytes[done..], offset) {
-            Ok(count) if whole_blocks(count) > 0 => done += whole_blocks(count),
-            Ok(count) if count > 0 && tries < TRIES => tries += 1,
-            Err(Errno::INTR | Errno::AGAIN) if tries < TRIES => tries += 1,
-            Ok(_) => return Err(file.error(libc::EIO, "read beyond the end of", offset)),
-            Err(error) => return Err(file.error(error.raw_os_error(), "read", offset)),
-        }
-    }
-    Ok(())
+    read_all(&file.file, bytes, part.file_offset).map_err(|(errno, offset)| match errno {
+        None => file.error(libc::EIO, "read beyond the end of", offset),
+        Some(errno) => file.error(errno, "read", offset),
+    })
 }
 
 impl BlockDevice for ThreadDevice {
     fn geometry(&self) -> Geometry {
-        self.shared.store.geometry
+        self.calling_thread().store.geometry
     }
 
     fn guarantee(&self) -> Guarantee {
-        self.shared.store.guarantee()
+        self.calling_thread().store.guarantee()
     }
 
     fn durable_write_scope(&self) -> DurableWriteScope {
@@ -324,55 +229,14 @@ impl BlockDevice for ThreadDevice {
         for request in requests.drain(..) {
             self.start(request);
         }
-        while self.threads.len() < self.in_flight.min(self.most_threads) {
-            if self.grow().is_err() {
-                // The threads that are there do all the work.
-                self.most_threads = self.threads.len();
-            }
-        }
+        self.pool.keep_up();
     }
 
     fn complete(&mut self, wait: Wait, completions: &mut Vec<IoCompletion>) -> usize {
-        if let Some(wake) = self.finished.wake.get() {
-            // Reset first, so that what finishes from now on wakes again. Empty means EAGAIN.
-            let _ = rustix::io::read(wake, &mut [0u8; 8]);
-        }
-        let before = completions.len();
-        loop {
-            completions.extend(self.done.try_iter());
-            let taken = completions.len() - before;
-            let left = self.in_flight - taken;
-            let enough = match wait {
-                Wait::Poll => true,
-                Wait::One => taken > 0 || left == 0,
-                Wait::All => left == 0,
-            };
-            if enough {
-                self.in_flight = left;
-                return taken;
-            }
-            match self.done.recv() {
-                Ok(completion) => completions.push(completion),
-                Err(error) => unreachable!("this device holds a sender itself: {error}"),
-            }
-        }
+        self.pool.completions.complete(wait, completions)
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-}
-
-impl Drop for ThreadDevice {
-    fn drop(&mut self) {
-        // Wait for all: the housekeeper's answers too, so that the store can be opened again.
-        if self.in_flight > 0 {
-            self.complete(Wait::All, &mut Vec::new());
-        }
-        self.work = None;
-        for thread in self.threads.drain(..) {
-            // A panic of the thread has been printed already; here there is nobody to tell.
-            let _ = thread.join();
-        }
+        self.pool.completions.in_flight()
     }
 }

@@ -12,7 +12,7 @@ use tierstone_engine::{Durability, EngineStatistics, Health};
 type Section = fn(&Control<'_>, &mut String) -> std::fmt::Result;
 
 /// All sections in order; those after `false` are only given when asked for.
-const SECTIONS: [(&str, bool, Section); 14] = [
+const SECTIONS: [(&str, bool, Section); 15] = [
     ("Server", true, server),
     ("Clients", true, clients),
     ("Memory", true, memory),
@@ -21,6 +21,7 @@ const SECTIONS: [(&str, bool, Section); 14] = [
     ("Replication", true, replication),
     ("CPU", true, cpu),
     ("Storage", true, storage),
+    ("Volume", true, volume),
     ("Energy", true, crate::energy::section),
     ("Errorstats", true, errorstats),
     ("Cluster", true, cluster),
@@ -227,6 +228,12 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
 
 fn replication(_: &Control<'_>, out: &mut String) -> std::fmt::Result {
     write!(out, "role:master\r\nconnected_slaves:0\r\n")
+}
+
+/// The volume below the store, if it lies on one.
+fn volume(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    let Some(facts) = &control.host.facts.volume else { return write!(out, "volume:none\r\n") };
+    facts.fields().into_iter().try_for_each(|(name, value)| write!(out, "{name}:{value}\r\n"))
 }
 
 fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {

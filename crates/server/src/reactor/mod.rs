@@ -12,6 +12,7 @@ pub(crate) mod uring;
 use crate::service::Service;
 use crate::turn::Turn;
 use std::os::fd::RawFd;
+use tierstone::storage::StorageDevice;
 use tierstone_base::Result;
 use tierstone_media::file::{DurableMethod, FileDevice, FileStore};
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest};
@@ -61,6 +62,12 @@ pub trait WakingDevice: BlockDevice {
 impl WakingDevice for FileDevice {
     fn wake_descriptor(&self) -> Option<RawFd> {
         FileDevice::wake_descriptor(self)
+    }
+}
+
+impl WakingDevice for StorageDevice {
+    fn wake_descriptor(&self) -> Option<RawFd> {
+        StorageDevice::wake_descriptor(self)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::energy;
 use super::service::{Heartbeat, RedisConnection};
+use super::volume;
 use crate::connections::{Connections, StageLatencies};
 use crate::http::{Answer, Page};
 use crossbeam_channel::Receiver;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tierstone::volume::VolumeTeller;
 use tierstone_base::histogram::LatencyBuckets;
 use tierstone_base::{Clock, ShardId};
 use tierstone_energy::Watch;
@@ -95,6 +97,7 @@ pub struct MetricsBoard {
     clock: Option<Box<dyn Clock + Send>>,
     process: Option<fn() -> ProcessNumbers>,
     energy: Option<(Arc<Watch>, Box<dyn Clock + Send>)>,
+    volume: Option<VolumeTeller>,
 }
 
 impl std::fmt::Debug for MetricsBoard {
@@ -235,6 +238,7 @@ impl MetricsBoard {
             clock: None,
             process: None,
             energy: None,
+            volume: None,
         }
     }
 
@@ -259,6 +263,13 @@ impl MetricsBoard {
     #[must_use]
     pub fn with_energy(mut self, watch: Arc<Watch>, clock: Box<dyn Clock + Send>) -> Self {
         self.energy = Some((watch, clock));
+        self
+    }
+
+    /// Tells the state of the volume below the store, if there is one.
+    #[must_use]
+    pub fn with_volume(mut self, volume: Option<VolumeTeller>) -> Self {
+        self.volume = volume;
         self
     }
 
@@ -320,6 +331,9 @@ impl MetricsBoard {
             let process = self.process.map(|ask| ask()).unwrap_or_default();
             let seconds = clock.now().monotonic_us as f64 / 1e6;
             energy::metrics(&mut text, watch, process, seconds, self.newest.values());
+        }
+        if let Some(volume) = &self.volume {
+            volume::metrics(&mut text, &volume.report());
         }
         self.stages(&mut text);
         text

@@ -4,7 +4,7 @@
 //! 2. `incoming` takes large arguments out of the input piece by piece, `ahead` gathers a pipeline's requests;
 //! 3. [`mail`] is what the threads of a node tell each other;
 //! 4. [`node`] opens the database, starts the threads (`start`) and ends them in good order; `users_file` says who may do what;
-//! 5. [`metrics`] is what the node says about itself; `energy` its joules, `config` its settings under Redis's names.
+//! 5. [`metrics`] is what the node says about itself; `energy` its joules, `volume` the volume below it, `config` its settings under Redis's names.
 
 mod ahead;
 mod config;
@@ -16,6 +16,7 @@ pub mod node;
 pub mod service;
 mod start;
 mod users_file;
+mod volume;
 
 pub use energy::EnergySettings;
 pub use node::{Node, NodeSettings, SettingsFile};

@@ -9,6 +9,7 @@ use super::metrics::MetricsBoard;
 use super::service::Heartbeat;
 use super::start::{Common, ShardStart, start_shards};
 use super::users_file;
+use super::volume::{self, VolumeInfo};
 use crate::driver::DriverHandle;
 use crate::http::{self, HttpServer};
 use crate::listen::{ListenAddress, Listener, raise_descriptor_limit};
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tierstone::volume::VolumeHost;
 use tierstone::{Database, DatabaseOptions, RedoReport};
 use tierstone_base::{Clock, Error, ErrorKind, Now, Result, ShardId, SystemClock};
 use tierstone_energy::Watch;
@@ -29,7 +31,7 @@ use tierstone_engine::{Durability, Eviction};
 use tierstone_logstore::{BuildReport, OpenReport};
 use tierstone_media::Guarantee;
 use tierstone_media::file::uring_refusal;
-use tierstone_redis::{DirectoryFacts, DurableProbe, RedoFacts, Secret, ServerFacts};
+use tierstone_redis::{DirectoryFacts, DurableProbe, RedoFacts, Secret, ServerFacts, VolumeFacts};
 use tierstone_store::{DatabaseMap, MapChange, TaskId};
 
 /// The longest value, in bytes: the default of `proto-max-bulk-len`.
@@ -227,7 +229,7 @@ impl Node {
             u64::from(settings.transport.connections_max) * u64::from(settings.database.shards)
                 + DESCRIPTORS_BESIDE_CLIENTS,
         );
-        let mut database = Database::open(&settings.database)?;
+        let mut database = volume::open_watched(&settings.database)?;
         let plans = database.take_plans();
         let count = plans.len();
         let ready = Arc::new(AtomicBool::new(false));
@@ -236,7 +238,7 @@ impl Node {
         let (listeners, [addresses, tls_addresses]) = listen(settings, count)?;
         let watch = energy::watch(&settings.energy)?;
         let heartbeats: Vec<Heartbeat> = plans.iter().map(|_| Heartbeat::default()).collect();
-        let http = start_http(settings, snapshots, &ready, &heartbeats, &watch)?;
+        let http = start_http(settings, snapshots, &ready, &heartbeats, (&watch, &database))?;
         let mut starts = Vec::new();
         let mut shards = Vec::new();
         for ((plan, listeners), heartbeat) in plans.into_iter().zip(listeners).zip(heartbeats) {
@@ -251,7 +253,7 @@ impl Node {
         let facts = server_facts(settings, &database, (&addresses, &tls_addresses), (started, watch))?;
         let common = Common {
             settings,
-            files: database.files().clone(),
+            storage: database.storage().clone(),
             method: database.facts().durable_method,
             hasher: database.hasher(),
             map: database.facts().map.clone(),
@@ -481,7 +483,7 @@ fn start_http(
     snapshots: Receiver<super::metrics::ShardSnapshot>,
     ready: &Arc<AtomicBool>,
     heartbeats: &[Heartbeat],
-    watch: &Arc<Watch>,
+    (watch, database): (&Arc<Watch>, &Database),
 ) -> Result<Option<HttpServer>> {
     if settings.http.is_empty() {
         return Ok(None);
@@ -489,7 +491,8 @@ fn start_http(
     let board = MetricsBoard::new(snapshots, Arc::clone(ready))
         .with_liveness(heartbeats.to_vec(), Box::new(SystemClock::new()))
         .with_process(crate::process::process_numbers)
-        .with_energy(Arc::clone(watch), Box::new(SystemClock::new()));
+        .with_energy(Arc::clone(watch), Box::new(SystemClock::new()))
+        .with_volume(database.storage().volume().map(VolumeHost::teller));
     let board = Mutex::new(board);
     let provider = move |page| match board.lock() {
         Ok(mut board) => board.answer(page),
@@ -522,12 +525,12 @@ fn server_facts(
     (addresses, tls_addresses): (&[SocketAddr], &[SocketAddr]),
     (started, watch): (Now, Arc<Watch>),
 ) -> Result<ServerFacts> {
-    let properties = database.files().properties();
-    let directories = properties.members.into_iter().map(|member| DirectoryFacts {
-        path: member.directory.display().to_string(),
-        file_system: member.file_system.to_owned(),
-        guarantee: member.guarantee.name().to_owned(),
-        direct_io: member.direct_io,
+    let storage = database.storage();
+    let directories = storage.places().into_iter().map(|place| DirectoryFacts {
+        path: place.path.display().to_string(),
+        file_system: place.file_system.to_owned(),
+        guarantee: place.guarantee.name().to_owned(),
+        direct_io: place.direct_io,
     });
     let facts = database.facts();
     let probe = facts.probe.as_ref().map(|probe| DurableProbe {
@@ -551,6 +554,7 @@ fn server_facts(
         memory_bytes: settings.database.memory_bytes,
         process: Some(crate::process::process_numbers),
         energy: Some(watch),
+        volume: storage.volume().map(|host| Arc::new(VolumeInfo(host.teller())) as Arc<dyn VolumeFacts>),
         index: facts.index.name().into(),
         started,
         run_id: run_id()?,

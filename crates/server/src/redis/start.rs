@@ -12,10 +12,11 @@ use crossbeam_channel::{Sender, bounded};
 use rustls::ServerConfig;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use tierstone::storage::Storage;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
 use tierstone_engine::{Engine, IndexKind};
 use tierstone_logstore::{BuildReport, ShardPlan, value_bytes_max};
-use tierstone_media::file::{DurableMethod, FileBackend, FileStore};
+use tierstone_media::file::{DurableMethod, FileBackend};
 use tierstone_redis::{Executor, ExecutorSettings, ServerFacts, Users};
 use tierstone_store::{DatabaseMap, ShardSettings};
 use tierstone_wire::resp::RequestLimits;
@@ -37,7 +38,7 @@ pub(super) struct ShardStart {
 /// What all shards' threads are started with.
 pub(super) struct Common<'a> {
     pub settings: &'a NodeSettings,
-    pub files: FileStore,
+    pub storage: Storage,
     pub method: DurableMethod,
     pub hasher: KeyHasher,
     pub map: DatabaseMap,
@@ -96,7 +97,7 @@ pub(super) fn start_shards(
 fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, BuildReport)> {
     let ShardStart { plan, listeners, waker, mail, heartbeat } = start;
     let shard = plan.shard();
-    let (files, method) = (common.files.clone(), common.method);
+    let (storage, method) = (common.storage.clone(), common.method);
     let shard_bytes = common.settings.database.memory_bytes / common.shards.len().max(1) as u64;
     let part_bytes = (shard_bytes / CONNECTIONS_PART).max(CONNECTIONS_BYTES_MIN) as usize;
     let settings = executor_settings(common, shard, part_bytes);
@@ -118,7 +119,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
         .tls(common.tls.clone())
         .spawn(move || {
             // Made here: a ring belongs to the thread that uses it.
-            let mut device = files.device(method)?;
+            let mut device = storage.device(method)?;
             let (mut engine, built) = plan.build(&mut device)?;
             if measure_cpu {
                 engine.set_cpu_clock(Box::new(SystemClock::new()));
@@ -141,9 +142,11 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
                 heartbeat,
             };
             // The driver's own ring does the work of the files, unless somebody wants threads for it.
-            let device = match backend {
-                FileBackend::Threads => Device::Own(Box::new(files.device(method)?)),
-                FileBackend::Auto | FileBackend::IoUring => Device::Files { store: files, method },
+            let device = match (storage, backend) {
+                (Storage::Files(store), FileBackend::Auto | FileBackend::IoUring) => {
+                    Device::Files { store, method }
+                }
+                (storage, _) => Device::Own(Box::new(storage.device(method)?)),
             };
             Ok(Parts { service: RedisService::new(parts), device })
         })?;
@@ -163,7 +166,7 @@ fn executor_settings(common: &Common<'_>, shard: ShardId, part_bytes: usize) -> 
             index_kind: common.index_kind,
             hasher: common.hasher,
             durability: common.settings.durability,
-            record_bytes_max: value_bytes_max(common.files.geometry()),
+            record_bytes_max: value_bytes_max(common.storage.geometry()),
         },
         value_size_max_bytes: common.settings.value_size_max_bytes,
         password: common.settings.password.clone(),

@@ -11,12 +11,12 @@ use super::directory::{check_alone, is_since, open, read};
 use super::{BackupProgress, BackupReport};
 use crate::database::{Database, DatabaseFacts, DatabaseOptions};
 use crate::lane::Lane;
+use crate::storage::StorageDevice;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use tierstone_base::clock::SystemClock;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
 use tierstone_engine::{BackupRecord, Engine, Key, Write, WriteKind};
-use tierstone_media::file::FileDevice;
 use tierstone_store::DatabaseMap;
 use tierstone_store::backup::{BackupStart, Taken};
 
@@ -96,7 +96,7 @@ pub fn restore_stream(
 /// The store that is being made.
 struct Target {
     database: Database,
-    lanes: Vec<Lane<FileDevice>>,
+    lanes: Vec<Lane<StorageDevice>>,
     hasher: KeyHasher,
     map: DatabaseMap,
     records: u64,

@@ -6,10 +6,10 @@
 
 use super::Store;
 use crate::lane::{Lane, RoomWait, ShutWait};
+use crate::storage::StorageDevice;
 use tierstone_base::Result;
 use tierstone_engine::{BatchTicket, Commit, Engine, Write, WriteReceipt};
 use tierstone_media::Wait;
-use tierstone_media::file::FileDevice;
 
 /// Turns of a shard in a row for another one that waits: each moves a little memory.
 const TURNS_FOR_OTHERS: usize = 16;
@@ -99,7 +99,7 @@ pub(super) fn attend(store: &mut Store) {
 }
 
 /// What a shard waits for may have to come from another: news of a batch, or memory.
-pub(super) fn turn_others(lanes: &mut [Lane<FileDevice>], but: usize) {
+pub(super) fn turn_others(lanes: &mut [Lane<StorageDevice>], but: usize) {
     for (shard, lane) in lanes.iter_mut().enumerate() {
         if shard != but {
             for _ in 0..TURNS_FOR_OTHERS {
@@ -113,7 +113,7 @@ pub(super) fn turn_others(lanes: &mut [Lane<FileDevice>], but: usize) {
 }
 
 /// Writes what is left on all shards and seals what is open.
-pub(super) fn shut(lanes: &mut [Lane<FileDevice>]) -> Result<()> {
+pub(super) fn shut(lanes: &mut [Lane<StorageDevice>]) -> Result<()> {
     let mut waits = lanes.iter_mut().map(Lane::start_shut).collect::<Result<Vec<ShutWait>>>()?;
     loop {
         let mut is_done = true;

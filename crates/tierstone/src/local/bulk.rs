@@ -67,7 +67,7 @@ impl<'s> BulkLoad<'s> {
         let options = options.check()?;
         let loader = || Loader { gathers: Stage::new(id), loads: Loads::default(), spare: Vec::new() };
         let lanes = store.lanes.iter().map(|_| loader()).collect();
-        let value_bytes_max = value_bytes_max(store.database.files().geometry());
+        let value_bytes_max = value_bytes_max(store.database.storage().geometry());
         Ok(BulkLoad { store, lanes, id, options, value_bytes_max, loaded: Loaded::default() })
     }
 

@@ -27,7 +27,7 @@ mod named;
 mod range;
 mod service;
 mod shard;
-mod sleep;
+pub(crate) mod sleep;
 mod snapshot;
 mod thread;
 mod transfer;
@@ -46,6 +46,7 @@ use crate::plain::later;
 use crate::range::KeyRange;
 use crate::scan::{Cursor, Page};
 use crate::statistics::sum;
+use crate::storage::Storage;
 use across::Across;
 use answer::{Reply, closed};
 use crossbeam_channel::{Receiver, Sender};
@@ -64,7 +65,7 @@ use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Res
 use tierstone_engine::{Durability, Engine, EngineStatistics, Verification};
 use tierstone_logstore::{ShardPlan, value_bytes_max};
 use tierstone_media::IoRequest;
-use tierstone_media::file::{CallingThread, DurableMethod, FileStore};
+use tierstone_media::file::DurableMethod;
 use tierstone_store::DatabaseMap;
 use transfer::Claims;
 use waiter::Caller;
@@ -142,7 +143,7 @@ impl SharedStore {
             mailboxes: Vec::new(),
             hasher: database.hasher(),
             first: resolve(&database.facts().map, KeyspaceName::Number(0))?,
-            value_bytes_max: value_bytes_max(database.files().geometry()),
+            value_bytes_max: value_bytes_max(database.storage().geometry()),
             map: RwLock::new(database.facts().map.clone()),
             clock,
             running: Mutex::new(None),
@@ -157,7 +158,7 @@ impl SharedStore {
             plan.wake_for_others(Arc::new(move || woken.wake()));
             let start = Start {
                 plan,
-                files: database.files().clone(),
+                storage: database.storage().clone(),
                 method: database.facts().durable_method,
                 clock,
                 relaxed,
@@ -520,7 +521,7 @@ fn join(thread: JoinHandle<()>) {
 /// What a shard's thread is started with.
 struct Start {
     plan: ShardPlan,
-    files: FileStore,
+    storage: Storage,
     method: DurableMethod,
     clock: SystemClock,
     relaxed: bool,
@@ -548,12 +549,12 @@ fn spawn(shard: u32, start: Start, ends: Ends, ready: Reply<()>) -> Result<JoinH
 }
 
 fn build(start: Start, ends: Ends) -> Result<ShardThread> {
-    let Start { plan, files, method, clock, relaxed, measure_cpu } = start;
+    let Start { plan, storage, method, clock, relaxed, measure_cpu } = start;
     let Ends { shard, mailbox, left, mut sleeper } = ends;
-    let mut device = files.device(method)?;
-    let for_callers = CallingThread::new(&files, method);
-    // Device and shard alone keep the files open from here on.
-    drop(files);
+    let mut device = storage.device(method)?;
+    let for_callers = storage.caller(method);
+    // Device and shard alone keep files or volume open from here on.
+    drop(storage);
     let (mut engine, _) = plan.build(&mut device)?;
     if measure_cpu {
         engine.set_cpu_clock(Box::new(clock));

@@ -20,13 +20,13 @@ use super::service::Service;
 use super::sleep::Waker;
 use super::waiter::{Caller, Waiter, Waiters};
 use crate::space::SpaceWatch;
+use crate::storage::StorageCaller;
 use crossbeam_channel::{Receiver, Sender};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use tierstone_base::Now;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_engine::{Engine, Event};
-use tierstone_media::file::CallingThread;
 use tierstone_media::{IoCompletion, IoKind, IoRequest};
 
 /// How often a caller looks whether the shard has become free.
@@ -49,7 +49,7 @@ pub(super) struct Shard {
 pub(super) struct Inside {
     pub service: Service,
     pub space: SpaceWatch,
-    files: CallingThread,
+    files: StorageCaller,
     clock: SystemClock,
     /// Until when the thread sleeps unless it is woken; 0 while it is awake.
     pub sleeps_until_us: u64,
@@ -82,7 +82,7 @@ impl Shard {
     }
 
     /// Makes it a shard that serves.
-    pub fn open(&self, service: Service, files: CallingThread, clock: SystemClock) {
+    pub fn open(&self, service: Service, files: StorageCaller, clock: SystemClock) {
         let inside = Inside {
             service,
             space: SpaceWatch::default(),
@@ -174,7 +174,7 @@ impl Shard {
         }
     }
 
-    fn carry_out(&self, mut request: IoRequest, files: &CallingThread, (waker, caller): (&Waker, &Caller)) {
+    fn carry_out(&self, mut request: IoRequest, files: &StorageCaller, (waker, caller): (&Waker, &Caller)) {
         loop {
             let done = files.carry_out(request);
             let Some(mut guard) = self.enter() else { return };

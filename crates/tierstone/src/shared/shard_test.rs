@@ -43,7 +43,7 @@ impl World {
         let (engine, _) = plan.build(&mut device).unwrap();
         let keyspace =
             crate::named::resolve(&database.facts().map, crate::batch::KeyspaceName::Number(0)).unwrap();
-        let files = CallingThread::new(database.files(), DurableMethod::DurableWrite);
+        let files = database.storage().caller(DurableMethod::DurableWrite);
         let clock = SystemClock::new();
         let (mut sleeper, waker) = Sleeper::new().unwrap();
         sleeper.watch(device.wake_descriptor().unwrap()).unwrap();

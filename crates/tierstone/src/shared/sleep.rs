@@ -22,7 +22,7 @@ const COMPLETIONS: Token = Token(1);
 
 /// Wakes one shard's thread.
 #[derive(Debug)]
-pub(super) struct Waker {
+pub(crate) struct Waker {
     state: AtomicU8,
     descriptor: mio::Waker,
 }
@@ -40,7 +40,7 @@ impl Waker {
 
 /// The sleeping end: belongs to the shard's thread.
 #[derive(Debug)]
-pub(super) struct Sleeper {
+pub(crate) struct Sleeper {
     poll: Poll,
     events: Events,
     waker: Arc<Waker>,

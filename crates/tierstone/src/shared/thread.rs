@@ -9,13 +9,13 @@ use super::message::Message;
 use super::service::Service;
 use super::shard::{Guard, Inside, Shard};
 use super::sleep::Sleeper;
+use crate::storage::StorageDevice;
 use crossbeam_channel::{Receiver, TryRecvError};
 use std::sync::Arc;
 use std::time::Duration;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind};
 use tierstone_engine::Engine;
-use tierstone_media::file::FileDevice;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
 
 /// Messages taken before the device is looked at again.
@@ -27,7 +27,7 @@ const IDLE_PATIENCE_US: u64 = 1_000_000;
 /// Everything that a shard's thread owns.
 pub(super) struct ShardThread {
     pub shard: Arc<Shard>,
-    pub device: FileDevice,
+    pub device: StorageDevice,
     pub clock: SystemClock,
     pub mailbox: Receiver<Message>,
     /// Requests that callers have left.

@@ -5,7 +5,7 @@ use tierstone_base::checksum::{checksum, checksum_parts, salt};
 use tierstone_base::codec::Reader;
 use tierstone_media::{BLOCK_BYTES, IoBuffer};
 
-const MAP_MAGIC: &[u8; 8] = b"TIERBUFF";
+pub(crate) const MAP_MAGIC: &[u8; 8] = b"TIERBUFF";
 const BATCH_MAGIC: &[u8; 8] = b"TIERSTAG";
 const VERSION: u32 = 1;
 const SALT: u64 = 0x6275_6666_6572_6d31;

@@ -26,6 +26,7 @@ mod recover;
 
 pub use buffer::BufferSettings;
 pub use elevator::Elevator;
+pub(crate) use format::MAP_MAGIC as BUFFER_MAGIC;
 
 use crate::policy::{PairHistory, SleepPolicy};
 use buffer::Buffer;

@@ -1,0 +1,329 @@
+//! A device that is one file, or one block device: what volumes are made of.
+//!
+//! Invariants:
+//! 1. One process at a time: the file is locked as long as its [`SingleFile`] or a handle lives. A block device
+//!    that the system uses (mounted, or part of something else) is refused.
+//! 2. The file has its full length and its space from the beginning; it is neither grown nor cut. One that somebody
+//!    else cut takes no write any more: what a write beyond its end left behind would read as zeros.
+//! 3. After a failed durable write or flush no write is answered well any more.
+//!
+//! Prepare and Discard do nothing: the space is there. Crash: whatever writes had reached the file.
+
+use super::completions::Completions;
+use super::marker::at;
+use super::member::{reads_directly, take_space};
+use super::plan::check;
+use super::pool::{Pool, Worker};
+use super::segment::kind_of;
+use super::settings::DirectIo;
+use super::threads::refused;
+use super::transfer::{read_all, write_all};
+use crate::probe::filesystem::FileSystem;
+use crate::{
+    BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoBuffer,
+    IoCompletion, IoKind, IoRequest, Wait,
+};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::fd::RawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_crash::Mutations;
+
+/// Bytes of the superblock area: two slots.
+const META_BYTES: u64 = 2 * BLOCK_BYTES as u64;
+/// Bytes of a segment: the granularity of the device's length.
+const SEGMENT_BYTES: u64 = 64 << 10;
+
+/// How a single file is opened. Plain data.
+#[derive(Clone, Debug)]
+pub struct SingleFileSettings {
+    /// Whether it bypasses the page cache.
+    pub direct_io: DirectIo,
+    /// Requests that are done at the same time for one handle, 1 to 64: so many threads at most.
+    pub queue_depth: u32,
+    /// Rules that tests switch off.
+    pub mutations: Mutations,
+}
+
+impl Default for SingleFileSettings {
+    fn default() -> Self {
+        SingleFileSettings { direct_io: DirectIo::Auto, queue_depth: 16, mutations: Mutations::none() }
+    }
+}
+
+/// An open file or block device; clones share it.
+#[derive(Clone, Debug)]
+pub struct SingleFile {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    file: File,
+    geometry: Geometry,
+    guarantee: Guarantee,
+    is_block_device: bool,
+    direct: bool,
+    queue_depth: usize,
+    /// The first failed durable write or flush.
+    failure: OnceLock<DeviceError>,
+    mutations: Mutations,
+}
+
+/// One handle on a [`SingleFile`], for one thread.
+#[derive(Debug)]
+pub struct SingleFileDevice {
+    pool: Pool<SingleFile>,
+}
+
+impl SingleFile {
+    /// Makes a file of `bytes` bytes, or up to 64 KiB more, so that all are used. They read as zeros; space is taken and the
+    /// name durable. It is not opened.
+    ///
+    /// # Errors
+    /// `InvalidInput` when there is something of that name; `NoSpace` without room.
+    pub fn create(path: &Path, bytes: u64) -> Result<()> {
+        let file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| {
+                match error.kind() {
+                    std::io::ErrorKind::AlreadyExists => {
+                        let there = format!("{} exists already", path.display());
+                        Error::new(ErrorKind::InvalidInput, there)
+                    }
+                    _ => at(error, "cannot make", path),
+                }
+            })?;
+        let segments_bytes = bytes.saturating_sub(META_BYTES).checked_next_multiple_of(SEGMENT_BYTES);
+        let bytes = META_BYTES.saturating_add(segments_bytes.unwrap_or(u64::MAX));
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let made = take_space(&file, bytes)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| File::open(parent)?.sync_all());
+        made.map_err(|error| {
+            // What is left of it is of no use to anybody.
+            let _ = std::fs::remove_file(path);
+            at(error, "cannot make", path)
+        })
+    }
+
+    /// Opens the file or block device at `path`, for reading and writing.
+    ///
+    /// # Errors
+    /// `Busy` when another process has it open as such, or the system uses it; `InvalidInput` for what is neither file
+    /// nor block device, or too small; `Unsupported` when direct input and output was asked for and is refused.
+    pub fn open(path: &Path, settings: &SingleFileSettings) -> Result<SingleFile> {
+        let wrong =
+            |what: &str| Err(Error::new(ErrorKind::InvalidInput, format!("{} {what}", path.display())));
+        let kind = std::fs::metadata(path).map_err(|error| at(error, "cannot open", path))?.file_type();
+        let is_block_device = kind.is_block_device();
+        if !is_block_device && !kind.is_file() {
+            return wrong("is neither a file nor a block device");
+        }
+        let direct = match (settings.direct_io, reads_directly(path)) {
+            (DirectIo::Off, _) | (DirectIo::Auto, Err(_)) => false,
+            (DirectIo::Auto | DirectIo::On, Ok(())) => true,
+            (DirectIo::On, Err(error)) => {
+                let refused = format!("{} refuses direct input and output: {error}", path.display());
+                return Err(Error::new(ErrorKind::Unsupported, refused));
+            }
+        };
+        // Of a block device, exclusive means: not mounted, and no part of anything.
+        let flags = if direct { libc::O_DIRECT } else { 0 } | if is_block_device { libc::O_EXCL } else { 0 };
+        let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+        let mut file = opened.map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => {
+                Error::new(ErrorKind::Busy, format!("{} is in use by the system", path.display()))
+            }
+            _ => at(error, "cannot open", path),
+        })?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(Error::new(
+                    ErrorKind::Busy,
+                    format!("another process has {} open", path.display()),
+                ));
+            }
+            Err(error) => return Err(at(error, "cannot lock", path)),
+        }
+        let bytes = file.seek(SeekFrom::End(0)).map_err(|error| at(error, "cannot measure", path))?;
+        let segments = bytes.saturating_sub(META_BYTES) / SEGMENT_BYTES;
+        if segments == 0 {
+            return wrong(&format!("has {bytes} bytes: at least {} are needed", META_BYTES + SEGMENT_BYTES));
+        }
+        let guarantee =
+            if is_block_device { Guarantee::PowerFail } else { FileSystem::of(path)?.guarantee() };
+        let geometry = Geometry {
+            meta_bytes: META_BYTES,
+            segment_bytes: SEGMENT_BYTES,
+            segment_limit: u32::try_from(segments).unwrap_or(u32::MAX),
+        };
+        let inner = Inner {
+            path: path.to_path_buf(),
+            file,
+            geometry,
+            guarantee,
+            is_block_device,
+            direct,
+            queue_depth: settings.queue_depth.clamp(1, 64) as usize,
+            failure: OnceLock::new(),
+            mutations: settings.mutations.clone(),
+        };
+        Ok(SingleFile { inner: Arc::new(inner) })
+    }
+
+    /// A handle for one thread.
+    ///
+    /// # Errors
+    /// `Retry` when the system gives no thread.
+    pub fn device(&self) -> Result<SingleFileDevice> {
+        Ok(SingleFileDevice { pool: Pool::new(self.clone(), self.inner.queue_depth)? })
+    }
+
+    /// The bytes that are used.
+    pub fn bytes(&self) -> u64 {
+        self.inner.geometry.end()
+    }
+
+    /// Whether it is a block device.
+    pub fn is_block_device(&self) -> bool {
+        self.inner.is_block_device
+    }
+
+    /// Whether it bypasses the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.inner.direct
+    }
+
+    /// Reads `len` bytes, whole blocks, in the thread that calls.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn read_now(&self, offset: u64, len: usize) -> Result<IoBuffer> {
+        let done = self.perform(IoRequest::read(0, offset, IoBuffer::zeroed(len)));
+        done.result?;
+        done.buffer.ok_or_else(|| Error::new(ErrorKind::DeviceFailed, "a read lost its buffer"))
+    }
+
+    fn error(&self, errno: i32, doing: &str, offset: u64) -> DeviceError {
+        let cause = std::io::Error::from_raw_os_error(errno);
+        let detail = format!("cannot {doing} {} at {offset}: {cause}", self.inner.path.display());
+        DeviceError::new(kind_of(errno), detail)
+    }
+
+    fn read(&self, offset: u64, buffer: &mut IoBuffer) -> std::result::Result<(), DeviceError> {
+        read_all(&self.inner.file, buffer, offset).map_err(|(errno, offset)| match errno {
+            None => self.error(libc::EIO, "read beyond the end of", offset),
+            Some(errno) => self.error(errno, "read", offset),
+        })
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8], durable: bool) -> std::result::Result<(), DeviceError> {
+        self.check_whole()?;
+        let written = write_all(&self.inner.file, bytes, offset, durable);
+        written.map_err(|(errno, offset)| self.error(errno, "write", offset))
+    }
+
+    fn flush(&self) -> std::result::Result<(), DeviceError> {
+        self.check_whole()?;
+        rustix::fs::fdatasync(&self.inner.file).map_err(|error| self.error(error.raw_os_error(), "flush", 0))
+    }
+
+    /// Invariant 2. Cost: one system call, of files only.
+    fn check_whole(&self) -> std::result::Result<(), DeviceError> {
+        let (inner, expected) = (&self.inner, self.inner.geometry.end());
+        if inner.is_block_device || inner.mutations.is_on("no_length_check") {
+            return Ok(());
+        }
+        match inner.file.metadata().map(|metadata| metadata.len()) {
+            Ok(bytes) if bytes >= expected => Ok(()),
+            Ok(bytes) => {
+                let path = inner.path.display();
+                let detail = format!("{path} was cut: it has {bytes} bytes, {expected} are in use");
+                Err(DeviceError::new(DeviceErrorKind::Failed, detail))
+            }
+            Err(error) => Err(self.error(error.raw_os_error().unwrap_or(libc::EIO), "look at", 0)),
+        }
+    }
+}
+
+impl Worker for SingleFile {
+    fn perform(&self, request: IoRequest) -> IoCompletion {
+        let failure = self.inner.failure.get().filter(|_| request.kind != IoKind::Read);
+        if let Some(failure) = failure {
+            return refused(request, failure.clone());
+        }
+        let IoRequest { token, kind, offset, mut buffer } = request;
+        let result = match (kind, &mut buffer) {
+            (IoKind::Read, Some(buffer)) => self.read(offset, buffer),
+            (IoKind::Write, Some(buffer)) => self.write(offset, buffer, false),
+            (IoKind::WriteDurable, Some(buffer)) => self.write(offset, buffer, true),
+            (IoKind::Flush, _) => self.flush(),
+            (IoKind::Prepare { .. } | IoKind::Discard { .. }, _) => Ok(()),
+            (IoKind::Read | IoKind::Write | IoKind::WriteDurable, None) => {
+                unreachable!("{kind:?} without a buffer is refused before")
+            }
+        };
+        if let Err(error) = &result
+            && kind != IoKind::Read
+            && error.kind == DeviceErrorKind::Failed
+        {
+            // The first one stays.
+            let _ = self.inner.failure.set(error.clone());
+        }
+        IoCompletion { token, kind, offset, buffer, result }
+    }
+}
+
+impl SingleFileDevice {
+    /// See [`crate::file::FileDevice::wake_descriptor`].
+    pub fn wake_descriptor(&self) -> Option<RawFd> {
+        self.completions().wake_descriptor()
+    }
+
+    fn completions(&self) -> &Completions {
+        &self.pool.completions
+    }
+}
+
+impl BlockDevice for SingleFileDevice {
+    fn geometry(&self) -> Geometry {
+        self.pool.worker.inner.geometry
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.pool.worker.inner.guarantee
+    }
+
+    fn durable_write_scope(&self) -> DurableWriteScope {
+        DurableWriteScope::OwnSectors
+    }
+
+    fn submit(&mut self, requests: &mut Vec<IoRequest>) {
+        for request in requests.drain(..) {
+            self.pool.completions.owe();
+            match check(&self.pool.worker.inner.geometry, &request) {
+                Ok(_) => self.pool.hand_on(request),
+                Err(error) => self.completions().finished().put(refused(request, error)),
+            }
+        }
+        self.pool.keep_up();
+    }
+
+    fn complete(&mut self, wait: Wait, completions: &mut Vec<IoCompletion>) -> usize {
+        self.pool.completions.complete(wait, completions)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.completions().in_flight()
+    }
+}
+
+#[cfg(test)]
+#[path = "single_test.rs"]
+mod single_test;

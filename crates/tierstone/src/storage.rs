@@ -1,0 +1,221 @@
+//! What a store lies on: files in directories, or a volume.
+
+use crate::volume::{Description, VolumeCaller, VolumeDevice, VolumeHost, open_volume};
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use tierstone_base::Result;
+use tierstone_media::file::{
+    CallingThread, DirectIo, DurableMethod, FileDevice, FileStore, FileStoreSettings,
+};
+use tierstone_media::probe::filesystem::FileSystem;
+use tierstone_media::{BlockDevice, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
+
+/// What a store lies on, opened once a process; clones share it.
+#[derive(Clone, Debug)]
+pub enum Storage {
+    /// Segment files in one or several directories.
+    Files(FileStore),
+    /// A volume over files or block devices.
+    Volume(VolumeHost),
+}
+
+/// A directory of a store, or a member of its volume.
+#[derive(Clone, Debug)]
+pub struct StoragePlace {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its file system's name; `block device` for one.
+    pub file_system: &'static str,
+    /// What durable writes to it survive.
+    pub guarantee: Guarantee,
+    /// Whether it bypasses the page cache.
+    pub direct_io: bool,
+}
+
+impl Storage {
+    /// Opens what `settings` name: a description of a volume, or directories.
+    ///
+    /// # Errors
+    /// As [`FileStore::open`] and [`open_volume`].
+    pub fn open(settings: &FileStoreSettings) -> Result<Storage> {
+        match Description::among(&settings.directories)? {
+            Some(description) => Self::open_volume(description, settings.direct_io),
+            None => FileStore::open(settings).map(Storage::Files),
+        }
+    }
+
+    pub(crate) fn open_volume(description: &std::path::Path, direct_io: DirectIo) -> Result<Storage> {
+        Ok(Storage::Volume(VolumeHost::start(open_volume(description, direct_io)?)?))
+    }
+
+    /// A handle for one thread. Durable writes to files use `method`; volumes have their own.
+    ///
+    /// # Errors
+    /// As [`FileStore::device`].
+    pub fn device(&self, method: DurableMethod) -> Result<StorageDevice> {
+        match self {
+            Storage::Files(files) => files.device(method).map(StorageDevice::Files),
+            Storage::Volume(volume) => Ok(StorageDevice::Volume(volume.device())),
+        }
+    }
+
+    /// What does single requests for threads that would only wait.
+    pub(crate) fn caller(&self, method: DurableMethod) -> StorageCaller {
+        match self {
+            Storage::Files(files) => StorageCaller::Files(CallingThread::new(files, method)),
+            Storage::Volume(volume) => StorageCaller::Volume(volume.caller()),
+        }
+    }
+
+    /// The shape of the space.
+    pub fn geometry(&self) -> Geometry {
+        match self {
+            Storage::Files(files) => files.geometry(),
+            Storage::Volume(volume) => volume.geometry(),
+        }
+    }
+
+    /// What durable writes survive.
+    pub fn guarantee(&self) -> Guarantee {
+        match self {
+            Storage::Files(files) => files.guarantee(),
+            Storage::Volume(volume) => volume.guarantee(),
+        }
+    }
+
+    /// The segments that have files; `None` where all are there from the beginning.
+    pub fn existing_segments(&self) -> Option<Vec<u32>> {
+        match self {
+            Storage::Files(files) => Some(files.existing_segments()),
+            Storage::Volume(_) => None,
+        }
+    }
+
+    /// The volume, if it is one.
+    pub fn volume(&self) -> Option<&VolumeHost> {
+        match self {
+            Storage::Files(_) => None,
+            Storage::Volume(volume) => Some(volume),
+        }
+    }
+
+    /// The directories or members.
+    pub fn places(&self) -> Vec<StoragePlace> {
+        match self {
+            Storage::Files(files) => files
+                .properties()
+                .members
+                .into_iter()
+                .map(|member| StoragePlace {
+                    path: member.directory,
+                    file_system: member.file_system,
+                    guarantee: member.guarantee,
+                    direct_io: member.direct_io,
+                })
+                .collect(),
+            Storage::Volume(volume) => volume
+                .places()
+                .iter()
+                .map(|member| {
+                    let on = FileSystem::of(&member.path).ok();
+                    let (file_system, guarantee) = match (member.is_block_device, on) {
+                        (true, _) => ("block device", Guarantee::PowerFail),
+                        (false, Some(on)) => (on.name, on.guarantee()),
+                        (false, None) => ("missing", Guarantee::Unknown),
+                    };
+                    let (path, direct_io) = (member.path.clone(), member.is_direct);
+                    StoragePlace { path, file_system, guarantee, direct_io }
+                })
+                .collect(),
+        }
+    }
+}
+
+/// One handle on what a store lies on, for one thread.
+#[derive(Debug)]
+pub enum StorageDevice {
+    /// On files.
+    Files(FileDevice),
+    /// On a volume.
+    Volume(VolumeDevice),
+}
+
+impl StorageDevice {
+    /// See [`FileDevice::wake_descriptor`].
+    pub fn wake_descriptor(&self) -> Option<RawFd> {
+        match self {
+            StorageDevice::Files(device) => device.wake_descriptor(),
+            StorageDevice::Volume(device) => device.wake_descriptor(),
+        }
+    }
+}
+
+impl BlockDevice for StorageDevice {
+    fn geometry(&self) -> Geometry {
+        match self {
+            StorageDevice::Files(device) => device.geometry(),
+            StorageDevice::Volume(device) => device.geometry(),
+        }
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        match self {
+            StorageDevice::Files(device) => device.guarantee(),
+            StorageDevice::Volume(device) => device.guarantee(),
+        }
+    }
+
+    fn durable_write_scope(&self) -> DurableWriteScope {
+        match self {
+            StorageDevice::Files(device) => device.durable_write_scope(),
+            StorageDevice::Volume(device) => device.durable_write_scope(),
+        }
+    }
+
+    fn submit(&mut self, requests: &mut Vec<IoRequest>) {
+        match self {
+            StorageDevice::Files(device) => device.submit(requests),
+            StorageDevice::Volume(device) => device.submit(requests),
+        }
+    }
+
+    fn complete(&mut self, wait: Wait, completions: &mut Vec<IoCompletion>) -> usize {
+        match self {
+            StorageDevice::Files(device) => device.complete(wait, completions),
+            StorageDevice::Volume(device) => device.complete(wait, completions),
+        }
+    }
+
+    fn carry_out(&mut self, requests: &mut Vec<IoRequest>, completions: &mut Vec<IoCompletion>) -> usize {
+        match self {
+            StorageDevice::Files(device) => device.carry_out(requests, completions),
+            StorageDevice::Volume(device) => device.carry_out(requests, completions),
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        match self {
+            StorageDevice::Files(device) => device.in_flight(),
+            StorageDevice::Volume(device) => device.in_flight(),
+        }
+    }
+}
+
+/// Does single requests in threads that would only wait for them.
+#[derive(Clone, Debug)]
+pub(crate) enum StorageCaller {
+    /// On files.
+    Files(CallingThread),
+    /// On a volume.
+    Volume(VolumeCaller),
+}
+
+impl StorageCaller {
+    /// Does `request` before it returns.
+    pub fn carry_out(&self, request: IoRequest) -> IoCompletion {
+        match self {
+            StorageCaller::Files(files) => files.carry_out(request),
+            StorageCaller::Volume(volume) => volume.carry_out(request),
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! The thread that a volume lives on, and the handles of everybody else.
+//!
+//! Steps of a volume wait for its members: marks of regions, parity, the flash buffer, filling. On a thread of its own
+//! they hold up neither a shard nor its clients; requests that come meanwhile go on together.
+//!
+//! Invariants:
+//! 1. Every request that a handle has sent is answered once, also when the thread ends or panics.
+//! 2. The volume is closed, and its members are free, when the last handle is gone.
+//! 3. The thread sleeps only when nothing has come, nothing is finished, and nothing is to be filled or flushed.
+
+use super::open::{MemberPlace, OpenedVolume};
+use super::report::{Reporter, VolumeEvent, VolumeReport};
+use crate::shared::sleep::{Sleeper, Waker};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tierstone_base::clock::{Clock, SystemClock};
+use tierstone_base::collections::Map;
+use tierstone_base::{Error, Result, Token};
+use tierstone_media::file::single::SingleFileDevice;
+use tierstone_media::file::{Completions, Finished};
+use tierstone_media::{
+    BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoCompletion,
+    IoRequest, Wait,
+};
+use tierstone_volume::Volume;
+
+/// Rows of a new member that are filled between two looks at requests.
+const ROWS_A_STEP: u64 = 4;
+/// How often the time is told to a volume whose disks may sleep.
+const TICK: Duration = Duration::from_millis(100);
+/// Events that are kept for whoever watches later.
+const EVENTS_MAX: usize = 64;
+
+/// What a volume's events are told to.
+pub type Watcher = Box<dyn FnMut(&VolumeEvent) + Send>;
+
+/// An open volume; clones share it.
+#[derive(Clone, Debug)]
+pub struct VolumeHost {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    to_thread: Sender<Message>,
+    waker: Arc<Waker>,
+    told: Arc<Mutex<Told>>,
+    places: Vec<MemberPlace>,
+    geometry: Geometry,
+    guarantee: Guarantee,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread has told last.
+struct Told {
+    report: Option<VolumeReport>,
+    /// Not told to anybody yet.
+    events: Vec<VolumeEvent>,
+    watcher: Option<Watcher>,
+}
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Told").field("report", &self.report).finish_non_exhaustive()
+    }
+}
+
+fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+enum Message {
+    Requests(Finished, Vec<IoRequest>),
+    End,
+}
+
+impl VolumeHost {
+    /// Starts the thread of a volume.
+    ///
+    /// # Errors
+    /// When the system gives no thread or no descriptor.
+    pub fn start(opened: OpenedVolume) -> Result<VolumeHost> {
+        let (mut sleeper, waker) = Sleeper::new()?;
+        opened.wakes.iter().try_for_each(|&descriptor: &RawFd| sleeper.watch(descriptor))?;
+        let (to_thread, messages) = unbounded();
+        let mut reporter = Reporter::new(&opened);
+        let (geometry, guarantee) = (opened.volume.geometry(), opened.volume.guarantee());
+        let report = reporter.look(&opened.volume).map(|(report, _)| report);
+        let told = Arc::new(Mutex::new(Told { report, events: first_events(&opened), watcher: None }));
+        let host = HostThread {
+            is_sleeping_volume: opened.buffer.is_some(),
+            volume: Some(opened.volume),
+            messages,
+            sleeper,
+            reporter,
+            told: Arc::clone(&told),
+            owed: Map::default(),
+            next_token: 0,
+            clock: SystemClock::new(),
+            is_filling: true,
+        };
+        let builder = std::thread::Builder::new().name("tierstone-volume".into());
+        let thread = builder
+            .spawn(move || host.run())
+            .map_err(|error| Error::from(error).context("starting the thread of a volume"))?;
+        let inner = Inner {
+            to_thread,
+            waker,
+            told,
+            places: opened.places,
+            geometry,
+            guarantee,
+            thread: Some(thread),
+        };
+        Ok(VolumeHost { inner: Arc::new(inner) })
+    }
+
+    /// A handle for one thread.
+    pub fn device(&self) -> VolumeDevice {
+        VolumeDevice { inner: Arc::clone(&self.inner), completions: Completions::default() }
+    }
+
+    /// The shape of its space.
+    pub fn geometry(&self) -> Geometry {
+        self.inner.geometry
+    }
+
+    /// What its durable writes survive: what the weakest member gives.
+    pub fn guarantee(&self) -> Guarantee {
+        self.inner.guarantee
+    }
+
+    /// Where its members are.
+    pub fn places(&self) -> &[MemberPlace] {
+        &self.inner.places
+    }
+
+    /// Its state, as it was a moment ago.
+    pub fn report(&self) -> VolumeReport {
+        self.teller().report()
+    }
+
+    /// What tells its state without keeping it open.
+    pub fn teller(&self) -> VolumeTeller {
+        VolumeTeller { told: Arc::clone(&self.inner.told) }
+    }
+
+    /// Tells `watcher` what has happened so far, and what happens from now on; on the volume's thread.
+    pub fn watch(&self, mut watcher: Watcher) {
+        let mut told = lock(&self.inner.told);
+        std::mem::take(&mut told.events).iter().for_each(&mut watcher);
+        told.watcher = Some(watcher);
+    }
+}
+
+/// Tells the state of a volume, also when it is closed. Clones tell the same.
+#[derive(Clone, Debug)]
+pub struct VolumeTeller {
+    told: Arc<Mutex<Told>>,
+}
+
+impl VolumeTeller {
+    /// See [`VolumeHost::report`].
+    pub fn report(&self) -> VolumeReport {
+        let report = lock(&self.told).report.clone();
+        match report {
+            Some(report) => report,
+            None => unreachable!("the first report is made before the thread"),
+        }
+    }
+}
+
+/// What opening has found, in words.
+fn first_events(opened: &OpenedVolume) -> Vec<VolumeEvent> {
+    let mut events = Vec::new();
+    let mut tell = |is_warning: bool, text: String| events.push(VolumeEvent { is_warning, text });
+    opened.faults.iter().for_each(|fault| tell(true, fault.clone()));
+    let recovery = &opened.recovery;
+    if opened.volume.status().is_degraded {
+        tell(true, "the volume is degraded: another failure may lose data".into());
+    }
+    if !recovery.was_clean {
+        let text = format!(
+            "the volume was not closed in good order: {} regions were copied between mirrors, {} rows written again, \
+             {} pairs brought up to date",
+            recovery.regions_copied, recovery.rows_replayed, recovery.pairs_flushed
+        );
+        tell(false, text);
+    }
+    if opened.buffer.is_some() {
+        tell(false, super::open::SPINDLE.into());
+    }
+    events
+}
+
+impl Inner {
+    fn send(&self, finished: &Finished, requests: Vec<IoRequest>) {
+        match self.to_thread.send(Message::Requests(finished.clone(), requests)) {
+            Ok(()) => self.waker.wake(),
+            Err(unsent) => {
+                if let Message::Requests(finished, requests) = unsent.into_inner() {
+                    requests.into_iter().for_each(|request| finished.put(gone(request)));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // It has ended by itself only after a panic, which has been printed.
+        let _ = self.to_thread.send(Message::End);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The completion of a request that the volume will not answer.
+fn gone(request: IoRequest) -> IoCompletion {
+    let IoRequest { token, kind, offset, buffer } = request;
+    let error = DeviceError::new(DeviceErrorKind::Failed, "the thread of the volume has ended");
+    IoCompletion { token, kind, offset, buffer, result: Err(error) }
+}
+
+/// One handle on a volume, for one thread.
+#[derive(Debug)]
+pub struct VolumeDevice {
+    inner: Arc<Inner>,
+    completions: Completions,
+}
+
+impl VolumeDevice {
+    /// See [`tierstone_media::file::FileDevice::wake_descriptor`].
+    pub fn wake_descriptor(&self) -> Option<RawFd> {
+        self.completions.wake_descriptor()
+    }
+}
+
+impl BlockDevice for VolumeDevice {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.inner.guarantee
+    }
+
+    fn durable_write_scope(&self) -> DurableWriteScope {
+        DurableWriteScope::OwnSectors
+    }
+
+    fn submit(&mut self, requests: &mut Vec<IoRequest>) {
+        if !requests.is_empty() {
+            requests.iter().for_each(|_| self.completions.owe());
+            self.inner.send(self.completions.finished(), std::mem::take(requests));
+        }
+    }
+
+    fn complete(&mut self, wait: Wait, completions: &mut Vec<IoCompletion>) -> usize {
+        self.completions.complete(wait, completions)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.completions.in_flight()
+    }
+}
+
+/// Does single requests for threads that would only wait.
+#[derive(Clone, Debug)]
+pub struct VolumeCaller {
+    inner: Arc<Inner>,
+}
+
+impl VolumeHost {
+    /// What does single requests for threads that would only wait.
+    pub fn caller(&self) -> VolumeCaller {
+        VolumeCaller { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl VolumeCaller {
+    /// Does `request` before it returns.
+    pub fn carry_out(&self, request: IoRequest) -> IoCompletion {
+        let (token, kind, offset) = (request.token, request.kind, request.offset);
+        let mut device = VolumeDevice { inner: Arc::clone(&self.inner), completions: Completions::default() };
+        device.submit(&mut vec![request]);
+        let mut done = Vec::new();
+        device.complete(Wait::One, &mut done);
+        done.pop().unwrap_or_else(|| gone(IoRequest { token, kind, offset, buffer: None }))
+    }
+}
+
+struct HostThread {
+    /// `None` once it is closed.
+    volume: Option<Volume<SingleFileDevice>>,
+    is_sleeping_volume: bool,
+    messages: Receiver<Message>,
+    sleeper: Sleeper,
+    reporter: Reporter,
+    told: Arc<Mutex<Told>>,
+    /// Whose a request is, and what it was called there.
+    owed: Map<Token, (Finished, Token)>,
+    next_token: Token,
+    clock: SystemClock,
+    /// Whether something may be left to fill or to flush.
+    is_filling: bool,
+}
+
+impl HostThread {
+    fn run(mut self) {
+        let Some(mut volume) = self.volume.take() else { return };
+        let mut completions = Vec::new();
+        loop {
+            let (mut requests, is_end) = self.receive();
+            let mut moved = !requests.is_empty();
+            if moved {
+                volume.submit(&mut requests);
+            }
+            moved |= self.deliver(&mut volume, Wait::Poll, &mut completions);
+            if is_end {
+                self.deliver(&mut volume, Wait::All, &mut completions);
+                // What cannot be closed is repaired at the next opening.
+                let _ = volume.close();
+                return;
+            }
+            moved |= self.maintain(&volume);
+            self.tell(&volume);
+            let timeout = self.is_sleeping_volume.then_some(TICK);
+            // Without sleep the thread could only spin; handles hear of it from the drop.
+            if !moved && self.sleeper.sleep(timeout).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn receive(&mut self) -> (Vec<IoRequest>, bool) {
+        let mut requests = Vec::new();
+        loop {
+            match self.messages.try_recv() {
+                Ok(Message::Requests(finished, more)) => {
+                    for mut request in more {
+                        self.next_token += 1;
+                        self.owed.insert(self.next_token, (finished.clone(), request.token));
+                        request.token = self.next_token;
+                        requests.push(request);
+                    }
+                }
+                Err(TryRecvError::Empty) => return (requests, false),
+                Ok(Message::End) | Err(TryRecvError::Disconnected) => return (requests, true),
+            }
+        }
+    }
+
+    /// Gives back what is finished; whether there was something.
+    fn deliver(
+        &mut self,
+        volume: &mut Volume<SingleFileDevice>,
+        wait: Wait,
+        completions: &mut Vec<IoCompletion>,
+    ) -> bool {
+        let some = volume.complete(wait, completions) > 0;
+        for mut done in completions.drain(..) {
+            if let Some((finished, token)) = self.owed.remove(&done.token) {
+                done.token = token;
+                finished.put(done);
+            }
+        }
+        some
+    }
+
+    /// One bounded step of filling and flushing; whether there is more to do.
+    fn maintain(&mut self, volume: &Volume<SingleFileDevice>) -> bool {
+        if self.is_sleeping_volume {
+            volume.tick(self.clock.now().monotonic_us / 1_000);
+        } else if !self.is_filling {
+            return false;
+        }
+        match volume.maintain(ROWS_A_STEP) {
+            Ok(is_more) => {
+                self.is_filling = is_more;
+                is_more
+            }
+            Err(error) => {
+                if std::mem::replace(&mut self.is_filling, false) {
+                    let text = format!("a member cannot be filled: {error}");
+                    self.happened(vec![VolumeEvent { is_warning: true, text }]);
+                }
+                false
+            }
+        }
+    }
+
+    fn tell(&mut self, volume: &Volume<SingleFileDevice>) {
+        if let Some((report, events)) = self.reporter.look(volume) {
+            lock(&self.told).report = Some(report);
+            self.happened(events);
+        }
+    }
+
+    fn happened(&self, events: Vec<VolumeEvent>) {
+        let mut told = lock(&self.told);
+        match &mut told.watcher {
+            Some(watcher) => events.iter().for_each(watcher),
+            None => {
+                told.events.extend(events);
+                let spare = told.events.len().saturating_sub(EVENTS_MAX);
+                told.events.drain(..spare);
+            }
+        }
+    }
+}
+
+impl Drop for HostThread {
+    fn drop(&mut self) {
+        let lost = |finished: &Finished, token: Token| finished.put(gone(IoRequest::flush(token)));
+        self.owed.values().for_each(|(finished, token)| lost(finished, *token));
+        for message in self.messages.try_iter() {
+            if let Message::Requests(finished, requests) = message {
+                requests.iter().for_each(|request| lost(&finished, request.token));
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Opening the members of a description, and the volume on them.
+
+use super::description::{Degraded, Description};
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_media::file::single::SingleFileDevice;
+use tierstone_media::file::{DirectIo, SingleFile, SingleFileSettings};
+use tierstone_volume::inspect::{Holds, INSPECTED_BYTES, MemberFacts, inspect};
+use tierstone_volume::{
+    FlashBuffer, Health, KeepTurning, OpenSettings, Recovery, SleepSetup, Spindle, Volume,
+};
+
+/// What is said of disks that sleep: until the standby command of real disks stands in [`spindle`].
+pub const SPINDLE: &str = "no disk is stopped: members that sleep keep turning";
+
+/// What stops disks. The one place for something that does.
+fn spindle() -> Box<dyn Spindle> {
+    Box::new(KeepTurning)
+}
+
+/// A volume that is open, and everything that was found on the way.
+pub struct OpenedVolume {
+    /// The volume.
+    pub volume: Volume<SingleFileDevice>,
+    /// Its flash buffer, when it has one that can be used.
+    pub buffer: Option<FlashBuffer<SingleFileDevice>>,
+    /// What a crash had left.
+    pub recovery: Recovery,
+    /// What a member says of the volume.
+    pub facts: MemberFacts,
+    /// The members, in their order.
+    pub places: Vec<MemberPlace>,
+    /// What is wrong with members or buffer, in words.
+    pub faults: Vec<String>,
+    /// Descriptors that become readable when members answer.
+    pub(super) wakes: Vec<RawFd>,
+}
+
+/// Where a member is.
+#[derive(Clone, Debug)]
+pub struct MemberPlace {
+    /// Its path, as the process reaches it.
+    pub path: PathBuf,
+    /// Whether it is a block device.
+    pub is_block_device: bool,
+    /// Whether it bypasses the page cache.
+    pub is_direct: bool,
+}
+
+/// What can be known of one member without opening the volume.
+#[derive(Debug)]
+pub struct Probed {
+    /// Its path, as the process reaches it.
+    pub path: PathBuf,
+    /// The open file, if it could be opened and read and is long enough.
+    pub file: Result<SingleFile>,
+    /// What it holds.
+    pub holds: Holds,
+}
+
+/// Looks at one file or device.
+pub fn probe(path: PathBuf, direct_io: DirectIo) -> Probed {
+    let settings = SingleFileSettings { direct_io, ..SingleFileSettings::default() };
+    let file = SingleFile::open(&path, &settings);
+    let start = file.as_ref().ok().map(|file| file.read_now(0, INSPECTED_BYTES));
+    match (file, start) {
+        (Ok(file), Some(Ok(start))) => {
+            let holds = inspect(&start);
+            let file = match &holds {
+                Holds::Member(facts) if facts.bytes_needed > file.bytes() => {
+                    let (has, needed) = (file.bytes(), facts.bytes_needed);
+                    let message = format!("{} was cut: it has {has} bytes of {needed}", path.display());
+                    Err(Error::new(ErrorKind::DeviceFailed, message))
+                }
+                _ => Ok(file),
+            };
+            Probed { path, file, holds }
+        }
+        (Ok(_), Some(Err(error))) => Probed { path, file: Err(error), holds: Holds::Nothing },
+        (file, _) => Probed { path, file, holds: Holds::Nothing },
+    }
+}
+
+/// Looks at all members of a description.
+///
+/// # Errors
+/// `Busy` when one is in use: then nothing is known of any.
+pub fn probe_members(at: &Path, description: &Description, direct_io: DirectIo) -> Result<Vec<Probed>> {
+    let resolve = |path: &PathBuf| probe(Description::resolve(at, path), direct_io);
+    let probed: Vec<Probed> = description.members.iter().map(resolve).collect();
+    match probed.iter().find_map(|member| member.file.as_ref().err().filter(|error| is_busy(error))) {
+        Some(error) => Err(error.clone()),
+        None => Ok(probed),
+    }
+}
+
+fn is_busy(error: &Error) -> bool {
+    error.kind() == ErrorKind::Busy
+}
+
+/// What the member with the newest superblock says.
+///
+/// # Errors
+/// `InvalidInput` when none holds a volume.
+pub fn newest(probed: &[Probed]) -> Result<MemberFacts> {
+    let facts = probed.iter().filter_map(|member| match &member.holds {
+        Holds::Member(facts) if member.file.is_ok() => Some(facts.as_ref()),
+        _ => None,
+    });
+    facts.max_by_key(|facts| facts.generation).cloned().ok_or_else(|| {
+        let whys = probed.iter().filter_map(|member| member.file.as_ref().err());
+        let why = whys.map(|error| format!("; {error}")).collect::<String>();
+        Error::new(ErrorKind::InvalidInput, format!("none of the members holds a volume{why}"))
+    })
+}
+
+/// Opens the volume that the file at `at` describes.
+///
+/// # Errors
+/// `Busy`: it is open. Others: as [`Volume::open`]; `InvalidInput` for a degraded volume whose description
+/// refuses that.
+pub fn open_volume(at: &Path, direct_io: DirectIo) -> Result<OpenedVolume> {
+    let description = Description::read(at)?;
+    let probed = probe_members(at, &description, direct_io)?;
+    open_probed(at, &description, probed, direct_io)
+}
+
+/// Opens the volume as if member `index` were not there, so that another can take its place; whatever the
+/// description says of degraded ones.
+///
+/// # Errors
+/// As [`open_volume`].
+pub fn open_volume_without(at: &Path, index: usize) -> Result<OpenedVolume> {
+    let description = Description { degraded: Degraded::Serve, ..Description::read(at)? };
+    let mut probed = probe_members(at, &description, DirectIo::Auto)?;
+    if let Some(member) = probed.get_mut(index) {
+        member.file = Err(Error::new(ErrorKind::DeviceFailed, "its place is for another"));
+    }
+    open_probed(at, &description, probed, DirectIo::Auto)
+}
+
+fn open_probed(
+    at: &Path,
+    description: &Description,
+    probed: Vec<Probed>,
+    direct_io: DirectIo,
+) -> Result<OpenedVolume> {
+    let facts = newest(&probed)?;
+    let (mut places, mut faults, mut devices, mut wakes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (index, member) in probed.into_iter().enumerate() {
+        let file = member.file.as_ref().ok();
+        places.push(MemberPlace {
+            path: member.path.clone(),
+            is_block_device: file.is_some_and(SingleFile::is_block_device),
+            is_direct: file.is_some_and(SingleFile::is_direct),
+        });
+        devices.push(match member.file {
+            Ok(file) => {
+                let device = file.device()?;
+                wakes.extend(device.wake_descriptor());
+                Some(device)
+            }
+            Err(error) => {
+                faults.push(format!("member {index}: {error}"));
+                None
+            }
+        });
+    }
+    let settings =
+        OpenSettings { degraded: description.degraded == Degraded::Serve, ..OpenSettings::default() };
+    let buffer = open_buffer(at, description, direct_io, &mut faults)?;
+    let (volume, recovery) = match &buffer {
+        Some(buffer) => {
+            let settings_of_sleep = description.sleep.unwrap_or_default().settings()?;
+            let setup =
+                SleepSetup { buffer: buffer.clone(), settings: settings_of_sleep, spindle: spindle() };
+            Volume::open_sleeping(devices, &settings, setup)?
+        }
+        None => Volume::open(devices, &settings)?,
+    };
+    let status = volume.status();
+    for (index, health) in status.members.iter().enumerate() {
+        let is_named = faults.iter().any(|fault| fault.starts_with(&format!("member {index}:")));
+        if *health == Health::Failed && !is_named {
+            let path = places[index].path.display();
+            faults.push(format!("member {index}: {path} has failed, or missed writes, and does not count"));
+        }
+    }
+    Ok(OpenedVolume { volume, buffer, recovery, facts, places, faults, wakes })
+}
+
+/// The flash buffer, if the description names one. One that cannot be used is a fault, not an error: what sleeping
+/// disks lack is on those that were awake.
+fn open_buffer(
+    at: &Path,
+    description: &Description,
+    direct_io: DirectIo,
+    faults: &mut Vec<String>,
+) -> Result<Option<FlashBuffer<SingleFileDevice>>> {
+    let Some(path) = &description.buffer else { return Ok(None) };
+    let settings = SingleFileSettings { direct_io, ..SingleFileSettings::default() };
+    let opened = SingleFile::open(&Description::resolve(at, path), &settings)
+        .and_then(|file| FlashBuffer::open(file.device()?));
+    match opened {
+        Ok(buffer) => Ok(Some(buffer)),
+        Err(error) if is_busy(&error) || description.degraded == Degraded::Refuse => Err(error),
+        Err(error) => {
+            faults.push(format!("the flash buffer cannot be used, so no disk sleeps: {error}"));
+            Ok(None)
+        }
+    }
+}

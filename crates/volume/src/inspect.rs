@@ -1,0 +1,130 @@
+//! What a device says of the volume or flash buffer that it holds, without opening either.
+
+use crate::core::JOURNAL_START;
+use crate::layout::{Layout, Redundancy};
+use crate::open::journal_bytes;
+use crate::superblock::{Health, Superblock};
+use tierstone_media::{BLOCK_BYTES, Geometry};
+
+/// How many bytes at the start of a device [`inspect`] looks at.
+pub const INSPECTED_BYTES: usize = 2 * BLOCK_BYTES;
+
+/// What a device holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// It is a member of a volume.
+    Member(Box<MemberFacts>),
+    /// It is a flash buffer, whole or not.
+    Buffer,
+    /// It begins with bytes that are not zeros.
+    Something,
+    /// It begins with zeros.
+    Nothing,
+}
+
+/// What a member says of itself and its volume; the newest generation of all members decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberFacts {
+    /// The volume's identity.
+    pub volume: u128,
+    /// The member's place.
+    pub index: u32,
+    /// Of its superblock.
+    pub generation: u64,
+    /// Whether the volume was closed in good order.
+    pub is_clean: bool,
+    /// The shape of the data.
+    pub layout: Layout,
+    /// The shape of the volume's space.
+    pub geometry: Geometry,
+    /// The identity of the flash buffer, if it has one.
+    pub buffer: Option<u128>,
+    /// What it says of all members.
+    pub members: Vec<Health>,
+    /// How many bytes a member needs whose own superblock area ends within the volume's records.
+    pub bytes_needed: u64,
+}
+
+/// Looks at the first [`INSPECTED_BYTES`] of a device.
+pub fn inspect(start: &[u8]) -> Holds {
+    let slots = start.chunks(BLOCK_BYTES).filter_map(Superblock::decode);
+    if let Some(newest) = slots.max_by_key(|superblock| superblock.generation) {
+        let (layout, slots) = (newest.layout, newest.journal_slots);
+        let journal =
+            journal_bytes(layout.redundancy, layout.width, layout.chunk_bytes, slots, newest.spare_rows);
+        let rows = layout.rows.saturating_add(u64::from(newest.spare_rows));
+        let data_start = JOURNAL_START
+            .saturating_add(journal)
+            .checked_next_multiple_of(layout.chunk_bytes)
+            .unwrap_or(u64::MAX);
+        return Holds::Member(Box::new(MemberFacts {
+            bytes_needed: data_start.saturating_add(rows.saturating_mul(layout.chunk_bytes)),
+            volume: newest.volume,
+            index: newest.index,
+            generation: newest.generation,
+            is_clean: newest.clean,
+            layout: newest.layout,
+            geometry: newest.geometry,
+            buffer: (newest.buffer != 0).then_some(newest.buffer),
+            members: newest.states,
+        }));
+    }
+    match start {
+        start if start.starts_with(crate::sleep::BUFFER_MAGIC) => Holds::Buffer,
+        start if start.iter().any(|&byte| byte != 0) => Holds::Something,
+        _ => Holds::Nothing,
+    }
+}
+
+impl Layout {
+    /// The usual name of its level.
+    pub fn level_name(&self) -> &'static str {
+        match (self.redundancy, self.groups) {
+            (Redundancy::None, _) => "raid0",
+            (Redundancy::Mirror, 1) => "raid1",
+            (Redundancy::Mirror, _) => "raid10",
+            (Redundancy::Parity, 1) => "raid5",
+            (Redundancy::Parity, _) => "raid50",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Level, Volume, VolumeSettings};
+    use tierstone_crash::Choices;
+    use tierstone_media::{BlockDevice, IoBuffer, IoRequest, SimDevice, SimMedium, SimSettings, Wait};
+
+    fn start_of(device: &mut SimDevice) -> IoBuffer {
+        let mut done = Vec::new();
+        device.submit(&mut vec![IoRequest::read(0, 0, IoBuffer::zeroed(INSPECTED_BYTES))]);
+        device.complete(Wait::All, &mut done);
+        done.pop().and_then(|done| done.buffer).unwrap()
+    }
+
+    #[test]
+    fn members_buffers_and_foreign_bytes_are_told_apart() {
+        let geometry = Geometry { meta_bytes: 8192, segment_bytes: 64 << 10, segment_limit: 8 };
+        let choices = Choices::quiet();
+        let media = [1, 2].map(|_| SimMedium::new(SimSettings::new(geometry), &choices));
+        let devices = || media.iter().map(SimMedium::device).collect::<Vec<_>>();
+        assert_eq!(inspect(&start_of(&mut media[0].device())), Holds::Nothing);
+        let settings = VolumeSettings {
+            meta_bytes: 8192,
+            is_zeroed: true,
+            chunk_bytes: 16 << 10,
+            ..VolumeSettings::new(Level::Raid1, 77, 64 << 10)
+        };
+        Volume::create(devices(), &settings).unwrap().close().unwrap();
+        let Holds::Member(facts) = inspect(&start_of(&mut media[1].device())) else {
+            panic!("a member holds no superblock")
+        };
+        assert_eq!((facts.volume, facts.index, facts.is_clean, facts.buffer), (77, 1, true, None));
+        assert_eq!(facts.bytes_needed, (16 << 10) * (facts.layout.rows + 1), "one chunk before the data");
+        assert_eq!((facts.layout.level_name(), facts.members), ("raid1", vec![Health::InSync; 2]));
+        assert_eq!(inspect(b"TIERBUFF and so on"), Holds::Buffer);
+        assert_eq!(inspect(&[0, 0, 1]), Holds::Something);
+        assert_eq!(inspect(&[]), Holds::Nothing);
+    }
+}
