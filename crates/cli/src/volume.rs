@@ -1,6 +1,7 @@
 //! `tierstone volume`: makes volumes of files or disks, tells their state, compares and repairs them.
 
 mod create;
+mod ranges;
 mod repair;
 mod status;
 
@@ -40,6 +41,10 @@ enum VolumeCommand {
     Fail(repair::FailArgs),
     /// Put a file or block device in the place of a failed member, and fill it
     Replace(repair::ReplaceArgs),
+    /// Declare bytes cold, so that pairs of mirrors may sleep whole, or hot again
+    Declare(ranges::DeclareArgs),
+    /// Tell which bytes are hot and cold, and whether a request would start a disk
+    Ranges(ClosedArgs),
     /// Fill what members do not have yet: after a `replace` or `create` that was broken off
     Fill(ClosedArgs),
 }
@@ -62,6 +67,8 @@ pub fn run(args: &VolumeArgs) -> Result<()> {
         VolumeCommand::Check(args) => repair::check(args),
         VolumeCommand::Fail(args) => repair::fail(args),
         VolumeCommand::Replace(args) => repair::replace(args),
+        VolumeCommand::Declare(args) => ranges::declare(args),
+        VolumeCommand::Ranges(args) => ranges::ranges(args),
         VolumeCommand::Fill(args) => repair::fill(args),
     }
 }

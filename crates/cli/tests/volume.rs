@@ -390,3 +390,38 @@ fn a_server_with_disks_that_sleep_loses_nothing_in_kills() {
     server.stop();
     assert!(disks.well("check", &[]).contains(" 0 differ"), "seed {seed}");
 }
+
+#[test]
+fn ranges_of_a_volume_are_declared_cold_and_hot_again() {
+    let disks = Disks { folder: Folder::new() };
+    let flash = disks.folder.path("flash").display().to_string();
+    let made = disks.create("10", 6, &["--buffer", &flash, "--buffer-size", "64MiB", "--spare", "1MiB"]);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made));
+    let ranges =
+        || -> serde_json::Value { serde_json::from_str(&disks.well("ranges", &["--json"])).expect("JSON") };
+    let all = ranges();
+    assert!(all.as_array().is_some_and(|runs| runs.len() == 1) && all[0]["class"] == "hot", "{all}");
+    assert!(disks.well("declare", &["cold", "1MiB", "2MiB"]).contains("cold"));
+    let three = ranges();
+    assert!(
+        three[1]["class"] == "cold" && three[1]["start"] == 1 << 20 && three[1]["end"] == 2 << 20,
+        "{three}"
+    );
+    // It stays so, under a server too, and nothing needs a start while all disks turn.
+    disks.server(&[]).stop();
+    assert_eq!(ranges(), three);
+    assert!(
+        three.as_array().is_some_and(|runs| runs.iter().all(|run| run["needs_start"] == false)),
+        "{three}"
+    );
+    disks.well("declare", &["hot", "0", "4MiB"]);
+    assert_eq!(ranges(), all);
+    for wrong in [["cold", "2MiB", "1MiB"], ["cold", "0", "1000TiB"]] {
+        let refused = disks.volume("declare", &wrong);
+        assert!(
+            refused.status.code() == Some(2) && text(&refused).contains("no range"),
+            "{}",
+            text(&refused)
+        );
+    }
+}

@@ -321,7 +321,7 @@ fn note_opening(
     }
     let layout = replay::divide(settings, &next, device.geometry(), report)?;
     next.redo_opening = if layout.is_some() { next.open_count } else { 0 };
-    // crash here: the region is void, and the superblock names an earlier opening
+    // crash here [region-divided]: the region is void, and the superblock names an earlier opening
     if settings.mutations.is_on("superblock_not_durable") && !report.created {
         let IoRequest { token, offset, buffer, .. } = writer.request(0, next.clone())?;
         run_all(device, vec![IoRequest { token, kind: IoKind::Write, offset, buffer }])?;

@@ -531,9 +531,7 @@ impl Stream {
             });
             let offset = self.settings.geometry.segment_offset(closed.segment) + closed.start as u64;
             let tag = IoTag::Group { stream: self.settings.id, number: closed.number };
-            if let Some(log) = self.kept.log.as_mut().filter(|log| log.broken.truncated_early) {
-                log.release(closed.number + 1);
-            }
+            self.kept.submitted(closed.number);
             requests.push(tag, self.settings.write_kind, offset, closed.buffer);
         }
     }
@@ -545,17 +543,11 @@ impl Stream {
         }
         self.keep_spare(buffer);
         let before = self.durable_groups;
-        let done = self.flying.iter().take_while(|group| group.done).last().map(|group| group.number + 1);
-        if let (Some(durable_groups), Some(log)) = (done, &mut self.kept.log) {
-            // Before anybody relies on it: see the invariants of [`crate::redo`].
-            log.release(durable_groups);
-        }
+        self.release_slots();
         while self.flying.front().is_some_and(|first| first.done) {
             if let Some(first) = self.flying.pop_front() {
                 self.flying_bytes -= first.end - first.start;
-                if self.kept.log.is_some() && !first.has_slot {
-                    self.kept.bare_groups -= 1;
-                }
+                self.kept.durable(first.has_slot);
                 self.durable_groups = first.number + 1;
                 self.proven_groups = self.proven_groups.max(first.durable_groups);
                 self.durable_seq = self.durable_seq.max(first.last_seq);

@@ -78,6 +78,7 @@ fn cleaning_under_a_redo_log_loses_nothing_and_brings_nothing_back() {
     sampled("cleaning", 300, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
+/// The crash marks `replayed-not-void` and `region-divided` lie on its way.
 #[test]
 fn replay_cut_again_and_again_ends_the_same() {
     let mix = Mix { operations: 20, batches: 30, ..Mix::default() };

@@ -57,6 +57,10 @@ pub struct CreateArgs {
     /// Size of the buffer's file when it does not exist yet
     #[arg(long, value_name = "SIZE", requires = "buffer")]
     buffer_size: Option<String>,
+    /// Room on each pair for the hot data of a pair that sleeps whole (`declare` says what is cold); takes as much from
+    /// the volume
+    #[arg(long, value_name = "SIZE", requires = "buffer")]
+    spare: Option<String>,
     /// Do not open the volume without members that are missing
     #[arg(long)]
     refuse_degraded: bool,
@@ -184,6 +188,7 @@ fn create(
         // As many regions as fit, with room to spare.
         region_bytes: usual.region_bytes.max((capacity / 16_384).next_multiple_of(BLOCK_BYTES as u64)),
         is_zeroed,
+        spare_bytes: args.spare.as_deref().map(parse_size).transpose()?.unwrap_or(0),
         overwrite: args.force,
         ..usual
     };

@@ -4,7 +4,7 @@ use crate::output::{print_json, print_line, table};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
-use tierstone::volume::{Description, Probed, SPINDLE, newest, probe_members, state_name};
+use tierstone::volume::{Description, DiskStopping, Probed, newest, probe_members, state_name};
 use tierstone_base::units::format_size;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::file::DirectIo;
@@ -34,7 +34,7 @@ struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     buffer: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    spindle: Option<&'static str>,
+    spindle: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -62,7 +62,7 @@ pub fn run(args: &StatusArgs) -> Result<()> {
         was_closed: truth.is_clean,
         is_degraded: members.iter().any(|member| !matches!(member.state, "in-sync" | "behind")),
         members,
-        spindle: description.buffer.is_some().then_some(SPINDLE),
+        spindle: description.buffer.is_some().then(|| stopping(&description, &probed)),
         buffer: description.buffer,
     };
     if args.json {
@@ -74,6 +74,13 @@ pub fn run(args: &StatusArgs) -> Result<()> {
         true => Err(Error::new(ErrorKind::DeviceFailed, "the volume is degraded")),
         false => Ok(()),
     }
+}
+
+/// Whether the disks of members that sleep would be stopped.
+fn stopping(description: &Description, probed: &[Probed]) -> String {
+    let paths: Vec<PathBuf> = probed.iter().map(|member| member.path.clone()).collect();
+    let is_wanted = description.sleep.unwrap_or_default().stop_disks;
+    DiskStopping::of(&paths, is_wanted).1.text()
 }
 
 fn member_of(index: usize, member: &Probed, truth: &MemberFacts) -> Member {
@@ -120,7 +127,7 @@ fn print(status: &Status) -> Result<()> {
     let rows: Vec<Vec<String>> =
         std::iter::once(head).chain(status.members.iter().enumerate().map(row)).collect();
     print_line(&table(&rows))?;
-    match (&status.buffer, status.spindle) {
+    match (&status.buffer, &status.spindle) {
         (Some(buffer), Some(spindle)) => print_line(&format!("flash buffer {}; {spindle}", buffer.display())),
         _ => Ok(()),
     }

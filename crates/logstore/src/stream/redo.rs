@@ -38,6 +38,20 @@ impl Kept {
         }
     }
 
+    /// A group that was closed with a slot or without is durable on flash.
+    pub fn durable(&mut self, has_slot: bool) {
+        if self.log.is_some() && !has_slot {
+            self.bare_groups -= 1;
+        }
+    }
+
+    /// A group's write begins; only a test's mutation makes something of it.
+    pub fn submitted(&mut self, number: u64) {
+        if let Some(log) = self.log.as_mut().filter(|log| log.broken.truncated_early) {
+            log.release(number + 1);
+        }
+    }
+
     /// Takes a slot for the open group, if there is one and it is wanted.
     fn begin(&mut self, open: &mut OpenGroup, header: &SlotHeader, segment_header: &SegmentHeader) {
         let Some(log) = &mut self.log else { return };
@@ -119,6 +133,15 @@ impl Stream {
         if let Some(log) = self.kept.log.as_mut().filter(|log| has_slot && !log.broken.closed_unfenced) {
             // The failure stays, and stops the shard.
             _ = log.fence();
+        }
+    }
+
+    /// Frees the slots of groups whose writes have completed, before anybody relies on that: see the invariants of
+    /// [`crate::redo`].
+    pub(super) fn release_slots(&mut self) {
+        let done = self.flying.iter().take_while(|group| group.done).last();
+        if let (Some(group), Some(log)) = (done, &mut self.kept.log) {
+            log.release(group.number + 1);
         }
     }
 

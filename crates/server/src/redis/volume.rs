@@ -40,7 +40,7 @@ impl VolumeFacts for VolumeInfo {
         }
         if let Some(fill) = report.buffer_fill {
             field("_buffer_fill_percent", format!("{:.1}", fill * 100.0));
-            field("_spindle", report.spindle.to_owned());
+            field("_spindle", report.spindle);
         }
         for (index, pair) in report.pairs.iter().enumerate() {
             let [first, second] = pair.cycles;
@@ -135,7 +135,7 @@ mod tests {
                 PairReport { state: "degraded", cycles: [0, 0] },
                 PairReport { state: "asleep", cycles: [1, 2] },
             ],
-            spindle: "none",
+            spindle: "none".into(),
         };
         let mut text = String::new();
         metrics(&mut text, &report);

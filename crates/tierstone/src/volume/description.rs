@@ -59,6 +59,8 @@ pub struct Sleeping {
     pub position_us: u64,
     /// Microseconds that a disk takes to pass a MiB.
     pub mib_us: u64,
+    /// Stop the disks of members that sleep, where every member's disk can be stopped and may be.
+    pub stop_disks: bool,
     /// Starts that a disk is rated for; with `rated_years`, the budget of its starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rated_cycles: Option<f64>,
@@ -81,6 +83,7 @@ impl Default for Sleeping {
             write_backs: settings.write_backs,
             position_us: settings.position_us,
             mib_us: settings.mib_us,
+            stop_disks: true,
             rated_cycles: None,
             rated_years: None,
         }

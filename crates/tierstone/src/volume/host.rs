@@ -190,8 +190,8 @@ fn first_events(opened: &OpenedVolume) -> Vec<VolumeEvent> {
         );
         tell(false, text);
     }
-    if opened.buffer.is_some() {
-        tell(false, super::open::SPINDLE.into());
+    if let Some(stopping) = &opened.stopping {
+        tell(false, stopping.text());
     }
     events
 }

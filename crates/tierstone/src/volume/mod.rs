@@ -7,14 +7,15 @@ pub mod description;
 mod host;
 mod open;
 mod report;
+mod stopping;
 
 pub use description::{Degraded, Description, Sleeping};
 pub use host::{VolumeCaller, VolumeDevice, VolumeHost, VolumeTeller, Watcher};
 pub use open::{
-    MemberPlace, OpenedVolume, Probed, SPINDLE, newest, open_volume, open_volume_without, probe,
-    probe_members,
+    MemberPlace, OpenedVolume, Probed, newest, open_volume, open_volume_without, probe, probe_members,
 };
 pub use report::{MemberReport, PairReport, VolumeEvent, VolumeReport, state_name};
+pub use stopping::DiskStopping;
 
 #[cfg(test)]
 mod volume_test;

@@ -1,23 +1,14 @@
 //! Opening the members of a description, and the volume on them.
 
 use super::description::{Degraded, Description};
+use super::stopping::DiskStopping;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::file::single::SingleFileDevice;
 use tierstone_media::file::{DirectIo, SingleFile, SingleFileSettings};
 use tierstone_volume::inspect::{Holds, INSPECTED_BYTES, MemberFacts, inspect};
-use tierstone_volume::{
-    FlashBuffer, Health, KeepTurning, OpenSettings, Recovery, SleepSetup, Spindle, Volume,
-};
-
-/// What is said of disks that sleep: until the standby command of real disks stands in [`spindle`].
-pub const SPINDLE: &str = "no disk is stopped: members that sleep keep turning";
-
-/// What stops disks. The one place for something that does.
-fn spindle() -> Box<dyn Spindle> {
-    Box::new(KeepTurning)
-}
+use tierstone_volume::{FlashBuffer, Health, OpenSettings, Recovery, SleepSetup, Volume, WholePolicy};
 
 /// A volume that is open, and everything that was found on the way.
 pub struct OpenedVolume {
@@ -31,6 +22,8 @@ pub struct OpenedVolume {
     pub facts: MemberFacts,
     /// The members, in their order.
     pub places: Vec<MemberPlace>,
+    /// Whether the disks of members that sleep stop; `None` where none sleeps.
+    pub stopping: Option<DiskStopping>,
     /// What is wrong with members or buffer, in words.
     pub faults: Vec<String>,
     /// Descriptors that become readable when members answer.
@@ -170,15 +163,22 @@ fn open_probed(
     let settings =
         OpenSettings { degraded: description.degraded == Degraded::Serve, ..OpenSettings::default() };
     let buffer = open_buffer(at, description, direct_io, &mut faults)?;
+    let mut stopping = None;
     let (volume, recovery) = match &buffer {
         Some(buffer) => {
-            let settings_of_sleep = description.sleep.unwrap_or_default().settings()?;
-            let setup =
-                SleepSetup { buffer: buffer.clone(), settings: settings_of_sleep, spindle: spindle() };
+            let paths: Vec<PathBuf> = places.iter().map(|place| place.path.clone()).collect();
+            let sleeping = description.sleep.unwrap_or_default();
+            let settings_of_sleep = sleeping.settings()?;
+            let (spindle, found) = DiskStopping::of(&paths, sleeping.stop_disks);
+            stopping = Some(found);
+            let setup = SleepSetup { buffer: buffer.clone(), settings: settings_of_sleep, spindle };
             Volume::open_sleeping(devices, &settings, setup)?
         }
         None => Volume::open(devices, &settings)?,
     };
+    if !volume.partial_pairs().is_empty() {
+        volume.set_whole_policy(Some(WholePolicy::cautious()))?;
+    }
     let status = volume.status();
     for (index, health) in status.members.iter().enumerate() {
         let is_named = faults.iter().any(|fault| fault.starts_with(&format!("member {index}:")));
@@ -187,7 +187,7 @@ fn open_probed(
             faults.push(format!("member {index}: {path} has failed, or missed writes, and does not count"));
         }
     }
-    Ok(OpenedVolume { volume, buffer, recovery, facts, places, faults, wakes })
+    Ok(OpenedVolume { volume, buffer, recovery, facts, places, stopping, faults, wakes })
 }
 
 /// The flash buffer, if the description names one. One that cannot be used is a fault, not an error: what sleeping

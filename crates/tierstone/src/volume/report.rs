@@ -1,6 +1,7 @@
 //! What is told of a volume that is open: its state now, and what has happened to it.
 
-use super::open::{OpenedVolume, SPINDLE};
+use super::open::OpenedVolume;
+use super::stopping::DiskStopping;
 use serde::Serialize;
 use std::path::PathBuf;
 use tierstone_media::file::single::SingleFileDevice;
@@ -25,7 +26,7 @@ pub struct VolumeReport {
     /// Of each pair whose second disk may sleep.
     pub pairs: Vec<PairReport>,
     /// What stops disks; empty where none sleeps.
-    pub spindle: &'static str,
+    pub spindle: String,
 }
 
 /// The state of a member.
@@ -86,6 +87,7 @@ pub(super) struct Reporter {
     rows: u64,
     paths: Vec<PathBuf>,
     buffer: Option<FlashBuffer<SingleFileDevice>>,
+    stopping: Option<DiskStopping>,
     last: Option<Seen>,
 }
 
@@ -105,6 +107,7 @@ impl Reporter {
             rows: opened.facts.layout.rows,
             paths: opened.places.iter().map(|place| place.path.clone()).collect(),
             buffer: opened.buffer.clone(),
+            stopping: opened.stopping.clone(),
             last: None,
         }
     }
@@ -147,7 +150,7 @@ impl Reporter {
                 .iter()
                 .map(|(state, cycles)| PairReport { state: pair_name(*state), cycles: *cycles })
                 .collect(),
-            spindle: if self.buffer.is_some() { SPINDLE } else { "" },
+            spindle: self.stopping.as_ref().map_or_else(String::new, DiskStopping::text),
         }
     }
 

@@ -227,7 +227,10 @@ fn disks_of_a_store_sleep_and_wake_and_what_they_miss_is_there() {
     }
     fill(&mut store, number..number + 100);
     let report = volume.report();
-    assert!(report.buffer_fill.is_some_and(|fill| fill > 0.0) && report.spindle == SPINDLE, "{report:?}");
+    assert!(
+        report.buffer_fill.is_some_and(|fill| fill > 0.0) && report.spindle.contains("keep turning"),
+        "{report:?}"
+    );
     assert!(report.members.iter().any(|member| member.state == "behind"), "{report:?}");
     holds(&mut store, 0..number + 100);
     drop((store, volume));
