@@ -52,13 +52,12 @@ pub fn inspect(start: &[u8]) -> Holds {
         let (layout, slots) = (newest.layout, newest.journal_slots);
         let journal =
             journal_bytes(layout.redundancy, layout.width, layout.chunk_bytes, slots, newest.spare_rows);
-        let rows = layout.rows.saturating_add(u64::from(newest.spare_rows));
         let data_start = JOURNAL_START
             .saturating_add(journal)
             .checked_next_multiple_of(layout.chunk_bytes)
             .unwrap_or(u64::MAX);
         return Holds::Member(Box::new(MemberFacts {
-            bytes_needed: data_start.saturating_add(rows.saturating_mul(layout.chunk_bytes)),
+            bytes_needed: data_start.saturating_add(layout.rows.saturating_mul(layout.chunk_bytes)),
             volume: newest.volume,
             index: newest.index,
             generation: newest.generation,
