@@ -120,6 +120,14 @@ fn groups_that_find_no_slot_are_answered_for_by_the_device() {
     sampled("no slot", 900, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
+#[test]
+fn a_group_at_the_end_of_its_segment_is_replayed_though_its_slot_is_longer_than_what_is_left() {
+    let mut plan = Plan::new(64 << 10, 12).cut_one_in(600).redo(2 * REDO_BYTES);
+    plan.open.shard.group_bytes_max = 16 << 10;
+    let mix = Mix { operations: 160, value_bytes_max: 3_000, deletes: 5, ..Mix::default() };
+    sampled("end of segment", 1_000, 400, &plan, &|world, life, choices| mix.work(world, life, choices));
+}
+
 /// Explores `work` with the rule `name` switched off; it must be caught within `runs`.
 #[track_caller]
 fn caught(

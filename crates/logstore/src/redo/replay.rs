@@ -112,13 +112,15 @@ fn groups_of(
             memory.region.load(place, &mut bytes);
             let slot = SlotHeader::decode(&bytes, header.store)?;
             let is_sane = slot.segment < geometry.segment_limit
-                && u64::from(slot.start) + header.layout.image_bytes() as u64 <= geometry.segment_bytes
+                && u64::from(slot.start) < geometry.segment_bytes
                 && (slot.start as usize).is_multiple_of(BLOCK_BYTES)
                 && slot.header as usize == if slot.start == 0 { BLOCK_BYTES } else { 0 };
             if slot.log_id != log || slot.group < watermark || !is_sane {
                 return None;
             }
-            let mut image = vec![0; header.layout.image_bytes()];
+            // A slot may be longer than what is left of the segment; the group is not.
+            let left = geometry.segment_bytes - u64::from(slot.start);
+            let mut image = vec![0; header.layout.image_bytes().min(left as usize)];
             memory.region.load(place + SLOT_HEADER_BYTES as u64, &mut image);
             let past_ms = slot.past_ms.max(memory.region.load_word(place + SLOT_PAST));
             let broken = BrokenRules::of(&settings.mutations);
