@@ -61,6 +61,8 @@ impl Kept {
         open.slot = log.begin(header);
         let Some(slot) = open.slot else { return };
         if open.header > 0 {
+            // Behind the header there are zeros: a torn first write of a segment must look blank.
+            open.buffer[..open.header].fill(0);
             segment_header.encode(&mut open.buffer);
             log.keep(slot, 0, &open.buffer[..open.header]);
         }
