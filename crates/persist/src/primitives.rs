@@ -17,7 +17,7 @@ use tierstone_media::region::{LINE_BYTES, Region, WORD_BYTES};
 /// # Errors
 /// When the region could not make it durable.
 #[inline]
-pub fn publish<R: Region>(region: &R, offset: u64, value: u64) -> Result<()> {
+pub fn publish<R: Region + ?Sized>(region: &R, offset: u64, value: u64) -> Result<()> {
     region.store_word(offset, value);
     persist(region, offset, WORD_BYTES)
 }
@@ -27,7 +27,7 @@ pub fn publish<R: Region>(region: &R, offset: u64, value: u64) -> Result<()> {
 /// # Errors
 /// When the region could not make it durable.
 #[inline]
-pub fn persist<R: Region>(region: &R, offset: u64, len: u64) -> Result<()> {
+pub fn persist<R: Region + ?Sized>(region: &R, offset: u64, len: u64) -> Result<()> {
     region.write_back(offset, len);
     region.fence()
 }

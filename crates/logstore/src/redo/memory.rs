@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::Guarantee;
 use tierstone_media::region::Region;
+use tierstone_persist::primitives::persist;
 
 /// A region that holds the redo logs of a store; a clone is the same region.
 #[derive(Clone)]
@@ -77,8 +78,7 @@ impl RedoMemory {
     fn write_header(&self, header: &RegionHeader) -> Result<()> {
         let place = HEADER_PLACES[(header.counter % 2) as usize];
         self.region.store(place, &header.encode());
-        self.region.write_back(place, HEADER_BYTES as u64);
-        self.region.fence()
+        persist(&*self.region, place, HEADER_BYTES as u64)
     }
 
     /// What it holds is not needed any more. One barrier.
@@ -92,7 +92,7 @@ impl RedoMemory {
     /// Divides the region for opening `opening` of `store`; what it held is void. Two barriers.
     ///
     /// # Errors
-    /// When the region fails, or belongs to another store's redo log that is still needed.
+    /// When the region fails, or holds something else.
     pub(crate) fn format(
         &self,
         store: u64,

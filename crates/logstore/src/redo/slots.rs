@@ -3,6 +3,7 @@
 use super::RedoMemory;
 use super::format::{Layout, SLOT_HEADER_BYTES, SLOT_PAST, SlotHeader};
 use tierstone_base::{Error, Result};
+use tierstone_persist::primitives::publish;
 
 /// Which rules of the redo log a test breaks on purpose.
 #[derive(Clone, Copy, Debug, Default)]
@@ -161,10 +162,7 @@ impl RedoLog {
             return;
         }
         if !self.broken.not_truncated {
-            let watermark = self.layout.area(self.shard);
-            self.memory.region.store_word(watermark, durable_groups);
-            self.memory.region.write_back(watermark, 8);
-            let fenced = self.memory.region.fence();
+            let fenced = publish(&*self.memory.region, self.layout.area(self.shard), durable_groups);
             // The failure stays, and stops the shard.
             _ = self.fenced(fenced);
         }
