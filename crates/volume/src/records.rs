@@ -101,12 +101,19 @@ impl<D: BlockDevice> Core<D> {
         for (&index, done) in targets.iter().zip(&results) {
             self.mark_slots[index].taken(done.result.is_ok());
         }
-        if results.iter().all(|done| done.result.is_err()) {
+        let failed: Vec<bool> = results.iter().map(|done| done.result.is_err()).collect();
+        self.recorded(&targets, &failed);
+    }
+
+    /// A record was written to `targets`, of which some have `failed`: these do not count any more. If none has
+    /// it, nothing can be recorded any more.
+    pub(crate) fn recorded(&mut self, targets: &[usize], failed: &[bool]) {
+        if failed.iter().all(|&failed| failed) {
             self.is_broken = true;
             return;
         }
-        for (index, done) in targets.into_iter().zip(results) {
-            if done.result.is_err() && self.has_other(index) {
+        for (&index, &failed) in targets.iter().zip(failed) {
+            if failed && self.has_other(index) {
                 self.fail_member(index);
             }
         }

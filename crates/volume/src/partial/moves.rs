@@ -128,15 +128,8 @@ impl<D: BlockDevice> Core<D> {
         for (&index, done) in targets.iter().zip(&results) {
             partial.slots[index].taken(done.result.is_ok());
         }
-        if results.iter().all(|done| done.result.is_err()) {
-            self.is_broken = true;
-            return;
-        }
-        for (index, done) in targets.into_iter().zip(results) {
-            if done.result.is_err() && self.has_other(index) {
-                self.fail_member(index);
-            }
-        }
+        let failed: Vec<bool> = results.iter().map(|done| done.result.is_err()).collect();
+        self.recorded(&targets, &failed);
     }
 
     // ---- moving --------------------------------------------------------------------------------
