@@ -228,7 +228,7 @@ impl Database {
             superblock: opened.superblock,
             device,
             plans: opened.plans,
-            redo: redo::report(region, &opened.report),
+            redo: redo::report(options.redo.as_ref(), region, &opened.report),
             report: opened.report,
             hasher: opened.hasher,
             facts,

@@ -41,6 +41,8 @@ impl Default for RedoOptions {
 /// What the redo log of an open store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedoReport {
+    /// Where the region comes from, as it was asked for.
+    pub source: String,
     /// What the region was found to be.
     pub region: RegionReport,
     /// The region is too small, so that the redo log is not used: bytes that it needs; zero when it is used.
@@ -58,7 +60,7 @@ impl RedoReport {
     /// One line for a person.
     pub fn text(&self) -> String {
         match self.bytes_wanted {
-            0 => self.region.text(),
+            0 => format!("{}: {}", self.source, self.region.text()),
             wanted => format!(
                 "not used: the region has {} bytes, {wanted} are needed for so many shards; every write waits for the \
                  device",
@@ -93,8 +95,13 @@ pub(crate) fn open(options: &RedoOptions) -> Result<Option<(RedoMemory, RegionRe
 }
 
 /// What became of the region when the store was opened.
-pub(crate) fn report(region: Option<RegionReport>, open: &OpenReport) -> Option<RedoReport> {
-    region.map(|region| RedoReport {
+pub(crate) fn report(
+    options: Option<&RedoOptions>,
+    region: Option<RegionReport>,
+    open: &OpenReport,
+) -> Option<RedoReport> {
+    options.zip(region).map(|(options, region)| RedoReport {
+        source: options.region.clone(),
         region,
         bytes_wanted: open.redo_bytes_wanted,
         groups_replayed: open.redo_groups,

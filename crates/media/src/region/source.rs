@@ -142,34 +142,6 @@ impl SourceRegion {
             SourceRegion::Emulated(region) => region.inner().report(),
         }
     }
-
-    /// What a server's `INFO` tells of it: names of fields and their values, in order.
-    pub fn info(&self) -> Vec<(&'static str, String)> {
-        let report = self.report();
-        let flag = |is: bool| if is { "1" } else { "0" }.to_owned();
-        let power = report.guarantee.survives_power_loss().map_or("unknown".to_owned(), flag);
-        let mut fields = vec![
-            ("region_bytes", report.bytes.to_string()),
-            ("region_place", report.file_system.unwrap_or("anonymous").to_owned()),
-            ("region_map_sync", flag(report.map_sync)),
-            ("region_flush", report.flush.name().to_owned()),
-            ("region_persistence_domain", report.domain.name().to_owned()),
-            ("region_guarantee", report.guarantee.name().to_owned()),
-            ("region_survives_process_crash", flag(report.guarantee.survives_process_crash())),
-            ("region_survives_power_loss", power),
-            ("region_is_slowed_down", flag(matches!(self, SourceRegion::Emulated(_)))),
-        ];
-        if let SourceRegion::Emulated(region) = self {
-            let counts = region.counts();
-            fields.extend([
-                ("region_lines_read", counts.lines_read.to_string()),
-                ("region_bytes_persisted", counts.bytes_persisted.to_string()),
-                ("region_bytes_written", counts.bytes_written.to_string()),
-                ("region_fences", counts.fences.to_string()),
-            ]);
-        }
-        fields
-    }
 }
 
 /// The same call of whatever region it is.
