@@ -27,5 +27,5 @@ pub use device::{
     BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoCompletion, IoKind,
     IoRequest, Wait,
 };
-pub use region::{MappedRegion, Region, SimRegion};
+pub use region::{MappedRegion, Region, RegionDevice, SimRegion};
 pub use sim::{SimDevice, SimMedium, SimSettings};

@@ -17,7 +17,7 @@ pub mod layout;
 mod marker;
 mod member;
 mod open;
-mod plan;
+pub(crate) mod plan;
 mod pool;
 mod registered;
 mod segment;

@@ -3,7 +3,8 @@
 //! A region is read and written by loads and stores; what was stored is durable when its lines were
 //! written back and a fence came after. [`MappedRegion`] maps a file (DAX, ordinary, tmpfs), a DAX device or
 //! anonymous memory; [`SimRegion`] loses power and keeps any legal subset of lines and words;
-//! [`EmulatedRegion`] makes one slower, [`WornRegion`] counts its writes.
+//! [`EmulatedRegion`] makes one slower, [`WornRegion`] counts its writes; [`RegionDevice`] makes a range of one a block
+//! device.
 //!
 //! Invariants:
 //! 1. An aligned word of 8 bytes is loaded and stored whole, by several threads too, and survives a
@@ -17,6 +18,7 @@
 //! Crash: the header of a file is written and synced before the file is used, and never again; a
 //! file whose creation was cut off is refused at opening. The bytes belong to their structures.
 
+mod block_device;
 mod device;
 pub mod emulated;
 mod header;
@@ -28,6 +30,7 @@ mod source;
 pub mod wear;
 mod words;
 
+pub use block_device::RegionDevice;
 pub use device::DaxDevice;
 pub use emulated::profiles::{MEMORY_PROFILES, MemoryProfile};
 pub use emulated::{EmulatedRegion, EmulationCounts, Slowness};
