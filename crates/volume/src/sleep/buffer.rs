@@ -5,9 +5,12 @@
 //! and the log begins anew. An extent belongs to one volume and is given back when no pair needs anything
 //! in it.
 //!
-//! Source: Snyder et al., *QMD*, DaMoN 2011, sections 3.1 and 3.2. Departures: no persistent memory, so
-//! the staging buffer is a log on the flash itself (each block is written there once more); recovery, which
-//! the source does not describe, is by the addresses in logs and units.
+//! Source: Snyder et al., *QMD*, DaMoN 2011, sections 3.1 and 3.2. Departures: without persistent memory
+//! the staging buffer is a log on the flash itself (each block is written there once more), with it
+//! ([`staging`]) only the logs lie there; recovery, which the source does not describe, is by the addresses
+//! in logs and units.
+//!
+//! [`staging`]: super::staging
 //!
 //! Invariants:
 //! 1. A block that [`Buffer::append`] has taken is durable, with its address.
@@ -19,8 +22,10 @@
 //!    name ([`Buffer::check`]).
 
 use super::format::{BATCH_BLOCKS_MAX, Batch, BufferMap, ExtentEntry, VolumeEntry};
+use super::staging::{Signature, Staging, log_start};
 use std::collections::BTreeMap;
 use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_crash::Mutations;
 use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoKind, IoRequest, Wait};
 
 pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -79,6 +84,8 @@ pub(super) struct Stage {
 #[derive(Debug)]
 pub(crate) struct Buffer<D> {
     pub(super) device: D,
+    /// Where the staging logs lie, if not on `device`.
+    staging: Option<Staging<D>>,
     pub(super) map: BufferMap,
     /// Which slot holds the map that counts.
     slot: u64,
@@ -90,6 +97,7 @@ pub(crate) struct Buffer<D> {
     pub(super) units: Vec<u32>,
     /// Why nothing more can be relied on.
     lost: Option<String>,
+    mutations: Mutations,
 }
 
 fn refuse<T>(what: String) -> Result<T> {
@@ -97,8 +105,14 @@ fn refuse<T>(what: String) -> Result<T> {
 }
 
 impl<D: BlockDevice> Buffer<D> {
-    /// Writes an empty buffer to `device`, over whatever was there.
-    pub(crate) fn create(device: D, settings: &BufferSettings) -> Result<Self> {
+    /// Writes an empty buffer to `device`, over whatever was there; its staging logs lie in `staging`, if that is
+    /// given: a memory of zeros, or one that buffers of the identities `own` have used.
+    pub(crate) fn create(
+        device: D,
+        staging: Option<D>,
+        settings: &BufferSettings,
+        own: &[u128],
+    ) -> Result<Self> {
         let unit_bytes = u64::from(settings.unit_blocks) * BLOCK;
         if settings.unit_blocks < 3 || settings.unit_blocks as usize > BATCH_BLOCKS_MAX + 1 {
             return refuse(format!(
@@ -142,12 +156,17 @@ impl<D: BlockDevice> Buffer<D> {
             sequence: 0,
             extent_bytes: settings.extent_bytes,
             unit_blocks: settings.unit_blocks,
+            staging: 0,
             pairs_a_volume: settings.pairs_a_volume,
             extents: vec![ExtentEntry::default(); extents as usize],
             volumes: vec![VolumeEntry::default(); volumes],
             flushed: vec![0; pairs],
         };
         let mut buffer = Self::of(device, map, 1);
+        if let Some(staging) = staging {
+            buffer.map.staging = 1;
+            buffer.staging = Some(Staging::fresh(staging, buffer.signature(), own)?);
+        }
         // An old map in the other slot would be newer.
         let blank = IoBuffer::zeroed(buffer.map.own_slot_bytes() as usize);
         buffer.write(buffer.map.own_slot_bytes(), blank)?;
@@ -159,19 +178,102 @@ impl<D: BlockDevice> Buffer<D> {
         let volumes = map.volumes.len();
         Buffer {
             device,
+            staging: None,
             slot,
             stages: (0..volumes).map(|_| Stage::default()).collect(),
             held: vec![BTreeMap::new(); volumes],
             live: vec![0; map.extents.len()],
             units: vec![0; map.extents.len()],
             lost: None,
+            mutations: Mutations::none(),
             map,
         }
     }
 
     /// Reads a buffer: its map, the addresses of all units, the staging logs.
-    pub(crate) fn open(mut device: D) -> Result<Self> {
-        let head = read_of(&mut device, 0, BLOCK)?;
+    pub(crate) fn open(mut device: D, staging: Option<D>, mutations: Mutations) -> Result<Self> {
+        let (slot, map) = Self::read_map(&mut device)?;
+        let mut buffer = Self::of(device, map, slot);
+        buffer.mutations = mutations;
+        let is_new = buffer.map.staging == 0;
+        match staging {
+            Some(staging) if !is_new => {
+                buffer.staging = Some(Staging::open(staging, buffer.signature())?);
+                buffer.recover_all()?;
+                buffer.sign()?;
+            }
+            Some(staging) => {
+                buffer.recover_all()?;
+                buffer.move_staging(staging)?;
+            }
+            None if is_new => buffer.recover_all()?,
+            None => {
+                return refuse("the blocks of the flash buffer are staged in a memory: name that one".into());
+            }
+        }
+        Ok(buffer)
+    }
+
+    /// From now on the logs lie in `staging`, which was not used before.
+    fn move_staging(&mut self, staging: D) -> Result<()> {
+        if self.stages.iter().any(|stage| !stage.blocks.is_empty()) {
+            return refuse(
+                "blocks are staged on the flash: open and close the volume once without the staging memory"
+                    .into(),
+            );
+        }
+        let signature = Signature { epoch: 1, ..self.signature() };
+        self.staging = Some(Staging::fresh(staging, signature, &[self.map.id])?);
+        self.map.staging = 1;
+        self.write_map()
+    }
+
+    /// A new epoch: in the memory first, then in the map.
+    fn sign(&mut self) -> Result<()> {
+        self.map.staging += 1;
+        let signature = self.signature();
+        let late = self.mutations.is_on("the staging memory is signed before the map");
+        if late {
+            self.write_map()?;
+        }
+        if let Some(staging) = &mut self.staging {
+            staging.sign(signature)?;
+        }
+        // crash here [staging-signed]: the memory is an epoch ahead of the map, as it may be
+        if late { Ok(()) } else { self.write_map() }
+    }
+
+    fn signature(&self) -> Signature {
+        Signature {
+            buffer: self.map.id,
+            epoch: self.map.staging,
+            volumes: self.map.volumes.len() as u32,
+            unit_blocks: self.map.unit_blocks,
+        }
+    }
+
+    fn recover_all(&mut self) -> Result<()> {
+        (0..self.map.volumes.len() as u32).try_for_each(|volume| self.recover(volume))
+    }
+
+    /// An empty buffer of the same shape on the same devices, with another identity: nothing that was in the old
+    /// one counts any more.
+    pub(crate) fn renew(mut device: D, staging: Option<D>) -> Result<Self> {
+        let (_, old) = Self::read_map(&mut device)?;
+        let id = old.id.wrapping_add(1).max(1);
+        let settings = BufferSettings {
+            id,
+            volumes: old.volumes.len() as u32,
+            pairs_a_volume: old.pairs_a_volume,
+            extent_bytes: old.extent_bytes,
+            unit_blocks: old.unit_blocks,
+        };
+        Self::create(device, staging, &settings, &[old.id, id])
+    }
+
+    /// The map that counts, and its slot.
+    fn read_map(device: &mut D) -> Result<(u64, BufferMap)> {
+        let head = read_of(device, 0, BLOCK)?;
         let first = BufferMap::slot_bytes_in(&head);
         let mut maps: Vec<(u64, BufferMap)> = Vec::new();
         // The second slot begins where the first ends; if the first is torn, try where it may.
@@ -184,12 +286,12 @@ impl<D: BlockDevice> Buffer<D> {
                 .collect(),
         };
         for len in lengths {
-            let second = BufferMap::slot_bytes_in(&read_of(&mut device, len, BLOCK)?);
+            let second = BufferMap::slot_bytes_in(&read_of(device, len, BLOCK)?);
             if first.is_none() && second != Some(len) {
                 continue;
             }
             for slot in 0..2 {
-                let bytes = read_of(&mut device, slot * len, len)?;
+                let bytes = read_of(device, slot * len, len)?;
                 if let Some(map) = BufferMap::decode(&bytes)
                     && map.own_slot_bytes() == len
                 {
@@ -197,14 +299,10 @@ impl<D: BlockDevice> Buffer<D> {
                 }
             }
         }
-        let Some((slot, map)) = maps.into_iter().max_by_key(|(_, map)| map.sequence) else {
-            return refuse("the device holds no flash buffer: it is another one, or damaged".into());
-        };
-        let mut buffer = Self::of(device, map, slot);
-        for volume in 0..buffer.map.volumes.len() as u32 {
-            buffer.recover(volume)?;
+        match maps.into_iter().max_by_key(|(_, map)| map.sequence) {
+            Some(newest) => Ok(newest),
+            None => refuse("the device holds no flash buffer: it is another one, or damaged".into()),
         }
-        Ok(buffer)
     }
 
     pub(crate) fn id(&self) -> u128 {
@@ -242,6 +340,28 @@ impl<D: BlockDevice> Buffer<D> {
             .inspect_err(|error| self.lost = Some(error.message().to_owned()))
     }
 
+    /// Writes a record of a staging log, durably.
+    fn write_log(&mut self, volume: u32, offset: u64, bytes: IoBuffer) -> Result<()> {
+        let start = self.staging_start(volume);
+        if self.staging.is_none() || self.lost.is_some() {
+            return self.write(start + offset, bytes);
+        }
+        let Some(staging) = &mut self.staging else { return Ok(()) };
+        let request = IoRequest::write_durable(0, start + offset, bytes);
+        perform(&mut staging.device, request)
+            .map(drop)
+            .inspect_err(|error| self.lost = Some(error.message().to_owned()))
+    }
+
+    /// Reads the whole staging log of a volume.
+    pub(super) fn read_log(&mut self, volume: u32) -> Result<IoBuffer> {
+        let (start, len) = (self.staging_start(volume), 2 * self.unit_bytes());
+        match &mut self.staging {
+            Some(staging) => read_of(&mut staging.device, start, len),
+            None => self.read_at(start, len),
+        }
+    }
+
     pub(super) fn read_at(&mut self, offset: u64, len: u64) -> Result<IoBuffer> {
         read_of(&mut self.device, offset, len)
     }
@@ -258,12 +378,21 @@ impl<D: BlockDevice> Buffer<D> {
         u64::from(self.map.unit_blocks) * BLOCK
     }
 
-    pub(super) fn staging_start(&self, volume: u32) -> u64 {
+    /// Where the staging log of a volume begins, on whatever holds it.
+    fn staging_start(&self, volume: u32) -> u64 {
+        match &self.staging {
+            Some(_) => log_start(volume, self.map.unit_blocks),
+            None => self.flash_log_start(volume),
+        }
+    }
+
+    fn flash_log_start(&self, volume: u32) -> u64 {
         2 * self.map.own_slot_bytes() + u64::from(volume) * 2 * self.unit_bytes()
     }
 
+    /// The room of the logs on the flash stays, so that a buffer may be opened with and without a memory.
     pub(super) fn extent_start(&self, extent: u32) -> u64 {
-        self.staging_start(self.map.volumes.len() as u32) + u64::from(extent) * self.map.extent_bytes
+        self.flash_log_start(self.map.volumes.len() as u32) + u64::from(extent) * self.map.extent_bytes
     }
 
     pub(super) fn units_an_extent(&self) -> u32 {
@@ -297,7 +426,6 @@ impl<D: BlockDevice> Buffer<D> {
     /// Writes one record of the staging log.
     fn stage(&mut self, volume: u32, blocks: &[(BlockOf, Vec<u8>)]) -> Result<()> {
         let entry = self.map.volumes[volume as usize];
-        let start = self.staging_start(volume);
         let id = self.map.id;
         let stage = &mut self.stages[volume as usize];
         let batch = Batch {
@@ -310,8 +438,8 @@ impl<D: BlockDevice> Buffer<D> {
         };
         let data: Vec<&[u8]> = blocks.iter().map(|(_, bytes)| &bytes[..]).collect();
         let bytes = batch.encode(id, STAGING, &data);
-        let (offset, taken) = (start + stage.used * BLOCK, bytes.len() as u64 / BLOCK);
-        self.write(offset, bytes)?;
+        let (offset, taken) = (stage.used * BLOCK, bytes.len() as u64 / BLOCK);
+        self.write_log(volume, offset, bytes)?;
         let stage = &mut self.stages[volume as usize];
         stage.used += taken;
         stage.records += 1;
@@ -360,7 +488,7 @@ impl<D: BlockDevice> Buffer<D> {
         };
         let data: Vec<&[u8]> = stage.blocks.iter().map(|(_, bytes)| &bytes[..]).collect();
         let bytes = batch.encode(id, life, &data);
-        self.write(start + u64::from(unit) * unit_bytes, bytes)?;
+        self.write_unit(start + u64::from(unit) * unit_bytes, bytes)?;
         self.units[extent as usize] = unit + 1;
         let stage = &mut self.stages[volume as usize];
         let (blocks, first) = (std::mem::take(&mut stage.blocks), stage.first);
@@ -374,6 +502,14 @@ impl<D: BlockDevice> Buffer<D> {
             }
         }
         Ok(())
+    }
+
+    /// Writes a unit to its extent, durably: what it holds is overwritten in the log from then on.
+    fn write_unit(&mut self, offset: u64, bytes: IoBuffer) -> Result<()> {
+        if self.mutations.is_on("a unit is durable before its log begins anew") {
+            return perform(&mut self.device, IoRequest::write(0, offset, bytes)).map(drop);
+        }
+        self.write(offset, bytes)
     }
 
     /// The extent and place of a volume's next unit; takes a free extent when the current one is full.
@@ -498,13 +634,13 @@ impl<D: BlockDevice> Buffer<D> {
     }
 }
 
-fn read_of<D: BlockDevice>(device: &mut D, offset: u64, len: u64) -> Result<IoBuffer> {
+pub(super) fn read_of<D: BlockDevice>(device: &mut D, offset: u64, len: u64) -> Result<IoBuffer> {
     let request = IoRequest::read(0, offset, IoBuffer::zeroed(len as usize));
     let buffer = perform(device, request)?;
     buffer.ok_or_else(|| Error::new(ErrorKind::DeviceFailed, "the flash buffer lost a read's bytes"))
 }
 
-fn perform<D: BlockDevice>(device: &mut D, request: IoRequest) -> Result<Option<IoBuffer>> {
+pub(super) fn perform<D: BlockDevice>(device: &mut D, request: IoRequest) -> Result<Option<IoBuffer>> {
     let is_read = request.kind == IoKind::Read;
     device.submit(&mut vec![request]);
     let mut done = Vec::new();

@@ -8,6 +8,8 @@ use tierstone_media::{BLOCK_BYTES, IoBuffer};
 pub(crate) const MAP_MAGIC: &[u8; 8] = b"TIERBUFF";
 const BATCH_MAGIC: &[u8; 8] = b"TIERSTAG";
 const VERSION: u32 = 1;
+/// Of a map whose staging logs lie in a memory of their own.
+const VERSION_STAGED: u32 = 2;
 const SALT: u64 = 0x6275_6666_6572_6d31;
 const MAP_HEAD_BYTES: usize = 80;
 const BATCH_HEAD_BYTES: usize = 80;
@@ -41,6 +43,8 @@ pub(crate) struct BufferMap {
     pub sequence: u64,
     pub extent_bytes: u64,
     pub unit_blocks: u32,
+    /// Epoch of the memory that holds the staging logs; 0 when they lie on the flash.
+    pub staging: u64,
     pub pairs_a_volume: u32,
     pub extents: Vec<ExtentEntry>,
     pub volumes: Vec<VolumeEntry>,
@@ -62,7 +66,8 @@ impl BufferMap {
     pub(crate) fn encode(&self) -> IoBuffer {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(MAP_MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        let version = if self.staging == 0 { VERSION } else { VERSION_STAGED };
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&self.unit_blocks.to_le_bytes());
         bytes.extend_from_slice(&self.id.to_le_bytes());
         bytes.extend_from_slice(&self.sequence.to_le_bytes());
@@ -72,6 +77,7 @@ impl BufferMap {
         {
             bytes.extend_from_slice(&(count as u32).to_le_bytes());
         }
+        bytes.extend_from_slice(&self.staging.to_le_bytes());
         bytes.resize(MAP_HEAD_BYTES, 0);
         for extent in &self.extents {
             bytes.extend_from_slice(&extent.owner.to_le_bytes());
@@ -94,7 +100,7 @@ impl BufferMap {
     /// The length of the slot that begins with `block`, if one may begin there.
     pub(crate) fn slot_bytes_in(block: &[u8]) -> Option<u64> {
         let mut reader = Reader::new(block);
-        if reader.bytes(8)? != MAP_MAGIC || reader.u32()? != VERSION {
+        if reader.bytes(8)? != MAP_MAGIC || !matches!(reader.u32()?, VERSION | VERSION_STAGED) {
             return None;
         }
         reader.bytes(4 + 16 + 8 + 8)?;
@@ -107,8 +113,8 @@ impl BufferMap {
         let len = Self::slot_bytes_in(bytes)? as usize;
         let bytes = bytes.get(..len)?;
         let mut reader = Reader::new(bytes);
-        reader.bytes(12)?;
-        let unit_blocks = reader.u32()?;
+        reader.bytes(8)?;
+        let (version, unit_blocks) = (reader.u32()?, reader.u32()?);
         let id = u128::from(reader.u64()?) | u128::from(reader.u64()?) << 64;
         let (sequence, extent_bytes) = (reader.u64()?, reader.u64()?);
         if Reader::new(&bytes[len - 8..]).u64()? != checksum(salt(SALT, sequence), &bytes[..len - 8]) {
@@ -116,6 +122,7 @@ impl BufferMap {
         }
         let (extents, volumes, pairs_a_volume, pairs) =
             (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let staging = reader.u64()?;
         let mut reader = Reader::new(&bytes[MAP_HEAD_BYTES..]);
         let mut extent = || Some(ExtentEntry { owner: reader.u32()?, life: reader.u32()? });
         let extents = (0..extents).map(|_| extent()).collect::<Option<Vec<_>>>()?;
@@ -128,12 +135,14 @@ impl BufferMap {
         let is_sound = unit_blocks >= 2
             && unit_blocks as usize <= BATCH_BLOCKS_MAX + 1
             && extent_bytes > 0
+            && (version == VERSION_STAGED) == (staging != 0)
             && u64::from(pairs_a_volume).checked_mul(volumes.len() as u64)? == flushed.len() as u64;
         is_sound.then_some(BufferMap {
             id,
             sequence,
             extent_bytes,
             unit_blocks,
+            staging,
             pairs_a_volume,
             extents,
             volumes,
@@ -231,13 +240,17 @@ mod tests {
             sequence: 9,
             extent_bytes: 1 << 20,
             unit_blocks: 16,
+            staging: 0,
             pairs_a_volume: 2,
             extents: vec![ExtentEntry { owner: 1, life: 4 }, ExtentEntry::default()],
             volumes: vec![VolumeEntry { volume: 7, unit: 8, sequence: 99 }],
             flushed: vec![5, 6],
         };
         let bytes = map.encode();
-        assert_eq!(BufferMap::decode(&bytes), Some(map));
+        assert_eq!(BufferMap::decode(&bytes), Some(map.clone()));
+        assert_eq!(bytes[8], 1);
+        let staged = BufferMap { staging: 5, ..map };
+        assert_eq!((BufferMap::decode(&staged.encode()), staged.encode()[8]), (Some(staged), 2));
         let batch =
             Batch { volume: 1, unit: 2, index: 3, sequence: 4, addresses: vec![(5, 6), (7, 8)], data_sum: 0 };
         let blocks = [vec![1u8; BLOCK_BYTES], vec![2u8; BLOCK_BYTES]];

@@ -15,6 +15,9 @@
 //!    so what is in the buffer is never older than what the second disk has.
 //! 4. Reads go to the disk that is awake.
 //!
+//! The buffer's staging logs may lie in persistent memory ([`FlashBuffer::open_staged`]); that is a non-volatile place
+//! as far as its region's guarantee goes.
+//!
 //! What a crash leaves: a second disk that is behind and a buffer that says what it lacks. Opening wakes
 //! such pairs and writes it back before anything else; doing so twice does no harm.
 
@@ -23,6 +26,7 @@ pub mod elevator;
 mod format;
 mod pairs;
 mod recover;
+mod staging;
 
 pub use buffer::BufferSettings;
 pub use elevator::Elevator;
@@ -33,6 +37,7 @@ use buffer::Buffer;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tierstone_base::Result;
+use tierstone_crash::Mutations;
 use tierstone_media::BlockDevice;
 
 /// Sweeps over the disk after which a flush ends with writers waiting.
@@ -49,15 +54,61 @@ impl<D: BlockDevice> FlashBuffer<D> {
     /// # Errors
     /// When the settings do not fit the device, or it fails.
     pub fn create(device: D, settings: &BufferSettings) -> Result<Self> {
-        Ok(FlashBuffer { shared: Arc::new(Mutex::new(Buffer::create(device, settings)?)) })
+        Ok(Self::of(Buffer::create(device, None, settings, &[])?))
+    }
+
+    /// The same with the staging logs on `staging`, a device in persistent memory
+    /// ([`tierstone_media::RegionDevice`]) of [`FlashBuffer::staging_bytes`] zeros at least.
+    ///
+    /// # Errors
+    /// Also when `staging` is too small, or holds anything.
+    pub fn create_staged(device: D, staging: D, settings: &BufferSettings) -> Result<Self> {
+        Ok(Self::of(Buffer::create(device, Some(staging), settings, &[])?))
     }
 
     /// Opens the buffer on `device`. Cost: reads a block of addresses a unit, and the staging logs.
     ///
     /// # Errors
-    /// When the device holds none, or fails.
+    /// When the device holds none, or fails; invalid input for a buffer whose blocks are staged elsewhere.
     pub fn open(device: D) -> Result<Self> {
-        Ok(FlashBuffer { shared: Arc::new(Mutex::new(Buffer::open(device)?)) })
+        Ok(Self::of(Buffer::open(device, None, Mutations::none())?))
+    }
+
+    /// Opens the buffer on `device` whose staging logs lie on `staging`. A buffer that was made without, and has nothing
+    /// staged, stages there from now on.
+    ///
+    /// # Errors
+    /// As [`FlashBuffer::open`]; invalid input, and nothing is written, when `staging` is not what this buffer staged to
+    /// last: then what was staged is lost, and disks that sleep have to be copied whole.
+    pub fn open_staged(device: D, staging: D) -> Result<Self> {
+        Ok(Self::of(Buffer::open(device, Some(staging), Mutations::none())?))
+    }
+
+    /// Either of the two with rules broken.
+    ///
+    /// # Errors
+    /// As theirs.
+    pub fn open_mutated(device: D, staging: Option<D>, mutations: Mutations) -> Result<Self> {
+        Ok(Self::of(Buffer::open(device, staging, mutations)?))
+    }
+
+    /// Makes the buffer on `device` anew, of the same shape and with another identity: for one whose staging memory is
+    /// lost. What it held does not count any more; volumes whose disks sleep refuse it, unless they are opened degraded
+    /// and copy those disks whole.
+    ///
+    /// # Errors
+    /// When `device` holds no buffer, or fails; when `staging` is too small, or holds anything but logs of this buffer.
+    pub fn renew(device: D, staging: Option<D>) -> Result<Self> {
+        Ok(Self::of(Buffer::renew(device, staging)?))
+    }
+
+    /// Bytes that staging logs take in a memory of their own.
+    pub fn staging_bytes(settings: &BufferSettings) -> u64 {
+        staging::bytes_needed(settings.volumes, settings.unit_blocks)
+    }
+
+    fn of(buffer: Buffer<D>) -> Self {
+        FlashBuffer { shared: Arc::new(Mutex::new(buffer)) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Buffer<D>> {

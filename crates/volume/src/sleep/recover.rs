@@ -53,8 +53,7 @@ impl<D: BlockDevice> Buffer<D> {
 
     /// Takes the records of the unit that is being staged, up to the first that is not whole.
     fn recover_log(&mut self, volume: u32) -> Result<()> {
-        let log_blocks = 2 * u64::from(self.map.unit_blocks);
-        let bytes = self.read_at(self.staging_start(volume), log_blocks * BLOCK)?;
+        let bytes = self.read_log(volume)?;
         let unit = self.map.volumes[volume as usize].unit;
         let mut at = 0;
         while let Some(batch) = bytes.get(at..).and_then(|rest| Batch::decode(self.map.id, STAGING, rest)) {
