@@ -1,11 +1,15 @@
-//! How fast the tools are: timing of traces, states of a queue checked, appends beside a copy with the same flushes.
+//! How fast the tools are: timing of traces, states of a queue checked by the observer and by the crash explorer, appends
+//! beside a copy with the same flushes.
 //!
 //! `cargo run --release -p tierstone-persist --example persist_rates -- [PART]`: one in so many of everything.
 
 use std::error::Error;
 use std::hint::black_box;
 use tierstone_base::{Clock, SystemClock};
-use tierstone_media::region::{FlushMethod, MappedRegion, Region, RegionSettings};
+use tierstone_crash::{Choices, ExploreSettings, SurvivorSettings, Violation, explore};
+use tierstone_media::region::{
+    FlushMethod, LineRegion, MappedRegion, Region, RegionSettings, SimRegion, WordRegion,
+};
 use tierstone_persist::memory::{Direct, VolatileWords};
 use tierstone_persist::observer::{Failure, Observer};
 use tierstone_persist::order::Model;
@@ -56,8 +60,64 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?;
         println!("observer, {}: {states} states recovered, {:.0}/s", design.name(), states as f64 / took);
     }
+    explored_rates(&seconds, 200_000 / part)?;
     instruction_rates(&seconds, 400_000 / part)?;
     appends(&seconds, 200_000 / part)
+}
+
+/// Lives of a queue of four lines in a region that loses power anywhere, recovered, used and lost again: states after a
+/// loss of power a second, each recovered and checked, on one thread.
+fn explored_rates(seconds: &Timer<'_>, runs: u64) -> Result<(), Box<dyn Error>> {
+    for design in Design::ALL {
+        let lines = |choices: &Choices| lives(design, choices, LineRegion::new(768));
+        let words = |choices: &Choices| lives(design, choices, WordRegion::new(768));
+        type Scenario<'a> = &'a dyn Fn(&Choices) -> Result<(), Violation>;
+        let ways: [(&str, ExploreSettings, Scenario<'_>); 3] = [
+            ("lines, at most 3 deviations", ExploreSettings::bounded(3).with_max_runs(runs), &lines),
+            ("words, at most 3 deviations", ExploreSettings::bounded(3).with_max_runs(runs), &words),
+            ("words, sampled", ExploreSettings::random(7, runs), &words),
+        ];
+        for (name, settings, scenario) in ways {
+            let mut states = 0;
+            let took = seconds(&mut || {
+                let report = explore(settings.clone(), scenario);
+                states = report.states;
+                if report.found.is_some() { Err(report.to_string().into()) } else { Ok(()) }
+            })?;
+            println!("explorer, {}, {name}: {states} states, {:.0}/s", design.name(), states as f64 / took);
+        }
+    }
+    Ok(())
+}
+
+fn lives<const UNIT: usize>(
+    design: Design,
+    choices: &Choices,
+    region: SimRegion<UNIT>,
+) -> Result<(), Violation> {
+    let settings = QueueSettings::new(design, 256, 1);
+    let failed = |error: tierstone_base::Error| Violation::new(error.to_string());
+    let words = VolatileWords::new(settings.volatile_bytes());
+    let queue = Queue::create(settings.clone(), &Direct::new(&region, &words, 0)).map_err(failed)?;
+    let region = region.with_cuts(choices, 30);
+    let memory = Direct::new(&region, &words, 0);
+    let bodies: [&[u8]; 3] = [b"the first entry, of more than one word", b"second", b"third entry"];
+    let insert = |body: &[u8]| queue.settle(&memory, queue.insert(&memory, body)?, body.len());
+    let inserted = bodies.into_iter().take_while(|body| insert(body).is_ok()).count();
+    region.lose_power(choices, &SurvivorSettings::default());
+    let found = recover(&region.image()).map_err(failed)?;
+    let whole = found.entries.iter().zip(bodies).all(|(entry, body)| entry.payload == body);
+    Violation::unless(whole && found.entries.len() >= inserted, || {
+        format!("{inserted} inserted, {found:?}")
+    })?;
+    let words = VolatileWords::new(settings.volatile_bytes());
+    let memory = Direct::new(&region, &words, 0);
+    if let Ok((queue, _)) = Queue::open(settings, &memory) {
+        let _ = queue.remove(&memory);
+    }
+    region.lose_power(choices, &SurvivorSettings::default());
+    let again = recover(&region.image()).map_err(failed)?;
+    Violation::unless(again.head == found.head, || format!("{found:?}, then {again:?}"))
 }
 
 /// Inserts of 100 bytes by one thread and by eight on ordinary memory, a barrier a store fence; and what the models

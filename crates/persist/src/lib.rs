@@ -16,6 +16,8 @@
 //! The guide is `docs/persist.md`.
 
 pub mod import;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod invariants;
 pub mod litmus;
 pub mod memory;
 pub mod observer;

@@ -60,6 +60,11 @@ pub trait Memory {
     /// When no thread can go on: a deadlock, which only a tracer notices.
     fn wait_until(&self, place: Place, holds: impl Fn(u64) -> bool) -> Result<u64>;
 
+    /// What the thread does between two looks at a word that it waits for.
+    fn relax(&self) {
+        std::hint::spin_loop();
+    }
+
     /// Loads a persistent word that another thread stored, so that this thread's next barrier or sync covers that
     /// persist too.
     fn observe(&self, offset: u64) -> u64;
@@ -225,8 +230,13 @@ impl<R: Region> Memory for Direct<'_, R> {
             if holds(value) {
                 return Ok(value);
             }
-            (self.relax)();
+            self.relax();
         }
+    }
+
+    #[inline]
+    fn relax(&self) {
+        (self.relax)();
     }
 
     #[inline]

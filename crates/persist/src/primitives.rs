@@ -221,6 +221,7 @@ impl<'a, R: Region> PersistentLog<'a, R> {
     }
 }
 
+#[inline]
 fn padded(len: u64) -> u64 {
     len.next_multiple_of(WORD_BYTES)
 }

@@ -148,6 +148,32 @@ fn a_record_behind_a_gap_never_comes_back() {
     assert_all_caught(&["what lies behind the end is destroyed"], explored);
 }
 
+#[test]
+fn an_old_body_that_looks_like_a_position_makes_no_record() {
+    // The word where the next record's position will stand has that position already, from an old body.
+    let mut old = [7; 80];
+    old[..8].copy_from_slice(&105u64.to_le_bytes());
+    let fresh = [9; 24];
+    let explored = |rules: &Mutations| {
+        explore(ExploreSettings::random(13, 20_000), |choices: &Choices| {
+            let region = SimRegion::<8>::new(192).with_cuts(choices, 8);
+            let mut log = PersistentLog::new(&region, 64, 128, 0, rules).map_err(violation)?;
+            if log.persist_wal(&[&old]).is_err() {
+                return Ok(());
+            }
+            log.release(104);
+            let acknowledged = log.persist_wal(&[&fresh]).is_ok();
+            region.lose_power(choices, &SurvivorSettings::default());
+            let quiet = SimRegion::<8>::new(192);
+            quiet.store(0, &region.image());
+            let (_, found) = PersistentLog::recover(&quiet, 64, 128, 104, rules).map_err(violation)?;
+            let legal = found.is_empty() && !acknowledged || found == [fresh.to_vec()];
+            Violation::unless(legal, || format!("acknowledged: {acknowledged}, found {found:?}"))
+        })
+    };
+    assert_all_caught(&["the checksum of a body"], explored);
+}
+
 const PAGES: PageLog = PageLog { offset: 0, page_bytes: 64 };
 
 #[test]

@@ -241,7 +241,7 @@ impl<M: Memory> Memory for Traced<'_, M> {
             }
             match &self.shared.turns {
                 Some(turns) => turns.wait_for(self.inner.thread(), place)?,
-                None => std::hint::spin_loop(),
+                None => self.inner.relax(),
             }
         }
     }
