@@ -12,7 +12,7 @@ pub const LINES: &[&[&str]] = &[
     &["persist", "wal"],
     &["cache", "volume"],
     &["engine"],
-    &["logstore", "lsm", "btree", "ptree"],
+    &["logstore", "pmstore", "lsm", "btree", "ptree"],
     &["store"],
     &["redis", "events", "cluster"],
     &["kernels", "sql"],

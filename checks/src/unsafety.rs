@@ -9,6 +9,18 @@ pub const UNSAFE_PLACES: &[(&str, &str)] = &[
     ("crates/media/src/buffer.rs", "block-aligned memory comes from the allocator by hand"),
     ("crates/media/src/file/", "io_uring takes raw pointers to buffers that it owns until completion"),
     ("crates/media/src/region/mapping.rs", "a mapping is an address that the kernel gave"),
+    (
+        "crates/media/src/region/mod.rs",
+        "reading a region in place is a promise that nobody stores there meanwhile",
+    ),
+    ("crates/media/src/region/mapped.rs", "implements reading in place"),
+    ("crates/media/src/region/source.rs", "hands reading in place on"),
+    ("crates/media/src/region/emulated/mod.rs", "hands reading in place on"),
+    ("crates/media/src/region/wear/mod.rs", "hands reading in place on"),
+    (
+        "crates/pmstore/src/memory.rs",
+        "records in persistent memory are read in place; the engine keeps the promise",
+    ),
     ("crates/media/src/region/instructions.rs", "write-backs, fences and streaming stores have no safe form"),
     (
         "crates/cache/src/record/arena.rs",

@@ -354,6 +354,14 @@ impl Region for MappedRegion {
     }
 
     #[inline]
+    unsafe fn in_place(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        assert!(offset <= self.report.bytes, "outside the region");
+        let start = self.skipped_words * WORD_BYTES as usize + offset as usize;
+        // SAFETY: the caller promises that nobody stores there; the mapping checks the range.
+        Some(unsafe { self.mapping.bytes(start, len) })
+    }
+
+    #[inline]
     fn store(&self, offset: u64, bytes: &[u8]) {
         words::store(self.words(), offset as usize, bytes, |word, value| {
             word.store(value, Ordering::Relaxed);

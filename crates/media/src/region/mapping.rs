@@ -54,6 +54,22 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 
+    /// `len` of its bytes from `offset`.
+    ///
+    /// # Safety
+    /// Nobody stores to them while the slice is used.
+    ///
+    /// # Panics
+    /// When they lie outside the mapping.
+    #[inline]
+    pub unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        let end = offset.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.words * size_of::<AtomicU64>()), "outside the mapping");
+        // SAFETY: the range lies in the mapping, which lives as long as `self`; that nobody stores to it
+        // meanwhile is the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<u8>().add(offset), len) }
+    }
+
     /// Writes the pages of `bytes` bytes from `offset` to the file's device and waits for them.
     pub fn msync(&self, offset: usize, bytes: usize) -> io::Result<()> {
         let page = rustix::param::page_size();

@@ -79,6 +79,16 @@ pub trait Region {
     /// Fills `into` from `offset`.
     fn load(&self, offset: u64, into: &mut [u8]);
 
+    /// The bytes at `offset` where they lie, without a copy; `None` where the region is no memory of this process:
+    /// [`Region::load`] them then. Costs what loading them costs.
+    ///
+    /// # Safety
+    /// Nobody stores to these bytes, by this handle or another, while the slice is used.
+    unsafe fn in_place(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let _ = (offset, len);
+        None
+    }
+
     /// Stores `bytes` at `offset`.
     fn store(&self, offset: u64, bytes: &[u8]);
 

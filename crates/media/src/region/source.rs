@@ -185,6 +185,12 @@ impl Region for SourceRegion {
     }
 
     #[inline]
+    unsafe fn in_place(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        // SAFETY: what the caller promises of this region holds of the one inside.
+        of_each!(self, region => unsafe { region.in_place(offset, len) })
+    }
+
+    #[inline]
     fn store(&self, offset: u64, bytes: &[u8]) {
         of_each!(self, region => region.store(offset, bytes));
     }

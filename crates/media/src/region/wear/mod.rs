@@ -168,6 +168,11 @@ impl<R: Region> Region for WornRegion<R> {
         self.inner.load(offset, into);
     }
 
+    unsafe fn in_place(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        // SAFETY: what the caller promises of this region holds of the one inside.
+        unsafe { self.inner.in_place(offset, len) }
+    }
+
     fn store(&self, offset: u64, bytes: &[u8]) {
         self.inner.store(offset, bytes);
         self.stored(offset, bytes.len() as u64);

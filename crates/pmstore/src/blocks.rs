@@ -1,0 +1,490 @@
+//! Storage blocks of a shard: append-only, immutable once full, the unit of cleaning.
+//!
+//! Records are appended with ordinary stores and not written back: the log has them. [`Blocks::write_back`] does it
+//! later, in the order of appending, so that the log can be truncated behind it.
+//!
+//! Invariants:
+//! 1. What has been appended up to a clock ([`Blocks::appended`]) is durable when [`Blocks::persisted`] has reached
+//!    it, blocks that were cleaned since apart: what lives of these is durable elsewhere.
+//! 2. A free block has no valid life in persistent memory, durably; a block in use has one of its own.
+//! 3. Live bytes are those of records that count, or may count again after a crash.
+//!
+//! Free-space queue and heap after RStore (Lersch 2020, section 5.6): the first change of a block's free space since
+//! it was last looked at queues it; cleaning drains the queue into a heap.
+
+use crate::format::{self, Entry, LEAD_BYTES, Layout, SegmentKind};
+use crate::memory::PmMemory;
+use crate::space::Space;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
+use tierstone_base::collections::Map;
+use tierstone_base::{Error, ErrorKind, Result};
+
+/// Who appends to a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Writes.
+    Active,
+    /// The cleaner.
+    Cleaning,
+    /// Nobody any more.
+    Full,
+}
+
+/// A storage block in use.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub life: u64,
+    /// Where the next record begins.
+    pub end: u32,
+    /// Bytes of records that count.
+    pub live: u32,
+    /// Records whose end is not decided: the block is not cleaned meanwhile.
+    pub pending: u32,
+    pub role: Role,
+    is_queued: bool,
+    /// A bit for each 32 bytes: a record that counts begins there. Records are longer.
+    valid: Box<[u64]>,
+}
+
+impl Block {
+    fn bit(at: u32) -> (usize, u64) {
+        ((at / 32 / 64) as usize, 1 << (at / 32 % 64))
+    }
+
+    /// Whether the record that begins at byte `at` counts.
+    pub fn is_valid(&self, at: u32) -> bool {
+        let (word, mask) = Self::bit(at);
+        self.valid.get(word).is_some_and(|bits| bits & mask != 0)
+    }
+
+    /// Says that a record begins at byte `at` and counts.
+    pub fn set_valid(&mut self, at: u32, len: u32) {
+        let (word, mask) = Self::bit(at);
+        self.valid[word] |= mask;
+        self.live += len;
+    }
+}
+
+/// Bytes that wait to be written back.
+#[derive(Debug)]
+struct Dirty {
+    block: u32,
+    life: u64,
+    from: u32,
+    to: u32,
+}
+
+/// What makes the blocks of one shard.
+#[derive(Clone, Debug)]
+pub(crate) struct Maker {
+    pub memory: PmMemory,
+    pub layout: Layout,
+    pub space: Arc<Space>,
+    pub store: u64,
+    pub shard: u16,
+    pub opening: u64,
+}
+
+/// The blocks.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    pub maker: Maker,
+    lives: u64,
+    pub table: Map<u32, Block>,
+    /// Segments of storage blocks, and how many of their blocks are in use.
+    pub segments: BTreeMap<u32, u32>,
+    pub free: Vec<u32>,
+    active: Option<u32>,
+    cleaning: Option<u32>,
+    dirty: VecDeque<Dirty>,
+    cleaned: Vec<Dirty>,
+    appended: u64,
+    written: u64,
+    persisted: u64,
+    heap: BinaryHeap<(u32, u32)>,
+    queue: Vec<u32>,
+}
+
+impl Blocks {
+    pub fn new(maker: Maker) -> Self {
+        Blocks {
+            maker,
+            lives: 0,
+            table: Map::default(),
+            segments: BTreeMap::new(),
+            free: Vec::new(),
+            active: None,
+            cleaning: None,
+            dirty: VecDeque::new(),
+            cleaned: Vec::new(),
+            appended: 0,
+            written: 0,
+            persisted: 0,
+            heap: BinaryHeap::new(),
+            queue: Vec::new(),
+        }
+    }
+
+    /// A life that nothing of this store ever had.
+    pub fn new_life(&mut self) -> u64 {
+        self.lives += 1;
+        format::life(self.maker.opening, self.maker.shard, self.lives)
+    }
+
+    /// Takes a block in that recovery found.
+    pub fn adopt(&mut self, number: u32, life: u64, end: u32, role: Role) -> &mut Block {
+        let units = (self.maker.layout.geometry.block_bytes / 32).div_ceil(64) as usize;
+        *self.segments.entry(number / self.maker.layout.blocks_per_segment()).or_default() += 1;
+        let valid = vec![0; units].into_boxed_slice();
+        let block = Block { life, end, live: 0, pending: 0, role, is_queued: false, valid };
+        self.table.entry(number).insert_entry(block).into_mut()
+    }
+
+    /// Blocks that can be had, of other shards' free segments too.
+    pub fn available(&self) -> u64 {
+        let per_segment = u64::from(self.maker.layout.blocks_per_segment());
+        self.free.len() as u64 + u64::from(self.maker.space.free()) * per_segment
+    }
+
+    /// How many new blocks the records of these lengths would take.
+    pub fn wanted(&self, lens: impl Iterator<Item = u32>) -> u64 {
+        let bytes = self.maker.layout.geometry.block_bytes as u32;
+        let mut end = self.active.and_then(|number| self.table.get(&number)).map_or(bytes, |block| block.end);
+        let mut wanted = 0;
+        for len in lens {
+            if end + len > bytes {
+                (wanted, end) = (wanted + 1, LEAD_BYTES as u32);
+            }
+            end += len;
+        }
+        wanted
+    }
+
+    /// Takes a free block.
+    fn take(&mut self) -> Result<u32> {
+        if self.free.is_empty() {
+            self.grow()?;
+        }
+        let none = || {
+            Error::new(
+                ErrorKind::NoSpace,
+                "the persistent memory is full: delete keys, or give the store more",
+            )
+        };
+        self.free.pop().ok_or_else(none)
+    }
+
+    /// Sees to it that `wanted` blocks are free, as far as there are free segments. Two barriers a segment.
+    pub fn secure(&mut self, wanted: usize) -> Result<bool> {
+        while self.free.len() < wanted && self.maker.space.free() > 0 {
+            self.grow()?;
+        }
+        Ok(self.free.len() >= wanted)
+    }
+
+    /// Takes a segment and divides it. Two barriers.
+    fn grow(&mut self) -> Result<()> {
+        let Maker { memory, layout, space, shard, .. } = &self.maker;
+        let Some(segment) = space.claim(*shard) else { return Ok(()) };
+        let per_segment = layout.blocks_per_segment();
+        let first = segment * per_segment;
+        for block in first..first + per_segment {
+            memory.store_word(layout.block(block), 0);
+            memory.write_back(layout.block(block), 8);
+        }
+        memory.fence()?;
+        // crash here [claimed-segment]: its word says claimed, and the next opening gives it back
+        space.publish(segment, Entry { kind: SegmentKind::Storage, device: *shard, logical: 0 })?;
+        self.segments.entry(segment).or_default();
+        self.free.extend((first..first + per_segment).rev());
+        Ok(())
+    }
+
+    fn role_block(&mut self, role: Role) -> &mut Option<u32> {
+        match role {
+            Role::Cleaning => &mut self.cleaning,
+            _ => &mut self.active,
+        }
+    }
+
+    /// Whether `len` bytes fit the block that `role` appends to.
+    pub fn fits(&self, role: Role, len: u32) -> bool {
+        let number = if role == Role::Cleaning { self.cleaning } else { self.active };
+        let block = number.and_then(|number| self.table.get(&number));
+        block.is_some_and(|block| u64::from(block.end + len) <= self.maker.layout.geometry.block_bytes)
+    }
+
+    /// Appends a record; gives its place. `record` gets its checksum. Up to two barriers where a block is begun in a
+    /// new segment, none else.
+    pub fn append(&mut self, role: Role, record: &mut [u8]) -> Result<u64> {
+        let len = record.len() as u32;
+        if !self.fits(role, len) {
+            let fresh = self.take()?;
+            if let Some(full) = self.role_block(role).take() {
+                self.fill(full);
+            }
+            self.begin(fresh, role);
+            *self.role_block(role) = Some(fresh);
+        }
+        let Some(number) = *self.role_block(role) else { return Err(lost_block()) };
+        self.append_to(number, role, record)
+    }
+
+    fn append_to(&mut self, number: u32, role: Role, record: &mut [u8]) -> Result<u64> {
+        let len = record.len() as u32;
+        let Some(block) = self.table.get_mut(&number) else { return Err(lost_block()) };
+        let from = block.end;
+        let offset = self.maker.layout.block(number) + u64::from(from);
+        format::seal_record(record, block.life, offset);
+        self.maker.memory.store(offset, record);
+        block.end += len;
+        block.set_valid(from, len);
+        let life = block.life;
+        // A block's own head goes with its first record.
+        let dirty = Dirty {
+            block: number,
+            life,
+            from: if from == LEAD_BYTES as u32 { 0 } else { from },
+            to: from + len,
+        };
+        match role {
+            Role::Cleaning => extend(&mut self.cleaned, dirty),
+            _ => {
+                self.appended += u64::from(dirty.to - dirty.from);
+                match self.dirty.back_mut() {
+                    Some(last) if last.block == number && last.to == dirty.from => last.to = dirty.to,
+                    _ => self.dirty.push_back(dirty),
+                }
+            }
+        }
+        Ok(offset)
+    }
+
+    fn begin(&mut self, number: u32, role: Role) {
+        let life = self.new_life();
+        let Maker { memory, layout, store, .. } = &self.maker;
+        let place = layout.block(number);
+        memory.store_word(place + 8, format::life_check(*store, number, life));
+        memory.store_word(place, life);
+        self.adopt(number, life, LEAD_BYTES as u32, role);
+    }
+
+    /// Recovery goes on appending to `number`, whose rest is zeros.
+    pub fn resume(&mut self, number: u32, role: Role) {
+        if let Some(full) = self.role_block(role).take() {
+            self.fill(full);
+        }
+        if let Some(block) = self.table.get_mut(&number) {
+            block.role = role;
+            *self.role_block(role) = Some(number);
+        }
+    }
+
+    /// Whether `role` has a block to append to.
+    pub fn has(&self, role: Role) -> bool {
+        let number = if role == Role::Cleaning { self.cleaning } else { self.active };
+        number.is_some()
+    }
+
+    /// Nobody appends to the block any more; what is left of it is free space.
+    fn fill(&mut self, number: u32) {
+        if let Some(block) = self.table.get_mut(&number) {
+            block.role = Role::Full;
+        }
+        self.changed(number);
+    }
+
+    /// The free space of a block has changed.
+    pub fn changed(&mut self, number: u32) {
+        if let Some(block) = self.table.get_mut(&number)
+            && !block.is_queued
+        {
+            block.is_queued = true;
+            self.queue.push(number);
+        }
+    }
+
+    /// The end of the record at `location` is not decided.
+    pub fn hold(&mut self, location: u64) {
+        if let Some(block) = self.table.get_mut(&self.maker.layout.block_of(location)) {
+            block.pending += 1;
+        }
+    }
+
+    /// It is decided.
+    pub fn let_go(&mut self, location: u64) {
+        if let Some(block) = self.table.get_mut(&self.maker.layout.block_of(location)) {
+            block.pending -= 1;
+        }
+    }
+
+    /// The record at `location` counts no more.
+    pub fn kill(&mut self, location: u64, len: u32) {
+        let number = self.maker.layout.block_of(location);
+        let at = (location - self.maker.layout.block(number)) as u32;
+        let (word, mask) = Block::bit(at);
+        let Some(block) = self.table.get_mut(&number) else { return };
+        if block.valid[word] & mask != 0 {
+            block.valid[word] &= !mask;
+            block.live -= len;
+            self.changed(number);
+        }
+    }
+
+    /// The life of the block in which `location` lies.
+    #[inline]
+    pub fn life_at(&self, location: u64) -> Option<u64> {
+        self.table.get(&self.maker.layout.block_of(location)).map(|block| block.life)
+    }
+
+    fn free_bytes(&self, number: u32) -> Option<u32> {
+        let block = self.table.get(&number).filter(|block| block.role == Role::Full)?;
+        Some(self.maker.layout.block_payload() as u32 - block.live)
+    }
+
+    /// The full block with most free space whose records are all decided, if that is at least `least` bytes.
+    pub fn victim(&mut self, least: u32) -> Option<u32> {
+        for number in std::mem::take(&mut self.queue) {
+            if let Some(block) = self.table.get_mut(&number) {
+                block.is_queued = false;
+            }
+            if let Some(free) = self.free_bytes(number) {
+                self.heap.push((free, number));
+            }
+        }
+        let mut passed = Vec::new();
+        let mut found = None;
+        while let Some((free, number)) = self.heap.pop() {
+            if self.free_bytes(number) != Some(free) {
+                continue;
+            }
+            if free < least {
+                passed.push((free, number));
+                break;
+            }
+            if self.table.get(&number).is_some_and(|block| block.pending == 0) {
+                found = Some(number);
+                break;
+            }
+            passed.push((free, number));
+        }
+        self.heap.extend(passed);
+        found
+    }
+
+    /// The most free space of a full block, in bytes; about, as the heap knows it.
+    pub fn best_free(&mut self) -> u32 {
+        let queued = self.queue.iter().filter_map(|&number| self.free_bytes(number)).max();
+        while let Some(&(free, number)) = self.heap.peek() {
+            if self.free_bytes(number) == Some(free) {
+                return free.max(queued.unwrap_or(0));
+            }
+            self.heap.pop();
+        }
+        queued.unwrap_or(0)
+    }
+
+    /// What the cleaner has appended is durable when this returns. One barrier.
+    pub fn persist_cleaned(&mut self) -> Result<()> {
+        let Maker { memory, layout, .. } = &self.maker;
+        for dirty in self.cleaned.drain(..) {
+            memory.write_back(
+                layout.block(dirty.block) + u64::from(dirty.from),
+                u64::from(dirty.to - dirty.from),
+            );
+        }
+        memory.fence()
+    }
+
+    /// Takes a damaged block out of cleaning, until the next opening.
+    pub fn set_aside(&mut self, number: u32) {
+        self.hold(self.maker.layout.block(number));
+    }
+
+    /// Frees a block whose live records are durable elsewhere. One barrier.
+    pub fn recycle(&mut self, number: u32) -> Result<()> {
+        self.maker.memory.publish(self.maker.layout.block(number), 0)?;
+        self.forget(number);
+        Ok(())
+    }
+
+    /// The same, before it is durable.
+    pub fn forget(&mut self, number: u32) {
+        self.table.remove(&number);
+        if let Some(used) = self.segments.get_mut(&(number / self.maker.layout.blocks_per_segment())) {
+            *used -= 1;
+        }
+        self.free.push(number);
+    }
+
+    /// Gives a segment back of which no block is in use, if more than `kept` blocks are free. One barrier.
+    pub fn give_back(&mut self, kept: usize) -> Result<bool> {
+        let per_segment = self.maker.layout.blocks_per_segment();
+        if self.free.len() < kept + per_segment as usize {
+            return Ok(false);
+        }
+        let Some(segment) = self.segments.iter().find(|(_, used)| **used == 0).map(|(segment, _)| *segment)
+        else {
+            return Ok(false);
+        };
+        self.segments.remove(&segment);
+        self.free.retain(|number| number / per_segment != segment);
+        self.maker.space.release(segment)?;
+        Ok(true)
+    }
+
+    /// The clock of what was appended by writes.
+    pub fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    /// The clock up to which that is durable.
+    pub fn persisted(&self) -> u64 {
+        self.persisted
+    }
+
+    /// Begins to write back what was appended first, `bytes_max` bytes at least of what waits up to `until`. Durable
+    /// after the next fence ([`Blocks::fenced`]).
+    pub fn write_back(&mut self, until: u64, bytes_max: u64) {
+        let stop = until.min(self.written.saturating_add(bytes_max));
+        while self.written < stop {
+            let Some(dirty) = self.dirty.pop_front() else { break };
+            let len = u64::from(dirty.to - dirty.from);
+            let is_there = self.table.get(&dirty.block).is_some_and(|block| block.life == dirty.life);
+            if is_there {
+                let Maker { memory, layout, .. } = &self.maker;
+                memory.write_back(layout.block(dirty.block) + u64::from(dirty.from), len);
+            }
+            self.written += len;
+        }
+    }
+
+    /// Whether a write-back waits for a fence.
+    pub fn is_writing_back(&self) -> bool {
+        self.written != self.persisted
+    }
+
+    /// A fence has come after everything that was begun to be written back.
+    pub fn fenced(&mut self) {
+        self.persisted = self.written;
+    }
+
+    /// Forgets what waits to be written back, which the caller has made durable.
+    pub fn all_persisted(&mut self) {
+        self.dirty.clear();
+        self.cleaned.clear();
+        (self.written, self.persisted) = (self.appended, self.appended);
+    }
+}
+
+fn extend(list: &mut Vec<Dirty>, dirty: Dirty) {
+    match list.last_mut() {
+        Some(last) if last.block == dirty.block && last.to == dirty.from => last.to = dirty.to,
+        _ => list.push(dirty),
+    }
+}
+
+fn lost_block() -> Error {
+    Error::new(ErrorKind::Corrupt, "a storage block in use is not in the shard's table: reopen the store")
+}

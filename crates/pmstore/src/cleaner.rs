@@ -1,0 +1,162 @@
+//! Cleaning: what lives in the block with most free space moves on, and the block is free.
+//!
+//! After RStore (Lersch 2020, section 5.6, the five steps): the queue of changed blocks is drained into a heap; the
+//! block with most free space is the victim; its records that count are copied to the cleaner's block; that block
+//! joins the others when it is full; the victim is free. Repaired: the copies are durable before the victim's life
+//! ends, durably, and both before the victim is used again or anything relies on its old records being gone; a
+//! tombstone is copied as long as an older record of its key lies elsewhere ([`crate::graves`]).
+//!
+//! Crash: a record that is in the victim and in its copy counts once, for both say the same sequence.
+
+use crate::blocks::Role;
+use crate::format::{LEAD_BYTES, RECORD_BYTES, RecordHead};
+use crate::graves::grave_of;
+use crate::shard::PmShard;
+use std::collections::BTreeMap;
+use tierstone_base::{KeyspaceId, Position, Result};
+
+/// What is in a victim.
+#[derive(Default)]
+struct Contents {
+    /// Records that the index names, and tombstones that may be needed.
+    live: Vec<(u64, RecordHead)>,
+    /// Records of dropped keyspaces that were not given up yet.
+    dropped: Vec<(u64, RecordHead)>,
+    /// Old records, counted by position.
+    old: BTreeMap<u64, u32>,
+}
+
+/// Free blocks beyond which a segment without records is given back.
+const KEPT_FREE_BLOCKS: usize = 8;
+
+fn grave(head: &RecordHead) -> u64 {
+    grave_of(KeyspaceId(head.keyspace), Position(head.position))
+}
+
+impl PmShard {
+    /// Free space of a block for which it is worth to be cleaned, in bytes.
+    pub(crate) fn least_gain(&self) -> u32 {
+        self.maker.layout.block_payload() as u32 / 16
+    }
+
+    /// Cleans one block if space is short. Cost: a block is read, what lives in it written; two barriers.
+    pub(crate) fn clean_step(&mut self) -> Result<()> {
+        let is_short = self.blocks.available() < u64::from(self.settings.clean_below_blocks);
+        self.is_cleaning = false;
+        if !is_short && !self.wants_space {
+            self.blocks.give_back(KEPT_FREE_BLOCKS)?;
+            return Ok(());
+        }
+        let victim = self.blocks.victim(self.least_gain());
+        self.wants_space = false;
+        if let Some(victim) = victim
+            && self.blocks.secure(1)?
+        {
+            self.is_cleaning = true;
+            self.clean(victim)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a block.
+    fn contents(&self, victim: u32) -> Result<Contents> {
+        let mut contents = Contents::default();
+        let Some(block) = self.blocks.table.get(&victim) else { return Ok(contents) };
+        let start = self.maker.layout.block(victim);
+        let mut at = LEAD_BYTES as u32;
+        while at < block.end {
+            let place = start + u64::from(at);
+            let (head, _) = self.record(place)?;
+            let is_served = self.keyspaces.contains_key(&KeyspaceId(head.keyspace));
+            match (block.is_valid(at), head.is_tombstone()) {
+                (true, true) => contents.live.push((place, head)),
+                (true, false) if is_served => contents.live.push((place, head)),
+                (true, false) => contents.dropped.push((place, head)),
+                (false, false) if !head.is_void() => *contents.old.entry(grave(&head)).or_default() += 1,
+                (false, _) => {}
+            }
+            at += head.len;
+        }
+        Ok(contents)
+    }
+
+    fn clean(&mut self, victim: u32) -> Result<()> {
+        let contents = match self.contents(victim) {
+            Ok(contents) => contents,
+            Err(error) => {
+                // What is damaged stays where it is; reads tell of it.
+                self.blocks.set_aside(victim);
+                return Err(error);
+            }
+        };
+        let mut buffer = Vec::new();
+        for (place, head) in &contents.live {
+            if head.is_tombstone() {
+                let elsewhere =
+                    self.graves.old(grave(head)) > contents.old.get(&grave(head)).copied().unwrap_or(0);
+                if !elsewhere && !self.mutations.is_on("tombstones_stay")
+                    || self.mutations.is_on("tombstones_dropped")
+                {
+                    self.drop_tombstone(*place, head)?;
+                    continue;
+                }
+            }
+            self.move_record(*place, head, &mut buffer)?;
+        }
+        for (place, head) in &contents.dropped {
+            self.give_up_dropped(*place, head)?;
+        }
+        if !self.mutations.is_on("victim_before_copies") {
+            self.blocks.persist_cleaned()?;
+        }
+        // crash here [copied-not-freed]: both copies say the same, and one of them counts
+        match self.mutations.is_on("victim_used_at_once") {
+            true => self.blocks.forget(victim),
+            false => self.blocks.recycle(victim)?,
+        }
+        for (grave, count) in contents.old {
+            for place in self.graves.remove_old(grave, count) {
+                let (head, _) = self.record(place)?;
+                self.give_up(place, head.len, head.is_overflow())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_tombstone(&mut self, place: u64, head: &RecordHead) -> Result<()> {
+        self.graves.move_tombstone(grave(head), place, None);
+        self.give_up(place, head.len, head.is_overflow())
+    }
+
+    /// Copies a record to the cleaner's block; the index names the copy.
+    fn move_record(&mut self, place: u64, head: &RecordHead, buffer: &mut Vec<u8>) -> Result<()> {
+        let key = {
+            let (_, record) = self.record(place)?;
+            buffer.clear();
+            buffer.extend_from_slice(&record);
+            self.key_of(head, &record)?.into_owned()
+        };
+        debug_assert!(buffer.len() >= RECORD_BYTES);
+        let copy = self.blocks.append(Role::Cleaning, buffer)?;
+        self.counts.cleaned_bytes_written += u64::from(head.len);
+        if head.is_tombstone() {
+            self.graves.move_tombstone(grave(head), place, Some(copy));
+            return Ok(());
+        }
+        if let Some(keys) = self.keyspaces.get_mut(&KeyspaceId(head.keyspace)) {
+            keys.replace(Position(head.position), &key, place, copy);
+        }
+        Ok(())
+    }
+
+    /// A record of a dropped keyspace goes with its block.
+    fn give_up_dropped(&mut self, place: u64, head: &RecordHead) -> Result<()> {
+        let key = {
+            let (_, record) = self.record(place)?;
+            self.key_of(head, &record)?.into_owned()
+        };
+        let own = self.sweeping.iter_mut().filter(|(id, _)| id.0 == head.keyspace);
+        own.for_each(|(_, keys)| keys.remove(Position(head.position), &key, place));
+        self.give_up(place, head.len, head.is_overflow())
+    }
+}

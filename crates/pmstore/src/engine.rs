@@ -1,0 +1,226 @@
+//! The shard as a [`tierstone_engine::Engine`]: each call measured, most of them one line.
+
+use crate::keys::Keys;
+use crate::shard::PmShard;
+use std::sync::Arc;
+use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Result, Seq, Token};
+use tierstone_engine::{
+    Admission, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
+    Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
+};
+use tierstone_media::{IoCompletion, IoRequest};
+
+/// Nobody tells when another shard's part is durable: it is looked for so often, in microseconds.
+const PARTS_STEP_US: u64 = 200;
+
+impl PmShard {
+    fn metered(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        part: Option<&Arc<BatchTicket>>,
+        is_undo: bool,
+    ) -> Result<WriteReceipt> {
+        let since = self.meter.read();
+        let result = self.write_inner(now, writes, part, is_undo);
+        let cpu_ns = self.meter.call(since, result.is_ok());
+        result.map(|receipt| WriteReceipt { cost: Cost { cpu_ns, ..receipt.cost }, ..receipt })
+    }
+}
+
+impl Engine for PmShard {
+    fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+        self.lookup_inner(now, key)
+    }
+
+    fn fetch(&mut self, _now: Now, keys: &[(Token, Key<'_>)]) {
+        let since = self.meter.read();
+        for (token, key) in keys {
+            let result = self.fetch_one(key);
+            self.asked.fetched.push((*token, result));
+        }
+        self.meter.asked(since, keys.iter().map(|(token, _)| *token));
+    }
+
+    fn release(&mut self, token: Token) {
+        self.meter.forget(token);
+    }
+
+    fn write(&mut self, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+        self.metered(now, writes, None, false)
+    }
+
+    fn admit(&mut self, now: Now, writes: &[Write<'_>]) -> Result<()> {
+        let since = self.meter.read();
+        self.see(now);
+        let result = self.admit_inner(writes);
+        self.meter.call(since, false);
+        result
+    }
+
+    fn write_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        if writes.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidInput, "a part of a batch has at least one write"));
+        }
+        self.metered(now, writes, Some(batch), false)
+    }
+
+    fn undo_part(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
+        let receipt = self.metered(now, writes, None, true)?;
+        self.parts.undo(batch, receipt.seq);
+        Ok(receipt)
+    }
+
+    fn scan(&mut self, _now: Now, request: ScanRequest) {
+        let (since, token) = (self.meter.read(), request.token);
+        match request.snapshot {
+            None => self.asked.scans.push(request),
+            Some(_) => {
+                let error = Some(Self::no_snapshots());
+                let (entries, next, cost) = (Vec::new(), None, Cost::default());
+                self.asked.ready.push(Event::Scanned { token, entries, next, error, cost });
+            }
+        }
+        self.meter.asked(since, [token].into_iter());
+    }
+
+    fn range(&mut self, now: Now, request: RangeRequest) {
+        let (since, token) = (self.meter.read(), request.token);
+        self.see(now);
+        match request.snapshot {
+            None => self.asked.ranges.push(request),
+            Some(_) => {
+                let error = Some(Self::no_snapshots());
+                let (entries, next, cost) = (Vec::new(), None, Cost::default());
+                self.asked.ready.push(Event::Ranged { token, entries, next, error, cost });
+            }
+        }
+        self.meter.asked(since, [token].into_iter());
+    }
+
+    fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind) {
+        self.keyspaces.entry(keyspace).or_insert_with(|| Keys::new(index));
+    }
+
+    fn snapshot(&mut self, _now: Now) -> Result<SnapshotId> {
+        Err(Self::no_snapshots())
+    }
+
+    fn release_snapshot(&mut self, _snapshot: SnapshotId) {}
+
+    fn read_at(&mut self, _now: Now, _snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
+        let since = self.meter.read();
+        for &(token, _) in keys {
+            let result = Err(Self::no_snapshots());
+            self.asked.ready.push(Event::SnapshotRead { token, result, cost: Cost::default() });
+        }
+        self.meter.asked(since, keys.iter().map(|(token, _)| *token));
+    }
+
+    fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
+        self.dropped.insert(keyspace);
+        if let Some(keys) = self.keyspaces.remove(&keyspace) {
+            self.sweeping.push((keyspace, keys));
+        }
+    }
+
+    fn past_ms(&self) -> u64 {
+        self.past.shown_ms
+    }
+
+    fn note_past(&mut self, expiry_ms: u64) {
+        self.show_past(expiry_ms);
+    }
+
+    fn len(&self, keyspace: KeyspaceId) -> u64 {
+        self.keys_of(keyspace)
+    }
+
+    fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
+        completions.clear();
+        self.step_inner(now, events);
+    }
+
+    fn take_requests(&mut self, _requests: &mut Vec<IoRequest>) {}
+
+    fn next_step_at_us(&self) -> Option<u64> {
+        if !self.asked.is_empty() {
+            return Some(0);
+        }
+        if self.failed.is_some() {
+            return None;
+        }
+        let is_busy = self.is_cleaning
+            || self.wants_space
+            || !self.sweeping.is_empty()
+            || self.blocks.is_writing_back()
+            || self.deaths.front().is_some_and(|death| death.seq <= self.decided())
+            || self.is_shutting && !self.has_ended;
+        let parts_us = (!self.parts.is_empty()).then_some(self.now.monotonic_us + PARTS_STEP_US);
+        let busy_us = is_busy.then_some(0);
+        [self.due_at_us(), parts_us, busy_us].into_iter().flatten().min()
+    }
+
+    fn durable_seq(&self) -> Seq {
+        self.durable
+    }
+
+    fn decided_seq(&self) -> Seq {
+        self.decided()
+    }
+
+    fn applied_seq(&self) -> Seq {
+        self.applied
+    }
+
+    fn flush(&mut self, now: Now) {
+        self.see(now);
+        if self.failed.is_none() && self.due_at_us().is_some() {
+            // A failure is told by the engine's health.
+            let _ = self.commit();
+        }
+    }
+
+    fn set_durability(&mut self, now: Now, durability: Durability) -> Seq {
+        self.see(now);
+        if self.settings.durability == Durability::Relaxed && durability != Durability::Relaxed {
+            self.wants_flush = true;
+        }
+        self.settings.durability = durability;
+        self.applied
+    }
+
+    fn health(&self) -> Health {
+        self.failed.as_ref().map_or(Health::Good, |error| Health::Failed(error.clone()))
+    }
+
+    fn admission(&self) -> Admission {
+        if self.wants_space { Admission::Throttled } else { Admission::Open }
+    }
+
+    fn set_cpu_clock(&mut self, clock: Box<dyn CpuClock>) {
+        self.meter.set_clock(clock);
+    }
+
+    fn statistics(&self) -> EngineStatistics {
+        self.statistics_inner()
+    }
+
+    fn shut(&mut self) {
+        self.is_shutting = true;
+    }
+
+    fn is_shut(&self) -> bool {
+        self.is_shutting && (self.has_ended || self.failed.is_some())
+    }
+}

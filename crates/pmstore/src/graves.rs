@@ -1,0 +1,70 @@
+//! How long a tombstone is needed: as long as an older record of its key lies in some block.
+//!
+//! Records that count no more stay where they are until their block is cleaned. Dropped too early, a tombstone would
+//! leave such a record as the newest of its key, and the next recovery would bring the key back. So the records that
+//! count no more are counted, by position: 16 bytes of memory for each position that has some.
+//!
+//! Invariants:
+//! 1. The count of a position is at least that of its old records in blocks, tombstones not counted.
+//! 2. The place of every tombstone that may be needed is known, so that its bytes become free when it is not.
+
+use tierstone_base::collections::Map;
+use tierstone_base::{KeyspaceId, Position};
+
+/// Old records and tombstones, by the hash of keyspace and position; keys that share one are counted together.
+#[derive(Debug, Default)]
+pub(crate) struct Graves {
+    old: Map<u64, u32>,
+    tombstones: Map<u64, Vec<u64>>,
+}
+
+/// What stands for a position of a keyspace.
+pub(crate) fn grave_of(keyspace: KeyspaceId, position: Position) -> u64 {
+    position.0 ^ u64::from(keyspace.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Graves {
+    /// A record of this position counts no more.
+    pub fn add_old(&mut self, grave: u64) {
+        *self.old.entry(grave).or_default() += 1;
+    }
+
+    /// `count` old records are gone. Gives the tombstones that are needed no more.
+    pub fn remove_old(&mut self, grave: u64, count: u32) -> Vec<u64> {
+        let Some(old) = self.old.get_mut(&grave) else { return Vec::new() };
+        *old = old.saturating_sub(count);
+        if *old > 0 {
+            return Vec::new();
+        }
+        self.old.remove(&grave);
+        self.tombstones.remove(&grave).unwrap_or_default()
+    }
+
+    /// Old records of this position.
+    pub fn old(&self, grave: u64) -> u32 {
+        self.old.get(&grave).copied().unwrap_or(0)
+    }
+
+    /// A tombstone lies at `place`.
+    pub fn add_tombstone(&mut self, grave: u64, place: u64) {
+        self.tombstones.entry(grave).or_default().push(place);
+    }
+
+    /// Where tombstones of this position lie.
+    pub fn tombstones_of(&self, grave: u64) -> Vec<u64> {
+        match self.tombstones.is_empty() {
+            true => Vec::new(),
+            false => self.tombstones.get(&grave).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// It lies at `to` now, or nowhere.
+    pub fn move_tombstone(&mut self, grave: u64, from: u64, to: Option<u64>) {
+        let Some(places) = self.tombstones.get_mut(&grave) else { return };
+        places.retain(|&place| place != from);
+        places.extend(to);
+        if places.is_empty() {
+            self.tombstones.remove(&grave);
+        }
+    }
+}

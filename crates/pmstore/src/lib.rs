@@ -1,0 +1,31 @@
+//! The index+log engine wholly in persistent memory: records are read in place, a batch costs one fence.
+//!
+//! After RStore (L. Lersch, *Leveraging Non-Volatile Memory in Modern Storage Management Architectures*, TU Dresden,
+//! 2020, chapter 5), repaired where the source leaves a crash open; `docs/design/pmstore.md` says how this engine
+//! departs from it.
+//!
+//! Where to begin: [`open::open`] opens or makes a store in a region and gives a [`recovery::ShardPlan`] for each
+//! shard; [`recovery::ShardPlan::build`] gives the [`shard::PmShard`], which is a [`tierstone_engine::Engine`].
+
+mod blocks;
+mod cleaner;
+mod engine;
+mod format;
+mod graves;
+mod keys;
+mod log;
+mod memory;
+pub mod open;
+mod overflow;
+mod parts;
+mod read;
+pub mod recovery;
+pub mod settings;
+pub mod shard;
+mod space;
+mod write;
+
+pub use open::{Keyspace, OpenReport, OpenSettings, OpenedStore, open};
+pub use recovery::{BuildReport, ShardPlan};
+pub use settings::{Geometry, ShardSettings};
+pub use shard::PmShard;

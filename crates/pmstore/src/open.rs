@@ -1,0 +1,315 @@
+//! Opening a store in a region: header, allocation table, the ends of the logs; then each shard by itself.
+//!
+//! 1. The header says what the store is; a region of zeros there becomes a new store.
+//! 2. The number of the opening rises, durably: lives of segments and blocks are new.
+//! 3. The allocation table says which segments each shard has. What was claimed and not used is free.
+//! 4. The logs are walked to their ends. Parts of batches over several shards are counted over all logs; those whose
+//!    shard does not say yet whether the batch is decided get the verdict, durably, before any log is truncated.
+//! 5. Each shard rebuilds its index ([`crate::recovery`]), in its own thread if the caller likes.
+//!
+//! Crash at any point: making a store ends with its magic; everything else is done again, with the same result.
+
+use crate::blocks::Maker;
+use crate::format::{Entry, Header, Layout, MAGIC, OPENING_AT, SPARE, SegmentKind, Verdict};
+use crate::log::{self, FoundLog};
+use crate::memory::PmMemory;
+use crate::recovery::ShardPlan;
+use crate::settings::{Geometry, ShardSettings};
+use crate::space::Space;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Result, SeededRandom, Seq};
+use tierstone_crash::Mutations;
+use tierstone_engine::IndexKind;
+use tierstone_media::region::Region;
+
+/// A keyspace that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keyspace {
+    /// Its id; the companions of a user's keyspace are keyspaces of their own.
+    pub id: KeyspaceId,
+    /// How it finds its keys.
+    pub index: IndexKind,
+}
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct OpenSettings {
+    /// Where in the region the store begins, in bytes: a multiple of 64. What lies before is the caller's.
+    pub base: u64,
+    /// How many shards; a store is opened with the number that it was made with.
+    pub shard_count: u16,
+    /// Settings of each shard.
+    pub shard: ShardSettings,
+    /// Make a store if there is none.
+    pub create: bool,
+    /// How a new store divides its region.
+    pub geometry: Geometry,
+    /// The keyspaces that are served. Records of others are of dropped ones: they are not shown, and cleaned away.
+    pub keyspaces: Vec<Keyspace>,
+    /// Sequences of a new store begin above this one.
+    pub first_seq: Seq,
+    /// Expiry goes by no earlier time than this, in milliseconds since 1970.
+    pub past_ms: u64,
+    /// For the store's id and secret, when it is made.
+    pub seed: u64,
+    /// Keeps only this many bits of hash in positions; tests force collisions with it.
+    pub weak_hash_bits: Option<u32>,
+    /// Rules that a test breaks on purpose.
+    pub mutations: Mutations,
+}
+
+impl Default for OpenSettings {
+    fn default() -> Self {
+        OpenSettings {
+            base: 0,
+            shard_count: 1,
+            shard: ShardSettings::default(),
+            create: true,
+            geometry: Geometry::default(),
+            keyspaces: Vec::new(),
+            first_seq: 0,
+            past_ms: 0,
+            seed: 0,
+            weak_hash_bits: None,
+            mutations: Mutations::none(),
+        }
+    }
+}
+
+/// What opening found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenReport {
+    /// The store was made just now.
+    pub created: bool,
+    /// How often it was opened, this time included.
+    pub opening: u64,
+    /// Segments in use.
+    pub segments: u32,
+    /// Segments of the region.
+    pub segments_max: u32,
+    /// Segments whose word in the allocation table is damaged: what they hold is not served, nothing is overwritten.
+    pub damaged_segments: Vec<u32>,
+    /// Bytes of frames that are replayed.
+    pub log_bytes: u64,
+    /// Parts of batches over several shards that did not count, for another was missing.
+    pub dropped_parts: u64,
+}
+
+/// An opened store whose shards have not been built.
+#[derive(Debug)]
+pub struct OpenedStore {
+    /// One for each shard.
+    pub plans: Vec<ShardPlan>,
+    /// What was found.
+    pub report: OpenReport,
+    /// Gives keys their positions.
+    pub hasher: KeyHasher,
+    /// The store's id.
+    pub store: u64,
+    /// The longest value, in bytes.
+    pub value_bytes_max: u64,
+}
+
+/// What the allocation table says of one shard.
+#[derive(Clone, Debug, Default)]
+struct Owned {
+    log: BTreeMap<u32, u32>,
+    spares: Vec<u32>,
+    storage: Vec<u32>,
+    overflow: Vec<(u32, u8)>,
+}
+
+/// Opens or makes the store in `region`, up to the point where shards can be built. Nothing else may use the region
+/// from [`OpenSettings::base`] on.
+///
+/// # Errors
+/// `InvalidInput`: there is no store and `create` is off; the region is too small; another number of shards.
+/// `Incompatible`: something else is there, or another version. `Corrupt`: header or log are damaged. `DeviceFailed`:
+/// the region failed.
+pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> Result<OpenedStore> {
+    let memory = PmMemory::new(region, settings.base)?;
+    let mut report = OpenReport::default();
+    let (header, layout) = read_header(&memory, settings, &mut report)?;
+    if header.shards != settings.shard_count {
+        let message = format!(
+            "the store in persistent memory was made with {} shards and {} are asked for: open it with {}",
+            header.shards, settings.shard_count, header.shards
+        );
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    report.opening = memory.load_word(OPENING_AT) + 1;
+    memory.publish(OPENING_AT, report.opening)?;
+    let owned = read_table(&memory, &layout, &mut report)?;
+    let free = layout.segments - report.segments - report.damaged_segments.len() as u32;
+    let space = Arc::new(Space::new(memory.clone(), layout, free));
+    let maker = |shard| Maker {
+        memory: memory.clone(),
+        layout,
+        space: Arc::clone(&space),
+        store: header.store,
+        shard,
+        opening: report.opening,
+    };
+    let mut logs = Vec::new();
+    for (shard, owned) in owned.iter().enumerate() {
+        logs.push(log::find(&maker(shard as u16), &owned.log, owned.spares.clone(), header.first_seq + 1)?);
+    }
+    report.log_bytes = logs.iter().flat_map(|log| &log.frames).map(|frame| u64::from(frame.head.len)).sum();
+    report.dropped_parts = decide(&memory, &mut logs, &settings.mutations)?;
+    let plans = owned.into_iter().zip(logs).enumerate().map(|(shard, (owned, log))| ShardPlan {
+        maker: maker(shard as u16),
+        settings: settings.shard.clone(),
+        mutations: settings.mutations.clone(),
+        keyspaces: settings.keyspaces.clone(),
+        log,
+        storage: owned.storage,
+        overflow: owned.overflow,
+        applied: header.first_seq,
+        past_ms: settings.past_ms,
+    });
+    let hasher = match settings.weak_hash_bits {
+        Some(bits) => KeyHasher::weakened(header.hash_secret, bits),
+        None => KeyHasher::new(header.hash_secret),
+    };
+    let value_bytes_max = crate::write::value_bytes_max(&layout);
+    Ok(OpenedStore { plans: plans.collect(), report, hasher, store: header.store, value_bytes_max })
+}
+
+/// Reads the header, or makes a store.
+fn read_header(
+    memory: &PmMemory,
+    settings: &OpenSettings,
+    report: &mut OpenReport,
+) -> Result<(Header, Layout)> {
+    if memory.len() < 4096 {
+        let message = format!("{} bytes of persistent memory are too few for a store", memory.len());
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    match memory.load_word(0) {
+        MAGIC => {
+            let header = Header::decode(&memory.load(0))?;
+            let layout = Layout::of(header.geometry, header.shards, header.segments);
+            if layout.end() > memory.len() {
+                let message = format!(
+                    "the store takes {} bytes and the region has {}: give it the whole region that it was made in",
+                    layout.end(),
+                    memory.len()
+                );
+                return Err(Error::new(ErrorKind::InvalidInput, message));
+            }
+            Ok((header, layout))
+        }
+        0 if settings.create => {
+            report.created = true;
+            create(memory, settings)
+        }
+        0 => Err(Error::new(ErrorKind::InvalidInput, "there is no store in this region: create one")),
+        _ => {
+            let message = "the region holds something that is no store: use another one, or make it anew";
+            Err(Error::new(ErrorKind::Incompatible, message))
+        }
+    }
+}
+
+/// Makes a store: everything but the first word, durably, then that.
+fn create(memory: &PmMemory, settings: &OpenSettings) -> Result<(Header, Layout)> {
+    let layout = Layout::new(settings.geometry, settings.shard_count, memory.len())?;
+    let mut random = SeededRandom::new(settings.seed);
+    let header = Header {
+        store: random.next_u64(),
+        hash_secret: [random.next_u64(), random.next_u64()],
+        geometry: settings.geometry,
+        shards: settings.shard_count,
+        segments: layout.segments,
+        first_seq: settings.first_seq,
+    };
+    let zeros = [0; 4096];
+    let mut at = 64;
+    while at < layout.data_start() {
+        let len = (layout.data_start() - at).min(4096);
+        memory.stream(at, &zeros[..len as usize]);
+        at += len;
+    }
+    let log_segments = u32::from(settings.geometry.log_segments);
+    for shard in 0..settings.shard_count {
+        for number in 0..log_segments {
+            let word = Entry { kind: SegmentKind::Log, device: shard, logical: SPARE }.encode();
+            let place = layout.table_word(u32::from(shard) * log_segments + number);
+            memory.store_word(place, word);
+            memory.write_back(place, 8);
+        }
+    }
+    let bytes = header.encode();
+    memory.store(8, &bytes[8..]);
+    memory.write_back(0, bytes.len() as u64);
+    if !settings.mutations.is_on("magic_first") {
+        memory.fence()?;
+    }
+    // crash here [store-without-magic]: the region is taken for a new one
+    memory.publish(0, MAGIC)?;
+    Ok((header, layout))
+}
+
+/// What each shard has.
+fn read_table(memory: &PmMemory, layout: &Layout, report: &mut OpenReport) -> Result<Vec<Owned>> {
+    let mut owned = vec![Owned::default(); usize::from(layout.shards)];
+    report.segments_max = layout.segments;
+    for segment in 0..layout.segments {
+        let place = layout.table_word(segment);
+        let entry = match Entry::decode(memory.load_word(place)) {
+            Ok(None) => continue,
+            Ok(Some(Entry { kind: SegmentKind::Claimed, .. })) => {
+                memory.publish(place, 0)?;
+                continue;
+            }
+            Ok(Some(entry)) if entry.device < layout.shards => entry,
+            _ => {
+                report.damaged_segments.push(segment);
+                continue;
+            }
+        };
+        report.segments += 1;
+        let own = &mut owned[usize::from(entry.device)];
+        match entry.kind {
+            SegmentKind::Log if entry.logical == SPARE => own.spares.push(segment),
+            SegmentKind::Log => {
+                drop(own.log.insert(entry.logical, segment).map(|other| own.spares.push(other)))
+            }
+            SegmentKind::Storage => own.storage.push(segment),
+            SegmentKind::Overflow(class) => own.overflow.push((segment, class)),
+            SegmentKind::Claimed => {}
+        }
+    }
+    Ok(owned)
+}
+
+/// Decides batches over several shards, and says so in their frames, durably. Gives how many parts do not count.
+fn decide(memory: &PmMemory, logs: &mut [FoundLog], rules: &Mutations) -> Result<u64> {
+    let mut counts: BTreeMap<(u64, u64), (u16, bool)> = BTreeMap::new();
+    for group in logs.iter().flat_map(|log| &log.groups).filter(|group| group.parts > 0) {
+        let count = counts.entry((group.opening, group.batch)).or_default();
+        count.0 += 1;
+        count.1 |= group.verdict == Some(Verdict::Decided) || count.0 >= group.parts;
+    }
+    let (mut dropped, mut told) = (0, false);
+    for group in logs.iter_mut().flat_map(|log| &mut log.groups).filter(|group| group.parts > 0) {
+        let is_decided = counts.get(&(group.opening, group.batch)).is_some_and(|count| count.1);
+        let verdict = group.verdict.unwrap_or(if is_decided || rules.is_on("parts_not_counted") {
+            Verdict::Decided
+        } else {
+            Verdict::Void
+        });
+        dropped += u64::from(verdict == Verdict::Void);
+        if group.verdict.is_none() && !rules.is_on("verdicts_not_kept") {
+            memory.store_word(group.verdict_at, verdict.word(group.checksum));
+            memory.write_back(group.verdict_at, 8);
+            told = true;
+        }
+        group.verdict = Some(verdict);
+    }
+    if told {
+        memory.fence()?;
+    }
+    Ok(dropped)
+}

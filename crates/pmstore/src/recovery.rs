@@ -1,0 +1,410 @@
+//! A shard, rebuilt from its blocks and its log, on its own thread if the caller likes.
+//!
+//! 1. All blocks are read. Of each key the record with the highest sequence counts. What the log's end or a batch
+//!    that is not whole leaves out is made void in its block.
+//! 2. The log is replayed, newest first: a record that no block has is appended to one. Replaying twice changes
+//!    nothing: a sequence that is there is not appended again.
+//! 3. What was not surely durable is written back; a new log is begun, and the shard's line names it: in one word the
+//!    old log is truncated.
+//!
+//! Invariants:
+//! 1. Nothing is served, and no frame appended, before the new log is named.
+//! 2. A sequence that was made void is never given again: new ones are above all that were seen.
+//! 3. Records are appended behind a tear only when the rest of the block is zeros, durably: what lay there is never
+//!    valid again.
+//!
+//! Crash at any point: the log still says everything; the same is done again.
+
+use crate::blocks::{Maker, Role};
+use crate::format::{
+    self, FRAME_BYTES, FrameHead, LEAD_BYTES, RECORD_BYTES, RecordHead, Verdict, record_is_whole, void_word,
+    word_at,
+};
+use crate::graves::grave_of;
+use crate::keys::Keys;
+use crate::log::{FoundLog, Log};
+use crate::open::Keyspace;
+use crate::settings::ShardSettings;
+use crate::shard::{Found, PmShard};
+use std::collections::BTreeSet;
+use tierstone_base::{ErrorKind, KeyspaceId, Position, Result, Seq, ShardId};
+use tierstone_crash::Mutations;
+use tierstone_engine::Key;
+
+/// Everything that one shard needs to be built, on its own thread.
+#[derive(Debug)]
+pub struct ShardPlan {
+    pub(crate) maker: Maker,
+    pub(crate) settings: ShardSettings,
+    pub(crate) mutations: Mutations,
+    pub(crate) keyspaces: Vec<Keyspace>,
+    pub(crate) log: FoundLog,
+    /// Segments of storage blocks, and of overflow blocks with their class.
+    pub(crate) storage: Vec<u32>,
+    pub(crate) overflow: Vec<(u32, u8)>,
+    /// Sequences begin above this one.
+    pub(crate) applied: Seq,
+    pub(crate) past_ms: u64,
+}
+
+/// What building a shard found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BuildReport {
+    /// Records in blocks that were read.
+    pub records: u64,
+    /// Live records.
+    pub live: u64,
+    /// Records of the log that no block had.
+    pub replayed: u64,
+    /// Records in blocks that were made void: nobody was told that they are durable.
+    pub voided: u64,
+    /// Long values whose key is damaged: these records are not served.
+    pub damaged: u64,
+}
+
+/// A shard that is being rebuilt.
+struct Rebuild {
+    shard: PmShard,
+    log: FoundLog,
+    /// Sequences of parts that do not count.
+    void: Vec<(Seq, Seq)>,
+    /// Blocks that may not be durable.
+    dirty: BTreeSet<u32>,
+    /// Blocks with room at their end, and bytes of it.
+    tails: BTreeSet<(u64, u32)>,
+    tombstones: Vec<(KeyspaceId, u64, u64)>,
+    overflows: Vec<(KeyspaceId, u64, u64)>,
+    seen: Seq,
+    report: BuildReport,
+}
+
+impl ShardPlan {
+    /// Which shard it is for.
+    pub fn shard(&self) -> ShardId {
+        self.maker.shard
+    }
+
+    /// Rebuilds the shard. Cost: its blocks are read, its log is read; what is dirty is written back.
+    ///
+    /// # Errors
+    /// `DeviceFailed` when the region fails, `NoSpace` when no block can be had for the log's records.
+    pub fn build(self) -> Result<(PmShard, BuildReport)> {
+        let ShardPlan { maker, settings, mutations, keyspaces, log, storage, overflow, applied, past_ms } =
+            self;
+        let spares = log.spares.clone();
+        let ring = Log::new(maker.clone(), spares, log.next_logical.max(1));
+        let mut shard = PmShard::empty(maker, settings, mutations, ring);
+        shard.past.shown_ms = shard.past.shown_ms.max(past_ms);
+        for Keyspace { id, index } in keyspaces {
+            shard.keyspaces.insert(id, Keys::new(index));
+        }
+        overflow.into_iter().for_each(|(segment, class)| shard.overflow.adopt(segment, class));
+        let is_void = |group: &&crate::log::FoundGroup| group.verdict == Some(Verdict::Void);
+        let void = log.groups.iter().filter(is_void).map(|group| (group.first_seq, group.last_seq)).collect();
+        let seen = applied.max(log.end_seq);
+        let mut rebuild = Rebuild {
+            shard,
+            log,
+            void,
+            dirty: BTreeSet::new(),
+            tails: BTreeSet::new(),
+            tombstones: Vec::new(),
+            overflows: Vec::new(),
+            seen,
+            report: BuildReport::default(),
+        };
+        for segment in storage {
+            rebuild.scan_segment(segment)?;
+        }
+        rebuild.replay()?;
+        rebuild.settle()?;
+        rebuild.begin_log()?;
+        Ok((rebuild.shard, rebuild.report))
+    }
+}
+
+impl Rebuild {
+    fn scan_segment(&mut self, segment: u32) -> Result<()> {
+        let per_segment = self.shard.maker.layout.blocks_per_segment();
+        self.shard.blocks.segments.insert(segment, 0);
+        for block in segment * per_segment..(segment + 1) * per_segment {
+            let Maker { memory, layout, store, .. } = &self.shard.maker;
+            let place = layout.block(block);
+            let life = memory.load_word(place);
+            if life == 0 || memory.load_word(place + 8) != format::life_check(*store, block, life) {
+                self.shard.blocks.free.push(block);
+                continue;
+            }
+            self.shard.blocks.adopt(block, life, LEAD_BYTES as u32, Role::Full);
+            self.scan_block(block, life)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the records of a block up to the first that is not whole.
+    fn scan_block(&mut self, number: u32, life: u64) -> Result<()> {
+        let start = self.shard.maker.layout.block(number);
+        let bytes = self.shard.maker.layout.geometry.block_bytes;
+        let mut at = LEAD_BYTES;
+        while at + RECORD_BYTES as u64 <= bytes {
+            let place = start + at;
+            let head = {
+                let memory = &self.shard.maker.memory;
+                let head = RecordHead::decode(&memory.load::<RECORD_BYTES>(place), bytes - at);
+                head.filter(|head| record_is_whole(&memory.bytes(place, head.len as usize), life, place))
+            };
+            let Some(head) = head else { break };
+            at += u64::from(head.len);
+            if let Some(block) = self.shard.blocks.table.get_mut(&number) {
+                block.end = at as u32;
+            }
+            self.seen = self.seen.max(head.seq);
+            self.report.records += 1;
+            if head.seq >= self.log.first_seq {
+                self.dirty.insert(number);
+            }
+            if !head.is_void() && !self.make_void(place, &head) {
+                self.offer(Found { place, head })?;
+            }
+        }
+        self.tails.insert((bytes - at, number));
+        Ok(())
+    }
+
+    /// Whether the log does not have the record, which is then made void.
+    fn make_void(&mut self, place: u64, head: &RecordHead) -> bool {
+        let is_out = head.seq > self.log.end_seq
+            || self.void.iter().any(|(first, last)| (*first..=*last).contains(&head.seq));
+        if !is_out || self.shard.mutations.is_on("blocks_believed") {
+            return false;
+        }
+        self.report.voided += 1;
+        if !self.shard.mutations.is_on("void_forgotten") {
+            let memory = &self.shard.maker.memory;
+            memory.store_word(place, void_word(memory.load_word(place)));
+            memory.write_back(place, 8);
+        }
+        true
+    }
+
+    /// Takes a record of a block in: it counts if it is the newest of its key.
+    fn offer(&mut self, found: Found) -> Result<()> {
+        let keyspace = KeyspaceId(found.head.keyspace);
+        if !self.shard.keyspaces.contains_key(&keyspace) {
+            self.lose(&found);
+            return Ok(());
+        }
+        let key = {
+            let (head, record) = self.shard.record(found.place)?;
+            self.shard.key_of(&head, &record).map(std::borrow::Cow::into_owned)
+        };
+        let key = match key {
+            Ok(key) => key,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                // Old: its overflow blocks hold something else by now. Or damaged.
+                self.report.damaged += 1;
+                self.lose(&found);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let position = Position(found.head.position);
+        let old = self.shard.find(&Key { keyspace, position, bytes: &key })?;
+        let layout = &self.shard.maker.layout;
+        if let Some(old) = old.filter(|old| old.head.seq == found.head.seq) {
+            // A copy of the cleaner's: whichever counts is to be durable.
+            self.dirty.extend([layout.block_of(old.place), layout.block_of(found.place)]);
+        }
+        match old {
+            Some(old) if old.head.seq >= found.head.seq => self.lose(&found),
+            old => self.take(found, old, &key),
+        }
+        Ok(())
+    }
+
+    /// The record is not its key's newest.
+    fn lose(&mut self, found: &Found) {
+        self.shard.blocks.kill(found.place, found.head.len);
+        if !found.head.is_tombstone() {
+            let position = Position(found.head.position);
+            self.shard.graves.add_old(grave_of(KeyspaceId(found.head.keyspace), position));
+        }
+    }
+
+    /// The record is its key's newest so far.
+    fn take(&mut self, found: Found, old: Option<Found>, key: &[u8]) {
+        let (keyspace, position) = (KeyspaceId(found.head.keyspace), Position(found.head.position));
+        if let Some(keys) = self.shard.keyspaces.get_mut(&keyspace) {
+            match &old {
+                Some(old) => keys.replace(position, key, old.place, found.place),
+                None => keys.insert(position, key, found.place),
+            }
+        }
+        let number = self.shard.maker.layout.block_of(found.place);
+        let at = (found.place - self.shard.maker.layout.block(number)) as u32;
+        if let Some(block) = self.shard.blocks.table.get_mut(&number)
+            && !block.is_valid(at)
+        {
+            block.set_valid(at, found.head.len);
+        }
+        if let Some(old) = old {
+            self.lose(&old);
+        }
+        let entry = (keyspace, position.0, found.place);
+        if found.head.is_tombstone() {
+            self.tombstones.push(entry);
+        }
+        if found.head.is_overflow() {
+            self.overflows.push(entry);
+        }
+    }
+
+    /// Replays the log, newest first.
+    fn replay(&mut self) -> Result<()> {
+        let groups = std::mem::take(&mut self.log.groups);
+        let frames = std::mem::take(&mut self.log.frames);
+        let mut buffer = Vec::new();
+        for group in groups.iter().rev().filter(|group| group.verdict != Some(Verdict::Void)) {
+            for frame in frames[group.frames.clone()].iter().rev() {
+                let bytes = self.shard.maker.memory.bytes(frame.offset, frame.head.len as usize).into_owned();
+                for (at, head) in records_of(&bytes, &frame.head).into_iter().rev() {
+                    buffer.clear();
+                    buffer.extend_from_slice(&bytes[at..at + head.len as usize]);
+                    self.replay_one(head, &mut buffer)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn replay_one(&mut self, head: RecordHead, record: &mut [u8]) -> Result<()> {
+        let (keyspace, position) = (KeyspaceId(head.keyspace), Position(head.position));
+        if !self.shard.keyspaces.contains_key(&keyspace) {
+            return Ok(());
+        }
+        let key = match self.shard.key_of(&head, record) {
+            Ok(key) => key.into_owned(),
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let old = self.shard.find(&Key { keyspace, position, bytes: &key })?;
+        if old.is_some_and(|old| old.head.seq >= head.seq) {
+            return Ok(());
+        }
+        let place = self.append(record)?;
+        self.report.replayed += 1;
+        self.take(Found { place, head }, old, &key);
+        Ok(())
+    }
+
+    /// Appends to a block with room, whose rest becomes zeros first; to a free one where none has.
+    fn append(&mut self, record: &mut [u8]) -> Result<u64> {
+        let len = record.len() as u64;
+        if !self.shard.blocks.fits(Role::Active, record.len() as u32)
+            && let Some(&(room, number)) = self.tails.last().filter(|(room, _)| *room >= len)
+        {
+            self.tails.remove(&(room, number));
+            self.resume(number, Role::Active)?;
+        }
+        self.shard.blocks.append(Role::Active, record)
+    }
+
+    /// Makes the rest of a block zeros, durably, and goes on there.
+    fn resume(&mut self, number: u32, role: Role) -> Result<()> {
+        let Maker { memory, layout, .. } = &self.shard.maker;
+        let end = self.shard.blocks.table.get(&number).map_or(0, |block| u64::from(block.end));
+        let rest = vec![0; (layout.geometry.block_bytes - end) as usize];
+        memory.stream(layout.block(number) + end, &rest);
+        memory.fence()?;
+        // crash here [zeros-behind-a-tear]: the block ends where it ended
+        self.dirty.insert(number);
+        self.shard.blocks.resume(number, role);
+        Ok(())
+    }
+
+    /// Tombstones leave the index; what lies in overflow blocks is marked.
+    fn settle(&mut self) -> Result<()> {
+        let overflows = std::mem::take(&mut self.overflows);
+        for (keyspace, position, place) in overflows {
+            if self.is_newest(keyspace, position, place) {
+                let (head, record) = self.shard.record(place)?;
+                let extents = head.overflow(&record).map_or_else(Vec::new, |overflow| overflow.extents);
+                self.shard.overflow.mark_named(&extents);
+            }
+        }
+        for (keyspace, position, place) in std::mem::take(&mut self.tombstones) {
+            if !self.is_newest(keyspace, position, place) {
+                continue;
+            }
+            let (head, key) = {
+                let (head, record) = self.shard.record(place)?;
+                (head, self.shard.key_of(&head, &record)?.into_owned())
+            };
+            if let Some(keys) = self.shard.keyspaces.get_mut(&keyspace) {
+                keys.remove(Position(position), &key, place);
+            }
+            let grave = grave_of(keyspace, Position(position));
+            match self.shard.graves.old(grave) {
+                0 => self.shard.give_up(place, head.len, head.is_overflow())?,
+                _ => self.shard.graves.add_tombstone(grave, place),
+            }
+        }
+        self.shard.overflow.give_back()
+    }
+
+    fn is_newest(&self, keyspace: KeyspaceId, position: u64, place: u64) -> bool {
+        self.shard.keyspaces.get(&keyspace).is_some_and(|keys| keys.has(Position(position), place))
+    }
+
+    /// Makes everything durable, and begins a new log behind it.
+    fn begin_log(&mut self) -> Result<()> {
+        for role in [Role::Active, Role::Cleaning] {
+            if !self.shard.blocks.has(role)
+                && let Some((_, number)) = self.tails.pop_last()
+            {
+                self.resume(number, role)?;
+            }
+        }
+        let is_skipped = self.shard.mutations.is_on("recovered_not_written_back");
+        let Maker { memory, layout, shard, .. } = &self.shard.maker;
+        for number in self.dirty.iter().filter(|_| !is_skipped) {
+            let end = self.shard.blocks.table.get(number).map_or(0, |block| u64::from(block.end));
+            memory.write_back(layout.block(*number), end);
+        }
+        if !is_skipped {
+            self.shard.blocks.write_back(u64::MAX, u64::MAX);
+        }
+        memory.fence()?;
+        self.shard.blocks.all_persisted();
+        memory.store_word(layout.shard_line(*shard) + 8, self.shard.past.shown_ms);
+        memory.write_back(layout.shard_line(*shard), 16);
+        // crash here [recovered-not-named]: the old log is in force, and replaying it changes nothing
+        self.shard.applied = self.seen;
+        self.shard.durable = self.seen;
+        let life = self.shard.blocks.new_life();
+        self.shard.log.begin_segment(life, self.seen + 1, 0)?;
+        let logical = self.shard.log.segments.back().map_or(0, |segment| segment.logical);
+        self.shard.log.truncate(logical)?;
+        self.shard.log.add_spares(&self.log.chain);
+        let numbers: Vec<u32> = self.shard.blocks.table.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.shard.blocks.changed(number));
+        self.report.live = self.shard.keyspaces.values().map(Keys::len).sum();
+        Ok(())
+    }
+}
+
+/// The records of a whole frame, and where they begin.
+fn records_of(frame: &[u8], head: &FrameHead) -> Vec<(usize, RecordHead)> {
+    let mut records = Vec::with_capacity(usize::from(head.records));
+    let mut at = FRAME_BYTES;
+    for _ in 0..head.records {
+        let Some(record) = frame.get(at..).and_then(|rest| RecordHead::decode(rest, rest.len() as u64))
+        else {
+            break;
+        };
+        records.push((at, record));
+        at += record.len as usize;
+    }
+    debug_assert!(word_at(frame, 0) as usize & 0xffff_ffff == frame.len());
+    records
+}

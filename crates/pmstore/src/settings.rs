@@ -1,0 +1,50 @@
+//! Settings: plain data with units, ranges and what each choice costs.
+
+use serde::{Deserialize, Serialize};
+use tierstone_engine::Durability;
+
+/// The longest value in bytes, where segments are large enough ([`crate::OpenedStore::value_bytes_max`]).
+pub const VALUE_BYTES_MAX: u64 = 8 << 20;
+/// The longest key in bytes.
+pub const KEY_BYTES_MAX: usize = 65_535;
+
+/// How a new store divides its region; an existing one keeps its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Geometry {
+    /// Bytes of a physical segment: a power of two, 4 KiB to 16 MiB. Larger: fewer words in the allocation table,
+    /// more space that a shard holds and does not use.
+    pub segment_bytes: u64,
+    /// Bytes of a storage block, the unit of cleaning: a power of two, 1 KiB to 128 KiB, at most a segment. Larger:
+    /// a step of cleaning takes longer.
+    pub block_bytes: u64,
+    /// Segments of each shard's log, 3 to 4,096. More: fewer write-backs forced by a full log, longer replay.
+    pub log_segments: u16,
+}
+
+impl Default for Geometry {
+    fn default() -> Self {
+        Geometry { segment_bytes: 2 << 20, block_bytes: 64 << 10, log_segments: 8 }
+    }
+}
+
+/// Settings of one shard.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShardSettings {
+    /// When writes may be acknowledged.
+    pub durability: Durability,
+    /// Cleaning begins when fewer blocks than this are free, those of free segments included. More: less usable
+    /// space, and less to be moved for each block that cleaning frees.
+    pub clean_below_blocks: u32,
+    /// Bytes of records that one step writes back from the caches for the log to be truncated.
+    pub write_back_step_bytes: u64,
+}
+
+impl Default for ShardSettings {
+    fn default() -> Self {
+        ShardSettings {
+            durability: Durability::Sync,
+            clean_below_blocks: 16,
+            write_back_step_bytes: 64 << 10,
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Writes: room is found for all of a batch, then it is applied; nothing of it is when there is none.
+//!
+//! A record goes into the frame that is being made and, with ordinary stores, into the active storage block, from
+//! where it is read. The frame is stored past the caches when it is whole. What a crash leaves before the fence: the
+//! frame counts or not; a record in a block that no frame has is made void by recovery.
+
+use crate::blocks::Role;
+use crate::format::{
+    EXTENTS_MAX, FLAG_KEY_OUT, FLAG_OVERFLOW, FLAG_TOMBSTONE, FRAME_BYTES, FRAME_MORE, FrameHead, Layout,
+    Overflow, RecordBody, RecordHead, payload_checksum,
+};
+use crate::graves::grave_of;
+use crate::keys::Keys;
+use crate::log::FramePlace;
+use crate::settings::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::shard::{Death, Found, PmShard};
+use std::sync::Arc;
+use tierstone_base::{Error, ErrorKind, Now, Result, Seq};
+use tierstone_engine::{BatchTicket, Commit, Cost, Durability, Key, Write, WriteKind, WriteReceipt};
+use tierstone_media::region::LINE_BYTES;
+
+/// Free blocks that only the cleaner takes.
+const CLEANER_BLOCKS: u64 = 1;
+/// Free blocks that only deletes take besides.
+const DELETE_BLOCKS: u64 = 1;
+
+/// The longest value, in bytes.
+pub(crate) fn value_bytes_max(layout: &Layout) -> u64 {
+    let segments = layout.geometry.segment_bytes * (EXTENTS_MAX as u64 - 1);
+    segments.saturating_sub(KEY_BYTES_MAX as u64).min(VALUE_BYTES_MAX)
+}
+
+/// What a write needs.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// Bytes of its record.
+    len: u32,
+    /// Bytes in overflow blocks.
+    payload: usize,
+    is_key_out: bool,
+}
+
+fn shape(layout: &Layout, write: &Write<'_>) -> Shape {
+    let value_len = match write.kind {
+        WriteKind::Put { value, .. } => value.len(),
+        WriteKind::Delete => 0,
+    };
+    let key_len = write.key.bytes.len();
+    let is_key_out = key_len > layout.inline_key_max();
+    let payload = match is_key_out {
+        true => key_len + value_len,
+        false if value_len > layout.inline_value_max() => value_len,
+        false => 0,
+    };
+    let extents = (payload as u64).div_ceil(layout.geometry.segment_bytes) as usize;
+    let outside = if payload > 0 { 16 + extents * 8 } else { value_len };
+    let inside = if is_key_out { 0 } else { key_len };
+    let len = (crate::format::RECORD_BYTES + outside + inside).next_multiple_of(8) as u32;
+    Shape { len, payload, is_key_out }
+}
+
+/// What a batch needs of the log, in bytes.
+fn frame_bytes(layout: &Layout, shapes: &[Shape]) -> u64 {
+    let (mut total, mut open) = (0, FRAME_BYTES);
+    for shape in shapes {
+        if open + shape.len as usize > layout.frame_max() {
+            total += (open as u64).next_multiple_of(LINE_BYTES);
+            open = FRAME_BYTES;
+        }
+        open += shape.len as usize;
+    }
+    total + (open as u64).next_multiple_of(LINE_BYTES)
+}
+
+/// The records of a batch that are being put into frames.
+#[derive(Debug)]
+struct Group<'p> {
+    first: Seq,
+    part: Option<&'p Arc<BatchTicket>>,
+    /// Of the frame that is being made.
+    frame_first: Seq,
+    records: u16,
+    /// The logical log segment in which it begins.
+    begins: Option<u32>,
+}
+
+impl PmShard {
+    /// See [`tierstone_engine::Engine::write`] and `write_part`; `is_undo`: deletes' room is the write's too.
+    pub(crate) fn write_inner(
+        &mut self,
+        now: Now,
+        writes: &[Write<'_>],
+        part: Option<&Arc<BatchTicket>>,
+        is_undo: bool,
+    ) -> Result<WriteReceipt> {
+        self.see(now);
+        let shapes = self.check(writes)?;
+        let mut found = None;
+        for write in writes {
+            found = self.find(&write.key)?;
+        }
+        let before = self.counts.record_bytes_written;
+        if part.is_some() || self.changes_something(writes, found)? {
+            self.make_room(writes, &shapes, is_undo)?;
+            let payloads = self.put_payloads(writes, &shapes)?;
+            let applied = self.apply(writes, &shapes, &payloads, found, part);
+            self.fatal(applied)?;
+            self.note_open();
+        }
+        let commit = match self.settings.durability {
+            Durability::Sync => Commit::Durable,
+            Durability::Group { .. } => Commit::Grouped,
+            Durability::Relaxed => Commit::Relaxed,
+        };
+        let bytes_written = self.counts.record_bytes_written - before;
+        Ok(WriteReceipt { seq: self.applied, commit, cost: Cost { bytes_written, ..Cost::default() } })
+    }
+
+    /// See [`tierstone_engine::Engine::admit`].
+    pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
+        let shapes = self.check(writes)?;
+        for write in writes {
+            self.find(&write.key)?;
+        }
+        self.make_room(writes, &shapes, false)?;
+        let payloads = self.take_payloads(writes, &shapes)?;
+        payloads.into_iter().flatten().try_for_each(|overflow| self.overflow.free(&overflow.extents))
+    }
+
+    /// Whether there is more than deletes of keys that are not there.
+    fn changes_something(&self, writes: &[Write<'_>], last: Option<Found>) -> Result<bool> {
+        if last.is_some() || writes.iter().any(|write| !matches!(write.kind, WriteKind::Delete)) {
+            return Ok(true);
+        }
+        for write in writes {
+            if self.find(&write.key)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn check(&self, writes: &[Write<'_>]) -> Result<Vec<Shape>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.is_shutting {
+            return Err(Error::new(ErrorKind::Busy, "the store is being closed"));
+        }
+        for write in writes {
+            if write.key.bytes.len() > KEY_BYTES_MAX {
+                let message = format!("a key of {} bytes: 65,535 at most", write.key.bytes.len());
+                return Err(Error::new(ErrorKind::InvalidInput, message));
+            }
+            if let WriteKind::Put { value, .. } = write.kind
+                && value.len() as u64 > value_bytes_max(&self.maker.layout)
+            {
+                let message = format!(
+                    "a value of {} bytes: {} at most",
+                    value.len(),
+                    value_bytes_max(&self.maker.layout)
+                );
+                return Err(Error::new(ErrorKind::InvalidInput, message));
+            }
+        }
+        Ok(writes.iter().map(|write| shape(&self.maker.layout, write)).collect())
+    }
+
+    /// Finds room in log and blocks.
+    fn make_room(&mut self, writes: &[Write<'_>], shapes: &[Shape], is_undo: bool) -> Result<()> {
+        let bytes = frame_bytes(&self.maker.layout, shapes);
+        if bytes > self.log.batch_max() {
+            let message = format!(
+                "a batch of {bytes} bytes, long values not counted: {} at most; divide it, or make the store with more \
+                 log segments",
+                self.log.batch_max()
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        if !self.log.has_room(bytes) {
+            return Err(Error::new(ErrorKind::Retry, "the log is full: step the engine, which truncates it"));
+        }
+        let wanted = self.blocks.wanted(shapes.iter().map(|shape| shape.len));
+        if wanted == 0 {
+            return Ok(());
+        }
+        let may_reserve = is_undo || writes.iter().all(|write| matches!(write.kind, WriteKind::Delete));
+        let kept = CLEANER_BLOCKS + if may_reserve { 0 } else { DELETE_BLOCKS };
+        let secured = self.blocks.secure((wanted + kept) as usize);
+        match self.fatal(secured)? {
+            true => Ok(()),
+            false => Err(self.no_space(wanted)),
+        }
+    }
+
+    /// Why there is no room, and whether there may be some.
+    fn no_space(&mut self, blocks: u64) -> Error {
+        let may_come = self.blocks.best_free() >= self.least_gain()
+            || !self.deaths.is_empty()
+            || !self.sweeping.is_empty();
+        if may_come {
+            self.wants_space = true;
+            return Error::new(ErrorKind::Retry, "space is being cleaned: step the engine");
+        }
+        let message = format!(
+            "the persistent memory is full: {} of {} free blocks of {} bytes are kept for deletes and cleaning; delete \
+             keys, or give the store more",
+            self.blocks.free.len(),
+            self.blocks.free.len() as u64 + blocks,
+            self.maker.layout.geometry.block_bytes
+        );
+        Error::new(ErrorKind::NoSpace, message)
+    }
+
+    /// Takes overflow blocks for the long values of a batch; all or none.
+    fn take_payloads(&mut self, writes: &[Write<'_>], shapes: &[Shape]) -> Result<Vec<Option<Overflow>>> {
+        let mut payloads: Vec<Option<Overflow>> = Vec::new();
+        if shapes.iter().all(|shape| shape.payload == 0) {
+            return Ok(payloads);
+        }
+        for shape in shapes.iter().take(writes.len()) {
+            if shape.payload == 0 {
+                payloads.push(None);
+                continue;
+            }
+            match self.overflow.take(shape.payload as u64, 0) {
+                Ok(extents) => payloads.push(Some(Overflow { checksum: 0, extents })),
+                Err(error) => {
+                    for overflow in payloads.into_iter().flatten() {
+                        self.overflow.free(&overflow.extents)?;
+                    }
+                    let may_come = error.kind() == ErrorKind::NoSpace && !self.deaths.is_empty();
+                    return Err(if may_come { self.no_space(0) } else { error });
+                }
+            }
+        }
+        Ok(payloads)
+    }
+
+    /// Takes overflow blocks and puts the long values there, durably. One barrier if there are any.
+    fn put_payloads(&mut self, writes: &[Write<'_>], shapes: &[Shape]) -> Result<Vec<Option<Overflow>>> {
+        let mut payloads = self.take_payloads(writes, shapes)?;
+        let is_unfenced = self.mutations.is_on("overflow_after_record");
+        let mut seq = self.applied;
+        let mut joined = Vec::new();
+        for ((write, shape), overflow) in writes.iter().zip(shapes).zip(&mut payloads) {
+            seq += 1;
+            let (Some(overflow), WriteKind::Put { value, .. }) = (overflow, write.kind_with_value()) else {
+                continue;
+            };
+            let payload = if shape.is_key_out {
+                joined.clear();
+                joined.extend_from_slice(write.key.bytes);
+                joined.extend_from_slice(value);
+                &joined
+            } else {
+                value
+            };
+            overflow.checksum = payload_checksum(seq, payload);
+            let mut rest = payload;
+            for extent in &overflow.extents {
+                let (part, behind) = rest.split_at(extent.len as usize);
+                self.maker.memory.stream(extent.offset, part);
+                rest = behind;
+            }
+        }
+        if !payloads.is_empty() && !is_unfenced {
+            // crash here [overflow-without-record]: no record names the blocks, and recovery finds them free
+            let fenced = self.maker.memory.fence();
+            self.fatal(fenced)?;
+        }
+        Ok(payloads)
+    }
+
+    fn apply(
+        &mut self,
+        writes: &[Write<'_>],
+        shapes: &[Shape],
+        payloads: &[Option<Overflow>],
+        first_found: Option<Found>,
+        part: Option<&Arc<BatchTicket>>,
+    ) -> Result<()> {
+        let first = self.applied + 1;
+        let mut group = Group { first, part, frame_first: first, records: 0, begins: None };
+        self.frame.clear();
+        self.frame.resize(FRAME_BYTES, 0);
+        for (at, write) in writes.iter().enumerate() {
+            let found = if writes.len() == 1 { first_found } else { self.find(&write.key)? };
+            // Its sequence is taken all the same: payloads are salted with it.
+            self.applied += 1;
+            if found.is_none() && matches!(write.kind, WriteKind::Delete) {
+                continue;
+            }
+            if self.frame.len() + shapes[at].len as usize > self.maker.layout.frame_max() {
+                self.end_frame(&mut group, FRAME_MORE, self.applied - 1)?;
+            }
+            let overflow = payloads.get(at).and_then(Option::as_ref);
+            self.apply_one(write, shapes[at], overflow, found)?;
+            group.records += 1;
+        }
+        let place = self.end_frame(&mut group, 0, self.applied)?;
+        if let (Some(part), Some(begins)) = (part, group.begins) {
+            self.parts.add((group.first, self.applied), begins, place, part);
+        }
+        Ok(())
+    }
+
+    /// Puts the frame that was being made into the log.
+    fn end_frame(&mut self, group: &mut Group<'_>, flags: u16, last_seq: Seq) -> Result<FramePlace> {
+        let len = self.frame.len().next_multiple_of(LINE_BYTES as usize);
+        self.frame.resize(len, 0);
+        if self.log.needs_segment(len) {
+            let life = self.blocks.new_life();
+            self.log.begin_segment(life, group.frame_first, self.blocks.appended())?;
+            self.counts.redo_fences += 2;
+        }
+        let head = FrameHead {
+            len: len as u32,
+            flags,
+            records: group.records,
+            first_seq: group.frame_first,
+            last_seq,
+            batch: group.part.map_or(0, |ticket| ticket.id()),
+            parts: group.part.map_or(0, |ticket| ticket.parts()),
+            opening: self.maker.opening,
+        };
+        let place = self.log.append(head, &mut self.frame)?;
+        self.log.note_appended(self.blocks.appended());
+        self.counts.redo_bytes_written += len as u64;
+        self.frame.clear();
+        self.frame.resize(FRAME_BYTES, 0);
+        group.begins.get_or_insert(place.logical);
+        (group.frame_first, group.records) = (last_seq + 1, 0);
+        Ok(place)
+    }
+
+    /// One write whose sequence is the newest.
+    fn apply_one(
+        &mut self,
+        write: &Write<'_>,
+        shape: Shape,
+        overflow: Option<&Overflow>,
+        found: Option<Found>,
+    ) -> Result<()> {
+        let Key { keyspace, position, bytes } = write.key;
+        let (value, expiry_ms, kind, tombstone) = match write.kind {
+            WriteKind::Put { value, expiry_ms, kind } => (value, expiry_ms, kind.0, 0),
+            WriteKind::Delete => (&[][..], 0, 0, FLAG_TOMBSTONE),
+        };
+        let overflow_flag = if overflow.is_some() { FLAG_OVERFLOW } else { 0 };
+        let head = RecordHead {
+            len: shape.len,
+            key_len: bytes.len() as u16,
+            flags: tombstone | overflow_flag | if shape.is_key_out { FLAG_KEY_OUT } else { 0 },
+            kind,
+            seq: self.applied,
+            expiry_ms,
+            position: position.0,
+            keyspace: keyspace.0,
+            value_len: value.len() as u32,
+        };
+        let body = RecordBody {
+            key: if shape.is_key_out { &[] } else { bytes },
+            value: if overflow.is_some() { &[] } else { value },
+            overflow,
+        };
+        let start = self.frame.len();
+        head.encode(&mut self.frame, body);
+        let place = self.blocks.append(Role::Active, &mut self.frame[start..])?;
+        self.counts.record_bytes_written += u64::from(shape.len);
+        self.counts.user_bytes_written += (bytes.len() + value.len()) as u64;
+        self.replace_in_index(&write.key, &head, place, found)
+    }
+
+    fn replace_in_index(
+        &mut self,
+        key: &Key<'_>,
+        head: &RecordHead,
+        place: u64,
+        found: Option<Found>,
+    ) -> Result<()> {
+        let grave = grave_of(key.keyspace, key.position);
+        let keys = self.keyspaces.entry(key.keyspace).or_insert_with(|| Keys::new(Default::default()));
+        match (found, head.is_tombstone()) {
+            (Some(old), true) => keys.remove(key.position, key.bytes, old.place),
+            (Some(old), false) => keys.replace(key.position, key.bytes, old.place, place),
+            (None, _) => keys.insert(key.position, key.bytes, place),
+        }
+        match found {
+            Some(old) => {
+                self.graves.add_old(grave);
+                self.will_die(old, head.seq);
+            }
+            None => self.replace_tombstones(key, head.seq, grave)?,
+        }
+        if head.is_tombstone() {
+            self.graves.add_tombstone(grave, place);
+        }
+        Ok(())
+    }
+
+    fn will_die(&mut self, old: Found, seq: Seq) {
+        self.blocks.hold(old.place);
+        let is_overflow = old.head.is_overflow();
+        self.deaths.push_back(Death { seq, place: old.place, len: old.head.len, is_overflow });
+    }
+
+    /// A key that was deleted is there again: its record stands for what the tombstone stood for.
+    fn replace_tombstones(&mut self, key: &Key<'_>, seq: Seq, grave: u64) -> Result<()> {
+        for place in self.graves.tombstones_of(grave) {
+            let (head, is_it) = {
+                let (head, record) = self.record(place)?;
+                (head, *self.key_of(&head, &record)? == *key.bytes && head.keyspace == key.keyspace.0)
+            };
+            if is_it {
+                self.graves.move_tombstone(grave, place, None);
+                self.will_die(Found { place, head }, seq);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives deletes an empty value, so that a long key of one is put out like any other.
+trait WithValue<'a> {
+    fn kind_with_value(&self) -> WriteKind<'a>;
+}
+
+impl<'a> WithValue<'a> for Write<'a> {
+    fn kind_with_value(&self) -> WriteKind<'a> {
+        match self.kind {
+            WriteKind::Delete => WriteKind::Put { value: &[], expiry_ms: 0, kind: Default::default() },
+            put => put,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Random work over losses of power.

@@ -1,0 +1,125 @@
+//! Makes small stores in simulated persistent memory that any thread may hold.
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
+#![allow(dead_code, reason = "each test file uses its part")]
+
+pub mod lives;
+pub mod power;
+
+use power::PowerRegion;
+use std::sync::Arc;
+use tierstone_base::{KeyspaceId, SeededRandom};
+use tierstone_crash::Choices;
+use tierstone_engine::harness::Harness;
+use tierstone_engine::{Durability, Engine, IndexKind};
+use tierstone_media::region::Region;
+use tierstone_media::sim::{SimDevice, SimMedium, SimSettings};
+use tierstone_media::{BLOCK_BYTES, Geometry as DeviceGeometry};
+use tierstone_pmstore::{BuildReport, Geometry, Keyspace, OpenReport, OpenSettings, PmShard, ShardSettings};
+
+/// A shard, and a device that is never asked for anything.
+pub type Store = Harness<PmShard, SimDevice>;
+/// Words survive each by itself: no machine keeps less.
+pub type Memory = PowerRegion<8>;
+
+pub const SMALL: Geometry = Geometry { segment_bytes: 16 << 10, block_bytes: 4 << 10, log_segments: 4 };
+
+/// Keyspaces 1 to 3, the first one ordered.
+pub fn keyspaces() -> Vec<Keyspace> {
+    let kind = |id| if id == 1 { IndexKind::Ordered } else { IndexKind::Hash };
+    (1..=3).map(|id| Keyspace { id: KeyspaceId(id), index: kind(id) }).collect()
+}
+
+/// Settings whose blocks fill and are cleaned quickly.
+pub fn small_settings() -> OpenSettings {
+    OpenSettings {
+        base: 128,
+        shard: ShardSettings {
+            durability: Durability::Sync,
+            clean_below_blocks: 6,
+            write_back_step_bytes: 2 << 10,
+        },
+        geometry: SMALL,
+        keyspaces: keyspaces(),
+        seed: 7,
+        ..OpenSettings::default()
+    }
+}
+
+/// Random settings of the kinds that matter to correctness.
+pub fn random_settings(random: &mut SeededRandom) -> OpenSettings {
+    let mut settings = small_settings();
+    let geometries = [
+        SMALL,
+        Geometry { segment_bytes: 8 << 10, block_bytes: 8 << 10, log_segments: 3 },
+        Geometry { segment_bytes: 64 << 10, block_bytes: 2 << 10, log_segments: 3 },
+    ];
+    settings.geometry = geometries[random.below(3) as usize];
+    settings.weak_hash_bits = [None, Some(6), Some(0)][random.below(3) as usize];
+    settings.shard.clean_below_blocks = [4, 12, 1_000][random.below(3) as usize];
+    settings
+}
+
+pub fn device() -> SimDevice {
+    let geometry = DeviceGeometry {
+        meta_bytes: BLOCK_BYTES as u64,
+        segment_bytes: BLOCK_BYTES as u64,
+        segment_limit: 1,
+    };
+    SimMedium::new(SimSettings::new(geometry), &Choices::quiet()).device()
+}
+
+/// All shards of a store.
+pub fn open_all(
+    region: &Arc<impl Region + Send + Sync + 'static>,
+    settings: &OpenSettings,
+) -> tierstone_base::Result<(Vec<Store>, OpenReport, Vec<BuildReport>)> {
+    let opened = tierstone_pmstore::open(Arc::clone(region) as Arc<dyn Region + Send + Sync>, settings)?;
+    let (mut stores, mut reports) = (Vec::new(), Vec::new());
+    for plan in opened.plans {
+        let (shard, report) = plan.build()?;
+        stores.push(Harness::new(shard, device(), opened.hasher));
+        reports.push(report);
+    }
+    Ok((stores, opened.report, reports))
+}
+
+pub fn open_one(
+    region: &Arc<impl Region + Send + Sync + 'static>,
+    settings: &OpenSettings,
+) -> (Store, BuildReport) {
+    let (mut stores, _, mut reports) = open_all(region, settings).unwrap();
+    (stores.pop().expect("one shard"), reports.pop().expect("one shard"))
+}
+
+pub fn fresh(bytes: u64, settings: &OpenSettings) -> (Arc<Memory>, Store) {
+    let region = Memory::new(bytes);
+    let (store, _) = open_one(&region, settings);
+    (region, store)
+}
+
+/// Closes a store in good order and opens it again.
+pub fn reopen(mut store: Store, region: &Arc<Memory>, settings: &OpenSettings) -> Store {
+    store.engine.shut();
+    for _ in 0..10_000 {
+        if store.engine.is_shut() {
+            break;
+        }
+        store.turn(tierstone_media::Wait::One);
+    }
+    assert!(store.engine.is_shut(), "the store did not come to an end");
+    let now = store.now;
+    drop(store);
+    let (mut store, report) = open_one(region, settings);
+    assert_eq!(report.replayed, 0, "a store closed in good order has nothing to replay");
+    store.now = now;
+    store
+}
+
+/// Opens the store again as after the death of its process.
+pub fn reopen_after_kill(store: Store, region: &Arc<Memory>, settings: &OpenSettings) -> Store {
+    let now = store.now;
+    drop(store);
+    let (mut store, _) = open_one(region, settings);
+    store.now = now;
+    store
+}
