@@ -1,5 +1,7 @@
 //! `tierstone lab`: published experiments, run here, their numbers beside the published ones.
 
+mod what_if;
+
 use crate::interrupt::Interrupted;
 use crate::output::{print_json, print_line, table};
 use clap::{Args, Subcommand};
@@ -31,6 +33,8 @@ enum LabCommand {
     Run(RunArgs),
     /// Run every experiment
     All(MeasureArgs),
+    /// Replay a recorded workload with its newest writes in emulated persistent memories, and on the device alone
+    WhatIf(Box<what_if::WhatIfArgs>),
 }
 
 #[derive(Debug, Args)]
@@ -100,6 +104,7 @@ pub fn run(args: &LabArgs) -> Result<()> {
             measure(&experiments, &args.measure)
         }
         LabCommand::All(args) => measure(ALL, args),
+        LabCommand::WhatIf(args) => what_if::run(args),
     }
 }
 
@@ -225,6 +230,11 @@ fn measure(experiments: &[&'static Experiment], args: &MeasureArgs) -> Result<()
     }
 }
 
+fn style() -> ProgressStyle {
+    let style = ProgressStyle::with_template("{prefix} [{bar:30}] {percent:>3} % {msg}");
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
+}
+
 fn measure_one(
     experiment: &'static Experiment,
     settings: &RunSettings,
@@ -232,8 +242,7 @@ fn measure_one(
     stop: &Interrupted,
 ) -> Result<ExperimentResult> {
     let bar = ProgressBar::new(BAR_STEPS);
-    let style = ProgressStyle::with_template("{prefix} [{bar:30}] {percent:>3} % {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+    bar.set_style(style());
     bar.set_prefix(experiment.name);
     let mut shown = String::new();
     let result = tierstone_lab::run(experiment, settings, &mut |progress| {

@@ -22,6 +22,7 @@ mod settings;
 mod settings_file;
 mod values;
 mod volume;
+mod workload;
 
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -58,6 +59,8 @@ enum Command {
     Load(load::LoadArgs),
     /// Run published experiments here, and compare their numbers with the published ones
     Lab(lab::LabArgs),
+    /// Record what a server is asked, import and describe such traces, replay them on a new store
+    Workload(workload::WorkloadArgs),
     /// Plan hardware from a description: which nodes are cheapest, what scans cost in joules
     Plan(plan::PlanArgs),
     /// Verify every byte of a closed store, or of a running one by its server (--server), without changing
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => done(bench::run(*args)),
         Command::Load(args) => done(load::run(&args)),
         Command::Lab(args) => done(lab::run(&args)),
+        Command::Workload(args) => done(workload::run(&args)),
         Command::Plan(args) => done(plan::run(&args)),
         Command::Check(args) => done(check::run(&args)),
         Command::Backup(args) => done(backup::run(&args)),

@@ -9,6 +9,7 @@
 mod access;
 mod operators;
 mod redo;
+mod store;
 
 use crate::doctor::parse_durable_method;
 use crate::log::{LogFormat, LogLevel};
@@ -18,6 +19,7 @@ use crate::values::{
 use clap::{Arg, ArgMatches, Command, FromArgMatches, ValueEnum};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+pub use store::store_options;
 use tierstone::DatabaseOptions;
 use tierstone_base::Result;
 use tierstone_base::units::parse_size;

@@ -13,6 +13,8 @@
 //! 3. A run leaves nothing behind but its output, also when it fails or is stopped.
 //! 4. No result names a path, a host or a user of the machine.
 //!
+//! What a user has recorded himself is replayed by [`replay`] in one store, by [`what_if()`] in several side by side.
+//!
 //! To add an experiment: a file in `src/experiments`, its `mod` and its place in `ALL`.
 
 pub mod catalogue;
@@ -24,12 +26,15 @@ mod page;
 pub mod peers;
 mod phases;
 pub mod raw;
+pub mod replay;
 pub mod result;
 pub mod run;
 pub mod scratch;
 pub mod target;
+pub mod what_if;
 
 pub use experiment::{Experiment, Kind, Published, PublishedSeries, Rule, Size};
 pub use experiments::{ALL, find};
 pub use result::ExperimentResult;
-pub use run::{Progress, Run, RunSettings, run};
+pub use run::{Progress, Run, RunSettings, run, run_with};
+pub use what_if::{WhatIf, what_if};

@@ -16,8 +16,10 @@ pub fn page(result: &ExperimentResult) -> String {
     line("all numbers here", &format!("{}, size `{}`", result.kind, result.size));
     line("machine", &result.machine.summary());
     line("run", &format!("{}, {:.0} s, {}", result.started, result.seconds, result.program));
-    text.push_str("\n## Beside the published values\n\n");
-    text.push_str(&rows(&result.rows));
+    if !result.rows.is_empty() {
+        text.push_str("\n## Beside the published values\n\n");
+        text.push_str(&rows(&result.rows));
+    }
     for plot in &result.plots {
         let _ = write!(text, "\n![{}]({}.svg)\n", escape(&plot.title), plot.name);
     }

@@ -47,8 +47,24 @@ pub fn run(
     settings: &RunSettings,
     observer: Observer<'_>,
 ) -> Result<ExperimentResult> {
+    let space_bytes = (experiment.space_bytes)(settings.size);
+    run_with(experiment, settings, space_bytes, observer, &mut |run| (experiment.run)(run))
+}
+
+/// Runs `body` as `experiment`: for what is measured of a user's own input, which an [`Experiment`] cannot hold.
+/// `space_bytes`: what it needs of the disk.
+///
+/// # Errors
+/// As [`run()`].
+pub fn run_with(
+    experiment: &Experiment,
+    settings: &RunSettings,
+    space_bytes: u64,
+    observer: Observer<'_>,
+    body: &mut dyn FnMut(&mut Run<'_>) -> Result<()>,
+) -> Result<ExperimentResult> {
     let clock = SystemClock::new();
-    let scratch = Scratch::new(&settings.data, (experiment.space_bytes)(settings.size))?;
+    let scratch = Scratch::new(&settings.data, space_bytes)?;
     let machine = Machine::of(scratch.path())?;
     let started = utc_text(clock.now().wall_ms);
     let mut run = Run {
@@ -71,7 +87,7 @@ pub fn run(
         chosen: BTreeMap::new(),
     };
     run.set("seed", settings.seed);
-    (experiment.run)(&mut run).map_err(|error| error.context(experiment.name))?;
+    body(&mut run).map_err(|error| error.context(experiment.name))?;
     run.end_step();
     let rows = run.rows_in_order()?;
     Ok(ExperimentResult {

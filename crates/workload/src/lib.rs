@@ -1,6 +1,7 @@
 //! Load generators: what is asked ([`workload`], [`mix`], [`distribution`], [`key`], [`value`]), when
 //! it is asked ([`pacing`]), whom ([`redis_load`]: any Redis server; [`target_load`]: an embedded
-//! store), and what came of it ([`outcome`]). [`soak`] is a load of its own that judges every reply; [`node`]
+//! store), and what came of it ([`outcome`]). [`trace`] records what others asked of a server, and [`replay`] asks it
+//! again. [`soak`] is a load of its own that judges every reply; [`node`]
 //! asks nobody: its kernels tell what kind of work this node is good at.
 //!
 //! Invariants:
@@ -13,7 +14,7 @@
 //! 4. Memory does not grow with the length of a run, nor with what a server sends.
 //!
 //! Nothing here is durable. Threads, sockets and the machine's clock are used by [`redis_load`], [`soak`],
-//! [`target_load`] and [`node`] only; the rest is a pure function of settings and seed.
+//! [`target_load`], [`replay`], [`trace::record`] and [`node`] only; the rest is a pure function of settings and seed.
 
 pub mod distribution;
 pub mod key;
@@ -23,9 +24,11 @@ pub mod outcome;
 pub mod pacing;
 mod recorder;
 pub mod redis_load;
+pub mod replay;
 mod run;
 pub mod soak;
 pub mod target_load;
+pub mod trace;
 pub mod value;
 pub mod workload;
 mod zipf;

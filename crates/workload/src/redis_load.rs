@@ -175,7 +175,14 @@ fn drive(
 
 /// A connection that is logged in, in its database, and without anything under way.
 pub(crate) fn connect(server: &Server, pacing: &Pacing) -> Result<std::net::TcpStream> {
-    let timeout = std::time::Duration::from_secs_f64(pacing.timeout_seconds);
+    let connection = login(server, std::time::Duration::from_secs_f64(pacing.timeout_seconds))?;
+    let socket = connection.socket().try_clone().map_err(Error::from)?;
+    socket.set_nonblocking(true).map_err(Error::from)?;
+    Ok(socket)
+}
+
+/// The same, as a connection of the client.
+pub(crate) fn login(server: &Server, timeout: std::time::Duration) -> Result<Connection> {
     let settings = ConnectionSettings::with_timeout(timeout);
     let mut connection = Connection::connect_with(server.address.as_str(), &settings)?;
     if let Some(password) = &server.password {
@@ -189,12 +196,11 @@ pub(crate) fn connect(server: &Server, pacing: &Pacing) -> Result<std::net::TcpS
         let reply = connection.command(&[b"SELECT", server.database.to_string().as_bytes()])?;
         accepted("SELECT", &reply)?;
     }
-    let socket = connection.socket().try_clone().map_err(Error::from)?;
-    socket.set_nonblocking(true).map_err(Error::from)?;
-    Ok(socket)
+    Ok(connection)
 }
 
-fn accepted(command: &str, reply: &Value) -> Result<()> {
+/// An error that says which command the server refuses, if it does.
+pub(crate) fn accepted(command: &str, reply: &Value) -> Result<()> {
     match reply.error() {
         None => Ok(()),
         Some(text) => {

@@ -76,7 +76,11 @@ impl ValueMaker {
     /// Appends version `version` of record `id` to `out`. Cost: about 0.2 ns a byte; allocates nothing
     /// but room in `out`.
     pub fn append(&self, id: u64, version: u64, out: &mut Vec<u8>) {
-        let size = self.size_of(id, version);
+        self.append_sized(id, version, self.size_of(id, version), out);
+    }
+
+    /// The same with `size` bytes, whatever the settings say of sizes.
+    pub fn append_sized(&self, id: u64, version: u64, size: usize, out: &mut Vec<u8>) {
         let start = out.len();
         if size < HEADED_SIZE_MIN_BYTES {
             out.extend_from_slice(&short_value(id)[..size]);
