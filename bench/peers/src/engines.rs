@@ -21,6 +21,8 @@ pub enum Kind {
     Tierstone,
     /// With the ordered index
     TierstoneOrdered,
+    /// With the hash index, wholly in a region: a file in the directory, on DAX or not
+    TierstoneNvm,
     /// The system's shared library
     #[value(name = "rocksdb")]
     #[serde(rename = "rocksdb")]
@@ -90,6 +92,7 @@ pub fn open(
         Kind::TierstoneOrdered => {
             tierstone::open(directory, memory_bytes, capacity_bytes, IndexKind::Ordered)
         }
+        Kind::TierstoneNvm => tierstone::open_nvm(directory, memory_bytes, capacity_bytes),
         Kind::RocksDb => rocksdb::open(directory, memory_bytes),
         Kind::Fjall => fjall::open(directory, memory_bytes),
         Kind::Redb => redb::open(directory, memory_bytes),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use tierstone_base::units::parse_size;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_workload::target_load::{load, run};
-use tierstone_workload::{Extent, Pacing, SizeDistribution, ValueSettings, Workload, Ycsb};
+use tierstone_workload::{Distribution, Extent, Mix, Pacing, SizeDistribution, ValueSettings, Workload, Ycsb};
 
 /// What is measured, in the order given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -39,6 +39,9 @@ enum Phase {
     YcsbE,
     #[value(name = "ycsb-f")]
     YcsbF,
+    /// Nine durable puts of existing keys to one get, all keys alike
+    #[value(name = "puts-90")]
+    Puts90,
 }
 
 impl Phase {
@@ -50,7 +53,7 @@ impl Phase {
             Phase::YcsbD => Some(Ycsb::D),
             Phase::YcsbE => Some(Ycsb::E),
             Phase::YcsbF => Some(Ycsb::F),
-            Phase::Load | Phase::Warm | Phase::Put | Phase::Batch | Phase::Get => None,
+            Phase::Load | Phase::Warm | Phase::Put | Phase::Batch | Phase::Get | Phase::Puts90 => None,
         }
     }
 
@@ -152,10 +155,17 @@ fn one(arguments: &Arguments, phase: Phase, engine: &dyn Engine) -> Result<Row> 
             lone::run(what, &workload, arguments.seconds, arguments.seed, &mut *handle)?
         }
         _ => {
-            let ycsb = phase.ycsb().unwrap_or(Ycsb::C);
+            let mixed = match phase.ycsb() {
+                Some(ycsb) => workload(arguments, ycsb),
+                None => Workload {
+                    mix: Mix::puts(0.9),
+                    distribution: Distribution::Uniform,
+                    ..workload(arguments, Ycsb::C)
+                },
+            };
             let pacing = pacing(arguments, arguments.threads);
             let mut is_warm = arguments.warmup == 0.0;
-            run(&workload(arguments, ycsb), &pacing, &mut || engine.handle(), &mut |progress| {
+            run(&mixed, &pacing, &mut || engine.handle(), &mut |progress| {
                 // What the warm-up takes is not that of the operations that count.
                 if !is_warm && progress.seconds >= arguments.warmup {
                     is_warm = true;

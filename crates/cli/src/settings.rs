@@ -96,7 +96,7 @@ const GENERAL: &[Setting] = &[
         name: "data",
         variable: "TIERSTONE_DATA",
         value: "DIR,…",
-        help: "Directories for the data, separated by commas; or the description of a volume, a file that ends in .toml (docs/volume.md)",
+        help: "Directories for the data, separated by commas; or the description of a volume, a file that ends in .toml (docs/volume.md); or nvm:PATH or nvm:emulated:SIZE[:PRESET] for a store that lies wholly in persistent memory (docs/nvm.md)",
         default: "tierstone-data",
         trade_off: "At best one a disk: several on one disk gain nothing",
         redis: "dir (the first)",

@@ -11,6 +11,7 @@
 
 mod admission;
 mod backup;
+pub mod bare;
 mod batches;
 pub mod check;
 mod checkpoint;

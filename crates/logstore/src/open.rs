@@ -331,7 +331,7 @@ fn note_opening(
     Ok((next, layout))
 }
 
-fn read_superblock(
+pub(crate) fn read_superblock(
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
     report: &mut OpenReport,

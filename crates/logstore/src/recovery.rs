@@ -75,6 +75,8 @@ pub struct BuildReport {
     pub rebuilt_summaries: u32,
     /// Segments whose summary could not be read: their records are not served.
     pub damaged_segments: Vec<u32>,
+    /// Records that are damaged and not served, where they are counted one by one: in persistent memory.
+    pub damaged_records: u64,
 }
 
 /// One record of a summary, packed into 24 bytes.

@@ -1,6 +1,6 @@
 //! Loading many records at once: what both handles share.
 //!
-//! Records are staged in memory and applied a stage at a time ([`LogShard::load`]): so a call costs a copy, and
+//! Records are staged in memory and applied a stage at a time ([`DatabaseShard::load`]): so a call costs a copy, and
 //! what a shard does once for many (looks at clocks and device, messages) it does once a stage. A stage is so
 //! small that it stays in the processor's caches from the copy in to the copy out.
 //!
@@ -12,11 +12,12 @@
 //!
 //! Who owns the data: a stage owns copies of keys and values in one piece of memory, until all are applied.
 
+use crate::engine::DatabaseShard;
 use crate::plain::{check_plain, write_plain};
 use std::collections::VecDeque;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result};
 use tierstone_engine::{Key, ValueKind, Write, WriteKind};
-use tierstone_logstore::{LogShard, PutOff};
+use tierstone_logstore::PutOff;
 
 /// Bytes that a record takes in a stage beside its key and value.
 const PLACE_BYTES: usize = size_of::<Staged>();
@@ -190,7 +191,7 @@ impl<D> Loads<D> {
     ///
     /// # Errors
     /// As [`tierstone_engine::Engine::write`]: nothing was applied, and what is first in line is refused.
-    pub fn advance(&mut self, engine: &mut LogShard, now: Now) -> Result<bool> {
+    pub fn advance(&mut self, engine: &mut DatabaseShard, now: Now) -> Result<bool> {
         let mut has_moved = false;
         self.put_off.positions.clear();
         let mut outcome = Ok(());
@@ -227,7 +228,7 @@ impl<D> Loading<D> {
     /// Applies what was put off, if it may be now, and then the records that were not looked at.
     fn advance(
         &mut self,
-        engine: &mut LogShard,
+        engine: &mut DatabaseShard,
         now: Now,
         put_off: &mut PutOff,
         has_moved: &mut bool,

@@ -3,11 +3,13 @@
 //! [`Database::open`] does what must be done once, before anything is served: it takes the
 //! directories, reads (or makes) the superblock, ends the logs of the last opening. The shards are
 //! then built by whoever drives them, each on its own thread with its own device handle
-//! ([`Database::device`], [`tierstone_logstore::ShardPlan::build`]).
+//! ([`Database::device`], [`DatabasePlan::build`]).
 //!
 //! What a crash leaves: see [`mod@tierstone_logstore::open`]. The map of the numbered databases and of
 //! keyspaces with names lies in the superblock; its write commits a change ([`Database::change_map`]).
 
+use crate::engine::DatabasePlan;
+use crate::nvm::{self, NvmStore};
 use crate::redo::{self, RedoOptions, RedoReport};
 use crate::storage::{Storage, StorageDevice};
 use crate::volume::Description;
@@ -20,7 +22,7 @@ use tierstone_base::{Error, ErrorKind, KeyHasher, Result, SeededRandom, Seq};
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
 use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
 use tierstone_logstore::settings::segment_bytes_for;
-use tierstone_logstore::{OpenReport, OpenSettings, ShardPlan, ShardSettings, SuperblockWriter};
+use tierstone_logstore::{OpenReport, OpenSettings, ShardSettings, SuperblockWriter};
 use tierstone_media::Guarantee;
 use tierstone_media::file::{DirectIo, DurableMethod, FileBackend, FileStore, FileStoreSettings};
 use tierstone_media::probe::{ProbeReport, durable_method};
@@ -31,7 +33,8 @@ use tierstone_store::DatabaseMap;
 #[serde(default, deny_unknown_fields)]
 pub struct DatabaseOptions {
     /// One or several directories, at best one a disk; or the description of a volume, a file that ends in `.toml`
-    /// ([`crate::volume`]). Default: `tierstone-data`.
+    /// ([`crate::volume`]); or `nvm:` and the source of a region, for a store that lies wholly in persistent memory
+    /// ([`crate::nvm`]). Default: `tierstone-data`.
     pub directories: Vec<PathBuf>,
     /// Shards: at best one a core that the store may use. Any number opens any store. Default 1.
     pub shards: u16,
@@ -39,7 +42,8 @@ pub struct DatabaseOptions {
     pub memory_bytes: u64,
     /// The most that segment files may take, in bytes; rounded down to whole segments. Default: what
     /// the store takes already and what its disks have free, less 5 % of that, at most 16,384 segments
-    /// (512 GiB); worked out anew at each opening.
+    /// (512 GiB); worked out anew at each opening. Of a store in persistent memory: the size of its region, where a
+    /// file has to be made.
     pub capacity_bytes: Option<u64>,
     /// Size of a segment in bytes, for a new store: 128 KiB to 32 MiB. Default: by the capacity, 1 to 32 MiB,
     /// so that each shard has 64 segments ([`tierstone_logstore::settings::segment_bytes_for`]). No record
@@ -68,6 +72,9 @@ pub struct DatabaseOptions {
     /// A redo log in persistent memory, so that writes need not wait for the device. `None`: there is none; a store
     /// that was not closed in good order is then refused if it had one. Default `None`.
     pub redo: Option<RedoOptions>,
+    /// Take a region of persistent memory that would not survive the loss of power, such as a file that does not lie on
+    /// DAX: for the redo log, or for a store that lies wholly in one. Default: no, it is refused.
+    pub any_guarantee: bool,
     /// Everything else about a shard; its memory is set from `memory_bytes`.
     #[serde(skip)]
     pub shard: ShardSettings,
@@ -96,6 +103,7 @@ impl Default for DatabaseOptions {
             create: true,
             measure_cpu: false,
             redo: None,
+            any_guarantee: false,
             shard: ShardSettings::default(),
         }
     }
@@ -123,7 +131,7 @@ pub struct Database {
     storage: Storage,
     superblock: SuperblockWriter,
     device: StorageDevice,
-    plans: Vec<ShardPlan>,
+    plans: Vec<DatabasePlan>,
     report: OpenReport,
     hasher: KeyHasher,
     facts: DatabaseFacts,
@@ -197,7 +205,8 @@ impl Database {
             None => Vec::new(),
         };
         let keyspaces = facts.as_ref().map(keyspace_entries).unwrap_or_default();
-        let (redo, region) = options.redo.as_ref().map_or(Ok(None), redo::open)?.unzip();
+        let (redo, region) =
+            options.redo.as_ref().map_or(Ok(None), |redo| redo::open(redo, options.any_guarantee))?.unzip();
         let settings = OpenSettings {
             redo,
             redo_loss_accepted: options.redo.as_ref().is_some_and(|redo| redo.loss_accepted),
@@ -215,7 +224,12 @@ impl Database {
             seed: SeededRandom::system_seed()?,
             ..OpenSettings::default()
         };
-        let opened = tierstone_logstore::open(&mut device, &settings)?;
+        let opened = match &storage {
+            Storage::Nvm(region) => nvm::open_shards(region, &mut device, &settings)?,
+            Storage::Files(_) | Storage::Volume(_) => {
+                tierstone_logstore::open(&mut device, &settings)?.into()
+            }
+        };
         let is_new = facts.is_some();
         let facts: DatabaseFacts = facts_of(&opened.superblock.superblock.facts)?;
         if !is_new {
@@ -236,10 +250,10 @@ impl Database {
     }
 
     /// The plans of the shards, in their order; once.
-    pub fn take_plans(&mut self) -> Vec<ShardPlan> {
+    pub fn take_plans(&mut self) -> Vec<DatabasePlan> {
         let mut plans = std::mem::take(&mut self.plans);
         if self.facts.durable_method == DurableMethod::WriteThenFlush {
-            plans.iter_mut().for_each(ShardPlan::durable_writes_flush);
+            plans.iter_mut().for_each(DatabasePlan::durable_writes_flush);
         }
         plans
     }
@@ -255,6 +269,11 @@ impl Database {
     /// What it lies on, for drivers that make handles of their own kind.
     pub fn storage(&self) -> &Storage {
         &self.storage
+    }
+
+    /// The name of the way that makes writes durable: the method of the files, or a fence in persistent memory.
+    pub fn durable_method(&self) -> &'static str {
+        if self.storage.nvm().is_some() { "fence" } else { self.facts.durable_method.name() }
     }
 
     /// The redo log in persistent memory, if one was asked for.
@@ -377,8 +396,11 @@ fn check_method(options: &DatabaseOptions, facts: &DatabaseFacts) -> Result<()> 
     }
 }
 
-/// Opens the volume, or the files.
+/// Opens the region, the volume, or the files.
 fn open_storage(options: &DatabaseOptions) -> Result<Storage> {
+    if let Some(source) = NvmStore::among(&options.directories)? {
+        return NvmStore::open(source, options).map(Storage::Nvm);
+    }
     match Description::among(&options.directories)? {
         None => open_files(options).map(Storage::Files),
         Some(description) => open_volume(options, description),
@@ -500,7 +522,7 @@ fn new_facts(options: &DatabaseOptions, storage: &Storage) -> Result<Option<Data
     }
     let directory = &options.directories[0];
     let probe = match options.durable_method {
-        None if storage.volume().is_none() => Some(durable_method(directory)?),
+        None if matches!(storage, Storage::Files(_)) => Some(durable_method(directory)?),
         _ => None,
     };
     let method = options.durable_method.or(probe.as_ref().map(|probe| probe.method)).unwrap_or_default();

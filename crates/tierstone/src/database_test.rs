@@ -1,7 +1,7 @@
 use super::*;
+use crate::engine::DatabaseShard;
 use tierstone_engine::Engine;
 use tierstone_engine::harness::Harness;
-use tierstone_logstore::LogShard;
 
 fn options(directory: &std::path::Path) -> DatabaseOptions {
     DatabaseOptions {
@@ -21,7 +21,7 @@ fn scratch(name: &str) -> PathBuf {
     path
 }
 
-fn first_shard(database: &mut Database) -> Harness<LogShard, StorageDevice> {
+fn first_shard(database: &mut Database) -> Harness<DatabaseShard, StorageDevice> {
     let mut device = database.device().unwrap();
     let (shard, _) = database.take_plans().remove(0).build(&mut device).unwrap();
     Harness::new(shard, device, database.hasher())
@@ -108,7 +108,7 @@ fn a_flushed_ordered_database_is_ordered_again() {
     let mut database = Database::open(&ordered).unwrap();
     let mut shard = first_shard(&mut database);
     shard.put(new, b"key", b"value").unwrap();
-    assert_eq!(shard.engine.ordered_len(new), Some(1));
+    assert_eq!(shard.engine.log().unwrap().ordered_len(new), Some(1));
     std::fs::remove_dir_all(&directory).unwrap();
 }
 

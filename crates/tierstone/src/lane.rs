@@ -8,6 +8,7 @@
 //!
 //! Who owns the data: the lane owns engine and device; callers' keys and values are borrowed.
 
+use crate::engine::DatabaseShard;
 use crate::plain::{later, look, owned_value, pause_us, prefetch, value_of, write_plain};
 use crate::space::SpaceWatch;
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use tierstone_base::{Error, ErrorKind, Now, Result, Seq, Token};
 use tierstone_engine::{
     BatchTicket, Commit, Engine, Event, Health, Key, Lookup, PREFETCHED_KEYS, SnapshotId, Write, WriteReceipt,
 };
-use tierstone_logstore::LogShard;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
 
 mod pages;
@@ -41,7 +41,7 @@ pub(crate) const READS_AT_ONCE: usize = 1024;
 /// One shard and its device.
 #[derive(Debug)]
 pub(crate) struct Lane<D> {
-    pub engine: LogShard,
+    pub engine: DatabaseShard,
     device: D,
     clock: SystemClock,
     now: Now,
@@ -86,7 +86,7 @@ impl RoomWait {
 }
 
 impl<D: BlockDevice> Lane<D> {
-    pub fn new(engine: LogShard, device: D, clock: SystemClock) -> Self {
+    pub fn new(engine: DatabaseShard, device: D, clock: SystemClock) -> Self {
         let now = clock.now();
         Lane {
             now: Now { wall_ms: now.wall_ms.max(engine.past_ms()), ..now },
@@ -210,7 +210,7 @@ impl<D: BlockDevice> Lane<D> {
     }
 
     /// The same for anything that writes.
-    pub fn attempt<T>(&mut self, mut write: impl FnMut(&mut LogShard, Now) -> Result<T>) -> Result<T> {
+    pub fn attempt<T>(&mut self, mut write: impl FnMut(&mut DatabaseShard, Now) -> Result<T>) -> Result<T> {
         self.check_health()?;
         let mut room = RoomWait::new(self.tick());
         loop {

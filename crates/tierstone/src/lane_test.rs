@@ -6,7 +6,7 @@ use tierstone_media::SimDevice;
 use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, FaultWhen};
 
 fn key<'k>(lane: &Lane<SimDevice>, bytes: &'k [u8]) -> Key<'k> {
-    Key { keyspace: KEYSPACE, position: lane.engine.identity().hasher.position(bytes), bytes }
+    Key { keyspace: KEYSPACE, position: lane.engine.hasher().position(bytes), bytes }
 }
 
 fn put(lane: &mut Lane<SimDevice>, bytes: &[u8], value: &[u8]) -> Result<()> {
@@ -107,7 +107,7 @@ fn many_records_are_fetched_by_one_submission() {
     lane.shut().unwrap();
     drop(lane);
     let mut lane = crate::simulated::lane(&medium, 1 << 20, Durability::Sync);
-    let hasher = lane.engine.identity().hasher;
+    let hasher = lane.engine.hasher();
     let keys = names
         .iter()
         .chain([&"missing".to_string()])

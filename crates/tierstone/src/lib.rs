@@ -117,11 +117,13 @@ mod batch;
 mod bulk;
 mod cost;
 pub mod database;
+pub mod engine;
 mod lane;
 mod local;
 #[cfg(test)]
 mod memory_test;
 mod named;
+pub mod nvm;
 mod plain;
 mod range;
 mod redo;

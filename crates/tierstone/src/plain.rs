@@ -1,21 +1,25 @@
 //! What the library makes of records: plain values are its own, others the server's. And of clocks.
 
+use crate::engine::DatabaseShard;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result};
 use tierstone_engine::{
     Engine, Key, Lookup, OwnedRecord, PREFETCHED_KEYS, RecordMeta, RecordView, ValueKind, Write, WriteReceipt,
 };
-use tierstone_logstore::LogShard;
 
 /// As [`Engine::write`], but for keys that hold large values: what is to be done with their chunks only
 /// the server knows. Cost where there is none: a look through the list of keyspaces for each write.
-pub(crate) fn write_plain(engine: &mut LogShard, now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
+pub(crate) fn write_plain(
+    engine: &mut DatabaseShard,
+    now: Now,
+    writes: &[Write<'_>],
+) -> Result<WriteReceipt> {
     check_plain(engine, now, writes)?;
     engine.write(now, writes)
 }
 
 /// Refuses writes to keys that hold large values.
-pub(crate) fn check_plain(engine: &mut LogShard, now: Now, writes: &[Write<'_>]) -> Result<()> {
+pub(crate) fn check_plain(engine: &mut DatabaseShard, now: Now, writes: &[Write<'_>]) -> Result<()> {
     for write in writes {
         if engine.len(write.key.keyspace.chunks()) == 0 {
             continue;
@@ -68,7 +72,11 @@ pub(crate) fn is_user_value(meta: &RecordMeta) -> bool {
 }
 
 /// Notes which of these records are left out because they have expired.
-pub(crate) fn note_expired<'m>(engine: &mut LogShard, metas: impl Iterator<Item = &'m RecordMeta>, now: Now) {
+pub(crate) fn note_expired<'m>(
+    engine: &mut DatabaseShard,
+    metas: impl Iterator<Item = &'m RecordMeta>,
+    now: Now,
+) {
     let expiries = metas.map(|meta| meta.expiry_ms).filter(|&at_ms| at_ms != 0 && at_ms <= now.wall_ms);
     expiries.for_each(|at_ms| engine.note_past(at_ms));
 }
@@ -76,7 +84,7 @@ pub(crate) fn note_expired<'m>(engine: &mut LogShard, metas: impl Iterator<Item 
 /// A lookup; the clocks are read only for a record that expires. `expired_ms` becomes the expiry of one that
 /// the engine, by an older time, has not found to have expired.
 pub(crate) fn look<'e>(
-    engine: &'e mut LogShard,
+    engine: &'e mut DatabaseShard,
     clock: &SystemClock,
     (now, expired_ms): (&mut Now, &mut u64),
     key: Key<'_>,
@@ -95,7 +103,7 @@ pub(crate) fn look<'e>(
 }
 
 /// Has the processor fetch what lookups of the first [`PREFETCHED_KEYS`] of `keys` will touch.
-pub(crate) fn prefetch<'k>(engine: &LogShard, keys: impl Iterator<Item = Key<'k>>) {
+pub(crate) fn prefetch<'k>(engine: &DatabaseShard, keys: impl Iterator<Item = Key<'k>>) {
     let mut wanted = [Key { keyspace: KeyspaceId(0), position: Position(0), bytes: b"" }; PREFETCHED_KEYS];
     let mut count = 0;
     for (slot, key) in wanted.iter_mut().zip(keys) {

@@ -17,9 +17,6 @@ pub struct RedoOptions {
     /// Bytes of a file that is made because there is none. Default 64 MiB. A group of up to 1 MiB takes a slot; from
     /// four slots a shard on, more absorb a device that falls behind.
     pub new_bytes: u64,
-    /// Take a file that would not survive the loss of power, such as one that does not lie on DAX. Default: no, it is
-    /// refused.
-    pub any_guarantee: bool,
     /// Open a store whose redo log is not there any more, without the writes that only it had. Default: no, it is
     /// refused.
     pub loss_accepted: bool,
@@ -34,7 +31,7 @@ impl RedoOptions {
 
 impl Default for RedoOptions {
     fn default() -> Self {
-        RedoOptions { region: String::new(), new_bytes: 64 << 20, any_guarantee: false, loss_accepted: false }
+        RedoOptions { region: String::new(), new_bytes: 64 << 20, loss_accepted: false }
     }
 }
 
@@ -74,7 +71,7 @@ impl RedoReport {
 ///
 /// # Errors
 /// `InvalidInput`: no such place; `Unsupported`: it would not survive the loss of power, and that was not accepted.
-pub(crate) fn open(options: &RedoOptions) -> Result<Option<(RedoMemory, RegionReport)>> {
+pub(crate) fn open(options: &RedoOptions, any_guarantee: bool) -> Result<Option<(RedoMemory, RegionReport)>> {
     if options.region.is_empty() {
         return Ok(None);
     }
@@ -82,7 +79,7 @@ pub(crate) fn open(options: &RedoOptions) -> Result<Option<(RedoMemory, RegionRe
     // Whoever writes `emulated` knows what that is.
     let is_emulated = matches!(source, RegionSource::Emulated { .. });
     let demand =
-        if options.any_guarantee || is_emulated { RegionDemand::AnyGuarantee } else { RegionDemand::Durable };
+        if any_guarantee || is_emulated { RegionDemand::AnyGuarantee } else { RegionDemand::Durable };
     let settings = RegionSettings { demand, ..RegionSettings::default() };
     let (region, _) = source.open_or_create(options.new_bytes, &settings).map_err(|error| {
         let refused = error.kind() == ErrorKind::Unsupported && demand == RegionDemand::Durable;

@@ -1,12 +1,13 @@
 //! Shards on a simulated device, for tests.
 
+use crate::engine::DatabaseShard;
 use crate::lane::Lane;
 use tierstone_base::KeyspaceId;
 use tierstone_base::clock::SystemClock;
 use tierstone_crash::Choices;
 use tierstone_engine::Durability;
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
-use tierstone_logstore::{LogShard, OpenSettings, ShardSettings};
+use tierstone_logstore::{OpenSettings, ShardSettings};
 use tierstone_media::{Geometry, SimDevice, SimMedium, SimSettings};
 
 /// The one keyspace.
@@ -19,7 +20,11 @@ pub(crate) fn medium(segment_limit: u32) -> SimMedium {
 }
 
 /// The only shard of the store on `medium`, which is made if there is none.
-pub(crate) fn shard(medium: &SimMedium, memory_bytes: u64, durability: Durability) -> (LogShard, SimDevice) {
+pub(crate) fn shard(
+    medium: &SimMedium,
+    memory_bytes: u64,
+    durability: Durability,
+) -> (DatabaseShard, SimDevice) {
     let mut device = medium.device();
     let settings = OpenSettings {
         shard: ShardSettings { memory_bytes, durability, ..ShardSettings::default() },
@@ -29,7 +34,7 @@ pub(crate) fn shard(medium: &SimMedium, memory_bytes: u64, durability: Durabilit
     };
     let mut opened = tierstone_logstore::open(&mut device, &settings).unwrap();
     let (shard, _) = opened.plans.remove(0).build(&mut device).unwrap();
-    (shard, device)
+    (DatabaseShard::Log(Box::new(shard)), device)
 }
 
 /// The same as a lane.

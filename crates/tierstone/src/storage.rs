@@ -1,9 +1,10 @@
-//! What a store lies on: files in directories, or a volume.
+//! What a store lies on: files in directories, a volume, or a region of persistent memory.
 
+use crate::nvm::{NvmDevice, NvmStore};
 use crate::volume::{Description, VolumeCaller, VolumeDevice, VolumeHost, open_volume};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use tierstone_base::Result;
+use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::file::{
     CallingThread, DirectIo, DurableMethod, FileDevice, FileStore, FileStoreSettings,
 };
@@ -17,14 +18,16 @@ pub enum Storage {
     Files(FileStore),
     /// A volume over files or block devices.
     Volume(VolumeHost),
+    /// A region of persistent memory.
+    Nvm(NvmStore),
 }
 
-/// A directory of a store, or a member of its volume.
+/// A directory of a store, a member of its volume, or its region.
 #[derive(Clone, Debug)]
 pub struct StoragePlace {
     /// Where it is.
     pub path: PathBuf,
-    /// Its file system's name; `block device` for one.
+    /// Its file system's name; `block device` for one, `emulated memory` for a region without a file.
     pub file_system: &'static str,
     /// What durable writes to it survive.
     pub guarantee: Guarantee,
@@ -38,6 +41,10 @@ impl Storage {
     /// # Errors
     /// As [`FileStore::open`] and [`open_volume`].
     pub fn open(settings: &FileStoreSettings) -> Result<Storage> {
+        if NvmStore::among(&settings.directories)?.is_some() {
+            let message = "stores that lie wholly in persistent memory are looked at while they are open (check --server)";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         match Description::among(&settings.directories)? {
             Some(description) => Self::open_volume(description, settings.direct_io),
             None => FileStore::open(settings).map(Storage::Files),
@@ -56,15 +63,17 @@ impl Storage {
         match self {
             Storage::Files(files) => files.device(method).map(StorageDevice::Files),
             Storage::Volume(volume) => Ok(StorageDevice::Volume(volume.device())),
+            Storage::Nvm(region) => region.device().map(StorageDevice::Nvm),
         }
     }
 
     /// What does single requests for threads that would only wait.
-    pub(crate) fn caller(&self, method: DurableMethod) -> StorageCaller {
-        match self {
+    pub(crate) fn caller(&self, method: DurableMethod) -> Result<StorageCaller> {
+        Ok(match self {
             Storage::Files(files) => StorageCaller::Files(CallingThread::new(files, method)),
             Storage::Volume(volume) => StorageCaller::Volume(volume.caller()),
-        }
+            Storage::Nvm(region) => StorageCaller::Nvm(region.device()?),
+        })
     }
 
     /// The shape of the space.
@@ -72,6 +81,7 @@ impl Storage {
         match self {
             Storage::Files(files) => files.geometry(),
             Storage::Volume(volume) => volume.geometry(),
+            Storage::Nvm(region) => region.geometry(),
         }
     }
 
@@ -80,6 +90,7 @@ impl Storage {
         match self {
             Storage::Files(files) => files.guarantee(),
             Storage::Volume(volume) => volume.guarantee(),
+            Storage::Nvm(region) => region.guarantee(),
         }
     }
 
@@ -87,15 +98,31 @@ impl Storage {
     pub fn existing_segments(&self) -> Option<Vec<u32>> {
         match self {
             Storage::Files(files) => Some(files.existing_segments()),
-            Storage::Volume(_) => None,
+            Storage::Volume(_) | Storage::Nvm(_) => None,
         }
     }
 
     /// The volume, if it is one.
     pub fn volume(&self) -> Option<&VolumeHost> {
         match self {
-            Storage::Files(_) => None,
+            Storage::Files(_) | Storage::Nvm(_) => None,
             Storage::Volume(volume) => Some(volume),
+        }
+    }
+
+    /// The region, if it is one.
+    pub fn nvm(&self) -> Option<&NvmStore> {
+        match self {
+            Storage::Files(_) | Storage::Volume(_) => None,
+            Storage::Nvm(region) => Some(region),
+        }
+    }
+
+    /// The longest value that a record holds, in bytes.
+    pub fn value_bytes_max(&self) -> u64 {
+        match self {
+            Storage::Files(_) | Storage::Volume(_) => tierstone_logstore::value_bytes_max(self.geometry()),
+            Storage::Nvm(_) => tierstone_pmstore::settings::VALUE_BYTES_MAX,
         }
     }
 
@@ -127,6 +154,7 @@ impl Storage {
                     StoragePlace { path, file_system, guarantee, direct_io }
                 })
                 .collect(),
+            Storage::Nvm(region) => vec![region.storage_place()],
         }
     }
 }
@@ -138,6 +166,8 @@ pub enum StorageDevice {
     Files(FileDevice),
     /// On a volume.
     Volume(VolumeDevice),
+    /// In a region of persistent memory.
+    Nvm(NvmDevice),
 }
 
 impl StorageDevice {
@@ -146,6 +176,8 @@ impl StorageDevice {
         match self {
             StorageDevice::Files(device) => device.wake_descriptor(),
             StorageDevice::Volume(device) => device.wake_descriptor(),
+            // Everything is done when it has been submitted.
+            StorageDevice::Nvm(_) => None,
         }
     }
 }
@@ -155,6 +187,7 @@ impl BlockDevice for StorageDevice {
         match self {
             StorageDevice::Files(device) => device.geometry(),
             StorageDevice::Volume(device) => device.geometry(),
+            StorageDevice::Nvm(device) => device.geometry(),
         }
     }
 
@@ -162,6 +195,7 @@ impl BlockDevice for StorageDevice {
         match self {
             StorageDevice::Files(device) => device.guarantee(),
             StorageDevice::Volume(device) => device.guarantee(),
+            StorageDevice::Nvm(device) => device.guarantee(),
         }
     }
 
@@ -169,6 +203,7 @@ impl BlockDevice for StorageDevice {
         match self {
             StorageDevice::Files(device) => device.durable_write_scope(),
             StorageDevice::Volume(device) => device.durable_write_scope(),
+            StorageDevice::Nvm(device) => device.durable_write_scope(),
         }
     }
 
@@ -176,6 +211,7 @@ impl BlockDevice for StorageDevice {
         match self {
             StorageDevice::Files(device) => device.submit(requests),
             StorageDevice::Volume(device) => device.submit(requests),
+            StorageDevice::Nvm(device) => device.submit(requests),
         }
     }
 
@@ -183,6 +219,7 @@ impl BlockDevice for StorageDevice {
         match self {
             StorageDevice::Files(device) => device.complete(wait, completions),
             StorageDevice::Volume(device) => device.complete(wait, completions),
+            StorageDevice::Nvm(device) => device.complete(wait, completions),
         }
     }
 
@@ -190,6 +227,7 @@ impl BlockDevice for StorageDevice {
         match self {
             StorageDevice::Files(device) => device.carry_out(requests, completions),
             StorageDevice::Volume(device) => device.carry_out(requests, completions),
+            StorageDevice::Nvm(device) => device.carry_out(requests, completions),
         }
     }
 
@@ -197,6 +235,7 @@ impl BlockDevice for StorageDevice {
         match self {
             StorageDevice::Files(device) => device.in_flight(),
             StorageDevice::Volume(device) => device.in_flight(),
+            StorageDevice::Nvm(device) => device.in_flight(),
         }
     }
 }
@@ -208,6 +247,8 @@ pub(crate) enum StorageCaller {
     Files(CallingThread),
     /// On a volume.
     Volume(VolumeCaller),
+    /// In a region of persistent memory.
+    Nvm(NvmDevice),
 }
 
 impl StorageCaller {
@@ -216,6 +257,7 @@ impl StorageCaller {
         match self {
             StorageCaller::Files(files) => files.carry_out(request),
             StorageCaller::Volume(volume) => volume.carry_out(request),
+            StorageCaller::Nvm(device) => crate::nvm::carry_out(&mut device.clone(), request),
         }
     }
 }

@@ -30,6 +30,17 @@ pub fn open(
     Ok(Box::new(Both { options, local: RefCell::new(None), shared: RefCell::new(None) }))
 }
 
+/// A store in a region that is the file `region` of `directory`.
+pub fn open_nvm(directory: &Path, memory_bytes: u64, capacity_bytes: Option<u64>) -> Result<Box<dyn Engine>> {
+    let options = DatabaseOptions {
+        memory_bytes,
+        capacity_bytes,
+        any_guarantee: true,
+        ..DatabaseOptions::new(format!("nvm:{}", directory.join("region").display()))
+    };
+    Ok(Box::new(Both { options, local: RefCell::new(None), shared: RefCell::new(None) }))
+}
+
 impl Both {
     fn close_both(&self) -> Result<()> {
         self.shared.take().map_or(Ok(()), |store| store.close())?;

@@ -48,7 +48,8 @@ struct LoadArgs {
     /// The server [default: one of its own in a new folder here, removed at the end]
     #[arg(long, value_name = "ADDR:PORT")]
     address: Option<String>,
-    /// YCSB a to f, or get (reads only), set (overwrites only)
+    /// YCSB a to f, or get (reads only), set (overwrites only), puts:SHARE (overwrites with that share, 0 to 1, else
+    /// reads)
     #[arg(long, value_name = "NAME", default_value = "a")]
     workload: String,
     /// Records that are loaded first
@@ -115,15 +116,26 @@ struct LoadArgs {
     json: bool,
 }
 
+/// The share of `puts:SHARE`.
+fn put_share(name: &str) -> Option<f64> {
+    let share = name.strip_prefix("puts:")?.parse::<f64>().ok()?;
+    (0.0..=1.0).contains(&share).then_some(share)
+}
+
 impl LoadArgs {
     fn plan(&self, address: String) -> Result<Plan> {
         let mut workload = match self.workload.to_ascii_lowercase().as_str() {
             "get" => Workload { records: self.records, mix: Mix::GET, ..Workload::default() },
             "set" => Workload { records: self.records, mix: Mix::SET, ..Workload::default() },
-            name => match name.parse::<Ycsb>() {
-                Ok(ycsb) => Workload::ycsb(ycsb, self.records),
-                Err(_) => {
-                    let message = format!("workload '{name}': write a, b, c, d, e, f, get or set");
+            name => match (name.parse::<Ycsb>(), put_share(name)) {
+                (Ok(ycsb), _) => Workload::ycsb(ycsb, self.records),
+                (Err(_), Some(share)) => {
+                    Workload { records: self.records, mix: Mix::puts(share), ..Workload::default() }
+                }
+                (Err(_), None) => {
+                    let message = format!(
+                        "workload '{name}': write a, b, c, d, e, f, get, set, or puts:SHARE with a share from 0 to 1"
+                    );
                     return Err(Error::new(ErrorKind::InvalidInput, message));
                 }
             },

@@ -39,12 +39,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "nvm-guarantee",
         variable: "TIERSTONE_NVM_GUARANTEE",
         value: "WHICH",
-        help: "What the region of --nvm must survive: power-fail (else it is refused) or any",
+        help: "What the region of --nvm, or of a store at nvm:…, must survive: power-fail (else it is refused) or any",
         default: "power-fail",
         trade_off: "A file that is not on DAX lies in the page cache: it survives the process, and with any a loss of power costs acknowledged writes",
         redis: "",
         apply: |all, text| {
-            redo(all).any_guarantee = match text {
+            all.node.database.any_guarantee = match text {
                 "power-fail" => false,
                 "any" => true,
                 _ => return Err(wrong("write power-fail or any".into())),

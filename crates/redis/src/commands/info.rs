@@ -167,6 +167,7 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         facts.durable_method,
     )?;
     match &facts.durable_probe {
+        None if facts.durable_method == "fence" => write!(out, "durable_method_by:region\r\n")?,
         None => write!(out, "durable_method_by:setting\r\n")?,
         Some(probe) => write!(
             out,

@@ -513,7 +513,7 @@ fn start_report(
         duration_us,
         guarantee: database.guarantee(),
         redo: database.redo().cloned(),
-        durable_method: database.facts().durable_method.name().to_owned(),
+        durable_method: database.durable_method().to_owned(),
         driver: drivers.first().map(|driver| format!("{:?}", driver.kind())).unwrap_or_default(),
     }
 }
@@ -543,7 +543,7 @@ fn server_facts(
         port: addresses.first().map_or(0, SocketAddr::port),
         durability_guarantee: database.guarantee().text().into(),
         redo: redo_facts(database),
-        durable_method: facts.durable_method.name().into(),
+        durable_method: database.durable_method().into(),
         durable_probe: probe,
         io_uring: refusal.map_or_else(|| "available".into(), |reason| format!("refused ({reason})")),
         directories: directories.collect(),

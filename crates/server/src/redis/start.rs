@@ -12,10 +12,11 @@ use crossbeam_channel::{Sender, bounded};
 use rustls::ServerConfig;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use tierstone::engine::DatabasePlan;
 use tierstone::storage::Storage;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
 use tierstone_engine::{Engine, IndexKind};
-use tierstone_logstore::{BuildReport, ShardPlan, value_bytes_max};
+use tierstone_logstore::BuildReport;
 use tierstone_media::file::{DurableMethod, FileBackend};
 use tierstone_redis::{Executor, ExecutorSettings, ServerFacts, Users};
 use tierstone_store::{DatabaseMap, ShardSettings};
@@ -28,7 +29,7 @@ const CONNECTIONS_BYTES_MIN: u64 = 2 << 20;
 
 /// What one shard's thread is started with.
 pub(super) struct ShardStart {
-    pub plan: ShardPlan,
+    pub plan: DatabasePlan,
     pub listeners: Vec<Listener>,
     pub waker: Waker,
     pub mail: MailReceiver<ToShard>,
@@ -146,6 +147,8 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
                 (Storage::Files(store), FileBackend::Auto | FileBackend::IoUring) => {
                     Device::Files { store, method }
                 }
+                // The engine asks nothing of a device.
+                (Storage::Nvm(_), _) => Device::None,
                 (storage, _) => Device::Own(Box::new(storage.device(method)?)),
             };
             Ok(Parts { service: RedisService::new(parts), device })
@@ -166,7 +169,7 @@ fn executor_settings(common: &Common<'_>, shard: ShardId, part_bytes: usize) -> 
             index_kind: common.index_kind,
             hasher: common.hasher,
             durability: common.settings.durability,
-            record_bytes_max: value_bytes_max(common.storage.geometry()),
+            record_bytes_max: common.storage.value_bytes_max(),
         },
         value_size_max_bytes: common.settings.value_size_max_bytes,
         password: common.settings.password.clone(),

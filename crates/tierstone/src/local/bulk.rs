@@ -5,7 +5,6 @@ use crate::batch::PutOptions;
 use crate::bulk::{BulkOptions, Loaded, Loads, Stage, check_lengths};
 use crate::lane::RoomWait;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
-use tierstone_logstore::value_bytes_max;
 use tierstone_media::Wait;
 
 /// Very many records on their way into a store: see [`Store::bulk_load`].
@@ -67,7 +66,7 @@ impl<'s> BulkLoad<'s> {
         let options = options.check()?;
         let loader = || Loader { gathers: Stage::new(id), loads: Loads::default(), spare: Vec::new() };
         let lanes = store.lanes.iter().map(|_| loader()).collect();
-        let value_bytes_max = value_bytes_max(store.database.storage().geometry());
+        let value_bytes_max = store.database.storage().value_bytes_max();
         Ok(BulkLoad { store, lanes, id, options, value_bytes_max, loaded: Loaded::default() })
     }
 

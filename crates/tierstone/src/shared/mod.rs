@@ -41,6 +41,7 @@ pub use snapshot::{SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSna
 
 use crate::batch::{Batch, KeyspaceName, PutOptions};
 use crate::database::{Database, DatabaseOptions};
+use crate::engine::DatabasePlan;
 use crate::named::resolve;
 use crate::plain::later;
 use crate::range::KeyRange;
@@ -63,7 +64,6 @@ use thread::ShardThread;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result};
 use tierstone_engine::{Durability, Engine, EngineStatistics, Verification};
-use tierstone_logstore::{ShardPlan, value_bytes_max};
 use tierstone_media::IoRequest;
 use tierstone_media::file::DurableMethod;
 use tierstone_store::DatabaseMap;
@@ -143,7 +143,7 @@ impl SharedStore {
             mailboxes: Vec::new(),
             hasher: database.hasher(),
             first: resolve(&database.facts().map, KeyspaceName::Number(0))?,
-            value_bytes_max: value_bytes_max(database.storage().geometry()),
+            value_bytes_max: database.storage().value_bytes_max(),
             map: RwLock::new(database.facts().map.clone()),
             clock,
             running: Mutex::new(None),
@@ -520,7 +520,7 @@ fn join(thread: JoinHandle<()>) {
 
 /// What a shard's thread is started with.
 struct Start {
-    plan: ShardPlan,
+    plan: DatabasePlan,
     storage: Storage,
     method: DurableMethod,
     clock: SystemClock,
@@ -552,7 +552,7 @@ fn build(start: Start, ends: Ends) -> Result<ShardThread> {
     let Start { plan, storage, method, clock, relaxed, measure_cpu } = start;
     let Ends { shard, mailbox, left, mut sleeper } = ends;
     let mut device = storage.device(method)?;
-    let for_callers = storage.caller(method);
+    let (for_callers, is_memory) = (storage.caller(method)?, storage.nvm().is_some());
     // Device and shard alone keep files or volume open from here on.
     drop(storage);
     let (mut engine, _) = plan.build(&mut device)?;
@@ -561,6 +561,8 @@ fn build(start: Start, ends: Ends) -> Result<ShardThread> {
     }
     match device.wake_descriptor() {
         Some(descriptor) => sleeper.watch(descriptor)?,
+        // Whatever lies in memory is done when it was submitted.
+        None if is_memory => {}
         None => {
             let message = "the system gives no descriptor that announces completions";
             return Err(Error::new(ErrorKind::Unsupported, message));

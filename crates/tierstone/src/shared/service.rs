@@ -19,6 +19,7 @@ use super::cut::Cut;
 use super::gate::{Gate, Ready};
 use super::message::{Message, OwnedKey};
 use crate::bulk::{Loads, Stage};
+use crate::engine::DatabaseShard;
 use crate::lane::{FETCH_ROUNDS, FREEING_PATIENCE_US, never_held};
 use crate::named::dropped;
 use crate::plain::{is_visible, later, note_expired, value_of, write_plain};
@@ -36,7 +37,6 @@ use tierstone_engine::{
     Admission, BackupStep, Commit, Engine, Event, Health, Lookup, ScanEntry, ScanRequest, Write, WriteKind,
     WriteReceipt,
 };
-use tierstone_logstore::LogShard;
 
 /// How long a write waits for room, in microseconds.
 const ROOM_PATIENCE_US: u64 = 30_000_000;
@@ -67,7 +67,7 @@ struct Attempt {
 /// The state machine of one shard.
 #[derive(Debug)]
 pub(super) struct Service {
-    pub engine: LogShard,
+    pub engine: DatabaseShard,
     now: Now,
     relaxed: bool,
     gate: Gate,
@@ -109,7 +109,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub fn new(engine: LogShard, relaxed: bool, now: Now) -> Self {
+    pub fn new(engine: DatabaseShard, relaxed: bool, now: Now) -> Self {
         Service {
             now: Now { wall_ms: now.wall_ms.max(engine.past_ms()), ..now },
             engine,
@@ -481,9 +481,9 @@ impl Service {
     ) {
         let Some(Walk { reply, keyspace, cursor }) = self.walks.remove(&token) else { return };
         note_expired(&mut self.engine, entries.iter().map(|entry| &entry.meta), self.now);
-        let identity = self.engine.identity();
-        let next = cursor.after(identity.shard, identity.shard_count, next);
-        let hasher = identity.hasher;
+        let (shard, shards) = self.engine.place();
+        let next = cursor.after(shard, shards, next);
+        let hasher = self.engine.hasher();
         let mut expiries = Vec::with_capacity(entries.len());
         let mut keys = Vec::with_capacity(entries.len());
         for entry in entries.into_iter().filter(|entry| is_visible(&entry.meta, self.now)) {

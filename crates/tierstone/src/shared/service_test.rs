@@ -76,7 +76,7 @@ impl World {
     }
 
     fn key(&self, key: &str) -> OwnedKey {
-        let position = self.service.engine.identity().hasher.position(key.as_bytes());
+        let position = self.service.engine.hasher().position(key.as_bytes());
         OwnedKey { keyspace: KEYSPACE, position, bytes: key.as_bytes().to_vec() }
     }
 }

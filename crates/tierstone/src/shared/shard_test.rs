@@ -43,7 +43,7 @@ impl World {
         let (engine, _) = plan.build(&mut device).unwrap();
         let keyspace =
             crate::named::resolve(&database.facts().map, crate::batch::KeyspaceName::Number(0)).unwrap();
-        let files = database.storage().caller(DurableMethod::DurableWrite);
+        let files = database.storage().caller(DurableMethod::DurableWrite).unwrap();
         let clock = SystemClock::new();
         let (mut sleeper, waker) = Sleeper::new().unwrap();
         sleeper.watch(device.wake_descriptor().unwrap()).unwrap();
@@ -103,7 +103,7 @@ impl World {
     }
 
     fn key(&self, key: &str) -> OwnedKey {
-        let position = self.inside(|inside| inside.service.engine.identity().hasher.position(key.as_bytes()));
+        let position = self.inside(|inside| inside.service.engine.hasher().position(key.as_bytes()));
         OwnedKey { keyspace: self.keyspace, position, bytes: key.as_bytes().to_vec() }
     }
 

@@ -13,6 +13,7 @@
 
 use super::{MovePhase, MoveProgress, MoveReport};
 use crate::batch::KeyspaceName;
+use crate::engine::DatabaseShard;
 use crate::named::resolve;
 use std::future::Future;
 use std::time::Duration;
@@ -91,16 +92,17 @@ pub(crate) enum Work {
 
 impl Work {
     /// Begins it on one shard.
-    pub fn begin(self, engine: &mut LogShard) -> Result<()> {
+    pub fn begin(self, engine: &mut DatabaseShard) -> Result<()> {
         match self {
-            Work::Split(range) => engine.begin_split(range),
-            Work::Merge => engine.begin_merge(),
-            Work::Compact => engine.begin_compact(),
+            Work::Split(range) => engine.log()?.begin_split(range),
+            Work::Merge => engine.log()?.begin_merge(),
+            Work::Compact => engine.log()?.begin_compact(),
         }
     }
 
     /// Ends it on one shard; nothing happens where it was not begun.
-    pub fn end(self, engine: &mut LogShard) {
+    pub fn end(self, engine: &mut DatabaseShard) {
+        let Ok(engine) = engine.log() else { return };
         match self {
             Work::Split(_) => engine.end_split(),
             Work::Merge => engine.end_merge(),
@@ -113,7 +115,8 @@ impl Work {
 ///
 /// # Errors
 /// See [`LogShard::split_progress`].
-pub(crate) fn take_step(engine: &mut LogShard, records: &mut Vec<MovedRecord>) -> Result<SplitProgress> {
+pub(crate) fn take_step(engine: &mut DatabaseShard, records: &mut Vec<MovedRecord>) -> Result<SplitProgress> {
+    let engine = engine.log()?;
     engine.take_moved(STEP_BYTES, STEP_RECORDS, records);
     engine.split_progress()
 }

@@ -67,7 +67,7 @@ impl End for LocalEnd<'_> {
     }
 
     async fn change_split(&mut self, change: fn(&mut LogShard) -> Result<()>) -> Result<()> {
-        self.store.lanes.iter_mut().try_for_each(|lane| change(&mut lane.engine))
+        self.store.lanes.iter_mut().try_for_each(|lane| change(lane.engine.log()?))
     }
 
     /// One shard's step, and a turn of each that had nothing to give.
@@ -79,7 +79,7 @@ impl End for LocalEnd<'_> {
         for place in (*next..count).chain(0..*next) {
             let lane = &mut store.lanes[place];
             lane.check_health()?;
-            if until.is_reached(&lane.engine.split_progress()?) {
+            if until.is_reached(&lane.engine.log()?.split_progress()?) {
                 continue;
             }
             lane.turn(Wait::Poll);
@@ -94,15 +94,15 @@ impl End for LocalEnd<'_> {
         }
         if let Some(place) = idle.filter(|_| taken.records.is_empty()) {
             let lane = &mut store.lanes[place];
-            let progress = lane.engine.split_progress()?;
+            let progress = lane.engine.log()?.split_progress()?;
             if until == Until::Dropped && progress.segments_left == 0 && progress.changed_keys == 0 {
                 lane.start_sync()?;
             }
             lane.wait(patience)?;
         }
         taken.is_reached = true;
-        for lane in &store.lanes {
-            let progress = lane.engine.split_progress()?;
+        for lane in &mut store.lanes {
+            let progress = lane.engine.log()?.split_progress()?;
             taken.is_reached &= until.is_reached(&progress);
             add(&mut taken.sum, &progress);
         }
@@ -112,7 +112,7 @@ impl End for LocalEnd<'_> {
     async fn ingest(&mut self, of_shard: Vec<Vec<MovedRecord>>) -> Result<()> {
         for (lane, records) in self.store.lanes.iter_mut().zip(of_shard) {
             if !records.is_empty() {
-                lane.attempt(|engine, now| engine.ingest(now, &records))?;
+                lane.attempt(|engine, now| engine.log()?.ingest(now, &records))?;
                 // Groups go out as they come. Gathered until the shard refuses more, they would be megabytes, and
                 // everybody would wait for them.
                 lane.turn(Wait::Poll);
@@ -146,7 +146,7 @@ impl End for LocalEnd<'_> {
     async fn compact_some(&mut self) -> Result<CompactProgress> {
         let mut sum = CompactProgress::default();
         for lane in &mut self.store.lanes {
-            let progress = lane.engine.compact_progress();
+            let progress = lane.engine.log()?.compact_progress();
             if progress.segments_left > 0 {
                 lane.check_health()?;
                 lane.wait(&mut self.patience)?;

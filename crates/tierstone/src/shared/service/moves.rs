@@ -48,7 +48,7 @@ impl Service {
         let mut told = Told::default();
         let done = match *ask {
             Ask::Begin(work) => work.begin(&mut self.engine),
-            Ask::Change(change) => change(&mut self.engine),
+            Ask::Change(change) => self.engine.log().and_then(change),
             Ask::Take { until, seen } => match take_step(&mut self.engine, &mut told.records) {
                 Ok(split) => {
                     let is_news = !told.records.is_empty() || split.segments_left != seen.segments_left;
@@ -64,7 +64,10 @@ impl Service {
                 Err(error) => Err(error),
             },
             Ask::Compact { seen } => {
-                told.compact = self.engine.compact_progress();
+                match self.engine.log() {
+                    Ok(engine) => told.compact = engine.compact_progress(),
+                    Err(error) => return Some(Err(error)),
+                }
                 if told.compact.segments_left > 0 && told.compact == seen {
                     return None;
                 }
@@ -86,7 +89,8 @@ impl Service {
 
     /// Writes what another store's shard has sent. It is durable with a later sync.
     pub(super) fn ingest(&mut self, records: Vec<MovedRecord>, reply: Reply<()>) {
-        match self.engine.ingest(self.now, &records) {
+        let now = self.now;
+        match self.engine.log().and_then(|engine| engine.ingest(now, &records)) {
             Ok(_) => {
                 self.full_since_us = None;
                 drop(reply.send(Ok(())));

@@ -39,7 +39,7 @@ impl Service {
     pub(super) fn take_snapshot(&mut self, share: Share, store: Weak<Inner>, reply: Reply<Taken>) {
         match self.engine.snapshot(self.now) {
             Ok(id) => {
-                let taken = Taken::new(id, self.engine.identity().shard, store);
+                let taken = Taken::new(id, self.engine.place().0, store);
                 self.holding = Some(share.take());
                 // Everything that the snapshot shows is durable before anybody hears of it: its reads
                 // need not wait.
@@ -148,9 +148,9 @@ impl Service {
             drop(reply.send(Err(error.clone())));
             return true;
         }
-        let identity = self.engine.identity();
-        let next = cursor.after(identity.shard, identity.shard_count, next);
-        let hasher = identity.hasher;
+        let (shard, shards) = self.engine.place();
+        let next = cursor.after(shard, shards, next);
+        let hasher = self.engine.hasher();
         let (mut keys, mut expiries) = (Vec::new(), Vec::new());
         for entry in entries.drain(..).filter(|entry| is_user_value(&entry.meta)) {
             expiries.push(entry.meta.expiry_ms);

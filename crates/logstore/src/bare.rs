@@ -1,0 +1,49 @@
+//! The superblock of a store whose records another engine keeps: the same two slots, and no segments.
+//!
+//! Crash: as in [`mod@crate::open`]: the number of an opening is durable before anything is written under it.
+
+use crate::format::superblock::META_BYTES;
+use crate::open::{OpenReport, OpenSettings, SuperblockWriter, read_superblock, run_all};
+use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
+use tierstone_media::{BlockDevice, IoRequest};
+
+/// An open superblock.
+#[derive(Debug)]
+pub struct BareStore {
+    /// The superblock, with the number of this opening.
+    pub superblock: SuperblockWriter,
+    /// What was found of it.
+    pub report: OpenReport,
+    /// Gives keys their positions.
+    pub hasher: KeyHasher,
+}
+
+/// Opens or makes the superblock at the start of `device`, and notes this opening in it, durably. Of `settings` only
+/// what makes a new store counts, and `past_ms`.
+///
+/// # Errors
+/// `InvalidInput`: there is no store and `create` is off, or `device` has less than [`META_BYTES`]. `Incompatible`: a
+/// newer format. `Corrupt`: no superblock is readable. `DeviceFailed`: the device gave an error.
+pub fn open_bare(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<BareStore> {
+    if device.geometry().meta_bytes < META_BYTES {
+        let message = format!("{META_BYTES} bytes are needed in front of the records");
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    let mut report = OpenReport::default();
+    let mut superblock = read_superblock(device, settings, &mut report)?;
+    if !report.created {
+        // What was written last may lie in the device's cache only, and nothing may be built on that.
+        run_all(device, vec![IoRequest::flush(0)])?;
+    }
+    let mut next = superblock.superblock.clone();
+    // A damaged slot may hide one opening.
+    next.open_count += 1 + u64::from(report.damaged_superblock_slot);
+    next.clean = false;
+    next.past_ms = next.past_ms.max(settings.past_ms);
+    superblock.write(device, next)?;
+    let hasher = match settings.weak_hash_bits {
+        Some(bits) => KeyHasher::weakened(superblock.superblock.hash_secret, bits),
+        None => KeyHasher::new(superblock.superblock.hash_secret),
+    };
+    Ok(BareStore { superblock, report, hasher })
+}

@@ -1,0 +1,198 @@
+//! Stores that lie wholly in persistent memory: where their region comes from, and what it is.
+//!
+//! `nvm:` and a region's source ([`RegionSource`]) stand where a directory would: `nvm:/mnt/pmem0/store`,
+//! `nvm:emulated:4GiB:dcpmm`. The superblock, the same as on devices, lies at the region's start; behind it the engine
+//! of [`tierstone_pmstore`] keeps its segments. `docs/nvm.md` is the guide.
+//!
+//! Who owns the data: [`NvmStore`], which all handles of the process share, keeps the region mapped.
+
+use crate::database::DatabaseOptions;
+use crate::engine::{DatabasePlan, OpenedEngines};
+use crate::storage::StoragePlace;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_logstore::OpenSettings;
+use tierstone_logstore::bare::{BareStore, open_bare};
+use tierstone_logstore::format::superblock::{META_BYTES, served_keyspaces};
+use tierstone_media::probe::filesystem::FileSystem;
+use tierstone_media::region::{
+    Region, RegionDemand, RegionDevice, RegionReport, RegionSettings, RegionSource, SourceRegion,
+};
+use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
+use tierstone_pmstore::Keyspace;
+
+/// What stands before the source of a region.
+const PREFIX: &str = "nvm:";
+
+/// Where the engine's part of the region begins; in front of it lies the superblock.
+pub(crate) const ENGINE_BASE: u64 = 256 << 10;
+
+/// A handle on the bytes of the superblock, for one thread.
+pub type NvmDevice = RegionDevice<Arc<SourceRegion>>;
+
+/// The region of a store, opened once a process; clones share it.
+#[derive(Clone, Debug)]
+pub struct NvmStore {
+    place: PathBuf,
+    source: RegionSource,
+    region: Arc<SourceRegion>,
+}
+
+impl NvmStore {
+    /// The source among `directories`, if one of them is the place of a region.
+    ///
+    /// # Errors
+    /// `InvalidInput`: it does not stand alone, or names no region.
+    pub fn among(directories: &[PathBuf]) -> Result<Option<RegionSource>> {
+        let source_of =
+            |path: &PathBuf| path.to_str().and_then(|text| text.strip_prefix(PREFIX)).map(str::to_owned);
+        match directories.iter().find_map(source_of) {
+            None => Ok(None),
+            Some(source) if directories.len() == 1 => source.parse().map(Some),
+            Some(source) => {
+                let message =
+                    format!("{PREFIX}{source} is a whole store in persistent memory, which stands alone");
+                Err(Error::new(ErrorKind::InvalidInput, message))
+            }
+        }
+    }
+
+    /// Opens the region, or makes it.
+    ///
+    /// # Errors
+    /// `InvalidInput`: no such place, or options that a store in persistent memory has not; `Unsupported`: it would not
+    /// survive the loss of power, and that was not accepted. `Busy`: another process has it open.
+    pub(crate) fn open(source: RegionSource, options: &DatabaseOptions) -> Result<NvmStore> {
+        let wrong = |message: &str| Err(Error::new(ErrorKind::InvalidInput, message));
+        if options.redo.as_ref().is_some_and(|redo| !redo.region.is_empty()) {
+            return wrong(
+                "a store that lies wholly in persistent memory has no redo log beside it; leave that out",
+            );
+        }
+        if options.durable_method.is_some() || options.segment_bytes.is_some() {
+            return wrong(
+                "durable method and size of segments are of devices; leave them out in persistent memory",
+            );
+        }
+        let is_emulated = matches!(source, RegionSource::Emulated { .. });
+        if is_emulated && options.capacity_bytes.is_some() {
+            return wrong("the size of an emulated region stands in its name; leave the capacity out");
+        }
+        let demand = match options.any_guarantee || is_emulated {
+            true => RegionDemand::AnyGuarantee,
+            false => RegionDemand::Durable,
+        };
+        let settings = RegionSettings { demand, ..RegionSettings::default() };
+        let opened = match (options.create, options.capacity_bytes) {
+            (true, Some(bytes)) => source.open_or_create(bytes, &settings),
+            _ => source.open(&settings).map(|region| (region, false)),
+        };
+        let (region, _) = opened.map_err(|error| {
+            let advice = match (&source, error.kind()) {
+                (_, ErrorKind::Unsupported) => " (accept any guarantee, if it may be lost with the power)",
+                (RegionSource::Path(path), _) if options.create && !path.exists() => {
+                    " (to make it, say how large: give a capacity)"
+                }
+                _ => "",
+            };
+            Error::new(error.kind(), format!("{PREFIX}{source}: {}{advice}", error.message()))
+        })?;
+        let place = PathBuf::from(format!("{PREFIX}{source}"));
+        Ok(NvmStore { place, source, region: Arc::new(region) })
+    }
+
+    /// What stands where directories would.
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    pub(crate) fn storage_place(&self) -> StoragePlace {
+        let file_system = match &self.source {
+            RegionSource::Emulated { .. } => "emulated memory",
+            RegionSource::Path(path) => FileSystem::of(path).map_or("unknown", |system| system.name),
+        };
+        StoragePlace { path: self.place.clone(), file_system, guarantee: self.guarantee(), direct_io: true }
+    }
+
+    /// Where the region comes from.
+    pub fn source(&self) -> &RegionSource {
+        &self.source
+    }
+
+    /// What the region was found to be.
+    pub fn report(&self) -> &RegionReport {
+        self.region.report()
+    }
+
+    /// What an acknowledged write survives.
+    pub fn guarantee(&self) -> Guarantee {
+        self.region.guarantee()
+    }
+
+    pub(crate) fn region(&self) -> Arc<dyn Region + Send + Sync> {
+        Arc::clone(&self.region) as Arc<dyn Region + Send + Sync>
+    }
+
+    /// A handle on the superblock.
+    ///
+    /// # Errors
+    /// `InvalidInput`: the region is too small for one.
+    pub fn device(&self) -> Result<NvmDevice> {
+        RegionDevice::new(Arc::clone(&self.region), 0, self.geometry())
+    }
+
+    /// The shape of the superblock's space: one block behind it belongs to nobody.
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry { meta_bytes: META_BYTES, segment_bytes: BLOCK_BYTES as u64, segment_limit: 1 }
+    }
+}
+
+/// Opens superblock and engine in the region of `store`.
+pub(crate) fn open_shards(
+    store: &NvmStore,
+    device: &mut dyn BlockDevice,
+    settings: &OpenSettings,
+) -> Result<OpenedEngines> {
+    let mut inner = tierstone_pmstore::OpenSettings {
+        base: ENGINE_BASE,
+        shard_count: settings.shard_count,
+        seed: settings.seed,
+        first_seq: settings.first_seq,
+        create: settings.create,
+        shard: tierstone_pmstore::ShardSettings {
+            durability: settings.shard.durability,
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    if settings.create {
+        // crash here [region-without-superblock]: the region is taken for a new one, the engine's part is found empty
+        tierstone_pmstore::open(store.region(), &inner)?;
+    }
+    let BareStore { superblock, mut report, .. } = open_bare(device, settings)?;
+    let served = served_keyspaces(&superblock.superblock.keyspaces);
+    inner.create = false;
+    inner.keyspaces = served.iter().map(|entry| Keyspace { id: entry.id, index: entry.index }).collect();
+    inner.past_ms = superblock.superblock.past_ms;
+    let opened = tierstone_pmstore::open(store.region(), &inner)?;
+    report.segments = opened.report.segments;
+    report.dropped_records = opened.report.dropped_parts;
+    report.damaged_segments = opened.report.damaged_segments;
+    let (hasher, shards) = (opened.hasher, settings.shard_count);
+    let plans =
+        opened.plans.into_iter().map(|plan| DatabasePlan::Memory(Box::new(plan), shards, hasher)).collect();
+    Ok(OpenedEngines { superblock, plans, report, hasher })
+}
+
+/// Does one request.
+pub(crate) fn carry_out(device: &mut NvmDevice, request: IoRequest) -> IoCompletion {
+    let (mut requests, mut completions) = (vec![request], Vec::with_capacity(1));
+    device.submit(&mut requests);
+    device.complete(Wait::All, &mut completions);
+    completions.remove(0)
+}
+
+#[cfg(test)]
+#[path = "nvm_test.rs"]
+mod nvm_test;
