@@ -185,6 +185,11 @@ fn half_a_batch(choices: &Choices, mutations: &Mutations) -> Result<(), Violatio
     for name in &own {
         store.put(KEYSPACE, &name[..], &[1; 300])?;
     }
+    // The log is truncated behind them.
+    for _ in 0..80 {
+        store.put(KEYSPACE, &own[0][..], &[1; 300])?;
+        store.turn(Wait::Poll);
+    }
     store.sync()?;
     let ticket = BatchTicket::new(1, 2);
     let kind = WriteKind::Put { value: &[2; 300], expiry_ms: 0, kind: Default::default() };
