@@ -162,13 +162,14 @@ impl Engine for PmShard {
         }
         let is_busy = self.is_cleaning
             || self.wants_space
+            || self.wants_truncation
             || !self.sweeping.is_empty()
             || self.blocks.is_writing_back()
             || self.deaths.front().is_some_and(|death| death.seq <= self.decided())
             || self.is_shutting && !self.has_ended;
         let parts_us = (!self.parts.is_empty()).then_some(self.now.monotonic_us + PARTS_STEP_US);
         let busy_us = is_busy.then_some(0);
-        [self.due_at_us(), parts_us, busy_us].into_iter().flatten().min()
+        [self.due_at_us(), parts_us, busy_us, self.sweeper.due_at_us()].into_iter().flatten().min()
     }
 
     fn durable_seq(&self) -> Seq {

@@ -440,7 +440,7 @@ pub struct Extent {
 impl Extent {
     /// 28 bits of length above 36 bits of offset in lines.
     pub fn encode(self) -> u64 {
-        u64::from(self.len) << 36 | self.offset / LINE_BYTES
+        (u64::from(self.len) << 36) | (self.offset / LINE_BYTES)
     }
 
     pub fn decode(word: u64) -> Extent {

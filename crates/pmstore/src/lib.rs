@@ -10,6 +10,7 @@
 mod blocks;
 mod cleaner;
 mod engine;
+mod expired;
 mod format;
 mod graves;
 mod keys;

@@ -24,6 +24,7 @@ pub(crate) struct LogSegment {
     segment: u32,
     pub logical: u32,
     life: u64,
+    first_seq: Seq,
     end: u64,
     /// The newest sequence in it.
     pub last_seq: Seq,
@@ -82,6 +83,16 @@ impl Log {
         bytes <= spares * self.sure_bytes()
     }
 
+    /// Older sequences are not replayed after a crash.
+    pub fn first_seq(&self) -> Seq {
+        self.segments.front().map_or(Seq::MAX, |first| first.first_seq)
+    }
+
+    /// Whether a segment can be begun that is not the last spare one.
+    pub fn can_begin(&self) -> bool {
+        self.spares.len() > 1 && self.segments.back().is_some_and(|last| last.end > LEAD_BYTES)
+    }
+
     /// Whether so much of the ring is in use that it should be truncated.
     pub fn is_long(&self) -> bool {
         self.segments.len() > usize::from(self.maker.layout.geometry.log_segments) / 2
@@ -100,7 +111,15 @@ impl Log {
         // crash here [lead-without-word]: the segment is a spare one, and its lead counts for nothing
         space.publish(segment, Entry { kind: SegmentKind::Log, device: *shard, logical })?;
         let last_seq = first_seq - 1;
-        self.segments.push_back(LogSegment { segment, logical, life, end: LEAD_BYTES, last_seq, appended });
+        self.segments.push_back(LogSegment {
+            segment,
+            logical,
+            life,
+            first_seq,
+            end: LEAD_BYTES,
+            last_seq,
+            appended,
+        });
         Ok(())
     }
 

@@ -273,9 +273,8 @@ fn read_table(memory: &PmMemory, layout: &Layout, report: &mut OpenReport) -> Re
         let own = &mut owned[usize::from(entry.device)];
         match entry.kind {
             SegmentKind::Log if entry.logical == SPARE => own.spares.push(segment),
-            SegmentKind::Log => {
-                drop(own.log.insert(entry.logical, segment).map(|other| own.spares.push(other)))
-            }
+            // Two with one number: only one has a lead that says so; the walk passes by the other.
+            SegmentKind::Log => own.spares.extend(own.log.insert(entry.logical, segment)),
             SegmentKind::Storage => own.storage.push(segment),
             SegmentKind::Overflow(class) => own.overflow.push((segment, class)),
             SegmentKind::Claimed => {}

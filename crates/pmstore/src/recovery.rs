@@ -250,6 +250,7 @@ impl Rebuild {
         if let Some(old) = old {
             self.lose(&old);
         }
+        self.shard.sweeper.has_expiring |= found.head.expiry_ms != 0;
         let entry = (keyspace, position.0, found.place);
         if found.head.is_tombstone() {
             self.tombstones.push(entry);

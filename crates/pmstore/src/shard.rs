@@ -12,7 +12,7 @@
 //! 4. After a fence that failed nothing becomes durable any more (`failed`).
 
 use crate::blocks::{Blocks, Maker};
-use crate::format::{FLAG_KEY_OUT, RECORD_BYTES, RecordHead, payload_checksum, record_is_whole};
+use crate::format::{Extent, FLAG_KEY_OUT, RECORD_BYTES, RecordHead, payload_checksum, record_is_whole};
 use crate::graves::Graves;
 use crate::keys::Keys;
 use crate::log::Log;
@@ -81,15 +81,20 @@ pub struct PmShard {
     pub(crate) log: Log,
     pub(crate) graves: Graves,
     pub(crate) deaths: VecDeque<Death>,
+    /// Overflow blocks of records that count no more, by sequence, and that the log still names.
+    pub(crate) freeing: Vec<(Seq, Vec<Extent>)>,
     pub(crate) parts: Parts,
     pub(crate) applied: Seq,
     pub(crate) durable: Seq,
     pub(crate) past: Past,
+    pub(crate) sweeper: crate::expired::Sweeper,
     /// When the first write came that is not durable.
     pub(crate) open_since_us: Option<u64>,
     pub(crate) wants_flush: bool,
     /// A write was refused for want of space that cleaning may give.
     pub(crate) wants_space: bool,
+    /// The log is to be truncated, for overflow blocks that it names.
+    pub(crate) wants_truncation: bool,
     /// Cleaning found a block in the last step.
     pub(crate) is_cleaning: bool,
     pub(crate) failed: Option<Error>,
@@ -127,13 +132,16 @@ impl PmShard {
             log,
             graves: Graves::default(),
             deaths: VecDeque::new(),
+            freeing: Vec::new(),
             parts: Parts::default(),
             applied: 0,
             durable: 0,
             past: Past { shown_ms, is_dirty: false },
+            sweeper: crate::expired::Sweeper::default(),
             open_since_us: None,
             wants_flush: false,
             wants_space: false,
+            wants_truncation: false,
             is_cleaning: false,
             failed: None,
             is_shutting: false,
@@ -346,11 +354,11 @@ impl PmShard {
             for place in &due {
                 let word = crate::format::Verdict::Decided.word(place.checksum);
                 self.maker.memory.store_word(place.verdict, word);
-                self.maker.memory.write_back(place.verdict, 8);
+                if !self.mutations.is_on("marked_before_durable") {
+                    self.maker.memory.write_back(place.verdict, 8);
+                }
             }
-            if !self.mutations.is_on("marked_before_fence") {
-                self.maker.memory.fence()?;
-            }
+            self.maker.memory.fence()?;
             let verdicts: Vec<u64> = due.iter().map(|place| place.verdict).collect();
             self.parts.marked(&verdicts);
         }
@@ -371,13 +379,32 @@ impl PmShard {
         Ok(())
     }
 
-    /// A record counts no more, whatever a crash takes.
+    /// A record counts no more, whatever a crash takes. Its overflow blocks stay while the log may be replayed that
+    /// names them: replay must know whose key a record has to see that it is not the newest.
     pub(crate) fn give_up(&mut self, place: u64, len: u32, is_overflow: bool) -> Result<()> {
         self.blocks.kill(place, len);
-        if is_overflow {
+        if !is_overflow {
+            return Ok(());
+        }
+        let (head, extents) = {
             let (head, record) = self.record(place)?;
-            let extents = head.overflow(&record).map_or_else(Vec::new, |overflow| overflow.extents);
-            self.overflow.free(&extents)?;
+            (head, head.overflow(&record).map_or_else(Vec::new, |overflow| overflow.extents))
+        };
+        if head.seq < self.log.first_seq() || self.mutations.is_on("overflow_freed_at_once") {
+            return self.overflow.free(&extents);
+        }
+        self.freeing.push((head.seq, extents));
+        Ok(())
+    }
+
+    /// Frees overflow blocks that the log names no more.
+    fn free_overflow(&mut self) -> Result<()> {
+        let first = self.log.first_seq();
+        for at in (0..self.freeing.len()).rev() {
+            if self.freeing[at].0 < first {
+                let (_, extents) = self.freeing.swap_remove(at);
+                self.overflow.free(&extents)?;
+            }
         }
         Ok(())
     }
@@ -401,6 +428,7 @@ impl PmShard {
     }
 
     fn work(&mut self) -> Result<()> {
+        self.sweep_expired()?;
         let is_due = self.due_at_us().is_some_and(|due| due <= self.now.monotonic_us);
         if is_due || self.blocks.is_writing_back() {
             self.commit()?;
@@ -415,18 +443,24 @@ impl PmShard {
 
     /// Writes back what keeps the log long, and truncates it.
     fn truncate_step(&mut self) -> Result<()> {
+        self.free_overflow()?;
         let wants_all = self.is_shutting && !self.has_ended;
-        if !self.log.is_long() && !wants_all {
+        let is_forced = self.wants_truncation && !self.freeing.is_empty();
+        if is_forced && self.log.can_begin() && self.parts.is_empty() && self.durable == self.applied {
+            let life = self.blocks.new_life();
+            self.log.begin_segment(life, self.applied + 1, self.blocks.appended())?;
+        }
+        self.wants_truncation = is_forced;
+        if !self.log.is_long() && !wants_all && !is_forced {
             return Ok(());
         }
-        let Some(until) =
-            self.log.segments.iter().rev().skip(usize::from(!wants_all)).map(|last| last.appended).next()
-        else {
+        let skipped = usize::from(!wants_all);
+        let Some(until) = self.log.segments.iter().rev().nth(skipped).map(|last| last.appended) else {
             return Ok(());
         };
         let ignores = self.mutations.is_on("truncated_before_write_back");
         if self.blocks.persisted() < until && !ignores {
-            let step = if wants_all { u64::MAX } else { self.settings.write_back_step_bytes };
+            let step = if wants_all || is_forced { u64::MAX } else { self.settings.write_back_step_bytes };
             self.blocks.write_back(until, step);
         }
         let (persisted, needed, durable) = (self.blocks.persisted(), self.parts.needed_from(), self.durable);
@@ -440,6 +474,7 @@ impl PmShard {
             self.log.segments.iter().take(count - 1).take_while(goes).last().map(|segment| segment.logical);
         if let Some(last) = last {
             self.log.truncate(last + 1)?;
+            self.free_overflow()?;
         }
         Ok(())
     }

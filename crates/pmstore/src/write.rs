@@ -195,8 +195,10 @@ impl PmShard {
 
     /// Why there is no room, and whether there may be some.
     fn no_space(&mut self, blocks: u64) -> Error {
+        self.wants_truncation = !self.freeing.is_empty();
         let may_come = self.blocks.best_free() >= self.least_gain()
             || !self.deaths.is_empty()
+            || !self.freeing.is_empty()
             || !self.sweeping.is_empty();
         if may_come {
             self.wants_space = true;
@@ -229,8 +231,9 @@ impl PmShard {
                     for overflow in payloads.into_iter().flatten() {
                         self.overflow.free(&overflow.extents)?;
                     }
-                    let may_come = error.kind() == ErrorKind::NoSpace && !self.deaths.is_empty();
-                    return Err(if may_come { self.no_space(0) } else { error });
+                    let may_come = !self.deaths.is_empty() || !self.freeing.is_empty();
+                    let is_full = error.kind() == ErrorKind::NoSpace;
+                    return Err(if is_full && may_come { self.no_space(0) } else { error });
                 }
             }
         }
@@ -364,6 +367,7 @@ impl PmShard {
             value: if overflow.is_some() { &[] } else { value },
             overflow,
         };
+        self.sweeper.has_expiring |= expiry_ms != 0;
         let start = self.frame.len();
         head.encode(&mut self.frame, body);
         let place = self.blocks.append(Role::Active, &mut self.frame[start..])?;

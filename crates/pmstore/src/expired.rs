@@ -1,0 +1,92 @@
+//! Records that have expired leave by themselves: the index is walked in small steps, and what is due is deleted by a
+//! write of the shard's own, in the log like any other.
+//!
+//! A store without expiring records pays nothing. Crash: the delete is there or not; what was dropped counts as shown
+//! as past, durably by the same fence.
+
+use crate::shard::PmShard;
+use tierstone_base::{KeyspaceId, Position, Result};
+use tierstone_engine::{Key, Write, WriteKind};
+
+/// Entries that a step looks at.
+const ENTRIES_A_STEP: usize = 128;
+/// From one step of a walk to the next, in microseconds.
+const STEP_US: u64 = 1_000;
+/// From one walk to the next, in microseconds.
+const WALK_US: u64 = 1_000_000;
+
+/// Where the walk is.
+#[derive(Debug, Default)]
+pub(crate) struct Sweeper {
+    next: Option<(KeyspaceId, Position)>,
+    at_us: u64,
+    /// A record that expires may be there.
+    pub has_expiring: bool,
+    /// The walk has met one.
+    has_met: bool,
+}
+
+impl Sweeper {
+    /// When the next step is wanted.
+    pub fn due_at_us(&self) -> Option<u64> {
+        self.has_expiring.then_some(self.at_us)
+    }
+}
+
+impl PmShard {
+    /// A step of the walk, when it is time.
+    pub(crate) fn sweep_expired(&mut self) -> Result<()> {
+        let now_us = self.now.monotonic_us;
+        if self.is_shutting || self.sweeper.due_at_us().is_none_or(|due| due > now_us) {
+            return Ok(());
+        }
+        self.sweeper.at_us = now_us + STEP_US;
+        let (keyspace, from) = self.sweeper.next.unwrap_or_default();
+        let Some((&keyspace, keys)) = self.keyspaces.range(keyspace..).next() else {
+            self.sweeper.at_us = now_us + WALK_US;
+            self.sweeper.has_expiring = std::mem::take(&mut self.sweeper.has_met);
+            self.sweeper.next = None;
+            return Ok(());
+        };
+        let from = if self.sweeper.next.is_some_and(|(id, _)| id == keyspace) { from } else { Position(0) };
+        let (mut places, mut next) = (Vec::new(), None);
+        keys.scan(from, |position, place| {
+            let is_new = places.last().is_some_and(|(last, _)| *last != position);
+            if places.len() >= ENTRIES_A_STEP && is_new {
+                next = Some((keyspace, position));
+                return false;
+            }
+            places.push((position, place));
+            true
+        });
+        self.sweeper.next = next.or(Some((KeyspaceId(keyspace.0.saturating_add(1)), Position(0))));
+        if next.is_none() && keyspace.0 == u32::MAX {
+            self.sweeper.next = None;
+        }
+        for (position, place) in places {
+            self.sweep_one(keyspace, position, place)?;
+        }
+        Ok(())
+    }
+
+    fn sweep_one(&mut self, keyspace: KeyspaceId, position: Position, place: u64) -> Result<()> {
+        let (head, key) = {
+            let Ok((head, record)) = self.record(place) else { return Ok(()) };
+            if head.expiry_ms == 0 {
+                return Ok(());
+            }
+            let Ok(key) = self.key_of(&head, &record) else { return Ok(()) };
+            (head, key.into_owned())
+        };
+        self.sweeper.has_met = true;
+        if !self.is_past(head.expiry_ms, self.now.wall_ms) {
+            return Ok(());
+        }
+        let key = Key { keyspace, position, bytes: &key };
+        // Without room it stays, hidden, until the next walk.
+        if self.write_inner(self.now, &[Write { key, kind: WriteKind::Delete }], None, true).is_ok() {
+            self.counts.expired_keys += 1;
+        }
+        Ok(())
+    }
+}

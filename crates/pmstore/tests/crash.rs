@@ -1,0 +1,238 @@
+//! Crash exploration: power is lost before any store, write-back or fence of work, cleaning, truncation and recovery;
+//! what was acknowledged is there afterwards, the rest all or nothing and in order. Every rule of order, switched off,
+//! is seen.
+//!
+//! `TIERSTONE_CRASH_RUNS` sets the runs of each sampled test, `TIERSTONE_CRASH_SEED` which.
+
+mod common;
+
+use common::lives::{Mix, Plan, caught, sampled};
+use common::{Memory, open_all};
+use tierstone_base::KeyspaceId;
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};
+use tierstone_engine::{BatchTicket, Write, WriteKind};
+use tierstone_media::Wait;
+
+const KEYSPACE: KeyspaceId = KeyspaceId(2);
+
+/// Everything fits.
+fn roomy() -> Plan {
+    Plan::new(160 << 10)
+}
+
+/// Blocks are cleaned all the time.
+fn cleaned() -> Plan {
+    let mut plan = Plan::new(96 << 10);
+    plan.open.shard.clean_below_blocks = 10_000;
+    plan.steps = 1_500;
+    plan
+}
+
+fn cleaning() -> Mix {
+    Mix { operations: 60, keys: 8, value_bytes: 400, deletes: 30, steps: 90, ..Mix::default() }
+}
+
+fn long() -> Mix {
+    Mix { operations: 24, keys: 6, value_bytes: 3_000, ..Mix::default() }
+}
+
+fn two_shards(mut plan: Plan) -> Plan {
+    plan.open.shard_count = 2;
+    plan.bytes *= 2;
+    plan
+}
+
+fn across() -> Mix {
+    Mix { batches: 60, keys: 12, operations: 30, ..Mix::default() }
+}
+
+#[test]
+fn writes_and_batches_survive_every_sampled_crash() {
+    sampled("single", 100, 600, &roomy(), &Mix::default());
+}
+
+#[test]
+fn a_log_that_is_truncated_all_the_time_loses_nothing() {
+    let mut plan = roomy();
+    plan.steps = 1_200;
+    let mix = Mix { operations: 70, value_bytes: 480, ..Mix::default() };
+    sampled("truncation", 200, 400, &plan, &mix);
+}
+
+/// The crash mark `copied-not-freed` lies on its way.
+#[test]
+fn cleaning_loses_nothing_and_brings_nothing_back() {
+    sampled("cleaning", 300, 400, &cleaned(), &cleaning());
+}
+
+/// The crash mark `overflow-without-record` lies on its way.
+#[test]
+fn long_values_are_whole_or_not_there() {
+    let mut plan = cleaned();
+    plan.bytes = 200 << 10;
+    sampled("long values", 400, 400, &plan, &long());
+}
+
+/// The crash marks `recovered-not-named`, `lead-without-word`, `zeros-behind-a-tear` and `claimed-segment` lie on its
+/// way.
+#[test]
+fn recovery_cut_again_and_again_ends_the_same() {
+    let mut plan = roomy();
+    (plan.lives, plan.steps) = (7, 90);
+    sampled("recovery", 500, 600, &plan, &Mix { operations: 10, ..Mix::default() });
+}
+
+/// The crash mark `store-without-magic` lies on its way.
+#[test]
+fn a_store_whose_making_was_cut_off_is_made_anew() {
+    let mut plan = roomy();
+    (plan.lives, plan.steps) = (3, 30);
+    sampled("making", 600, 300, &plan, &Mix { operations: 3, ..Mix::default() });
+}
+
+#[test]
+fn a_killed_process_and_a_loss_of_power_after_it_lose_nothing() {
+    let mut plan = cleaned();
+    (plan.kill_percent, plan.lives) = (50, 4);
+    sampled("kill", 700, 300, &plan, &cleaning());
+}
+
+#[test]
+fn batches_over_two_shards_are_there_whole_or_not_at_all() {
+    sampled("across", 800, 400, &two_shards(roomy()), &across());
+    let mut plan = two_shards(cleaned());
+    plan.lives = 4;
+    sampled("across, cleaned", 900, 300, &plan, &Mix { batches: 50, ..cleaning() });
+}
+
+#[test]
+fn nothing_is_answered_before_its_fence() {
+    caught("answered_before_fence", &roomy(), 300, &Mix::default());
+}
+
+#[test]
+fn blocks_are_durable_before_the_log_is_truncated() {
+    let mut plan = roomy();
+    plan.steps = 1_200;
+    caught(
+        "truncated_before_write_back",
+        &plan,
+        1_000,
+        &Mix { operations: 70, value_bytes: 480, ..Mix::default() },
+    );
+}
+
+#[test]
+fn copies_are_durable_before_the_victim_is_free() {
+    caught("victim_before_copies", &cleaned(), 1_000, &cleaning());
+}
+
+#[test]
+fn the_victims_life_ends_before_anything_relies_on_it() {
+    caught("victim_used_at_once", &cleaned(), 2_000, &cleaning());
+}
+
+#[test]
+fn tombstones_stay_while_an_older_record_does() {
+    caught("tombstones_dropped", &cleaned(), 1_000, &cleaning());
+}
+
+#[test]
+fn a_long_value_is_durable_before_the_record_that_names_it() {
+    caught("overflow_after_record", &roomy(), 2_000, &long());
+}
+
+#[test]
+fn overflow_blocks_stay_while_the_log_names_them() {
+    let mut plan = cleaned();
+    plan.bytes = 200 << 10;
+    caught("overflow_freed_at_once", &plan, 1_000, &long());
+}
+
+#[test]
+fn blocks_are_believed_only_as_far_as_the_log() {
+    caught("blocks_believed", &roomy(), 500, &Mix::default());
+}
+
+#[test]
+fn what_was_made_void_stays_void() {
+    let mut plan = roomy();
+    plan.lives = 4;
+    caught("void_forgotten", &plan, 1_000, &Mix { operations: 8, ..Mix::default() });
+}
+
+#[test]
+fn what_recovery_appends_is_durable_before_the_log_goes() {
+    caught("recovered_not_written_back", &roomy(), 500, &Mix::default());
+}
+
+#[test]
+fn a_store_has_its_magic_last() {
+    let mut plan = roomy();
+    (plan.lives, plan.steps) = (3, 30);
+    caught("magic_first", &plan, 500, &Mix { operations: 3, ..Mix::default() });
+}
+
+/// One shard's part replaces all its keys, the other shard's never comes, and the first goes on cleaning.
+fn half_a_batch(choices: &Choices, mutations: &Mutations) -> Result<(), Violation> {
+    let region = Memory::new(192 << 10);
+    let settings = two_shards(cleaned()).mutated(mutations).open;
+    let (mut stores, ..) = open_all(&region, &settings)?;
+    let store = &mut stores[0];
+    let names: Vec<_> = (0..26u32).map(u32::to_le_bytes).collect();
+    let own: Vec<_> =
+        names.iter().filter(|name| store.key(KEYSPACE, &name[..]).position.shard(2) == 0).collect();
+    for name in &own {
+        store.put(KEYSPACE, &name[..], &[1; 300])?;
+    }
+    // The log is truncated behind them.
+    for _ in 0..80 {
+        store.put(KEYSPACE, &own[0][..], &[1; 300])?;
+        store.turn(Wait::Poll);
+    }
+    store.sync()?;
+    let ticket = BatchTicket::new(1, 2);
+    let kind = WriteKind::Put { value: &[2; 300], expiry_ms: 0, kind: Default::default() };
+    let writes: Vec<_> = own.iter().map(|name| Write { key: store.key(KEYSPACE, &name[..]), kind }).collect();
+    store.write_part(&writes, &ticket)?;
+    for _ in 0..30 {
+        store.turn(Wait::Poll);
+    }
+    drop(stores);
+    region.turn_off();
+    region.power_on(choices);
+    let (mut stores, report, _) = open_all(&region, &settings)?;
+    Violation::unless(report.dropped_parts == 1, || format!("{report:?}"))?;
+    for name in own {
+        let found = stores[0].get(KEYSPACE, &name[..])?.map(|(_, value)| value);
+        Violation::unless(found == Some(vec![1; 300]), || format!("{name:?} is {found:?}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_an_undecided_part_replaces_stays() {
+    let explored = |mutations: &Mutations| -> Report {
+        explore(ExploreSettings::random(7, 20), |choices| half_a_batch(choices, mutations))
+    };
+    assert_all_caught(&["replaced_before_decided"], explored);
+}
+
+#[test]
+fn parts_are_counted_before_they_count() {
+    caught("parts_not_counted", &two_shards(roomy()), 1_000, &across());
+}
+
+#[test]
+fn a_mark_is_durable_before_another_shard_relies_on_it() {
+    let mut plan = two_shards(roomy());
+    plan.steps = 1_500;
+    caught("marked_before_durable", &plan, 4_000, &Mix { operations: 60, value_bytes: 480, ..across() });
+}
+
+#[test]
+fn verdicts_are_durable_before_a_log_is_truncated() {
+    let mut plan = two_shards(roomy());
+    (plan.lives, plan.steps) = (8, 200);
+    caught("verdicts_not_kept", &plan, 4_000, &Mix { operations: 10, ..across() });
+}

@@ -1,0 +1,81 @@
+//! Expiry: what was shown as past stays past, over crashes and clocks that are set back.
+
+mod common;
+
+use common::{Memory, open_one, small_settings};
+use tierstone_base::KeyspaceId;
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};
+use tierstone_engine::{Engine, Write, WriteKind};
+use tierstone_pmstore::OpenSettings;
+
+const KEYSPACE: KeyspaceId = KeyspaceId(1);
+
+/// A key expires, somebody is told, power is lost, and the clock is set back.
+fn told_that_it_is_past(choices: &Choices, mutations: &Mutations) -> Result<(), Violation> {
+    let region = Memory::new(256 << 10);
+    let settings = OpenSettings { mutations: mutations.clone(), ..small_settings() };
+    let (mut store, _) = open_one(&region, &settings);
+    let before = store.now;
+    let kind = WriteKind::Put { value: b"value", expiry_ms: before.wall_ms + 10, kind: Default::default() };
+    store.write(&[Write { key: store.key(KEYSPACE, b"key"), kind }])?;
+    store.sync()?;
+    store.now.wall_ms += 20;
+    let is_gone = store.get(KEYSPACE, b"key")?.is_none();
+    Violation::unless(is_gone, || "an expired key is there".to_owned())?;
+    region.cut_after(choices.choose_position(4, "which step"));
+    let is_told = store.sync().is_ok();
+    drop(store);
+    region.turn_off();
+    region.power_on(choices);
+    let (mut store, _) = open_one(&region, &settings);
+    store.now = before;
+    let is_there = store.get(KEYSPACE, b"key")?.is_some();
+    Violation::unless(!(is_told && is_there), || "a key that was shown as past is back".to_owned())
+}
+
+#[test]
+fn an_answer_that_a_key_has_expired_waits_for_a_fence() {
+    let explored = |mutations: &Mutations| -> Report {
+        explore(ExploreSettings::exhaustive(), |choices| told_that_it_is_past(choices, mutations))
+    };
+    let clean = assert_all_caught(&["past_not_kept"], explored);
+    assert!(clean.exhausted);
+}
+
+#[test]
+fn what_is_shown_as_past_is_durable_after_the_next_step() {
+    let (_region, mut store) = common::fresh(256 << 10, &small_settings());
+    store.sync().unwrap();
+    let wall_ms = store.now.wall_ms;
+    store.engine.note_past(wall_ms);
+    assert!(store.engine.durable_seq() < store.engine.applied_seq());
+    store.sync().unwrap();
+    assert_eq!(store.engine.past_ms(), wall_ms);
+}
+
+#[test]
+fn expired_keys_leave_the_index_by_themselves() {
+    let (region, mut store) = common::fresh(256 << 10, &small_settings());
+    for number in 0..300u32 {
+        let expiry_ms = if number % 3 == 0 { 0 } else { store.now.wall_ms + 10 };
+        let kind = WriteKind::Put { value: &[7; 40], expiry_ms, kind: Default::default() };
+        let name = number.to_le_bytes();
+        store.write(&[Write { key: store.key(KEYSPACE, &name), kind }]).unwrap();
+        store.turn(tierstone_media::Wait::Poll);
+    }
+    assert_eq!(store.engine.len(KEYSPACE), 300);
+    store.now.wall_ms += 20;
+    for _ in 0..20 {
+        store.now.monotonic_us += 1_000_000;
+        store.turn(tierstone_media::Wait::Poll);
+    }
+    assert_eq!(store.engine.len(KEYSPACE), 100);
+    assert_eq!(store.engine.statistics().expired_keys, 200);
+    let mut store = common::reopen_after_kill(store, &region, &small_settings());
+    assert_eq!(store.engine.len(KEYSPACE), 100);
+    for _ in 0..9 {
+        store.now.monotonic_us += 1_000_000;
+        store.turn(tierstone_media::Wait::Poll);
+    }
+    assert_eq!(store.engine.next_step_at_us(), None, "no walk when nothing expires");
+}
