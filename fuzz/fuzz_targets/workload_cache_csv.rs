@@ -1,0 +1,4 @@
+//! The CSV of open cache traces: bytes from any file.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tierstone_workload::trace::invariants::check_cache_csv(data));
