@@ -90,7 +90,8 @@ fn what_such_a_store_cannot_be_is_refused_in_words() {
     refused(&data, &["--nvm-guarantee", "any"], "capacity");
     refused(&data, &["--capacity", "128MiB"], "DAX");
     assert!(!folder.path("store.region").exists(), "what cannot be used is not left behind");
-    refused(&data, &["--capacity", "1MiB", "--nvm-guarantee", "any"], "region");
+    refused(&data, &["--capacity", "1MiB", "--nvm-guarantee", "any"], "give the store");
+    assert!(!folder.path("store.region").exists(), "what is too small is not left behind");
     refused("nvm:emulated:64MiB", &["--nvm", "emulated:4MiB"], "redo log");
     refused("nvm:emulated:64MiB", &["--segment-size", "1MiB"], "segments");
     refused("nvm:emulated:64MiB:bubble", &[], "preset");

@@ -37,6 +37,7 @@ pub struct NvmStore {
     place: PathBuf,
     source: RegionSource,
     region: Arc<SourceRegion>,
+    is_new: bool,
 }
 
 impl NvmStore {
@@ -88,7 +89,7 @@ impl NvmStore {
             (true, Some(bytes)) => source.open_or_create(bytes, &settings),
             _ => source.open(&settings).map(|region| (region, false)),
         };
-        let (region, _) = opened.map_err(|error| {
+        let (region, is_new) = opened.map_err(|error| {
             let advice = match (&source, error.kind()) {
                 (_, ErrorKind::Unsupported) => " (accept any guarantee, if it may be lost with the power)",
                 (RegionSource::Path(path), _) if options.create && !path.exists() => {
@@ -99,7 +100,7 @@ impl NvmStore {
             Error::new(error.kind(), format!("{PREFIX}{source}: {}{advice}", error.message()))
         })?;
         let place = PathBuf::from(format!("{PREFIX}{source}"));
-        Ok(NvmStore { place, source, region: Arc::new(region) })
+        Ok(NvmStore { place, source, region: Arc::new(region), is_new })
     }
 
     /// What stands where directories would.
@@ -148,8 +149,27 @@ impl NvmStore {
     }
 }
 
-/// Opens superblock and engine in the region of `store`.
+/// Opens superblock and engine in the region of `store`. A file that was made for a store that cannot be is removed.
 pub(crate) fn open_shards(
+    store: &NvmStore,
+    device: &mut dyn BlockDevice,
+    settings: &OpenSettings,
+) -> Result<OpenedEngines> {
+    open_parts(store, device, settings).map_err(|error| {
+        if let (true, RegionSource::Path(path)) = (store.is_new, &store.source)
+            && std::fs::metadata(path).is_ok_and(|found| found.is_file())
+        {
+            // One that cannot be removed is told of by the next opening.
+            let _ = std::fs::remove_file(path);
+        }
+        error.context(&format!(
+            "{}, of which {ENGINE_BASE} bytes are for the superblock",
+            store.place.display()
+        ))
+    })
+}
+
+fn open_parts(
     store: &NvmStore,
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
