@@ -338,9 +338,14 @@ impl Blocks {
         self.table.get(&self.maker.layout.block_of(location)).map(|block| block.life)
     }
 
+    /// What cleaning a full block would give back, in bytes: records that count no more. What is left at the end of
+    /// a block is only where no record was too long for it: a copy would leave as much.
     fn free_bytes(&self, number: u32) -> Option<u32> {
         let block = self.table.get(&number).filter(|block| block.role == Role::Full)?;
-        Some(self.maker.layout.block_payload() as u32 - block.live)
+        let (bytes, payload) =
+            (self.maker.layout.geometry.block_bytes as u32, self.maker.layout.block_payload() as u32);
+        let tail = Some(bytes - block.end).filter(|tail| *tail > payload / 2).unwrap_or(0);
+        Some(block.end - LEAD_BYTES as u32 - block.live + tail)
     }
 
     /// The full block with most free space whose records are all decided, if that is at least `least` bytes.

@@ -155,8 +155,8 @@ impl PmShard {
             let (_, record) = self.record(place)?;
             self.key_of(head, &record)?.into_owned()
         };
-        let own = self.sweeping.iter_mut().filter(|(id, _)| id.0 == head.keyspace);
-        own.for_each(|(_, keys)| keys.remove(Position(head.position), &key, place));
+        let own = self.sweeping.iter_mut().filter(|(id, ..)| id.0 == head.keyspace);
+        own.for_each(|(_, keys, _)| keys.remove(Position(head.position), &key, place));
         self.give_up(place, head.len, head.is_overflow())
     }
 }

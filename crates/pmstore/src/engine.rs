@@ -1,9 +1,8 @@
 //! The shard as a [`tierstone_engine::Engine`]: each call measured, most of them one line.
 
-use crate::keys::Keys;
 use crate::shard::PmShard;
 use std::sync::Arc;
-use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Result, Seq, Token};
+use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
     Admission, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
     Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
@@ -31,6 +30,14 @@ impl PmShard {
 impl Engine for PmShard {
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
         self.lookup_inner(now, key)
+    }
+
+    fn prefetch(&self, keys: &[Key<'_>]) {
+        for key in keys {
+            if let Some(index) = self.keyspaces.get(&key.keyspace) {
+                index.prefetch(key.position);
+            }
+        }
     }
 
     fn fetch(&mut self, _now: Now, keys: &[(Token, Key<'_>)]) {
@@ -109,7 +116,10 @@ impl Engine for PmShard {
     }
 
     fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind) {
-        self.keyspaces.entry(keyspace).or_insert_with(|| Keys::new(index));
+        if !self.keyspaces.contains_key(&keyspace) {
+            let keys = self.new_keys(index);
+            self.keyspaces.insert(keyspace, keys);
+        }
     }
 
     fn snapshot(&mut self, _now: Now) -> Result<SnapshotId> {
@@ -130,7 +140,7 @@ impl Engine for PmShard {
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
         self.dropped.insert(keyspace);
         if let Some(keys) = self.keyspaces.remove(&keyspace) {
-            self.sweeping.push((keyspace, keys));
+            self.sweeping.push((keyspace, keys, Position(0)));
         }
     }
 

@@ -49,27 +49,19 @@ impl PmShard {
             return Ok(());
         };
         let from = if self.sweeper.next.is_some_and(|(id, _)| id == keyspace) { from } else { Position(0) };
-        let (mut places, mut next) = (Vec::new(), None);
-        keys.scan(from, |position, place| {
-            let is_new = places.last().is_some_and(|(last, _)| *last != position);
-            if places.len() >= ENTRIES_A_STEP && is_new {
-                next = Some((keyspace, position));
-                return false;
-            }
-            places.push((position, place));
-            true
-        });
-        self.sweeper.next = next.or(Some((KeyspaceId(keyspace.0.saturating_add(1)), Position(0))));
-        if next.is_none() && keyspace.0 == u32::MAX {
-            self.sweeper.next = None;
-        }
-        for (position, place) in places {
-            self.sweep_one(keyspace, position, place)?;
+        let mut places = Vec::new();
+        let next = keys.scan(from, ENTRIES_A_STEP, |place| places.push(place));
+        self.sweeper.next = match (next, keyspace.0.checked_add(1)) {
+            (Some(next), _) => Some((keyspace, next)),
+            (None, after) => Some((KeyspaceId(after.unwrap_or(u32::MAX)), Position(0))),
+        };
+        for place in places {
+            self.sweep_one(keyspace, place)?;
         }
         Ok(())
     }
 
-    fn sweep_one(&mut self, keyspace: KeyspaceId, position: Position, place: u64) -> Result<()> {
+    fn sweep_one(&mut self, keyspace: KeyspaceId, place: u64) -> Result<()> {
         let (head, key) = {
             let Ok((head, record)) = self.record(place) else { return Ok(()) };
             if head.expiry_ms == 0 {
@@ -82,7 +74,7 @@ impl PmShard {
         if !self.is_past(head.expiry_ms, self.now.wall_ms) {
             return Ok(());
         }
-        let key = Key { keyspace, position, bytes: &key };
+        let key = Key { keyspace, position: Position(head.position), bytes: &key };
         // Without room it stays, hidden, until the next walk.
         if self.write_inner(self.now, &[Write { key, kind: WriteKind::Delete }], None, true).is_ok() {
             self.counts.expired_keys += 1;

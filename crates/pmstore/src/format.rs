@@ -44,6 +44,9 @@ impl Layout {
     /// The layout of `bytes` bytes; the error says what is wrong with the geometry, or how much more is needed.
     pub fn new(geometry: Geometry, shards: u16, bytes: u64) -> Result<Layout> {
         let Geometry { segment_bytes, block_bytes, log_segments } = geometry;
+        if bytes > crate::keys::STORE_BYTES_MAX {
+            return Err(crate::keys::too_large(bytes));
+        }
         let invalid = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
         let is_power = segment_bytes.is_power_of_two() && block_bytes.is_power_of_two();
         let fits =
@@ -530,12 +533,17 @@ impl RecordHead {
         Some(Overflow { checksum: word_at(record, RECORD_BYTES), extents })
     }
 
+    /// Bytes of a whole record before its key.
+    pub fn len_before_key(&self, record: &[u8]) -> usize {
+        match self.is_overflow() {
+            true => RECORD_BYTES + 16 + (word_at(record, RECORD_BYTES + 8) as usize).min(EXTENTS_MAX) * 8,
+            false => RECORD_BYTES,
+        }
+    }
+
     /// Key and value as a whole record holds them: both empty where they lie in overflow blocks.
     pub fn body<'a>(&self, record: &'a [u8]) -> (&'a [u8], &'a [u8]) {
-        let mut at = RECORD_BYTES;
-        if self.is_overflow() {
-            at += 16 + (word_at(record, RECORD_BYTES + 8) as usize).min(EXTENTS_MAX) * 8;
-        }
+        let at = self.len_before_key(record);
         let key_len = if self.flags & FLAG_KEY_OUT == 0 { usize::from(self.key_len) } else { 0 };
         let value_len = if self.is_overflow() { 0 } else { self.value_len as usize };
         let key = record.get(at..at + key_len).unwrap_or_default();

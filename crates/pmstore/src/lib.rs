@@ -13,6 +13,7 @@ mod engine;
 mod expired;
 mod format;
 mod graves;
+pub mod index;
 mod keys;
 mod log;
 mod memory;

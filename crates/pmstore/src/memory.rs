@@ -87,6 +87,12 @@ impl PmMemory {
         }
     }
 
+    /// Asks for the lines of a range, soon to be read.
+    #[inline]
+    pub fn prefetch(&self, offset: u64, len: u64) {
+        self.region.prefetch(self.base + offset, len);
+    }
+
     #[inline]
     pub fn store(&self, offset: u64, bytes: &[u8]) {
         self.region.store(self.base + offset, bytes);

@@ -11,6 +11,8 @@ use tierstone_engine::{
 
 /// Entries of a page at most, whatever was asked for.
 const PAGE_ENTRIES_MAX: usize = 1024;
+/// A page of a walk asks the index so often at most.
+const SCANS_A_PAGE: usize = 16;
 /// A page of a range ends when it holds so many bytes.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 
@@ -113,25 +115,22 @@ impl PmShard {
 
     fn scan_page(&self, request: ScanRequest) -> Event {
         let ScanRequest { token, keyspace, cursor, count, .. } = request;
-        let (mut entries, mut next, mut error, mut last) = (Vec::new(), None, None, None);
-        let count = (count.max(1) as usize).min(PAGE_ENTRIES_MAX);
+        let (mut entries, mut error, mut next) = (Vec::new(), None, Some(cursor));
         let read = |place| -> Result<ScanEntry> {
             let (head, record) = self.record(place)?;
             Ok(ScanEntry { key: self.key_of(&head, &record)?.into_owned(), meta: meta_of(&head) })
         };
-        let no_keys = crate::keys::Keys::default();
-        self.keyspaces.get(&keyspace).unwrap_or(&no_keys).scan(cursor, |position, place| {
-            if entries.len() >= count && last != Some(position) {
-                next = Some(position);
-                return false;
-            }
-            last = Some(position);
-            match read(place) {
+        let count = (count.max(1) as usize).min(PAGE_ENTRIES_MAX);
+        let keys = self.keyspaces.get(&keyspace);
+        // A sparse index shows nothing for a while.
+        for _ in 0..SCANS_A_PAGE {
+            let (Some(keys), Some(from)) = (keys, next.filter(|_| entries.len() < count)) else { break };
+            next = keys.scan(from, count - entries.len(), |place| match read(place) {
                 Ok(entry) => entries.push(entry),
                 Err(damaged) => error = error.take().or(Some(damaged)),
-            }
-            true
-        });
+            });
+        }
+        let next = next.filter(|_| keys.is_some());
         Event::Scanned { token, entries, next, error, cost: Cost::default() }
     }
 
@@ -143,7 +142,7 @@ impl PmShard {
                 let bounds =
                     (request.from.as_ref().map(Vec::as_slice), request.to.as_ref().map(Vec::as_slice));
                 let wall_ms = self.now.wall_ms;
-                keys.range(bounds, request.direction, |place| {
+                keys.range(bounds, request.direction, usize::MAX, |place| {
                     self.range_entry(place, wall_ms, request.limit, &mut page, &mut past_ms)
                 });
             }

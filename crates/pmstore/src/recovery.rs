@@ -96,7 +96,8 @@ impl ShardPlan {
         let mut shard = PmShard::empty(maker, settings, mutations, ring);
         shard.past.shown_ms = shard.past.shown_ms.max(past_ms);
         for Keyspace { id, index } in keyspaces {
-            shard.keyspaces.insert(id, Keys::new(index));
+            let keys = shard.new_keys(index);
+            shard.keyspaces.insert(id, keys);
         }
         overflow.into_iter().for_each(|(segment, class)| shard.overflow.adopt(segment, class));
         let is_void = |group: &&crate::log::FoundGroup| group.verdict == Some(Verdict::Void);

@@ -35,6 +35,9 @@ pub struct ShardSettings {
     /// Cleaning begins when fewer blocks than this are free, those of free segments included. More: less usable
     /// space, and less to be moved for each block that cleaning frees.
     pub clean_below_blocks: u32,
+    /// Ordered keyspaces hold eight bytes of each key in memory, behind what neighbours share, and read the rest in
+    /// place; else whole keys. Less memory, more so for long keys; some more reads of persistent memory.
+    pub partial_keys: bool,
     /// Bytes of records that one step writes back from the caches for the log to be truncated.
     pub write_back_step_bytes: u64,
 }
@@ -44,6 +47,7 @@ impl Default for ShardSettings {
         ShardSettings {
             durability: Durability::Sync,
             clean_below_blocks: 16,
+            partial_keys: false,
             write_back_step_bytes: 64 << 10,
         }
     }

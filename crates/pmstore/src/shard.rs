@@ -14,6 +14,7 @@
 use crate::blocks::{Blocks, Maker};
 use crate::format::{Extent, FLAG_KEY_OUT, RECORD_BYTES, RecordHead, payload_checksum, record_is_whole};
 use crate::graves::Graves;
+use crate::index::KeyMode;
 use crate::keys::Keys;
 use crate::log::Log;
 use crate::overflow::OverflowBlocks;
@@ -25,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_crash::Mutations;
 use tierstone_engine::cost::Meter;
-use tierstone_engine::{Durability, EngineStatistics, Event, Key, RangeRequest, ScanRequest};
+use tierstone_engine::{Durability, EngineStatistics, Event, IndexKind, Key, RangeRequest, ScanRequest};
 
 /// A record that a decided write will have replaced.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ pub struct PmShard {
     pub(crate) keyspaces: BTreeMap<KeyspaceId, Keys>,
     pub(crate) dropped: BTreeSet<KeyspaceId>,
     /// Keyspaces that were dropped, whose records have not been given up.
-    pub(crate) sweeping: Vec<(KeyspaceId, Keys)>,
+    pub(crate) sweeping: Vec<(KeyspaceId, Keys, Position)>,
     pub(crate) blocks: Blocks,
     pub(crate) overflow: OverflowBlocks,
     pub(crate) log: Log,
@@ -154,6 +155,12 @@ impl PmShard {
             counts: EngineStatistics::default(),
             corrupt_reads: Cell::new(0),
         }
+    }
+
+    /// An empty index.
+    pub(crate) fn new_keys(&self, kind: IndexKind) -> Keys {
+        let mode = if self.settings.partial_keys { KeyMode::Partial } else { KeyMode::Whole };
+        Keys::new(self.maker.memory.clone(), kind, mode)
     }
 
     /// Which shard it is.
@@ -504,23 +511,20 @@ impl PmShard {
 
     /// Gives up records of dropped keyspaces, some of them.
     fn sweep_dropped(&mut self) -> Result<()> {
-        let Some((keyspace, mut keys)) = self.sweeping.pop() else { return Ok(()) };
+        let Some((keyspace, mut keys, from)) = self.sweeping.pop() else { return Ok(()) };
         let mut places = Vec::new();
-        keys.scan(Position(0), |position, place| {
-            places.push((position, place));
-            places.len() < SWEEP_RECORDS
-        });
-        for &(position, place) in &places {
+        let next = keys.scan(from, SWEEP_RECORDS, |place| places.push(place));
+        for place in places {
             let (head, key) = {
                 let (head, record) = self.record(place)?;
                 (head, self.key_of(&head, &record)?.into_owned())
             };
-            keys.remove(position, &key, place);
-            self.graves.add_old(crate::graves::grave_of(keyspace, position));
+            keys.remove(Position(head.position), &key, place);
+            self.graves.add_old(crate::graves::grave_of(keyspace, Position(head.position)));
             self.give_up(place, head.len, head.is_overflow())?;
         }
-        if !places.is_empty() {
-            self.sweeping.push((keyspace, keys));
+        if keys.len() > 0 {
+            self.sweeping.push((keyspace, keys, next.unwrap_or_default()));
         }
         Ok(())
     }

@@ -10,7 +10,6 @@ use crate::format::{
     Overflow, RecordBody, RecordHead, payload_checksum,
 };
 use crate::graves::grave_of;
-use crate::keys::Keys;
 use crate::log::FramePlace;
 use crate::settings::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::shard::{Death, Found, PmShard};
@@ -384,7 +383,11 @@ impl PmShard {
         found: Option<Found>,
     ) -> Result<()> {
         let grave = grave_of(key.keyspace, key.position);
-        let keys = self.keyspaces.entry(key.keyspace).or_insert_with(|| Keys::new(Default::default()));
+        if !self.keyspaces.contains_key(&key.keyspace) {
+            let keys = self.new_keys(Default::default());
+            self.keyspaces.insert(key.keyspace, keys);
+        }
+        let Some(keys) = self.keyspaces.get_mut(&key.keyspace) else { return Ok(()) };
         match (found, head.is_tombstone()) {
             (Some(old), true) => keys.remove(key.position, key.bytes, old.place),
             (Some(old), false) => keys.replace(key.position, key.bytes, old.place, place),

@@ -362,6 +362,16 @@ impl Region for MappedRegion {
     }
 
     #[inline]
+    fn prefetch(&self, offset: u64, len: u64) {
+        let words = self.words();
+        for line in (offset / LINE_BYTES..(offset + len).div_ceil(LINE_BYTES)).take(4) {
+            if let Some(word) = words.get((line * (LINE_BYTES / WORD_BYTES)) as usize) {
+                tierstone_base::prefetch::prefetch_read(word);
+            }
+        }
+    }
+
+    #[inline]
     fn store(&self, offset: u64, bytes: &[u8]) {
         words::store(self.words(), offset as usize, bytes, |word, value| {
             word.store(value, Ordering::Relaxed);

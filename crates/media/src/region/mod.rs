@@ -89,6 +89,12 @@ pub trait Region {
         None
     }
 
+    /// Asks the processor for the lines that `offset .. offset + len` touches, four at most: they are loaded soon.
+    /// A hint that changes nothing; nothing is done where the bytes are no memory of this process.
+    fn prefetch(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
     /// Stores `bytes` at `offset`.
     fn store(&self, offset: u64, bytes: &[u8]);
 

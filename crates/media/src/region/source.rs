@@ -191,6 +191,11 @@ impl Region for SourceRegion {
     }
 
     #[inline]
+    fn prefetch(&self, offset: u64, len: u64) {
+        of_each!(self, region => region.prefetch(offset, len));
+    }
+
+    #[inline]
     fn store(&self, offset: u64, bytes: &[u8]) {
         of_each!(self, region => region.store(offset, bytes));
     }

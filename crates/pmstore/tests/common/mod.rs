@@ -37,6 +37,7 @@ pub fn small_settings() -> OpenSettings {
             durability: Durability::Sync,
             clean_below_blocks: 6,
             write_back_step_bytes: 2 << 10,
+            partial_keys: false,
         },
         geometry: SMALL,
         keyspaces: keyspaces(),
@@ -55,6 +56,7 @@ pub fn random_settings(random: &mut SeededRandom) -> OpenSettings {
     ];
     settings.geometry = geometries[random.below(3) as usize];
     settings.weak_hash_bits = [None, Some(6), Some(0)][random.below(3) as usize];
+    settings.shard.partial_keys = random.chance(0.5);
     settings.shard.clean_below_blocks = [4, 12, 1_000][random.below(3) as usize];
     settings
 }

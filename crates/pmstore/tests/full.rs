@@ -1,0 +1,294 @@
+//! Full stores, long values, what is refused and with which words.
+#![expect(clippy::unwrap_used, reason = "test code")]
+
+mod common;
+
+use common::{Memory, Store, fresh, open_all, open_one, reopen, reopen_after_kill, small_settings};
+use std::sync::Arc;
+use tierstone_base::{ErrorKind, KeyspaceId};
+use tierstone_crash::Choices;
+use tierstone_engine::conformance::{self, ModelSettings};
+use tierstone_engine::{Engine, Health};
+use tierstone_media::Wait;
+use tierstone_media::region::{MappedRegion, Region, RegionSettings};
+use tierstone_pmstore::{Geometry, OpenSettings};
+
+const KEYSPACE: KeyspaceId = KeyspaceId(2);
+
+fn name(number: u32) -> Vec<u8> {
+    format!("key {number}").into_bytes()
+}
+
+fn value(number: u32, len: usize) -> Vec<u8> {
+    let word = |at: usize| (u64::from(number) << 32 | at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..len).map(|at| word(at / 8).to_le_bytes()[at % 8]).collect()
+}
+
+/// Puts until the store refuses; gives how many it took.
+fn fill(store: &mut Store, len: usize) -> u32 {
+    for number in 0.. {
+        match store.put(KEYSPACE, &name(number), &value(number, len)) {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                assert!(
+                    error.message().contains("full") && error.message().contains("delete keys"),
+                    "{error}"
+                );
+                return number;
+            }
+        }
+        assert!(number < 100_000, "the store is never full");
+    }
+    0
+}
+
+fn assert_holds(store: &mut Store, numbers: impl Iterator<Item = u32>, len: usize) {
+    for number in numbers {
+        let found = store.get(KEYSPACE, &name(number)).unwrap().map(|(_, value)| value);
+        assert!(found == Some(value(number, len)), "key {number} is not what was put");
+    }
+}
+
+/// Full, opened again, emptied by deletes, and used again, three times over; with crashes in between.
+fn a_full_store_goes_on(len: usize, geometry: Geometry) {
+    let settings = OpenSettings { geometry, ..small_settings() };
+    let (region, mut store) = fresh(256 << 10, &settings);
+    let mut counts = Vec::new();
+    for round in 0..3 {
+        let count = fill(&mut store, len);
+        counts.push(count);
+        store.sync().unwrap();
+        assert!(matches!(store.engine.health(), Health::Good));
+        for _ in 0..3 {
+            // Nothing that is durable goes; what recovery needs of space is there.
+            let now = store.now;
+            drop(store);
+            region.turn_off();
+            region.power_on(&Choices::quiet());
+            store = open_one(&region, &settings).0;
+            store.now = now;
+        }
+        assert_holds(&mut store, 0..count, len);
+        store = if round == 1 { reopen(store, &region, &settings) } else { store };
+        // Overwrites of a full store are refused or taken, and nothing is lost.
+        for number in 0..count / 4 {
+            match store.put(KEYSPACE, &name(number), &value(number, len)) {
+                Ok(_) => {}
+                Err(error) => assert_eq!(error.kind(), ErrorKind::NoSpace),
+            }
+        }
+        for number in 0..count {
+            store.delete(KEYSPACE, &name(number)).unwrap();
+        }
+        store.sync().unwrap();
+        store.settle(2_000);
+        store = reopen_after_kill(store, &region, &settings);
+        assert_eq!(store.engine.len(KEYSPACE), 0);
+    }
+    assert!(counts[2] * 10 >= counts[0] * 9, "space is lost from round to round: {counts:?}");
+}
+
+#[test]
+fn a_full_store_of_short_values_is_emptied_and_used_again() {
+    a_full_store_goes_on(200, common::SMALL);
+}
+
+#[test]
+fn a_full_store_of_tiny_values_is_emptied_and_used_again() {
+    a_full_store_goes_on(4, Geometry { segment_bytes: 8 << 10, block_bytes: 2 << 10, log_segments: 3 });
+}
+
+#[test]
+fn a_full_store_of_long_values_is_emptied_and_used_again() {
+    a_full_store_goes_on(3_000, common::SMALL);
+    a_full_store_goes_on(20_000, common::SMALL);
+}
+
+#[test]
+fn one_key_put_and_deleted_for_ever_takes_no_space() {
+    let (_region, mut store) = fresh(256 << 10, &small_settings());
+    for number in 0..40 {
+        store.put(KEYSPACE, &name(number), &value(number, 900)).unwrap();
+    }
+    for round in 0..6_000 {
+        store.put(KEYSPACE, b"key", &value(round, 300)).unwrap();
+        store.delete(KEYSPACE, b"key").unwrap();
+        if round % 3 == 0 {
+            store.turn(Wait::Poll);
+        }
+    }
+    store.sync().unwrap();
+    store.settle(2_000);
+    assert_holds(&mut store, 0..40, 900);
+    let live = store.engine.statistics().space_live_bytes;
+    assert!(live < 48 << 10, "{live} bytes are live");
+}
+
+#[test]
+fn dropped_keyspaces_give_their_space_back() {
+    let (region, mut store) = fresh(256 << 10, &small_settings());
+    let count = fill(&mut store, 400);
+    store.engine.drop_keyspace(KEYSPACE);
+    store.settle(2_000);
+    let other = KeyspaceId(3);
+    for number in 0..count * 8 / 10 {
+        store.put(other, &name(number), &value(number, 400)).unwrap();
+    }
+    store.sync().unwrap();
+    drop(store);
+    let keyspaces = common::keyspaces().into_iter().filter(|keyspace| keyspace.id != KEYSPACE).collect();
+    let (mut store, _) = open_one(&region, &OpenSettings { keyspaces, ..small_settings() });
+    for number in 0..count * 8 / 10 {
+        assert!(store.get(other, &name(number)).unwrap().is_some());
+    }
+    assert_eq!(store.engine.len(KEYSPACE), 0);
+}
+
+#[test]
+fn values_of_8_mib_come_back() {
+    let settings = OpenSettings { geometry: Geometry::default(), ..small_settings() };
+    let (region, mut store) = fresh(64 << 20, &settings);
+    let lens = [8 << 20, (8 << 20) - 1, (2 << 20) + 1, 2 << 20, 65_537, 2_049, 2_048];
+    for (number, len) in lens.into_iter().enumerate() {
+        store.put(KEYSPACE, &name(number as u32), &value(number as u32, len)).unwrap();
+    }
+    let error = store.put(KEYSPACE, b"longer", &value(0, (8 << 20) + 1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    store.sync().unwrap();
+    let mut store = reopen_after_kill(store, &region, &settings);
+    for (number, len) in lens.into_iter().enumerate() {
+        assert_holds(&mut store, std::iter::once(number as u32), len);
+    }
+}
+
+#[test]
+fn the_longest_keys_are_found_and_in_order() {
+    let (region, mut store) = fresh(1 << 20, &small_settings());
+    let key = |byte: u8| vec![byte; 65_535];
+    for byte in [3, 1, 2] {
+        store.put(KeyspaceId(1), &key(byte), &[byte; 100]).unwrap();
+    }
+    store.delete(KeyspaceId(1), &key(2)).unwrap();
+    store.sync().unwrap();
+    for partial_keys in [false, true] {
+        let mut settings = small_settings();
+        settings.shard.partial_keys = partial_keys;
+        let (mut again, _) = open_one(&region, &settings);
+        let all = again
+            .range_all(
+                KeyspaceId(1),
+                std::ops::Bound::Unbounded,
+                std::ops::Bound::Unbounded,
+                7,
+                tierstone_engine::Direction::Backward,
+            )
+            .unwrap();
+        let keys: Vec<_> = all.iter().map(|entry| (entry.key[0], entry.value.len())).collect();
+        assert_eq!(keys, [(3, 100), (1, 100)]);
+    }
+}
+
+#[test]
+fn a_mapped_region_passes_the_model_in_place() {
+    let region: Arc<MappedRegion> =
+        Arc::new(MappedRegion::anonymous(1 << 20, &RegionSettings::default()).unwrap());
+    let settings = small_settings();
+    let (store, _) = open_one(&region, &settings);
+    let model = ModelSettings {
+        snapshots: 0,
+        reopen_every: 300,
+        value_bytes: 3_000,
+        keys: 80,
+        ..ModelSettings::default()
+    };
+    conformance::model(5, model, store, |store| {
+        drop(store);
+        open_one(&region, &settings).0
+    });
+    assert_eq!(region.bytes(), 1 << 20);
+}
+
+#[test]
+fn a_failed_fence_ends_what_is_acknowledged() {
+    let (region, mut store) = fresh(256 << 10, &small_settings());
+    store.put(KEYSPACE, b"key", b"value").unwrap();
+    store.sync().unwrap();
+    let before = store.engine.durable_seq();
+    store.put(KEYSPACE, b"key", b"lost").unwrap();
+    region.turn_off();
+    assert!(store.sync().is_err());
+    assert!(matches!(store.engine.health(), Health::Failed(_)));
+    assert_eq!(store.put(KEYSPACE, b"key", b"after").unwrap_err().kind(), ErrorKind::DeviceFailed);
+    store.settle(50);
+    assert_eq!(store.engine.durable_seq(), before);
+    assert!(store.get(KEYSPACE, b"key").unwrap().is_some(), "reads go on");
+}
+
+#[test]
+fn rot_is_an_error_and_is_counted() {
+    let (region, mut store) = fresh(256 << 10, &small_settings());
+    store.put(KEYSPACE, b"short", b"a value that is easy to find").unwrap();
+    store.put(KEYSPACE, b"long", &[0x5a; 3_000]).unwrap();
+    store.put(KEYSPACE, b"well", b"this one").unwrap();
+    store.sync().unwrap();
+    let image = region.image();
+    let places = |needle: &[u8]| -> Vec<usize> {
+        image.windows(needle.len()).enumerate().filter(|(_, at)| *at == needle).map(|(at, _)| at).collect()
+    };
+    for (key, needle) in [(&b"short"[..], &b"easy to find"[..]), (b"long", &[0x5a; 64])] {
+        let places = places(needle);
+        assert!(!places.is_empty());
+        places
+            .into_iter()
+            .step_by(if key == b"long" { 64 } else { 1 })
+            .for_each(|at| region.flip_bit(at + 1, 3));
+        let error = store.get(KEYSPACE, key).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    }
+    assert!(store.engine.statistics().corrupt_reads > 0);
+    assert!(store.get(KEYSPACE, b"well").unwrap().is_some());
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_with_its_reason() {
+    let region = Memory::new(512 << 10);
+    let refused = |settings: &OpenSettings, kind: ErrorKind, why: &str| {
+        let error = open_all(&region, settings).map(|_| ()).unwrap_err();
+        assert!(error.kind() == kind && error.message().contains(why), "{error}");
+    };
+    refused(&OpenSettings { create: false, ..small_settings() }, ErrorKind::InvalidInput, "no store");
+    refused(&OpenSettings { shard_count: 100, ..small_settings() }, ErrorKind::InvalidInput, "fewer shards");
+    refused(
+        &OpenSettings { base: 512 << 10, ..small_settings() },
+        ErrorKind::InvalidInput,
+        "inside the region",
+    );
+    let odd = Geometry { segment_bytes: 10_000, ..common::SMALL };
+    refused(&OpenSettings { geometry: odd, ..small_settings() }, ErrorKind::InvalidInput, "powers of two");
+    let (mut stores, report, _) =
+        open_all(&region, &OpenSettings { shard_count: 2, ..small_settings() }).unwrap();
+    assert!(report.created && report.opening == 1);
+    stores[0].sync().unwrap();
+    refused(&small_settings(), ErrorKind::InvalidInput, "open it with 2");
+    region.flip_bit(128 + 20, 0);
+    refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Corrupt, "damaged");
+    region.flip_bit(128 + 8, 1);
+    refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Incompatible, "version 3");
+    region.flip_bit(128, 1);
+    refused(&small_settings(), ErrorKind::Incompatible, "no store");
+}
+
+#[test]
+fn a_batch_costs_one_fence() {
+    let (region, mut store) = fresh(512 << 10, &small_settings());
+    store.put(KEYSPACE, b"first", b"value").unwrap();
+    store.sync().unwrap();
+    let before = region.fences();
+    for number in 0..5u32 {
+        store.put(KEYSPACE, &name(number), b"value").unwrap();
+    }
+    store.turn(Wait::Poll);
+    assert_eq!(store.engine.durable_seq(), store.engine.applied_seq());
+    assert_eq!(region.fences() - before, 1);
+}
