@@ -37,6 +37,20 @@ pub(crate) fn positive(field: &str, value: f64, high: f64, unit: &str) -> Result
     within(field, value, 0.0, high, unit)
 }
 
+/// Most elements of one list of a description; what a plan works out for each is bounded by it.
+pub(crate) const MOST: usize = 64;
+
+/// Whether a list has at most [`MOST`] elements.
+///
+/// # Errors
+/// `InvalidInput`: it has more; the message names it.
+pub(crate) fn at_most(list: &str, count: usize) -> Result<()> {
+    if count > MOST {
+        return Err(refused(format!("`{list}` has {count} elements, {MOST} are the most")));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,6 +61,8 @@ mod tests {
         let text = within("utilisation", 1.25, 0.0, 1.0, "").unwrap_err().message().to_owned();
         assert!(text.contains("`utilisation` is 1.25") && text.contains("0.250000"), "{text}");
         assert!(within("u", f64::NAN, 0.0, 1.0, "").is_err());
-        assert!(positive("peak_w", 0.0, 1e6, "W").is_err());
+        assert!(positive("peak", 0.0, 1e6, "W").is_err());
+        assert!(at_most("scenario", MOST).is_ok());
+        assert!(at_most("scenario", MOST + 1).unwrap_err().message().contains("`scenario` has 65"));
     }
 }

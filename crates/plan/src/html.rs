@@ -5,7 +5,7 @@
 use crate::drawing;
 use crate::number::number;
 use crate::parts::{Cell, Row, Table, Verdict};
-use crate::report::{Fact, Label, Report};
+use crate::report::{Fact, Report};
 use std::fmt::Write;
 use tierstone_base::Result;
 
@@ -76,15 +76,6 @@ fn list(text: &mut String, head: &str, element: &str, lines: &[String]) {
     let _ = writeln!(text, "</{element}>");
 }
 
-/// A label as a word.
-pub fn label(label: Label) -> &'static str {
-    match label {
-        Label::Measured => "measured",
-        Label::Modelled => "modelled",
-        Label::Published => "published",
-    }
-}
-
 fn begin_table(text: &mut String, title: &str, columns: &mut dyn Iterator<Item = String>) {
     let _ = write!(text, "<h2>{title}</h2>\n<div class=\"wide\"><table>\n<thead><tr>");
     columns.for_each(|column| push(text, &format!("<th>{column}</th>")));
@@ -109,7 +100,7 @@ fn facts(text: &mut String, facts: &[Fact]) {
             escape(&fact.name),
             number(fact.value),
             escape(&fact.unit),
-            label(fact.label)
+            fact.label.name()
         );
     }
     text.push_str(END_TABLE);
@@ -119,7 +110,7 @@ fn rows(text: &mut String, rows: &[Row]) {
     if rows.is_empty() {
         return;
     }
-    let heads = ["value", "published", "here (modelled)", "unit", "verdict", "where published", "because"];
+    let heads = ["value", "published", "here (modelled)", "unit", "verdict", "where published", "why"];
     begin_table(text, "Published values beside those here", &mut heads.iter().map(|&head| head.to_owned()));
     for row in rows {
         let verdict = match row.verdict {

@@ -14,6 +14,8 @@ pub mod description;
 pub mod drawing;
 mod field;
 pub mod html;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod invariants;
 pub mod mirrors;
 pub mod nodes;
 pub mod number;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: every number in them is finite, so that it survives JSON.
 
+use crate::number::number;
 use serde::{Deserialize, Serialize};
 
 /// A published value and ours.
@@ -21,6 +22,43 @@ pub struct Row {
     pub verdict: Verdict,
     /// The rule, what is compared, and what else explains it.
     pub because: String,
+}
+
+impl Row {
+    /// A value that agrees or not by a rule that `why` says.
+    pub fn judged(
+        name: &str,
+        published: f64,
+        here: f64,
+        unit: &str,
+        place: &str,
+        agrees: bool,
+        why: &str,
+    ) -> Row {
+        Row {
+            name: name.to_owned(),
+            published,
+            here,
+            unit: unit.to_owned(),
+            place: place.to_owned(),
+            verdict: if agrees { Verdict::Agrees } else { Verdict::Differs },
+            because: why.to_owned(),
+        }
+    }
+
+    /// A value that agrees from one number to another, both included; `why` says what else explains it.
+    pub fn ranged(
+        name: &str,
+        published: f64,
+        here: f64,
+        unit: &str,
+        place: &str,
+        (low, high): (f64, f64),
+        why: &str,
+    ) -> Row {
+        let rule = format!("rule: {} to {}; {why}", number(low), number(high));
+        Row::judged(name, published, here, unit, place, (low..=high).contains(&here), &rule)
+    }
 }
 
 /// Whether a value agrees with the published one.

@@ -4,10 +4,11 @@
 //! 1. A quantity is finite, not negative (temperatures may be) and at most [`HIGHEST`] in its base unit.
 //! 2. A number without a unit is refused: nobody has to guess whether a price was a node's or a rack's.
 
+use crate::field::refused;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
-use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_base::Result;
 
 /// The largest number accepted, in base units; far above any plant, far below where sums lose dollars.
 pub const HIGHEST: f64 = 1e21;
@@ -25,6 +26,8 @@ pub trait Dimension {
     const UNITS: &'static [(&'static str, f64)];
     /// The lowest value, in the base unit.
     const LOWEST: f64 = 0.0;
+    /// Units whose zero is not that of the base unit, and what their zero is there.
+    const OFFSETS: &'static [(&'static str, f64)] = &[];
 }
 
 /// A number of base units of `D`.
@@ -68,6 +71,14 @@ impl<D: Dimension> Quantity<D> {
         self.value
     }
 
+    /// The number of base units, from `low` to `high`; `field` is named if it is not, and by how much.
+    ///
+    /// # Errors
+    /// `InvalidInput` outside of them.
+    pub fn within(self, field: &str, low: f64, high: f64) -> Result<f64> {
+        crate::field::within(field, self.value, low, high, base_unit::<D>())
+    }
+
     /// The number of base units, which must be above 0, by [`LEAST`] at least; `field` is named if it is not.
     ///
     /// # Errors
@@ -76,7 +87,7 @@ impl<D: Dimension> Quantity<D> {
         if self.value >= LEAST {
             return Ok(self.value);
         }
-        Err(Error::new(ErrorKind::InvalidInput, format!("{field} must be above 0")))
+        Err(refused(format!("`{field}` is {} {}, but must be above 0", self.value, base_unit::<D>())))
     }
 
     /// Reads `"2 TB"`; in amounts of money the sign may stand first, `"$2000"`.
@@ -85,7 +96,7 @@ impl<D: Dimension> Quantity<D> {
     /// `InvalidInput`: no number, no unit, another kind of unit, or a number out of range.
     pub fn parse(text: &str) -> Result<Self> {
         let (number, unit) = split(text.trim());
-        let wrong = |why: String| Error::new(ErrorKind::InvalidInput, format!("'{text}' {why}"));
+        let wrong = |why: String| refused(format!("'{text}' {why}"));
         let Ok(value) = number.replace('_', "").parse::<f64>() else {
             return Err(wrong(format!("is no {}; write for example \"{}\"", name::<D>(), D::EXAMPLE)));
         };
@@ -96,7 +107,8 @@ impl<D: Dimension> Quantity<D> {
             let known: Vec<&str> = D::UNITS.iter().map(|(name, _)| *name).collect();
             return Err(wrong(format!("has a unit that is none of {}: {}", D::WHAT, known.join(", "))));
         };
-        let value = value * factor;
+        let offset = D::OFFSETS.iter().find(|(name, _)| *name == unit).map_or(0.0, |(_, offset)| *offset);
+        let value = value * factor + offset;
         if !(value >= D::LOWEST && value <= HIGHEST) {
             let (low, base) = (D::LOWEST, base_unit::<D>());
             return Err(wrong(format!("is out of range: from {low} to {HIGHEST:e} {base}")));
@@ -163,6 +175,10 @@ impl<'de, D: Dimension> Deserialize<'de> for Quantity<D> {
     }
 }
 
+mod given;
+
+pub use given::Given;
+
 /// A number without a unit (a count, a ratio): finite, not negative, at most [`HIGHEST`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Number(f64);
@@ -178,11 +194,7 @@ impl Number {
     /// # Errors
     /// `InvalidInput` outside of them.
     pub fn within(self, field: &str, low: f64, high: f64) -> Result<f64> {
-        if self.0 >= low && self.0 <= high {
-            return Ok(self.0);
-        }
-        let message = format!("{field} is {}, it must be from {low} to {high}", self.0);
-        Err(Error::new(ErrorKind::InvalidInput, message))
+        crate::field::within(field, self.0, low, high, "")
     }
 }
 
@@ -198,7 +210,7 @@ impl<'de> Deserialize<'de> for Number {
 
 /// Declares kinds of quantities.
 macro_rules! dimensions {
-    ($($(#[$doc:meta])* $name:ident, $marker:ident, $what:literal, $example:literal, [$(($unit:literal, $factor:expr)),* $(,)?] $(, from $lowest:expr)?;)*) => {
+    ($($(#[$doc:meta])* $name:ident, $marker:ident, $what:literal, $example:literal, [$(($unit:literal, $factor:expr)),* $(,)?] $(, from $lowest:expr)? $(, offset $offsets:expr)?;)*) => {
         $(
             $(#[$doc])*
             pub type $name = Quantity<$marker>;
@@ -212,14 +224,20 @@ macro_rules! dimensions {
                 const EXAMPLE: &'static str = $example;
                 const UNITS: &'static [(&'static str, f64)] = &[$(($unit, $factor)),*];
                 $(const LOWEST: f64 = $lowest;)?
+                $(const OFFSETS: &'static [(&'static str, f64)] = &$offsets;)?
             }
         )*
     };
 }
 
-/// Hours of a year of 365 days, as prices of energy are reckoned.
-pub const HOURS_A_YEAR: f64 = 8_760.0;
-const HOUR: f64 = 3_600.0;
+/// Seconds of an hour.
+pub const HOUR: f64 = 3_600.0;
+/// Seconds of a day.
+pub const DAY: f64 = 86_400.0;
+/// Bytes of a MiB.
+pub const MIB: f64 = 1_048_576.0;
+/// Bytes of a GiB.
+pub const GIB: f64 = 1_073_741_824.0;
 
 dimensions! {
     /// In watts.
@@ -241,27 +259,29 @@ dimensions! {
     Rate, RateUnits, "a rate", "35000 queries/s",
         [("/s", 1.0), ("queries/s", 1.0), ("requests/s", 1.0), ("operations/s", 1.0), ("scans/s", 1.0),
          ("k queries/s", 1e3), ("M queries/s", 1e6), ("G queries/s", 1e9),
-         ("/h", 1.0 / HOUR), ("scans/h", 1.0 / HOUR), ("requests/h", 1.0 / HOUR)];
+         ("/day", 1.0 / DAY), ("/h", 1.0 / HOUR), ("scans/h", 1.0 / HOUR), ("requests/h", 1.0 / HOUR)];
     /// In dollars.
     Money, MoneyUnits, "an amount of money", "2000 $", [("$", 1.0), ("USD", 1.0), ("k$", 1e3), ("M$", 1e6)];
     /// In dollars a kilowatt-hour.
     EnergyPrice, EnergyPriceUnits, "a price of energy", "0.10 $/kWh", [("$/kWh", 1.0), ("$/MWh", 1e-3)];
     /// In dollars a watt.
     PowerPrice, PowerPriceUnits, "a price of power", "10 $/W", [("$/W", 1.0), ("$/kW", 1e-3), ("$/MW", 1e-6)];
-    /// In hours; a year has 365 days.
+    /// In seconds; a year has 365 days.
     Duration, DurationUnits, "a duration", "3 years",
-        [("ms", 1e-3 / HOUR), ("s", 1.0 / HOUR), ("min", 1.0 / 60.0), ("h", 1.0), ("hours", 1.0),
-         ("day", 24.0), ("days", 24.0), ("year", HOURS_A_YEAR), ("years", HOURS_A_YEAR)];
+        [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", HOUR), ("hours", HOUR), ("day", DAY), ("days", DAY),
+         ("year", 365.0 * DAY), ("years", 365.0 * DAY)];
     /// In hertz.
     Frequency, FrequencyUnits, "a frequency", "1 GHz", [("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)];
     /// In volts.
     Voltage, VoltageUnits, "a voltage", "4 V", [("mV", 1e-3), ("V", 1.0)];
     /// In ampere-hours.
     Charge, ChargeUnits, "a charge", "15 mAh", [("mAh", 1e-3), ("Ah", 1.0)];
-    /// In degrees Celsius.
-    Temperature, TemperatureUnits, "a temperature", "27 C", [("C", 1.0)], from -273.15;
-    /// In degrees Fahrenheit.
-    TemperatureFahrenheit, FahrenheitUnits, "a temperature", "45 F", [("F", 1.0)], from -459.67;
+    /// In degrees Fahrenheit, as the models of cooling are published; degrees Celsius are converted.
+    Temperature, TemperatureUnits, "a temperature", "65 F", [("F", 1.0), ("C", 1.8)], from -459.67, offset [("C", 32.0)];
+    /// In cubic feet a minute.
+    AirFlow, AirFlowUnits, "a flow of air", "45 CFM", [("CFM", 1.0), ("m3/h", 1.0 / 1.699_010_795_52)];
+    /// In per cent; may be below 0 (fewer than needed) where the field says so.
+    Percent, PercentUnits, "a percentage", "20 %", [("%", 1.0)], from -100.0;
 }
 
 #[cfg(test)]

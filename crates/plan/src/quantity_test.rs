@@ -1,5 +1,6 @@
 use super::*;
 use serde::Deserialize;
+use tierstone_base::ErrorKind;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,9 +20,15 @@ fn quantities_are_read_with_their_units() {
     assert_eq!(Money::parse("$ 2000").unwrap().get(), 2_000.0);
     assert_eq!(Money::parse("2 k$").unwrap().get(), 2_000.0);
     assert_eq!(EnergyPrice::parse("100 $/MWh").unwrap().get(), 0.1);
-    assert_eq!(Duration::parse("3 years").unwrap().get(), 26_280.0);
+    assert_eq!(Duration::parse("3 years").unwrap().get(), 94_608_000.0);
+    assert_eq!(Duration::parse("1.5 h").unwrap().get(), 5_400.0);
     assert_eq!(Size::parse("1 EB").unwrap().get(), 1e18);
-    assert_eq!(Temperature::parse("-5 C").unwrap().get(), -5.0);
+    assert_eq!(Temperature::parse("-5 F").unwrap().get(), -5.0);
+    assert_eq!(Temperature::parse("25 C").unwrap().get(), 77.0);
+    assert_eq!(Temperature::parse("-40 C").unwrap().get(), -40.0);
+    assert!((AirFlow::parse("1699.01 m3/h").unwrap().get() - 1_000.0).abs() < 1e-3);
+    assert_eq!(Percent::parse("-10 %").unwrap().get(), -10.0);
+    assert!(Temperature::parse("-500 F").is_err() && Temperature::parse("-300 C").is_err());
 }
 
 #[test]
@@ -68,5 +75,28 @@ fn numbers_are_finite_and_not_negative() {
     }
     let ratio = toml::from_str::<One>("ratio = 2").unwrap().ratio;
     assert_eq!(ratio.within("pue", 1.0, 10.0).unwrap(), 2.0);
-    assert!(ratio.within("share", 0.0, 1.0).unwrap_err().message().contains("share is 2"));
+    assert!(ratio.within("share", 0.0, 1.0).unwrap_err().message().contains("`share` is 2"));
+}
+
+#[test]
+fn what_another_field_decides_has_its_unit_or_none() {
+    #[derive(Debug, Deserialize)]
+    struct One {
+        from: Given,
+    }
+    let given = |text: &str| toml::from_str::<One>(&format!("from = {text}")).unwrap().from;
+    assert_eq!(given("\"50 F\"").quantity::<TemperatureUnits>("from").unwrap(), 50.0);
+    assert_eq!(given("3").number("from").unwrap(), 3.0);
+    for (refusal, words) in [
+        (
+            given("50").quantity::<TemperatureUnits>("from"),
+            "`from`: '50' has no unit; write for example \"65 F\"",
+        ),
+        (given("\"50 W\"").quantity::<TemperatureUnits>("from"), "none of a temperature: F, C"),
+        (given("\"50 F\"").number("from"), "`from` is \"50 F\", but must be a number without a unit"),
+        (given("nan").number("from"), "`from` is NaN"),
+    ] {
+        let message = refusal.unwrap_err().message().to_owned();
+        assert!(message.contains(words), "{message}");
+    }
 }

@@ -3,20 +3,10 @@
 use crate::parts::{Plot, Row, Table};
 use serde::{Deserialize, Serialize};
 
+pub use tierstone_base::Label;
+
 /// The version of the format of [`Report`] as JSON; it rises when a field changes its meaning.
 pub const FORMAT: u32 = 1;
-
-/// Where a number comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Label {
-    /// By a meter or a clock, here.
-    Measured,
-    /// By a model, from its description.
-    Modelled,
-    /// By the source that the report names.
-    Published,
-}
 
 /// One number of the answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

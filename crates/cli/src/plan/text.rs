@@ -49,7 +49,7 @@ fn cell(cell: &Cell) -> String {
 fn facts(facts: &[Fact]) -> Vec<Vec<String>> {
     let mut rows = vec![["what", "value", "unit", "label"].map(str::to_owned).to_vec()];
     rows.extend(facts.iter().map(|fact| {
-        vec![fact.name.clone(), number(fact.value), fact.unit.clone(), html::label(fact.label).to_owned()]
+        vec![fact.name.clone(), number(fact.value), fact.unit.clone(), fact.label.name().to_owned()]
     }));
     rows
 }
@@ -57,7 +57,7 @@ fn facts(facts: &[Fact]) -> Vec<Vec<String>> {
 /// Where each value was published stands there only with `explain`: lines are long enough.
 fn rows(rows: &[Row], explain: bool) -> Vec<Vec<String>> {
     let columns = if explain { 7 } else { 6 };
-    let heads = ["value", "published", "here", "unit", "verdict", "because", "where published"];
+    let heads = ["value", "published", "here", "unit", "verdict", "why", "where published"];
     let mut lines = vec![heads.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(|row| {
         let verdict = if row.verdict == Verdict::Agrees { "agrees" } else { "differs" };

@@ -1,15 +1,13 @@
 //! What is asked: the description's fields, and the same checked and in base units.
 
-use crate::description::Description;
-use crate::field::refused;
+use crate::description::{Description, Note};
+use crate::field::{at_most, refused};
 use crate::quantity::{
-    Bandwidth, Charge, Duration, Energy, EnergyPrice, Frequency, Money, Number, Power, Rate, Size, Voltage,
+    Bandwidth, Charge, Duration, Energy, EnergyPrice, Frequency, HOUR, Money, Number, Power, Rate, Size,
+    Voltage,
 };
 use serde::Deserialize;
 use tierstone_base::{Error, Result};
-
-/// Most machines, scans, and measurements of a description.
-const MOST: usize = 64;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -31,7 +29,7 @@ struct File {
     #[serde(default)]
     published: Vec<PublishedFile>,
     #[serde(default)]
-    note: Vec<NoteFile>,
+    note: Vec<Note>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -129,12 +127,6 @@ struct PublishedFile {
     at_most: Option<Number>,
     says: String,
     place: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NoteFile {
-    text: String,
 }
 
 /// How tuples lie in a table.
@@ -272,8 +264,7 @@ pub struct Published {
 
 /// Reads and checks a description.
 pub fn read(description: &Description) -> Result<Case> {
-    let file: File = description.parse()?;
-    check(file).map_err(|error| error.context(&description.origin))
+    description.checked(check)
 }
 
 fn check(file: File) -> Result<Case> {
@@ -288,12 +279,10 @@ fn check(file: File) -> Result<Case> {
         ("projection", file.projection.len()),
         ("measurement", file.measurement.len()),
     ] {
-        if count > MOST {
-            return Err(refused(format!("at most {MOST} [[{list}]]")));
-        }
+        at_most(list, count)?;
     }
     let cost = file.cost.map(|cost| {
-        let hours = cost.lifetime.positive("cost.lifetime")?;
+        let hours = cost.lifetime.positive("cost.lifetime")? / HOUR;
         Ok::<_, Error>(CostTerms { electricity: cost.electricity.get(), hours })
     });
     let cost = cost.transpose()?;
@@ -315,7 +304,7 @@ fn check(file: File) -> Result<Case> {
         projections,
         measurements: measurements(&file.measurement, &file.residency)?,
         published,
-        notes: file.note.into_iter().map(|note| note.text).collect(),
+        notes: Note::texts(file.note),
         machines,
         scans,
     })
@@ -351,7 +340,7 @@ fn demand(file: &DemandFile, names: &Names<'_>) -> Result<Demand> {
     Ok(Demand {
         bytes: file.data.positive("demand.data")?,
         scan: names.scan(&file.scan)?,
-        seconds: file.within.positive("demand.within")? * 3_600.0,
+        seconds: file.within.positive("demand.within")?,
         scans_a_second: file.scans.positive("demand.scans")?,
         scale_out: file.scale_out.within("demand.scale-out", 0.1, 1.0)?,
     })
@@ -431,9 +420,9 @@ fn measurements(files: &[MeasurementFile], residencies: &[ResidencyFile]) -> Res
     }
     let one = |file: &MeasurementFile| {
         let named = |error: Error| error.context(&format!("the measurement '{}'", file.name));
-        let seconds = file.time.positive("time").map_err(named)? * 3_600.0;
+        let seconds = file.time.positive("time").map_err(named)?;
         let own = residencies.iter().filter(|of| of.measurement == file.name);
-        let residency: Vec<(f64, f64)> = own.map(|of| (of.clock.get(), of.time.get() * 3_600.0)).collect();
+        let residency: Vec<(f64, f64)> = own.map(|of| (of.clock.get(), of.time.get())).collect();
         let sum: f64 = residency.iter().map(|(_, seconds)| seconds).sum();
         if !residency.is_empty() && (sum - seconds).abs() > seconds * 0.01 {
             let message =

@@ -1,12 +1,13 @@
 //! The report on sleeping mirrors.
 
-use super::describe::Description;
+use super::describe::{Description, Measure, Published};
 use super::more;
 use super::simulate::{Machine, Outcome, simulate};
 use super::size::{TAILS, by_disks, knee};
 use super::trace::Request;
 use crate::number::number;
-use crate::parts::{Axis, Plot, Row, Series, Table, Verdict};
+use crate::parts::{Axis, Plot, Row, Series, Table};
+use crate::quantity::MIB;
 use crate::report::FORMAT;
 use crate::{Fact, Label, Report};
 use tierstone_base::Result;
@@ -35,12 +36,12 @@ pub(super) fn answer(description: &Description, trace: &[Request]) -> Result<Rep
         plain: simulate(&machine, trace, false),
         sleeping: simulate(&machine, trace, true),
         whole: description.partial.map(|_| simulate(&described, trace, true)),
-        by_buffer: sweep.buffer_mib.iter().map(with_buffer).collect(),
+        by_buffer: sweep.buffer.iter().map(|size| with_buffer(&(size.get() / MIB))).collect(),
         by_disks: by_disks(&machine, trace, &sweep.disks),
         by_threshold: sweep.spin_up_utilisation.iter().map(with_threshold).collect(),
     };
     let saving = saving(&runs.plain, &runs.sleeping);
-    let budget = CycleBudget::rated(description.disk.rated_cycles, description.disk.rated_years);
+    let budget = description.cycle_budget();
     let ratio = cycle_ratio(&runs);
     let chosen = knee(&tails_of(&runs.by_disks), sweep.knee_gain);
     let mut tables = tables(&runs, budget);
@@ -96,8 +97,8 @@ fn asked(description: &Description, runs: &Runs) -> Vec<String> {
         format!(
             "{} disks as mirrored pairs, stripes of {} KiB, a flash buffer of {} MiB",
             description.array.disks,
-            description.array.stripe_kib,
-            number(description.flash.buffer_mib)
+            description.array.stripe.get() / 1024.0,
+            number(description.flash.buffer.get() / MIB)
         ),
         format!(
             "{} requests over {} hours",
@@ -190,26 +191,14 @@ fn facts(
 }
 
 fn rows(description: &Description, saving: f64, ratio: Option<f64>) -> Vec<Row> {
-    let row = |published: &super::describe::Published| {
-        let (here, unit) = match published.of.as_str() {
-            "cycle_ratio" => (ratio?, "times"),
-            _ => (saving * 100.0, "%"),
+    let row = |published: &Published| {
+        let (name, here, unit) = match published.of {
+            Measure::CycleRatio => ("starts, smallest buffer against largest", ratio?, "times"),
+            Measure::Saving => ("energy saved", saving * 100.0, "%"),
         };
-        let agrees = (published.from..=published.to).contains(&here);
-        Some(Row {
-            name: if unit == "%" { "energy saved" } else { "starts, smallest buffer against largest" }.into(),
-            published: published.value,
-            here,
-            unit: unit.into(),
-            place: published.place.clone(),
-            verdict: if agrees { Verdict::Agrees } else { Verdict::Differs },
-            because: format!(
-                "agrees from {} to {}: the published traces are not at hand, the load here is synthetic and has \
-                 their pattern",
-                number(published.from),
-                number(published.to)
-            ),
-        })
+        let [value, from, to] = published.numbers().ok()?;
+        let why = "the published traces are not at hand, the load here is synthetic and has their pattern";
+        Some(Row::ranged(name, value, here, unit, &published.place, (from, to), why))
     };
     description.published.iter().filter_map(row).collect()
 }

@@ -2,8 +2,10 @@
 //!
 //! Nothing has a default: what is missing is an error of the parser that names it.
 
+use crate::field::{at_most, refused, within};
+use crate::quantity::{Bandwidth, DAY, Duration, GIB, Given, Percent, PercentUnits, Power, Rate, Size};
 use serde::Deserialize;
-use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_base::Result;
 use tierstone_volume::{CycleBudget, SleepPolicy};
 
 /// Most tries of a synthetic trace, at its highest rate throughout.
@@ -11,7 +13,7 @@ const REQUESTS_MAX: f64 = 1e9;
 
 /// A whole description.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Description {
     /// Heading of the report.
     pub title: String,
@@ -38,68 +40,68 @@ pub struct Description {
 
 /// The array.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Array {
     /// Disks, an even number.
     pub disks: u32,
-    /// KiB of a stripe on each pair.
-    pub stripe_kib: u64,
+    /// A stripe on each pair.
+    pub stripe: Size,
 }
 
 /// A disk.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Disk {
-    /// Watts while it serves.
-    pub load_w: f64,
-    /// Watts while it spins and serves nothing.
-    pub idle_w: f64,
-    /// Watts while it stands still.
-    pub down_w: f64,
-    /// Average seek in ms.
-    pub seek_ms: f64,
-    /// Average rotational latency in ms.
-    pub rotation_ms: f64,
-    /// Transfer in MB/s.
-    pub transfer_mb_per_s: f64,
-    /// Seconds from standing to serving.
-    pub spin_up_s: f64,
-    /// Seconds from spinning to standing.
-    pub spin_down_s: f64,
+    /// Power while it serves.
+    pub load: Power,
+    /// Power while it spins and serves nothing.
+    pub idle: Power,
+    /// Power while it stands still.
+    pub down: Power,
+    /// Average seek.
+    pub seek: Duration,
+    /// Average rotational latency.
+    pub rotation: Duration,
+    /// Transfer.
+    pub transfer: Bandwidth,
+    /// From standing to serving.
+    pub spin_up: Duration,
+    /// From spinning to standing.
+    pub spin_down: Duration,
     /// How many times faster sorted write-backs are than random ones, without their transfer.
     pub write_back_speedup: f64,
     /// Starts and stops it is rated for.
     pub rated_cycles: f64,
-    /// Over so many years.
-    pub rated_years: f64,
+    /// Over so long a life.
+    pub rated_life: Duration,
 }
 
 /// The flash buffer.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Flash {
-    /// MiB of it.
-    pub buffer_mib: f64,
-    /// Latency of a read in microseconds.
-    pub read_us: f64,
-    /// Latency of a write in microseconds.
-    pub write_us: f64,
-    /// Reading in MB/s.
-    pub read_mb_per_s: f64,
-    /// Writing in MB/s.
-    pub write_mb_per_s: f64,
-    /// Watts while it works.
-    pub active_w: f64,
-    /// Watts while it does not.
-    pub idle_w: f64,
+    /// Its size.
+    pub buffer: Size,
+    /// Latency of a read.
+    pub read_latency: Duration,
+    /// Latency of a write.
+    pub write_latency: Duration,
+    /// Reading.
+    pub read_bandwidth: Bandwidth,
+    /// Writing.
+    pub write_bandwidth: Bandwidth,
+    /// Power while it works.
+    pub active: Power,
+    /// Power while it does not.
+    pub idle: Power,
 }
 
 /// When disks sleep.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Policy {
-    /// Seconds of an epoch.
-    pub epoch_s: f64,
+    /// How long an epoch is.
+    pub epoch: Duration,
     /// See [`SleepPolicy::spin_down_utilisation`].
     pub spin_down_utilisation: f64,
     /// See [`SleepPolicy::spin_down_epochs`].
@@ -116,12 +118,12 @@ pub struct Policy {
 
 /// Hot data that stays on disks that turn, so that pairs may sleep whole.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PartialOnline {
-    /// GiB at the start of the addresses that are hot; the rest is cold.
-    pub hot_gib: f64,
-    /// GiB on the host for hot data of the other pairs.
-    pub spare_gib: f64,
+    /// What is hot, at the start of the addresses; the rest is cold.
+    pub hot: Size,
+    /// Space on the host for hot data of the other pairs.
+    pub spare: Size,
     /// See [`tierstone_volume::WholePolicy::cold_epochs`].
     pub cold_epochs: u32,
     /// See [`tierstone_volume::WholePolicy::host_utilisation`].
@@ -130,20 +132,20 @@ pub struct PartialOnline {
 
 /// A disk of its own on which each random read lets so many blocks be written back.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FlushStudy {
     /// Blocks to write back, at random places of the whole disk.
     pub targets: u32,
     /// Decides the places.
     pub seed: u64,
-    /// KiB of each read and write.
-    pub io_kib: f64,
-    /// Average seek in ms.
-    pub seek_ms: f64,
-    /// Average rotational latency in ms.
-    pub rotation_ms: f64,
-    /// Transfer in MB/s.
-    pub transfer_mb_per_s: f64,
+    /// Of each read and write.
+    pub io: Size,
+    /// Average seek.
+    pub seek: Duration,
+    /// Average rotational latency.
+    pub rotation: Duration,
+    /// Transfer.
+    pub transfer: Bandwidth,
     /// How many times faster write-backs alone are than random reads alone.
     pub write_back_speedup: f64,
     /// What is tried.
@@ -151,80 +153,80 @@ pub struct FlushStudy {
 }
 
 /// Blocks written back a read, and what was published for it: shares of the rates of reads and of
-/// write-backs alone, in percent.
+/// write-backs alone.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FlushPoint {
     /// Blocks a read: the K of the source.
     pub write_backs: u32,
     /// Published, if it was.
-    pub read_percent: Option<f64>,
+    pub read: Option<Percent>,
     /// Published, if it was.
-    pub write_back_percent: Option<f64>,
+    pub write_back: Option<Percent>,
 }
 
 /// What requests look like.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Shape {
-    /// KiB of a request.
-    pub request_kib: f64,
+    /// A request.
+    pub request: Size,
     /// The share of writes, 0 to 1.
     pub write_share: f64,
-    /// GiB that requests are spread over, evenly, or as the next two say.
-    pub footprint_gib: f64,
-    /// The share of requests that goes to the first of them, 0 to 1; with `hot_gib`.
+    /// What requests are spread over, evenly, or as the next two say.
+    pub footprint: Size,
+    /// The share of requests that goes to the first of them, 0 to 1; with `hot`.
     pub hot_share: Option<f64>,
-    /// GiB at the start that this share goes to.
-    pub hot_gib: Option<f64>,
+    /// At the start, what this share goes to.
+    pub hot: Option<Size>,
 }
 
 /// A load with a busy time each day.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Diurnal {
     /// Decides every request.
     pub seed: u64,
     /// Its length.
-    pub days: f64,
-    /// Requests a second at all times.
-    pub base_per_s: f64,
-    /// When the busy time begins, in hours.
-    pub busy_from_h: f64,
-    /// How long it lasts, in hours.
-    pub busy_hours: f64,
-    /// Requests a second at its height; it rises and falls as a squared sine.
-    pub busy_per_s: f64,
+    pub length: Duration,
+    /// Requests at all times.
+    pub base: Rate,
+    /// When the busy time begins, after midnight.
+    pub busy_from: Duration,
+    /// How long it lasts.
+    pub busy_lasts: Duration,
+    /// Requests at its height; it rises and falls as a squared sine.
+    pub busy: Rate,
     /// Bursts at random times.
-    pub bursts_a_day: f64,
-    /// Seconds of each.
-    pub burst_s: f64,
-    /// Requests a second in them.
-    pub burst_per_s: f64,
+    pub bursts: Rate,
+    /// How long each lasts.
+    pub burst_lasts: Duration,
+    /// Requests in them.
+    pub burst: Rate,
     /// What requests look like.
     pub shape: Shape,
 }
 
 /// A load of spikes without a daily pattern.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Spiky {
     /// Decides every request.
     pub seed: u64,
     /// Its length.
-    pub hours: f64,
-    /// Requests a second at all times.
-    pub base_per_s: f64,
-    /// Mean seconds of a phase with spikes.
-    pub busy_phase_s: f64,
-    /// Mean seconds of a phase without.
-    pub quiet_phase_s: f64,
-    /// Mean seconds from spike to spike.
-    pub spike_every_s: f64,
-    /// Seconds of a spike.
-    pub spike_s: f64,
-    /// Requests a second in it.
-    pub spike_per_s: f64,
+    pub length: Duration,
+    /// Requests at all times.
+    pub base: Rate,
+    /// Mean length of a phase with spikes.
+    pub busy_phase: Duration,
+    /// Mean length of a phase without.
+    pub quiet_phase: Duration,
+    /// Mean time from spike to spike.
+    pub spike_every: Duration,
+    /// How long a spike lasts.
+    pub spike_lasts: Duration,
+    /// Requests in it.
+    pub spike: Rate,
     /// What requests look like.
     pub shape: Shape,
 }
@@ -251,35 +253,63 @@ pub enum Trace {
 
 /// What is tried besides the description itself. Empty lists try nothing.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Sweep {
-    /// Buffers, in MiB: cycles and energy with each.
-    pub buffer_mib: Vec<f64>,
+    /// Buffers: cycles and energy with each.
+    pub buffer: Vec<Size>,
     /// Numbers of disks without sleep, rising: the tail with each, and the knee.
     pub disks: Vec<u32>,
     /// The share by which a tail must still fall from one number of disks to the next to be worth it.
     pub knee_gain: f64,
     /// Thresholds of waking: the tail with each.
     pub spin_up_utilisation: Vec<f64>,
-    /// Watts while a disk starts: energy with each. The source counts a start as idling.
+    /// Power while a disk starts: energy with each. The source counts a start as idling.
     #[serde(default)]
-    pub start_w: Vec<f64>,
+    pub start: Vec<Power>,
+}
+
+/// What a published value is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// The energy saved, a percentage.
+    Saving,
+    /// Cycles with the smallest buffer over those with the largest.
+    CycleRatio,
 }
 
 /// A published value.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Published {
-    /// Which of ours: `saving_percent`, `cycle_ratio`.
-    pub of: String,
+    /// Which of ours.
+    pub of: Measure,
     /// The value.
-    pub value: f64,
+    pub value: Given,
     /// Ours agrees when it lies from here
-    pub from: f64,
+    pub from: Given,
     /// to here.
-    pub to: f64,
+    pub to: Given,
     /// Where it was published.
     pub place: String,
+}
+
+impl Published {
+    /// The value and the range in which ours agrees: percentages, or numbers without a unit.
+    ///
+    /// # Errors
+    /// Invalid input: a unit is missing, wrong, or one too many.
+    pub fn numbers(&self) -> Result<[f64; 3]> {
+        let number = |field: &str, given: &Given| match self.of {
+            Measure::Saving => given.quantity::<PercentUnits>(field),
+            Measure::CycleRatio => given.number(field),
+        };
+        Ok([
+            number("published.value", &self.value)?,
+            number("published.from", &self.from)?,
+            number("published.to", &self.to)?,
+        ])
+    }
 }
 
 impl Description {
@@ -288,96 +318,173 @@ impl Description {
     /// # Errors
     /// Invalid input: the parser's words, or the value that cannot be.
     pub fn read(text: &crate::Description) -> Result<Description> {
-        let description: Description = text.parse()?;
-        description.check().map_err(|error| text.wrong(error))?;
-        Ok(description)
+        text.checked(|description: Description| description.check().map(|()| description))
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |what: String| Err(Error::new(ErrorKind::InvalidInput, what));
         check_disks(self.array.disks)?;
         for &disks in &self.sweep.disks {
             check_disks(disks)?;
         }
         if self.sweep.disks.windows(2).any(|pair| pair[0] >= pair[1]) {
-            return refuse("sweep.disks must rise".into());
+            return Err(refused("sweep.disks must rise"));
         }
-        if self.array.stripe_kib == 0 || !self.array.stripe_kib.is_multiple_of(4) {
-            return refuse(format!("array.stripe_kib = {} must be a multiple of 4", self.array.stripe_kib));
+        let stripe = self.array.stripe.within("array.stripe", 4096.0, GIB)?;
+        if stripe % 4096.0 != 0.0 {
+            return Err(refused(format!("`array.stripe` is {stripe} B, but must be a multiple of 4 KiB")));
         }
-        for (name, value) in self.positives() {
-            if !value.is_finite() || value <= 0.0 {
-                return refuse(format!("{name} = {value} must be above zero"));
-            }
-        }
-        for (name, value) in self.shares() {
-            if !(0.0..=1.0).contains(&value) {
-                return refuse(format!("{name} = {value} must lie from 0 to 1"));
-            }
-        }
-        let most = match &self.trace {
-            Trace::Diurnal(load) => {
-                load.days * 86_400.0 * (load.base_per_s + load.busy_per_s.max(load.burst_per_s))
-            }
-            Trace::Spiky(load) => load.hours * 3600.0 * (load.base_per_s + load.spike_per_s),
-            Trace::Msr { .. } | Trace::Blkparse { .. } => 0.0,
-        };
-        if most > REQUESTS_MAX {
-            return refuse(format!(
-                "the trace may need {most:.2e} tries to make, {REQUESTS_MAX:.0e} at most: shorten it"
-            ));
-        }
-        let disk = &self.disk;
-        if !(disk.down_w >= 0.0 && disk.down_w <= disk.idle_w && disk.idle_w <= disk.load_w) {
-            return refuse(format!(
-                "a disk that stands still ({} W) cannot draw more than one that idles ({} W), nor that more than \
-                 one that serves ({} W)",
-                disk.down_w, disk.idle_w, disk.load_w
-            ));
-        }
-        if self.policy.spin_down_epochs == 0 || self.policy.spin_up_epochs == 0 {
-            return refuse("policy: numbers of epochs must be above zero".into());
-        }
-        if self.policy.spin_down_utilisation > self.policy.spin_up_utilisation {
-            return refuse("policy: a pair would sleep and wake at once: spin_down_utilisation is above spin_up_utilisation".into());
-        }
+        self.check_disk()?;
+        self.check_flash()?;
+        self.check_policy()?;
+        self.check_load()?;
+        self.check_sweep()?;
         self.check_whole()?;
-        let names = ["saving_percent", "cycle_ratio"];
-        match self.published.iter().find(|published| !names.contains(&published.of.as_str())) {
-            Some(other) => refuse(format!("published.of = '{}' is none of {names:?}", other.of)),
-            None => Ok(()),
+        self.check_flush_study()?;
+        self.published.iter().try_for_each(|published| published.numbers().map(|_| ()))
+    }
+
+    fn check_disk(&self) -> Result<()> {
+        let disk = &self.disk;
+        lasts("disk.seek", disk.seek)?;
+        lasts("disk.rotation", disk.rotation)?;
+        lasts("disk.spin-up", disk.spin_up)?;
+        lasts("disk.spin-down", disk.spin_down)?;
+        lasts("disk.rated-life", disk.rated_life)?;
+        moves("disk.transfer", disk.transfer)?;
+        above_zero("disk.write-back-speedup", disk.write_back_speedup)?;
+        above_zero("disk.rated-cycles", disk.rated_cycles)?;
+        let (down, idle, load) = (disk.down.get(), disk.idle.get(), disk.load.get());
+        within("disk.load", load, 0.0, 1e6, "W")?;
+        if down > idle || idle > load {
+            return Err(refused(format!(
+                "a disk that stands still ({down} W) cannot draw more than one that idles ({idle} W), nor that more than \
+                 one that serves ({load} W)"
+            )));
+        }
+        disk.idle.positive("disk.idle").map(|_| ())
+    }
+
+    fn check_flash(&self) -> Result<()> {
+        let flash = &self.flash;
+        holds("flash.buffer", flash.buffer)?;
+        lasts("flash.read-latency", flash.read_latency)?;
+        lasts("flash.write-latency", flash.write_latency)?;
+        moves("flash.read-bandwidth", flash.read_bandwidth)?;
+        moves("flash.write-bandwidth", flash.write_bandwidth)?;
+        for (field, power) in [("flash.active", flash.active), ("flash.idle", flash.idle)] {
+            power.positive(field)?;
+            power.within(field, 0.0, 1e6)?;
+        }
+        Ok(())
+    }
+
+    fn check_policy(&self) -> Result<()> {
+        let policy = &self.policy;
+        lasts("policy.epoch", policy.epoch)?;
+        share("policy.spin-down-utilisation", policy.spin_down_utilisation)?;
+        share("policy.spin-up-utilisation", policy.spin_up_utilisation)?;
+        share("policy.buffer-fill", policy.buffer_fill)?;
+        if policy.spin_down_epochs == 0 || policy.spin_up_epochs == 0 {
+            return Err(refused("policy: numbers of epochs must be above zero"));
+        }
+        if policy.spin_down_utilisation > policy.spin_up_utilisation {
+            return Err(refused(
+                "policy: a pair would sleep and wake at once: spin-down-utilisation is above spin-up-utilisation",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_load(&self) -> Result<()> {
+        let (seconds, most) = match &self.trace {
+            Trace::Diurnal(load) => {
+                lasts("trace.length", load.length)?;
+                lasts("trace.busy-lasts", load.busy_lasts)?;
+                lasts("trace.burst-lasts", load.burst_lasts)?;
+                load.busy_from.within("trace.busy-from", 0.0, DAY)?;
+                load.bursts.within("trace.bursts", 0.0, 1.0)?;
+                asks("trace.busy", load.busy)?;
+                asks("trace.burst", load.burst)?;
+                asks("trace.base", load.base)?;
+                (load.length, load.base.get() + load.busy.get().max(load.burst.get()))
+            }
+            Trace::Spiky(load) => {
+                lasts("trace.length", load.length)?;
+                lasts("trace.busy-phase", load.busy_phase)?;
+                lasts("trace.quiet-phase", load.quiet_phase)?;
+                lasts("trace.spike-every", load.spike_every)?;
+                lasts("trace.spike-lasts", load.spike_lasts)?;
+                asks("trace.base", load.base)?;
+                asks("trace.spike", load.spike)?;
+                let spikes = load.length.get() / load.spike_every.get().min(load.busy_phase.get());
+                most_made("spikes", spikes)?;
+                (load.length, load.base.get() + load.spike.get())
+            }
+            Trace::Msr { .. } | Trace::Blkparse { .. } => return Ok(()),
+        };
+        most_made("requests", seconds.get() * most)?;
+        let Some(shape) = self.shape() else { return Ok(()) };
+        shape.request.positive("trace.shape.request")?;
+        shape.request.within("trace.shape.request", 0.0, GIB)?;
+        holds("trace.shape.footprint", shape.footprint)?;
+        share("trace.shape.write-share", shape.write_share)?;
+        match (shape.hot_share, shape.hot) {
+            (Some(part), Some(hot)) if hot.get() < shape.footprint.get() => {
+                share("trace.shape.hot-share", part)?;
+                holds("trace.shape.hot", hot)
+            }
+            (None, None) => Ok(()),
+            _ => Err(refused("trace.shape: give hot-share and hot both, hot below footprint")),
         }
     }
 
-    /// What concerns hot data and the study of flushes.
-    fn check_whole(&self) -> Result<()> {
-        let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidInput, what.to_owned()));
-        if self.partial.is_some_and(|partial| partial.cold_epochs == 0) {
-            return refuse("partial.cold_epochs must be above zero");
-        }
-        if self.partial.is_some() && self.array.disks < 6 {
-            return refuse("partial: with fewer than 6 disks a host costs as much as whole sleep saves");
-        }
-        if let Some(shape) = self.shape() {
-            match (shape.hot_share, shape.hot_gib) {
-                (Some(_), Some(gib)) if gib < shape.footprint_gib => {}
-                (None, None) => {}
-                _ => {
-                    return refuse(
-                        "trace.shape: give hot_share and hot_gib both, hot_gib below footprint_gib",
-                    );
-                }
+    fn check_sweep(&self) -> Result<()> {
+        let sweep = &self.sweep;
+        at_most("sweep.buffer", sweep.buffer.len())?;
+        at_most("sweep.disks", sweep.disks.len())?;
+        at_most("sweep.spin-up-utilisation", sweep.spin_up_utilisation.len())?;
+        at_most("sweep.start", sweep.start.len())?;
+        share("sweep.knee-gain", sweep.knee_gain)?;
+        sweep.spin_up_utilisation.iter().try_for_each(|part| share("sweep.spin-up-utilisation", *part))?;
+        sweep.buffer.iter().try_for_each(|size| holds("sweep.buffer", *size))?;
+        for start in &sweep.start {
+            start.within("sweep.start", 0.0, 1e6)?;
+            if start.get() < self.disk.idle.get() {
+                return Err(refused("sweep.start: a disk that starts draws no less than one that idles"));
             }
         }
-        if self.sweep.start_w.iter().any(|watts| *watts < self.disk.idle_w) {
-            return refuse("sweep.start_w: a disk that starts draws no less than one that idles");
-        }
-        if self.flush_study.as_ref().is_some_and(|study| {
-            study.targets > 10_000_000 || study.point.iter().any(|point| point.write_backs == 0)
-        }) {
-            return refuse("flush_study: 10,000,000 targets at most, and write_backs above zero");
-        }
         Ok(())
+    }
+
+    /// What concerns hot data.
+    fn check_whole(&self) -> Result<()> {
+        let Some(partial) = &self.partial else { return Ok(()) };
+        if partial.cold_epochs == 0 {
+            return Err(refused("partial.cold-epochs must be above zero"));
+        }
+        if self.array.disks < 6 {
+            return Err(refused(
+                "partial: with fewer than 6 disks a host costs as much as whole sleep saves",
+            ));
+        }
+        share("partial.host-utilisation", partial.host_utilisation)?;
+        holds("partial.hot", partial.hot)?;
+        holds("partial.spare", partial.spare)
+    }
+
+    fn check_flush_study(&self) -> Result<()> {
+        let Some(study) = &self.flush_study else { return Ok(()) };
+        at_most("flush-study.point", study.point.len())?;
+        within("flush-study.targets", f64::from(study.targets), 1.0, 1e7, "")?;
+        if study.point.iter().any(|point| point.write_backs == 0) {
+            return Err(refused("flush-study: write-backs must be above zero"));
+        }
+        study.io.positive("flush-study.io")?;
+        study.io.within("flush-study.io", 0.0, GIB)?;
+        lasts("flush-study.seek", study.seek)?;
+        lasts("flush-study.rotation", study.rotation)?;
+        moves("flush-study.transfer", study.transfer)?;
+        above_zero("flush-study.write-back-speedup", study.write_back_speedup)
     }
 
     fn shape(&self) -> Option<&Shape> {
@@ -388,106 +495,71 @@ impl Description {
         }
     }
 
-    fn positives(&self) -> Vec<(&'static str, f64)> {
-        let (disk, flash) = (&self.disk, &self.flash);
-        let mut values = vec![
-            ("disk.transfer_mb_per_s", disk.transfer_mb_per_s),
-            ("disk.seek_ms", disk.seek_ms),
-            ("disk.rotation_ms", disk.rotation_ms),
-            ("disk.spin_up_s", disk.spin_up_s),
-            ("disk.spin_down_s", disk.spin_down_s),
-            ("disk.write_back_speedup", disk.write_back_speedup),
-            ("disk.rated_cycles", disk.rated_cycles),
-            ("disk.rated_years", disk.rated_years),
-            ("flash.buffer_mib", flash.buffer_mib),
-            ("flash.read_us", flash.read_us),
-            ("flash.write_us", flash.write_us),
-            ("flash.read_mb_per_s", flash.read_mb_per_s),
-            ("flash.write_mb_per_s", flash.write_mb_per_s),
-            ("flash.active_w", flash.active_w),
-            ("flash.idle_w", flash.idle_w),
-            ("policy.epoch_s", self.policy.epoch_s),
-        ];
-        values.extend(self.sweep.buffer_mib.iter().map(|mib| ("sweep.buffer_mib", *mib)));
-        values.extend(self.sweep.start_w.iter().map(|watts| ("sweep.start_w", *watts)));
-        if let Some(partial) = &self.partial {
-            values.extend([("partial.hot_gib", partial.hot_gib), ("partial.spare_gib", partial.spare_gib)]);
-        }
-        if let Some(study) = &self.flush_study {
-            values.extend([
-                ("flush_study.targets", f64::from(study.targets)),
-                ("flush_study.io_kib", study.io_kib),
-                ("flush_study.seek_ms", study.seek_ms),
-                ("flush_study.rotation_ms", study.rotation_ms),
-                ("flush_study.transfer_mb_per_s", study.transfer_mb_per_s),
-                ("flush_study.write_back_speedup", study.write_back_speedup),
-            ]);
-        }
-        values.extend(self.shape().and_then(|shape| shape.hot_gib).map(|gib| ("trace.shape.hot_gib", gib)));
-        match &self.trace {
-            Trace::Diurnal(load) => values.extend([
-                ("trace.days", load.days),
-                ("trace.busy_hours", load.busy_hours),
-                ("trace.busy_per_s", load.busy_per_s),
-                ("trace.burst_per_s", load.burst_per_s),
-                ("trace.burst_s", load.burst_s),
-                ("trace.base_per_s", load.base_per_s),
-                ("trace.shape.request_kib", load.shape.request_kib),
-                ("trace.shape.footprint_gib", load.shape.footprint_gib),
-            ]),
-            Trace::Spiky(load) => values.extend([
-                ("trace.hours", load.hours),
-                ("trace.base_per_s", load.base_per_s),
-                ("trace.busy_phase_s", load.busy_phase_s),
-                ("trace.quiet_phase_s", load.quiet_phase_s),
-                ("trace.spike_every_s", load.spike_every_s),
-                ("trace.spike_s", load.spike_s),
-                ("trace.spike_per_s", load.spike_per_s),
-                ("trace.shape.request_kib", load.shape.request_kib),
-                ("trace.shape.footprint_gib", load.shape.footprint_gib),
-            ]),
-            Trace::Msr { .. } | Trace::Blkparse { .. } => {}
-        }
-        values
-    }
-
-    fn shares(&self) -> Vec<(&'static str, f64)> {
-        let policy = &self.policy;
-        let mut shares = vec![
-            ("policy.spin_down_utilisation", policy.spin_down_utilisation),
-            ("policy.spin_up_utilisation", policy.spin_up_utilisation),
-            ("policy.buffer_fill", policy.buffer_fill),
-            ("sweep.knee_gain", self.sweep.knee_gain),
-        ];
-        shares
-            .extend(self.sweep.spin_up_utilisation.iter().map(|value| ("sweep.spin_up_utilisation", *value)));
-        shares.extend(self.partial.map(|partial| ("partial.host_utilisation", partial.host_utilisation)));
-        if let Some(shape) = self.shape() {
-            shares.push(("trace.shape.write_share", shape.write_share));
-            shares.extend(shape.hot_share.map(|share| ("trace.shape.hot_share", share)));
-        }
-        shares
-    }
-
     /// The policy in the form that the volume has it.
     pub fn sleep_policy(&self) -> SleepPolicy {
         let policy = &self.policy;
-        let budget = CycleBudget::rated(self.disk.rated_cycles, self.disk.rated_years);
         SleepPolicy {
             spin_down_utilisation: policy.spin_down_utilisation,
             spin_down_epochs: policy.spin_down_epochs,
             spin_up_utilisation: policy.spin_up_utilisation,
             spin_up_epochs: policy.spin_up_epochs,
             buffer_fill: policy.buffer_fill,
-            cycles: policy.keep_to_rated_cycles.then_some(budget),
+            cycles: policy.keep_to_rated_cycles.then_some(self.cycle_budget()),
         }
     }
+
+    /// What the disks are rated for.
+    pub fn cycle_budget(&self) -> CycleBudget {
+        CycleBudget::rated(self.disk.rated_cycles, self.disk.rated_life.get() / (365.0 * DAY))
+    }
+}
+
+/// The longest time of a description, in seconds: a century.
+const LONGEST: f64 = 100.0 * 365.0 * DAY;
+
+/// Whether `time` is above zero, a nanosecond at least, and no longer than anybody plans.
+fn lasts(field: &str, time: Duration) -> Result<()> {
+    time.positive(field)?;
+    time.within(field, 0.0, LONGEST).map(|_| ())
+}
+
+/// Whether `size` is at least a block and what an array may have.
+fn holds(field: &str, size: Size) -> Result<()> {
+    size.within(field, 4096.0, 1e18).map(|_| ())
+}
+
+/// Whether `bandwidth` is what a device may have.
+fn moves(field: &str, bandwidth: Bandwidth) -> Result<()> {
+    bandwidth.within(field, 1e3, 1e15).map(|_| ())
+}
+
+/// Whether `rate` is above zero and what an array may be asked.
+fn asks(field: &str, rate: Rate) -> Result<()> {
+    rate.positive(field)?;
+    rate.within(field, 0.0, REQUESTS_MAX).map(|_| ())
+}
+
+fn above_zero(field: &str, number: f64) -> Result<()> {
+    within(field, number, 1e-9, 1e12, "").map(|_| ())
+}
+
+fn share(field: &str, number: f64) -> Result<()> {
+    within(field, number, 0.0, 1.0, "").map(|_| ())
+}
+
+fn most_made(what: &str, count: f64) -> Result<()> {
+    if count > REQUESTS_MAX {
+        let message = format!(
+            "the trace may need {count:.2e} tries of {what} to make, {REQUESTS_MAX:.0e} at most: shorten it"
+        );
+        return Err(refused(message));
+    }
+    Ok(())
 }
 
 fn check_disks(disks: u32) -> Result<()> {
     if disks < 2 || !disks.is_multiple_of(2) || disks > 10_000 {
-        let message = format!("{disks} disks: mirrors need an even number, from 2 to 10,000");
-        return Err(Error::new(ErrorKind::InvalidInput, message));
+        return Err(refused(format!("{disks} disks: mirrors need an even number, from 2 to 10,000")));
     }
     Ok(())
 }

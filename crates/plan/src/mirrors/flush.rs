@@ -35,10 +35,11 @@ pub fn flush_rate(study: &FlushStudy, write_backs: u32) -> FlushRate {
     for _ in 0..study.targets {
         elevator.add(random.below(PLACES), ());
     }
-    let transfer_ms = study.io_kib * 1024.0 / (study.transfer_mb_per_s * 1e3);
+    let (seek_ms, rotation_ms) = (1e3 * study.seek.get(), 1e3 * study.rotation.get());
+    let transfer_ms = 1e3 * study.io.get() / study.transfer.get();
     let access_ms = |from: u64, to: u64| {
         let stroke = from.abs_diff(to) as f64 / PLACES as f64;
-        study.seek_ms * stroke.sqrt() / MEAN_ROOT + study.rotation_ms + transfer_ms
+        seek_ms * stroke.sqrt() / MEAN_ROOT + rotation_ms + transfer_ms
     };
     let (mut head, mut ms, mut reads, mut written) = (0, 0.0, 0u64, 0u64);
     while !elevator.is_empty() {
@@ -52,7 +53,7 @@ pub fn flush_rate(study: &FlushStudy, write_backs: u32) -> FlushRate {
             (head, written) = (place, written + 1);
         }
     }
-    let read_ms = study.seek_ms + study.rotation_ms + transfer_ms;
+    let read_ms = seek_ms + rotation_ms + transfer_ms;
     FlushRate {
         write_backs,
         read_share: reads as f64 * read_ms / ms,
@@ -65,17 +66,18 @@ pub fn flush_rate(study: &FlushStudy, write_backs: u32) -> FlushRate {
 mod tests {
     use super::*;
     use crate::mirrors::describe::FlushPoint;
+    use crate::quantity::{Bandwidth, Duration, Size};
 
     fn study() -> FlushStudy {
         FlushStudy {
             targets: 20_000,
             seed: 3,
-            io_kib: 8.0,
-            seek_ms: 8.5,
-            rotation_ms: 4.17,
-            transfer_mb_per_s: 80.0,
+            io: Size::new(8192.0),
+            seek: Duration::new(8.5e-3),
+            rotation: Duration::new(4.17e-3),
+            transfer: Bandwidth::new(80e6),
             write_back_speedup: 4.75,
-            point: vec![FlushPoint { write_backs: 2, read_percent: None, write_back_percent: None }],
+            point: vec![FlushPoint { write_backs: 2, read: None, write_back: None }],
         }
     }
 
@@ -91,7 +93,8 @@ mod tests {
 
     #[test]
     fn a_disk_without_seeks_divides_its_time_by_counting() {
-        let rate = flush_rate(&FlushStudy { seek_ms: 1e-9, write_back_speedup: 1.0, ..study() }, 3);
+        let rate =
+            flush_rate(&FlushStudy { seek: Duration::new(1e-12), write_back_speedup: 1.0, ..study() }, 3);
         assert!(
             (rate.read_share - 0.25).abs() < 1e-4 && (rate.write_back_share - 0.75).abs() < 1e-4,
             "{rate:?}"

@@ -98,7 +98,7 @@ fn pairs_that_sleep_whole_save_more_than_one_disk_a_pair_ever_could() {
 fn a_trace_may_be_given_in_the_description_or_beside_it() {
     let start = scenario("mirrors-diurnal");
     let head = &start[..start.find("[trace]").expect("has one")];
-    let tail = "[sweep]\nbuffer_mib = []\ndisks = []\nknee_gain = 0.1\nspin_up_utilisation = []\n";
+    let tail = "[sweep]\nbuffer = []\ndisks = []\nknee-gain = 0.1\nspin-up-utilisation = []\n";
     let lines = "128166372003061629,usr,0,Read,4096,24576,1\n128166382003061629,usr,0,Write,8192,8192,1\n";
     let inside = format!("{head}[trace]\nkind = \"msr\"\nlines = \"\"\"\n{lines}\"\"\"\n{tail}");
     let beside = format!("{head}[trace]\nkind = \"msr\"\nlines = \"\"\n{tail}");
@@ -115,18 +115,26 @@ fn descriptions_that_cannot_be_are_refused_in_words() {
     let whole = scenario("mirrors-spiky");
     for (from, to, word) in [
         ("disks = 28", "disks = 27", "even number"),
-        ("load_w = 13.2", "", "load_w"),
-        ("load_w = 13.2", "load_w = 1.0", "cannot draw more"),
-        ("load_w = 13.2", "load_w = 13.2\ncolour = 3", "colour"),
-        ("transfer_mb_per_s = 120", "transfer_mb_per_s = 0", "transfer_mb_per_s"),
-        ("stripe_kib = 128", "stripe_kib = 3", "stripe_kib"),
-        ("buffer_fill = 0.9", "buffer_fill = 9", "buffer_fill"),
-        ("spin_up_utilisation = 0.25", "spin_up_utilisation = 0.05", "sleep and wake at once"),
-        ("spin_down_epochs = 30", "spin_down_epochs = 0", "epochs"),
-        ("spike_per_s = 235", "spike_per_s = inf", "spike_per_s"),
-        ("spike_per_s = 235", "spike_per_s = 1e9", "shorten"),
+        ("load = \"13.2 W\"", "", "load"),
+        ("load = \"13.2 W\"", "load = \"1 W\"", "cannot draw more"),
+        ("load = \"13.2 W\"", "load = 13.2", "13.2 has no unit"),
+        ("load = \"13.2 W\"", "load_w = 13.2", "load = \"200 W\""),
+        ("load = \"13.2 W\"", "load = \"13.2 W\"\ncolour = 3", "colour"),
+        ("transfer = \"120 MB/s\"", "transfer = \"0 MB/s\"", "disk.transfer"),
+        ("transfer = \"120 MB/s\"", "transfer_mb_per_s = 120", "transfer = \"120 MB/s\""),
+        ("stripe = \"128 KiB\"", "stripe = \"5 KiB\"", "multiple of 4 KiB"),
+        ("stripe = \"128 KiB\"", "stripe = \"3 KiB\"", "array.stripe"),
+        ("buffer-fill = 0.9", "buffer-fill = 9", "buffer-fill"),
+        ("spin-up-utilisation = 0.25", "spin-up-utilisation = 0.05", "sleep and wake at once"),
+        ("spin-down-epochs = 30", "spin-down-epochs = 0", "epochs"),
+        ("spike = \"235 requests/s\"", "spike = \"inf requests/s\"", "is no rate"),
+        ("spike = \"235 requests/s\"", "spike = \"1e9 requests/s\"", "shorten"),
+        ("spike = \"235 requests/s\"", "spike_per_s = 235", "`spike_per_s` has become `spike`"),
+        ("spike-every = \"18 s\"", "spike-every = \"1 us\"", "shorten"),
         ("kind = \"spiky\"", "kind = \"noisy\"", "noisy"),
-        ("of = \"saving_percent\"", "of = \"price\"", "price"),
+        ("of = \"saving\"", "of = \"price\"", "price"),
+        ("of = \"saving\"", "of = \"saving_percent\"", "`saving_percent` has become `saving`"),
+        ("value = \"11 %\"", "value = 11", "`published.value`: '11' has no unit"),
     ] {
         assert!(whole.contains(from), "{from}");
         let error = plan(&whole.replacen(from, to, 1)).expect_err("refused");
@@ -135,14 +143,14 @@ fn descriptions_that_cannot_be_are_refused_in_words() {
     }
     for (from, to, word) in [
         ("disks = 12", "disks = 4", "fewer than 6"),
-        ("cold_epochs = 300", "cold_epochs = 0", "cold_epochs"),
-        ("host_utilisation = 0.20", "host_utilisation = 2", "host_utilisation"),
-        ("spare_gib = 20", "spare_gib = 0", "spare_gib"),
-        ("hot_share = 0.9998", "", "hot_share"),
-        ("hot_gib = 20\n\n# The", "hot_gib = 900\n\n# The", "below footprint_gib"),
-        ("start_w = [13.2", "start_w = [3", "start_w"),
-        ("write_backs = 20", "write_backs = 0", "write_backs"),
-        ("io_kib = 8", "io_kib = -8", "io_kib"),
+        ("cold-epochs = 300", "cold-epochs = 0", "cold-epochs"),
+        ("host-utilisation = 0.20", "host-utilisation = 2", "host-utilisation"),
+        ("spare = \"20 GiB\"", "spare = \"0 GiB\"", "partial.spare"),
+        ("hot-share = 0.9998", "", "hot-share"),
+        ("hot = \"20 GiB\"\n\n# The", "hot = \"900 GiB\"\n\n# The", "below footprint"),
+        ("start = [\"13.2 W\"", "start = [\"3 W\"", "sweep.start"),
+        ("write-backs = 20", "write-backs = 0", "write-backs"),
+        ("io = \"8 KiB\"", "io = \"-8 KiB\"", "out of range"),
     ] {
         let names = ["mirrors-partial", "mirrors-diurnal"];
         let whole = names.into_iter().map(scenario).find(|text| text.contains(from)).expect(from);

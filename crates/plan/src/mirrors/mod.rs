@@ -61,14 +61,17 @@ pub const SCENARIOS: &[Scenario] = &[
 /// # Errors
 /// Invalid input: what is wrong in the description or its trace, and where.
 pub fn plan(description: &crate::Description) -> Result<Report> {
-    let description = Description::read(description)?;
-    let trace = match &description.trace {
-        Trace::Diurnal(load) => generate::diurnal(load),
-        Trace::Spiky(load) => generate::spiky(load),
-        Trace::Msr { lines } => read_trace(TraceFormat::Msr, inline(lines)?)?,
-        Trace::Blkparse { lines } => read_trace(TraceFormat::Blkparse, inline(lines)?)?,
+    let asked = Description::read(description)?;
+    let made = |trace: Result<Vec<Request>>| answer::answer(&asked, &trace?);
+    let report = match &asked.trace {
+        Trace::Diurnal(load) => made(Ok(generate::diurnal(load))),
+        Trace::Spiky(load) => made(Ok(generate::spiky(load))),
+        Trace::Msr { lines } => made(inline(lines).and_then(|lines| read_trace(TraceFormat::Msr, lines))),
+        Trace::Blkparse { lines } => {
+            made(inline(lines).and_then(|lines| read_trace(TraceFormat::Blkparse, lines)))
+        }
     };
-    answer::answer(&description, &trace)
+    report.map_err(|error| description.wrong(error))
 }
 
 /// Plans from a description whose trace comes from elsewhere; its `trace` names the format, with empty
@@ -77,16 +80,17 @@ pub fn plan(description: &crate::Description) -> Result<Report> {
 /// # Errors
 /// As [`plan`]; also when the description makes its own load or holds lines.
 pub fn plan_traced(description: &crate::Description, input: impl BufRead) -> Result<Report> {
-    let description = Description::read(description)?;
-    let format = match &description.trace {
+    let asked = Description::read(description)?;
+    let format = match &asked.trace {
         Trace::Msr { lines } if lines.is_empty() => TraceFormat::Msr,
         Trace::Blkparse { lines } if lines.is_empty() => TraceFormat::Blkparse,
         _ => {
-            let message = "the description has a load of its own: say trace.kind = \"msr\" or \"blkparse\" and lines = \"\"";
-            return Err(Error::new(ErrorKind::InvalidInput, message));
+            let message =
+                "it has a load of its own: say trace.kind = \"msr\" or \"blkparse\" and lines = \"\"";
+            return Err(description.wrong(message));
         }
     };
-    answer::answer(&description, &read_trace(format, input)?)
+    answer::answer(&asked, &read_trace(format, input)?)
 }
 
 fn inline(lines: &str) -> Result<&[u8]> {

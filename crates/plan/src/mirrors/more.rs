@@ -7,6 +7,7 @@ use super::simulate::{Machine, Outcome};
 use super::size::{TAILS, knee};
 use crate::number::number;
 use crate::parts::{Cell, Table};
+use crate::quantity::Percent;
 use crate::{Fact, Label};
 
 const HOURS_A_WEEK: f64 = 168.0;
@@ -62,22 +63,23 @@ pub(super) fn answers(machine: &Machine, runs: &Runs) -> Vec<String> {
 pub(super) fn tables(description: &Description, machine: &Machine, runs: &Runs) -> Vec<Table> {
     let mut tables = Vec::new();
     tables.extend(whole_table(runs));
-    if !description.sweep.start_w.is_empty() {
+    if !description.sweep.start.is_empty() {
         tables.push(starts_table(description, machine, runs));
     }
     if let Some(study) = &description.flush_study {
         let columns = ["K", "reads %", "published", "write-backs %", "published"];
         let title = "Reads and write-backs beside each other, of the rates of either alone (modelled; published: Figure 14)";
         let mut table = Table::new("flush", title, &columns);
-        let published = |value: Option<f64>| value.map_or_else(|| Cell::from(""), Cell::from);
+        let published =
+            |value: Option<Percent>| value.map_or_else(|| Cell::from(""), |share| share.get().into());
         for point in &study.point {
             let rate = flush_rate(study, point.write_backs);
             table.push([
                 f64::from(point.write_backs).into(),
                 (rate.read_share * 100.0).into(),
-                published(point.read_percent),
+                published(point.read),
                 (rate.write_back_share * 100.0).into(),
-                published(point.write_back_percent),
+                published(point.write_back),
             ]);
         }
         tables.push(table);
@@ -148,7 +150,7 @@ fn starts_table(description: &Description, machine: &Machine, runs: &Runs) -> Ta
         let starts_j = outcome.starts(pairs) * machine.start_j(watts);
         (starts_j, (1.0 - (outcome.joules() + starts_j) / runs.plain.joules()) * 100.0)
     };
-    for &watts in &description.sweep.start_w {
+    for watts in description.sweep.start.iter().map(|start| start.get()) {
         let (starts_j, share) = saved(&runs.sleeping, watts);
         table.push([
             watts.into(),

@@ -16,6 +16,7 @@
 use super::describe::Description;
 use super::trace::Request;
 use super::whole::{HOST, Whole, WholeOutcome, WholePair};
+use crate::quantity::{Bandwidth, Duration};
 use std::cmp::Ordering;
 use tierstone_base::histogram::LatencyHistogram;
 use tierstone_volume::{Advice, PairHistory, SleepPolicy, WholePolicy};
@@ -51,29 +52,30 @@ impl Machine {
     /// The machine of a description.
     pub fn of(description: &Description) -> Machine {
         let (disk, flash) = (&description.disk, &description.flash);
-        let per_byte = |mb_per_s: f64| 1e9 / (mb_per_s * 1e6);
-        let position_ms = disk.seek_ms + disk.rotation_ms;
+        let per_byte = |bandwidth: Bandwidth| SECOND / bandwidth.get();
+        let ns = |time: Duration| (time.get() * SECOND).round() as u64;
+        let position_ns = (disk.seek.get() + disk.rotation.get()) * SECOND;
         Machine {
             disks: description.array.disks,
-            stripe: description.array.stripe_kib * 1024,
-            position_ns: (position_ms * 1e6) as u64,
-            ns_per_byte: per_byte(disk.transfer_mb_per_s),
-            write_back_ns: (position_ms * 1e6 / disk.write_back_speedup) as u64,
-            spin_up_ns: (disk.spin_up_s * SECOND) as u64,
-            spin_down_ns: (disk.spin_down_s * SECOND) as u64,
-            load_w: disk.load_w,
-            idle_w: disk.idle_w,
-            down_w: disk.down_w,
-            buffer_bytes: (flash.buffer_mib * (1 << 20) as f64) as u64,
-            flash_read: ((flash.read_us * 1e3) as u64, per_byte(flash.read_mb_per_s)),
-            flash_write: ((flash.write_us * 1e3) as u64, per_byte(flash.write_mb_per_s)),
-            flash_active_w: flash.active_w,
-            flash_idle_w: flash.idle_w,
-            epoch_ns: ((description.policy.epoch_s * SECOND) as u64).max(1),
+            stripe: description.array.stripe.get() as u64,
+            position_ns: position_ns.round() as u64,
+            ns_per_byte: per_byte(disk.transfer),
+            write_back_ns: (position_ns / disk.write_back_speedup).round() as u64,
+            spin_up_ns: ns(disk.spin_up),
+            spin_down_ns: ns(disk.spin_down),
+            load_w: disk.load.get(),
+            idle_w: disk.idle.get(),
+            down_w: disk.down.get(),
+            buffer_bytes: flash.buffer.get() as u64,
+            flash_read: (ns(flash.read_latency), per_byte(flash.read_bandwidth)),
+            flash_write: (ns(flash.write_latency), per_byte(flash.write_bandwidth)),
+            flash_active_w: flash.active.get(),
+            flash_idle_w: flash.idle.get(),
+            epoch_ns: ns(description.policy.epoch).max(1),
             policy: description.sleep_policy(),
             whole: description.partial.map(|partial| Whole {
-                hot_bytes: (partial.hot_gib * (1u64 << 30) as f64) as u64,
-                spare_bytes: (partial.spare_gib * (1u64 << 30) as f64) as u64,
+                hot_bytes: partial.hot.get() as u64,
+                spare_bytes: partial.spare.get() as u64,
                 policy: WholePolicy {
                     cold_epochs: partial.cold_epochs,
                     host_utilisation: partial.host_utilisation,

@@ -1,10 +1,10 @@
 //! What is asked: the description's fields, and the same checked and in base units.
 
 use super::catalogue::Catalogue;
-use crate::description::Description;
+use crate::description::{Description, Note};
 use crate::field::refused;
 use crate::quantity::{
-    Bandwidth, Duration, EnergyPrice, LEAST, Money, Number, Power, PowerPrice, Rate, Size,
+    Bandwidth, Duration, EnergyPrice, HOUR, LEAST, Money, Number, Power, PowerPrice, Rate, Size,
 };
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ struct File {
     #[serde(default)]
     boundary: Vec<BoundaryFile>,
     #[serde(default)]
-    note: Vec<NoteFile>,
+    note: Vec<Note>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -126,12 +126,6 @@ struct BoundaryFile {
     above: String,
     value: String,
     place: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NoteFile {
-    text: String,
 }
 
 /// What a published value of a node is of.
@@ -251,8 +245,7 @@ pub struct Boundary {
 
 /// Reads and checks a description.
 pub fn read(description: &Description) -> Result<Case> {
-    let file: File = description.parse()?;
-    check(file).map_err(|error| error.context(&description.origin))
+    description.checked(check)
 }
 
 fn check(file: File) -> Result<Case> {
@@ -280,7 +273,7 @@ fn check(file: File) -> Result<Case> {
     });
     let boundaries = boundaries.collect::<Result<_>>()?;
     let terms = Terms {
-        hours: file.lifetime.positive("lifetime")?,
+        hours: file.lifetime.positive("lifetime")? / HOUR,
         electricity: file.electricity.get(),
         pue: file.cooling.map_or(Ok(1.0), |cooling| cooling.pue.within("cooling.pue", 1.0, 10.0))?,
         infrastructure: infrastructure(file.infrastructure)?,
@@ -297,7 +290,7 @@ fn check(file: File) -> Result<Case> {
         published,
         boundaries,
         from_catalogue,
-        notes: file.note.into_iter().map(|note| note.text).collect(),
+        notes: Note::texts(file.note),
     })
 }
 
@@ -320,7 +313,7 @@ fn demand(file: &DemandFile) -> Result<Demand> {
         (None, None, None) => None,
         (Some(unit), Some(within), Some(ways)) => Some(Unit {
             bytes: unit.positive("demand.unit")?,
-            seconds: within.positive("demand.unit-within")? * 3_600.0,
+            seconds: within.positive("demand.unit-within")?,
             ways: ways.within("demand.unit-ways", 1.0, 1e9)?,
         }),
         _ => return Err(refused("demand.unit, demand.unit-within and demand.unit-ways go together")),

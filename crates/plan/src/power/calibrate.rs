@@ -2,7 +2,8 @@
 
 use super::describe::Measured;
 use super::plant::{Draw, Operation, Plant};
-use crate::field::{refused, within};
+use crate::field::refused;
+use crate::quantity::Power;
 use tierstone_base::Result;
 
 /// One component's factor.
@@ -22,7 +23,7 @@ pub struct Factor {
 
 struct Component {
     name: &'static str,
-    measured: fn(&Measured) -> Option<f64>,
+    measured: fn(&Measured) -> Option<Power>,
     modelled: fn(&Draw) -> f64,
     scale: fn(&mut Plant, f64),
 }
@@ -31,13 +32,13 @@ struct Component {
 const COMPONENTS: [Component; 6] = [
     Component {
         name: "servers",
-        measured: |point| point.servers_kw,
+        measured: |point| point.servers,
         modelled: |draw| draw.servers_kw,
         scale: |plant, factor| plant.curve = plant.curve.scaled(factor),
     },
     Component {
         name: "PDUs",
-        measured: |point| point.pdu_kw,
+        measured: |point| point.pdu,
         modelled: |draw| draw.pdu_kw,
         scale: |plant, factor| {
             plant.conditioning.pdu_idle_kw *= factor;
@@ -46,7 +47,7 @@ const COMPONENTS: [Component; 6] = [
     },
     Component {
         name: "UPS",
-        measured: |point| point.ups_kw,
+        measured: |point| point.ups,
         modelled: |draw| draw.ups_kw,
         scale: |plant, factor| {
             plant.conditioning.ups_idle_kw *= factor;
@@ -55,7 +56,7 @@ const COMPONENTS: [Component; 6] = [
     },
     Component {
         name: "air handlers",
-        measured: |point| point.air_kw,
+        measured: |point| point.air,
         modelled: |draw| draw.air_kw,
         scale: |plant, factor| {
             plant.air_handlers.fan_kw *= factor;
@@ -64,13 +65,13 @@ const COMPONENTS: [Component; 6] = [
     },
     Component {
         name: "chiller",
-        measured: |point| point.chiller_kw,
+        measured: |point| point.chiller,
         modelled: |draw| draw.chiller_kw,
         scale: |plant, factor| plant.chiller.power_kw *= factor,
     },
     Component {
         name: "network, pumps, lights",
-        measured: |point| point.fixed_kw,
+        measured: |point| point.fixed,
         modelled: |draw| draw.fixed_kw,
         scale: |plant, factor| plant.fixed_kw *= factor,
     },
@@ -109,7 +110,7 @@ pub fn calibrate(plant: &Plant, at: &Operation, points: &[Measured]) -> Result<(
     }
     if factors.is_empty() {
         return Err(refused(
-            "`[[measured]]` has no component (`servers_kw`, `chiller_kw`, ...): totals alone do not say which part of the model is wrong",
+            "`[[measured]]` has no component (`servers`, `chiller`, ...): totals alone do not say which part of the model is wrong",
         ));
     }
     Ok((plant, factors))
@@ -117,7 +118,7 @@ pub fn calibrate(plant: &Plant, at: &Operation, points: &[Measured]) -> Result<(
 
 /// The state in which `point` was measured.
 pub fn operation(at: &Operation, point: &Measured) -> Operation {
-    Operation { utilisation: point.utilisation, outside_f: point.outside_f, ..*at }
+    Operation { utilisation: point.utilisation, outside_f: point.outside.get(), ..*at }
 }
 
 fn pairs(plant: &Plant, at: &Operation, points: &[Measured], of: &Component) -> Result<Vec<(f64, f64)>> {
@@ -125,7 +126,7 @@ fn pairs(plant: &Plant, at: &Operation, points: &[Measured], of: &Component) -> 
     for (number, point) in points.iter().enumerate() {
         if let Some(measured) = (of.measured)(point) {
             let place = format!("measured point {}", number + 1);
-            within(&format!("{place}: {}", of.name), measured, 0.0, 1e7, "kW")?;
+            let measured = measured.within(&format!("{place}: {}", of.name), 0.0, 1e10)? / 1_000.0;
             let draw = plant.draw(&operation(at, point)).map_err(|error| error.context(&place))?;
             pairs.push((measured, (of.modelled)(&draw)));
         }

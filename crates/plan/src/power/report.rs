@@ -60,7 +60,7 @@ pub(super) fn make(description: &Description) -> Result<Report> {
         report.plots.push(plot);
     }
     if description.compare.is_some() {
-        report.rows = published::rows(&design, &draws, steps::without_constant_losses(description)?);
+        report.rows = published::rows(&design, &draws, steps::ups_outside(description)?);
         report.tables.push(steps::table(description)?);
         report.plots.push(chiller_plot());
     }
@@ -216,8 +216,8 @@ fn calibration(plant: &Plant, case: &Case, description: &Description, factors: &
     let totals = |plant: &Plant| -> Result<(usize, f64)> {
         let (mut count, mut squares) = (0, 0.0);
         for point in &description.measured {
-            if let Some(total) = point.total_kw {
-                within("measured: total_kw", total, 0.0, 1e7, "kW")?;
+            if let Some(total) = point.total {
+                let total = total.within("measured: total", 0.0, 1e10)? / 1_000.0;
                 squares += (total - plant.draw(&operation(&case.at, point))?.total_kw()).powi(2);
                 count += 1;
             }
@@ -242,27 +242,27 @@ fn with(case: &Case, over: Over, value: f64) -> Case {
     let mut case = case.clone();
     match over {
         Over::Utilisation => case.at.utilisation = value,
-        Over::OutsideF => case.at.outside_f = value,
+        Over::Outside => case.at.outside_f = value,
         Over::LoadBalance => case.at.load_balance = value,
         Over::Containment => case.at.containment = value,
         Over::IdleFraction => case.plant.curve = case.plant.curve.with_idle_fraction(value),
-        Over::WaterF => case.plant.water_f = value,
+        Over::Water => case.plant.water_f = value,
     }
     case
 }
 
 fn swept(case: &Case, sweep: &Sweep, notes: &mut Vec<String>) -> Result<(Table, Plot)> {
-    let name = sweep.over.name();
-    let heads = [name, "total kW", "servers kW", "conditioning kW", "cooling kW", "PUE"];
+    let (name, head, (from, to)) = (sweep.over.name(), sweep.over.head(), sweep.range()?);
+    let heads = [head.as_str(), "total kW", "servers kW", "conditioning kW", "cooling kW", "PUE"];
     let title = format!("{} over {name} (modelled)", case.name);
     let mut table = Table::new(&format!("sweep-{name}"), &title, &heads);
     let mut lines: [Vec<(f64, f64)>; 3] = Default::default();
     let mut first_refusal = None;
     for step in 0..=sweep.steps {
-        let value = sweep.from + (sweep.to - sweep.from) * f64::from(step) / f64::from(sweep.steps);
+        let value = from + (to - from) * f64::from(step) / f64::from(sweep.steps);
         let case = with(case, sweep.over, value);
         if sweep.over == Over::IdleFraction {
-            within("sweep over idle_fraction", value, 0.0, 1.0, "")?;
+            within("sweep over idle-fraction", value, 0.0, 1.0, "")?;
         }
         match case.plant.draw(&case.at) {
             Ok(draw) => {
@@ -296,7 +296,7 @@ fn swept(case: &Case, sweep: &Sweep, notes: &mut Vec<String>) -> Result<(Table, 
     let plot = Plot {
         name: format!("sweep-{name}"),
         title,
-        x: Axis::linear(name),
+        x: Axis::linear(&head),
         y: Axis::linear("kW"),
         series: vec![
             Series::new("total", total),
@@ -313,11 +313,11 @@ fn sensitivity(case: &Case, notes: &mut Vec<String>) -> Result<Table> {
     let idle = case.plant.curve.watts(0.0) / case.plant.curve.peak_w();
     let parts = [
         (Over::Utilisation, case.at.utilisation, 1.0),
-        (Over::OutsideF, case.at.outside_f, 130.0),
+        (Over::Outside, case.at.outside_f, 130.0),
         (Over::LoadBalance, case.at.load_balance, 1.0),
         (Over::Containment, case.at.containment, 1.0),
         (Over::IdleFraction, idle, 1.0),
-        (Over::WaterF, case.plant.water_f, 80.0),
+        (Over::Water, case.plant.water_f, 80.0),
     ];
     let mut rows = Vec::new();
     for (over, value, most) in parts {
@@ -343,7 +343,14 @@ fn sensitivity(case: &Case, notes: &mut Vec<String>) -> Result<Table> {
                 over.name()
             ));
         }
-        table.push([over.name().into(), value.into(), lower.into(), down.into(), higher.into(), up.into()]);
+        table.push([
+            over.head().as_str().into(),
+            value.into(),
+            lower.into(),
+            down.into(),
+            higher.into(),
+            up.into(),
+        ]);
     }
     Ok(table)
 }
@@ -424,7 +431,7 @@ fn notes(description: &Description, draws: &[Draw]) -> Vec<String> {
     let mut notes = vec![
         "All servers are alike, power is a function of processor utilisation, humidity and the tower's fans are left out."
             .to_owned(),
-        "A.8 does not say whether its flow is the moment's or the greatest; `air.exchange_flow` decides.".to_owned(),
+        "A.8 does not say whether its flow is the moment's or the greatest; `air.exchange-flow` decides.".to_owned(),
         "The curves of the chiller are made for water of about 40 to 55 F and condensers from about 60 F; beyond, they are continued."
             .to_owned(),
         "Counts of PDUs and air handlers follow from the sizes and need not be whole.".to_owned(),
@@ -435,6 +442,9 @@ fn notes(description: &Description, draws: &[Draw]) -> Vec<String> {
              538.7 probably for 537.8; 12 % beside 3 % and 9 % of input, which compound to 13.3 %."
                 .to_owned(),
             "Losses without load, air flow of servers and limits of the water are not printed in the source; the scenario file marks what is assumed."
+                .to_owned(),
+            "\"Around 6 % of peak\" for network, pumps and lights does not say which peak; the servers' gives the printed -22 % of \
+             PowerNap, the total's -20 % (table readings)."
                 .to_owned(),
         ]);
     }

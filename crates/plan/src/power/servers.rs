@@ -1,6 +1,7 @@
 //! Servers: how work is spread over them (A.1, A.2) and what one draws (A.3).
 
 use crate::field::{positive, refused, within};
+use crate::quantity::Power;
 use tierstone_base::Result;
 
 /// Power of one server over its utilisation.
@@ -18,25 +19,50 @@ pub enum Curve {
 }
 
 impl Curve {
-    /// A line from a part of the peak to the peak.
+    /// The curve of a description: a peak and the idle part of it, or a table in their place; `place` is named
+    /// in refusals.
+    ///
+    /// # Errors
+    /// `InvalidInput`: neither is there, or both; and as [`Curve::linear`] and [`Curve::table`].
+    pub fn of(
+        place: &str,
+        peak: Option<Power>,
+        idle_fraction: Option<f64>,
+        curve: Option<&[Power]>,
+    ) -> Result<Curve> {
+        match (curve, peak, idle_fraction) {
+            (Some(curve), None, None) => Curve::table(&format!("{place}.curve"), curve),
+            (None, Some(peak), Some(idle)) => Curve::linear(place, peak.get(), idle),
+            (None, None, _) => {
+                Err(refused(format!("`{place}.peak` is missing (or `{place}.curve` in its place)")))
+            }
+            (None, _, None) => Err(refused(format!("`{place}.idle-fraction` is missing"))),
+            (Some(_), _, _) => Err(refused(format!(
+                "`{place}.curve` stands beside `{place}.peak` or `{place}.idle-fraction`: give one or the other"
+            ))),
+        }
+    }
+
+    /// A line from a part of the peak, W, to the peak; `place` is named in refusals.
     ///
     /// # Errors
     /// `InvalidInput`: the peak is not above zero, or the part is not in 0 to 1.
-    pub fn linear(peak_w: f64, idle_fraction: f64) -> Result<Curve> {
-        positive("servers.peak_w", peak_w, 100_000.0, "W")?;
-        within("servers.idle_fraction", idle_fraction, 0.0, 1.0, "")?;
+    pub fn linear(place: &str, peak_w: f64, idle_fraction: f64) -> Result<Curve> {
+        positive(&format!("{place}.peak"), peak_w, 100_000.0, "W")?;
+        within(&format!("{place}.idle-fraction"), idle_fraction, 0.0, 1.0, "")?;
         Ok(Curve::Linear { idle_w: peak_w * idle_fraction, peak_w })
     }
 
-    /// A table of eleven values that do not fall.
+    /// A table of eleven values that do not fall; `field` is named in refusals.
     ///
     /// # Errors
     /// `InvalidInput`: another number of values, a value that is none, or one below its predecessor.
-    pub fn table(field: &str, watts: &[f64]) -> Result<Curve> {
-        let Ok(table) = <[f64; 11]>::try_from(watts) else {
+    pub fn table(field: &str, watts: &[Power]) -> Result<Curve> {
+        let watts: Vec<f64> = watts.iter().map(|watts| watts.get()).collect();
+        let Ok(table) = <[f64; 11]>::try_from(watts.as_slice()) else {
             let count = watts.len();
             return Err(refused(format!(
-                "`{field}` has {count} values, but needs 11: W at 0, 10, ... 100 %"
+                "`{field}` has {count} values, but needs 11: at 0, 10, ... 100 % load"
             )));
         };
         for value in table {

@@ -1,73 +1,83 @@
-//! What the published step of PowerNap can be: the case study under other readings of what its source leaves
-//! open, so that a reader sees which inputs the printed value would need.
+//! What the published claims of the case study can be: its steps under other readings of what its source leaves
+//! open, so that a reader sees which inputs the printed values need.
 
 use super::conditioning::Basis;
-use super::describe::Description;
+use super::describe::{Description, Peak};
 use crate::parts::Table;
+use crate::quantity::Temperature;
 use tierstone_base::Result;
 
 /// A reading, and what it changes in the description.
 type Reading = (&'static str, fn(&mut Description));
 
-const READINGS: [Reading; 7] = [
+const READINGS: [Reading; 9] = [
     ("as described", |_| {}),
-    ("condensers as cold as it is outside (the printed proxy without a limit)", literal),
-    ("that, and half of the losses at peak constant", |plant| losses(plant, 0.5)),
-    ("that, and none of the losses constant", |plant| losses(plant, 0.0)),
-    ("that, and losses of what goes in, not of the servers' power", |plant| {
-        losses(plant, 0.0);
+    ("the UPS stands outside the cooled room", |plant| plant.ups.in_cooled_room = false),
+    ("the chiller's condensers are as cold as it is outside (the printed proxy without a limit)", |plant| {
+        plant.chiller.condenser_min = Temperature::new(40.0);
+    }),
+    ("they are kept at 60 F or above, where the curves end", condensers),
+    ("network, pumps and lights are 6 % of the total at peak, not of the servers'", |plant| {
+        plant.fixed_basis = Peak::Total;
+    }),
+    ("both of the last two", |plant| {
+        condensers(plant);
+        plant.fixed_basis = Peak::Total;
+    }),
+    ("half of the losses of distribution at peak are constant", |plant| losses(plant, 0.5)),
+    ("none of them is, though A.4 and A.5 print a constant", |plant| losses(plant, 0.0)),
+    ("percentages of loss are of what goes in, not of the servers' power", |plant| {
         plant.ups.loss_basis = Basis::Input;
-    }),
-    ("none of the losses constant, network, pumps and lights 4 % instead of 6 % of peak", |plant| {
-        losses(plant, 0.0);
-        plant.fixed_fraction_of_peak = 0.04;
-    }),
-    ("nothing constant but air handlers and the chiller's own part", |plant| {
-        losses(plant, 0.0);
-        plant.fixed_fraction_of_peak = 0.0;
     }),
 ];
 
-fn literal(plant: &mut Description) {
-    plant.chiller.condenser_min_f = 40.0;
+fn condensers(plant: &mut Description) {
+    plant.chiller.condenser_min = Temperature::new(60.0);
 }
 
 fn losses(plant: &mut Description, constant: f64) {
-    literal(plant);
     plant.pdu.loss_fixed_fraction = constant;
     plant.ups.loss_fixed_fraction = constant;
 }
 
-/// The change of the total, as a part of it, that the fourth state brings to the third.
-fn change(description: &Description) -> Result<Option<f64>> {
-    let cases = description.cases()?;
-    let [_, _, before, after, ..] = cases.as_slice() else { return Ok(None) };
-    let before = before.plant.draw(&before.at)?.total_kw();
-    Ok(Some(after.plant.draw(&after.at)?.total_kw() / before - 1.0))
+/// What a reading makes of two claims.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claims {
+    /// The change of the total, as a part of it, that the fourth state (PowerNap) brings to the third.
+    pub nap: f64,
+    /// Losses of distribution over cooling in the last state (containers).
+    pub limiting: f64,
 }
 
-/// The change under a reading by its number, if the description has such states.
-fn under(description: &Description, (_, changed): &Reading) -> Result<Option<f64>> {
+/// The claims under a reading, if the description has such states.
+fn under(description: &Description, (_, changed): &Reading) -> Result<Option<Claims>> {
     let mut description = description.clone();
     changed(&mut description);
-    change(&description)
+    let cases = description.cases()?;
+    let [_, _, before, after, .., last] = cases.as_slice() else { return Ok(None) };
+    let before = before.plant.draw(&before.at)?.total_kw();
+    let last = last.plant.draw(&last.at)?;
+    Ok(Some(Claims {
+        nap: after.plant.draw(&after.at)?.total_kw() / before - 1.0,
+        limiting: last.conditioning_kw() / last.cooling_kw(),
+    }))
 }
 
-/// The change without any constant loss: the most that the printed inputs give.
-pub(super) fn without_constant_losses(description: &Description) -> Result<Option<f64>> {
-    under(description, &READINGS[3])
+/// The claims with the UPS outside the cooled room, where both hold.
+pub(super) fn ups_outside(description: &Description) -> Result<Option<Claims>> {
+    under(description, &READINGS[1])
 }
 
-/// What each reading makes of the step, beside the published -22 %.
+/// What each reading makes of the claims.
 pub(super) fn table(description: &Description) -> Result<Table> {
     let mut table = Table::new(
-        "powernap",
-        "The step of PowerNap under readings of what its source leaves open (modelled; published: -22 %)",
-        &["reading", "change of the total %"],
+        "readings",
+        "Two claims under readings of what their source leaves open (modelled; published: -22 %, and above 1)",
+        &["reading", "PowerNap: change of the total %", "containers: losses of distribution over cooling"],
     );
     for reading in &READINGS {
-        if let Some(change) = under(description, reading)? {
-            table.push([reading.0.into(), (100.0 * change).into()]);
+        if let Some(claims) = under(description, reading)? {
+            table.push([reading.0.into(), (100.0 * claims.nap).into(), claims.limiting.into()]);
         }
     }
     Ok(table)

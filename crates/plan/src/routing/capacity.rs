@@ -85,6 +85,26 @@ pub fn sides_by_means(wiring: &Wiring, trace: &Trace) -> Sides {
     sides
 }
 
+/// Feeds chosen once so that the mean power of each PDU is level, with kinds as far apart as that allows: servers in
+/// the order of their numbers, each at the first of its PDUs until that carries its share, then at the other. The source
+/// prints that means are level, not which of the many ways to level them it took; this one bounds them from above.
+pub fn sides_in_order(wiring: &Wiring, trace: &Trace) -> Sides {
+    let mean = trace.means();
+    let share = mean.iter().sum::<f64>() / wiring.pdus as f64;
+    let mut pdu_w = vec![0.0; wiring.pdus];
+    let mut sides = vec![false; mean.len()];
+    for (server, watts) in mean.iter().enumerate() {
+        let [a, b] = wiring.pairs[wiring.pair_of[server]].map(|feed| feed / super::wiring::PHASES);
+        let first = if b < a { (b, true) } else { (a, false) };
+        let other = if b < a { (a, false) } else { (b, true) };
+        let is_full = pdu_w[first.0] + watts > share && pdu_w[other.0] < pdu_w[first.0];
+        let (pdu, side) = if is_full { other } else { first };
+        sides[server] = side;
+        pdu_w[pdu] += watts;
+    }
+    sides
+}
+
 /// Feeds chosen once, by each server's mean power over the whole trace, so that loads with their reserves are
 /// level on every phase: as well as one can without routing, since the mean is known beforehand.
 ///

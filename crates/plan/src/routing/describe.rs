@@ -6,14 +6,18 @@ use super::synthetic::{Class, Shape, generate};
 use super::topology::{Kind, Topology};
 use super::trace::Trace;
 use super::wiring::{self, Cords, Placement, Racks};
-use crate::field::{positive, refused, within};
+use crate::field::{at_most, refused, within};
 use crate::power::servers::Curve;
+use crate::quantity::{DAY, Duration, Percent, Power, PowerPrice};
 use serde::Deserialize;
 use tierstone_base::Result;
 
+/// Seconds of a year of 365 days.
+const YEAR: f64 = 365.0 * DAY;
+
 /// A whole description.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Description {
     /// The report's heading.
     pub title: String,
@@ -21,8 +25,8 @@ pub struct Description {
     pub compare: Option<String>,
     /// Of the synthetic trace; needed where no trace is given, and by a study.
     pub seed: Option<u64>,
-    /// Length of the synthetic trace, minutes; as the seed.
-    pub minutes: Option<usize>,
+    /// Length of the synthetic trace, which has a sample a minute; as the seed.
+    pub length: Option<Duration>,
     /// PDUs and how they reach the floor.
     pub topology: Wires,
     /// Servers on the floor.
@@ -44,7 +48,7 @@ pub struct Description {
 
 /// PDUs and how they reach the floor.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Wires {
     /// `wrapped`, `x-y`, `serpentine`, `full` or `custom`.
     pub kind: String,
@@ -58,7 +62,7 @@ pub struct Wires {
 
 /// Servers on the floor.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Floor {
     /// Servers of a full rack.
     pub servers_per_rack: usize,
@@ -70,17 +74,17 @@ pub struct Floor {
 
 /// What feeds may carry.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FeedLimits {
-    /// The most that two phases of a PDU may differ by, % of a phase's capacity.
-    pub phase_skew_percent: f64,
-    /// Of each feed: the most that loads draw that cannot be controlled, W.
-    pub uncontrolled_w_per_feed: f64,
+    /// The most that two phases of a PDU may differ by, of a phase's capacity.
+    pub phase_skew: Percent,
+    /// Of each feed: the most that loads draw that cannot be controlled.
+    pub uncontrolled_per_feed: Power,
 }
 
 /// The controller.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Loop {
     /// What a desired budget is taken from.
     pub budget: Budget,
@@ -90,49 +94,49 @@ pub struct Loop {
 
 /// Capacity: one of both.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Capacity {
-    /// All PDUs together, kW.
-    pub total_kw: Option<f64>,
+    /// All PDUs together.
+    pub total: Option<Power>,
     /// The least without throttling.
     pub find_least: Option<bool>,
 }
 
 /// What capacity costs.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Cost {
-    /// Price of a critical watt, dollars.
-    pub dollars_per_w: f64,
-    /// Years of payment.
-    pub years: f64,
-    /// Interest a year, %.
-    pub interest_percent: f64,
+    /// Price of critical power.
+    pub price: PowerPrice,
+    /// How long it is paid off.
+    pub term: Duration,
+    /// Interest a year.
+    pub interest: Percent,
 }
 
 /// A class of like servers.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ClassOf {
     /// Its name.
     pub name: String,
     /// How many.
     pub servers: usize,
-    /// What is printed on one, W.
-    pub nameplate_w: f64,
-    /// Power at full load, W.
-    pub peak_w: Option<f64>,
+    /// The power that is printed on one.
+    pub nameplate: Power,
+    /// Power at full load.
+    pub peak: Option<Power>,
     /// Idle power as a part of it.
     pub idle_fraction: Option<f64>,
-    /// Instead of both: W at 0, 10, ... 100 % load.
-    pub curve_w: Option<Vec<f64>>,
+    /// Instead of both: at 0, 10, ... 100 % load.
+    pub curve: Option<Vec<Power>>,
     /// How busy it is in the synthetic trace; as the seed.
     pub activity: Option<Shape>,
 }
 
 /// Further rooms of as many PDUs, to compare.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Study {
     /// Kinds of topologies.
     pub topologies: Vec<String>,
@@ -149,7 +153,7 @@ pub struct Study {
 
 /// Other numbers of servers.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Mix {
     /// Its name.
     pub name: String,
@@ -157,6 +161,30 @@ pub struct Mix {
     pub servers: Vec<usize>,
     /// Servers of the same peaks, linear from this part of it.
     pub idle_fraction: Option<f64>,
+}
+
+impl Study {
+    fn check(&self, classes: usize) -> Result<()> {
+        at_most("study.mix", self.mixes.len())?;
+        at_most("study.topologies", self.topologies.len())?;
+        at_most("study.full-pdus", self.full_pdus.len())?;
+        at_most("study.short-fractions", self.short_fractions.len())?;
+        for mix in &self.mixes {
+            let (name, count) = (&mix.name, mix.servers.len());
+            if count != classes {
+                return Err(refused(format!(
+                    "study mix {name}: `servers` has {count} numbers for {classes} classes"
+                )));
+            }
+            if let Some(idle) = mix.idle_fraction {
+                within(&format!("study mix {name}: idle-fraction"), idle, 0.0, 1.0, "")?;
+            }
+        }
+        for &part in &self.short_fractions {
+            within("study.short-fractions", part, 0.1, 1.0, "")?;
+        }
+        self.topologies.iter().try_for_each(|name| kind(name).map(|_| ()))
+    }
 }
 
 /// The kind of this name.
@@ -171,19 +199,20 @@ pub fn kind(name: &str) -> Result<Kind> {
 }
 
 impl ClassOf {
-    fn curve(&self) -> Result<Curve> {
-        let name = &self.name;
-        match (&self.curve_w, self.peak_w, self.idle_fraction) {
-            (Some(watts), None, None) => Curve::table(&format!("class {name}: curve_w"), watts),
-            (None, Some(peak), Some(idle)) => Curve::linear(peak, idle),
-            (None, None, _) => {
-                Err(refused(format!("class {name}: `peak_w` is missing (or `curve_w` in its place)")))
-            }
-            (None, _, None) => Err(refused(format!("class {name}: `idle_fraction` is missing"))),
-            (Some(_), _, _) => {
-                Err(refused(format!("class {name}: `curve_w` stands beside `peak_w` or `idle_fraction`")))
-            }
+    fn check(&self) -> Result<()> {
+        let place = format!("class {}", self.name);
+        within(&format!("{place}.servers"), self.servers as f64, 0.0, 1e7, "")?;
+        self.nameplate.positive(&format!("{place}.nameplate"))?;
+        self.nameplate.within(&format!("{place}.nameplate"), 0.0, 1e5)?;
+        if let Some(activity) = &self.activity {
+            activity.check(&place)?;
         }
+        self.power().map(|_| ())
+    }
+
+    fn power(&self) -> Result<Curve> {
+        let place = format!("class {}", self.name);
+        Curve::of(&place, self.peak, self.idle_fraction, self.curve.as_deref())
     }
 }
 
@@ -193,62 +222,40 @@ impl Description {
     /// # Errors
     /// `InvalidInput`: no TOML, or a field that is missing, unknown, of the wrong type or out of its range.
     pub fn read(text: &crate::Description) -> Result<Description> {
-        let description: Description = text.parse()?;
-        description.check().map_err(|error| text.wrong(error))?;
-        Ok(description)
+        text.checked(|description: Description| description.check().map(|()| description))
     }
 
     fn check(&self) -> Result<()> {
         if let Some(compare) = self.compare.as_deref().filter(|compare| *compare != "pelley-appendix-b") {
             return Err(refused(format!("`compare` is \"{compare}\"; known is \"pelley-appendix-b\"")));
         }
-        if let Some(minutes) = self.minutes {
-            within("minutes", minutes as f64, 1.0, 1e6, "min")?;
+        if let Some(length) = self.length {
+            length.within("length", 60.0, 6e7)?;
         }
-        within("placement.servers_per_rack", self.placement.servers_per_rack as f64, 1.0, 1e4, "")?;
-        within("limits.phase_skew_percent", self.limits.phase_skew_percent, 0.1, 100.0, "%")?;
-        within("limits.uncontrolled_w_per_feed", self.limits.uncontrolled_w_per_feed, 0.0, 1e7, "W")?;
-        within("control.window_samples", self.control.window_samples as f64, 1.0, 10_000.0, "")?;
-        positive("cost.dollars_per_w", self.cost.dollars_per_w, 1e4, "$/W")?;
-        positive("cost.years", self.cost.years, 100.0, "years")?;
-        within("cost.interest_percent", self.cost.interest_percent, 0.0, 100.0, "%")?;
-        match (self.capacity.total_kw, self.capacity.find_least) {
+        within("placement.servers-per-rack", self.placement.servers_per_rack as f64, 1.0, 1e4, "")?;
+        self.limits.phase_skew.within("limits.phase-skew", 0.1, 100.0)?;
+        self.limits.uncontrolled_per_feed.within("limits.uncontrolled-per-feed", 0.0, 1e7)?;
+        within("control.window-samples", self.control.window_samples as f64, 1.0, 10_000.0, "")?;
+        self.cost.price.positive("cost.price")?;
+        self.cost.price.within("cost.price", 0.0, 1e4)?;
+        self.cost.term.positive("cost.term")?;
+        self.cost.term.within("cost.term", 0.0, 100.0 * YEAR)?;
+        self.cost.interest.within("cost.interest", 0.0, 100.0)?;
+        match (self.capacity.total, self.capacity.find_least) {
             (Some(total), None) => {
-                positive("capacity.total_kw", total, 1e7, "kW")?;
+                total.positive("capacity.total")?;
+                total.within("capacity.total", 0.0, 1e10)?;
             }
             (None, Some(true)) => {}
             _ => {
                 return Err(refused(
-                    "`capacity` must have either `total_kw` or `find_least = true`: how much power there is decides all",
+                    "`capacity` must have either `total` or `find-least = true`: how much power there is decides all",
                 ));
             }
         }
-        for class in &self.classes {
-            within(&format!("class {}: servers", class.name), class.servers as f64, 0.0, 1e7, "")?;
-            positive(&format!("class {}: nameplate_w", class.name), class.nameplate_w, 1e5, "W")?;
-            if let Some(activity) = &class.activity {
-                activity.check(&class.name)?;
-            }
-            class.curve()?;
-        }
-        let Some(study) = &self.study else { return Ok(()) };
-        for mix in &study.mixes {
-            if mix.servers.len() != self.classes.len() {
-                return Err(refused(format!(
-                    "study mix {}: `servers` has {} numbers for {} classes",
-                    mix.name,
-                    mix.servers.len(),
-                    self.classes.len()
-                )));
-            }
-            if let Some(idle) = mix.idle_fraction {
-                within(&format!("study mix {}: idle_fraction", mix.name), idle, 0.0, 1.0, "")?;
-            }
-        }
-        for &part in &study.short_fractions {
-            within("study.short_fractions", part, 0.1, 1.0, "")?;
-        }
-        study.topologies.iter().try_for_each(|name| kind(name).map(|_| ()))
+        at_most("class", self.classes.len())?;
+        self.classes.iter().try_for_each(ClassOf::check)?;
+        self.study.as_ref().map_or(Ok(()), |study| study.check(self.classes.len()))
     }
 
     /// The topology.
@@ -279,7 +286,7 @@ impl Description {
         for class in &self.classes {
             classes.push(Class {
                 servers: class.servers,
-                curve: class.curve()?,
+                curve: class.power()?,
                 shape: class.activity.clone(),
             });
         }
@@ -292,13 +299,13 @@ impl Description {
     /// The synthetic trace of `classes`, and its seed.
     ///
     /// # Errors
-    /// `InvalidInput`: `seed`, `minutes` or the activity of a class is missing.
+    /// `InvalidInput`: `seed`, `length` or the activity of a class is missing.
     pub fn synthetic(&self, classes: &[Class]) -> Result<(Trace, u64)> {
         let missing = |field: &str| {
             refused(format!("`{field}` is missing: a synthetic trace needs it (or give a trace)"))
         };
         let seed = self.seed.ok_or_else(|| missing("seed"))?;
-        let minutes = self.minutes.ok_or_else(|| missing("minutes"))?;
+        let minutes = (self.length.ok_or_else(|| missing("length"))?.get() / 60.0).round() as usize;
         if let Some(class) = self.classes.iter().find(|class| class.activity.is_none()) {
             return Err(missing(&format!("activity` of class `{}", class.name)));
         }
@@ -314,7 +321,7 @@ impl Description {
         for (class, &servers) in classes.iter_mut().zip(&mix.servers) {
             class.servers = servers;
             if let Some(idle) = mix.idle_fraction {
-                class.curve = Curve::linear(class.curve.peak_w(), idle)?;
+                class.curve = Curve::linear(&mix.name, class.curve.peak_w(), idle)?;
             }
         }
         Ok(classes)
@@ -326,6 +333,11 @@ impl Description {
         Placement { servers_per_rack: floor.servers_per_rack, cords: floor.cords, racks: floor.racks }
     }
 
+    /// How far phases of a PDU may differ, as a part of a phase's capacity.
+    pub fn phase_skew(&self) -> f64 {
+        self.limits.phase_skew.get() / 100.0
+    }
+
     /// The controller.
     pub fn controller(&self) -> Control {
         Control { budget: self.control.budget, window: self.control.window_samples }
@@ -335,9 +347,9 @@ impl Description {
     pub fn terms(&self) -> Terms {
         let cost = &self.cost;
         Terms {
-            dollars_per_w: cost.dollars_per_w,
-            years: cost.years,
-            interest: cost.interest_percent / 100.0,
+            dollars_per_w: cost.price.get(),
+            years: cost.term.get() / YEAR,
+            interest: cost.interest.get() / 100.0,
         }
     }
 }

@@ -11,6 +11,7 @@ use super::{published, safety};
 use crate::field::refused;
 use crate::number::number;
 use crate::parts::{Axis, Cell, Plot, Series, Table};
+use crate::quantity::Power;
 use crate::report::{FORMAT, Fact, Label, Report};
 use tierstone_base::Result;
 
@@ -90,25 +91,12 @@ fn planned(description: &Description, classes: &[Class], trace: Trace) -> Result
         return Err(refused("the trace draws nothing at any time: there is nothing to plan"));
     }
     let room = Room::new(description.wires()?, classes, description)?;
-    let (control, skew) = (description.controller(), description.limits.phase_skew_percent / 100.0);
-    let needs = room.needs(&trace, control, skew)?;
+    let (control, skew) = (description.controller(), description.phase_skew());
     let feeds = room.wiring.feeds();
-    let uncontrolled = description.limits.uncontrolled_w_per_feed;
-    let total_w = match description.capacity.total_kw {
-        Some(total) => total * 1e3,
-        None => needs.routed_w + uncontrolled * feeds as f64,
-    };
-    let mut limits = Limits::even(total_w, feeds, skew);
-    for feed in &mut limits.feed_w {
-        *feed -= uncontrolled;
-        if *feed <= 0.0 {
-            return Err(refused(format!(
-                "`capacity.total_kw` gives each of {feeds} feeds {:.0} W, but {uncontrolled:.0} W of it cannot be controlled: {:.0} W are missing a feed",
-                *feed + uncontrolled,
-                -*feed
-            )));
-        }
-    }
+    let uncontrolled_w = description.limits.uncontrolled_per_feed.get();
+    let needs = room.needs(&trace, control, skew)?.beside(uncontrolled_w * feeds as f64);
+    let total_w = description.capacity.total.map_or(needs.routed_w, Power::get);
+    let limits = limits(total_w, feeds, skew, uncontrolled_w)?;
     let seen = simulate(&room.wiring, &limits, &room.idle_w, &trace, control, false).map_err(|error| {
         error.context(&format!(
             "{:.1} kW are too little for {:.1} kW at peak",
@@ -117,6 +105,23 @@ fn planned(description: &Description, classes: &[Class], trace: Trace) -> Result
         ))
     })?;
     Ok(Planned { room, trace, needs, total_w, limits, seen })
+}
+
+/// What feeds leave to servers that can be controlled.
+fn limits(total_w: f64, feeds: usize, phase_skew: f64, uncontrolled_w: f64) -> Result<Limits> {
+    let mut limits = Limits::even(total_w, feeds, phase_skew);
+    for feed in &mut limits.feed_w {
+        *feed -= uncontrolled_w;
+        if *feed <= 0.0 {
+            return Err(refused(format!(
+                "{:.1} kW give each of {feeds} feeds {:.0} W, but {uncontrolled_w:.0} W of it cannot be controlled: {:.0} W are missing a feed",
+                total_w / 1e3,
+                *feed + uncontrolled_w,
+                -*feed
+            )));
+        }
+    }
+    Ok(limits)
 }
 
 fn asked(description: &Description, planned: &Planned, source: &str) -> Vec<String> {
@@ -139,23 +144,33 @@ fn asked(description: &Description, planned: &Planned, source: &str) -> Vec<Stri
         ),
         "any one PDU may fail at any time without a server losing power".to_owned(),
     ];
-    if let Some(total) = description.capacity.total_kw {
-        asked.push(format!("a capacity of {} kW", number(total)));
+    let uncontrolled_w = uncontrolled_w(description, planned);
+    if uncontrolled_w > 0.0 {
+        asked.push(format!(
+            "{} kW of other load that cannot be controlled, on all feeds alike; every capacity below holds it too",
+            number(uncontrolled_w / 1e3)
+        ));
+    }
+    if let Some(total) = description.capacity.total {
+        asked.push(format!("a capacity of {} kW", number(total.get() / 1e3)));
     }
     asked
 }
 
+/// What cannot be controlled on all feeds together, W.
+fn uncontrolled_w(description: &Description, planned: &Planned) -> f64 {
+    description.limits.uncontrolled_per_feed.get() * planned.room.wiring.feeds() as f64
+}
+
 fn answer(description: &Description, planned: &Planned) -> Vec<String> {
-    let uncontrolled = description.limits.uncontrolled_w_per_feed * planned.room.wiring.feeds() as f64;
-    let least = planned.needs.routed_w + uncontrolled;
-    let fixed = planned.needs.unrouted_w + uncontrolled;
+    let (least, fixed) = (planned.needs.routed_w, planned.needs.unrouted_w);
     let mut answer = vec![format!(
         "{:.1} kW carry this room with power routing, {:.1} kW with feeds chosen once: {:.1} % less (modelled)",
         least / 1e3,
         fixed / 1e3,
         100.0 * (1.0 - least / fixed)
     )];
-    if description.capacity.total_kw.is_some() {
+    if description.capacity.total.is_some() {
         let missing = least - planned.total_w;
         answer.insert(0, if planned.seen.throttled_samples == 0 {
             format!("{:.1} kW are enough: no server is throttled in {} samples", planned.total_w / 1e3, planned.trace.samples())
@@ -170,13 +185,14 @@ fn answer(description: &Description, planned: &Planned) -> Vec<String> {
             )
         });
     }
+    let terms = description.terms();
     answer.push(format!(
         "${} a month for {:.1} kW, at ${} a watt over {} years at {} %",
-        number(description.terms().monthly(planned.total_w).round()),
+        number(terms.monthly(planned.total_w).round()),
         planned.total_w / 1e3,
-        description.cost.dollars_per_w,
-        description.cost.years,
-        description.cost.interest_percent
+        terms.dollars_per_w,
+        terms.years,
+        100.0 * terms.interest
     ));
     answer.push(if planned.seen.safe {
         "After every schedule each single failing PDU was gone through: no feed was overloaded".to_owned()
@@ -196,6 +212,7 @@ fn facts(description: &Description, planned: &Planned) -> Vec<Fact> {
     };
     vec![
         fact("capacity", planned.total_w / 1e3, "kW"),
+        fact("of it for loads that cannot be controlled", uncontrolled_w(description, planned) / 1e3, "kW"),
         fact("least capacity, routed", needs.routed_w / 1e3, "kW"),
         fact("least capacity, unrouted", needs.unrouted_w / 1e3, "kW"),
         fact("bound of the linear program", needs.bound_w / 1e3, "kW"),
@@ -215,6 +232,7 @@ fn needs_table<'a>(name: &str, title: &str, needs: impl IntoIterator<Item = &'a 
         "balanced bound kW",
         "bound kW",
         "fixed by PDUs' means kW",
+        "the same, kinds apart kW",
         "fixed with reserves kW",
         "routed kW",
         "routing saves %",
@@ -229,6 +247,7 @@ fn needs_table<'a>(name: &str, title: &str, needs: impl IntoIterator<Item = &'a 
             (need.balanced_w / 1e3).into(),
             (need.bound_w / 1e3).into(),
             (need.by_means_w / 1e3).into(),
+            (need.in_order_w / 1e3).into(),
             (need.unrouted_w / 1e3).into(),
             (need.routed_w / 1e3).into(),
             (100.0 * need.saved()).into(),
@@ -250,7 +269,7 @@ fn feeds_table(planned: &Planned) -> Result<Table> {
     let division = split(wiring, &pair_power(wiring, &demand), limits)?;
     let sides = round(wiring, &demand, &division, limits).sides;
     let loads = Loads::of(wiring, &sides, &demand);
-    let heads = ["feed", "load kW", "with its worst takeover kW", "capacity kW", "spare kW"];
+    let heads = ["feed", "load kW", "with its worst takeover kW", "capacity for servers kW", "spare kW"];
     let mut table = Table::new("feeds", "Feeds at the greatest demand, scheduled (modelled)", &heads);
     for (feed, (need, capacity)) in loads.needs(wiring).into_iter().zip(&limits.feed_w).enumerate() {
         table.push([
@@ -271,14 +290,14 @@ fn cost_table(description: &Description, classes: &[Class], planned: &Planned) -
     let (mut nameplate, mut class_peak) = (0.0, 0.0);
     for (class, described) in classes.iter().zip(&description.classes) {
         let own = &peaks[first..first + class.servers];
-        nameplate += described.nameplate_w * class.servers as f64;
+        nameplate += described.nameplate.get() * class.servers as f64;
         class_peak += own.iter().copied().fold(0.0, f64::max) * class.servers as f64;
         first += class.servers;
     }
     let heads = ["provisioned for", "kW", "$ a month"];
     let mut table = Table::new(
         "cost",
-        "What capacity costs (modelled; only the last two hold the reserve for a failing PDU)",
+        "What capacity costs (modelled; only the last two hold the reserve for a failing PDU and what cannot be controlled)",
         &heads,
     );
     for (name, watts) in [
@@ -299,9 +318,11 @@ fn short_table(description: &Description, planned: &Planned, parts: &[f64]) -> R
     let mut table = Table::new("short", "The room with too little (modelled)", &heads);
     for &part in parts {
         let total = planned.needs.routed_w * part;
-        let limits = Limits::even(total, planned.room.wiring.feeds(), planned.limits.phase_skew);
         let (room, control) = (&planned.room, description.controller());
-        match simulate(&room.wiring, &limits, &room.idle_w, &planned.trace, control, false) {
+        let (skew, other) = (planned.limits.phase_skew, description.limits.uncontrolled_per_feed.get());
+        let seen = limits(total, room.wiring.feeds(), skew, other)
+            .and_then(|limits| simulate(&room.wiring, &limits, &room.idle_w, &planned.trace, control, false));
+        match seen {
             Ok(seen) => table.push([
                 part.into(),
                 (total / 1e3).into(),
@@ -358,6 +379,7 @@ fn lines(name: &str, title: &str, label: &str, points: &[(f64, &Needs)]) -> Plot
         y: Axis::linear("kW"),
         series: vec![
             Series::new("fixed by PDUs' means", line(|needs| needs.by_means_w)),
+            Series::new("the same, kinds apart", line(|needs| needs.in_order_w)),
             Series::new("fixed with reserves", line(|needs| needs.unrouted_w)),
             Series::new("routed", line(|needs| needs.routed_w)),
             Series::new("bound", line(|needs| needs.bound_w)),
@@ -400,7 +422,7 @@ fn explanation(description: &Description, planned: &Planned) -> Result<Vec<Strin
             (c + 1.0) / c
         ),
         format!(
-            "Sample {sample}, the greatest: the linear program (B.1 to B.5) needs {:.2} kW of equal feeds",
+            "Sample {sample}, the greatest: the linear program (B.1 to B.5) needs {:.2} kW of equal feeds for the servers",
             least / 1e3
         ),
         format!(
@@ -439,12 +461,10 @@ fn notes(description: &Description, from_csv: bool) -> Vec<String> {
         "All PDUs are equally large. Breakers of single circuits, priorities and the price of cables are left out. Correlated peaks beyond the trace can still throttle.".to_owned(),
         "The balanced bound holds for perfect balance; the bound is the linear program's for this very wiring.".to_owned(),
     ];
-    if from_csv
-        && description.study.is_none()
-        && (description.seed.is_some() || description.minutes.is_some())
+    if from_csv && description.study.is_none() && (description.seed.is_some() || description.length.is_some())
     {
         notes.push(
-            "A trace was given: `seed`, `minutes` and `activity` of the description are not used.".to_owned(),
+            "A trace was given: `seed`, `length` and `activity` of the description are not used.".to_owned(),
         );
     }
     if !from_csv || description.study.is_some() {

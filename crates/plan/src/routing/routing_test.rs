@@ -435,14 +435,27 @@ fn rooms_with_too_little_say_so() {
     let enough = plan(text).unwrap();
     assert_eq!(enough, plan(text).unwrap());
     assert!(enough.answer[0].contains("are enough"), "{:?}", enough.answer);
-    let short = plan(&text.replace("total_kw = 84.0", "total_kw = 62.0")).unwrap();
+    // What is said, the numbers, the table and the price are of one and the same need.
+    let fact = |name: &str| enough.facts.iter().find(|fact| fact.name == name).unwrap().value;
+    let (routed, other) = (fact("least capacity, routed"), fact("of it for loads that cannot be controlled"));
+    assert!((other - 15.0 * 0.150).abs() < 1e-9, "{other}");
+    assert!(enough.answer[1].starts_with(&format!("{routed:.1} kW carry")), "{:?}", enough.answer);
+    let cell = |table: &str, row: usize, column: usize| {
+        let table = enough.tables.iter().find(|known| known.name == table).unwrap();
+        if let crate::parts::Cell::Number(number) = table.rows[row][column] { number } else { f64::NAN }
+    };
+    assert_eq!((cell("needs", 0, 8), cell("cost", 5, 1)), (routed, routed));
+    assert_eq!(cell("cost", 4, 1), fact("least capacity, unrouted"));
+    let free = plan(&text.replace("\"150 W\"", "\"0 W\"")).unwrap();
+    let servers = free.facts.iter().find(|fact| fact.name == "least capacity, routed").unwrap().value;
+    assert!((routed - other - servers).abs() < 1e-9, "{routed} {servers}");
+    let short = plan(&text.replace("total = \"84 kW\"", "total = \"62 kW\"")).unwrap();
     assert!(short.answer[0].contains("too little by"), "{:?}", short.answer);
-    let refusal = plan(&text.replace("total_kw = 84.0", "total_kw = 30.0")).unwrap_err();
+    let refusal = plan(&text.replace("total = \"84 kW\"", "total = \"30 kW\"")).unwrap_err();
     assert!(refusal.message().contains("is short by"), "{}", refusal.message());
-    let refusal = plan(&text.replace("uncontrolled_w_per_feed = 150.0", "uncontrolled_w_per_feed = 6000.0"))
-        .unwrap_err();
+    let refusal = plan(&text.replace("\"150 W\"", "\"6 kW\"")).unwrap_err();
     assert!(refusal.message().contains("are missing a feed"), "{}", refusal.message());
-    let large = plan(&text.replace("minutes = 720", "minutes = 900000")).unwrap_err();
+    let large = plan(&text.replace("length = \"12 h\"", "length = \"900000 min\"")).unwrap_err();
     assert!(large.message().contains("above the limit"), "{}", large.message());
     let zeros: String = (0..240).map(|server| format!("0,{server},0\n")).collect();
     let nothing = plan_traced(text, &format!("time_s,server,watts\n{zeros}")).unwrap_err();
@@ -458,17 +471,20 @@ fn descriptions_with_missing_unknown_or_absurd_fields_are_refused_by_name() {
     for (from, to, word) in [
         ("kind = \"custom\"", "kind = \"star\"", "star"),
         ("kind = \"custom\"", "kind = \"full\"", "topology.zones"),
-        ("phase_skew_percent = 20.0", "", "phase_skew_percent"),
-        ("phase_skew_percent = 20.0", "phase_skew_percent = 0.0", "phase_skew_percent"),
-        ("total_kw = 84.0", "", "capacity"),
-        ("total_kw = 84.0", "total_kw = -1.0", "capacity.total_kw"),
-        ("total_kw = 84.0", "total_mw = 1.0", "total_mw"),
-        ("peak_w = 320.0", "", "application"),
+        ("phase-skew = \"20 %\"", "", "phase-skew"),
+        ("phase-skew = \"20 %\"", "phase-skew = \"0 %\"", "limits.phase-skew"),
+        ("total = \"84 kW\"", "", "capacity"),
+        ("total = \"84 kW\"", "total = \"0 kW\"", "capacity.total"),
+        ("total = \"84 kW\"", "total_kw = 84.0", "total = \"80 kW\""),
+        ("total = \"84 kW\"", "total = \"84 kWh\"", "a unit that is none of a power"),
+        ("peak = \"320 W\"", "", "application"),
         ("seed = 7", "", "`seed` is missing"),
-        ("minutes = 720", "", "`minutes` is missing"),
-        ("job_busy = 1.0", "job_busy = 2.0", "job_busy"),
-        ("servers_per_rack = 24", "servers_per_rack = 0", "servers_per_rack"),
-        ("dollars_per_w = 12.0", "", "dollars_per_w"),
+        ("length = \"12 h\"", "", "`length` is missing"),
+        ("length = \"12 h\"", "minutes = 720", "`minutes` has become `length`"),
+        ("job-busy = 1.0", "job-busy = 2.0", "job-busy"),
+        ("servers-per-rack = 24", "servers-per-rack = 0", "servers-per-rack"),
+        ("price = \"12 $/W\"", "", "price"),
+        ("price = \"12 $/W\"", "dollars_per_w = 12.0", "price = \"15 $/W\""),
     ] {
         assert!(text.contains(from), "{from}");
         let refusal = plan(&text.replacen(from, to, 1)).unwrap_err();

@@ -1,6 +1,6 @@
 //! Rooms measured against each other: what each topology needs, with and without routing.
 
-use super::capacity::{bound, routed, sides_by_means, unrouted, unrouted_sides};
+use super::capacity::{bound, routed, sides_by_means, sides_in_order, unrouted, unrouted_sides};
 use super::control::Control;
 use super::describe::{Description, idle_w, kind, kinds};
 use super::synthetic::Class;
@@ -9,7 +9,7 @@ use super::trace::Trace;
 use super::wiring::{Wiring, place};
 use tierstone_base::Result;
 
-/// What a room needs so that nothing is throttled, W, without what cannot be controlled.
+/// What a room needs so that nothing is throttled, W.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Needs {
     /// The topology's name.
@@ -26,11 +26,29 @@ pub struct Needs {
     pub unrouted_w: f64,
     /// With feeds chosen once, by known means of PDUs alone, as the source says.
     pub by_means_w: f64,
+    /// The same, kinds as far apart as level means allow.
+    pub in_order_w: f64,
     /// With power routing.
     pub routed_w: f64,
 }
 
 impl Needs {
+    /// The same for feeds of which loads draw `watts` in all that cannot be controlled.
+    #[must_use]
+    pub fn beside(mut self, watts: f64) -> Needs {
+        for need in [
+            &mut self.balanced_w,
+            &mut self.bound_w,
+            &mut self.unrouted_w,
+            &mut self.by_means_w,
+            &mut self.in_order_w,
+            &mut self.routed_w,
+        ] {
+            *need += watts;
+        }
+        self
+    }
+
     /// What routing saves in the same topology, as a part.
     pub fn saved(&self) -> f64 {
         1.0 - self.routed_w / self.unrouted_w
@@ -75,6 +93,7 @@ impl Room {
             bound_w,
             unrouted_w: unrouted(&self.wiring, &sides, trace),
             by_means_w: unrouted(&self.wiring, &sides_by_means(&self.wiring, trace), trace),
+            in_order_w: unrouted(&self.wiring, &sides_in_order(&self.wiring, trace), trace),
             routed_w: routed(&self.wiring, &self.idle_w, trace, control, phase_skew, bound_w)?,
         })
     }
@@ -97,7 +116,7 @@ pub struct MixNeeds {
 /// As [`Room::needs`].
 pub fn run(description: &Description) -> Result<(Vec<MixNeeds>, Vec<Needs>)> {
     let Some(study) = &description.study else { return Ok(Default::default()) };
-    let (control, skew) = (description.controller(), description.limits.phase_skew_percent / 100.0);
+    let (control, skew) = (description.controller(), description.phase_skew());
     let (mut mixes, mut counts) = (Vec::new(), Vec::new());
     for (number, mix) in study.mixes.iter().enumerate() {
         let classes = description.mixed(mix)?;

@@ -7,32 +7,33 @@
 use super::trace::{Trace, VALUES_MAX};
 use crate::field::{refused, within};
 use crate::power::servers::Curve;
+use crate::quantity::{DAY, Duration, HOUR};
 use serde::Deserialize;
 use tierstone_base::Result;
 use tierstone_base::random::SeededRandom;
 
 /// How busy the servers of a class are.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Shape {
     /// Utilisation outside the daily curve.
     pub base: f64,
     /// What the daily curve adds at its top.
     pub daily: f64,
-    /// When it is at its top, hours after midnight.
-    pub daily_at_hour: f64,
+    /// When it is at its top, after midnight.
+    pub daily_at: Duration,
     /// How sharp it is: 1 is a cosine, 20 a spike of some three hours.
     pub daily_sharpness: f64,
     /// Standard deviation of the noise that the class shares.
     pub noise_shared: f64,
     /// Standard deviation of each server's own noise.
     pub noise_own: f64,
-    /// How long noise lasts, minutes.
-    pub noise_minutes: f64,
+    /// How long noise lasts.
+    pub noise_lasts: Duration,
     /// Servers that one job occupies; 0 for no jobs.
     pub job_servers: usize,
-    /// How long a job runs, minutes, and with it the gap after it.
-    pub job_minutes: f64,
+    /// How long a job runs, and with it the gap after it.
+    pub job_lasts: Duration,
     /// Part of the time in which there is a job.
     pub job_busy: f64,
     /// Utilisation between jobs.
@@ -45,25 +46,26 @@ impl Shape {
     /// # Errors
     /// `InvalidInput`: one does not.
     pub fn check(&self, class: &str) -> Result<()> {
-        for (name, value, low, high, unit) in [
-            ("base", self.base, 0.0, 1.0, ""),
-            ("daily", self.daily, 0.0, 1.0, ""),
-            ("daily_at_hour", self.daily_at_hour, 0.0, 24.0, "h"),
-            ("daily_sharpness", self.daily_sharpness, 0.1, 1000.0, ""),
-            ("noise_shared", self.noise_shared, 0.0, 1.0, ""),
-            ("noise_own", self.noise_own, 0.0, 1.0, ""),
-            ("noise_minutes", self.noise_minutes, 0.01, 1e5, "min"),
-            ("job_minutes", self.job_minutes, 1.0, 1e5, "min"),
-            ("job_busy", self.job_busy, 0.01, 1.0, ""),
-            ("job_gap", self.job_gap, 0.0, 1.0, ""),
+        let field = |name: &str| format!("{class}.activity.{name}");
+        for (name, value, low, high) in [
+            ("base", self.base, 0.0, 1.0),
+            ("daily", self.daily, 0.0, 1.0),
+            ("daily-sharpness", self.daily_sharpness, 0.1, 1000.0),
+            ("noise-shared", self.noise_shared, 0.0, 1.0),
+            ("noise-own", self.noise_own, 0.0, 1.0),
+            ("job-busy", self.job_busy, 0.01, 1.0),
+            ("job-gap", self.job_gap, 0.0, 1.0),
         ] {
-            within(&format!("class {class}: activity.{name}"), value, low, high, unit)?;
+            within(&field(name), value, low, high, "")?;
         }
+        self.daily_at.within(&field("daily-at"), 0.0, DAY)?;
+        self.noise_lasts.within(&field("noise-lasts"), 0.6, 6e6)?;
+        self.job_lasts.within(&field("job-lasts"), 60.0, 6e6)?;
         Ok(())
     }
 
     fn daily_part(&self, minute: usize) -> f64 {
-        let hours = minute as f64 / 60.0 - self.daily_at_hour;
+        let hours = minute as f64 / 60.0 - self.daily_at.get() / HOUR;
         let cosine = 0.5 + 0.5 * (hours / 24.0 * std::f64::consts::TAU).cos();
         self.daily * cosine.powf(self.daily_sharpness)
     }
@@ -124,7 +126,7 @@ impl Job {
     /// Lengths are exponential, so that the part of the time with a job comes out at any moment.
     fn length(&self, shape: &Shape, random: &mut SeededRandom) -> f64 {
         let part = if self.busy { shape.job_busy } else { 1.0 - shape.job_busy };
-        -(1.0 - random.unit()).ln() * shape.job_minutes * part
+        -(1.0 - random.unit()).ln() * shape.job_lasts.get() / 60.0 * part
     }
 
     fn next(&mut self, shape: &Shape, random: &mut SeededRandom) -> bool {
@@ -158,9 +160,9 @@ pub fn generate(classes: &[Class], minutes: usize, seed: u64) -> Result<Trace> {
         let Some(shape) = &class.shape else {
             return Err(refused("a class without activity has no synthetic trace"));
         };
-        let mut shared = Noise::new(shape.noise_shared, shape.noise_minutes, &mut random);
+        let mut shared = Noise::new(shape.noise_shared, shape.noise_lasts.get() / 60.0, &mut random);
         let mut own: Vec<Noise> = (0..class.servers)
-            .map(|_| Noise::new(shape.noise_own, shape.noise_minutes, &mut random))
+            .map(|_| Noise::new(shape.noise_own, shape.noise_lasts.get() / 60.0, &mut random))
             .collect();
         let groups = if shape.job_servers == 0 { 0 } else { class.servers.div_ceil(shape.job_servers) };
         let mut jobs: Vec<Job> = (0..groups).map(|_| Job::start(shape, &mut random)).collect();
