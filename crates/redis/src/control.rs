@@ -277,6 +277,8 @@ pub struct Counters {
     pub misses: u64,
     /// Requests that had to wait for the device, a lock or another shard.
     pub suspended: u64,
+    /// Clients closed since all of them took too much memory.
+    pub evicted_clients: u64,
     /// Error replies by their code.
     pub errors: BTreeMap<String, u64>,
     /// Requests by the index of their command.

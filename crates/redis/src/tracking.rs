@@ -233,7 +233,7 @@ impl Host {
                 message.push(2);
                 message.bulk(b"invalidate");
             }
-            Version::Resp2 if is_redirected && !session.channels.is_empty() => {
+            Version::Resp2 if is_redirected && !session.channels().is_empty() => {
                 message.array(3);
                 message.bulk(b"message");
                 message.bulk(CHANNEL);

@@ -38,6 +38,8 @@ pub struct ShardSnapshot {
     pub connections_total: u64,
     /// Connections now.
     pub connections: u64,
+    /// Connections closed since all of them took too much memory.
+    pub evicted_clients: u64,
     /// Bytes in the buffers of connections.
     pub connection_bytes: u64,
     /// Writes that are not durable yet.
@@ -67,6 +69,7 @@ impl ShardSnapshot {
             suspended: counters.suspended,
             connections_total: counters.connections,
             connections: connections.len() as u64,
+            evicted_clients: counters.evicted_clients,
             connection_bytes: connections.buffer_bytes(),
             undurable: engine.applied_seq().saturating_sub(engine.durable_seq()),
             stages: *connections.stages(),
@@ -119,6 +122,12 @@ const COLUMNS: &[Column] = &[
     ("connection_bytes", "gauge", "Memory of connection buffers.", |s| s.connection_bytes),
     ("connections", "gauge", "Connections now.", |s| s.connections),
     ("connections_total", "counter", "Connections accepted.", |s| s.connections_total),
+    (
+        "evicted_clients_total",
+        "counter",
+        "Connections closed since all took more than maxmemory-clients.",
+        |s| s.evicted_clients,
+    ),
     ("commands_total", "counter", "Requests carried out.", |s| s.commands),
     ("commands_suspended_total", "counter", "Requests that had to wait for device, lock or shard.", |s| {
         s.suspended
