@@ -15,6 +15,7 @@ use crate::session::{ConnectionId, Session};
 use crate::settings::{Setting, Settings};
 use crate::table;
 use crate::timing::Timing;
+use crate::tracking::Tracking;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::collections::Map;
@@ -414,6 +415,8 @@ pub struct Host {
     pub(crate) events: Events,
     /// Connections that track what they read.
     pub(crate) trackers: usize,
+    /// Whose tracking the run of a transaction at hand has changed, and what it was before.
+    pub(crate) tracking_before: Option<(ConnectionId, Option<Box<Tracking>>)>,
     /// Who watches what clients do.
     pub(crate) monitors: Monitors,
     /// The times of commands.

@@ -164,6 +164,7 @@ impl<E: Engine> Executor<E> {
             connection_bytes: (0, 0),
             events: Events::default(),
             trackers: 0,
+            tracking_before: None,
             monitors: Monitors::new((shard.index(), shard.count())),
             latencies: Latencies::default(),
             is_partial: false,
