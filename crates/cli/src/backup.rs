@@ -4,6 +4,7 @@
 mod running;
 
 use crate::output::{print_json, print_line, table};
+use crate::tls::TlsArgs;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub struct BackupArgs {
     /// What the server wants with AUTH
     #[arg(long, value_name = "PASSWORD", requires = "server")]
     password: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Memory for the index of the closed store
     #[arg(long, value_name = "SIZE", default_value = "256MiB", conflicts_with_all = ["server", "verify"])]
     memory: String,
@@ -80,6 +83,9 @@ the backup is damaged, or not complete; 4 a device failed or is full. What a res
 refused by whoever opens it, and may be removed.";
 
 pub fn run(args: &BackupArgs) -> Result<()> {
+    if args.server.is_none() {
+        args.tls.needs("--server")?;
+    }
     let bar = progress(if args.verify.is_some() { "verifying" } else { "backing up" });
     let mut show = |progress: BackupProgress| show(&bar, progress);
     let report = match (&args.verify, &args.out) {
@@ -87,7 +93,7 @@ pub fn run(args: &BackupArgs) -> Result<()> {
         (None, Some(out)) => match (&args.server, &args.data) {
             (Some(server), _) => {
                 let paths = (out.as_path(), args.since.as_deref());
-                running::run(server, args.password.as_deref(), paths, &mut show)
+                running::run((server, &args.tls), args.password.as_deref(), paths, &mut show)
             }
             (None, data) => {
                 let paths = (out.as_path(), args.since.as_deref());

@@ -4,6 +4,7 @@
 mod running;
 
 use crate::output::{print_json, print_line, table};
+use crate::tls::TlsArgs;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
@@ -37,6 +38,8 @@ pub struct CheckArgs {
     /// What the server wants with AUTH
     #[arg(long, value_name = "PASSWORD", requires = "server")]
     password: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -44,8 +47,9 @@ pub struct CheckArgs {
 
 pub fn run(args: &CheckArgs) -> Result<()> {
     if let Some(server) = &args.server {
-        return running::run(server, args.password.as_deref(), args.json);
+        return running::run((server, &args.tls), args.password.as_deref(), args.json);
     }
+    args.tls.needs("--server")?;
     let memory_bytes = parse_size(&args.memory)?;
     if memory_bytes < 1 << 20 {
         return Err(Error::new(ErrorKind::InvalidInput, "at least 1MiB of memory is needed"));

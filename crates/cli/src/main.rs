@@ -20,6 +20,7 @@ mod plan;
 mod serve;
 mod settings;
 mod settings_file;
+mod tls;
 mod values;
 mod volume;
 mod workload;

@@ -61,6 +61,7 @@ const CASES: &[Case] = &[
     ("slowlog-log-slower-than", ["20000", "0", "-1"], ["20000", "0", "-1"]),
     ("slowlog-max-len", ["10", "20", "30"], ["10", "20", "30"]),
     ("tracking-table-max-keys", ["10", "20", "0"], ["10", "20", "0"]),
+    ("maxmemory-clients", ["10MiB", "5%", "0"], ["10485760", "5%", "0"]),
     ("scrub-rate", ["1MiB", "0", "5000"], ["1048576", "0", "5000"]),
     ("latency-monitor-threshold", ["10", "20", "0"], ["10", "20", "0"]),
     ("latency-tracking", ["yes", "no", "yes"], ["yes", "no", "yes"]),
@@ -81,7 +82,8 @@ const OF_INFO: [(&str, &str); 6] = [
 ];
 
 /// Settings that clients see under the same name.
-const OF_REDIS: [&str; 10] = [
+const OF_REDIS: [&str; 11] = [
+    "maxmemory-clients",
     "scrub-rate",
     "slowlog-log-slower-than",
     "slowlog-max-len",

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
 use std::time::Duration;
 
 use tierstone_base::{Error, ErrorKind, Result};
@@ -11,6 +10,8 @@ use tierstone_wire::resp::Value;
 use crate::halves::{Receiver, Sender, network_error};
 use crate::pipeline::Pipeline;
 use crate::settings::{ConnectionSettings, timeout};
+use crate::stream::Stream;
+use crate::tls::{Tls, host_of};
 
 /// A connection to a server that speaks the Redis protocol.
 #[derive(Debug)]
@@ -46,13 +47,29 @@ impl Connection {
         Err(last)
     }
 
+    /// The same as [`Connection::connect_with`] for `address` as `HOST:PORT`; with `tls` the connection is encrypted,
+    /// and the server's certificate must name the host.
+    ///
+    /// Errors: besides those, `InvalidInput` where the certificate is not good, or the server speaks no TLS.
+    pub fn connect_over(address: &str, settings: &ConnectionSettings, tls: Option<&Tls>) -> Result<Self> {
+        let connection = Self::connect_with(address, settings)?;
+        let Some(tls) = tls else { return Ok(connection) };
+        let socket = connection.socket().try_clone().map_err(|error| network_error("set up TLS", &error))?;
+        let stream = Stream::encrypted(socket, tls, host_of(address))
+            .map_err(|error| network_error(&format!("agree on TLS with {address}"), &error))?;
+        Self::through(stream, settings)
+    }
+
     /// Uses a socket that is connected and on which nothing has been said. Sets its options.
     pub fn over(socket: TcpStream, settings: &ConnectionSettings) -> Result<Self> {
-        socket.set_nodelay(true).map_err(|error| network_error("set up a connection", &error))?;
-        let socket = Arc::new(socket);
+        Self::through(Stream::plain(socket), settings)
+    }
+
+    fn through(stream: Stream, settings: &ConnectionSettings) -> Result<Self> {
+        stream.socket().set_nodelay(true).map_err(|error| network_error("set up a connection", &error))?;
         let mut connection = Connection {
-            sender: Sender::new(Arc::clone(&socket), None),
-            receiver: Receiver::new(socket, settings.reply_limits),
+            sender: Sender::new(stream.clone(), None),
+            receiver: Receiver::new(stream, settings.reply_limits),
             outstanding: 0,
             pushes: VecDeque::new(),
             push_queue_max: settings.push_queue_max,
@@ -153,6 +170,12 @@ impl Connection {
     /// The socket, for its options and addresses. Reading or writing through it breaks the connection.
     pub fn socket(&self) -> &TcpStream {
         self.sender.socket()
+    }
+
+    /// The stream under it, for who goes on with bytes of his own. Errors: `InvalidInput` while replies are outstanding
+    /// or pushes were not taken.
+    pub fn into_stream(self) -> Result<Stream> {
+        Ok(self.split()?.0.into_stream())
     }
 
     /// The two directions apart, for a thread each. Errors: `InvalidInput` while replies are outstanding

@@ -5,9 +5,8 @@
 //!    command for the beginning of another.
 //! 2. A receive that times out loses nothing: the next call goes on where it stopped.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -15,6 +14,8 @@ use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_wire::resp::{
     ReplyLimits, ReplyParser, ReplyProgress, ReplySkimmer, SkimProgress, Skimmed, Value, encode_command,
 };
+
+use crate::stream::Stream;
 
 /// Free bytes that a read is offered at least.
 const READ_SIZE_BYTES: usize = 16 << 10;
@@ -26,7 +27,7 @@ const PLAIN_WRITE_MAX_BYTES: usize = 16 << 10;
 /// The direction towards the server.
 #[derive(Debug)]
 pub struct Sender {
-    socket: Arc<TcpStream>,
+    stream: Stream,
     /// Encoded commands; empty between calls, kept for its storage.
     pub(crate) encoded: Vec<u8>,
     failure: Option<Error>,
@@ -36,7 +37,7 @@ pub struct Sender {
 /// The direction from the server.
 #[derive(Debug)]
 pub struct Receiver {
-    socket: Arc<TcpStream>,
+    stream: Stream,
     buffer: Vec<u8>,
     /// What has arrived and is not consumed: `buffer[front..back]`.
     front: usize,
@@ -46,8 +47,8 @@ pub struct Receiver {
 }
 
 impl Sender {
-    pub(crate) fn new(socket: Arc<TcpStream>, write_timeout: Option<Duration>) -> Self {
-        Sender { socket, encoded: Vec::new(), failure: None, write_timeout }
+    pub(crate) fn new(stream: Stream, write_timeout: Option<Duration>) -> Self {
+        Sender { stream, encoded: Vec::new(), failure: None, write_timeout }
     }
 
     /// Sends one command. Cost: one system call; allocates only for a command longer than any before.
@@ -62,7 +63,7 @@ impl Sender {
     /// Sends commands that the caller has encoded ([`encode_command`]).
     pub fn send_encoded(&mut self, bytes: &[u8]) -> Result<()> {
         self.check()?;
-        match (&*self.socket).write_all(bytes) {
+        match self.stream.write_all(bytes) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.fail(network_error("send a command", &error))),
         }
@@ -71,14 +72,18 @@ impl Sender {
     /// Tells the server that nothing more will be sent.
     pub fn finish(&mut self) -> Result<()> {
         self.failure = Some(Error::new(ErrorKind::InvalidInput, "this direction was finished"));
-        self.socket
+        self.socket()
             .shutdown(std::net::Shutdown::Write)
             .map_err(|error| network_error("finish sending", &error))
     }
 
     /// The socket, for its options and addresses. Reading or writing through it breaks the connection.
     pub fn socket(&self) -> &TcpStream {
-        &self.socket
+        self.stream.socket()
+    }
+
+    pub(crate) fn into_stream(self) -> Stream {
+        self.stream
     }
 
     /// Sends `bytes` and takes in what the server answers meanwhile: a server that stops reading until
@@ -89,7 +94,7 @@ impl Sender {
         }
         self.check()?;
         let switch = |is_nonblocking| {
-            self.socket
+            self.socket()
                 .set_nonblocking(is_nonblocking)
                 .map_err(|error| network_error("change a socket's mode", &error))
         };
@@ -99,9 +104,13 @@ impl Sender {
 
     fn send_by_turns(&self, bytes: &[u8], receiver: &mut Receiver) -> Result<()> {
         let mut rest = bytes;
-        while !rest.is_empty() {
-            match (&*self.socket).write(rest) {
-                Ok(0) => return Err(closed()),
+        while !rest.is_empty() || self.stream.has_unsent() {
+            let sent = match rest.is_empty() {
+                true => self.stream.flush().map(|()| 0),
+                false => self.stream.write(rest),
+            };
+            match sent {
+                Ok(0) if !rest.is_empty() => return Err(closed()),
                 Ok(written) => rest = &rest[written..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if self.wait()?.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
@@ -123,7 +132,7 @@ impl Sender {
             Some(Ok(timeout)) => Some(timeout),
             Some(Err(_)) => return Err(Error::new(ErrorKind::InvalidInput, "the write timeout is too long")),
         };
-        let mut sockets = [PollFd::new(&*self.socket, PollFlags::IN | PollFlags::OUT)];
+        let mut sockets = [PollFd::new(self.socket(), PollFlags::IN | PollFlags::OUT)];
         match poll(&mut sockets, timeout.as_ref()) {
             Ok(0) => Err(failed(io::ErrorKind::TimedOut.into())),
             Ok(_) => Ok(sockets[0].revents()),
@@ -141,7 +150,7 @@ impl Sender {
     }
 
     pub(crate) fn set_write_timeout(&mut self, timeout: Option<Duration>) -> Result<()> {
-        self.socket.set_write_timeout(timeout).map_err(|error| network_error("set a timeout", &error))?;
+        self.socket().set_write_timeout(timeout).map_err(|error| network_error("set a timeout", &error))?;
         self.write_timeout = timeout;
         Ok(())
     }
@@ -160,9 +169,9 @@ impl Sender {
 }
 
 impl Receiver {
-    pub(crate) fn new(socket: Arc<TcpStream>, limits: ReplyLimits) -> Self {
+    pub(crate) fn new(stream: Stream, limits: ReplyLimits) -> Self {
         Receiver {
-            socket,
+            stream,
             buffer: Vec::new(),
             front: 0,
             back: 0,
@@ -215,12 +224,12 @@ impl Receiver {
 
     /// The socket, for its options and addresses. Reading or writing through it breaks the connection.
     pub fn socket(&self) -> &TcpStream {
-        &self.socket
+        self.stream.socket()
     }
 
     /// Changes how long to wait without a byte arriving; `None` waits for ever.
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) -> Result<()> {
-        self.socket.set_read_timeout(timeout).map_err(|error| network_error("set a timeout", &error))
+        self.socket().set_read_timeout(timeout).map_err(|error| network_error("set a timeout", &error))
     }
 
     /// Reads at least one byte.
@@ -250,7 +259,7 @@ impl Receiver {
 
     fn read(&mut self) -> io::Result<usize> {
         self.make_room();
-        let count = (&*self.socket).read(&mut self.buffer[self.back..])?;
+        let count = self.stream.read(&mut self.buffer[self.back..])?;
         self.back += count;
         Ok(count)
     }
@@ -289,7 +298,9 @@ pub(crate) fn network_error(doing: &str, error: &io::Error) -> Error {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             Error::new(ErrorKind::Retry, format!("{doing}: the time is up"))
         }
-        io::ErrorKind::InvalidInput => Error::new(ErrorKind::InvalidInput, format!("{doing}: {error}")),
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+            Error::new(ErrorKind::InvalidInput, format!("{doing}: {error}"))
+        }
         _ => Error::new(ErrorKind::Retry, format!("{doing}: {error}")),
     }
 }

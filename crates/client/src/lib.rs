@@ -1,6 +1,6 @@
 //! A client of the Redis protocol over blocking sockets: for tools, tests and load generators.
 //!
-//! Reading order: [`settings`], [`halves`] (one direction of a connection each), [`connection`]
+//! Reading order: [`settings`], [`stream`] (a socket, encrypted with [`tls`] or not), [`halves`] (one direction of a connection each), [`connection`]
 //! (both together, replies matched with commands), [`pipeline`].
 //!
 //! Invariants:
@@ -16,9 +16,13 @@ pub mod connection;
 pub mod halves;
 pub mod pipeline;
 pub mod settings;
+pub mod stream;
+pub mod tls;
 
 pub use connection::Connection;
 pub use halves::{Receiver, Sender};
 pub use pipeline::Pipeline;
 pub use settings::ConnectionSettings;
+pub use stream::Stream;
 pub use tierstone_wire::resp::{ReplyLimits, Skimmed, Value};
+pub use tls::{Tls, TlsFiles};

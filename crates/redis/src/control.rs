@@ -15,6 +15,7 @@ use crate::session::{ConnectionId, Session};
 use crate::settings::{Setting, Settings};
 use crate::table;
 use crate::timing::Timing;
+use crate::tracking::Tracking;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::collections::Map;
@@ -277,6 +278,8 @@ pub struct Counters {
     pub misses: u64,
     /// Requests that had to wait for the device, a lock or another shard.
     pub suspended: u64,
+    /// Clients closed since all of them took too much memory.
+    pub evicted_clients: u64,
     /// Error replies by their code.
     pub errors: BTreeMap<String, u64>,
     /// Requests by the index of their command.
@@ -412,6 +415,8 @@ pub struct Host {
     pub(crate) events: Events,
     /// Connections that track what they read.
     pub(crate) trackers: usize,
+    /// Whose tracking the run of a transaction at hand has changed, and what it was before.
+    pub(crate) tracking_before: Option<(ConnectionId, Option<Box<Tracking>>)>,
     /// Who watches what clients do.
     pub(crate) monitors: Monitors,
     /// The times of commands.

@@ -195,7 +195,7 @@ pub(crate) fn text_of(reply: &[u8]) -> Option<&str> {
 }
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 28] = [
+const ADDED: [&str; 29] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
@@ -217,6 +217,7 @@ const ADDED: [&str; 28] = [
     "total_commands_processed",
     "expired_keys",
     "evicted_keys",
+    "evicted_clients",
     "keyspace_hits",
     "keyspace_misses",
     "suspended_commands",

@@ -164,6 +164,7 @@ impl<E: Engine> Executor<E> {
             connection_bytes: (0, 0),
             events: Events::default(),
             trackers: 0,
+            tracking_before: None,
             monitors: Monitors::new((shard.index(), shard.count())),
             latencies: Latencies::default(),
             is_partial: false,
@@ -231,7 +232,7 @@ impl<E: Engine> Executor<E> {
     pub fn disconnect(&mut self, connection: ConnectionId) {
         let Some(session) = self.host.sessions.remove(&connection) else { return };
         let shard = (self.shard.index(), self.shard.count());
-        for (kind, name) in &session.channels {
+        for (kind, name) in session.channels() {
             self.host.unsubscribe(shard, *kind, name, connection);
         }
         self.host.stop_monitor(connection);
@@ -305,7 +306,7 @@ impl<E: Engine> Executor<E> {
     pub fn take_messages(&mut self, connection: ConnectionId, mut give: impl FnMut(Seq, &[u8])) {
         let Host { outputs, sessions, .. } = &mut self.host;
         let hears = |session: &Session| {
-            session.is_monitor || !session.channels.is_empty() || session.tracking.is_some()
+            session.is_monitor || !session.channels().is_empty() || session.tracking.is_some()
         };
         let listens = || sessions.get(&connection).is_some_and(hears);
         if outputs.is_empty() || !listens() {

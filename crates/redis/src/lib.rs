@@ -13,7 +13,7 @@
 //! 9. `acl` decides who may do what;
 //! 10. [`remote`] and [`coordination`] are what several shards do together;
 //! 11. [`timing`], [`slowlog`], [`latency`], [`monitor`], [`events`] and [`operators`] are for those who look into the server;
-//! 12. [`tracking`] tells clients which of their copies are stale.
+//! 12. [`tracking`] tells clients which of their copies are stale; [`clients`] what clients take of memory.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -28,6 +28,7 @@ pub mod args;
 pub mod backup;
 pub mod broadcast;
 mod channels;
+pub mod clients;
 mod commands;
 pub mod context;
 pub mod control;

@@ -9,7 +9,7 @@ use crate::making::Plan;
 use crate::rehearsal::{Rehearsal, rehearse};
 use crate::session::{ConnectionId, Queued};
 use crate::stream::ReplyPart;
-use crate::table::{Action, Command};
+use crate::table::{Action, Command, TaskKind};
 use crate::task::{Origin, State, Task, Work};
 use crate::tracking::writer_of;
 use tierstone_base::{ErrorKind, Now, Seq};
@@ -539,6 +539,9 @@ pub(crate) fn run_queued(
         Action::Control(handler) => {
             run_control(host, facts, (now, connection), handler, args, reply);
         }
+        Action::Task(TaskKind::Tracking) => {
+            crate::commands::tracking::tracking_queued(host, facts.shard, connection, args, reply);
+        }
         Action::Task(kind) => crate::task_command::answer_queued(kind, queued, version, reply),
         Action::Container => unreachable!("a container is never queued"),
     }
@@ -551,6 +554,7 @@ impl Host {
     /// Takes back what a transaction did that has not come to its end.
     pub(crate) fn restore(&mut self, connection: ConnectionId, db: u32, outputs: usize) {
         self.outputs.truncate(outputs);
+        self.restore_tracking();
         if let Some(session) = self.sessions.get_mut(&connection) {
             session.db = db;
         }

@@ -24,6 +24,9 @@ pub type ConnectionId = u64;
 /// Suspended positions of one connection beyond which it waits.
 const PENDING_MAX: usize = 512;
 
+/// What one channel takes beside its name: its places in two ordered sets.
+const CHANNEL_BYTES: usize = 64;
+
 /// What the caller knows about a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionInfo {
@@ -112,7 +115,11 @@ pub struct Session {
     /// The other shards that watch keys for it.
     pub watching_shards: BTreeSet<ShardId>,
     /// What it listens to.
-    pub channels: BTreeSet<(ChannelKind, Vec<u8>)>,
+    channels: BTreeSet<(ChannelKind, Vec<u8>)>,
+    /// How many of them are shard channels.
+    shard_channels: usize,
+    /// What they take of memory.
+    channel_bytes: usize,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
     /// `CLIENT TRACKING`
@@ -157,6 +164,8 @@ impl Session {
             is_watching: false,
             watching_shards: BTreeSet::new(),
             channels: BTreeSet::new(),
+            shard_channels: 0,
+            channel_bytes: 0,
             reply_mode: ReplyMode::On,
             tracking: None,
             is_kept: false,
@@ -231,10 +240,38 @@ impl Session {
         self.barriers.retain(|other| *other != task);
     }
 
-    /// How many channels of the kinds that `UNSUBSCRIBE` counts it listens to.
+    /// How many channels of the kinds that `UNSUBSCRIBE` counts it listens to. Cost: constant.
     pub fn subscriptions(&self, kind: ChannelKind) -> usize {
-        let is_shard = kind == ChannelKind::Shard;
-        self.channels.iter().filter(|(kind, _)| (*kind == ChannelKind::Shard) == is_shard).count()
+        match kind {
+            ChannelKind::Shard => self.shard_channels,
+            ChannelKind::Channel | ChannelKind::Pattern => self.channels.len() - self.shard_channels,
+        }
+    }
+
+    /// What it listens to, in order.
+    pub fn channels(&self) -> &BTreeSet<(ChannelKind, Vec<u8>)> {
+        &self.channels
+    }
+
+    /// Listens to one more.
+    pub fn listen(&mut self, kind: ChannelKind, name: &[u8]) {
+        if self.channels.insert((kind, name.to_vec())) {
+            self.shard_channels += usize::from(kind == ChannelKind::Shard);
+            self.channel_bytes += CHANNEL_BYTES + name.len();
+        }
+    }
+
+    /// Listens to one less.
+    pub fn leave(&mut self, kind: ChannelKind, name: &[u8]) {
+        if self.channels.remove(&(kind, name.to_vec())) {
+            self.shard_channels -= usize::from(kind == ChannelKind::Shard);
+            self.channel_bytes -= CHANNEL_BYTES + name.len();
+        }
+    }
+
+    /// Bytes of memory of what it listens to. Cost: constant.
+    pub fn channel_bytes(&self) -> usize {
+        self.channel_bytes
     }
 
     /// Whether it may only listen: the state of a subscriber of protocol 2.

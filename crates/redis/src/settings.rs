@@ -26,6 +26,8 @@ pub enum SettingKind {
         /// The largest.
         max: u64,
     },
+    /// A number of bytes, written with or without a unit, or a percentage up to `100%`.
+    BytesOrPercent,
     /// `sync`, `group:MS` or `relaxed`.
     Durability,
     /// `yes` or `no`.
@@ -120,6 +122,7 @@ impl Settings {
         crate::latency::add_settings(&mut settings);
         crate::tracking::add_settings(&mut settings);
         settings.add(crate::events::EVENTS, "", SettingKind::Events, true);
+        settings.add(crate::clients::CLIENTS_BYTES_MAX, "0", SettingKind::BytesOrPercent, true);
         for (name, value) in [
             ("databases", databases.to_string().as_str()),
             ("save", ""),
@@ -168,6 +171,14 @@ impl Settings {
                 Some(bytes) if (*min..=*max).contains(&bytes) => Ok(bytes.to_string()),
                 Some(_) => Err(format!("argument must be between {min} and {max} inclusive")),
                 None => Err("argument must be a memory value".into()),
+            },
+            SettingKind::BytesOrPercent => match parse_percent(value) {
+                Some(percent) if percent <= 100 => Ok(format!("{percent}%")),
+                Some(_) => Err("percentage argument must be less or equal to 100".into()),
+                None => parse_bytes(value)
+                    .filter(|bytes| *bytes <= i64::MAX as u64)
+                    .map(|bytes| bytes.to_string())
+                    .ok_or_else(|| "argument must be a memory or percent value".into()),
             },
             SettingKind::Durability => match parse_durability(value) {
                 Some(durability) => Ok(format_durability(durability)),
@@ -267,6 +278,11 @@ fn parse_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// Reads a whole percentage, such as `5%`.
+pub(crate) fn parse_percent(text: &str) -> Option<u64> {
+    text.strip_suffix('%')?.parse().ok()
 }
 
 /// Reads `CLASS HARD SOFT SECONDS`, any number of times. Classes have one limit here: what is said of

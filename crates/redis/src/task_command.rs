@@ -390,7 +390,7 @@ impl<E: Engine> Executor<E> {
         self.unwatch(connection);
         let Some(old) = self.host.sessions.remove(&connection) else { return };
         let shard = (self.shard.index(), self.shard.count());
-        for (kind, name) in &old.channels {
+        for (kind, name) in old.channels() {
             self.host.unsubscribe(shard, *kind, name, connection);
         }
         self.host.stop_monitor(connection);

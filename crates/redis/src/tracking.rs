@@ -208,6 +208,23 @@ impl Session {
 }
 
 impl Host {
+    /// A connection tracks something else from now on, or nothing.
+    pub(crate) fn change_tracking(&mut self, connection: ConnectionId, tracking: Option<Tracking>) {
+        let Some(session) = self.sessions.get_mut(&connection) else { return };
+        let tracking = tracking.map(Box::new);
+        let is_on = usize::from(tracking.is_some());
+        let old = std::mem::replace(&mut session.tracking, tracking);
+        self.trackers = self.trackers + is_on - usize::from(old.is_some());
+        self.tracking_before.get_or_insert((connection, old));
+    }
+
+    /// Takes back what the run of a transaction has changed that did not come to its end.
+    pub(crate) fn restore_tracking(&mut self) {
+        let Some((connection, old)) = self.tracking_before.take() else { return };
+        self.change_tracking(connection, old.map(|old| *old));
+        self.tracking_before = None;
+    }
+
     /// Tells `client`, or the connection that it is redirected to, that its copies of these keys are stale; none: all.
     fn tell_stale(&mut self, own: ShardId, client: ConnectionId, keys: Option<Vec<Vec<u8>>>) {
         let Some(tracking) = self.sessions.get(&client).and_then(|session| session.tracking.as_ref()) else {
@@ -233,7 +250,7 @@ impl Host {
                 message.push(2);
                 message.bulk(b"invalidate");
             }
-            Version::Resp2 if is_redirected && !session.channels.is_empty() => {
+            Version::Resp2 if is_redirected && !session.channels().is_empty() => {
                 message.array(3);
                 message.bulk(b"message");
                 message.bulk(CHANNEL);
@@ -305,6 +322,7 @@ impl<E: Engine> Executor<E> {
         (connection, db): (ConnectionId, u32),
         commands: &[Queued],
     ) {
+        self.follow_transaction();
         let Some(tracker) = self.tracker_behind(tracker, connection, commands) else { return };
         let touched = Touched::by(commands, db, self.shard.map().databases());
         for (db, key) in &touched.reads {
@@ -315,6 +333,19 @@ impl<E: Engine> Executor<E> {
         self.refuse_rewritten(tracker, touched.rewritten);
     }
 
+    /// Has the shards know what a connection follows whose tracking the run of a transaction has changed.
+    pub(crate) fn follow_transaction(&mut self) {
+        let Some((client, old)) = self.host.tracking_before.take() else { return };
+        let now = self.host.sessions.get(&client).and_then(|session| session.tracking.as_deref());
+        let follows = |tracking: &Tracking| tracking.mode == Mode::Broadcast;
+        let prefixes = now.filter(|now| follows(now)).map(|now| now.prefixes.clone()).unwrap_or_default();
+        if !prefixes.is_empty() || old.is_some_and(|old| follows(&old)) {
+            let holder = Holder { client, shard: self.shard.index() };
+            self.follow_prefixes(holder, prefixes.iter().cloned().collect());
+            self.tell_prefixes(None, client, &prefixes, None);
+        }
+    }
+
     /// `tracker` if what a transaction has read is to be noted: as it was asked for before, or within it.
     fn tracker_behind(
         &mut self,
@@ -322,7 +353,8 @@ impl<E: Engine> Executor<E> {
         connection: ConnectionId,
         commands: &[Queued],
     ) -> Option<Tracker> {
-        let has_asked = commands.iter().any(|queued| queued.command.name == "client|caching");
+        let asks = |queued: &Queued| matches!(queued.command.name, "client|caching" | "client|tracking");
+        let has_asked = commands.iter().any(asks);
         let after = self.tracker_of(connection).filter(|_| has_asked);
         if has_asked && let Some(session) = self.host.sessions.get_mut(&connection) {
             session.end_caching(None);
@@ -340,6 +372,7 @@ impl<E: Engine> Executor<E> {
     /// A command or transaction over several shards, which began in database `db`, has come to its end: finds what
     /// it has read.
     pub(crate) fn remember_batch(&mut self, task: &mut Task, db: u32) {
+        self.follow_transaction();
         if let Work::Coordinated(work) = &task.work {
             let expiry_ms = |key: &OwnedKey| work.gathered.expiry_ms(key);
             let remembered = self.remembered_by(task, (&work.commands, db), expiry_ms);
@@ -486,6 +519,13 @@ impl<E: Engine> Executor<E> {
             let message = TrackingMessage::Follow { ticket, client, prefixes, redirect };
             self.host.outputs.push(message.to(to));
         }
+    }
+
+    /// How many clients of this shard track what they read; of how many of its keys copies are noted, and how many
+    /// copies; how many prefixes are followed.
+    pub fn tracked(&self) -> [u64; 4] {
+        let table = &self.shard.tracking;
+        [self.host.trackers as u64, table.keys(), table.items(), table.prefixes()]
     }
 
     /// Follows the setting about the table's size.

@@ -426,6 +426,70 @@ fn what_a_transaction_reads_and_then_writes_is_told_behind_its_reply() {
 }
 
 #[test]
+fn tracking_can_begin_and_end_within_a_transaction() {
+    for shards in [1, 3] {
+        let mut server = server(shards);
+        let (reader, writer) = (client(&mut server, &[]), server.connect());
+        server.check(writer, &[("MSET a 1 b 1 c 1", "+OK")]);
+        let requests = ["MULTI", "CLIENT TRACKING ON NOLOOP", "GET a", "CLIENT GETREDIR", "EXEC"];
+        let answers = requests.map(|request| server.line(reader, request));
+        assert_eq!(answers[4], "*3 +OK $1 1 :0", "{answers:?}");
+        server.check(writer, &[("SET a 2", "+OK"), ("SET b 2", "+OK")]);
+        assert_eq!(heard(&mut server, reader), stale(&["a"]), "{shards}: what was read behind it is noted");
+        // Redis's words for what does not go together, and everything else is carried out.
+        for request in
+            ["MULTI", "CLIENT TRACKING ON BCAST", "CLIENT TRACKING MAYBE", "CLIENT TRACKING OFF", "GET b"]
+        {
+            server.line(reader, request);
+        }
+        let answer = server.line(reader, "EXEC");
+        assert!(
+            answer.contains("You can't switch BCAST mode") && answer.contains("syntax error"),
+            "{answer}"
+        );
+        assert!(server.line(reader, "CLIENT TRACKINGINFO").contains("off"));
+        server.check(writer, &[("SET b 3", "+OK")]);
+        assert_eq!(heard(&mut server, reader), "", "{shards}: it has ended");
+        assert!(server.line(writer, "INFO clients").contains("tracking_clients:0"), "{shards}");
+        for request in ["MULTI", "CLIENT TRACKING ON OPTIN", "CLIENT CACHING YES", "GET c", "EXEC"] {
+            server.line(reader, request);
+        }
+        server.check(reader, &[("GET b", "$1 3")]);
+        server.check(writer, &[("SET b 4", "+OK"), ("SET c 4", "+OK")]);
+        assert_eq!(heard(&mut server, reader), stale(&["c"]), "{shards}: only what was asked for");
+    }
+}
+
+#[test]
+fn prefixes_and_redirections_of_a_transaction_need_one_shard() {
+    let mut server = self::server(1);
+    let (reader, writer, ear) = (client(&mut server, &[]), server.connect(), client(&mut server, &[]));
+    let redirect = format!("CLIENT TRACKING ON BCAST PREFIX a REDIRECT {ear}");
+    for request in ["MULTI", &redirect, "SET x 1"] {
+        server.line(reader, request);
+    }
+    let answer = server.line(reader, "EXEC");
+    assert_eq!(answer, "*2 +OK +OK");
+    server.check(writer, &[("SET abc 1", "+OK"), ("SET b 1", "+OK")]);
+    assert_eq!(heard(&mut server, ear), stale(&["abc"]));
+    for request in ["MULTI", "CLIENT TRACKING OFF", "EXEC"] {
+        server.line(reader, request);
+    }
+    server.check(writer, &[("SET abc 2", "+OK")]);
+    assert_eq!(heard(&mut server, ear), "", "nobody follows it any more");
+    assert!(server.line(writer, "INFO stats").contains("tracking_total_prefixes:0"));
+    let mut server = self::server(3);
+    let reader = client(&mut server, &[]);
+    for request in ["MULTI", "CLIENT TRACKING ON BCAST", "SET x 1"] {
+        server.line(reader, request);
+    }
+    let answer = server.line(reader, "EXEC");
+    let refused = answer.starts_with("*2 -ERR CLIENT TRACKING with BCAST");
+    assert!(refused && answer.ends_with("+OK"), "{answer}");
+    assert!(server.line(reader, "CLIENT TRACKINGINFO").contains("off"));
+}
+
+#[test]
 fn nobody_is_told_of_a_write_that_a_crash_can_take_back() {
     for shards in [1, 2] {
         let trouble = Trouble { fetch: 0.0, retry: 0.0, durable: 1.0, ..Trouble::default() };

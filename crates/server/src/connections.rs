@@ -7,7 +7,7 @@
 use crate::driver::DriverReport;
 use crate::gate::ReplyQueue;
 use crate::input::{InputBuffer, KEPT_BYTES};
-use crate::service::ConnectionId;
+use crate::service::{ConnectionId, ConnectionMemory};
 use crate::settings::TransportChange;
 use crate::tls::{SESSION_BYTES, TlsSession};
 use rustls::ServerConfig;
@@ -72,6 +72,8 @@ pub(crate) struct Entry<C> {
     pub is_first_in_line: bool,
     /// Its buffers, as the sum over all connections has them.
     pub counted: Buffered,
+    /// What the service holds for it beside them.
+    pub beside: ConnectionMemory,
     /// Bytes that the reactor is sending.
     pub sending: usize,
     /// When the send under way began.
@@ -106,6 +108,34 @@ pub(crate) struct Buffered {
     pub all: usize,
     /// Above what each buffer may keep.
     pub excess: usize,
+    /// All, and what the service holds beside; 0 for who may not be closed to free memory.
+    pub memory: usize,
+    /// The class of sizes in which it is counted; 0: in none.
+    class: u8,
+}
+
+/// Classes of sizes: one for each number of bits.
+const CLASSES: usize = usize::BITS as usize + 1;
+
+/// How many connections there are of each size; those without memory are in none.
+#[derive(Debug)]
+struct Sizes([u32; CLASSES]);
+
+impl Sizes {
+    fn class_of(bytes: usize) -> u8 {
+        (usize::BITS - bytes.leading_zeros()) as u8
+    }
+
+    fn exchange(&mut self, old: u8, new: u8) {
+        if old != new {
+            self.0[usize::from(old)] -= u32::from(old > 0);
+            self.0[usize::from(new)] += u32::from(new > 0);
+        }
+    }
+
+    fn largest(&self) -> u8 {
+        self.0.iter().rposition(|count| *count > 0).unwrap_or(0) as u8
+    }
 }
 
 #[derive(Debug)]
@@ -129,6 +159,7 @@ pub struct Connections<C> {
     places: Vec<Place<C>>,
     count: usize,
     buffered: Buffered,
+    sizes: Sizes,
     pub(crate) report: DriverReport,
     pub(crate) stages: StageLatencies,
     /// Changes of the driver's settings that the service asked for.
@@ -149,6 +180,7 @@ impl<C> Default for Connections<C> {
             places: Vec::new(),
             count: 0,
             buffered: Buffered::default(),
+            sizes: Sizes([0; CLASSES]),
             report: DriverReport::default(),
             stages: StageLatencies::default(),
             settings: Vec::new(),
@@ -201,6 +233,44 @@ impl<C> Connections<C> {
         self.buffered.excess
     }
 
+    /// Bytes of memory that the connections take which may be closed to free it: their buffers, and what the service
+    /// holds beside ([`crate::Service::memory`]), as of when each was last looked at. Cost: constant.
+    pub fn memory_bytes(&self) -> usize {
+        self.buffered.memory
+    }
+
+    /// Of the connections that may be closed to free memory, the number of bits of the size of the largest; 0: there
+    /// is none. Cost: constant.
+    pub fn largest_class(&self) -> u8 {
+        self.sizes.largest()
+    }
+
+    /// Of the connections that may be closed to free memory, the one that takes most, and its bytes. Cost: O(the most
+    /// connections there ever were).
+    pub fn largest(&self) -> Option<(ConnectionId, usize)> {
+        let class = self.largest_class();
+        let places = (0..).zip(&self.places);
+        places
+            .filter_map(|(index, place)| Some((index, place, place.entry.as_ref()?)))
+            .filter(|(.., entry)| class > 0 && entry.counted.class == class)
+            .max_by_key(|(.., entry)| entry.counted.memory)
+            .map(|(index, place, entry)| {
+                (ConnectionId { index, generation: place.generation }, entry.counted.memory)
+            })
+    }
+
+    /// Has every connection looked at when the turn ends.
+    pub fn look_at_all(&mut self) {
+        for index in 0..self.place_count() {
+            self.note_changed(index);
+        }
+    }
+
+    /// Whether connection `id` is there.
+    pub(crate) fn is_there(&mut self, id: ConnectionId) -> bool {
+        self.find(id).is_some()
+    }
+
     /// Counts the buffers of the connection at `index` anew.
     pub(crate) fn recount(&mut self, index: u32) {
         let Some(entry) = self.places.get_mut(index as usize).and_then(|place| place.entry.as_mut()) else {
@@ -208,8 +278,13 @@ impl<C> Connections<C> {
         };
         let buffers = entry.buffers();
         let excess = buffers.iter().map(|bytes| bytes.saturating_sub(KEPT_BYTES)).sum();
-        let new = Buffered { all: buffers.iter().sum(), excess };
+        let all: usize = buffers.iter().sum();
+        let memory = if entry.beside.is_kept { 0 } else { all + entry.beside.bytes };
+        let class = Sizes::class_of(memory);
+        let new = Buffered { all, excess, memory, class };
         let old = std::mem::replace(&mut entry.counted, new);
+        self.sizes.exchange(old.class, class);
+        self.buffered.memory = self.buffered.memory - old.memory + memory;
         self.buffered.all = self.buffered.all - old.all + new.all;
         self.buffered.excess = self.buffered.excess - old.excess + new.excess;
     }
@@ -330,6 +405,8 @@ impl<C> Connections<C> {
         let id = ConnectionId { index, generation: place.generation };
         place.generation = place.generation.wrapping_add(1);
         self.count -= 1;
+        self.sizes.exchange(entry.counted.class, 0);
+        self.buffered.memory -= entry.counted.memory;
         self.buffered.all -= entry.counted.all;
         self.buffered.excess -= entry.counted.excess;
         Some((id, entry))

@@ -36,6 +36,8 @@ pub struct DriverReport {
     pub connections_over_output_limit: u64,
     /// Connections closed because they sent too much that could not be consumed.
     pub connections_over_input_limit: u64,
+    /// Connections closed since all of them took too much memory ([`crate::Service::evict`]).
+    pub connections_evicted: u64,
     /// Sends made (each with all replies of a connection in a turn).
     pub sends: u64,
     /// Encrypted connections whose handshake failed or took too long, or whose peer broke the protocol.

@@ -45,7 +45,7 @@ pub use mailbox::{MailReceiver, MailSender, mailbox};
 pub use manual::ManualDriver;
 pub use reactor::{Device, WakingDevice};
 pub use replace::replace_file;
-pub use service::{ConnectionId, Peer, Service, Want};
+pub use service::{ConnectionId, ConnectionMemory, Peer, Service, Want};
 pub use settings::{DriverKind, OutputLimits, TransportChange, TransportSettings};
 pub use tls::{TlsClients, TlsSettings};
 pub use wake::Waker;

@@ -90,6 +90,15 @@ pub struct Received {
     pub want: Want,
 }
 
+/// What a service holds for one connection, beside its buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionMemory {
+    /// Bytes.
+    pub bytes: usize,
+    /// Whether the connection is not among those that are closed to free memory.
+    pub is_kept: bool,
+}
+
 /// A state machine that answers the clients of one driver thread.
 pub trait Service {
     /// What the service keeps for each connection.
@@ -140,6 +149,18 @@ pub trait Service {
         requests: &mut Vec<IoRequest>,
         connections: &mut Connections<Self::Connection>,
     );
+
+    /// What the service holds for a connection. Asked whenever the connection's buffers have been looked at, at the
+    /// end of a turn.
+    fn memory(&self, _connection: &Self::Connection) -> ConnectionMemory {
+        ConnectionMemory::default()
+    }
+
+    /// The connection that is to be closed since connections take too much memory, if any. Asked at the end of every
+    /// turn, and again until there is none.
+    fn evict(&mut self, _now: Now, _connections: &mut Connections<Self::Connection>) -> Option<ConnectionId> {
+        None
+    }
 
     /// Replies whose gate is at most this may be sent. Asked once a turn, after the step; must not
     /// fall. A service whose device failed stops raising it.

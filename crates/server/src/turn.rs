@@ -12,7 +12,7 @@ use crate::gate::ReplyQueue;
 use crate::input::InputBuffer;
 use crate::line::Line;
 use crate::reactor::{Reactor, Sending};
-use crate::service::{Peer, Service, Want};
+use crate::service::{ConnectionMemory, Peer, Service, Want};
 use crate::settings::{OutputLimits, TransportSettings};
 use crate::tls::TlsSession;
 use tierstone_base::{Now, Seq};
@@ -123,6 +123,7 @@ impl<S: Service> Turn<S> {
                     is_in_line: false,
                     is_first_in_line: false,
                     counted: Buffered::default(),
+                    beside: ConnectionMemory::default(),
                     sending: 0,
                     sending_since_us: 0,
                     gated_since_us: 0,
@@ -327,6 +328,14 @@ impl<S: Service> Turn<S> {
             self.settle(index, reactor);
         }
         self.scratch = changed;
+        // What was sent and heard in this turn is counted now.
+        while let Some(id) = self.service.evict(self.now, &mut self.connections) {
+            if !self.connections.is_there(id) {
+                break;
+            }
+            self.connections.report.connections_evicted += 1;
+            self.end(id.index, reactor);
+        }
     }
 
     fn show_resumed(&mut self, reactor: &mut impl Reactor) {
@@ -414,6 +423,7 @@ impl<S: Service> Turn<S> {
         if !is_done {
             entry.output.shrink(false);
         }
+        entry.beside = self.service.memory(&entry.state);
         self.connections.recount(index);
         self.connections.report.connections_over_output_limit += over_limit;
         if is_done {

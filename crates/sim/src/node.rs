@@ -20,6 +20,7 @@ use tierstone_logstore::{LogShard, OpenSettings, ShardPlan, ShardSettings, Super
 use tierstone_media::file::DurableMethod;
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, SimDevice, SimMedium, Wait};
 use tierstone_redis::{Executor, ExecutorSettings, ServerFacts};
+use tierstone_server::redis::clients::ClientLedger;
 use tierstone_server::redis::mail::{ToNode, ToShard};
 use tierstone_server::redis::metrics::ShardSnapshot;
 use tierstone_server::redis::service::{RedisService, ServiceParts};
@@ -119,6 +120,7 @@ struct Common<'a> {
     node: Sender<ToNode>,
     snapshots: Sender<ShardSnapshot>,
     serving: Arc<AtomicUsize>,
+    clients: Arc<ClientLedger>,
 }
 
 impl Node {
@@ -165,6 +167,7 @@ impl Node {
             node: node_sender,
             snapshots: snapshot_sender,
             serving: Arc::new(AtomicUsize::new(senders.len())),
+            clients: Arc::new(ClientLedger::new(senders.len())),
         };
         let mut drivers = Vec::new();
         for (plan, mail) in opened.plans.into_iter().zip(receivers) {
@@ -214,7 +217,7 @@ impl Node {
                 ToNode::RewriteSettings { .. } | ToNode::ReadUsers { .. } | ToNode::WriteUsers { .. } => {
                     unreachable!("no files of settings or users are simulated")
                 }
-                ToNode::Stop { .. } | ToNode::ReloadTls => {}
+                ToNode::Stop { .. } | ToNode::ReloadTls | ToNode::Evicted { .. } => {}
             }
         }
         self.finish_write();
@@ -343,6 +346,7 @@ fn start_shard(
         snapshots: common.snapshots.clone(),
         limits: RequestLimits::default(),
         buffer_bytes_max: common.settings.transport.buffer_bytes_max,
+        clients: Arc::clone(&common.clients),
         serving: Arc::clone(&common.serving),
         stop_patience_us: common.settings.transport.stop_timeout_ms * 1_000 / 2,
         heartbeat: None,

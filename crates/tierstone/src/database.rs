@@ -69,6 +69,11 @@ pub struct DatabaseOptions {
     /// Count the processor time of the engine, for [`tierstone_engine::EngineStatistics`]. Cost: some 25 ns a reading of the clock,
     /// two for a write or a call that reads from the device, four for a step. Default: no.
     pub measure_cpu: bool,
+    /// Bytes a second that are read in search of rot, by all shards together; 0: none, the default. A
+    /// [`crate::SharedStore`] reads whenever it is due; a [`crate::Store`], which has no thread, while it is called.
+    /// What was found is in the statistics ([`tierstone_engine::EngineStatistics::scrub`]). 4 MiB/s is a pass over 8 TB
+    /// in three weeks. A server goes by its own setting instead.
+    pub scrub_bytes_per_second: u64,
     /// A redo log in persistent memory, so that writes need not wait for the device. `None`: there is none; a store
     /// that was not closed in good order is then refused if it had one. Default `None`.
     pub redo: Option<RedoOptions>,
@@ -87,6 +92,13 @@ impl DatabaseOptions {
     }
 }
 
+impl DatabaseOptions {
+    /// Bytes a second that each shard reads in search of rot.
+    pub(crate) fn scrub_rate(&self) -> u64 {
+        self.scrub_bytes_per_second.div_ceil(u64::from(self.shards.max(1)))
+    }
+}
+
 impl Default for DatabaseOptions {
     fn default() -> Self {
         DatabaseOptions {
@@ -102,6 +114,7 @@ impl Default for DatabaseOptions {
             durable_method: None,
             create: true,
             measure_cpu: false,
+            scrub_bytes_per_second: 0,
             redo: None,
             any_guarantee: false,
             shard: ShardSettings::default(),

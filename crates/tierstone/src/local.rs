@@ -81,6 +81,7 @@ impl Store {
             if options.measure_cpu {
                 engine.set_cpu_clock(Box::new(clock));
             }
+            engine.set_scrub_rate(options.scrub_rate());
             lanes.push(Lane::new(engine, device, clock));
         }
         let first = database.facts().map.keyspaces()[0];

@@ -23,7 +23,7 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 use tierstone_base::{Error, ErrorKind, Result};
-use tierstone_client::{Connection, ConnectionSettings, Value};
+use tierstone_client::{Connection, ConnectionSettings, Stream, Tls, TlsFiles, Value};
 
 use crate::mix::OperationKind;
 use crate::outcome::Outcome;
@@ -49,11 +49,14 @@ pub struct Server {
     pub password: Option<String>,
     /// The numbered database, by `SELECT`. Default 0.
     pub database: u32,
+    /// What encrypted connections are set up from; without it they are in the clear.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
 }
 
 impl Default for Server {
     fn default() -> Self {
-        Server { address: "127.0.0.1:6379".into(), username: None, password: None, database: 0 }
+        Server { address: "127.0.0.1:6379".into(), username: None, password: None, database: 0, tls: None }
     }
 }
 
@@ -159,11 +162,13 @@ fn drive(
 ) -> Result<Outcome> {
     let threads = sources.len();
     let values = ValueMaker::new(plan.workload.value.clone(), plan.pacing.seed);
+    let tls = plan.server.tls.as_ref().map(TlsFiles::load).transpose()?;
     let mut workers = Vec::with_capacity(threads);
     for (thread, source) in sources.into_iter().enumerate() {
         let count = plan.connections / threads + usize::from(thread < plan.connections % threads);
-        let sockets = (0..count).map(|_| connect(&plan.server, &plan.pacing)).collect::<Result<Vec<_>>>()?;
-        workers.push(Worker::new(plan, source, values.clone(), sockets)?);
+        let open = || connect(&plan.server, tls.as_ref(), &plan.pacing);
+        let streams = (0..count).map(|_| open()).collect::<Result<Vec<_>>>()?;
+        workers.push(Worker::new(plan, source, values.clone(), streams)?);
     }
     // The schedule of an open loop is divided among the threads that there are.
     let pacing = Pacing { threads, ..plan.pacing };
@@ -174,17 +179,17 @@ fn drive(
 }
 
 /// A connection that is logged in, in its database, and without anything under way.
-pub(crate) fn connect(server: &Server, pacing: &Pacing) -> Result<std::net::TcpStream> {
-    let connection = login(server, std::time::Duration::from_secs_f64(pacing.timeout_seconds))?;
-    let socket = connection.socket().try_clone().map_err(Error::from)?;
-    socket.set_nonblocking(true).map_err(Error::from)?;
-    Ok(socket)
+pub(crate) fn connect(server: &Server, tls: Option<&Tls>, pacing: &Pacing) -> Result<Stream> {
+    let connection = login(server, tls, std::time::Duration::from_secs_f64(pacing.timeout_seconds))?;
+    let stream = connection.into_stream()?;
+    stream.socket().set_nonblocking(true).map_err(Error::from)?;
+    Ok(stream)
 }
 
 /// The same, as a connection of the client.
-pub(crate) fn login(server: &Server, timeout: std::time::Duration) -> Result<Connection> {
+pub(crate) fn login(server: &Server, tls: Option<&Tls>, timeout: std::time::Duration) -> Result<Connection> {
     let settings = ConnectionSettings::with_timeout(timeout);
-    let mut connection = Connection::connect_with(server.address.as_str(), &settings)?;
+    let mut connection = Connection::connect_over(&server.address, &settings, tls)?;
     if let Some(password) = &server.password {
         let reply = match &server.username {
             Some(username) => connection.command(&[b"AUTH", username.as_bytes(), password.as_bytes()])?,

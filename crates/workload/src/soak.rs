@@ -16,8 +16,6 @@ mod object;
 mod seconds;
 mod walk;
 
-use std::net::TcpStream;
-
 use serde::Serialize;
 use tierstone_base::{Error, ErrorKind, Result, SeededRandom, SystemClock};
 
@@ -201,10 +199,10 @@ impl Soak {
     }
 
     /// The connections of the load, and that of the walk.
-    fn connect(&self, address: &str) -> Result<Vec<TcpStream>> {
+    fn connect(&self, address: &str) -> Result<Vec<tierstone_client::Stream>> {
         let server = Server { address: address.into(), ..Server::default() };
         let pacing = Pacing { timeout_seconds: SILENCE_MAX_US as f64 / 1e6, ..Pacing::default() };
-        (0..=self.settings.connections).map(|_| redis_load::connect(&server, &pacing)).collect()
+        (0..=self.settings.connections).map(|_| redis_load::connect(&server, None, &pacing)).collect()
     }
 
     /// What a read of an object may show from now on, at the least.

@@ -1,6 +1,7 @@
 //! A backup of a running server: its frames come over the connection (`DEBUG BACKUP`), and are checked before they are
 //! written.
 
+use crate::tls::TlsArgs;
 use std::path::Path;
 use std::time::Duration;
 use tierstone::{BackupBase, BackupProgress, BackupReport, BackupWriter};
@@ -10,12 +11,12 @@ use tierstone_client::{Connection, Value};
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn run(
-    server: &str,
+    (server, tls): (&str, &TlsArgs),
     password: Option<&str>,
     (out, since): (&Path, Option<&Path>),
     show: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
-    let mut connection = Connection::connect(server, TIMEOUT)?;
+    let mut connection = tls.connect(server, TIMEOUT)?;
     if let Some(password) = password {
         ask(&mut connection, &[b"AUTH", password.as_bytes()])?;
     }

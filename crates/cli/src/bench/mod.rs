@@ -8,6 +8,7 @@ mod records;
 mod report;
 
 use crate::child::ServerProcess;
+use crate::tls::TlsArgs;
 use crate::values::parse_index;
 use clap::{Args, Subcommand};
 use energy::{Accounting, EnergyCost, EnergyOptions, Watching};
@@ -48,6 +49,8 @@ struct LoadArgs {
     /// The server [default: one of its own in a new folder here, removed at the end]
     #[arg(long, value_name = "ADDR:PORT")]
     address: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// YCSB a to f, or get (reads only), set (overwrites only), puts:SHARE (overwrites with that share, 0 to 1, else
     /// reads)
     #[arg(long, value_name = "NAME", default_value = "a")]
@@ -156,7 +159,7 @@ impl LoadArgs {
             seed: self.seed,
             ..Pacing::default()
         };
-        let server = Server { address, ..Server::default() };
+        let server = Server { address, tls: self.tls.files(), ..Server::default() };
         let plan = Plan { server, connections: self.connections, workload, pacing, ..Plan::default() };
         plan.validate()?;
         Ok(plan)
@@ -174,6 +177,9 @@ pub fn run(args: BenchArgs) -> Result<()> {
     let args = args.load;
     // Before anything is started, so that a wrong setting costs nothing.
     args.plan(args.address.clone().unwrap_or_default())?;
+    if args.address.is_none() {
+        args.tls.needs("--address")?;
+    }
     let accounting = args.energy.accounting()?;
     parse_size(&args.memory)?;
     args.index.as_deref().map(parse_index).transpose()?;

@@ -2,6 +2,7 @@
 //! far it is (`DEBUG VERIFY`).
 
 use crate::output::{print_json, print_line, table};
+use crate::tls::TlsArgs;
 use std::time::Duration;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_client::{Connection, Value};
@@ -13,8 +14,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the program waits before it asks again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-pub(super) fn run(server: &str, password: Option<&str>, json: bool) -> Result<()> {
-    let mut connection = Connection::connect(server, TIMEOUT)?;
+pub(super) fn run((server, tls): (&str, &TlsArgs), password: Option<&str>, json: bool) -> Result<()> {
+    let mut connection = tls.connect(server, TIMEOUT)?;
     if let Some(password) = password {
         ask(&mut connection, &[b"AUTH", password.as_bytes()])?;
     }

@@ -6,6 +6,7 @@
 
 use super::Errors;
 use super::source::Place;
+use crate::tls::TlsArgs;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -97,13 +98,12 @@ impl<'scope> Feed<'scope> {
     /// Connects all before the first record is read.
     pub fn start<'env>(
         scope: &'scope Scope<'scope, 'env>,
-        address: &str,
+        (address, tls): (&str, &TlsArgs),
         connections: usize,
         errors: &'env Errors,
     ) -> Result<Self> {
-        let connections = (0..connections)
-            .map(|_| Connection::connect(address, TIMEOUT))
-            .collect::<Result<Vec<Connection>>>()?;
+        let connections =
+            (0..connections).map(|_| tls.connect(address, TIMEOUT)).collect::<Result<Vec<Connection>>>()?;
         let budget = std::sync::Arc::new(Budget::default());
         let mut feed = Feed { senders: Vec::new(), threads: Vec::new(), budget };
         for mut connection in connections {

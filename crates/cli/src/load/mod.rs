@@ -9,6 +9,7 @@ mod source;
 mod store;
 
 use crate::output::{print_json, print_line, table};
+use crate::tls::TlsArgs;
 use clap::{Args, ValueEnum};
 use feed::{Feed, Item, Loaded};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -54,6 +55,8 @@ pub struct LoadArgs {
     /// Connections; records of one key always take the same, so that the last of them stays
     #[arg(long, value_name = "N", default_value_t = 8)]
     connections: usize,
+    #[command(flatten)]
+    tls: TlsArgs,
     #[command(flatten)]
     store: StoreArgs,
     /// Print the summary as JSON
@@ -148,8 +151,11 @@ fn load(args: &LoadArgs) -> Result<LoadReport> {
     let errors = Errors { path: args.path.clone(), bar: bar.clone(), told: Mutex::new((0, Vec::new())) };
     let result = std::thread::scope(|scope| {
         let mut feed = match args.store.open()? {
-            Some(store) => Sink::Store(store),
-            None => Sink::Server(Feed::start(scope, &args.address, args.connections, &errors)?),
+            Some(store) => {
+                args.tls.needs("--address, without --data")?;
+                Sink::Store(store)
+            }
+            None => Sink::Server(Feed::start(scope, (&args.address, &args.tls), args.connections, &errors)?),
         };
         let mut read = Ok(());
         while let Some(entry) = source.next() {

@@ -10,6 +10,19 @@ use tierstone_server::redis::check_own;
 /// In the order of `--help`.
 pub(super) const SETTINGS: &[Setting] = &[
     Setting {
+        name: "maxmemory-clients",
+        variable: "TIERSTONE_MAXMEMORY_CLIENTS",
+        value: "SIZE or PERCENT",
+        help: "What the buffers of all clients may take, such as 256MiB, or 5% of the memory: above it the client that takes most is closed; 0 for no bound",
+        default: "0",
+        trade_off: "Bounds slow readers and subscribers together, at the price of closing them; clients that have said CLIENT NO-EVICT on are neither counted nor closed",
+        redis: "maxmemory-clients",
+        apply: |all, text| match text.ends_with('%') {
+            true => set(all, "maxmemory-clients", text),
+            false => parse_size(text).and_then(|bytes| set(all, "maxmemory-clients", &bytes.to_string())),
+        },
+    },
+    Setting {
         name: "slowlog-log-slower-than",
         variable: "TIERSTONE_SLOWLOG_LOG_SLOWER_THAN",
         value: "MICROSECONDS",

@@ -3,6 +3,7 @@
 use super::{OutputArgs, Written, bar, told};
 use crate::interrupt::Interrupted;
 use crate::output::{print_json, print_line};
+use crate::tls::TlsArgs;
 use clap::Args;
 use std::ops::ControlFlow;
 use tierstone_base::{Clock, Error, ErrorKind, Result, SystemClock};
@@ -18,6 +19,8 @@ pub struct RecordArgs {
     /// The server: a host and the port of Redis clients
     #[arg(long, value_name = "HOST:PORT")]
     address: String,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// How long to listen, in seconds, at most a day; an interrupt ends it before, and what was heard is kept
     #[arg(long, value_name = "N")]
     seconds: f64,
@@ -48,6 +51,7 @@ pub fn run(args: &RecordArgs) -> Result<()> {
         username: args.user.clone(),
         password: args.password.clone(),
         database: 0,
+        tls: args.tls.files(),
     };
     let settings = RecordSettings { server, seconds: args.seconds, ask_sizes: args.ask_sizes };
     let anonymizer = args.output.anonymizer()?;

@@ -112,7 +112,7 @@ impl Host {
 /// Whether a connection listens to something that its user may not listen to any more. A user who may listen to all
 /// that he might before loses nothing.
 fn loses_channels(session: &Session, new: &Arc<User>) -> bool {
-    if Arc::ptr_eq(&session.user, new) || session.channels.is_empty() {
+    if Arc::ptr_eq(&session.user, new) || session.channels().is_empty() {
         return false;
     }
     let known = |channel: &Vec<u8>| new.selectors.iter().any(|selector| selector.channels.contains(channel));
@@ -120,7 +120,7 @@ fn loses_channels(session: &Session, new: &Arc<User>) -> bool {
     let has_lost = |old: &crate::acl::user::Selector| old.has_all_channels || !old.channels.iter().all(known);
     !has_all
         && session.user.selectors.iter().any(has_lost)
-        && session.channels.iter().any(|(kind, name)| new.forbids_listening(*kind, name))
+        && session.channels().iter().any(|(kind, name)| new.forbids_listening(*kind, name))
 }
 
 impl<E: Engine> Executor<E> {

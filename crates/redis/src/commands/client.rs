@@ -54,12 +54,12 @@ pub(crate) fn setinfo(control: &mut Control<'_>) -> Result<Flow, Halt> {
 
 /// One line of `CLIENT LIST`, without its end.
 pub(crate) fn describe(session: &Session, now: Now) -> String {
-    let count = |kind: ChannelKind| session.channels.iter().filter(|(other, _)| *other == kind).count();
+    let count = |kind: ChannelKind| session.channels().iter().filter(|(other, _)| *other == kind).count();
     let seconds = |since: u64| now.monotonic_us.saturating_sub(since) / 1_000_000;
     let mut flags = String::new();
     for (flag, is_set) in [
         ('O', session.is_monitor),
-        ('P', !session.channels.is_empty()),
+        ('P', !session.channels().is_empty()),
         ('x', session.transaction.is_some()),
         ('t', session.tracking.is_some()),
         ('R', session.tracking.as_ref().is_some_and(|tracking| tracking.is_broken)),
@@ -121,7 +121,7 @@ struct Filter<'a> {
 
 impl Filter<'_> {
     fn fits(&self, session: &Session, now: Now, own: ConnectionId) -> bool {
-        let kind: &[u8] = if session.channels.is_empty() { b"normal" } else { b"pubsub" };
+        let kind: &[u8] = if session.channels().is_empty() { b"normal" } else { b"pubsub" };
         let age_s = now.monotonic_us.saturating_sub(session.created_us) / 1_000_000;
         self.ids.as_ref().is_none_or(|ids| ids.contains(&(session.id as i64)))
             && self.kind.is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind))

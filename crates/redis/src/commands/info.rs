@@ -79,7 +79,7 @@ fn server(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
 fn clients(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let sessions = control.host.sessions.values();
     let blocked = sessions.clone().filter(|session| session.has_suspended()).count();
-    let listening = sessions.filter(|session| !session.channels.is_empty()).count();
+    let listening = sessions.filter(|session| !session.channels().is_empty()).count();
     let tracking = control.host.trackers;
     write!(
         out,
@@ -209,7 +209,7 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let [keys, items, prefixes] = control.engine.tracked;
     write!(
         out,
-        "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nexpired_keys:{}\r\nevicted_keys:{}\r\nkeyspace_hits:{}\r\n\
+        "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nexpired_keys:{}\r\nevicted_keys:{}\r\nevicted_clients:{}\r\nkeyspace_hits:{}\r\n\
          keyspace_misses:{}\r\nsuspended_commands:{}\r\npubsub_channels:{}\r\npubsub_patterns:{}\r\n\
          total_error_replies:{errors}\r\ninstantaneous_ops_per_sec:{}\r\nuntold_expirations:{}\r\n\
          tracking_total_keys:{keys}\r\ntracking_total_items:{items}\r\ntracking_total_prefixes:{prefixes}\r\n",
@@ -217,6 +217,7 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         counters.commands,
         control.engine.statistics.expired_keys,
         control.engine.statistics.evicted_keys,
+        counters.evicted_clients,
         counters.hits,
         counters.misses,
         counters.suspended,

@@ -37,7 +37,7 @@ fn listen(control: &mut Control<'_>, words: &Words) -> Result<Flow, Halt> {
     let args = control.args;
     for name in args.from(1) {
         let connection = control.connection;
-        control.session().channels.insert((words.kind, name.to_vec()));
+        control.session().listen(words.kind, name);
         control.host.subscribe(control.engine.shard, words.kind, name, connection);
         answer(control, words.subscribe, Some(name), words.kind);
     }
@@ -46,7 +46,7 @@ fn listen(control: &mut Control<'_>, words: &Words) -> Result<Flow, Halt> {
 
 fn leave(control: &mut Control<'_>, words: &Words, name: &[u8]) {
     let connection = control.connection;
-    control.session().channels.remove(&(words.kind, name.to_vec()));
+    control.session().leave(words.kind, name);
     control.host.unsubscribe(control.engine.shard, words.kind, name, connection);
     answer(control, words.unsubscribe, Some(name), words.kind);
 }
@@ -61,7 +61,7 @@ fn stop_listening(control: &mut Control<'_>, words: &Words) -> Result<Flow, Halt
     }
     let names: Vec<Vec<u8>> = control
         .session()
-        .channels
+        .channels()
         .iter()
         .filter(|(kind, _)| *kind == words.kind)
         .map(|(_, name)| name.clone())

@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, fail, fail_with};
-use crate::control::{Control, Flow};
+use crate::control::{Control, Flow, Host};
 use crate::executor::{Executor, Outcome};
 use crate::number;
 use crate::remote::Ending;
@@ -15,6 +15,8 @@ use tierstone_engine::Engine;
 use tierstone_store::{Holder, TaskId};
 use tierstone_wire::resp::ReplyWriter;
 
+/// What a transaction cannot have other shards told, or asked, in time.
+const ELSEWHERE: &str = "ERR CLIENT TRACKING with BCAST, or with REDIRECT to a connection of another shard, is not available inside a transaction: send it before MULTI";
 const NO_REDIRECT: &str = "ERR The client ID you want redirect to does not exist";
 
 /// The options of a `CLIENT TRACKING`.
@@ -211,6 +213,52 @@ pub(crate) struct Asked {
     tracking: Tracking,
     /// The connection that is looked for at the other shards.
     elsewhere: Option<ConnectionId>,
+}
+
+/// `CLIENT TRACKING` within a transaction on shard `own` of so many: what can be begun and ended without the others.
+pub(crate) fn tracking_queued(
+    host: &mut Host,
+    shard: (ShardId, u16),
+    connection: ConnectionId,
+    args: Args<'_>,
+    reply: &mut Vec<u8>,
+) {
+    let Some(session) = host.sessions.get(&connection) else { return };
+    let mut writer = ReplyWriter::new(reply, session.version);
+    match queued(host, shard, session.tracking.as_deref(), args) {
+        Ok(tracking) => {
+            host.change_tracking(connection, tracking);
+            writer.ok();
+        }
+        Err(Halt::Error(text)) => writer.error(text.as_bytes()),
+        Err(Halt::Suspend) => unreachable!("no view is open here"),
+    }
+}
+
+/// What a connection tracks that has tracked `old`, behind a `CLIENT TRACKING` within a transaction.
+fn queued(
+    host: &Host,
+    (own, count): (ShardId, u16),
+    old: Option<&Tracking>,
+    args: Args<'_>,
+) -> Result<Option<Tracking>, Halt> {
+    let options = Options::parse(args)?;
+    match args.at(2).to_ascii_lowercase().as_slice() {
+        b"off" => return Ok(None),
+        b"on" => {}
+        _ => return fail(SYNTAX),
+    }
+    let mut tracking = options.applied(old)?;
+    match options.redirect {
+        Some(id) if host.sessions.contains_key(&id) => tracking.redirect = Some((id, own)),
+        Some(_) if count == 1 => return fail(NO_REDIRECT),
+        Some(_) => return fail(ELSEWHERE),
+        None => {}
+    }
+    if count > 1 && tracking.mode == Mode::Broadcast {
+        return fail(ELSEWHERE);
+    }
+    Ok(Some(tracking))
 }
 
 pub(crate) fn caching(control: &mut Control<'_>) -> Result<Flow, Halt> {

@@ -34,6 +34,8 @@ pub enum ToShard {
     },
     /// What encrypted connections are set up from, from now on.
     Tls(Arc<ServerConfig>),
+    /// A client is to be closed since all of them take too much memory, and the largest is here.
+    LookAtClients,
     /// A setting was changed by a client of another shard.
     Setting {
         /// Its name.
@@ -108,6 +110,21 @@ pub enum ToNode {
         /// What, in words.
         findings: Vec<String>,
     },
+    /// A client was closed since all of them take too much memory. Not told of each where they are many.
+    Evicted {
+        /// Whose.
+        shard: ShardId,
+        /// Its line of `CLIENT LIST`.
+        client: String,
+        /// What it took.
+        bytes: u64,
+        /// What all took.
+        total_bytes: u64,
+        /// What all may take.
+        bytes_max: u64,
+        /// How many the shard has closed.
+        all: u64,
+    },
     /// A shard's device has failed.
     Failed {
         /// Which shard.
@@ -115,4 +132,39 @@ pub enum ToNode {
         /// What happened.
         error: Error,
     },
+}
+
+impl ToNode {
+    /// Tells the log, if it is for people only.
+    pub(super) fn log(self) {
+        match self {
+            ToNode::Rot { shard, findings } => {
+                for finding in findings {
+                    tracing::error!(shard, finding, "scrubbing has found damage");
+                }
+            }
+            ToNode::Failed { shard, error } => {
+                tracing::error!(shard, %error, "a shard acknowledges nothing any more");
+            }
+            ToNode::Evicted { shard, client, bytes, total_bytes, bytes_max, all } => {
+                tracing::warn!(
+                    shard,
+                    client,
+                    bytes,
+                    total_bytes,
+                    bytes_max,
+                    all,
+                    "a client was closed: all of them take more than maxmemory-clients"
+                );
+            }
+            ToNode::ChangeMap { .. }
+            | ToNode::MapApplied { .. }
+            | ToNode::Setting { .. }
+            | ToNode::RewriteSettings { .. }
+            | ToNode::ReadUsers { .. }
+            | ToNode::WriteUsers { .. }
+            | ToNode::Stop { .. }
+            | ToNode::ReloadTls => {}
+        }
+    }
 }

@@ -38,8 +38,13 @@ pub struct ShardSnapshot {
     pub connections_total: u64,
     /// Connections now.
     pub connections: u64,
+    /// Connections closed since all of them took too much memory.
+    pub evicted_clients: u64,
     /// Bytes in the buffers of connections.
     pub connection_bytes: u64,
+    /// Clients that track what they read, keys and copies that are noted of them, prefixes that are followed
+    /// ([`Executor::tracked`]).
+    pub tracked: [u64; 4],
     /// Writes that are not durable yet.
     pub undurable: u64,
     /// How long requests and replies waited in the shard's thread.
@@ -67,7 +72,9 @@ impl ShardSnapshot {
             suspended: counters.suspended,
             connections_total: counters.connections,
             connections: connections.len() as u64,
+            evicted_clients: counters.evicted_clients,
             connection_bytes: connections.buffer_bytes(),
+            tracked: executor.tracked(),
             undurable: engine.applied_seq().saturating_sub(engine.durable_seq()),
             stages: *connections.stages(),
             is_healthy: matches!(engine.health(), Health::Good),
@@ -119,6 +126,18 @@ const COLUMNS: &[Column] = &[
     ("connection_bytes", "gauge", "Memory of connection buffers.", |s| s.connection_bytes),
     ("connections", "gauge", "Connections now.", |s| s.connections),
     ("connections_total", "counter", "Connections accepted.", |s| s.connections_total),
+    (
+        "evicted_clients_total",
+        "counter",
+        "Connections closed since all took more than maxmemory-clients.",
+        |s| s.evicted_clients,
+    ),
+    ("tracking_clients", "gauge", "Clients with CLIENT TRACKING on.", |s| s.tracked[0]),
+    ("tracking_keys", "gauge", "Keys of which clients hold copies.", |s| s.tracked[1]),
+    ("tracking_items", "gauge", "Copies that clients hold: keys, each as often as it is held.", |s| {
+        s.tracked[2]
+    }),
+    ("tracking_prefixes", "gauge", "Prefixes that clients follow.", |s| s.tracked[3]),
     ("commands_total", "counter", "Requests carried out.", |s| s.commands),
     ("commands_suspended_total", "counter", "Requests that had to wait for device, lock or shard.", |s| {
         s.suspended

@@ -4,9 +4,11 @@
 //! 2. `incoming` takes large arguments out of the input piece by piece, `ahead` gathers a pipeline's requests;
 //! 3. [`mail`] is what the threads of a node tell each other;
 //! 4. [`node`] opens the database, starts the threads (`start`) and ends them in good order; `users_file` says who may do what;
-//! 5. [`metrics`] is what the node says about itself; `energy` its joules, `volume` the volume below it, `config` its settings under Redis's names.
+//! 5. [`clients`] is how shards agree on whose client is closed when all of them take too much memory;
+//! 6. [`metrics`] is what the node says about itself; `energy` its joules, `volume` the volume below it, `config` its settings under Redis's names.
 
 mod ahead;
+pub mod clients;
 mod config;
 mod energy;
 mod incoming;

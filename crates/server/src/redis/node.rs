@@ -3,6 +3,7 @@
 //! The node's own thread (whoever calls [`Node::run`]) owns the superblock: it makes changes of the
 //! numbered databases durable, tells every shard, and answers the client when all use the new map.
 
+use super::clients::ClientLedger;
 use super::energy::{self, EnergySettings};
 use super::mail::{ToNode, ToShard};
 use super::metrics::MetricsBoard;
@@ -265,6 +266,7 @@ impl Node {
             node: &node_sender,
             snapshots: &snapshot_sender,
             serving: Arc::new(AtomicUsize::new(count)),
+            clients: Arc::new(ClientLedger::new(count)),
         };
         let (drivers, reports) = start_shards(&common, starts)?;
         ready.store(true, Ordering::Release);
@@ -393,14 +395,7 @@ impl Node {
                 self.tell(shard, ToShard::MapChanged { task, result });
             }
             ToNode::ReloadTls => self.reload_tls(),
-            ToNode::Rot { shard, findings } => {
-                for finding in findings {
-                    tracing::error!(shard, finding, "scrubbing has found damage");
-                }
-            }
-            ToNode::Failed { shard, error } => {
-                tracing::error!(shard, %error, "a shard acknowledges nothing any more");
-            }
+            told @ (ToNode::Rot { .. } | ToNode::Failed { .. } | ToNode::Evicted { .. }) => told.log(),
             ToNode::Stop { .. } => unreachable!("handled by the loop"),
         }
     }

@@ -8,31 +8,32 @@
 //! 4. When the node stops, an engine is shut only after the connections of all shards have ended, since
 //!    their last requests may need it; or after half of the time that a stop may take.
 
+mod evict;
+mod rounds;
+
 use super::ahead::Ahead;
+use super::clients::ClientLedger;
 use super::incoming::Incoming;
 use super::mail::{ToNode, ToShard};
 use super::metrics::ShardSnapshot;
 use crate::connections::Connections;
 use crate::gate::{ReplyQueue, SlotId};
 use crate::mailbox::{MailReceiver, MailSender};
-use crate::service::{ConnectionId, Peer, Received, Service, Want};
+use crate::service::{ConnectionId, ConnectionMemory, Peer, Received, Service, Want};
 use crate::settings::TransportChange;
 use crossbeam_channel::Sender;
+use evict::Eviction;
 use rustls::ServerConfig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tierstone_base::collections::Map;
 use tierstone_base::{Now, Seq, ShardId};
-use tierstone_engine::{Admission, Engine, Health};
+use tierstone_engine::{Admission, Engine};
 use tierstone_media::{IoCompletion, IoRequest};
+use tierstone_redis::clients::CLIENTS_BYTES_MAX;
 use tierstone_redis::{Args, ConnectionInfo, Executor, Outcome, Output};
 use tierstone_store::TaskId;
 use tierstone_wire::resp::{Arguments, Progress, ReplyWriter, RequestLimits, RequestParser, Version};
-
-/// How often a shard tells its numbers, in microseconds.
-const SNAPSHOT_INTERVAL_US: u64 = 250_000;
-/// How often a stopping shard looks whether the others have ended their connections, in microseconds.
-const STOP_CHECK_INTERVAL_US: u64 = 500;
 
 /// What clients of other machines are told while they are kept out.
 const PROTECTED: &[u8] = b"-DENIED this server is in protected mode: it needs no password, and so it lets in clients of its own machine only. Give it a password (--password, CONFIG SET requirepass or ACL SETUSER default), or, where everybody who reaches it may do everything, say so with --protected-mode no or CONFIG SET protected-mode no\r\n";
@@ -60,6 +61,8 @@ pub struct ServiceParts<E> {
     /// What the connections' buffers may take, as their transport is told
     /// ([`crate::TransportSettings::buffer_bytes_max`]); 0 for no bound.
     pub buffer_bytes_max: usize,
+    /// What the clients of all shards take, shared by all.
+    pub clients: Arc<ClientLedger>,
     /// How many shards have connections, or are not stopping: shared by all, all of them to begin with.
     pub serving: Arc<AtomicUsize>,
     /// How long a stopping shard waits for connections, its own and the others', in microseconds.
@@ -124,6 +127,7 @@ pub struct RedisService<E> {
     transport: Vec<TransportChange>,
     /// The same of what encrypted connections are set up from.
     tls: Option<Arc<ServerConfig>>,
+    eviction: Eviction,
 }
 
 /// What is kept for each connection.
@@ -150,6 +154,7 @@ impl<E: Engine> RedisService<E> {
     /// The service of one shard's thread.
     pub fn new(parts: ServiceParts<E>) -> Self {
         let outgoing = parts.shards.iter().map(|_| Vec::new()).collect();
+        let eviction = Eviction::new(parts.clients, parts.executor.clients_bytes_max());
         RedisService {
             executor: parts.executor,
             shard: parts.shard,
@@ -181,6 +186,7 @@ impl<E: Engine> RedisService<E> {
             heartbeat_due_us: 0,
             transport: Vec::new(),
             tls: None,
+            eviction,
         }
     }
 
@@ -284,6 +290,7 @@ impl<E: Engine> RedisService<E> {
                 ToShard::MapChanged { task, result } => self.executor.map_changed(now, task, result),
                 ToShard::UsersRead { task, file } => self.executor.users_read(now, task, file),
                 ToShard::Tls(config) => self.tls = Some(config),
+                ToShard::LookAtClients => self.look_at_clients(),
                 ToShard::Setting { name, value } => {
                     self.executor.apply_setting(&name, &value);
                     self.follow_setting(&name, &value);
@@ -372,6 +379,9 @@ impl<E: Engine> RedisService<E> {
     /// Notes what a changed setting means for the driver.
     fn follow_setting(&mut self, name: &str, value: &str) {
         self.transport.extend(super::config::transport_change(name, value, self.shards.len()));
+        if name.eq_ignore_ascii_case(CLIENTS_BYTES_MAX) {
+            self.follow_clients_bytes_max();
+        }
     }
 
     fn resume_throttled(&mut self, connections: &mut Connections<RedisConnection>) {
@@ -401,43 +411,6 @@ impl<E: Engine> RedisService<E> {
         self.executor.drain_outputs(&mut outputs);
         self.outputs = outputs;
         self.carry_out(connections);
-    }
-
-    /// Shuts the engine of a stopping shard when nobody needs it any more.
-    fn go_on_stopping(&mut self, now: Now, is_deserted: bool) {
-        let Some(stop_by_us) = self.stop_by_us else { return };
-        self.stop_check_due_us = now.monotonic_us + STOP_CHECK_INTERVAL_US;
-        // A shut engine refuses to take back its part of a refused batch; the part would never be decided.
-        let has_batches = self.executor.has_batches();
-        if is_deserted && !has_batches && !self.has_left {
-            self.has_left = true;
-            self.serving.fetch_sub(1, Ordering::AcqRel);
-        }
-        let is_needed = !self.has_left || has_batches || self.serving.load(Ordering::Acquire) > 0;
-        if !self.shut && (!is_needed || now.monotonic_us >= stop_by_us) {
-            self.shut = true;
-            self.executor.shard_mut().engine_mut().shut();
-        }
-    }
-
-    fn tell_numbers(&mut self, now: Now, connections: &Connections<RedisConnection>) {
-        if now.monotonic_us >= self.snapshot_due_us {
-            self.snapshot_due_us = now.monotonic_us + SNAPSHOT_INTERVAL_US;
-            self.told_commands = self.executor.counters().commands;
-            let snapshot = ShardSnapshot::of(self.shard, &self.executor, connections);
-            // A full channel holds numbers that nobody has read yet.
-            let _ = self.snapshots.try_send(snapshot);
-        }
-        let findings = self.executor.shard_mut().engine_mut().take_scrub_findings();
-        if !findings.is_empty() {
-            self.tell_node(ToNode::Rot { shard: self.shard, findings });
-        }
-        if !self.told_failure
-            && let Health::Failed(error) = self.executor.health()
-        {
-            self.told_failure = true;
-            self.tell_node(ToNode::Failed { shard: self.shard, error });
-        }
     }
 }
 
@@ -560,6 +533,7 @@ impl<E: Engine> Service for RedisService<E> {
         self.pull(now, connections);
         self.executor.take_requests(requests);
         self.resume_throttled(connections);
+        self.look_at_all_clients(connections);
         if let Some(config) = self.tls.take() {
             connections.set_tls(config);
         }
@@ -571,6 +545,14 @@ impl<E: Engine> Service for RedisService<E> {
             heartbeat.beat();
             self.heartbeat_due_us = now.monotonic_us + HEARTBEAT_INTERVAL_US;
         }
+    }
+
+    fn memory(&self, connection: &RedisConnection) -> ConnectionMemory {
+        self.client_memory(connection)
+    }
+
+    fn evict(&mut self, now: Now, connections: &mut Connections<RedisConnection>) -> Option<ConnectionId> {
+        self.client_to_close(now, connections)
     }
 
     fn durable_seq(&self) -> Seq {

@@ -1,5 +1,6 @@
 //! The shards' threads of a node: what they are started with, and their start, all at the same time.
 
+use super::clients::ClientLedger;
 use super::mail::{ToNode, ToShard};
 use super::node::NodeSettings;
 use super::service::{Heartbeat, RedisService, ServiceParts};
@@ -51,6 +52,7 @@ pub(super) struct Common<'a> {
     pub node: &'a Sender<ToNode>,
     pub snapshots: &'a Sender<super::metrics::ShardSnapshot>,
     pub serving: Arc<AtomicUsize>,
+    pub clients: Arc<ClientLedger>,
 }
 
 /// Starts all shards at the same time, so that their indexes are rebuilt in parallel.
@@ -110,6 +112,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
     let buffer_bytes_max = transport.buffer_bytes_max;
     let (shards, node) = (common.shards.to_vec(), common.node.clone());
     let (snapshots, serving) = (common.snapshots.clone(), Arc::clone(&common.serving));
+    let clients = Arc::clone(&common.clients);
     let stop_patience_us = common.settings.transport.stop_timeout_ms * 500;
     let cpu = common.settings.pin.then_some(usize::from(shard));
     let (backend, measure_cpu) = (common.settings.database.backend, common.settings.database.measure_cpu);
@@ -138,6 +141,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
                 snapshots,
                 limits: RequestLimits::default(),
                 buffer_bytes_max,
+                clients,
                 serving,
                 stop_patience_us,
                 heartbeat,

@@ -163,6 +163,7 @@ impl SharedStore {
                 clock,
                 relaxed,
                 measure_cpu: options.measure_cpu,
+                scrub_rate: options.scrub_rate(),
             };
             let (sender, mailbox) = crossbeam_channel::unbounded();
             let (reply, built) = Answer::new();
@@ -526,6 +527,7 @@ struct Start {
     clock: SystemClock,
     relaxed: bool,
     measure_cpu: bool,
+    scrub_rate: u64,
 }
 
 /// The thread's ends of the ways to a shard.
@@ -549,7 +551,7 @@ fn spawn(shard: u32, start: Start, ends: Ends, ready: Reply<()>) -> Result<JoinH
 }
 
 fn build(start: Start, ends: Ends) -> Result<ShardThread> {
-    let Start { plan, storage, method, clock, relaxed, measure_cpu } = start;
+    let Start { plan, storage, method, clock, relaxed, measure_cpu, scrub_rate } = start;
     let Ends { shard, mailbox, left, mut sleeper } = ends;
     let mut device = storage.device(method)?;
     let (for_callers, is_memory) = (storage.caller(method)?, storage.nvm().is_some());
@@ -559,6 +561,7 @@ fn build(start: Start, ends: Ends) -> Result<ShardThread> {
     if measure_cpu {
         engine.set_cpu_clock(Box::new(clock));
     }
+    engine.set_scrub_rate(scrub_rate);
     match device.wake_descriptor() {
         Some(descriptor) => sleeper.watch(descriptor)?,
         // Whatever lies in memory is done when it was submitted.

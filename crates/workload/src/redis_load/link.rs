@@ -4,10 +4,10 @@
 //! is kept only when replies are looked into.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io;
 use std::ops::Range;
 
+use tierstone_client::Stream;
 use tierstone_wire::resp::{ReplyLimits, ReplySkimmer, SkimProgress, Skimmed};
 
 /// Room that a read is offered at least.
@@ -22,7 +22,7 @@ pub(crate) struct Broken(pub(crate) String);
 /// A connection of a generator, with what it keeps of each operation under way.
 #[derive(Debug)]
 pub(crate) struct Link<Pending> {
-    pub(crate) socket: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) pending: VecDeque<Pending>,
     /// Commands to send; those before `sent` are gone.
     pub(crate) output: Vec<u8>,
@@ -40,9 +40,9 @@ pub(crate) struct Link<Pending> {
 
 impl<Pending> Link<Pending> {
     /// `keeps_replies`: whole replies are handed out, not only their kind.
-    pub(crate) fn new(socket: TcpStream, pipeline: usize, keeps_replies: bool) -> Link<Pending> {
+    pub(crate) fn new(stream: Stream, pipeline: usize, keeps_replies: bool) -> Link<Pending> {
         Link {
-            socket,
+            stream,
             pending: VecDeque::with_capacity(pipeline.min(1024)),
             output: Vec::new(),
             sent: 0,
@@ -59,20 +59,25 @@ impl<Pending> Link<Pending> {
 
     /// Whether commands wait to be sent.
     pub(crate) fn has_output(&self) -> bool {
-        self.sent < self.output.len()
+        self.sent < self.output.len() || self.stream.has_unsent()
     }
 
     /// Sends what the socket takes; the number of bytes.
     pub(crate) fn flush(&mut self) -> Result<usize, Broken> {
         let before = self.sent;
         while self.sent < self.output.len() {
-            match self.socket.write(&self.output[self.sent..]) {
+            match self.stream.write(&self.output[self.sent..]) {
                 Ok(0) => return Err(Broken("the server takes no more bytes".into())),
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Broken(format!("send: {error}"))),
             }
+        }
+        match self.stream.flush() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(Broken(format!("send: {error}"))),
+            Ok(()) => {}
         }
         let count = self.sent - before;
         if self.sent == self.output.len() {
@@ -91,7 +96,7 @@ impl<Pending> Link<Pending> {
         self.make_room();
         let room = self.input.len() - self.back;
         loop {
-            match self.socket.read(&mut self.input[self.back..]) {
+            match self.stream.read(&mut self.input[self.back..]) {
                 Ok(0) => return Err(Broken("the server closed the connection".into())),
                 Ok(count) => {
                     self.back += count;

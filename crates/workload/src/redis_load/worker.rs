@@ -58,18 +58,19 @@ impl Worker {
         plan: &Plan,
         source: OperationSource,
         values: crate::value::ValueMaker,
-        sockets: Vec<std::net::TcpStream>,
+        streams: Vec<tierstone_client::Stream>,
     ) -> Result<Worker> {
         let failed = |error: rustix::io::Errno| {
             Error::from(std::io::Error::from(error)).context("watch the connections")
         };
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
-        for (index, socket) in sockets.iter().enumerate() {
-            epoll::add(&epoll, socket, EventData::new_u64(index as u64), EventFlags::IN).map_err(failed)?;
+        for (index, stream) in streams.iter().enumerate() {
+            epoll::add(&epoll, stream.socket(), EventData::new_u64(index as u64), EventFlags::IN)
+                .map_err(failed)?;
         }
         let pipeline = plan.pacing.pipeline;
         let links: Vec<Link<Pending>> =
-            sockets.into_iter().map(|socket| Link::new(socket, pipeline, plan.workload.verify)).collect();
+            streams.into_iter().map(|stream| Link::new(stream, pipeline, plan.workload.verify)).collect();
         Ok(Worker {
             epoll,
             alive: links.len(),
@@ -349,7 +350,7 @@ impl Worker {
             link.is_watching_writes = wants;
             let flags = if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
             if let Err(error) =
-                epoll::modify(&self.epoll, &link.socket, EventData::new_u64(index as u64), flags)
+                epoll::modify(&self.epoll, link.stream.socket(), EventData::new_u64(index as u64), flags)
             {
                 self.drop_link(index, Broken(format!("watch a connection: {error}")));
             }
@@ -360,7 +361,7 @@ impl Worker {
     fn drop_link(&mut self, index: usize, broken: Broken) {
         let link = &mut self.links[index];
         // A failure here means that the socket is watched no more, which is the aim.
-        let _ = epoll::delete(&self.epoll, &link.socket);
+        let _ = epoll::delete(&self.epoll, link.stream.socket());
         link.is_alive = false;
         self.alive -= 1;
         self.outstanding -= link.pending.len();

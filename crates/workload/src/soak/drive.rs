@@ -1,7 +1,6 @@
 //! The loop of a soak: make operations, send, wait, judge replies.
 
 use std::collections::VecDeque;
-use std::net::TcpStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tierstone_base::{Clock, Error, ErrorKind, Result};
@@ -13,6 +12,7 @@ use super::{End, Pace, SILENCE_MAX_US, Soak};
 use crate::pacing::{Pacing, Schedule};
 use crate::redis_load::link::{Broken, Link};
 use crate::run::wake_exactly;
+use tierstone_client::Stream;
 
 /// Of operations chosen by chance, so many in a hundred are reads.
 const READS: u64 = 45;
@@ -65,7 +65,7 @@ impl<'a> Drive<'a> {
     /// The last of `sockets` is for the walk.
     pub(super) fn new(
         soak: &'a mut Soak,
-        mut sockets: Vec<TcpStream>,
+        mut sockets: Vec<Stream>,
         end: End,
         is_verifying: bool,
     ) -> Result<Drive<'a>> {
@@ -177,10 +177,10 @@ impl<'a> Drive<'a> {
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(order.len() + 1);
         fds.extend(order.iter().map(|&index| {
             let link = &self.links[index];
-            PollFd::new(&link.socket, flags(link.has_output()))
+            PollFd::new(link.stream.socket(), flags(link.has_output()))
         }));
         if self.walker.is_alive {
-            fds.push(PollFd::new(&self.walker.socket, flags(self.walker.has_output())));
+            fds.push(PollFd::new(self.walker.stream.socket(), flags(self.walker.has_output())));
         }
         match poll(&mut fds, Some(&time)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}

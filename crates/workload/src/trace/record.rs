@@ -5,14 +5,14 @@
 //! [`RecordSettings::ask_sizes`] they are asked for at the end, key by key.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind as IoErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::io::{ErrorKind as IoErrorKind, Write};
+
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde::Serialize;
 use tierstone_base::{Clock, Error, ErrorKind, Result, SystemClock};
-use tierstone_client::{Connection, Value};
+use tierstone_client::{Connection, Stream, TlsFiles, Value};
 
 use super::monitor::MonitorImport;
 use super::{Anonymizer, ImportCounts, TraceKey, TraceOperation, TraceRecord, TraceWriter, VALUE_BYTES_MAX};
@@ -101,14 +101,14 @@ fn listen(
     sink: super::Sink<'_>,
     progress: &mut dyn FnMut(f64, u64) -> ControlFlow<()>,
 ) -> Result<Recorded> {
-    let mut connection = login(&settings.server, PATIENCE)?;
-    connection.send_unanswered(&[b"MONITOR"])?;
-    // Lines follow the answer at once: from here on the socket is read without the connection.
-    let mut socket = connection.socket().try_clone()?;
-    let mut first = read_answer(&mut socket)?;
+    let tls = settings.server.tls.as_ref().map(TlsFiles::load).transpose()?;
+    // Lines follow the answer at once: from here on the stream is read without the connection.
+    let stream = login(&settings.server, tls.as_ref(), PATIENCE)?.into_stream()?;
+    stream.write_all(b"*1\r\n$7\r\nMONITOR\r\n")?;
+    let mut first = read_answer(&stream)?;
     let mut import = MonitorImport::new();
     let clock = SystemClock::new();
-    socket.set_read_timeout(Some(LOOK))?;
+    stream.socket().set_read_timeout(Some(LOOK))?;
     let mut bytes = vec![0; 64 << 10];
     let mut recorded = Recorded::default();
     let mut until = settings.seconds;
@@ -123,7 +123,7 @@ fn listen(
             recorded.ended_early = Some("interrupted".to_owned());
             until = until.min(recorded.seconds + LAST_SECONDS);
         }
-        match socket.read(&mut bytes) {
+        match stream.read(&mut bytes) {
             Ok(0) => {
                 recorded.ended_early = Some("the server closed the connection".to_owned());
                 break;
@@ -147,7 +147,7 @@ fn is_pause(error: &std::io::Error) -> bool {
 }
 
 /// Waits for `+OK`; what came behind it.
-fn read_answer(socket: &mut TcpStream) -> Result<Vec<u8>> {
+fn read_answer(stream: &Stream) -> Result<Vec<u8>> {
     let mut answer = Vec::new();
     loop {
         if let Some(end) = answer.iter().position(|byte| *byte == b'\n') {
@@ -159,7 +159,7 @@ fn read_answer(socket: &mut TcpStream) -> Result<Vec<u8>> {
             return Err(Error::new(ErrorKind::InvalidInput, format!("the server refuses MONITOR: {text}")));
         }
         let mut bytes = [0; ANSWER_BYTES_MAX];
-        match socket.read(&mut bytes) {
+        match stream.read(&mut bytes) {
             Ok(0) => return Err(Error::new(ErrorKind::Retry, "the server closed the connection")),
             Ok(count) if answer.len() < ANSWER_BYTES_MAX => answer.extend_from_slice(&bytes[..count]),
             Ok(_) => return Err(Error::new(ErrorKind::Incompatible, "the answer to MONITOR is none")),
@@ -196,7 +196,8 @@ impl Sizes {
     }
 
     fn ask(self, server: &Server, put: PutSize<'_>) -> Result<u64> {
-        let mut connection = login(server, PATIENCE)?;
+        let tls = server.tls.as_ref().map(TlsFiles::load).transpose()?;
+        let mut connection = login(server, tls.as_ref(), PATIENCE)?;
         let (mut told, mut database) = (0, None);
         let mut unknown = self.keys.into_iter().filter(|(_, is_unknown)| *is_unknown).map(|(place, _)| place);
         let mut next = unknown.next();

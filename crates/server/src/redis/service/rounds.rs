@@ -1,0 +1,53 @@
+//! What a shard's service sees to from time to time: its end, and the numbers that it tells.
+
+use super::super::mail::ToNode;
+use super::super::metrics::ShardSnapshot;
+use super::{RedisConnection, RedisService};
+use crate::connections::Connections;
+use std::sync::atomic::Ordering;
+use tierstone_base::Now;
+use tierstone_engine::{Engine, Health};
+
+/// How often a shard tells its numbers, in microseconds.
+const SNAPSHOT_INTERVAL_US: u64 = 250_000;
+/// How often a stopping shard looks whether the others have ended their connections, in microseconds.
+const STOP_CHECK_INTERVAL_US: u64 = 500;
+
+impl<E: Engine> RedisService<E> {
+    /// Shuts the engine of a stopping shard when nobody needs it any more.
+    pub(super) fn go_on_stopping(&mut self, now: Now, is_deserted: bool) {
+        let Some(stop_by_us) = self.stop_by_us else { return };
+        self.stop_check_due_us = now.monotonic_us + STOP_CHECK_INTERVAL_US;
+        // A shut engine refuses to take back its part of a refused batch; the part would never be decided.
+        let has_batches = self.executor.has_batches();
+        if is_deserted && !has_batches && !self.has_left {
+            self.has_left = true;
+            self.serving.fetch_sub(1, Ordering::AcqRel);
+        }
+        let is_needed = !self.has_left || has_batches || self.serving.load(Ordering::Acquire) > 0;
+        if !self.shut && (!is_needed || now.monotonic_us >= stop_by_us) {
+            self.shut = true;
+            self.executor.shard_mut().engine_mut().shut();
+        }
+    }
+
+    pub(super) fn tell_numbers(&mut self, now: Now, connections: &Connections<RedisConnection>) {
+        if now.monotonic_us >= self.snapshot_due_us {
+            self.snapshot_due_us = now.monotonic_us + SNAPSHOT_INTERVAL_US;
+            self.told_commands = self.executor.counters().commands;
+            let snapshot = ShardSnapshot::of(self.shard, &self.executor, connections);
+            // A full channel holds numbers that nobody has read yet.
+            let _ = self.snapshots.try_send(snapshot);
+        }
+        let findings = self.executor.shard_mut().engine_mut().take_scrub_findings();
+        if !findings.is_empty() {
+            self.tell_node(ToNode::Rot { shard: self.shard, findings });
+        }
+        if !self.told_failure
+            && let Health::Failed(error) = self.executor.health()
+        {
+            self.told_failure = true;
+            self.tell_node(ToNode::Failed { shard: self.shard, error });
+        }
+    }
+}
