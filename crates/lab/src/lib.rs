@@ -23,6 +23,7 @@ pub mod output;
 mod page;
 pub mod peers;
 mod phases;
+pub mod queues;
 pub mod raw;
 pub mod result;
 pub mod run;
