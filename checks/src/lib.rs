@@ -15,6 +15,7 @@ pub mod documents;
 pub mod layers;
 pub mod modules;
 pub mod named_tests;
+pub mod persist_rules;
 pub mod ratchet;
 pub mod source;
 pub mod tidy;

@@ -8,7 +8,8 @@ use tierstone_checks::modules::Modules;
 use tierstone_checks::ratchet::{self, Exceptions};
 use tierstone_checks::tree::{self, Tree};
 use tierstone_checks::{
-    Finding, crash_marks, dependencies, determinism, documents, layers, named_tests, report, tidy, unsafety,
+    Finding, crash_marks, dependencies, determinism, documents, layers, named_tests, persist_rules, report,
+    tidy, unsafety,
 };
 
 struct House {
@@ -70,6 +71,11 @@ fn edges_between_crates_point_down() {
 #[test]
 fn the_tests_that_the_table_of_faults_names_exist() {
     none(named_tests::findings(&house().tree));
+}
+
+#[test]
+fn the_table_of_rules_in_persistent_memory_is_whole() {
+    none(persist_rules::findings(&house().tree, &house().modules));
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub mod output;
 mod page;
 pub mod peers;
 mod phases;
+pub mod queues;
 pub mod raw;
 pub mod replay;
 pub mod result;

@@ -139,6 +139,85 @@ fn the_persistency_table_runs_and_its_paths_are_those_of_the_models() {
     }
 }
 
+fn number(cell: &Cell) -> f64 {
+    match cell {
+        Cell::Number(number) => *number,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn break_even_latencies_stand_beside_the_published_ones_of_every_queue() {
+    let result = run_tiny("persist-latency");
+    let rows = &result.tables[0].rows;
+    assert_eq!((rows.len(), result.plots.len()), (18, 3));
+    for three in rows.chunks(3) {
+        let even: Vec<f64> = three.iter().map(|row| number(&row[5])).collect();
+        assert!(even[0] < even[1] && even[1] < even[2], "{three:?}");
+        // A break-even is the latency at which the path of an insert takes as long as its instructions.
+        let wanted = 1e3 / (number(&three[0][3]) * number(&three[0][4]));
+        assert!((even[0] / wanted - 1.0).abs() < 1e-6, "{three:?}");
+    }
+    assert_eq!(rows[1][6], Cell::Number(119.0));
+    assert!((number(&rows[6][6]) - 40.0).abs() < 1e-9, "500 ns by 0.080: {:?}", rows[6]);
+}
+
+#[test]
+fn sweeps_of_atomic_and_tracked_sizes_have_the_reference_paths() {
+    let near = |cell: &Cell, wanted: f64| (number(cell) - wanted).abs() < 0.03 * wanted;
+    let atomic = run_tiny("persist-atomic-size").tables.remove(0).rows;
+    let tracking = run_tiny("persist-tracking-size").tables.remove(0).rows;
+    assert_eq!((atomic.len(), tracking.len()), (21, 21));
+    // Copy While Locked in rows 0 to 6, Queue Holes in 14 to 20: 8 to 512 bytes.
+    for (row, strict, epoch) in
+        [(0, 15.0, 1.0), (3, 3.0, 1.0), (6, 2.0, 1.0), (14, 17.0, 2.0), (20, 2.25, 2.0)]
+    {
+        assert!(near(&atomic[row][2], strict) && near(&atomic[row][3], epoch), "{:?}", atomic[row]);
+    }
+    for (row, strict, epoch) in
+        [(0, 15.0, 1.0), (3, 15.0, 8.0), (6, 15.0, 14.0), (14, 17.0, 2.0), (20, 17.0, 15.75)]
+    {
+        assert!(near(&tracking[row][2], strict) && near(&tracking[row][3], epoch), "{:?}", tracking[row]);
+    }
+}
+
+#[test]
+fn distances_of_inserts_are_counted_natively_and_under_the_tracer() {
+    let result = run_tiny("persist-distance");
+    assert_eq!(
+        (result.tables[0].rows.len(), result.tables[1].rows.len(), result.plots.len()),
+        (6, 6 * 16, 3)
+    );
+    for row in &result.tables[0].rows {
+        assert!((6..9).all(|column| (0.0..=1.0 + 1e-9).contains(&number(&row[column]))), "{row:?}");
+    }
+    for histogram in result.tables[1].rows.chunks(16) {
+        let whole =
+            (3..7).all(|way| (histogram.iter().map(|row| number(&row[way])).sum::<f64>() - 1.0).abs() < 1e-9);
+        assert!(whole, "{histogram:?}");
+    }
+}
+
+#[test]
+fn a_counter_is_incremented_by_a_mutex_and_by_messages() {
+    let result = run_tiny("mutex-messages");
+    assert_eq!((result.tables[0].rows.len(), result.plots.len()), (10, 3));
+    assert!(result.tables[0].rows.iter().all(|row| number(&row[2]) > 0.0), "{:?}", result.tables[0].rows);
+}
+
+#[test]
+fn costs_of_memory_are_worked_out_for_the_published_systems_and_for_ours() {
+    let result = run_tiny("storage-cost");
+    assert_eq!((result.tables[0].rows.len(), result.tables[1].rows.len()), (10, 2));
+    for row in &result.tables[0].rows {
+        assert!((number(&row[5]) + number(&row[6]) - number(&row[2])).abs() < 1e-9, "{row:?}");
+    }
+    for row in &result.tables[1].rows {
+        let value = number(&row[0]);
+        assert!(number(&row[3]) >= value + 24.0 && number(&row[2]) > 1.0, "{row:?}");
+    }
+}
+
 #[test]
 fn the_redo_log_runs_in_every_memory() {
     let result = run_tiny("redo-log");

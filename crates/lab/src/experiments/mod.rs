@@ -9,8 +9,14 @@ mod fawn_ds_put_ratio;
 mod fawn_ds_single_store;
 mod fawn_ds_split;
 mod fawn_ds_vs_structures;
+mod mutex_messages;
+mod persist_atomic_size;
+mod persist_distance;
+mod persist_latency;
+mod persist_tracking_size;
 mod persistency;
 mod redo_log;
+mod storage_cost;
 
 use crate::experiment::Experiment;
 
@@ -23,7 +29,13 @@ pub const ALL: &[&Experiment] = &[
     &fawn_ds_split::EXPERIMENT,
     &fawn_ds_vs_structures::EXPERIMENT,
     &persistency::EXPERIMENT,
+    &persist_latency::EXPERIMENT,
+    &persist_atomic_size::EXPERIMENT,
+    &persist_tracking_size::EXPERIMENT,
+    &persist_distance::EXPERIMENT,
     &redo_log::EXPERIMENT,
+    &storage_cost::EXPERIMENT,
+    &mutex_messages::EXPERIMENT,
     &emulator_delay::EXPERIMENT,
     &emulator_bandwidth::EXPERIMENT,
     &endurance::EXPERIMENT,
