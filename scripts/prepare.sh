@@ -202,30 +202,30 @@ offer_go_client() {
     export TIERSTONE_GO_CLIENT
 }
 
-# The class path with Jedis and its program that TIERSTONE_JAVA_CLIENT names. Java and Maven are not installed.
+# The class path with Jedis, Lettuce and their programs that TIERSTONE_JAVA_CLIENT names. Java and Maven are not installed.
 offer_java_client() {
     local folder source log
     source="$PWD/crates/cli/tests/clients/java"
     folder="$(target_folder)/clients/java"
     log="$(target_folder)/mvn.log"
     if ! have javac || ! have mvn; then
-        skip "tests that use Jedis" "javac or mvn is not there"
+        skip "tests that use Jedis and Lettuce" "javac or mvn is not there"
         return
     fi
     mkdir -p "$folder/classes"
     if ! cmp -s "$source/pom.xml" "$folder/pom.xml"; then
-        say "installing Jedis into $folder"
+        say "installing Jedis and Lettuce into $folder"
         rm -rf "$folder/jars"
         # Maven writes beside the file that it is given.
         cp "$source/pom.xml" "$folder/new.xml"
         if ! mvn -q -B -f "$folder/new.xml" dependency:copy-dependencies -DoutputDirectory="$folder/jars" </dev/null >>"$log" 2>&1; then
-            skip "tests that use Jedis" "mvn could not fetch it, see $log"
+            skip "tests that use Jedis and Lettuce" "mvn could not fetch them, see $log"
             return
         fi
         mv "$folder/new.xml" "$folder/pom.xml"
     fi
-    if ! javac -cp "$folder/jars/*" -d "$folder/classes" "$source/Matrix.java" >>"$log" 2>&1; then
-        skip "tests that use Jedis" "javac does not compile the program, see $log"
+    if ! javac -cp "$folder/jars/*" -d "$folder/classes" "$source/Matrix.java" "$source/LettuceMatrix.java" >>"$log" 2>&1; then
+        skip "tests that use Jedis and Lettuce" "javac does not compile their programs, see $log"
         return
     fi
     TIERSTONE_JAVA_CLIENT="$folder/classes:$folder/jars/*"

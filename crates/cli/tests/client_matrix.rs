@@ -1,5 +1,5 @@
 //! Clients of other languages, each in a program of its own that tries everything that such clients are used for:
-//! ioredis and node-redis, go-redis, Jedis. Their lines are the report; a case that a client cannot do says so.
+//! ioredis and node-redis, go-redis, Jedis, Lettuce. Their lines are the report; a case that a client cannot do says so.
 //!
 //! A client that is not here is one `SKIP: …` line; `scripts/prepare.sh` installs them.
 
@@ -132,15 +132,25 @@ fn go_redis_does_what_programs_use_it_for() {
     }
 }
 
-#[test]
-fn jedis_does_what_programs_use_it_for() {
+/// Runs the Java program `class`, where a class path is named.
+fn java(name: &str, class: &str) {
     let Some(classes) = std::env::var_os("TIERSTONE_JAVA_CLIENT") else {
-        println!("SKIP: tests with Jedis (TIERSTONE_JAVA_CLIENT names no class path)");
+        println!("SKIP: tests with {name} (TIERSTONE_JAVA_CLIENT names no class path)");
         return;
     };
     for protocol in [2, 3] {
         let mut command = Command::new("java");
-        command.arg("-cp").arg(&classes).arg("Matrix");
-        run("Jedis", protocol, command);
+        command.arg("-cp").arg(&classes).arg(class);
+        run(name, protocol, command);
     }
+}
+
+#[test]
+fn jedis_does_what_programs_use_it_for() {
+    java("Jedis", "Matrix");
+}
+
+#[test]
+fn lettuce_does_what_programs_use_it_for() {
+    java("Lettuce", "LettuceMatrix");
 }

@@ -22,6 +22,11 @@ const KEY_TOO_LONG: &str = "ERR key is longer than 65535 bytes";
 /// Bytes of arguments that the error of an unknown command shows.
 const SHOWN_BYTES: usize = 128;
 
+/// Whether a command's answers are messages of channels, which `CLIENT REPLY` does not keep back.
+fn is_answered_by_push(command: &Command) -> bool {
+    command.group == "pubsub" && command.name.ends_with("subscribe")
+}
+
 /// A refusal: its text.
 type Refusal = std::borrow::Cow<'static, str>;
 
@@ -169,7 +174,9 @@ impl<E: Engine> Executor<E> {
             }
         };
         self.host.counters.note_error(&reply[start..]);
-        self.mute(connection, mode, outcome, start, reply);
+        if !of.is_some_and(is_answered_by_push) {
+            self.mute(connection, mode, outcome, start, reply);
+        }
         if self.host.trackers > 0
             && outcome != Outcome::Blocked
             && let Some(session) = self.host.sessions.get_mut(&connection)
@@ -228,7 +235,9 @@ impl<E: Engine> Executor<E> {
                 None => {
                     let given = String::from_utf8_lossy(&args.at(1)[..args.at(1).len().min(SHOWN_BYTES)]);
                     let container = command.name.to_ascii_uppercase();
-                    let text = format!("ERR unknown subcommand '{given}'. Try {container} HELP.");
+                    // Redis's DEBUG finds its words by itself.
+                    let what = if container == "DEBUG" { " or wrong number of arguments for" } else { "" };
+                    let text = format!("ERR unknown subcommand{what} '{given}'. Try {container} HELP.");
                     return Admitted::Refused(text.into());
                 }
             }

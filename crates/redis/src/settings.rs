@@ -192,8 +192,10 @@ impl Settings {
             SettingKind::Events => crate::events::check(value),
             SettingKind::Choice(names) => {
                 let name = names.iter().find(|name| name.eq_ignore_ascii_case(value));
-                name.map(|&name| name.to_owned())
-                    .ok_or_else(|| format!("argument(s) must be one of the following: {}", names.join(", ")))
+                name.map(|&name| name.to_owned()).ok_or_else(|| {
+                    let why = absent_policy(value).unwrap_or_default();
+                    format!("{why}argument(s) must be one of the following: {}", names.join(", "))
+                })
             }
             SettingKind::Boolean => match value.to_ascii_lowercase().as_str() {
                 "yes" | "no" => Ok(value.to_ascii_lowercase()),
@@ -260,6 +262,20 @@ impl Settings {
 /// What is wrong with it.
 pub fn check_own(name: &str, value: &str) -> Result<String, String> {
     Settings::new(1, VALUE_LIMIT_MAX_BYTES, Durability::default()).check(name, value)
+}
+
+/// What stands in for those of Redis's eviction policies that are not here.
+fn absent_policy(value: &str) -> Option<String> {
+    let instead = match value.to_ascii_lowercase().as_str() {
+        "allkeys-lfu" | "allkeys-random" => {
+            "allkeys-lru, which spares what the record cache holds and was asked for"
+        }
+        "volatile-lru" | "volatile-lfu" | "volatile-random" => {
+            "volatile-ttl, which evicts only keys that expire, those first that expire next"
+        }
+        _ => return None,
+    };
+    Some(format!("'{value}' is not available, nearest to it is {instead}; "))
 }
 
 /// Reads a size as Redis's configuration writes it: `k`, `m`, `g` are powers of 1000, `kb`, `mb`, `gb`

@@ -1,5 +1,6 @@
 //! Expiry times in arguments, and the commands that set, clear and show them.
 
+use crate::args::Args;
 use crate::context::{Context, Halt, Run, SYNTAX, fail, fail_with};
 use crate::events::class;
 use crate::number;
@@ -185,18 +186,27 @@ pub(crate) fn persist(context: &mut Context<'_, '_>) -> Run {
     Ok(())
 }
 
+/// Whether the expiry is to be taken away, or which one set: the last of several of the same unit.
+fn getex_options(args: Args<'_>) -> Result<(bool, Option<(Unit, &[u8])>), Halt> {
+    let (mut persists, mut expiry, mut index) = (false, None, 2);
+    while let Some(option) = args.get(index) {
+        match (Unit::option(option), args.get(index + 1)) {
+            (None, _) if option.eq_ignore_ascii_case(b"PERSIST") && expiry.is_none() => persists = true,
+            (Some(unit), Some(text)) if !persists && expiry.is_none_or(|(other, _)| other == unit) => {
+                expiry = Some((unit, text));
+                index += 1;
+            }
+            _ => return fail(SYNTAX),
+        }
+        index += 1;
+    }
+    Ok((persists, expiry))
+}
+
 pub(crate) fn getex(context: &mut Context<'_, '_>) -> Run {
     let args = context.args;
     let key = args.at(1);
-    let (persists, expiry) = match (args.len(), args.get(2)) {
-        (2, _) => (false, None),
-        (3, Some(option)) if option.eq_ignore_ascii_case(b"PERSIST") => (true, None),
-        (4, Some(option)) => match Unit::option(option) {
-            Some(unit) => (false, Some(unit)),
-            None => return fail(SYNTAX),
-        },
-        _ => return fail(SYNTAX),
-    };
+    let (persists, expiry) = getex_options(args)?;
     let old = context.reply_string(key)?;
     context.reads.count(old.is_some());
     let Some(old) = old else {
@@ -204,7 +214,7 @@ pub(crate) fn getex(context: &mut Context<'_, '_>) -> Run {
         return Ok(());
     };
     let new = match expiry {
-        Some(unit) => Some(positive_expiry(args.at(3), unit, context.now_ms(), "getex")?),
+        Some((unit, text)) => Some(positive_expiry(text, unit, context.now_ms(), "getex")?),
         None => None,
     };
     let event = match new {

@@ -167,8 +167,9 @@ fn list(control: &mut Control<'_>, kind: ChannelKind) -> Result<Flow, Halt> {
 }
 
 fn unknown(control: &Control<'_>) -> Halt {
-    let name = String::from_utf8_lossy(control.args.at(1)).to_ascii_lowercase();
-    crate::context::wrong_arity(&format!("pubsub|{name}"))
+    let name = String::from_utf8_lossy(control.args.at(1));
+    let text = format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP.");
+    Halt::Error(text.into())
 }
 
 pub(crate) fn channels(control: &mut Control<'_>) -> Result<Flow, Halt> {

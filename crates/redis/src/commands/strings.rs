@@ -34,7 +34,10 @@ impl<'a> SetOptions<'a> {
         while let Some(option) = args.get(index) {
             let next = args.get(index + 1);
             let has_condition = options.only_new || options.only_old || options.only_if_equal.is_some();
-            let has_expiry = options.expiry.is_some() || options.keeps_expiry;
+            // The last of several of the same unit counts.
+            let unit = Unit::option(option).filter(|unit| {
+                !options.keeps_expiry && options.expiry.is_none_or(|(other, _)| other == *unit)
+            });
             if option.eq_ignore_ascii_case(b"GET") {
                 options.wants_old = true;
             } else if option.eq_ignore_ascii_case(b"NX")
@@ -54,7 +57,7 @@ impl<'a> SetOptions<'a> {
                 index += 1;
             } else if option.eq_ignore_ascii_case(b"KEEPTTL") && options.expiry.is_none() {
                 options.keeps_expiry = true;
-            } else if let (Some(unit), Some(value), false) = (Unit::option(option), next, has_expiry) {
+            } else if let (Some(unit), Some(value)) = (unit, next) {
                 options.expiry = Some((unit, value));
                 index += 1;
             } else {

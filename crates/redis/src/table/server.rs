@@ -165,17 +165,46 @@ static CONFIG: [Command; 5] = [
     },
 ];
 
-static FUNCTION: [Command; 1] = [Command {
-    name: "function|flush",
-    arity: -2,
-    flags: flag::WRITE | flag::NOSCRIPT,
-    categories: category::SCRIPTING,
+static FUNCTION: [Command; 2] = [
+    Command {
+        name: "function|flush",
+        arity: -2,
+        flags: flag::WRITE | flag::NOSCRIPT,
+        categories: category::SCRIPTING,
+        keys: Keys::None,
+        group: "scripting",
+        since: "7.0.0",
+        complexity: "O(1)",
+        summary: "Answers OK: there are no functions.",
+        action: Action::Control(scripting::function_flush),
+        subcommands: &[],
+    },
+    Command {
+        name: "function|list",
+        arity: -2,
+        flags: flag::NOSCRIPT,
+        categories: category::SCRIPTING,
+        keys: Keys::None,
+        group: "scripting",
+        since: "7.0.0",
+        complexity: "O(1)",
+        summary: "Lists no functions: there are none.",
+        action: Action::Control(scripting::function_list),
+        subcommands: &[],
+    },
+];
+
+static MODULE: [Command; 1] = [Command {
+    name: "module|list",
+    arity: 2,
+    flags: flag::ADMIN | flag::NOSCRIPT,
+    categories: 0,
     keys: Keys::None,
-    group: "scripting",
-    since: "7.0.0",
+    group: "server",
+    since: "4.0.0",
     complexity: "O(1)",
-    summary: "Answers OK: there are no functions.",
-    action: Action::Control(scripting::function_flush),
+    summary: "Lists no modules: there are none.",
+    action: Action::Control(scripting::module_list),
     subcommands: &[],
 }];
 
@@ -260,7 +289,7 @@ static MEMORY: [Command; 6] = [
     },
 ];
 
-pub(super) static COMMANDS: [Command; 18] = [
+pub(super) static COMMANDS: [Command; 19] = [
     Command {
         name: "acl",
         arity: -2,
@@ -390,6 +419,19 @@ pub(super) static COMMANDS: [Command; 18] = [
         summary: "Looks at memory.",
         action: Action::Container,
         subcommands: &MEMORY,
+    },
+    Command {
+        name: "module",
+        arity: -2,
+        flags: 0,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "4.0.0",
+        complexity: "Depends on subcommand",
+        summary: "Knows no modules.",
+        action: Action::Container,
+        subcommands: &MODULE,
     },
     Command {
         name: "role",

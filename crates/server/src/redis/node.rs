@@ -240,8 +240,7 @@ impl Node {
         let watch = energy::watch(&settings.energy)?;
         let heartbeats: Vec<Heartbeat> = plans.iter().map(|_| Heartbeat::default()).collect();
         let http = start_http(settings, snapshots, &ready, &heartbeats, (&watch, &database))?;
-        let mut starts = Vec::new();
-        let mut shards = Vec::new();
+        let (mut starts, mut shards) = (Vec::new(), Vec::new());
         for ((plan, listeners), heartbeat) in plans.into_iter().zip(listeners).zip(heartbeats) {
             let waker = Waker::new()?;
             let woken = waker.clone();
