@@ -74,15 +74,17 @@ fn main() -> Result<()> {
 
 /// A put whose answer may leave when this returns.
 fn put(shard: &mut PmShard, clock: &SystemClock, writes: &[Write<'_>]) -> Result<()> {
+    let mut now = clock.now();
     loop {
-        match shard.write(clock.now(), writes) {
+        match shard.write(now, writes) {
             Ok(_) => break,
             Err(error) if error.kind() == ErrorKind::Retry => {}
             Err(error) => return Err(error),
         }
-        shard.step(clock.now(), &mut Vec::new(), &mut Vec::new());
+        shard.step(now, &mut Vec::new(), &mut Vec::new());
+        now = clock.now();
     }
-    shard.step(clock.now(), &mut Vec::new(), &mut Vec::new());
+    shard.step(now, &mut Vec::new(), &mut Vec::new());
     match shard.durable_seq() == shard.applied_seq() {
         true => Ok(()),
         false => Err(wrong("a step made nothing durable".to_owned())),

@@ -59,7 +59,7 @@ impl Block {
     }
 
     /// Says that a record begins at byte `at` and counts.
-    pub fn set_valid(&mut self, at: u32, len: u32) {
+    fn set_valid(&mut self, at: u32, len: u32) {
         let (word, mask) = Self::bit(at);
         self.valid[word] |= mask;
         self.live += len;
@@ -104,6 +104,10 @@ pub(crate) struct Blocks {
     persisted: u64,
     heap: BinaryHeap<(u32, u32)>,
     queue: Vec<u32>,
+    /// Segments that had no block in use at some time.
+    emptied: Vec<u32>,
+    /// Bytes of records that count, of all blocks.
+    live_bytes: u64,
 }
 
 impl Blocks {
@@ -123,6 +127,8 @@ impl Blocks {
             persisted: 0,
             heap: BinaryHeap::new(),
             queue: Vec::new(),
+            emptied: Vec::new(),
+            live_bytes: 0,
         }
     }
 
@@ -240,6 +246,7 @@ impl Blocks {
         self.maker.memory.store(offset, record);
         block.end += len;
         block.set_valid(from, len);
+        self.live_bytes += u64::from(len);
         let life = block.life;
         // A block's own head goes with its first record.
         let dirty = Dirty {
@@ -328,6 +335,7 @@ impl Blocks {
         if block.valid[word] & mask != 0 {
             block.valid[word] &= !mask;
             block.live -= len;
+            self.live_bytes -= u64::from(len);
             self.changed(number);
         }
     }
@@ -416,11 +424,40 @@ impl Blocks {
 
     /// The same, before it is durable.
     pub fn forget(&mut self, number: u32) {
-        self.table.remove(&number);
-        if let Some(used) = self.segments.get_mut(&(number / self.maker.layout.blocks_per_segment())) {
+        if let Some(block) = self.table.remove(&number) {
+            self.live_bytes -= u64::from(block.live);
+        }
+        let segment = number / self.maker.layout.blocks_per_segment();
+        if let Some(used) = self.segments.get_mut(&segment) {
             *used -= 1;
+            if *used == 0 {
+                self.emptied.push(segment);
+            }
         }
         self.free.push(number);
+    }
+
+    /// A record that recovery found counts.
+    pub fn take_in(&mut self, location: u64, len: u32) {
+        let number = self.maker.layout.block_of(location);
+        let at = (location - self.maker.layout.block(number)) as u32;
+        if let Some(block) = self.table.get_mut(&number)
+            && !block.is_valid(at)
+        {
+            block.set_valid(at, len);
+            self.live_bytes += u64::from(len);
+        }
+    }
+
+    /// Takes a segment of storage blocks in that recovery found.
+    pub fn take_in_segment(&mut self, segment: u32) {
+        self.segments.insert(segment, 0);
+        self.emptied.push(segment);
+    }
+
+    /// Bytes of records that count.
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes
     }
 
     /// Gives a segment back of which no block is in use, if more than `kept` blocks are free. One barrier.
@@ -429,10 +466,10 @@ impl Blocks {
         if self.free.len() < kept + per_segment as usize {
             return Ok(false);
         }
-        let Some(segment) = self.segments.iter().find(|(_, used)| **used == 0).map(|(segment, _)| *segment)
-        else {
+        let Some(segment) = self.emptied.pop() else { return Ok(false) };
+        if self.segments.get(&segment) != Some(&0) {
             return Ok(false);
-        };
+        }
         self.segments.remove(&segment);
         self.free.retain(|number| number / per_segment != segment);
         self.maker.space.release(segment)?;

@@ -17,6 +17,7 @@ pub(crate) struct PmMemory {
     region: Arc<dyn Region + Send + Sync>,
     base: u64,
     bytes: u64,
+    is_in_place: bool,
 }
 
 // What a panic leaves in a region is what a crash of the process leaves: recovery takes it.
@@ -39,7 +40,14 @@ impl PmMemory {
             );
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
-        Ok(PmMemory { bytes: whole - base, region, base })
+        // SAFETY: nobody stores to no bytes.
+        let is_in_place = unsafe { region.in_place(base, 0) }.is_some();
+        Ok(PmMemory { bytes: whole - base, region, base, is_in_place })
+    }
+
+    /// Whether bytes are given without a copy.
+    pub fn is_in_place(&self) -> bool {
+        self.is_in_place
     }
 
     pub fn len(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Reads: records in place, walks by position, ranges by key.
 
-use crate::format::{FLAG_KEY_OUT, RecordHead};
+use crate::format::{FLAG_KEY_OUT, RECORD_BYTES, RecordHead};
 use crate::shard::{Found, PmShard};
 use std::borrow::Cow;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Result};
@@ -51,18 +51,16 @@ impl PmShard {
         Lookup::Found(RecordView { meta, value })
     }
 
-    /// Finds the value of a verified record; what cannot be borrowed from the region is copied to `scratch`.
+    /// Finds the value of a record that was verified just now; what cannot be borrowed from the region is copied to `scratch`.
     fn place_value(&mut self, found: &Found) -> Result<ValuePlace> {
+        let is_in_place = self.maker.memory.is_in_place();
+        if is_in_place && !found.head.is_overflow() {
+            let offset = found.place + (RECORD_BYTES + usize::from(found.head.key_len)) as u64;
+            return Ok(ValuePlace::InPlace(offset, found.head.value_len as usize));
+        }
         let (head, record) = self.record(found.place)?;
-        let is_in_place = matches!(record, Cow::Borrowed(_));
         if !head.is_overflow() {
-            let value = head.body(&record).1;
-            if is_in_place {
-                let len = value.len();
-                let offset = found.place + (head.body(&record).0.len() + crate::format::RECORD_BYTES) as u64;
-                return Ok(ValuePlace::InPlace(offset, len));
-            }
-            self.scratch = value.to_vec();
+            self.scratch = head.body(&record).1.to_vec();
             return Ok(ValuePlace::Scratch);
         }
         let skipped = if head.flags & FLAG_KEY_OUT == 0 { 0 } else { usize::from(head.key_len) };

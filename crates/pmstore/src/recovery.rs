@@ -127,7 +127,7 @@ impl ShardPlan {
 impl Rebuild {
     fn scan_segment(&mut self, segment: u32) -> Result<()> {
         let per_segment = self.shard.maker.layout.blocks_per_segment();
-        self.shard.blocks.segments.insert(segment, 0);
+        self.shard.blocks.take_in_segment(segment);
         for block in segment * per_segment..(segment + 1) * per_segment {
             let Maker { memory, layout, store, .. } = &self.shard.maker;
             let place = layout.block(block);
@@ -241,13 +241,7 @@ impl Rebuild {
                 None => keys.insert(position, key, found.place),
             }
         }
-        let number = self.shard.maker.layout.block_of(found.place);
-        let at = (found.place - self.shard.maker.layout.block(number)) as u32;
-        if let Some(block) = self.shard.blocks.table.get_mut(&number)
-            && !block.is_valid(at)
-        {
-            block.set_valid(at, found.head.len);
-        }
+        self.shard.blocks.take_in(found.place, found.head.len);
         if let Some(old) = old {
             self.lose(&old);
         }

@@ -12,7 +12,7 @@
 //! 4. After a fence that failed nothing becomes durable any more (`failed`).
 
 use crate::blocks::{Blocks, Maker};
-use crate::format::{Extent, FLAG_KEY_OUT, RECORD_BYTES, RecordHead, payload_checksum, record_is_whole};
+use crate::format::{Extent, FLAG_KEY_OUT, RecordHead, payload_checksum, record_is_whole};
 use crate::graves::Graves;
 use crate::index::KeyMode;
 use crate::keys::Keys;
@@ -114,6 +114,8 @@ pub struct PmShard {
 const PAST_AT: u64 = 8;
 /// In `relaxed`, a fence comes after this long: half of the stated bound.
 const RELAXED_INTERVAL_US: u64 = Durability::RELAXED_BOUND_MS * 500;
+/// So much is read of a record whose length is not known: mostly all of it, at once.
+const RECORD_GUESS_BYTES: u64 = 256;
 /// Records of dropped keyspaces that a step gives up.
 const SWEEP_RECORDS: usize = 256;
 
@@ -204,9 +206,18 @@ impl PmShard {
     pub(crate) fn record(&self, place: u64) -> Result<(RecordHead, Cow<'_, [u8]>)> {
         let Maker { memory, layout, .. } = &self.maker;
         let room = layout.block(layout.block_of(place) + 1) - place;
-        let head = RecordHead::decode(&memory.load::<RECORD_BYTES>(place), room);
-        if let (Some(head), Some(life)) = (head, self.blocks.life_at(place)) {
-            let bytes = memory.bytes(place, head.len as usize);
+        let guess = room.min(RECORD_GUESS_BYTES) as usize;
+        let bytes = memory.bytes(place, guess);
+        if let (Some(head), Some(life)) = (RecordHead::decode(&bytes, room), self.blocks.life_at(place)) {
+            let len = head.len as usize;
+            let bytes = match bytes {
+                _ if len > guess => memory.bytes(place, len),
+                Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[..len]),
+                Cow::Owned(mut bytes) => {
+                    bytes.truncate(len);
+                    Cow::Owned(bytes)
+                }
+            };
             if record_is_whole(&bytes, life, place) {
                 return Ok((head, bytes));
             }
@@ -533,7 +544,7 @@ impl PmShard {
     pub(crate) fn statistics_inner(&self) -> EngineStatistics {
         let layout = &self.maker.layout;
         let bytes = layout.geometry.segment_bytes;
-        let live: u64 = self.blocks.table.values().map(|block| u64::from(block.live)).sum();
+        let live = self.blocks.live_bytes();
         EngineStatistics {
             keys: self.keyspaces.values().map(Keys::len).sum(),
             index_bytes: self.keyspaces.values().map(Keys::bytes).sum(),
