@@ -49,7 +49,7 @@ fn drive(connection: &mut Connection) {
         ask(connection, &[b"GET", key.as_bytes()]);
     }
     ask(connection, &[b"INCR", b"counter"]);
-    ask(connection, &[b"HSET", b"hash", b"field", b"value"]);
+    ask(connection, &[b"COPY", b"counter", b"counted"]);
     ask(connection, &[b"PING"]);
     ask(connection, &[b"DEL", b"key0", b"key1"]);
 }
@@ -91,7 +91,7 @@ fn a_servers_traffic_is_recorded_described_replayed_and_compared() {
     let (recorded, said) = record(&folder, &trace, &["--ask-sizes"]);
     assert!(said.contains("interrupted; what was heard until then is in the file"), "{said}");
     let operations = &recorded["counts"]["operations"];
-    for (name, count) in [("write", 20), ("read", 23), ("update", 1), ("delete", 2), ("hset", 1)] {
+    for (name, count) in [("write", 20), ("read", 23), ("update", 1), ("delete", 2), ("copy", 1)] {
         assert_eq!(operations[name], count, "{name} of {operations}");
     }
     assert_eq!(recorded["sizes"], 4, "three keys that were only read, and the counter");
@@ -112,7 +112,7 @@ fn a_servers_traffic_is_recorded_described_replayed_and_compared() {
     .concat()));
     assert_eq!((&replayed["plan"]["operations"], &replayed["plan"]["loaded_keys"]), (&46.into(), &4.into()));
     assert_eq!(replayed["plan"]["loaded_of_assumed_size"], 0);
-    assert_eq!(replayed["plan"]["not_replayed"]["hset"], 1);
+    assert_eq!(replayed["plan"]["not_replayed"]["copy"], 1);
     assert_eq!(replayed["run"]["outcome"]["misses"], 0);
     assert_eq!(
         (&replayed["run"]["reads"]["count"], &replayed["run"]["writes"]["count"]),
@@ -121,7 +121,7 @@ fn a_servers_traffic_is_recorded_described_replayed_and_compared() {
     assert!(replayed["cost"]["redo_fences"].as_u64().expect("a number") > 0);
     let shown = run(&[&["workload", "replay", file, "--speed", "1000"], &small[..]].concat());
     assert!(
-        text(&shown.stdout).contains("1 commands could not be replayed (hset 1)"),
+        text(&shown.stdout).contains("1 commands could not be replayed (copy 1)"),
         "{}",
         text(&shown.stdout)
     );
@@ -151,7 +151,7 @@ fn an_anonymous_recording_tells_no_key_and_replays_all_the_same() {
     let (recorded, _) = record(&folder, &trace, &["--anonymous"]);
     assert_eq!(recorded["trace"]["is_anonymous"], true);
     let bytes = std::fs::read(&trace).expect("the trace is there");
-    for word in [&b"secret"[..], b"key", b"counter", b"field", b"vvvv"] {
+    for word in [&b"secret"[..], b"key", b"counter", b"vvvv"] {
         assert!(!bytes.windows(word.len()).any(|window| window == word), "{}", text(word));
     }
     let file = trace.to_str().expect("a plain path");

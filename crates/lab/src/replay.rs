@@ -155,8 +155,8 @@ pub fn replay(
     let cost = StoreCost::new(&before, &after, cpu_us, run.outcome.operations);
     let waits = options.shard.durability != Durability::Relaxed;
     if options.redo.is_some() && waits && run.writes.count > 0 && after.redo_fences == 0 {
-        let message = "the redo log was not used: its memory is too small for so many shards (four slots of 1 MiB a shard, \
-                       at least)";
+        let message = "the redo log was not used: its memory is too small for so many shards; give it more, or the store \
+                       fewer shards";
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     Ok(StoreReplay {

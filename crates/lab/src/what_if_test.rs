@@ -104,7 +104,7 @@ fn unknown_memories_and_stops_are_refused_and_seen() {
 #[test]
 fn a_region_that_is_too_small_is_told() {
     let plan = tiny_plan();
-    let what = WhatIf { region_bytes: 1 << 20, ..tiny(&["dram"]) };
+    let what = WhatIf { region_bytes: 16 << 10, ..tiny(&["dram"]) };
     let error = what_if(&plan, &what, &settings(), &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains("too small"), "{error}");
 }
