@@ -31,6 +31,32 @@ def time_text(us):
     return f"{us:,.0f} µs" if us < 10_000 else f"{us / 1e3:,.0f} ms"
 
 
+class Joules:
+    """Microjoules an operation above the idle machine, modelled from what a process did by the constants of
+    `tierstone energy model` (published averages): the same for every store, so that they can be compared."""
+
+    #: The head of its column.
+    HEAD = "µJ an operation (modelled: cloud)"
+
+    def __init__(self):
+        programs = [TARGET / profile / "tierstone" for profile in ("release", "debug")]
+        program = next((path for path in programs if path.exists()), None)
+        self.constants = None
+        if program is None:
+            print("SKIP: joules (cargo build --release -p tierstone-cli has the model's constants)", file=sys.stderr)
+            return
+        said = subprocess.run([program, "energy", "model", "--json", "cloud"], capture_output=True, text=True, check=True)
+        self.constants = {name: of["value"] for name, of in json.loads(said.stdout).items() if isinstance(of, dict)}
+
+    def text(self, cpu_us, written=0.0, read=0.0, flushes=0.0):
+        """The cell for so much processor time, so many bytes and flushes an operation."""
+        if self.constants is None:
+            return "–"
+        of = self.constants
+        joules = cpu_us / 1e6 * of["cpu_second"] + written * of["byte_written"] + read * of["byte_read"]
+        return f"{(joules + flushes * of['flush']) * 1e6:.2f}"
+
+
 class Memory:
     """A control group (version 1 or 2) whose processes have so much memory, page cache included."""
 

@@ -41,7 +41,11 @@ pub use amount::Energy;
 pub use discover::{Absent, Found, Places, discover};
 pub use driver::{Recorder, Recording};
 pub use integrator::{Gap, Integrator, IntegratorSettings, StateAccount};
-pub use meter::{Covers, Fault, FaultKind, Label, Meter, MeterInfo, MeterKind, Reading};
+pub use meter::{Covers, Fault, FaultKind, Meter, MeterInfo, MeterKind, Reading};
 pub use model::{Constant, EnergyModel, Modelled, Work};
 pub use sampler::{LaneReport, Sample, Sampler, SamplerSettings, Standing};
+pub use tierstone_base::Label;
 pub use watch::Watch;
+
+#[cfg(test)]
+mod tree_test;

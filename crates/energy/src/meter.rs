@@ -1,26 +1,6 @@
 //! What a meter is: something that says a number when it is asked.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
-
-/// Where a number of joules or watts comes from. Shown with each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Label {
-    /// A meter of this machine said so, over the time that is given with it.
-    Measured,
-    /// [`crate::EnergyModel`] made it of counters.
-    Modelled,
-}
-
-impl fmt::Display for Label {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Label::Measured => "measured",
-            Label::Modelled => "modelled",
-        })
-    }
-}
 
 /// One answer of a meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
