@@ -1,4 +1,5 @@
-//! A recorded workload replayed side by side: by the device alone, and with a redo log in each of several emulated memories.
+//! A recorded workload replayed side by side: by the device alone, with a redo log in each of several emulated memories, and by
+//! stores that lie wholly in them.
 //!
 //! Every round replays it once in each medium, in a fresh store, beginning with another one each time: what changes on
 //! the machine in the meantime falls on all of them. Of the rounds the medians are told.
@@ -9,6 +10,7 @@ use crate::replay::{StoreReplay, replay};
 use crate::result::{Axis, Cell, ExperimentResult, Plot, Series, Table};
 use crate::run::{Observer, Run, RunSettings, run_with};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use tierstone::{DatabaseOptions, RedoOptions};
 use tierstone_base::histogram::LatencyHistogram;
 use tierstone_base::{Error, ErrorKind, Result};
@@ -28,7 +30,7 @@ const ABOUT: Experiment = Experiment {
     name: "what-if",
     title: "What persistent memory would do for a recorded workload",
     source: "the user's own recorded workload",
-    measures: "The operations of the trace on a fresh store of this machine: with its device alone, and with a redo log in \
+    measures: "The operations of the trace on a fresh store of this machine: with its device alone, with a redo log in \
                memories that are emulated, that is, memory of this machine made as slow as published ones, in real time. \
                There is no network and no server; values have the recorded sizes and other bytes.",
     kind: Kind::Measured,
@@ -47,6 +49,8 @@ pub struct WhatIf {
     pub memories: Vec<String>,
     /// Bytes of the redo log's memory.
     pub region_bytes: u64,
+    /// Bytes of the memory of stores that lie wholly in one; zero: there are none.
+    pub whole_bytes: u64,
     /// How often each is measured, 1 to 100.
     pub rounds: u32,
     /// The store; its directory and redo log are set here.
@@ -79,6 +83,8 @@ impl WhatIf {
 struct Medium {
     name: String,
     redo: Option<RedoOptions>,
+    /// The place of a store that lies wholly in memory.
+    whole: Option<PathBuf>,
     rounds: Vec<StoreReplay>,
 }
 
@@ -113,14 +119,7 @@ pub fn what_if(
 }
 
 fn measure(run: &mut Run<'_>, plan: &ReplayPlan, what: &WhatIf) -> Result<()> {
-    let emulated = what.memories.iter().map(|name| {
-        let region = format!("emulated:{}B:{name}", what.region_bytes);
-        (name.clone(), Some(RedoOptions::new(region)))
-    });
-    let mut media: Vec<Medium> = std::iter::once((FLASH.to_owned(), None))
-        .chain(emulated)
-        .map(|(name, redo)| Medium { name, redo, rounds: Vec::new() })
-        .collect();
+    let mut media = media_of(what);
     run.expect_steps(1 + media.len() as u32 * what.rounds);
     run.step("probing how writes become durable")?;
     let probed = probe(run)?.method;
@@ -132,11 +131,21 @@ fn measure(run: &mut Run<'_>, plan: &ReplayPlan, what: &WhatIf) -> Result<()> {
             let medium = &mut media[(place + round) % count];
             run.step(format!("{}, round {} of {}", medium.name, round + 1, what.rounds))?;
             let folder = run.folder().join("store");
-            let options = DatabaseOptions {
-                directories: vec![folder.clone()],
-                durable_method: Some(method),
-                redo: medium.redo.clone(),
-                ..what.options.clone()
+            let options = match &medium.whole {
+                None => DatabaseOptions {
+                    directories: vec![folder.clone()],
+                    durable_method: Some(method),
+                    redo: medium.redo.clone(),
+                    ..what.options.clone()
+                },
+                // What belongs to devices has no meaning there.
+                Some(place) => DatabaseOptions {
+                    directories: vec![place.clone()],
+                    durable_method: None,
+                    segment_bytes: None,
+                    capacity_bytes: None,
+                    ..what.options.clone()
+                },
             };
             let seen = replay(plan, &what.replay, &options, &mut |_, now| match run.go_on(part(now)) {
                 Ok(()) => ControlFlow::Continue(()),
@@ -144,12 +153,29 @@ fn measure(run: &mut Run<'_>, plan: &ReplayPlan, what: &WhatIf) -> Result<()> {
             })?;
             run.go_on(1.0)?;
             seen.judge()?;
-            std::fs::remove_dir_all(&folder)?;
+            if medium.whole.is_none() {
+                std::fs::remove_dir_all(&folder)?;
+            }
             medium.rounds.push(seen);
         }
     }
     report(run, plan.report(), &media);
     Ok(())
+}
+
+/// The device alone, redo logs, and stores that lie wholly in memory.
+fn media_of(what: &WhatIf) -> Vec<Medium> {
+    let medium = |name: String, redo, whole| Medium { name, redo, whole, rounds: Vec::new() };
+    let mut media = vec![medium(FLASH.to_owned(), None, None)];
+    for name in &what.memories {
+        let region = format!("emulated:{}B:{name}", what.region_bytes);
+        media.push(medium(name.clone(), Some(RedoOptions::new(region)), None));
+    }
+    for name in what.memories.iter().filter(|_| what.whole_bytes > 0) {
+        let place = PathBuf::from(format!("nvm:emulated:{}B:{name}", what.whole_bytes));
+        media.push(medium(format!("{name}, all of it"), None, Some(place)));
+    }
+    media
 }
 
 fn part(now: Progress) -> f64 {
@@ -162,6 +188,9 @@ fn note_settings(run: &mut Run<'_>, what: &WhatIf) {
     run.set("memory of the store, bytes", options.memory_bytes);
     run.set("durability", format!("{:?}", options.shard.durability));
     run.set("memory of the redo log, bytes", what.region_bytes);
+    if what.whole_bytes > 0 {
+        run.set("memory of stores that lie wholly in it, bytes", what.whole_bytes);
+    }
     run.set("rounds", what.rounds);
     run.set("callers", what.replay.callers);
     let pace = match what.replay.pace {
@@ -184,7 +213,7 @@ fn report(run: &mut Run<'_>, plan: &PlanReport, media: &[Medium]) {
         }
     }
     run.note(
-        "Measured on emulated memory: the redo log lay in ordinary memory of this machine, slowed down in real time to the \
+        "Measured on emulated memory: the redo log, or the store, lay in ordinary memory of this machine, slowed down in real time to the \
          published figures of each preset. No persistent memory was involved, and nothing in it survives a loss of power",
     );
     run.note("dram and nvdimm-n are this machine's own memory, not slowed down");

@@ -28,6 +28,7 @@ fn tiny(memories: &[&str]) -> WhatIf {
     WhatIf {
         memories: memories.iter().map(|name| (*name).to_owned()).collect(),
         region_bytes: 20 << 20,
+        whole_bytes: 0,
         rounds: 2,
         options: DatabaseOptions {
             memory_bytes: 16 << 20,
@@ -45,15 +46,16 @@ fn settings() -> RunSettings {
 #[test]
 fn every_medium_is_measured_in_every_round_and_what_was_left_out_is_said() {
     let plan = tiny_plan();
-    let what = tiny(&["dram", "mlc-pcm"]);
+    let what = WhatIf { whole_bytes: 64 << 20, ..tiny(&["dram", "mlc-pcm"]) };
     let result = what_if(&plan, &what, &settings(), &mut |_| ControlFlow::Continue(())).unwrap();
     let names: Vec<&Cell> = result.tables[0].rows.iter().map(|row| &row[0]).collect();
-    assert_eq!(names, [&Cell::from("flash alone"), &Cell::from("dram"), &Cell::from("mlc-pcm")]);
-    assert_eq!(result.tables[1].rows.len(), 6);
+    let all = ["flash alone", "dram", "mlc-pcm", "dram, all of it", "mlc-pcm, all of it"];
+    assert_eq!(names, all.map(Cell::from).each_ref());
+    assert_eq!(result.tables[1].rows.len(), 10);
     let row = |name: &str| {
         &result.tables[0].rows[names.iter().position(|cell| **cell == Cell::from(name)).unwrap()]
     };
-    for name in ["flash alone", "dram", "mlc-pcm"] {
+    for name in all {
         assert!(row(name)[1..].iter().all(|cell| matches!(cell, Cell::Number(_))), "{:?}", row(name));
     }
     assert!(result.notes.iter().any(|note| note.starts_with("Measured on emulated memory")));

@@ -30,6 +30,9 @@ pub struct WhatIfArgs {
     /// Memory of the redo log
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     nvm_size: String,
+    /// Measure stores that lie wholly in each memory too, of so many bytes
+    #[arg(long, value_name = "SIZE")]
+    wholly: Option<String>,
     #[command(flatten)]
     plan: PlanArgs,
     /// Where the result goes: a folder `what-if` in it
@@ -51,6 +54,7 @@ pub fn run(args: &WhatIfArgs) -> Result<()> {
     let what = WhatIf {
         memories,
         region_bytes: parse_size(&args.nvm_size)?,
+        whole_bytes: args.wholly.as_deref().map_or(Ok(0), parse_size)?,
         rounds: args.rounds,
         options: args.plan.store(&[], &["data", "nvm", "nvm-size", "nvm-guarantee", "nvm-loss"])?,
         replay: args.plan.replay()?,
