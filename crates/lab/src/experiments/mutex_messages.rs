@@ -138,13 +138,16 @@ fn by_mutex(run: &mut Run<'_>, threads: usize, seconds: f64) -> Result<Point> {
     let parts = vec![(); threads];
     let (point, counted) = measure(run, seconds, parts, |(), stop| {
         let mut done = 0;
-        while !stop.load(Ordering::Relaxed) {
+        // At least once: a thread may get its first turn when the time is over.
+        loop {
             for _ in 0..STRIDE {
                 *counter.lock().unwrap_or_else(PoisonError::into_inner) += 1;
             }
             done += STRIDE;
+            if stop.load(Ordering::Relaxed) {
+                return done;
+            }
         }
-        done
     })?;
     agree(counter.into_inner().unwrap_or_else(PoisonError::into_inner), counted)?;
     Ok(point)
@@ -173,11 +176,14 @@ fn by_messages(run: &mut Run<'_>, threads: usize, seconds: f64) -> Result<Point>
     let (point, counter) = measure(run, seconds, parts, |role, stop| {
         let send_all = |sender: &SyncSender<u64>, then: &mut dyn FnMut()| {
             let mut done = 0;
-            while !stop.load(Ordering::Relaxed) {
+            loop {
                 // Nobody receives any more only where the owner broke off.
                 for _ in 0..STRIDE {
                     done += u64::from(sender.send(1).is_ok());
                     then();
+                }
+                if stop.load(Ordering::Relaxed) {
+                    break;
                 }
             }
             sent.fetch_add(done, Ordering::Relaxed);

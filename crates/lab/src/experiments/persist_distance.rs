@@ -72,7 +72,7 @@ impl Found {
 
 fn run(run: &mut Run<'_>) -> Result<()> {
     run.expect_steps((Design::ALL.len() * THREADS.len()) as u32 + 1);
-    let each = run.pick(30, 2_000, 5_000);
+    let each = run.pick(30, 500, 5_000);
     run.set("inserts a thread", each);
     let mut all = Vec::new();
     for design in Design::ALL {
