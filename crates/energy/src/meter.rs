@@ -1,6 +1,6 @@
 //! What a meter is: something that says a number when it is asked.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// One answer of a meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
