@@ -240,6 +240,11 @@ pub trait BlockDevice {
     /// What else a durable write makes durable.
     fn durable_write_scope(&self) -> DurableWriteScope;
 
+    /// Whether a discard that has completed well leaves zeros. Default: not said, so what was there may be read as well.
+    fn discards_to_zeros(&self) -> bool {
+        false
+    }
+
     /// Starts all `requests` as one submission and leaves the vector empty. Wrong requests (bounds,
     /// alignment, missing buffer) complete with [`DeviceErrorKind::OutOfBounds`].
     fn submit(&mut self, requests: &mut Vec<IoRequest>);

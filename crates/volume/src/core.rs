@@ -194,10 +194,11 @@ impl<D: BlockDevice> Core<D> {
                 }
                 IoKind::Write | IoKind::WriteDurable => writing.push(id),
                 IoKind::Flush => self.start_flush(id, &mut sending),
-                IoKind::Prepare { .. } | IoKind::Discard { .. } => {
+                IoKind::Discard { .. } => self.start_discard(id, &mut writing),
+                IoKind::Prepare { .. } => {
                     if self.layout.redundancy == Redundancy::Parity || self.sleep.is_some() {
-                        // Either may change bytes on one member and not on another: parity would not
-                        // fit them, and a sleeping disk would not hear of it.
+                        // It may change bytes on one member and not on another: parity would not fit
+                        // them, and a sleeping disk would not hear of it.
                         self.finish(id, None);
                     } else {
                         writing.push(id);

@@ -26,6 +26,8 @@ pub(crate) struct Piece {
 pub(crate) struct Record {
     pub group: u32,
     pub row: u64,
+    /// How many rows from `row` on become zeros, parity too; 0 of a write, which has pieces.
+    pub rows: u64,
     pub sequence: u64,
     /// All records up to this one are in place.
     pub done_through: u64,
@@ -44,7 +46,8 @@ impl Record {
         }
         head.extend_from_slice(&self.group.to_le_bytes());
         head.extend_from_slice(&(self.pieces.len() as u32).to_le_bytes());
-        head.resize(HEAD_BYTES, 0);
+        head.extend_from_slice(&[0; 8]);
+        head.extend_from_slice(&self.rows.to_le_bytes());
         let mut at = BLOCK_BYTES;
         for piece in &self.pieces {
             for word in [piece.member, piece.within, piece.bytes.len() as u32] {
@@ -68,7 +71,7 @@ impl Record {
         let (sequence, done_through, row) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let (group, count) = (reader.u32()?, reader.u32()?);
         let sum = reader.u64()?;
-        reader.bytes(HEAD_BYTES - 48)?;
+        let rows = reader.u64()?;
         if count as usize > (BLOCK_BYTES - HEAD_BYTES) / PIECE_BYTES {
             return None;
         }
@@ -82,8 +85,9 @@ impl Record {
             at = end;
         }
         let is_whole = sum_of(volume, sequence, bytes.get(..at)?) == sum;
-        let fits = group < layout.groups && row < layout.rows;
-        (is_whole && fits).then_some(Record { group, row, sequence, done_through, pieces })
+        let last = row.checked_add(rows.max(1))?;
+        let fits = group < layout.groups && last <= layout.rows && (rows == 0 || pieces.is_empty());
+        (is_whole && fits).then_some(Record { group, row, rows, sequence, done_through, pieces })
     }
 }
 
@@ -105,6 +109,7 @@ mod tests {
         Record {
             group: 1,
             row: 9,
+            rows: 0,
             sequence: 77,
             done_through: 70,
             pieces: vec![piece(0, 0, 8192), piece(2, 4096, 4096)],
@@ -123,6 +128,10 @@ mod tests {
             assert_eq!(Record::decode(5, &LAYOUT, &damaged), None, "byte {byte}");
         }
         assert_eq!(Record::decode(5, &Layout { rows: 9, ..LAYOUT }, &bytes), None);
+        let zeros = Record { row: 7, rows: 3, pieces: Vec::new(), ..sample() };
+        assert_eq!(Record::decode(5, &LAYOUT, &zeros.encode(5)), Some(zeros.clone()));
+        let beyond = Record { rows: 4, ..zeros };
+        assert_eq!(Record::decode(5, &LAYOUT, &beyond.encode(5)), None);
     }
 
     proptest::proptest! {

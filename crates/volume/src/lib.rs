@@ -19,6 +19,7 @@
 //! draws the bytes.
 
 mod core;
+mod discards;
 pub mod disks;
 pub mod inspect;
 mod intent;

@@ -22,7 +22,7 @@ use crate::superblock::Health;
 use std::collections::BTreeMap;
 use tierstone_base::Result as BaseResult;
 use tierstone_media::{
-    BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, IoBuffer, IoCompletion, IoRequest,
+    BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, IoBuffer, IoCompletion, IoKind, IoRequest,
 };
 
 /// Most pieces of new data of a row in a round; their places fit the head of a record.
@@ -114,7 +114,10 @@ impl<D: BlockDevice> Core<D> {
     pub(crate) fn write_parity(&mut self) {
         let mut waiting: Vec<(u64, Place)> = Vec::new();
         let mut parts: BTreeMap<u64, (usize, Option<DeviceError>)> = BTreeMap::new();
-        for id in std::mem::take(&mut self.parity_queue) {
+        let queue = std::mem::take(&mut self.parity_queue);
+        let is_discard = |id: &u64| matches!(self.span(*id).0, IoKind::Discard { .. });
+        let (discards, writes): (Vec<u64>, Vec<u64>) = queue.into_iter().partition(is_discard);
+        for id in writes {
             let Some(open) = self.requests.get(&id) else { continue };
             let len = open.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
             let places = self.layout.places(open.offset, len);
@@ -132,6 +135,11 @@ impl<D: BlockDevice> Core<D> {
             }
         }
         for (id, (_, error)) in parts {
+            self.finish(id, error);
+        }
+        for id in discards {
+            let (_, offset, len) = self.span(id);
+            let error = self.discard_rows(&(offset..offset + len)).err();
             self.finish(id, error);
         }
     }
@@ -358,7 +366,7 @@ impl<D: BlockDevice> Core<D> {
             let member = (parity_index - first) as u32;
             pieces.push(Piece { member, within: from as u32, bytes: parity });
         }
-        Ok(Record { group, row, sequence: 0, done_through: 0, pieces })
+        Ok(Record { group, row, rows: 0, sequence: 0, done_through: 0, pieces })
     }
 
     /// A row whose every data chunk is new: parity needs nothing that was there.
@@ -370,7 +378,7 @@ impl<D: BlockDevice> Core<D> {
         }
         let member = self.layout.parity_member(write.row);
         pieces.push(Piece { member, within: from as u32, bytes: parity });
-        Ok(Record { group: write.group, row: write.row, sequence: 0, done_through: 0, pieces })
+        Ok(Record { group: write.group, row: write.row, rows: 0, sequence: 0, done_through: 0, pieces })
     }
 
     // ---- the journal ---------------------------------------------------------------------------
@@ -380,7 +388,10 @@ impl<D: BlockDevice> Core<D> {
     }
 
     /// Writes the records of a round, each to two members of its group, durably.
-    fn journal(&mut self, records: &[Result<Record, DeviceError>]) -> Vec<Result<(), DeviceError>> {
+    pub(crate) fn journal(
+        &mut self,
+        records: &[Result<Record, DeviceError>],
+    ) -> Vec<Result<(), DeviceError>> {
         let done_through = self.journal_sequence;
         let half_slots = u64::from(self.journal_slots) / 2;
         let mut slot = self.journal_half * half_slots;
@@ -457,6 +468,10 @@ impl<D: BlockDevice> Core<D> {
         found.retain(|sequence, _| *sequence > in_place);
         let count = found.len() as u64;
         for (_, record) in found.into_values() {
+            if record.rows > 0 {
+                self.zero_rows(&record)?;
+                continue;
+            }
             let writes = self.in_place(&record);
             let members: Vec<usize> = writes.iter().map(|(index, _)| *index).collect();
             for (index, done) in members.into_iter().zip(self.members.perform(writes)) {

@@ -16,16 +16,26 @@ use tierstone_media::{BlockDevice, Geometry, IoBuffer, IoRequest};
 const ROWS_A_CHECKPOINT: u64 = 256;
 
 impl<D: BlockDevice> Core<D> {
-    /// Puts `device` in the place of member `index`, which must have failed.
-    pub(crate) fn replace(&mut self, index: usize, device: D) -> Result<Option<D>> {
+    /// Refuses what is not a failed member.
+    fn check_failed(&self, index: usize) -> Result<()> {
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidInput, what));
         match self.health.get(index) {
-            None => return refuse(format!("the volume has no member {index}")),
-            Some(Health::Failed) => {}
-            Some(health) => {
-                return refuse(format!("member {index} is {health:?}: only a failed one is replaced"));
-            }
+            None => refuse(format!("the volume has no member {index}")),
+            Some(Health::Failed) => Ok(()),
+            Some(health) => refuse(format!("member {index} is {health:?}: only a failed one is replaced")),
         }
+    }
+
+    /// Takes the device of a failed member out.
+    pub(crate) fn release(&mut self, index: usize) -> Result<Option<D>> {
+        self.check_failed(index)?;
+        Ok(self.members.exchange(index, None))
+    }
+
+    /// Puts `device` in the place of member `index`, which must have failed.
+    pub(crate) fn replace(&mut self, index: usize, device: D) -> Result<Option<D>> {
+        self.check_failed(index)?;
+        let refuse = |what: String| Err(Error::new(ErrorKind::InvalidInput, what));
         if self.layout.redundancy == Redundancy::None {
             return refuse("a volume without redundancy has nothing to fill a new member from".into());
         }

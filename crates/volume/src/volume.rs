@@ -126,6 +126,17 @@ impl<D: BlockDevice> Volume<D> {
         core.replace(index, device)
     }
 
+    /// Gives the device of failed member `index` back, if it is still there: so that one of the same name can be opened
+    /// for [`Volume::replace`]. Waits for the requests under way.
+    ///
+    /// # Errors
+    /// When the member has not failed.
+    pub fn release(&self, index: usize) -> Result<Option<D>> {
+        let core = &mut self.lock().core;
+        core.settle();
+        core.release(index)
+    }
+
     /// Does at most `rows` rows of filling new members, and one step of each flush of a waking disk. Returns
     /// whether something is left. Waits for the requests under way.
     ///
@@ -134,8 +145,20 @@ impl<D: BlockDevice> Volume<D> {
     pub fn maintain(&self, rows: u64) -> Result<bool> {
         let core = &mut self.lock().core;
         let flushes = core.flush_step()?;
+        core.discard_later();
         let rebuilds = core.rebuild_step(rows)?;
         Ok(core.move_step(rows)? || rebuilds || flushes)
+    }
+
+    /// [`Volume::maintain`] without filling: for who fills more slowly than the members could.
+    ///
+    /// # Errors
+    /// As [`Volume::maintain`].
+    pub fn maintain_without_filling(&self, rows: u64) -> Result<bool> {
+        let core = &mut self.lock().core;
+        let flushes = core.flush_step()?;
+        core.discard_later();
+        Ok(core.move_step(rows)? || flushes)
     }
 
     /// Tells the time, so that epochs end and pairs sleep and wake by their policy. At least once an epoch.

@@ -16,6 +16,7 @@ impl<D: BlockDevice> Core<D> {
             for &id in ids {
                 let (_, offset, len) = self.span(id);
                 self.rouse_for(offset, len);
+                self.forget_discards(offset, len);
                 let regions: Vec<u64> =
                     (offset / self.region_bytes..=(offset + len.max(1) - 1) / self.region_bytes).collect();
                 for &region in &regions {

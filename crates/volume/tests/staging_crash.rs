@@ -275,7 +275,7 @@ impl Calm {
     }
 
     fn refused(&self, memory: Part<64>) -> String {
-        FlashBuffer::open_staged(self.disk(2), memory).err().expect("refused").to_string()
+        FlashBuffer::open_staged(self.disk(2), memory).expect_err("refused").to_string()
     }
 }
 
@@ -318,7 +318,7 @@ fn a_memory_that_is_lost_older_foreign_or_not_named_is_refused_and_nothing_is_wr
     foreign.region.store(0, &vec![0; memory_geometry().end() as usize]);
     FlashBuffer::create_staged(foreign.disk(2), foreign.memory(), &id).expect("made");
     assert!(calm.refused(foreign.memory()).contains("belongs to flash buffer"));
-    let unnamed = FlashBuffer::open(calm.disk(2)).err().expect("refused").to_string();
+    let unnamed = FlashBuffer::open(calm.disk(2)).expect_err("refused").to_string();
     assert!(unnamed.contains("name that one"), "{unnamed}");
     assert!(*flash_before == *read(&mut calm.disk(2), 0).expect("reads"), "nothing was written");
     let buffer = FlashBuffer::open_staged(calm.disk(2), calm.memory()).expect("the right one");

@@ -32,7 +32,7 @@ mod uring_device;
 pub use completions::{Completions, Finished};
 pub use layout::{FileStore, FileStoreProperties, MemberProperties};
 pub use settings::{DirectIo, DurableMethod, FileBackend, FileStoreSettings};
-pub use single::{SingleFile, SingleFileSettings};
+pub use single::{Discards, SingleFile, SingleFileSettings};
 pub use threads::{CallingThread, ThreadDevice};
 pub use uring::UringFiles;
 pub use uring_device::{UringDevice, uring_refusal};

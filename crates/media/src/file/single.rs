@@ -7,7 +7,9 @@
 //!    else cut takes no write any more: what a write beyond its end left behind would read as zeros.
 //! 3. After a failed durable write or flush no write is answered well any more.
 //!
-//! Prepare and Discard do nothing: the space is there. Crash: whatever writes had reached the file.
+//! Prepare does nothing: the space is there. Discard does nothing either unless the settings say so and what is below
+//! can do it; then the space is given back and reads as zeros ([`Discards`]). Crash: whatever writes and discards had
+//! reached the file.
 
 use super::completions::Completions;
 use super::marker::at;
@@ -23,11 +25,11 @@ use crate::{
     BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoBuffer,
     IoCompletion, IoKind, IoRequest, Wait,
 };
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::fd::RawFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use tierstone_base::{Error, ErrorKind, Result};
@@ -38,6 +40,19 @@ const META_BYTES: u64 = 2 * BLOCK_BYTES as u64;
 /// Bytes of a segment: the granularity of the device's length.
 const SEGMENT_BYTES: u64 = 64 << 10;
 
+/// Whether discarded space is given back to what is below (TRIM).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Discards {
+    /// Never.
+    Never,
+    /// Of block devices that leave zeros: they lose nothing by it.
+    #[default]
+    Devices,
+    /// Of files too, as holes. Others may take that space, and writes fail when it is gone.
+    Always,
+}
+
 /// How a single file is opened. Plain data.
 #[derive(Clone, Debug)]
 pub struct SingleFileSettings {
@@ -45,13 +60,16 @@ pub struct SingleFileSettings {
     pub direct_io: DirectIo,
     /// Requests that are done at the same time for one handle, 1 to 64: so many threads at most.
     pub queue_depth: u32,
+    /// Whether discarded space is given back. Default: never.
+    pub discards: Discards,
     /// Rules that tests switch off.
     pub mutations: Mutations,
 }
 
 impl Default for SingleFileSettings {
     fn default() -> Self {
-        SingleFileSettings { direct_io: DirectIo::Auto, queue_depth: 16, mutations: Mutations::none() }
+        let (direct_io, discards) = (DirectIo::Auto, Discards::Never);
+        SingleFileSettings { direct_io, queue_depth: 16, discards, mutations: Mutations::none() }
     }
 }
 
@@ -69,6 +87,8 @@ struct Inner {
     guarantee: Guarantee,
     is_block_device: bool,
     direct: bool,
+    /// Whether discards give space back and leave zeros.
+    discards: bool,
     queue_depth: usize,
     /// The first failed durable write or flush.
     failure: OnceLock<DeviceError>,
@@ -163,6 +183,14 @@ impl SingleFile {
             segment_bytes: SEGMENT_BYTES,
             segment_limit: u32::try_from(segments).unwrap_or(u32::MAX),
         };
+        let discards = match (settings.discards, is_block_device) {
+            (Discards::Never, _) | (Discards::Devices, false) => false,
+            (_, true) => device_leaves_zeros(&file),
+            // Beyond the end there is nothing to lose.
+            (Discards::Always, false) => {
+                punch(&file, bytes.next_multiple_of(SEGMENT_BYTES), SEGMENT_BYTES).is_ok()
+            }
+        };
         let inner = Inner {
             path: path.to_path_buf(),
             file,
@@ -170,6 +198,7 @@ impl SingleFile {
             guarantee,
             is_block_device,
             direct,
+            discards,
             queue_depth: settings.queue_depth.clamp(1, 64) as usize,
             failure: OnceLock::new(),
             mutations: settings.mutations.clone(),
@@ -234,6 +263,29 @@ impl SingleFile {
         rustix::fs::fdatasync(&self.inner.file).map_err(|error| self.error(error.raw_os_error(), "flush", 0))
     }
 
+    /// Gives space back, if that leaves zeros.
+    fn discard(&self, offset: u64, len: u64) -> std::result::Result<(), DeviceError> {
+        if !self.inner.discards || len == 0 {
+            return Ok(());
+        }
+        self.check_whole()?;
+        match punch(&self.inner.file, offset, len) {
+            Ok(()) => Ok(()),
+            // It was said to be possible, and the zeros are relied on.
+            Err(rustix::io::Errno::OPNOTSUPP) => self.write_zeros(offset, len),
+            Err(error) => Err(self.error(error.raw_os_error(), "give space back in", offset)),
+        }
+    }
+
+    fn write_zeros(&self, offset: u64, len: u64) -> std::result::Result<(), DeviceError> {
+        let zeros = IoBuffer::zeroed(len.min(1 << 20) as usize);
+        for at in (0..len).step_by(zeros.len()) {
+            let take = (len - at).min(zeros.len() as u64) as usize;
+            self.write(offset + at, &zeros[..take], false)?;
+        }
+        Ok(())
+    }
+
     /// Invariant 2. Cost: one system call, of files only.
     fn check_whole(&self) -> std::result::Result<(), DeviceError> {
         let (inner, expected) = (&self.inner, self.inner.geometry.end());
@@ -264,7 +316,8 @@ impl Worker for SingleFile {
             (IoKind::Write, Some(buffer)) => self.write(offset, buffer, false),
             (IoKind::WriteDurable, Some(buffer)) => self.write(offset, buffer, true),
             (IoKind::Flush, _) => self.flush(),
-            (IoKind::Prepare { .. } | IoKind::Discard { .. }, _) => Ok(()),
+            (IoKind::Prepare { .. }, _) => Ok(()),
+            (IoKind::Discard { len }, _) => self.discard(offset, len),
             (IoKind::Read | IoKind::Write | IoKind::WriteDurable, None) => {
                 unreachable!("{kind:?} without a buffer is refused before")
             }
@@ -278,6 +331,23 @@ impl Worker for SingleFile {
         }
         IoCompletion { token, kind, offset, buffer, result }
     }
+}
+
+/// Makes a hole: of a block device, this discards and leaves zeros, or is refused.
+fn punch(file: &File, offset: u64, len: u64) -> std::result::Result<(), rustix::io::Errno> {
+    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)
+}
+
+/// Whether the kernel says that a block device writes zeros without being given them.
+fn device_leaves_zeros(device: &File) -> bool {
+    let Ok(facts) = device.metadata() else { return false };
+    let (major, minor) = (rustix::fs::major(facts.rdev()), rustix::fs::minor(facts.rdev()));
+    // A partition has no queue of its own.
+    let most = ["queue", "../queue"].iter().find_map(|queue| {
+        let path = format!("/sys/dev/block/{major}:{minor}/{queue}/write_zeroes_max_bytes");
+        std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
+    });
+    most.is_some_and(|bytes| bytes > 0)
 }
 
 impl SingleFileDevice {
@@ -302,6 +372,10 @@ impl BlockDevice for SingleFileDevice {
 
     fn durable_write_scope(&self) -> DurableWriteScope {
         DurableWriteScope::OwnSectors
+    }
+
+    fn discards_to_zeros(&self) -> bool {
+        self.pool.worker.inner.discards
     }
 
     fn submit(&mut self, requests: &mut Vec<IoRequest>) {

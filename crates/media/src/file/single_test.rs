@@ -91,3 +91,43 @@ fn a_file_that_was_cut_takes_no_write_any_more() {
     assert!(!write_after_a_cut(Mutations::none()));
     assert!(write_after_a_cut(Mutations::one("no_length_check")), "the rule is what refuses the write");
 }
+
+#[test]
+fn discarded_space_of_a_file_is_given_back_and_reads_as_zeros_where_that_was_asked_for() {
+    for (discards, gives_back) in
+        [(Discards::Always, true), (Discards::Devices, false), (Discards::Never, false)]
+    {
+        let medium = Medium::new(SingleFileSettings { discards, ..SingleFileSettings::default() });
+        let mut device = medium.file().device().unwrap();
+        if gives_back && !device.discards_to_zeros() {
+            println!("SKIP: the file system of temporary files makes no holes");
+            continue;
+        }
+        assert_eq!(device.discards_to_zeros(), gives_back, "{discards:?}");
+        let mut bytes = IoBuffer::zeroed(256 << 10);
+        bytes.fill(7);
+        let mut perform = |request: IoRequest| {
+            device.submit(&mut vec![request]);
+            let mut done = Vec::new();
+            device.complete(Wait::All, &mut done);
+            done.pop().unwrap()
+        };
+        let at = META_BYTES + SEGMENT_BYTES;
+        perform(IoRequest::write_durable(0, at, bytes)).result.unwrap();
+        let blocks = || std::fs::metadata(&medium.path).unwrap().blocks();
+        let before = blocks();
+        let kind = IoKind::Discard { len: 128 << 10 };
+        perform(IoRequest { token: 1, kind, offset: at + (64 << 10), buffer: None }).result.unwrap();
+        let read = perform(IoRequest::read(2, at, IoBuffer::zeroed(256 << 10))).buffer.unwrap();
+        let expected = if gives_back { 0 } else { 7 };
+        assert!(read[64 << 10..192 << 10].iter().all(|byte| *byte == expected), "{discards:?}");
+        assert!(read[..64 << 10].iter().chain(&read[192 << 10..]).all(|byte| *byte == 7), "its neighbours");
+        assert_eq!(blocks() < before, gives_back, "{discards:?}");
+        assert_eq!(medium.file().bytes(), std::fs::metadata(&medium.path).unwrap().len());
+    }
+}
+
+#[test]
+fn a_file_that_discards_conforms() {
+    run(|_| Medium::new(SingleFileSettings { discards: Discards::Always, ..SingleFileSettings::default() }));
+}

@@ -20,6 +20,7 @@ use crate::device::{
 };
 use crate::file::plan;
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Deref;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::Mutations;
@@ -31,7 +32,7 @@ use tierstone_crash::Mutations;
 /// Space that nothing was written to reads as what the region holds there: zeros in a new one. Prepare and Discard
 /// succeed and change nothing. Cost: the copying of the bytes in the thread that submits, and one fence a submission that
 /// writes; with a region that is made durable by `msync` that fence is a system call.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RegionDevice<P> {
     region: P,
     start: u64,
@@ -159,6 +160,17 @@ where
 
     fn in_flight(&self) -> usize {
         self.done.0.len()
+    }
+}
+
+impl<P> fmt::Debug for RegionDevice<P> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RegionDevice { start, geometry, .. } = self;
+        formatter
+            .debug_struct("RegionDevice")
+            .field("start", start)
+            .field("geometry", geometry)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A handle on a simulated medium.
 
 use super::medium::SimMedium;
-use super::settings::{CompletionOrder, SimSettings};
+use super::settings::{CompletionOrder, SimSettings, StaleRange};
 use super::state::{completion, span};
 use crate::buffer::BLOCK_BYTES;
 use crate::device::{
@@ -171,6 +171,10 @@ impl BlockDevice for SimDevice {
 
     fn durable_write_scope(&self) -> DurableWriteScope {
         self.scope
+    }
+
+    fn discards_to_zeros(&self) -> bool {
+        self.medium.state.borrow().settings.stale_range == StaleRange::Zeros
     }
 
     fn submit(&mut self, requests: &mut Vec<IoRequest>) {

@@ -41,6 +41,10 @@ impl BlockDevice for Powered {
         self.device.durable_write_scope()
     }
 
+    fn discards_to_zeros(&self) -> bool {
+        self.device.discards_to_zeros()
+    }
+
     fn submit(&mut self, requests: &mut Vec<IoRequest>) {
         self.share_fate();
         self.device.submit(requests);

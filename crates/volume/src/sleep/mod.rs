@@ -24,6 +24,7 @@
 pub(crate) mod buffer;
 pub mod elevator;
 mod format;
+mod opening;
 mod pairs;
 mod recover;
 mod staging;
@@ -217,6 +218,8 @@ pub(crate) struct Sleep<D> {
     pub settings: SleepSettings,
     pub spindle: Box<dyn Spindle>,
     pub pairs: Vec<Pair>,
+    /// What was discarded of the volume while disks slept, and not written since.
+    pub discards: Vec<std::ops::Range<u64>>,
     /// Of each member: modelled busy time in this epoch, in microseconds, and where its head is.
     busy: Vec<(u64, u64)>,
     epoch_end_ms: Option<u64>,
@@ -256,6 +259,7 @@ impl<D: BlockDevice> Sleep<D> {
             settings,
             spindle,
             pairs: (0..pairs).map(|_| Pair::default()).collect(),
+            discards: Vec::new(),
             busy: vec![(0, 0); 2 * pairs],
             epoch_end_ms: None,
             began_ms: 0,
