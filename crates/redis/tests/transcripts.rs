@@ -439,7 +439,7 @@ fn settings_that_can_be_set_have_an_effect() {
             ("CONFIG GET maxmemory-policy", "*2 $16 maxmemory-policy $10 noeviction"),
             (
                 "CONFIG SET maxmemory-policy volatile-lfu",
-                "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument(s) must be one of the following: noeviction, allkeys-lru, volatile-ttl",
+                "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - 'volatile-lfu' is not available, nearest to it is volatile-ttl, which evicts only keys that expire, those first that expire next; argument(s) must be one of the following: noeviction, allkeys-lru, volatile-ttl",
             ),
             ("CONFIG SET maxmemory-policy ALLKEYS-LRU", "+OK"),
             ("CONFIG GET maxmemory-policy", "*2 $16 maxmemory-policy $11 allkeys-lru"),
