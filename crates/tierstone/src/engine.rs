@@ -53,7 +53,7 @@ impl DerefMut for MemoryShard {
 #[derive(Debug)]
 pub enum DatabasePlan {
     /// On files or a volume.
-    Log(ShardPlan),
+    Log(Box<ShardPlan>),
     /// In a region; of so many shards.
     Memory(Box<tierstone_pmstore::ShardPlan>, u16, KeyHasher),
 }
@@ -71,7 +71,7 @@ impl From<OpenedStore> for OpenedEngines {
         let OpenedStore { superblock, plans, report, hasher } = opened;
         OpenedEngines {
             superblock,
-            plans: plans.into_iter().map(DatabasePlan::Log).collect(),
+            plans: plans.into_iter().map(|plan| DatabasePlan::Log(Box::new(plan))).collect(),
             report,
             hasher,
         }

@@ -186,8 +186,11 @@ pub(crate) fn persist(context: &mut Context<'_, '_>) -> Run {
     Ok(())
 }
 
+/// What GETEX is to do: whether the expiry is to be taken away, and which one set.
+type ExpiryChange<'a> = (bool, Option<(Unit, &'a [u8])>);
+
 /// Whether the expiry is to be taken away, or which one set: the last of several of the same unit.
-fn getex_options(args: Args<'_>) -> Result<(bool, Option<(Unit, &[u8])>), Halt> {
+fn getex_options(args: Args<'_>) -> Result<ExpiryChange<'_>, Halt> {
     let (mut persists, mut expiry, mut index) = (false, None, 2);
     while let Some(option) = args.get(index) {
         match (Unit::option(option), args.get(index + 1)) {
