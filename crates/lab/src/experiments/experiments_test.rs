@@ -253,3 +253,12 @@ fn endurance_is_greater_with_levelling_where_writes_are_uneven_and_cells_outlast
     assert!(share(7) > 0.2, "{:?}", result.tables[0].rows);
     assert_eq!(result.tables[1].rows.len(), 8, "years of each preset");
 }
+
+#[test]
+fn scans_are_measured_from_an_array_and_from_index_and_log_by_distance() {
+    let result = run_tiny("scan-variants");
+    assert_eq!(result.tables[0].rows.len(), 2 + 9);
+    assert!(
+        result.plots[0].series.iter().all(|series| series.points.is_sorted_by(|one, other| one.0 < other.0))
+    );
+}

@@ -16,6 +16,7 @@ mod persist_latency;
 mod persist_tracking_size;
 mod persistency;
 mod redo_log;
+mod scan_variants;
 mod storage_cost;
 
 use crate::experiment::Experiment;
@@ -39,6 +40,7 @@ pub const ALL: &[&Experiment] = &[
     &emulator_delay::EXPERIMENT,
     &emulator_bandwidth::EXPERIMENT,
     &endurance::EXPERIMENT,
+    &scan_variants::EXPERIMENT,
 ];
 
 /// The experiment of this name.
