@@ -105,7 +105,7 @@ impl Cleaner {
         self.wants_step && !self.stopped
     }
 
-    /// Whether emptied segments may wait for the cold group that takes records, and nothing more is coming for it.
+    /// Whether emptied segments wait for the cold group that takes records.
     pub fn wants_group_closed(&self) -> bool {
         self.wants_group_closed
     }
@@ -193,10 +193,8 @@ impl LogShard {
             self.cleaner.spare = None;
         }
         self.cleaner.wants_step = idle_victim || goes_on;
-        // What is being moved fills its group; where it cannot go on, an emptied segment may wait for what the
-        // group proves.
-        let waits = !self.is_moving() || self.identity.mutations.is_on("room_for_copies_guessed");
-        self.cleaner.wants_group_closed = waits && !self.cleaner.emptied.is_empty();
+        self.cleaner.wants_group_closed =
+            self.cleaner.emptied.iter().any(|emptied| emptied.cold_groups > self.cold.durable_groups());
     }
 
     /// What cleaning has done since the shard was opened.

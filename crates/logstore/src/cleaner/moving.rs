@@ -201,11 +201,6 @@ impl LogShard {
         }
         victim.summary = summary;
         self.cleaner.victim = Some(victim);
-        self.starve();
-    }
-
-    /// The victim's next record has no room.
-    fn starve(&mut self) {
         self.cleaner.starved = self.segments.free_count() == 0;
         self.free_one_dead();
     }
@@ -245,29 +240,11 @@ impl LogShard {
         if reader.damaged() { Gathered::Damaged } else { Gathered::Piece }
     }
 
-    /// Whether the cold log has room for copies; the reserve keeps a segment for them. The open segment is left
-    /// only where the copies do not fit: a victim surely fits into a whole one, and there may be one only.
+    /// Whether the cold log has room for copies; the reserve keeps a segment for them.
     fn has_room_for(&mut self, piece: &[SummaryEntry]) -> bool {
-        let record = |entry: &SummaryEntry| (entry.units as usize * UNIT_BYTES, entry.key_bytes());
-        let takes = if self.identity.mutations.is_on("room_for_copies_guessed") {
-            let (bytes, keys) = piece.iter().map(record).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-            self.cold.room_for(bytes as u64, keys as u64)
-        } else {
-            self.cold.takes(piece.iter().map(record))
-        };
-        takes || self.segments.secure(self.kept_segments() + 1)
-    }
-
-    /// How many records of a piece, from its first on, are moved in this step; the log may have been written to
-    /// since the piece was asked for.
-    fn count_to_move(&mut self, victim: &Victim, entries: &[SummaryEntry]) -> usize {
-        let some = entries.get(..RECORDS_A_STEP).unwrap_or(entries);
-        let Some(first) = some.first() else { return 0 };
-        if self.has_room_for(some) {
-            return some.len();
-        }
-        let moves = !self.is_needed(victim, first, None) || self.has_room_for(&some[..1]);
-        usize::from(moves)
+        let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
+        let keys: u64 = piece.iter().map(|entry| entry.key_bytes() as u64).sum();
+        self.cold.room_for(units * UNIT_BYTES as u64, keys) || self.segments.secure(self.kept_segments() + 1)
     }
 
     fn read_piece(&mut self, mut victim: Victim) {
@@ -298,15 +275,7 @@ impl LogShard {
     fn move_some(&mut self, mut victim: Victim, mut piece: Piece) {
         let entries = std::mem::take(&mut victim.piece);
         let mut whole = true;
-        let count = self.count_to_move(&victim, &entries[piece.moved..]);
-        if count == 0 {
-            victim.piece = entries;
-            victim.stage = Stage::Moving(piece);
-            self.cleaner.victim = Some(victim);
-            return self.starve();
-        }
-        self.cleaner.starved = false;
-        for entry in entries.iter().skip(piece.moved).take(count) {
+        for entry in entries.iter().skip(piece.moved).take(RECORDS_A_STEP) {
             let at = entry.unit as usize * UNIT_BYTES - piece.start;
             let bytes = piece.buffer.get(at..).unwrap_or_default();
             whole &= self.move_record(&victim, entry, bytes);

@@ -49,34 +49,6 @@ impl Stream {
             <= self.settings.geometry.segment_bytes
     }
 
-    /// Whether the open segment takes these records, each of so many bytes whose key takes so many of the
-    /// summary, appended next and in this order. For one record it is what appending finds; for more their entries
-    /// are taken to be as long as can be. Cost: a few operations a record.
-    pub fn takes(&self, records: impl Iterator<Item = (usize, usize)>) -> bool {
-        let Some(segment) = &self.segment else { return false };
-        let (mut end, mut summary) = (segment.end, segment.summary_len());
-        let mut open = self.open.as_ref().map(|open| (open.used, open.buffer.capacity()));
-        for (bytes, key_bytes) in records {
-            let longest = self.settings.group_bytes_max;
-            if let Some((used, capacity)) = open
-                && used + bytes > longest.min(capacity)
-            {
-                end += used.next_multiple_of(BLOCK_BYTES);
-                open = None;
-            }
-            let first = if end == 0 { BLOCK_BYTES } else { 0 } + group::HEADER_BYTES;
-            let (used, capacity) = open.unwrap_or((first, (first + bytes).max(longest)));
-            summary += ENTRY_BYTES_MAX + key_bytes;
-            let sealed = summary.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
-            let data_end = end + (used + bytes).next_multiple_of(BLOCK_BYTES);
-            if data_end + sealed > self.settings.geometry.segment_bytes as usize {
-                return false;
-            }
-            open = Some((used + bytes, capacity));
-        }
-        true
-    }
-
     /// Bytes of records that a whole segment surely takes, for `record_units` long records.
     pub fn segment_room(segment_bytes: u64, record_units: usize) -> u64 {
         let overhead = 2 * BLOCK_BYTES as u64;
