@@ -5,10 +5,13 @@
 //! becomes durable, and recovery finds the same by counting parts.
 //!
 //! Invariants:
-//! 1. Counts only grow; a part is counted once for being durable and once for being marked.
+//! 1. Counts only grow; a part is counted once for being kept, once for being durable and once for being marked.
 //! 2. An engine counts its part as *marked* only when its own medium says, durably, that the batch is
 //!    decided. Until all are marked, recovery may still have to count parts, so that none of them may be
 //!    moved or forgotten ([`BatchTicket::is_marked`]).
+//! 3. A part is *kept* when a crash leaves it as long as the engine's other memory, where it has one, is not lost: a
+//!    batch all of whose parts are kept may be answered for. What is written for good, says that the batch is
+//!    decided, or relies on it waits until all of them are durable on the engines' own media.
 //!
 //! The engines share the ticket; nothing of it is durable. A crash leaves parts, and recovery decides.
 
@@ -20,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub struct BatchTicket {
     id: u64,
     parts: u16,
+    kept: AtomicU32,
     durable: AtomicU32,
     marked: AtomicU32,
     is_waited_for: AtomicBool,
@@ -33,6 +37,7 @@ impl BatchTicket {
         Arc::new(BatchTicket {
             id,
             parts,
+            kept: AtomicU32::new(0),
             durable: AtomicU32::new(0),
             marked: AtomicU32::new(0),
             is_waited_for: AtomicBool::new(false),
@@ -50,7 +55,17 @@ impl BatchTicket {
         self.parts
     }
 
-    /// An engine's part has become durable.
+    /// An engine's part is kept: in memory that outlives a crash, or on its medium.
+    pub fn note_kept(&self) {
+        self.kept.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether all parts are kept: the batch may be answered for.
+    pub fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Acquire) >= u32::from(self.parts) || self.is_decided()
+    }
+
+    /// An engine's part has become durable on its medium.
     pub fn note_durable(&self) {
         self.durable.fetch_add(1, Ordering::AcqRel);
     }

@@ -24,8 +24,14 @@
 //!    store is not opened unless the caller accepts the loss; and what an older opening left in a region is never
 //!    replayed (`redo_old_replayed`).
 //!
-//! Cleaning, checkpoints, seals and batches over several shards wait for flash, not for the region: without it the
-//! store is what flash says, a prefix of each shard's log.
+//! 8. A part of a batch over several shards counts as kept when its shard's region has been fenced
+//!    (`redo_part_counted_early`): when all are, the batch is answered for. A log says that a batch is decided, and
+//!    anybody relies on that, only when flash has all its parts (`redo_parts_decided_by_region`): without the region
+//!    a batch then misses a part, and recovery leaves all of it out. What takes another batch back may write its
+//!    values again, and waits for that too (`redo_undo_not_delayed`).
+//!
+//! Cleaning, checkpoints and seals wait for flash, not for the region: without it the store is what flash says, a
+//! prefix of each shard's log, less the batches over several shards of which a part is not there.
 //!
 //! Crash at any point: a slot's header or record is whole, or its checksum does not fit; records count up to the
 //! first that is not whole. Layout: `docs/formats/redo-region.md`.
@@ -36,4 +42,4 @@ pub(crate) mod replay;
 mod slots;
 
 pub use memory::RedoMemory;
-pub(crate) use slots::RedoLog;
+pub(crate) use slots::{BrokenRedo, RedoLog};

@@ -479,6 +479,8 @@ impl LogShard {
         {
             self.failed = Some(error);
         }
+        // What it has just got of batches over several shards, the other shards wait for.
+        self.hot.advance_parts(self.now.monotonic_us);
     }
 
     /// Closes groups that need not wait for company any longer.

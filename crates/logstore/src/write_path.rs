@@ -98,6 +98,9 @@ impl LogShard {
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
         self.check_writable()?;
+        if self.hot.delays_undo() && !self.identity.mutations.is_on("redo_undo_not_delayed") {
+            return Err(Error::new(ErrorKind::Retry, "batches over several shards are being written"));
+        }
         let (_, searches) = self.admit_all(writes, Purpose::Undo)?;
         let receipt = self.write_batch(writes, searches, None)?;
         self.hot.undo_part(batch);

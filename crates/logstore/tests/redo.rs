@@ -10,8 +10,8 @@ use common::lives::{self, Mix, Plan, Work, World, runs};
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, assert_caught};
-use tierstone_engine::Engine;
 use tierstone_engine::harness::Harness;
+use tierstone_engine::{BatchTicket, Engine, Write, WriteKind};
 use tierstone_logstore::{LogShard, OpenReport, OpenSettings, RedoMemory};
 use tierstone_media::DurableWriteScope;
 use tierstone_media::region::Region;
@@ -204,6 +204,15 @@ fn the_region_is_void_before_recovery_changes_anything() {
 }
 
 #[test]
+fn a_part_of_a_batch_counts_when_it_has_been_fenced() {
+    let mut plan = Plan::new(32 << 10, 24).redo(3 * REDO_BYTES);
+    plan.shards = vec![3];
+    caught("redo_part_counted_early", &plan, 2_000, &|world, life, choices| {
+        across().work(world, life, choices)
+    });
+}
+
+#[test]
 fn watermarks_begin_anew_with_every_opening() {
     caught("redo_watermark_stays", &small(), 1_000, &|world, life, choices| {
         batches().work(world, life, choices)
@@ -368,4 +377,116 @@ fn a_region_that_comes_back_after_an_opening_without_it_is_not_replayed() {
         !is_whole_after_the_region_comes_back(Mutations::one("redo_old_replayed")),
         "the mutation is not caught"
     );
+}
+
+/// Both shards of a store.
+fn open_two(
+    medium: &SimMedium,
+    region: &Arc<JointRegion>,
+    mutations: Mutations,
+    accepts_loss: bool,
+) -> [Harness<LogShard, JointDevice>; 2] {
+    let redo = Some(RedoMemory::new(Arc::clone(region) as Arc<dyn Region + Send + Sync>));
+    let shard_count = 2;
+    let settings = OpenSettings {
+        shard_count,
+        redo,
+        redo_loss_accepted: accepts_loss,
+        mutations,
+        ..common::small_settings()
+    };
+    let mut device = JointDevice::new(medium.device(), medium, None);
+    let opened = tierstone_logstore::open(&mut device, &settings).unwrap();
+    let mut shards = opened.plans.into_iter().map(|plan| {
+        let mut device = JointDevice::new(medium.device(), medium, None);
+        Harness::new(plan.build(&mut device).unwrap().0, device, opened.hasher)
+    });
+    [shards.next().unwrap(), shards.next().unwrap()]
+}
+
+/// A key of each of two shards.
+fn keys_of_two(store: &Harness<LogShard, JointDevice>) -> [Vec<u8>; 2] {
+    [0, 1].map(|shard| {
+        let mut keys = (0u32..).map(|number| format!("key{number}").into_bytes());
+        let is_its = |key: &Vec<u8>| store.key(KEYSPACE, key).position.shard(2) == shard;
+        keys.find(is_its).unwrap()
+    })
+}
+
+fn put_of<'k>(store: &Harness<LogShard, JointDevice>, key: &'k [u8], value: &'k [u8]) -> Write<'k> {
+    Write {
+        key: store.key(KEYSPACE, key),
+        kind: WriteKind::Put { value, expiry_ms: 0, kind: Default::default() },
+    }
+}
+
+/// Time for groups and for what logs say of batches.
+fn rest(store: &mut Harness<LogShard, JointDevice>) {
+    for _ in 0..4 {
+        store.now.monotonic_us += 1_000_000;
+        store.settle(200);
+    }
+}
+
+/// A batch over two shards is answered for by their regions; the device then gets the first shard's part, and what
+/// that shard knows of the batch, and the process dies. `undone`: another batch has put the first shard's key back to
+/// the batch's value meanwhile. Gives both values as the next opening finds them.
+fn batch_of_two(mutations: Mutations, is_lost: bool, undone: bool) -> [Vec<u8>; 2] {
+    let region = JointRegion::new(1 << 20);
+    let medium = common::medium(64 << 10, 24);
+    let mut stores = open_two(&medium, &region, mutations, false);
+    let keys = keys_of_two(&stores[0]);
+    for (store, key) in stores.iter_mut().zip(&keys) {
+        store.put(KEYSPACE, key, b"old").unwrap();
+        rest(store);
+    }
+    let ticket = BatchTicket::new(1, 2);
+    let mut part = |shard: usize| {
+        let write = put_of(&stores[shard], &keys[shard], b"new");
+        let seq = stores[shard].write_part(&[write], &ticket).unwrap();
+        let now = stores[shard].now;
+        stores[shard].engine.flush(now);
+        seq
+    };
+    let seqs = [0, 1].map(&mut part);
+    assert!(ticket.is_kept() && !ticket.is_decided(), "the regions answer, the device has nothing");
+    for (store, seq) in stores.iter().zip(seqs) {
+        assert!(store.engine.decided_seq() >= seq, "a part waits for the device");
+    }
+    let [first, _] = &mut stores;
+    if undone {
+        let refused = BatchTicket::new(2, 2);
+        first.write_part(&[put_of(first, &keys[0], b"other")], &refused).unwrap();
+        let write = put_of(first, &keys[0], b"new");
+        match first.engine.undo_part(first.now, &[write], &refused) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Retry, "{error}"),
+        }
+    }
+    rest(first);
+    drop(stores);
+    medium.kill_process();
+    if is_lost {
+        region.wipe();
+    }
+    let mut stores = open_two(&medium, &region, Mutations::none(), is_lost);
+    [0, 1].map(|shard| stores[shard].get(KEYSPACE, &keys[shard]).unwrap().expect("the key is there").1)
+}
+
+#[test]
+fn a_batch_over_shards_is_answered_for_by_the_regions_and_lost_with_them_as_a_whole() {
+    let (old, new) = (b"old".to_vec(), b"new".to_vec());
+    assert_eq!(batch_of_two(Mutations::none(), false, false), [new.clone(), new.clone()]);
+    assert_eq!(batch_of_two(Mutations::none(), true, false), [old.clone(), old.clone()]);
+    let torn = batch_of_two(Mutations::one("redo_parts_decided_by_region"), true, false);
+    assert_eq!(torn, [new, old], "the mutation is not caught");
+}
+
+#[test]
+fn what_takes_a_batch_back_waits_until_the_device_has_the_batch_before() {
+    let (old, new) = (b"old".to_vec(), b"new".to_vec());
+    assert_eq!(batch_of_two(Mutations::none(), false, true), [new.clone(), new.clone()]);
+    assert_eq!(batch_of_two(Mutations::none(), true, true), [old.clone(), old.clone()]);
+    let torn = batch_of_two(Mutations::one("redo_undo_not_delayed"), true, true);
+    assert_eq!(torn, [new, old], "the mutation is not caught");
 }

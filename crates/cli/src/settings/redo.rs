@@ -58,7 +58,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         value: "WHAT",
         help: "What is done when a store's redo log is not there any more: refuse to open it, or accept the loss of the writes that only it had",
         default: "refuse",
-        trade_off: "accept leaves, of each shard, all writes up to some moment; INFO and the log say that writes were lost",
+        trade_off: "accept leaves, of each shard, all writes up to some moment, less batches over several shards of which a part is lost; INFO and the log say that writes were lost",
         redis: "",
         apply: |all, text| {
             redo(all).loss_accepted = match text {

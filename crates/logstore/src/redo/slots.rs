@@ -14,6 +14,8 @@ pub struct BrokenRedo {
     pub closed_unfenced: bool,
     pub truncated_early: bool,
     pub not_truncated: bool,
+    pub parts_decided_by_region: bool,
+    pub part_counted_early: bool,
 }
 
 impl BrokenRedo {
@@ -26,6 +28,8 @@ impl BrokenRedo {
             closed_unfenced: mutations.is_on("redo_closed_unfenced"),
             truncated_early: mutations.is_on("redo_truncated_early"),
             not_truncated: mutations.is_on("redo_not_truncated"),
+            parts_decided_by_region: mutations.is_on("redo_parts_decided_by_region"),
+            part_counted_early: mutations.is_on("redo_part_counted_early"),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! A log's parts of batches over several shards, from their first record until nobody needs to know of
 //! them any more.
 //!
-//! The life of a part: it is appended; its groups become durable, which the ticket counts; when the
-//! ticket has counted all parts, the batch is **decided**; the next group of the log says so in its
-//! header (`batches_resolved`); when that group is durable the part is **marked**, which the ticket
-//! counts too; when all parts are marked, it is **resolved everywhere** and forgotten here.
+//! The life of a part: it is appended; the redo log keeps it, if there is one, and when the ticket has
+//! counted all parts as kept the batch may be answered for; its groups become durable on the device, which
+//! the ticket counts too; when it has counted all parts, the batch is **decided**; the next group of the log
+//! says so in its header (`batches_resolved`); when that group is durable the part is **marked**, which the
+//! ticket counts as well; when all parts are marked, it is **resolved everywhere** and forgotten here.
 //!
 //! Invariants:
 //! 1. Parts have consecutive numbers in their log. What a group says covers a prefix of them, so that a
@@ -19,6 +20,7 @@
 //! [`MARK_QUIET_US`], or at once when a participant waits to seal a segment.
 
 use super::Stream;
+use crate::redo::BrokenRedo;
 use crate::segments::SegmentTable;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,6 +37,8 @@ const PARTS_KEPT: usize = 4096;
 #[derive(Debug)]
 struct Part {
     first_seq: Seq,
+    /// Its last sequence; `u64::MAX` while it is appended.
+    last_seq: Seq,
     /// Its groups are those below this number; `u64::MAX` while it is appended.
     end_group: u64,
     /// What takes it back was appended: before any group that will call it decided.
@@ -50,7 +54,11 @@ pub(super) struct Parts {
     /// Parts from number `first` on.
     parts: VecDeque<Part>,
     first: u64,
-    /// Parts below this number are durable here.
+    /// Parts below this number are kept here, in the redo log or on the device.
+    kept: u64,
+    /// Parts below this number are kept everywhere: their batches may be answered for.
+    agreed: u64,
+    /// Parts below this number are durable on the device here.
     durable: u64,
     /// Parts below this number are decided.
     decided: u64,
@@ -61,6 +69,8 @@ pub(super) struct Parts {
     /// When a group without records is written to carry what is decided.
     mark_at_us: Option<u64>,
     marks_early: bool,
+    /// Rules that a test breaks on purpose.
+    pub broken_redo: BrokenRedo,
 }
 
 impl Drop for Parts {
@@ -115,11 +125,37 @@ impl Parts {
 
     /// Whether a part is decided, as far as this log can know.
     fn is_decided(&self, part: &Part) -> bool {
-        part.is_undone || part.ticket.is_decided() || self.marks_early
+        part.is_undone || part.ticket.is_decided() || self.marks_early || self.is_kept_decided(part)
     }
 
-    /// Takes in what has become known here and elsewhere.
-    fn advance(&mut self, durable_groups: u64, now_us: u64) {
+    /// For a test's mutation.
+    fn is_kept_decided(&self, part: &Part) -> bool {
+        self.broken_redo.parts_decided_by_region && part.ticket.is_kept()
+    }
+
+    /// Whether a part is kept here; `answered` as for [`Parts::advance`].
+    fn is_kept(&self, part: &Part, durable_groups: u64, answered: Seq) -> bool {
+        let is_early = self.broken_redo.part_counted_early && part.end_group != u64::MAX;
+        part.last_seq <= answered || part.end_group <= durable_groups || is_early
+    }
+
+    /// Whether a part may be answered for, as far as others are concerned.
+    fn is_agreed(&self, part: &Part) -> bool {
+        part.is_undone || part.ticket.is_kept() || self.marks_early
+    }
+
+    /// Takes in what has become known here and elsewhere. `answered`: what is durable, in the redo log or on the
+    /// device.
+    fn advance(&mut self, durable_groups: u64, answered: Seq, now_us: u64) {
+        while let Some(part) =
+            self.part(self.kept).filter(|part| self.is_kept(part, durable_groups, answered))
+        {
+            part.ticket.note_kept();
+            self.kept += 1;
+        }
+        while self.agreed < self.kept && self.part(self.agreed).is_some_and(|part| self.is_agreed(part)) {
+            self.agreed += 1;
+        }
         while let Some(part) = self.part(self.durable).filter(|part| part.end_group <= durable_groups) {
             part.ticket.note_durable();
             self.durable += 1;
@@ -138,6 +174,7 @@ impl Parts {
             self.parts.pop_front();
             self.first += 1;
         }
+        self.agreed = self.agreed.max(self.first);
         if self.parts.len() > PARTS_KEPT
             && let Some(oldest) = self.parts.front()
         {
@@ -145,10 +182,17 @@ impl Parts {
         }
     }
 
-    /// The first sequence of the oldest part whose groups are not all durable on the device.
-    pub fn undurable_seq(&self, durable_groups: u64) -> Option<Seq> {
-        let rest = self.parts.range((self.durable - self.first) as usize..);
-        rest.into_iter().find(|part| part.end_group > durable_groups).map(|part| part.first_seq)
+    /// The first sequence of the oldest part that may not be answered for.
+    pub fn unagreed_seq(&self, durable_groups: u64, answered: Seq) -> Option<Seq> {
+        let rest = self.parts.range((self.agreed - self.first) as usize..);
+        let is_kept = |part: &Part| self.is_kept(part, durable_groups, answered);
+        rest.into_iter().find(|part| !is_kept(part) || !self.is_agreed(part)).map(|part| part.first_seq)
+    }
+
+    /// Whether a part was answered for of whose batch the devices do not have all: it goes if the region is lost.
+    fn is_any_kept_only(&self) -> bool {
+        let rest = self.parts.range((self.decided - self.first) as usize..);
+        rest.into_iter().any(|part| part.ticket.is_kept() && !part.ticket.is_decided())
     }
 
     /// The first sequence that is not decided, if a part is not.
@@ -196,7 +240,8 @@ impl Stream {
         self.begin_batch();
         let number = self.parts.next();
         let ticket = Arc::clone(batch);
-        let part = Part { first_seq, end_group: u64::MAX, is_undone: false, undo_bytes, ticket };
+        let (last_seq, end_group) = (u64::MAX, u64::MAX);
+        let part = Part { first_seq, last_seq, end_group, is_undone: false, undo_bytes, ticket };
         self.parts.parts.push_back(part);
         number
     }
@@ -204,10 +249,16 @@ impl Stream {
     /// The part is complete.
     pub fn end_part(&mut self) {
         self.end_batch();
-        let end_group = self.end_group();
+        let (last_seq, end_group) = (self.appended_seq, self.end_group());
         if let Some(part) = self.parts.parts.back_mut() {
-            part.end_group = end_group;
+            (part.last_seq, part.end_group) = (last_seq, end_group);
         }
+    }
+
+    /// Whether what takes a part back must wait: it may write again what a batch has written that goes as a whole
+    /// if the redo log's region is lost, and would leave a part of it there.
+    pub fn delays_undo(&self) -> bool {
+        self.parts.is_any_kept_only()
     }
 
     /// What was appended so far takes this log's part of `batch` back.
@@ -233,7 +284,7 @@ impl Stream {
     /// Takes in what has become known of parts.
     pub fn advance_parts(&mut self, now_us: u64) {
         if !self.parts.parts.is_empty() {
-            self.parts.advance(self.durable_groups, now_us);
+            self.parts.advance(self.durable_groups, self.answered_seq(), now_us);
         }
     }
 
@@ -311,7 +362,7 @@ impl Stream {
             return None;
         }
         // Nobody tells when another shard's part is durable, or marked.
-        let undecided = self.parts.decided < self.parts.durable;
+        let undecided = self.parts.decided < self.parts.durable || self.parts.agreed < self.parts.kept;
         let waits = is_shutting || self.is_seal_due();
         match (undecided, waits) {
             (true, _) => Some(now_us + 200),

@@ -84,6 +84,7 @@ impl Stream {
     /// From now on records may be answered for when they are in `log`.
     pub fn set_redo(&mut self, log: RedoLog) {
         self.settings.group_bytes_max = self.settings.group_bytes_max.min(log.image_bytes());
+        self.parts.broken_redo = log.broken;
         self.kept.log = Some(log);
     }
 
@@ -172,19 +173,17 @@ impl Stream {
         self.kept.keep(open, self.past.shown_ms);
     }
 
-    /// Everything up to this sequence is durable, in the region or on flash. Parts of batches over several shards
-    /// wait for flash, and so does what lies behind them: their peers count them by that.
+    /// Everything up to this sequence is durable, in the region or on flash.
     pub fn answered_seq(&self) -> Seq {
-        let undurable = self.parts.undurable_seq(self.durable_groups);
-        let kept = undurable.map_or(self.kept.answered, |first| self.kept.answered.min(first - 1));
-        self.durable_seq.max(kept)
+        self.durable_seq.max(self.kept.answered)
     }
 
-    /// Everything up to this sequence is durable, in the region or on flash, and decided.
+    /// Everything up to this sequence may be answered for: it is durable, in the region or on flash, and so are all
+    /// parts of its batches over several shards.
     pub fn answered_decided_seq(&self) -> Seq {
         let answered = self.answered_seq();
-        let undecided = self.parts.undecided_seq(self.durable_groups);
-        undecided.map_or(answered, |first| answered.min(first - 1))
+        let unagreed = self.parts.unagreed_seq(self.durable_groups, answered);
+        unagreed.map_or(answered, |first| answered.min(first - 1))
     }
 }
 
