@@ -156,6 +156,11 @@ impl Keys {
         }
     }
 
+    /// Removes an old record whose key is not known any more; in the order of keys a newer one stands.
+    pub fn forget(&mut self, position: Position, place: u64) {
+        self.by_position.remove(position, location_of(place));
+    }
+
     /// Shows places from `from` on, in the order of positions but for neighbours, until `count` or more were shown.
     /// Where to go on; `None` at the end. A page may be short, or empty.
     pub fn scan(&self, from: Position, count: usize, mut take: impl FnMut(u64)) -> Option<Position> {

@@ -210,7 +210,7 @@ impl Rebuild {
             Err(error) => return Err(error),
         };
         let position = Position(found.head.position);
-        let old = self.shard.find(&Key { keyspace, position, bytes: &key })?;
+        let old = self.find(&Key { keyspace, position, bytes: &key })?;
         let layout = &self.shard.maker.layout;
         if let Some(old) = old.filter(|old| old.head.seq == found.head.seq) {
             // A copy of the cleaner's: whichever counts is to be durable.
@@ -219,6 +219,47 @@ impl Rebuild {
         match old {
             Some(old) if old.head.seq >= found.head.seq => self.lose(&found),
             old => self.take(found, old, &key),
+        }
+        Ok(())
+    }
+
+    /// The newest record of a key so far. One whose long key cannot be read any more is passed over: it was old, and
+    /// its overflow blocks, free since, had been whole when it was met.
+    fn find(&self, key: &Key<'_>) -> Result<Option<Found>> {
+        let Some(keys) = self.shard.keyspaces.get(&key.keyspace) else { return Ok(None) };
+        let mut found = None;
+        keys.get(key.position, |place| {
+            let (head, record) = self.shard.record(place)?;
+            let is_it = match self.shard.key_of(&head, &record) {
+                Ok(bytes) => *bytes == *key.bytes,
+                Err(error) if error.kind() == ErrorKind::Corrupt => false,
+                Err(error) => return Err(error),
+            };
+            if is_it {
+                found = Some(Found { place, head });
+            }
+            Ok(is_it)
+        })?;
+        Ok(found)
+    }
+
+    /// Old records that were passed over leave the index.
+    fn forget_unreadable(&mut self) -> Result<()> {
+        for at in 0..self.overflows.len() {
+            let (keyspace, position, place) = self.overflows[at];
+            if !self.is_newest(keyspace, position, place) {
+                continue;
+            }
+            let (head, is_unreadable) = {
+                let (head, record) = self.shard.record(place)?;
+                (head, self.shard.key_of(&head, &record).is_err())
+            };
+            if is_unreadable {
+                if let Some(keys) = self.shard.keyspaces.get_mut(&keyspace) {
+                    keys.forget(Position(position), place);
+                }
+                self.lose(&Found { place, head });
+            }
         }
         Ok(())
     }
@@ -283,7 +324,7 @@ impl Rebuild {
             Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
             Err(error) => return Err(error),
         };
-        let old = self.shard.find(&Key { keyspace, position, bytes: &key })?;
+        let old = self.find(&Key { keyspace, position, bytes: &key })?;
         if old.is_some_and(|old| old.head.seq >= head.seq) {
             return Ok(());
         }
@@ -320,14 +361,8 @@ impl Rebuild {
 
     /// Tombstones leave the index; what lies in overflow blocks is marked.
     fn settle(&mut self) -> Result<()> {
-        let overflows = std::mem::take(&mut self.overflows);
-        for (keyspace, position, place) in overflows {
-            if self.is_newest(keyspace, position, place) {
-                let (head, record) = self.shard.record(place)?;
-                let extents = head.overflow(&record).map_or_else(Vec::new, |overflow| overflow.extents);
-                self.shard.overflow.mark_named(&extents);
-            }
-        }
+        self.forget_unreadable()?;
+        let mut needed = BTreeSet::new();
         for (keyspace, position, place) in std::mem::take(&mut self.tombstones) {
             if !self.is_newest(keyspace, position, place) {
                 continue;
@@ -341,11 +376,22 @@ impl Rebuild {
             }
             let grave = grave_of(keyspace, Position(position));
             match self.shard.graves.old(grave) {
-                0 => self.shard.give_up(place, head.len, head.is_overflow())?,
-                _ => self.shard.graves.add_tombstone(grave, place),
+                0 => self.shard.blocks.kill(place, head.len),
+                _ => {
+                    self.shard.graves.add_tombstone(grave, place);
+                    needed.insert(place);
+                }
             }
         }
-        self.shard.overflow.give_back()
+        let overflows = std::mem::take(&mut self.overflows);
+        for (keyspace, position, place) in overflows {
+            if self.is_newest(keyspace, position, place) || needed.contains(&place) {
+                let (head, record) = self.shard.record(place)?;
+                let extents = head.overflow(&record).map_or_else(Vec::new, |overflow| overflow.extents);
+                self.shard.overflow.mark_named(&extents);
+            }
+        }
+        Ok(())
     }
 
     fn is_newest(&self, keyspace: KeyspaceId, position: u64, place: u64) -> bool {
@@ -382,6 +428,8 @@ impl Rebuild {
         let logical = self.shard.log.segments.back().map_or(0, |segment| segment.logical);
         self.shard.log.truncate(logical)?;
         self.shard.log.add_spares(&self.log.chain);
+        // Not before: what the old log names must be readable when it is replayed again.
+        self.shard.overflow.give_back()?;
         let numbers: Vec<u32> = self.shard.blocks.table.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.shard.blocks.changed(number));
         self.report.live = self.shard.keyspaces.values().map(Keys::len).sum();

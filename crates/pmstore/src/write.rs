@@ -291,6 +291,9 @@ impl PmShard {
             // Its sequence is taken all the same: payloads are salted with it.
             self.applied += 1;
             if found.is_none() && matches!(write.kind, WriteKind::Delete) {
+                if let Some(unused) = payloads.get(at).and_then(Option::as_ref) {
+                    self.overflow.free(&unused.extents)?;
+                }
                 continue;
             }
             if self.frame.len() + shapes[at].len as usize > self.maker.layout.frame_max() {
