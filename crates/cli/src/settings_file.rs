@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tierstone::replace_file;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_server::redis::{SettingsFile, parse_output_limits};
-use tierstone_server::replace_file;
 use toml::{Spanned, Value};
 
 /// A TOML file of settings.

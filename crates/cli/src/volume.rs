@@ -3,6 +3,7 @@
 mod create;
 mod ranges;
 mod repair;
+mod running;
 mod status;
 
 use crate::output::{print_json, print_line};
@@ -19,7 +20,8 @@ const EXIT_CODES: &str = "A volume is named by its description, a file that ends
 directories would: `tierstone server --data volume.toml`.\n\nExamples:\n  tierstone volume create volume.toml --level 1 \
 --size 10GiB /disk1/tier /disk2/tier\n  tierstone volume create volume.toml --level 5 /dev/sdb /dev/sdc /dev/sdd\n  \
 tierstone server --data volume.toml\n  tierstone volume status volume.toml\n  tierstone volume replace volume.toml 1 \
-/dev/sde\n\nExit codes: 0 done, and the volume is whole; 2 wrong usage, or the volume is in use; 3 mirrors or parity \
+/dev/sde\n  tierstone volume replace volume.toml 1 \
+/dev/sde --server 127.0.0.1:6379\n\nExit codes: 0 done, and the volume is whole; 2 wrong usage, or the volume is in use; 3 mirrors or parity \
 differ; 4 a member has failed, or the volume is degraded.";
 
 #[derive(Debug, Args)]

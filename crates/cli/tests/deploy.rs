@@ -19,11 +19,16 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(file(name)).expect("the file is there")
 }
 
-/// The page of metrics of a server that was started with the example's settings, but on free ports.
+/// The page of metrics of a server that was started with the example's settings, but on free ports and on a volume.
 fn metrics(folder: &Folder) -> String {
+    let volume = folder.path("volume.toml");
+    let mut made = program();
+    made.args(["volume", "create"]).arg(&volume).args([folder.path("disk-0"), folder.path("disk-1")]);
+    made.args(["--level", "1", "--size", "64MiB", "--segment-size", "128KiB"]);
+    assert!(made.output().expect("the program runs").status.success());
     let mut command = program();
-    command.arg("server").arg("--config").arg(file("tierstone.toml")).arg("--data").arg(folder.path("data"));
-    command.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--capacity", "64MiB"]);
+    command.arg("server").arg("--config").arg(file("tierstone.toml")).arg("--data").arg(volume);
+    command.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
     command.args(["--memory", "16MiB", "--shards", "2"]).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut server = command.spawn().expect("the program starts");
     let mut lines = BufReader::new(server.stdout.take().expect("it was piped")).lines();

@@ -231,6 +231,108 @@ fn a_member_is_filled_while_the_server_serves() {
     assert_eq!(ask(&mut server.connect(), &[b"DBSIZE"]).integer().map(|count| count >= 200), Some(true));
 }
 
+/// Waits until the volume is whole, with requests meanwhile.
+fn filled(server: &Server) {
+    let mut connection = server.connect();
+    let mut asked = 0;
+    while !server.info_text("volume").contains("volume_state:whole") {
+        asked += 1;
+        assert!(asked < 100_000, "it is never filled: {}", server.info_text("volume"));
+        ask(&mut connection, &[b"SET", b"meanwhile", asked.to_string().as_bytes()]);
+    }
+}
+
+/// Sets how fast members are filled.
+fn fill_at(disks: &Disks, rate: &str) {
+    let description = std::fs::read_to_string(disks.description()).expect("it is read");
+    std::fs::write(disks.description(), format!("fill_rate = '{rate}'\n{description}"))
+        .expect("it is written");
+}
+
+#[test]
+fn a_member_is_replaced_while_the_server_serves_and_a_kill_in_the_middle_goes_on_after_the_restart() {
+    let seed = seed();
+    let mut random = SeededRandom::new(seed);
+    for (level, count) in [("1", 2), ("5", 3)] {
+        let disks = Disks::new(level, count, &[]);
+        // So slow that the kill comes while it is filled: minutes for the whole.
+        fill_at(&disks, "64KiB");
+        let when = format!("seed {seed}, level {level}");
+        let mut load = Load::new(random.next_u64());
+        let mut server = disks.server(&[]);
+        let address = server.address.to_string();
+        load.run(server.address, &Round::whole(500), &|| {});
+        let online = |command: &str, more: &[&str]| {
+            let more: Vec<&str> = more.iter().copied().chain(["--server", &address]).collect();
+            disks.volume(command, &more)
+        };
+        let fresh = disks.folder.path("fresh").display().to_string();
+        let refused = online("replace", &["1", &fresh]);
+        assert_eq!(refused.status.code(), Some(2), "{when}: {}", text(&refused));
+        assert!(text(&refused).contains("only a failed one is replaced"), "{when}: {}", text(&refused));
+        assert!(!disks.folder.path("fresh").exists(), "nothing was made");
+        let failed = online("fail", &["1"]);
+        assert!(
+            failed.status.success() && text(&failed).contains("the volume is degraded"),
+            "{}",
+            text(&failed)
+        );
+        // What holds something is not taken over, and what is not there is made.
+        let taken = disks.folder.path("taken");
+        std::fs::write(&taken, vec![7; 2 << 20]).expect("it is written");
+        let refused = online("replace", &["1", &taken.display().to_string()]);
+        assert_eq!(refused.status.code(), Some(2), "{when}: {}", text(&refused));
+        let replaced = online("replace", &["1", &fresh, "--no-fill"]);
+        assert!(
+            replaced.status.success() && text(&replaced).contains("is being filled"),
+            "{}",
+            text(&replaced)
+        );
+        let info = server.info_text("volume");
+        assert!(
+            info.contains("volume_filling:1") && info.contains("filled=") && info.contains("/fresh"),
+            "{info}"
+        );
+        load.run(server.address, &Round::killed(&mut random, 1_000), &server.signaller(Signal::KILL));
+        server.wait();
+        let described = std::fs::read_to_string(disks.description()).expect("it is read");
+        assert!(described.contains("fresh"), "{when}: {described}");
+        let described = described.replace("64KiB", "1GiB");
+        std::fs::write(disks.description(), described).expect("it is written");
+        let server = disks.server(&[]);
+        load.verify(server.address).assert_clean(&when);
+        filled(&server);
+        server.stop();
+        assert!(disks.well("check", &[]).contains(" 0 differ"), "{when}");
+        // The new one counts: the others may go.
+        disks.cut(0);
+        let server = disks.server(&[]);
+        load.verify(server.address).assert_clean(&when);
+    }
+}
+
+#[test]
+fn a_replacement_beside_the_traffic_waits_until_it_is_filled_and_wrong_servers_are_refused() {
+    let disks = Disks::new("1", 2, &[]);
+    let server = disks.server(&[]);
+    let address = server.address.to_string();
+    disks.well("fail", &["0", "--server", &address]);
+    let said = disks.well("replace", &["0", "--server", &address]);
+    assert!(said.contains("is replaced by") && said.contains("the volume is whole"), "{said}");
+    let json = disks.well("fail", &["1", "--server", &address, "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    assert_eq!(told["state"], "degraded", "{json}");
+    let other = Disks::new("1", 2, &[]);
+    let refused = other.volume("fail", &["1", "--server", &address]);
+    assert!(!refused.status.success() && text(&refused).contains("not that of"), "{}", text(&refused));
+    let wrong = disks.volume("replace", &["1", "--server", &address, "--force"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong));
+    let answer = server.connect().command(&[b"DEBUG", b"VOLUME", b"PAINT", b"1"]).expect("it is answered");
+    assert!(answer.error().is_some_and(|error| error.contains("syntax")), "{answer:?}");
+    let answer = server.connect().command(&[b"DEBUG", b"VOLUME", b"REPLACE", b"-1"]).expect("it is answered");
+    assert!(answer.error().is_some_and(|error| error.contains("not an integer")), "{answer:?}");
+}
+
 #[test]
 fn a_store_on_a_volume_is_checked_backed_up_and_restored() {
     let disks = Disks::new("5", 3, &[]);
@@ -360,33 +462,104 @@ fn rows_that_differ_are_found() {
 fn a_server_with_disks_that_sleep_loses_nothing_in_kills() {
     let seed = seed();
     let mut random = SeededRandom::new(seed);
+    // Staged on the flash, and in a region's file, which survives kills.
+    for is_staged in [false, true] {
+        let disks = Disks { folder: Folder::new() };
+        let [flash, region] = ["flash", "region"].map(|name| disks.folder.path(name).display().to_string());
+        let mut more = vec!["--buffer", &flash, "--buffer-size", "64MiB"];
+        if is_staged {
+            more.extend(["--staging", &region, "--staging-any-guarantee"]);
+        }
+        sleeps_through_kills(&disks, &more, seed, &mut random);
+    }
+}
+
+#[test]
+fn a_staging_memory_that_no_kill_spares_costs_a_whole_copy_and_loses_nothing() {
     let disks = Disks { folder: Folder::new() };
     let flash = disks.folder.path("flash").display().to_string();
-    let made = disks.create("10", 4, &["--buffer", &flash, "--buffer-size", "64MiB"]);
-    assert_eq!(made.status.code(), Some(0), "{}", text(&made));
+    let weak = disks.folder.path("weak").display().to_string();
+    let buffer = ["--buffer", &flash, "--buffer-size", "64MiB"];
+    let with = |more: &[&'static str]| buffer.iter().copied().chain(more.iter().copied()).map(str::to_owned);
+    let refused: Vec<String> = with(&["--staging"]).chain([weak.clone()]).collect();
+    let refused = disks.create("1", 2, &refused.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(
+        !refused.status.success() && text(&refused).contains("staging_any_guarantee"),
+        "{}",
+        text(&refused)
+    );
+    for name in ["weak", "flash", "disk-0", "volume.toml"] {
+        assert!(!disks.folder.path(name).exists(), "{name} is left behind");
+    }
+    let more: Vec<String> = with(&["--staging", "emulated:4MiB"]).collect();
+    let made = disks.create("1", 2, &more.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(made.status.success(), "{}", text(&made));
+    sleeps_soon(&disks);
+    let mut server = disks.server(&[]);
+    assert!(
+        server.info_text("volume").contains("volume_staging:emulated:4194304"),
+        "{}",
+        server.info_text("volume")
+    );
+    let mut load = Load::new(seed());
+    falls_asleep(&server);
+    load.run(server.address, &Round::whole(300), &|| {});
+    falls_asleep(&server);
+    server.signaller(Signal::KILL)();
+    server.wait();
+    let server = disks.server(&[]);
+    load.verify(server.address).assert_clean("the staging memory is gone");
+    let said = disks.folder.complaints();
+    assert!(said.contains("no disk sleeps") && said.contains("staging memory"), "{said}");
+    filled(&server);
+    server.stop();
+    let server = disks.server(&[]);
+    assert!(disks.folder.complaints().contains("made anew"), "{}", disks.folder.complaints());
+    falls_asleep(&server);
+    load.verify(server.address).assert_clean("the buffer is made anew");
+    server.stop();
+    assert!(disks.well("check", &[]).contains(" 0 differ"));
+}
+
+/// Pairs sleep after 10 ms, however busy they are.
+fn sleeps_soon(disks: &Disks) {
     let mut description = std::fs::read_to_string(disks.description()).expect("it is read");
     for (name, value) in [("spin_down_utilisation", "1.0"), ("spin_down_epochs", "1"), ("epoch_ms", "10")] {
         let line = description.lines().find(|line| line.starts_with(name)).expect("the setting is there");
         description = description.replace(line, &format!("{name} = {value}"));
     }
     std::fs::write(disks.description(), description).expect("it is written");
-    let mut load = Load::new(random.next_u64());
-    for round in 0..3 {
-        let mut server = disks.server(&[]);
-        let info = server.info_text("volume");
-        assert!(info.contains("volume_spindle:no disk is stopped"), "{info}");
-        load.verify(server.address).assert_clean(&format!("seed {seed}, sleeping, round {round}"));
-        load.run(server.address, &Round::killed(&mut random, 1_500), &server.signaller(Signal::KILL));
-        server.wait();
-    }
-    let server = disks.server(&[]);
-    load.verify(server.address).assert_clean(&format!("seed {seed}, sleeping, after the last kill"));
-    load.run(server.address, &Round::whole(1_000), &|| {});
+}
+
+fn falls_asleep(server: &Server) {
     let mut asked = 0;
     while !server.info_text("volume").contains("state=asleep") {
         asked += 1;
         assert!(asked < 100_000, "no disk sleeps: {}", server.info_text("volume"));
     }
+}
+
+/// A server with disks that sleep, killed under load.
+fn sleeps_through_kills(disks: &Disks, more: &[&str], seed: u64, random: &mut SeededRandom) {
+    let made = disks.create("10", 4, more);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made));
+    sleeps_soon(disks);
+    let mut load = Load::new(random.next_u64());
+    for round in 0..3 {
+        let mut server = disks.server(&[]);
+        let info = server.info_text("volume");
+        assert!(
+            info.contains("volume_spindle:no disk is stopped") && info.contains("volume_staging:"),
+            "{info}"
+        );
+        load.verify(server.address).assert_clean(&format!("seed {seed}, sleeping, round {round}"));
+        load.run(server.address, &Round::killed(random, 1_500), &server.signaller(Signal::KILL));
+        server.wait();
+    }
+    let server = disks.server(&[]);
+    load.verify(server.address).assert_clean(&format!("seed {seed}, sleeping, after the last kill"));
+    load.run(server.address, &Round::whole(1_000), &|| {});
+    falls_asleep(&server);
     server.stop();
     assert!(disks.well("check", &[]).contains(" 0 differ"), "seed {seed}");
 }

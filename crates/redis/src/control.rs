@@ -19,7 +19,7 @@ use crate::tracking::Tracking;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::collections::Map;
-use tierstone_base::{Now, Seq, ShardId};
+use tierstone_base::{Error, Now, Seq, ShardId};
 use tierstone_energy::Watch;
 use tierstone_engine::{EngineStatistics, Health};
 use tierstone_store::TaskId;
@@ -178,6 +178,30 @@ pub struct ServerFacts {
 pub trait VolumeFacts: std::fmt::Debug + Send + Sync {
     /// Names and values for the section `Volume` of `INFO`.
     fn fields(&self) -> Vec<(String, String)>;
+
+    /// Takes an order and returns its number, by which [`VolumeFacts::fields`] tells what becomes of it. Does not wait
+    /// for it.
+    ///
+    /// # Errors
+    /// When another order is under way, or the volume is closed.
+    fn order(&self, order: VolumeOrder) -> Result<u64, Error>;
+}
+
+/// What an operator wants of the volume below a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeOrder {
+    /// Take a member out, as if it had failed.
+    Fail {
+        /// Its number, from 0.
+        member: usize,
+    },
+    /// Put another in the place of one that has failed.
+    Replace {
+        /// Its number, from 0.
+        member: usize,
+        /// The file or block device; `None`: that of the old one's name.
+        path: Option<String>,
+    },
 }
 
 /// Random bytes that nobody else knows, and that `Debug` does not show.

@@ -72,6 +72,7 @@ pub use acl::{USERS_FILE_BYTES_MAX, Users};
 pub use args::{Args, OwnedArgs};
 pub use control::{
     DirectoryFacts, DurableProbe, Output, ProcessNumbers, RedoFacts, Secret, ServerFacts, VolumeFacts,
+    VolumeOrder,
 };
 pub use executor::{Executor, ExecutorSettings, Outcome};
 pub use map_request::MapRequest;

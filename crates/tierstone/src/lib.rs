@@ -128,6 +128,7 @@ mod plain;
 mod range;
 mod redo;
 mod repair;
+mod replace;
 mod scan;
 pub mod shared;
 #[cfg(test)]
@@ -153,6 +154,7 @@ pub use named::{KeyspaceInfo, KeyspaceOptions};
 pub use range::{KeyRange, Prefix, Range};
 pub use redo::{RedoOptions, RedoReport};
 pub use repair::{RepairOptions, check, repair};
+pub use replace::replace_file;
 pub use scan::{Cursor, Entry, Page};
 pub use shared::{
     Answer, SharedBulkLoad, SharedKeyspace, SharedRange, SharedScan, SharedSnapshot, SharedSnapshotKeyspace,

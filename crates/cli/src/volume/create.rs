@@ -4,19 +4,20 @@ use super::{Outcome, open, progress, repair};
 use clap::Args;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use tierstone::volume::{Degraded, Description, Sleeping, probe};
+use tierstone::volume::{
+    Degraded, Description, MemberTerms, NewMember, Sleeping, StagingMemory, UNIT_BLOCKS, VolumePart,
+    take_member,
+};
 use tierstone_base::units::{format_size, parse_size};
 use tierstone_base::{Error, ErrorKind, Result, SeededRandom};
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_logstore::settings::segment_bytes_for;
+use tierstone_media::file::Discards;
 use tierstone_media::file::single::SingleFileDevice;
-use tierstone_media::file::{DirectIo, SingleFile};
+use tierstone_media::region::RegionSource;
 use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest, Wait};
-use tierstone_volume::inspect::Holds;
 use tierstone_volume::{BufferSettings, FlashBuffer, Level, Volume, VolumeSettings};
 
-/// How much at a member's start and end is looked at for something that is there already.
-const LOOKED_AT_BYTES: u64 = 1 << 20;
 /// Blocks of segments that are zeroed at a time.
 const ZEROS_AT_ONCE: usize = 64;
 /// Extents of a flash buffer, if it is long enough.
@@ -57,6 +58,13 @@ pub struct CreateArgs {
     /// Size of the buffer's file when it does not exist yet
     #[arg(long, value_name = "SIZE", requires = "buffer")]
     buffer_size: Option<String>,
+    /// Persistent memory in which the buffer stages: the path of a region's file on a DAX mount (made if it is not
+    /// there), of a DAX device, or emulated:SIZE; without it the buffer stages on its flash, which takes every block twice
+    #[arg(long, value_name = "SOURCE", requires = "buffer")]
+    staging: Option<String>,
+    /// Take staging memory that does not survive the loss of power
+    #[arg(long, requires = "staging")]
+    staging_any_guarantee: bool,
     /// Room on each pair for the hot data of a pair that sleeps whole (`declare` says what is cold); takes as much from
     /// the volume
     #[arg(long, value_name = "SIZE", requires = "buffer")]
@@ -126,11 +134,23 @@ fn describe(args: &CreateArgs) -> Result<Description> {
     let description = Description {
         members: args.members.iter().map(absolute).collect::<Result<_>>()?,
         buffer: args.buffer.as_ref().map(absolute).transpose()?,
+        staging: args.staging.as_deref().map(absolute_source).transpose()?,
+        staging_any_guarantee: args.staging_any_guarantee,
         degraded: if args.refuse_degraded { Degraded::Refuse } else { Degraded::Serve },
+        discards: Discards::default(),
+        fill_rate: None,
         sleep: args.buffer.is_some().then(Sleeping::default),
     };
     // By the same rules as it will be read.
     Description::parse(&description.text()?)
+}
+
+/// A region's source whose path does not depend on where this program runs.
+fn absolute_source(text: &str) -> Result<String> {
+    Ok(match text.parse()? {
+        RegionSource::Path(path) => RegionSource::Path(std::path::absolute(path)?).to_string(),
+        emulated => emulated.to_string(),
+    })
 }
 
 /// Files that this command has made: removed again unless everything succeeds.
@@ -164,7 +184,7 @@ fn create(
     for path in &description.members {
         let (device, is_new) = take(path, size, ("--size", args.force), made)?;
         is_zeroed &= is_new;
-        devices.push(device);
+        devices.push(VolumePart::File(device));
     }
     let bytes = devices.iter().map(|device| device.geometry().end()).min().unwrap_or(0);
     let (redundancy, groups, width) = level.shape(devices.len())?;
@@ -200,7 +220,7 @@ fn create(
     if let Some(path) = &description.buffer {
         let size = args.buffer_size.as_deref().map(parse_size).transpose()?;
         let (device, _) = take(path, size, ("--buffer-size", args.force), made)?;
-        let unit_bytes = 256 * BLOCK_BYTES as u64;
+        let unit_bytes = u64::from(UNIT_BLOCKS) * BLOCK_BYTES as u64;
         let extent_bytes =
             (device.geometry().end() / EXTENTS_WANTED / unit_bytes).clamp(1, 1024) * unit_bytes;
         let settings = BufferSettings {
@@ -208,9 +228,17 @@ fn create(
             volumes: 1,
             pairs_a_volume: pairs,
             extent_bytes,
-            unit_blocks: 256,
+            unit_blocks: UNIT_BLOCKS,
         };
-        FlashBuffer::create(device, &settings)?;
+        if let Some(RegionSource::Path(path)) = description.staging.as_deref().map(str::parse).transpose()?
+            && !path.exists()
+        {
+            made.extend([path]);
+        }
+        match StagingMemory::open(&args.description, description)? {
+            Some(memory) => FlashBuffer::create_staged(device.into(), memory.part(), &settings)?,
+            None => FlashBuffer::create(VolumePart::File(device), &settings)?,
+        };
     }
     write_description(&args.description, &description.text()?)
 }
@@ -228,31 +256,13 @@ pub(super) fn take(
     (flag, force): (&str, bool),
     made: &mut impl Extend<PathBuf>,
 ) -> Result<(SingleFileDevice, bool)> {
-    let is_new = !path.exists();
-    if is_new {
-        let Some(bytes) = size else {
-            return wrong(format!(
-                "{} does not exist: say by {flag} how long a file to make",
-                path.display()
-            ));
-        };
-        SingleFile::create(path, bytes)?;
+    let existed = path.exists();
+    let taken =
+        take_member(path, MemberTerms { bytes: size, flag, force, discards: Discards::Never, own: None });
+    if !existed && path.exists() {
         made.extend([path.to_path_buf()]);
     }
-    let probed = probe(path.to_path_buf(), DirectIo::Auto);
-    let file = probed.file?;
-    if !is_new && !force {
-        let what = match probed.holds {
-            Holds::Member(facts) => Some(format!("is member {} of a volume", facts.index)),
-            Holds::Buffer => Some("is a flash buffer".to_owned()),
-            Holds::Something => Some("holds data at its start".to_owned()),
-            Holds::Nothing => found_in(&file)?,
-        };
-        if let Some(what) = what {
-            return wrong(format!("{} {what}: give another, or lose it with --force", path.display()));
-        }
-    }
-    Ok((file.device()?, is_new))
+    taken.map(|NewMember { device, is_new }| (device, is_new))
 }
 
 impl Extend<PathBuf> for Made {
@@ -261,20 +271,8 @@ impl Extend<PathBuf> for Made {
     }
 }
 
-/// What lies in the first and the last MiB: file systems, partition tables and parts of other arrays do.
-fn found_in(file: &SingleFile) -> Result<Option<String>> {
-    let len = LOOKED_AT_BYTES.min(file.bytes());
-    for (offset, place) in [(0, "first"), (file.bytes() - len, "last")] {
-        let bytes = file.read_now(offset, len as usize)?;
-        if let Some(at) = bytes.iter().position(|&byte| byte != 0) {
-            return Ok(Some(format!("holds data in its {place} MiB, at byte {}", offset + at as u64)));
-        }
-    }
-    Ok(None)
-}
-
 /// Zeros what a store looks at first: its superblock, and the first and last block of each segment.
-fn blank(volume: &mut Volume<SingleFileDevice>) -> Result<()> {
+fn blank(volume: &mut Volume<VolumePart>) -> Result<()> {
     let geometry = volume.geometry();
     let bar = progress("clearing", u64::from(geometry.segment_limit));
     let zeros = |offset: u64, len: usize| IoRequest::write(0, offset, IoBuffer::zeroed(len));
@@ -292,7 +290,7 @@ fn blank(volume: &mut Volume<SingleFileDevice>) -> Result<()> {
     perform(volume, &mut vec![IoRequest::flush(0)])
 }
 
-fn perform(volume: &mut Volume<SingleFileDevice>, requests: &mut Vec<IoRequest>) -> Result<()> {
+fn perform(volume: &mut Volume<VolumePart>, requests: &mut Vec<IoRequest>) -> Result<()> {
     let mut done = Vec::new();
     volume.submit(requests);
     volume.complete(Wait::All, &mut done);

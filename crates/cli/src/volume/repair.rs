@@ -1,13 +1,14 @@
 //! `tierstone volume check`, `fail`, `replace` and `fill`: on closed volumes.
 
 use super::create::take;
+use super::running::{Running, RunningArgs};
 use super::{ClosedArgs, Outcome, open, progress};
 use clap::Args;
 use std::path::PathBuf;
+use tierstone::replace_file;
 use tierstone::volume::{Description, OpenedVolume, newest, open_volume_without, probe_members};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::file::DirectIo;
-use tierstone_server::replace_file;
 use tierstone_volume::Health;
 use tierstone_volume::inspect::Holds;
 
@@ -24,6 +25,8 @@ pub struct FailArgs {
     /// The member's number, from 0
     #[arg(value_name = "NUMBER")]
     member: usize,
+    #[command(flatten)]
+    running: RunningArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -41,8 +44,10 @@ pub struct ReplaceArgs {
     #[arg(value_name = "MEMBER")]
     path: Option<PathBuf>,
     /// Take a file or device that holds something; it is lost
-    #[arg(long)]
+    #[arg(long, conflicts_with = "server")]
     force: bool,
+    #[command(flatten)]
+    running: RunningArgs,
     /// Leave filling to the server or to `fill`
     #[arg(long)]
     no_fill: bool,
@@ -81,6 +86,10 @@ pub fn check(args: &ClosedArgs) -> Result<()> {
 }
 
 pub fn fail(args: &FailArgs) -> Result<()> {
+    if let Some(mut server) = Running::of(&args.running, &args.description)? {
+        server.order(&[b"FAIL", args.member.to_string().as_bytes()])?;
+        return server.tell(args.json);
+    }
     let opened = open(&args.description)?;
     opened.volume.fail(args.member)?;
     let outcome = Outcome::of(&opened);
@@ -91,6 +100,9 @@ pub fn fail(args: &FailArgs) -> Result<()> {
 }
 
 pub fn replace(args: &ReplaceArgs) -> Result<()> {
+    if let Some(server) = Running::of(&args.running, &args.description)? {
+        return replace_running(server, args);
+    }
     let mut description = Description::read(&args.description)?;
     let Some(old) = description.members.get(args.member) else {
         let message = format!("the volume has {} members, from number 0", description.members.len());
@@ -116,7 +128,7 @@ pub fn replace(args: &ReplaceArgs) -> Result<()> {
     // crash here [replaced_by_name_only]: the new member holds no superblock, and does not count.
     let opened = open_volume_without(&args.description, args.member)?;
     let (device, _) = take(&mut Vec::new())?;
-    opened.volume.replace(args.member, device)?;
+    opened.volume.replace(args.member, device.into())?;
     if !args.no_fill {
         fill_up(&opened)?;
     }
@@ -127,6 +139,19 @@ pub fn replace(args: &ReplaceArgs) -> Result<()> {
         true => outcome.show(args.json, "the new member counts when it is filled"),
         false => outcome.tell(args.json, "the new member is filled and counts"),
     }
+}
+
+/// The same by a server, which goes on serving.
+fn replace_running(mut server: Running, args: &ReplaceArgs) -> Result<()> {
+    let path = args.path.as_ref().map(std::path::absolute).transpose()?;
+    let path = path.map(|path| path.into_os_string().into_encoded_bytes());
+    let number = args.member.to_string();
+    let words: Vec<&[u8]> = [&b"REPLACE"[..], number.as_bytes()].into_iter().chain(path.as_deref()).collect();
+    server.order(&words)?;
+    if !args.no_fill {
+        server.wait_until_filled(args.member)?;
+    }
+    server.tell(args.json)
 }
 
 /// How many bytes a new member needs, and whether what stands in its place is what failed there. Refuses to replace

@@ -1,8 +1,9 @@
-//! The part of `DEBUG` that public test suites use.
+//! The part of `DEBUG` that public test suites use, and orders for the volume below the store.
 
-use crate::context::{Halt, NOT_AN_INTEGER, fail, fail_with};
-use crate::control::{Control, Flow};
+use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, fail, fail_with};
+use crate::control::{Control, Flow, VolumeOrder};
 use crate::{glob, number};
+use std::net::SocketAddr;
 use tierstone_wire::resp::Version;
 
 /// The longest text that `DEBUG STRINGMATCH-LEN` makes, in bytes.
@@ -26,6 +27,33 @@ pub(crate) fn stringmatch_len(control: &mut Control<'_>) -> Result<Flow, Halt> {
         }
         _ => fail(NOT_AN_INTEGER),
     }
+}
+
+/// Orders of an operator for the volume below the store. Whoever may name files of this machine has to be on it.
+pub(crate) fn volume(control: &mut Control<'_>) -> Result<Flow, Halt> {
+    let address = control.session().info.address.parse::<SocketAddr>();
+    if address.is_ok_and(|address| !address.ip().to_canonical().is_loopback()) {
+        return fail("ERR DEBUG VOLUME is for clients on the server's own machine");
+    }
+    let args = control.args;
+    let member = number::integer(args.at(3)).and_then(|member| usize::try_from(member).ok());
+    let Some(member) = member else { return fail(NOT_AN_INTEGER) };
+    let word = args.at(2).to_ascii_uppercase();
+    let order = match (word.as_slice(), args.len()) {
+        (b"FAIL", 4) => VolumeOrder::Fail { member },
+        (b"REPLACE", 4) => VolumeOrder::Replace { member, path: None },
+        (b"REPLACE", 5) => match std::str::from_utf8(args.at(4)) {
+            Ok(path) => VolumeOrder::Replace { member, path: Some(path.to_owned()) },
+            Err(_) => return fail("ERR the path is no text"),
+        },
+        _ => return fail(SYNTAX),
+    };
+    let Some(volume) = &control.host.facts.volume else { return fail("ERR the store lies on no volume") };
+    match volume.order(order) {
+        Ok(number) => control.reply.integer(number as i64),
+        Err(error) => return fail_with(format!("ERR {}", error.message())),
+    }
+    Ok(Flow::Done)
 }
 
 /// What changes nothing here and is no mistake.

@@ -19,7 +19,7 @@ const fn subcommand(name: &'static str, arity: i32, summary: &'static str, actio
     }
 }
 
-pub(super) static COMMANDS: [Command; 19] = [
+pub(super) static COMMANDS: [Command; 20] = [
     Command {
         since: "8.2.0",
         complexity: "O(1), and O(N) in the background",
@@ -113,6 +113,16 @@ pub(super) static COMMANDS: [Command; 19] = [
             3,
             "Verifies all records and the index in the background (START), or tells what was found (STATUS).",
             Action::Task(TaskKind::DebugVerify),
+        )
+    },
+    Command {
+        since: "8.2.0",
+        complexity: "O(1), and O(N) in the background",
+        ..subcommand(
+            "debug|volume",
+            -4,
+            "Takes a member of the volume below the store out (FAIL member), or puts another in its place (REPLACE member [path]); INFO volume tells what becomes of it.",
+            Action::Control(debug::volume),
         )
     },
 ];

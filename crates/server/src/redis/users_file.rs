@@ -3,10 +3,10 @@
 //! Invariant: what is read is bounded, and what is wrong in it is told by its line; nothing of it is logged.
 
 use super::node::NodeSettings;
-use crate::replace::replace_file;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use tierstone::replace_file;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_redis::{USERS_FILE_BYTES_MAX, Users};
 

@@ -1,10 +1,11 @@
 //! What a node says of the volume below its store: in `INFO`, in metrics and in the log.
 
 use std::fmt::Write;
-use tierstone::volume::{VolumeEvent, VolumeReport, VolumeTeller};
+use std::path::PathBuf;
+use tierstone::volume::{VolumeEvent, VolumeOrder as Order, VolumeReport, VolumeTeller};
 use tierstone::{Database, DatabaseOptions};
 use tierstone_base::Result;
-use tierstone_redis::VolumeFacts;
+use tierstone_redis::{VolumeFacts, VolumeOrder};
 
 /// The states of members, as metrics count them.
 const STATES: [&str; 4] = ["in-sync", "failed", "filling", "behind"];
@@ -21,6 +22,7 @@ impl VolumeFacts for VolumeInfo {
         let count = |state: &str| report.members.iter().filter(|member| member.state == state).count();
         field("", report.level.to_owned());
         field("_state", if report.is_degraded { "degraded" } else { "whole" }.to_owned());
+        field("_description", report.description.display().to_string());
         field("_bytes", report.bytes.to_string());
         field("_generation", report.generation.to_string());
         field("_members", report.members.len().to_string());
@@ -40,13 +42,24 @@ impl VolumeFacts for VolumeInfo {
         }
         if let Some(fill) = report.buffer_fill {
             field("_buffer_fill_percent", format!("{:.1}", fill * 100.0));
+            field("_staging", report.staging);
             field("_spindle", report.spindle);
         }
         for (index, pair) in report.pairs.iter().enumerate() {
             let [first, second] = pair.cycles;
             field(&format!("_pair_{index}"), format!("state={},cycles={first}+{second}", pair.state));
         }
+        field("_order", report.order.number.to_string());
+        field("_order_state", report.order.state.to_owned());
+        field("_order_text", report.order.text.replace(['\r', '\n'], " "));
         fields
+    }
+
+    fn order(&self, order: VolumeOrder) -> Result<u64> {
+        self.0.order(match order {
+            VolumeOrder::Fail { member } => Order::Fail { member },
+            VolumeOrder::Replace { member, path } => Order::Replace { member, path: path.map(PathBuf::from) },
+        })
     }
 }
 
@@ -113,13 +126,15 @@ pub(super) fn open_watched(options: &DatabaseOptions) -> Result<Database> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierstone::volume::{MemberReport, PairReport};
+    use tierstone::volume::{MemberReport, OrderReport, PairReport};
 
     #[test]
     fn metrics_tell_states_errors_and_sleep() {
         let member =
             |state, read_errors| MemberReport { path: "/a".into(), state, filled_percent: None, read_errors };
         let report = VolumeReport {
+            description: "/volume.toml".into(),
+            order: OrderReport::default(),
             level: "raid10",
             bytes: 1,
             generation: 2,
@@ -131,6 +146,7 @@ mod tests {
                 member("behind", 0),
             ],
             buffer_fill: Some(0.25),
+            staging: "the flash".into(),
             pairs: vec![
                 PairReport { state: "degraded", cycles: [0, 0] },
                 PairReport { state: "asleep", cycles: [1, 2] },

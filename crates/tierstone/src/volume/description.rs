@@ -3,11 +3,16 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use tierstone_base::units::parse_size;
 use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_media::file::Discards;
+use tierstone_media::region::RegionSource;
 use tierstone_volume::{CycleBudget, MEMBERS_MAX, SleepPolicy, SleepSettings};
 
 /// The longest description, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
+/// How fast a server fills new members, if the description does not say.
+const FILL_BYTES_PER_SECOND: u64 = 200 << 20;
 
 /// What a volume is made of. Paths are absolute, or begin at the description's directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,9 +23,22 @@ pub struct Description {
     /// The file or block device that holds what sleeping disks miss; without it none sleeps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer: Option<PathBuf>,
+    /// Persistent memory in which the buffer stages what it gathers: the path of a region's file or DAX device, or
+    /// `emulated:SIZE`; without it the buffer stages on its flash. Only with `buffer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staging: Option<String>,
+    /// Take staging memory that does not survive the loss of power.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub staging_any_guarantee: bool,
     /// What is done when members are missing but the others have everything.
     #[serde(default)]
     pub degraded: Degraded,
+    /// Whether space that the store discards goes back to the members' disks (TRIM).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub discards: Discards,
+    /// Bytes a second, as a size, at which a server fills new members beside its clients; default 200MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill_rate: Option<String>,
     /// When disks sleep; only with `buffer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sleep: Option<Sleeping>,
@@ -143,6 +161,10 @@ impl Sleeping {
     }
 }
 
+fn is_default(discards: &Discards) -> bool {
+    *discards == Discards::default()
+}
+
 fn wrong<T>(what: impl Into<String>) -> Result<T> {
     Err(Error::new(ErrorKind::InvalidInput, what))
 }
@@ -201,10 +223,34 @@ impl Description {
                 return wrong(format!("members, buffer: '{}' is empty or named twice", path.display()));
             }
         }
+        if let Some(staging) = &description.staging {
+            if description.buffer.is_none() {
+                return wrong("staging: without a buffer nothing is staged; name one");
+            }
+            let source: RegionSource = staging.parse().map_err(|error: Error| error.context("staging"))?;
+            if matches!(&source, RegionSource::Path(path) if seen.contains(path)) {
+                return wrong(format!("staging: '{source}' is named twice"));
+            }
+        } else if description.staging_any_guarantee {
+            return wrong("staging_any_guarantee: there is no staging; name it");
+        }
+        description.fill_bytes_per_second()?;
         match (description.sleep, &description.buffer) {
             (Some(_), None) => wrong("sleep: without a buffer no disk sleeps; name one"),
             (Some(sleep), Some(_)) => sleep.settings().map(|_| description),
             (None, _) => Ok(description),
+        }
+    }
+
+    /// How fast a server fills new members.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is no size, or below 64 KiB a second.
+    pub fn fill_bytes_per_second(&self) -> Result<u64> {
+        let Some(text) = &self.fill_rate else { return Ok(FILL_BYTES_PER_SECOND) };
+        match parse_size(text).map_err(|error| error.context("fill_rate"))? {
+            bytes if bytes >= 64 << 10 => Ok(bytes),
+            bytes => wrong(format!("fill_rate: {bytes} bytes a second, at least 64KiB")),
         }
     }
 

@@ -5,13 +5,21 @@ fn a_description_comes_back_from_its_text() {
     let plain = Description {
         members: vec!["a".into(), "/dev/b".into()],
         buffer: None,
+        staging: None,
+        staging_any_guarantee: false,
         degraded: Degraded::Refuse,
+        discards: Discards::default(),
+        fill_rate: None,
         sleep: None,
     };
     assert_eq!(Description::parse(&plain.text().unwrap()).unwrap(), plain);
     let rated = Sleeping { rated_cycles: Some(50_000.0), rated_years: Some(5.0), ..Sleeping::default() };
     let sleeping = Description { buffer: Some("flash".into()), sleep: Some(rated), ..plain };
     assert_eq!(Description::parse(&sleeping.text().unwrap()).unwrap(), sleeping);
+    let staged =
+        Description { staging: Some("emulated:4MiB".into()), staging_any_guarantee: true, ..sleeping };
+    let staged = Description { fill_rate: Some("1MiB".into()), ..staged };
+    assert_eq!(Description::parse(&staged.text().unwrap()).unwrap(), staged);
     let published = Sleeping::default().settings().unwrap();
     assert_eq!(published, SleepSettings::published());
 }
@@ -27,7 +35,13 @@ fn wrong_descriptions_are_refused_with_the_field() {
         ("members = ['a']\nlevel = 1", "unknown field `level`"),
         ("members = 'a'", "line 1"),
         ("members = ['a']\ndegraded = 'perhaps'", "degraded"),
+        ("members = ['a']\nfill_rate = '1KiB'", "at least 64KiB"),
+        ("members = ['a']\nfill_rate = 'fast'", "fill_rate"),
         ("members = ['a', 'b']\n[sleep]", "without a buffer"),
+        ("members = ['a', 'b']\nstaging = 'c'", "nothing is staged"),
+        ("members = ['a', 'b']\nbuffer = 'c'\nstaging = 'c'", "named twice"),
+        ("members = ['a', 'b']\nbuffer = 'c'\nstaging = 'emulated:lots'", "emulated:1GiB:dcpmm"),
+        ("members = ['a', 'b']\nbuffer = 'c'\nstaging_any_guarantee = true", "there is no staging"),
         ("members = ['a', 'b']\nbuffer = 'c'\n[sleep]\nbuffer_fill = 1.5", "buffer_fill"),
         ("members = ['a', 'b']\nbuffer = 'c'\n[sleep]\nspin_up_utilisation = nan", "spin_up_utilisation"),
         ("members = ['a', 'b']\nbuffer = 'c'\n[sleep]\nspin_down_epochs = 0", "spin_down_epochs"),

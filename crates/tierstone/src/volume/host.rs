@@ -6,26 +6,30 @@
 //! Invariants:
 //! 1. Every request that a handle has sent is answered once, also when the thread ends or panics.
 //! 2. The volume is closed, and its members are free, when the last handle is gone.
-//! 3. The thread sleeps only when nothing has come, nothing is finished, and nothing is to be filled or flushed.
+//! 3. The thread sleeps only when nothing has come, nothing is finished, and nothing is to be filled or flushed now.
+//! 4. Members are filled no faster than the description says, so that clients are served beside it.
 
 use super::open::{MemberPlace, OpenedVolume};
+use super::orders::{self, OrderReport, Prepared, VolumeOrder};
+use super::part::VolumePart;
 use super::report::{Reporter, VolumeEvent, VolumeReport};
 use crate::shared::sleep::{Sleeper, Waker};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::collections::Map;
-use tierstone_base::{Error, Result, Token};
-use tierstone_media::file::single::SingleFileDevice;
+use tierstone_base::{Error, ErrorKind, Result, Token};
 use tierstone_media::file::{Completions, Finished};
 use tierstone_media::{
     BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoCompletion,
     IoRequest, Wait,
 };
-use tierstone_volume::Volume;
+use tierstone_volume::inspect::MemberFacts;
+use tierstone_volume::{Health, Volume};
 
 /// Rows of a new member that are filled between two looks at requests.
 const ROWS_A_STEP: u64 = 4;
@@ -57,6 +61,7 @@ struct Inner {
 /// What the thread has told last.
 struct Told {
     report: Option<VolumeReport>,
+    order: OrderReport,
     /// Not told to anybody yet.
     events: Vec<VolumeEvent>,
     watcher: Option<Watcher>,
@@ -74,6 +79,9 @@ fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
 
 enum Message {
     Requests(Finished, Vec<IoRequest>),
+    Order(VolumeOrder),
+    /// Boxed: rare, and larger than requests.
+    Prepared(Box<Result<Prepared>>),
     End,
 }
 
@@ -89,7 +97,12 @@ impl VolumeHost {
         let mut reporter = Reporter::new(&opened);
         let (geometry, guarantee) = (opened.volume.geometry(), opened.volume.guarantee());
         let report = reporter.look(&opened.volume).map(|(report, _)| report);
-        let told = Arc::new(Mutex::new(Told { report, events: first_events(&opened), watcher: None }));
+        let told = Arc::new(Mutex::new(Told {
+            report,
+            order: OrderReport { state: "none", ..OrderReport::default() },
+            events: first_events(&opened),
+            watcher: None,
+        }));
         let host = HostThread {
             is_sleeping_volume: opened.buffer.is_some(),
             volume: Some(opened.volume),
@@ -101,6 +114,11 @@ impl VolumeHost {
             next_token: 0,
             clock: SystemClock::new(),
             is_filling: true,
+            next_fill_us: 0,
+            step_us: step_us(&opened.facts, opened.fill_bytes_per_second),
+            to_self: (to_thread.clone(), Arc::clone(&waker)),
+            description: opened.description.clone(),
+            facts: opened.facts.clone(),
         };
         let builder = std::thread::Builder::new().name("tierstone-volume".into());
         let thread = builder
@@ -145,7 +163,8 @@ impl VolumeHost {
 
     /// What tells its state without keeping it open.
     pub fn teller(&self) -> VolumeTeller {
-        VolumeTeller { told: Arc::clone(&self.inner.told) }
+        let Inner { told, to_thread, waker, .. } = &*self.inner;
+        VolumeTeller { told: Arc::clone(told), to_thread: to_thread.clone(), waker: Arc::clone(waker) }
     }
 
     /// Tells `watcher` what has happened so far, and what happens from now on; on the volume's thread.
@@ -156,21 +175,57 @@ impl VolumeHost {
     }
 }
 
-/// Tells the state of a volume, also when it is closed. Clones tell the same.
+/// Tells the state of a volume, also when it is closed, and takes orders for it. Clones tell the same.
 #[derive(Clone, Debug)]
 pub struct VolumeTeller {
     told: Arc<Mutex<Told>>,
+    to_thread: Sender<Message>,
+    waker: Arc<Waker>,
 }
 
 impl VolumeTeller {
     /// See [`VolumeHost::report`].
     pub fn report(&self) -> VolumeReport {
-        let report = lock(&self.told).report.clone();
+        let (report, order) = {
+            let told = lock(&self.told);
+            (told.report.clone(), told.order.clone())
+        };
         match report {
-            Some(report) => report,
+            Some(report) => VolumeReport { order, ..report },
             None => unreachable!("the first report is made before the thread"),
         }
     }
+
+    /// Gives an order and returns its number; [`VolumeReport::order`] tells what becomes of it.
+    ///
+    /// # Errors
+    /// `Busy` while another is under way; `DeviceFailed` when the volume is closed.
+    pub fn order(&self, order: VolumeOrder) -> Result<u64> {
+        let mut told = lock(&self.told);
+        if told.order.state == UNDER_WAY {
+            let message = format!("order {} is under way: {}", told.order.number, told.order.text);
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
+        let text = match &order {
+            VolumeOrder::Fail { member } => format!("member {member} is taken out"),
+            VolumeOrder::Replace { member, .. } => format!("a new member {member} is prepared"),
+        };
+        if self.to_thread.send(Message::Order(order)).is_err() {
+            return Err(Error::new(ErrorKind::DeviceFailed, "the volume is closed"));
+        }
+        told.order = OrderReport { number: told.order.number + 1, state: UNDER_WAY, text };
+        self.waker.wake();
+        Ok(told.order.number)
+    }
+}
+
+/// The state of an order that is not done.
+const UNDER_WAY: &str = "under-way";
+
+/// How long a step of filling is to take, in microseconds.
+fn step_us(facts: &MemberFacts, bytes_per_second: u64) -> u64 {
+    let bytes = ROWS_A_STEP * facts.layout.chunk_bytes;
+    bytes.saturating_mul(1_000_000) / bytes_per_second.max(1)
 }
 
 /// What opening has found, in words.
@@ -297,7 +352,7 @@ impl VolumeCaller {
 
 struct HostThread {
     /// `None` once it is closed.
-    volume: Option<Volume<SingleFileDevice>>,
+    volume: Option<Volume<VolumePart>>,
     is_sleeping_volume: bool,
     messages: Receiver<Message>,
     sleeper: Sleeper,
@@ -309,6 +364,13 @@ struct HostThread {
     clock: SystemClock,
     /// Whether something may be left to fill or to flush.
     is_filling: bool,
+    /// When the next step of filling may begin, and how long one is to take.
+    next_fill_us: u64,
+    step_us: u64,
+    /// For those who prepare members.
+    to_self: (Sender<Message>, Arc<Waker>),
+    description: PathBuf,
+    facts: MemberFacts,
 }
 
 impl HostThread {
@@ -316,7 +378,7 @@ impl HostThread {
         let Some(mut volume) = self.volume.take() else { return };
         let mut completions = Vec::new();
         loop {
-            let (mut requests, is_end) = self.receive();
+            let (mut requests, is_end) = self.receive(&volume);
             let mut moved = !requests.is_empty();
             if moved {
                 volume.submit(&mut requests);
@@ -328,9 +390,11 @@ impl HostThread {
                 let _ = volume.close();
                 return;
             }
-            moved |= self.maintain(&volume);
+            let (is_more, pause) = self.maintain(&volume);
+            moved |= is_more;
             self.tell(&volume);
-            let timeout = self.is_sleeping_volume.then_some(TICK);
+            let tick = self.is_sleeping_volume.then_some(TICK);
+            let timeout = [tick, pause].into_iter().flatten().min();
             // Without sleep the thread could only spin; handles hear of it from the drop.
             if !moved && self.sleeper.sleep(timeout).is_err() {
                 return;
@@ -338,7 +402,7 @@ impl HostThread {
         }
     }
 
-    fn receive(&mut self) -> (Vec<IoRequest>, bool) {
+    fn receive(&mut self, volume: &Volume<VolumePart>) -> (Vec<IoRequest>, bool) {
         let mut requests = Vec::new();
         loop {
             match self.messages.try_recv() {
@@ -350,6 +414,8 @@ impl HostThread {
                         requests.push(request);
                     }
                 }
+                Ok(Message::Order(order)) => self.begin_order(volume, order),
+                Ok(Message::Prepared(prepared)) => self.end_order(volume, *prepared),
                 Err(TryRecvError::Empty) => return (requests, false),
                 Ok(Message::End) | Err(TryRecvError::Disconnected) => return (requests, true),
             }
@@ -359,7 +425,7 @@ impl HostThread {
     /// Gives back what is finished; whether there was something.
     fn deliver(
         &mut self,
-        volume: &mut Volume<SingleFileDevice>,
+        volume: &mut Volume<VolumePart>,
         wait: Wait,
         completions: &mut Vec<IoCompletion>,
     ) -> bool {
@@ -373,29 +439,39 @@ impl HostThread {
         some
     }
 
-    /// One bounded step of filling and flushing; whether there is more to do.
-    fn maintain(&mut self, volume: &Volume<SingleFileDevice>) -> bool {
+    /// One bounded step of filling and flushing: whether there is more to do now, and when there will be.
+    fn maintain(&mut self, volume: &Volume<VolumePart>) -> (bool, Option<Duration>) {
+        let now_us = self.clock.now().monotonic_us;
         if self.is_sleeping_volume {
-            volume.tick(self.clock.now().monotonic_us / 1_000);
+            volume.tick(now_us / 1_000);
         } else if !self.is_filling {
-            return false;
+            return (false, None);
         }
-        match volume.maintain(ROWS_A_STEP) {
+        let fills = volume.status().members.iter().any(|health| matches!(health, Health::Rebuilding { .. }));
+        let wait_us = if fills { self.next_fill_us.saturating_sub(now_us) } else { 0 };
+        let result = match wait_us {
+            0 => volume.maintain(ROWS_A_STEP),
+            _ => volume.maintain_without_filling(ROWS_A_STEP),
+        };
+        if fills && wait_us == 0 {
+            self.next_fill_us = self.next_fill_us.max(now_us) + self.step_us;
+        }
+        match result {
             Ok(is_more) => {
-                self.is_filling = is_more;
-                is_more
+                self.is_filling = is_more || fills;
+                (is_more, (wait_us > 0).then(|| Duration::from_micros(wait_us)))
             }
             Err(error) => {
                 if std::mem::replace(&mut self.is_filling, false) {
                     let text = format!("a member cannot be filled: {error}");
                     self.happened(vec![VolumeEvent { is_warning: true, text }]);
                 }
-                false
+                (false, None)
             }
         }
     }
 
-    fn tell(&mut self, volume: &Volume<SingleFileDevice>) {
+    fn tell(&mut self, volume: &Volume<VolumePart>) {
         if let Some((report, events)) = self.reporter.look(volume) {
             lock(&self.told).report = Some(report);
             self.happened(events);
@@ -412,6 +488,67 @@ impl HostThread {
                 told.events.drain(..spare);
             }
         }
+    }
+}
+
+/// Orders.
+impl HostThread {
+    fn begin_order(&mut self, volume: &Volume<VolumePart>, order: VolumeOrder) {
+        let begun = match order {
+            VolumeOrder::Fail { member } => volume.fail(member).map(|()| {
+                self.tell(volume);
+                self.order_ends(Ok(format!("member {member} is taken out; put another in its place")));
+            }),
+            VolumeOrder::Replace { member, path } => self.begin_replacing(volume, member, path),
+        };
+        if let Err(error) = begun {
+            self.order_ends(Err(error));
+        }
+    }
+
+    fn begin_replacing(
+        &mut self,
+        volume: &Volume<VolumePart>,
+        member: usize,
+        path: Option<PathBuf>,
+    ) -> Result<()> {
+        // Its file may have the new one's name. A disk that does not answer must hold nobody up here.
+        let old = volume.release(member)?;
+        let (description, facts) = (self.description.clone(), self.facts.clone());
+        let (to_thread, waker) = (self.to_self.0.clone(), Arc::clone(&self.to_self.1));
+        let prepare = move || {
+            drop(old);
+            let prepared = orders::prepare(&description, &facts, member, path.as_deref());
+            // When the volume is closed meanwhile, the next opening finds a new member that holds nothing.
+            let _ = to_thread.send(Message::Prepared(Box::new(prepared)));
+            waker.wake();
+        };
+        let builder = std::thread::Builder::new().name("tierstone-volume-member".into());
+        builder.spawn(prepare).map(drop).map_err(|error| Error::from(error).context("preparing a member"))
+    }
+
+    fn end_order(&mut self, volume: &Volume<VolumePart>, prepared: Result<Prepared>) {
+        let ended = prepared.and_then(|Prepared { member, path, device, wake }| {
+            wake.iter().try_for_each(|&descriptor| self.sleeper.watch(descriptor))?;
+            volume.replace(member, device)?;
+            let text = format!("member {member} is replaced by {} and is being filled", path.display());
+            self.reporter.replaced(member, path);
+            self.is_filling = true;
+            Ok(text)
+        });
+        // The state that the order has made is told before the order is.
+        self.tell(volume);
+        self.order_ends(ended);
+    }
+
+    fn order_ends(&self, result: Result<String>) {
+        let (state, text) = match result {
+            Ok(text) => ("done", text),
+            Err(error) => ("refused", error.to_string()),
+        };
+        self.happened(vec![VolumeEvent { is_warning: state != "done", text: text.clone() }]);
+        let mut told = lock(&self.told);
+        (told.order.state, told.order.text) = (state, text);
     }
 }
 

@@ -5,15 +5,21 @@
 
 pub mod description;
 mod host;
+mod member;
 mod open;
+mod orders;
+mod part;
 mod report;
 mod stopping;
 
 pub use description::{Degraded, Description, Sleeping};
 pub use host::{VolumeCaller, VolumeDevice, VolumeHost, VolumeTeller, Watcher};
+pub use member::{MemberTerms, NewMember, take_member};
 pub use open::{
     MemberPlace, OpenedVolume, Probed, newest, open_volume, open_volume_without, probe, probe_members,
 };
+pub use orders::{OrderReport, VolumeOrder};
+pub use part::{StagingMemory, UNIT_BLOCKS, VolumePart};
 pub use report::{MemberReport, PairReport, VolumeEvent, VolumeReport, state_name};
 pub use stopping::DiskStopping;
 

@@ -1,21 +1,27 @@
 //! Opening the members of a description, and the volume on them.
 
 use super::description::{Degraded, Description};
+use super::part::{StagingMemory, VolumePart};
 use super::stopping::DiskStopping;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
-use tierstone_media::file::single::SingleFileDevice;
-use tierstone_media::file::{DirectIo, SingleFile, SingleFileSettings};
+use tierstone_media::file::{DirectIo, Discards, SingleFile, SingleFileSettings};
 use tierstone_volume::inspect::{Holds, INSPECTED_BYTES, MemberFacts, inspect};
 use tierstone_volume::{FlashBuffer, Health, OpenSettings, Recovery, SleepSetup, Volume, WholePolicy};
 
 /// A volume that is open, and everything that was found on the way.
 pub struct OpenedVolume {
     /// The volume.
-    pub volume: Volume<SingleFileDevice>,
+    pub volume: Volume<VolumePart>,
+    /// The file that describes it.
+    pub description: PathBuf,
+    /// Bytes a second at which a server fills new members.
+    pub fill_bytes_per_second: u64,
     /// Its flash buffer, when it has one that can be used.
-    pub buffer: Option<FlashBuffer<SingleFileDevice>>,
+    pub buffer: Option<FlashBuffer<VolumePart>>,
+    /// Where the buffer stages, and what that survives, in words; empty without a buffer.
+    pub staging: String,
     /// What a crash had left.
     pub recovery: Recovery,
     /// What a member says of the volume.
@@ -53,8 +59,8 @@ pub struct Probed {
 }
 
 /// Looks at one file or device.
-pub fn probe(path: PathBuf, direct_io: DirectIo) -> Probed {
-    let settings = SingleFileSettings { direct_io, ..SingleFileSettings::default() };
+pub fn probe(path: PathBuf, direct_io: DirectIo, discards: Discards) -> Probed {
+    let settings = SingleFileSettings { direct_io, discards, ..SingleFileSettings::default() };
     let file = SingleFile::open(&path, &settings);
     let start = file.as_ref().ok().map(|file| file.read_now(0, INSPECTED_BYTES));
     match (file, start) {
@@ -80,7 +86,7 @@ pub fn probe(path: PathBuf, direct_io: DirectIo) -> Probed {
 /// # Errors
 /// `Busy` when one is in use: then nothing is known of any.
 pub fn probe_members(at: &Path, description: &Description, direct_io: DirectIo) -> Result<Vec<Probed>> {
-    let resolve = |path: &PathBuf| probe(Description::resolve(at, path), direct_io);
+    let resolve = |path: &PathBuf| probe(Description::resolve(at, path), direct_io, description.discards);
     let probed: Vec<Probed> = description.members.iter().map(resolve).collect();
     match probed.iter().find_map(|member| member.file.as_ref().err().filter(|error| is_busy(error))) {
         Some(error) => Err(error.clone()),
@@ -152,7 +158,7 @@ fn open_probed(
             Ok(file) => {
                 let device = file.device()?;
                 wakes.extend(device.wake_descriptor());
-                Some(device)
+                Some(VolumePart::File(device))
             }
             Err(error) => {
                 faults.push(format!("member {index}: {error}"));
@@ -162,7 +168,8 @@ fn open_probed(
     }
     let settings =
         OpenSettings { degraded: description.degraded == Degraded::Serve, ..OpenSettings::default() };
-    let buffer = open_buffer(at, description, direct_io, &mut faults)?;
+    let is_behind = facts.members.contains(&Health::Behind);
+    let (buffer, staging) = open_buffer(at, description, direct_io, is_behind, &mut faults)?.unzip();
     let mut stopping = None;
     let (volume, recovery) = match &buffer {
         Some(buffer) => {
@@ -180,31 +187,70 @@ fn open_probed(
         volume.set_whole_policy(Some(WholePolicy::cautious()))?;
     }
     let status = volume.status();
-    for (index, health) in status.members.iter().enumerate() {
+    name_failed(&status.members, &places, &mut faults);
+    let staging = staging.unwrap_or_default();
+    let (description, rate) = (at.to_path_buf(), description.fill_bytes_per_second()?);
+    Ok(OpenedVolume {
+        volume,
+        description,
+        fill_bytes_per_second: rate,
+        buffer,
+        staging,
+        recovery,
+        facts,
+        places,
+        stopping,
+        faults,
+        wakes,
+    })
+}
+
+/// Members that have failed and of which nothing was said.
+fn name_failed(members: &[Health], places: &[MemberPlace], faults: &mut Vec<String>) {
+    for (index, (health, place)) in members.iter().zip(places).enumerate() {
         let is_named = faults.iter().any(|fault| fault.starts_with(&format!("member {index}:")));
         if *health == Health::Failed && !is_named {
-            let path = places[index].path.display();
+            let path = place.path.display();
             faults.push(format!("member {index}: {path} has failed, or missed writes, and does not count"));
         }
     }
-    Ok(OpenedVolume { volume, buffer, recovery, facts, places, stopping, faults, wakes })
 }
 
-/// The flash buffer, if the description names one. One that cannot be used is a fault, not an error: what sleeping
-/// disks lack is on those that were awake.
+/// The flash buffer, if the description names one, and where it stages. One that cannot be used is a fault, not an error:
+/// what sleeping disks lack is on those that were awake. Where no disk sleeps (`is_behind` is not), nothing can be lost
+/// with what was staged, and the buffer is made anew.
 fn open_buffer(
     at: &Path,
     description: &Description,
     direct_io: DirectIo,
+    is_behind: bool,
     faults: &mut Vec<String>,
-) -> Result<Option<FlashBuffer<SingleFileDevice>>> {
+) -> Result<Option<(FlashBuffer<VolumePart>, String)>> {
     let Some(path) = &description.buffer else { return Ok(None) };
     let settings = SingleFileSettings { direct_io, ..SingleFileSettings::default() };
-    let opened = SingleFile::open(&Description::resolve(at, path), &settings)
-        .and_then(|file| FlashBuffer::open(file.device()?));
+    let opened = StagingMemory::open(at, description).and_then(|staging| {
+        let file = SingleFile::open(&Description::resolve(at, path), &settings)?;
+        let part = || staging.as_ref().map(StagingMemory::part);
+        let opened = match part() {
+            Some(memory) => FlashBuffer::open_staged(file.device()?.into(), memory),
+            None => FlashBuffer::open(file.device()?.into()),
+        };
+        let buffer = match opened {
+            Err(error) if !is_behind => {
+                let renewed = FlashBuffer::renew(file.device()?.into(), part()).map_err(|_| error.clone())?;
+                faults.push(format!("the flash buffer was made anew, no disk lacks anything: {error}"));
+                renewed
+            }
+            opened => opened?,
+        };
+        let place = staging.map_or_else(|| "the flash of the buffer".to_owned(), |memory| memory.text);
+        Ok((buffer, place))
+    });
     match opened {
-        Ok(buffer) => Ok(Some(buffer)),
-        Err(error) if is_busy(&error) || description.degraded == Degraded::Refuse => Err(error),
+        Ok(opened) => Ok(Some(opened)),
+        // A memory that is too weak is no fault of a disk: somebody has to say that it is meant.
+        Err(error) if is_busy(&error) || error.kind() == ErrorKind::Unsupported => Err(error),
+        Err(error) if description.degraded == Degraded::Refuse => Err(error),
         Err(error) => {
             faults.push(format!("the flash buffer cannot be used, so no disk sleeps: {error}"));
             Ok(None)

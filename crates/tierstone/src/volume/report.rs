@@ -1,10 +1,11 @@
 //! What is told of a volume that is open: its state now, and what has happened to it.
 
 use super::open::OpenedVolume;
+use super::orders::OrderReport;
+use super::part::VolumePart;
 use super::stopping::DiskStopping;
 use serde::Serialize;
 use std::path::PathBuf;
-use tierstone_media::file::single::SingleFileDevice;
 use tierstone_volume::{FlashBuffer, Health, PairState, Status, Volume};
 
 /// The state of a volume. Plain data.
@@ -14,6 +15,10 @@ pub struct VolumeReport {
     pub level: &'static str,
     /// Bytes that the volume holds.
     pub bytes: u64,
+    /// The file that describes it.
+    pub description: PathBuf,
+    /// How far the newest order of an operator is.
+    pub order: OrderReport,
     /// How often its records of members have changed.
     pub generation: u64,
     /// Whether some member does not count, or not yet.
@@ -23,6 +28,8 @@ pub struct VolumeReport {
     /// The share of the flash buffer in use, if disks may sleep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer_fill: Option<f64>,
+    /// Where the flash buffer stages, and what that survives; empty where no disk sleeps.
+    pub staging: String,
     /// Of each pair whose second disk may sleep.
     pub pairs: Vec<PairReport>,
     /// What stops disks; empty where none sleeps.
@@ -82,12 +89,14 @@ fn pair_name(state: PairState) -> &'static str {
 
 /// What reports are made of.
 pub(super) struct Reporter {
+    description: PathBuf,
     level: &'static str,
     bytes: u64,
     rows: u64,
     paths: Vec<PathBuf>,
-    buffer: Option<FlashBuffer<SingleFileDevice>>,
+    buffer: Option<FlashBuffer<VolumePart>>,
     stopping: Option<DiskStopping>,
+    staging: String,
     last: Option<Seen>,
 }
 
@@ -102,19 +111,21 @@ struct Seen {
 impl Reporter {
     pub fn new(opened: &OpenedVolume) -> Reporter {
         Reporter {
+            description: opened.description.clone(),
             level: opened.facts.layout.level_name(),
             bytes: opened.facts.geometry.end(),
             rows: opened.facts.layout.rows,
             paths: opened.places.iter().map(|place| place.path.clone()).collect(),
             buffer: opened.buffer.clone(),
             stopping: opened.stopping.clone(),
+            staging: opened.staging.clone(),
             last: None,
         }
     }
 
     /// A report, when something has changed since the one before, with what has happened. Cost: a few hundred
     /// nanoseconds.
-    pub fn look(&mut self, volume: &Volume<SingleFileDevice>) -> Option<(VolumeReport, Vec<VolumeEvent>)> {
+    pub fn look(&mut self, volume: &Volume<VolumePart>) -> Option<(VolumeReport, Vec<VolumeEvent>)> {
         let buffer_fill = self.buffer.as_ref().map(FlashBuffer::fill);
         let now = Seen { status: volume.status(), pairs: volume.pairs(), buffer_fill };
         if self.last.as_ref() == Some(&now) {
@@ -127,6 +138,13 @@ impl Reporter {
         let report = self.report(&now);
         self.last = Some(now);
         Some((report, events))
+    }
+
+    /// Another member stands in a place.
+    pub fn replaced(&mut self, member: usize, path: PathBuf) {
+        if let Some(place) = self.paths.get_mut(member) {
+            *place = path;
+        }
     }
 
     fn report(&self, Seen { status, pairs, buffer_fill }: &Seen) -> VolumeReport {
@@ -142,10 +160,13 @@ impl Reporter {
         VolumeReport {
             level: self.level,
             bytes: self.bytes,
+            description: self.description.clone(),
+            order: OrderReport::default(),
             generation: status.generation,
             is_degraded: status.is_degraded,
             members: self.paths.iter().zip(&status.members).zip(&status.read_errors).map(member).collect(),
             buffer_fill: *buffer_fill,
+            staging: self.staging.clone(),
             pairs: pairs
                 .iter()
                 .map(|(state, cycles)| PairReport { state: pair_name(*state), cycles: *cycles })

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tierstone_base::SeededRandom;
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_media::BlockDevice;
-use tierstone_media::file::{DirectIo, SingleFile};
+use tierstone_media::file::{DirectIo, Discards, SingleFile};
 use tierstone_volume::{BufferSettings, FlashBuffer, Level, Volume, VolumeSettings};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -32,7 +32,16 @@ impl Place {
         };
         let devices = names.iter().map(|name| place.member(name).device().unwrap()).collect();
         Volume::create(devices, &settings).unwrap().close().unwrap();
-        place.describe(&Description { members: names, buffer: None, degraded: Degraded::Serve, sleep: None });
+        place.describe(&Description {
+            members: names,
+            buffer: None,
+            staging: None,
+            staging_any_guarantee: false,
+            degraded: Degraded::Serve,
+            discards: Discards::default(),
+            fill_rate: None,
+            sleep: None,
+        });
         place
     }
 
@@ -41,7 +50,7 @@ impl Place {
     }
 
     fn member(&self, name: &Path) -> SingleFile {
-        probe(self.0.join(name), DirectIo::Auto).file.unwrap()
+        probe(self.0.join(name), DirectIo::Auto, Discards::Never).file.unwrap()
     }
 
     fn describe(&self, description: &Description) {
