@@ -479,10 +479,9 @@ fn a_staging_memory_that_no_kill_spares_costs_a_whole_copy_and_loses_nothing() {
     let disks = Disks { folder: Folder::new() };
     let flash = disks.folder.path("flash").display().to_string();
     let weak = disks.folder.path("weak").display().to_string();
-    let buffer = ["--buffer", &flash, "--buffer-size", "64MiB"];
-    let with = |more: &[&'static str]| buffer.iter().copied().chain(more.iter().copied()).map(str::to_owned);
-    let refused: Vec<String> = with(&["--staging"]).chain([weak.clone()]).collect();
-    let refused = disks.create("1", 2, &refused.iter().map(String::as_str).collect::<Vec<_>>());
+    let buffer = ["--buffer", &flash, "--buffer-size", "64MiB", "--staging"];
+    let with = |staging| buffer.iter().copied().chain([staging]).collect::<Vec<&str>>();
+    let refused = disks.create("1", 2, &with(&weak));
     assert!(
         !refused.status.success() && text(&refused).contains("staging_any_guarantee"),
         "{}",
@@ -491,8 +490,7 @@ fn a_staging_memory_that_no_kill_spares_costs_a_whole_copy_and_loses_nothing() {
     for name in ["weak", "flash", "disk-0", "volume.toml"] {
         assert!(!disks.folder.path(name).exists(), "{name} is left behind");
     }
-    let more: Vec<String> = with(&["--staging", "emulated:4MiB"]).collect();
-    let made = disks.create("1", 2, &more.iter().map(String::as_str).collect::<Vec<_>>());
+    let made = disks.create("1", 2, &with("emulated:4MiB"));
     assert!(made.status.success(), "{}", text(&made));
     sleeps_soon(&disks);
     let mut server = disks.server(&[]);
