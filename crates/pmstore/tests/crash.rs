@@ -9,7 +9,9 @@ mod common;
 use common::lives::{Mix, Plan, caught, sampled};
 use common::{Memory, open_all};
 use tierstone_base::KeyspaceId;
-use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};
+use tierstone_crash::{
+    Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, assert_caught, explore,
+};
 use tierstone_engine::{BatchTicket, Write, WriteKind};
 use tierstone_media::Wait;
 
@@ -164,6 +166,15 @@ fn what_was_made_void_stays_void() {
 #[test]
 fn what_recovery_appends_is_durable_before_the_log_goes() {
     caught("recovered_not_written_back", &roomy(), 500, &Mix::default());
+}
+
+#[test]
+fn an_old_record_whose_long_key_is_overwritten_is_passed_over() {
+    let plan = two_shards(roomy());
+    let settings = || ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(1_000_804, 40) };
+    let mutated = plan.clone().mutated(&Mutations::one("old_keys_are_read"));
+    assert_caught("old_keys_are_read", || mutated.explore::<64>(settings(), &across()));
+    plan.explore::<64>(settings(), &across()).assert_clean();
 }
 
 #[test]
