@@ -10,7 +10,7 @@ use tierstone_crash::Choices;
 use tierstone_engine::conformance::{self, ModelSettings};
 use tierstone_engine::{Engine, Health};
 use tierstone_media::Wait;
-use tierstone_media::region::{MappedRegion, Region, RegionSettings};
+use tierstone_media::region::{MappedRegion, Region, RegionSettings, RegionSource};
 use tierstone_pmstore::{Geometry, OpenSettings};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(2);
@@ -210,6 +210,22 @@ fn a_mapped_region_passes_the_model_in_place() {
 }
 
 #[test]
+fn an_emulated_memory_is_read_in_place_too() {
+    let source: RegionSource = "emulated:1MiB:dcpmm".parse().unwrap();
+    let region = Arc::new(source.open_or_create(1 << 20, &RegionSettings::default()).unwrap().0);
+    let (mut store, _) = open_one(&region, &small_settings());
+    for number in 0..60 {
+        store.put(KEYSPACE, &name(number), &value(number, 30 * number as usize)).unwrap();
+    }
+    store.sync().unwrap();
+    drop(store);
+    let (mut store, _) = open_one(&region, &small_settings());
+    for number in 0..60 {
+        assert_holds(&mut store, std::iter::once(number), 30 * number as usize);
+    }
+}
+
+#[test]
 fn a_failed_fence_ends_what_is_acknowledged() {
     let (region, mut store) = fresh(256 << 10, &small_settings());
     store.put(KEYSPACE, b"key", b"value").unwrap();
@@ -291,4 +307,12 @@ fn a_batch_costs_one_fence() {
     store.turn(Wait::Poll);
     assert_eq!(store.engine.durable_seq(), store.engine.applied_seq());
     assert_eq!(region.fences() - before, 1);
+}
+
+#[test]
+fn shards_and_plans_go_to_other_threads() {
+    fn goes<T: Send>(_: Option<T>) -> bool {
+        true
+    }
+    assert!(goes(None::<tierstone_pmstore::PmShard>) && goes(None::<tierstone_pmstore::ShardPlan>));
 }
