@@ -505,6 +505,16 @@ pub trait Engine {
     /// Whether the engine wants more work now.
     fn admission(&self) -> Admission;
 
+    /// Whether it evicts keys when it is told to; else they are refused, whatever it is told.
+    fn can_evict(&self) -> bool {
+        false
+    }
+
+    /// Whether it looks for rot in the background when it is told to.
+    fn can_scrub(&self) -> bool {
+        false
+    }
+
     /// Changes what is done when new keys find no memory, or records no space.
     fn set_eviction(&mut self, eviction: Eviction) {
         let _ = eviction;

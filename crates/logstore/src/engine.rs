@@ -217,6 +217,14 @@ impl Engine for LogShard {
         if busy { Admission::Throttled } else { Admission::Open }
     }
 
+    fn can_evict(&self) -> bool {
+        true
+    }
+
+    fn can_scrub(&self) -> bool {
+        true
+    }
+
     fn set_eviction(&mut self, eviction: Eviction) {
         self.change_eviction(eviction);
     }

@@ -156,6 +156,10 @@ impl Engine for PmShard {
         self.keys_of(keyspace)
     }
 
+    fn note_outside_bytes(&mut self, bytes: u64) {
+        self.memory.outside_bytes = bytes;
+    }
+
     fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
         completions.clear();
         self.step_inner(now, events);

@@ -32,6 +32,10 @@ impl Default for Geometry {
 pub struct ShardSettings {
     /// When writes may be acknowledged.
     pub durability: Durability,
+    /// What indexes, and others as they say ([`tierstone_engine::Engine::note_outside_bytes`]), may take of memory, in
+    /// bytes: above it new keys are refused, within some hundred keys. The tables of blocks are not counted. Default: no
+    /// bound.
+    pub memory_bytes: u64,
     /// Cleaning begins when fewer blocks than this are free, those of free segments included. More: less usable
     /// space, and less to be moved for each block that cleaning frees.
     pub clean_below_blocks: u32,
@@ -46,6 +50,7 @@ impl Default for ShardSettings {
     fn default() -> Self {
         ShardSettings {
             durability: Durability::Sync,
+            memory_bytes: u64::MAX,
             clean_below_blocks: 16,
             partial_keys: false,
             write_back_step_bytes: 64 << 10,

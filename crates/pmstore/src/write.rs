@@ -97,6 +97,7 @@ impl PmShard {
         let mut found = None;
         for write in writes {
             found = self.find(&write.key)?;
+            self.refuse_new_key(write, found, is_undo)?;
         }
         let before = self.counts.record_bytes_written;
         if part.is_some() || self.changes_something(writes, found)? {
@@ -119,11 +120,26 @@ impl PmShard {
     pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
         let shapes = self.check(writes)?;
         for write in writes {
-            self.find(&write.key)?;
+            let found = self.find(&write.key)?;
+            self.refuse_new_key(write, found, false)?;
         }
         self.make_room(writes, &shapes, false)?;
         let payloads = self.take_payloads(writes, &shapes)?;
         payloads.into_iter().flatten().try_for_each(|overflow| self.overflow.free(&overflow.extents))
+    }
+
+    /// Refuses a key that is not there while indexes may not grow; what takes a batch back may always.
+    fn refuse_new_key(&mut self, write: &Write<'_>, found: Option<Found>, is_undo: bool) -> Result<()> {
+        let is_new = found.is_none() && !is_undo && !matches!(write.kind, WriteKind::Delete);
+        if !is_new || !self.is_memory_full() {
+            return Ok(());
+        }
+        let message = format!(
+            "the memory for indexes, {} bytes a shard, is used up: new keys are refused until keys are deleted or the store \
+             is opened with more; overwrites and deletes go on",
+            self.settings.memory_bytes
+        );
+        Err(Error::new(ErrorKind::NoMemory, message))
     }
 
     /// Whether there is more than deletes of keys that are not there.
@@ -395,6 +411,9 @@ impl PmShard {
             (Some(old), true) => keys.remove(key.position, key.bytes, old.place),
             (Some(old), false) => keys.replace(key.position, key.bytes, old.place, place),
             (None, _) => keys.insert(key.position, key.bytes, place),
+        }
+        if found.is_none() {
+            self.note_new_key();
         }
         match found {
             Some(old) => {

@@ -2,11 +2,13 @@
 
 mod common;
 
-use common::{Memory, Store, fresh, open_all, random_settings, reopen, reopen_after_kill, small_settings};
-use tierstone_base::SeededRandom;
+use common::{
+    Memory, Store, fresh, keyspaces, open_all, random_settings, reopen, reopen_after_kill, small_settings,
+};
+use tierstone_base::{ErrorKind, SeededRandom};
 use tierstone_engine::Engine;
 use tierstone_engine::conformance::{self, ModelSettings};
-use tierstone_pmstore::OpenSettings;
+use tierstone_pmstore::{OpenSettings, ShardSettings};
 
 fn model() -> ModelSettings {
     ModelSettings { snapshots: 0, ..ModelSettings::default() }
@@ -105,4 +107,25 @@ fn batches_over_two_shards_are_decided_when_both_parts_are_durable() {
     conformance::a_batch_over_two_engines_is_decided_when_both_parts_are_durable(first, second);
     let [first, _second] = two_shards();
     conformance::a_part_of_a_refused_batch_is_taken_back(first);
+}
+
+#[test]
+fn new_keys_are_refused_while_indexes_have_no_memory_and_all_else_goes_on() {
+    let usual = small_settings();
+    let shard = ShardSettings { memory_bytes: 64 << 10, ..usual.shard.clone() };
+    let (_region, mut store) = fresh(4 << 20, &OpenSettings { shard, ..usual });
+    let key = |number: u32| format!("key-{number:06}").into_bytes();
+    let keyspace = keyspaces()[0].id;
+    let refused = (0..100_000).find_map(|number| {
+        store.put(keyspace, &key(number), b"value").err().map(|error| (number, error.kind()))
+    });
+    let Some((count, kind)) = refused else { panic!("never refused") };
+    assert_eq!(kind, ErrorKind::NoMemory);
+    assert!(count > 1_000, "{count} keys");
+    store.put(keyspace, &key(1), b"another").unwrap();
+    for number in 0..count {
+        store.delete(keyspace, &key(number)).unwrap();
+    }
+    store.put(keyspace, &key(count), b"value").unwrap();
+    assert_eq!(store.engine.len(keyspace), 1);
 }

@@ -141,6 +141,13 @@ impl Settings {
         self.all.insert(name.to_ascii_lowercase(), Setting { value: value.to_owned(), kind, is_settable });
     }
 
+    /// From now on `CONFIG SET` refuses to change the setting.
+    pub fn fix(&mut self, name: &str) {
+        if let Some(setting) = self.all.get_mut(&name.to_ascii_lowercase()) {
+            setting.is_settable = false;
+        }
+    }
+
     /// The setting called `name`, in either case.
     pub fn get(&self, name: &str) -> Option<&Setting> {
         self.all.get(&name.to_ascii_lowercase())

@@ -336,6 +336,14 @@ impl Engine for DatabaseShard {
         each!(self, engine => engine.admission())
     }
 
+    fn can_evict(&self) -> bool {
+        each!(self, engine => engine.can_evict())
+    }
+
+    fn can_scrub(&self) -> bool {
+        each!(self, engine => engine.can_scrub())
+    }
+
     fn set_eviction(&mut self, eviction: Eviction) {
         each!(self, engine => engine.set_eviction(eviction))
     }

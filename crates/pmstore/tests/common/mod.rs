@@ -35,6 +35,7 @@ pub fn small_settings() -> OpenSettings {
         base: 128,
         shard: ShardSettings {
             durability: Durability::Sync,
+            memory_bytes: u64::MAX,
             clean_below_blocks: 6,
             write_back_step_bytes: 2 << 10,
             partial_keys: false,

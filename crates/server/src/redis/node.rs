@@ -230,7 +230,7 @@ impl Node {
             u64::from(settings.transport.connections_max) * u64::from(settings.database.shards)
                 + DESCRIPTORS_BESIDE_CLIENTS,
         );
-        let mut database = volume::open_watched(&settings.database)?;
+        let mut database = open_database(settings)?;
         let plans = database.take_plans();
         let count = plans.len();
         let ready = Arc::new(AtomicBool::new(false));
@@ -554,6 +554,17 @@ fn server_facts(
         run_id: run_id()?,
         ..ServerFacts::default()
     })
+}
+
+/// Opens the database, unless something is asked of it that it does not do.
+fn open_database(settings: &NodeSettings) -> Result<Database> {
+    let database = volume::open_watched(&settings.database)?;
+    if settings.eviction != Eviction::None && database.storage().nvm().is_some() {
+        let message =
+            "a store that lies wholly in persistent memory evicts nothing; set maxmemory-policy noeviction";
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    Ok(database)
 }
 
 /// What clients are told about the redo log.
