@@ -1,5 +1,5 @@
-//! What a redo log in persistent memory makes of a durable put: latency and rate with it and without, and with memories
-//! as slow as published ones, in turn. Run in release:
+//! What persistent memory makes of a durable put: latency and rate without it, with a redo log in it, and of a store that lies
+//! wholly in it, with memories as slow as published ones, in turn. Run in release:
 //! `cargo run --release --example redo_latency -p tierstone -- [DIRECTORY [SECONDS [VALUE_BYTES [ROUNDS]]]]`.
 //!
 //! Device rows are measured; rows of a preset are measured with memory that is made as slow as published figures say.
@@ -20,6 +20,18 @@ const KEYS: u64 = 100_000;
 /// Bytes of the region: with 1 MiB groups 64 slots.
 const REGION: &str = "80MiB";
 
+/// What a store lies on.
+enum On {
+    Device,
+    /// A device, and a redo log in this region.
+    Redo(String),
+    /// A region alone, of so many bytes and this preset.
+    Whole(String),
+}
+
+/// Bytes of a store's region.
+const WHOLE: &str = "1GiB";
+
 struct Measured {
     latencies: Vec<Duration>,
     seconds: f64,
@@ -28,14 +40,14 @@ struct Measured {
     bare_groups: u64,
 }
 
-fn measure(directory: &Path, region: Option<&str>, seconds: f64, value_bytes: usize) -> Result<Measured> {
+fn measure(directory: &Path, on: &On, seconds: f64, value_bytes: usize) -> Result<Measured> {
     let folder = directory.join("redo-latency");
-    let redo = region.map(RedoOptions::new);
-    let options = DatabaseOptions {
-        capacity_bytes: Some(2 << 30),
-        memory_bytes: 256 << 20,
-        redo,
-        ..DatabaseOptions::new(&folder)
+    let usual = DatabaseOptions { memory_bytes: 256 << 20, ..DatabaseOptions::new(&folder) };
+    let on_device = DatabaseOptions { capacity_bytes: Some(2 << 30), ..usual.clone() };
+    let options = match on {
+        On::Device => on_device,
+        On::Redo(region) => DatabaseOptions { redo: Some(RedoOptions::new(region)), ..on_device },
+        On::Whole(region) => DatabaseOptions { directories: vec![format!("nvm:{region}").into()], ..usual },
     };
     let mut store = Store::open(&options)?;
     let (value, mut random) = (vec![7; value_bytes], SeededRandom::new(1));
@@ -52,7 +64,9 @@ fn measure(directory: &Path, region: Option<&str>, seconds: f64, value_bytes: us
     }
     let (seconds, after) = (began.elapsed().as_secs_f64(), store.statistics());
     store.close()?;
-    std::fs::remove_dir_all(&folder)?;
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
     Ok(Measured {
         latencies,
         seconds,
@@ -110,15 +124,14 @@ fn main() -> Result<()> {
     std::fs::create_dir_all(&directory)?;
     for round in 0..rounds {
         println!("round {round}, values of {value_bytes} B:");
-        print("device", measure(&directory, None, seconds, value_bytes)?);
-        let plain = format!("emulated:{REGION}");
-        print("redo log, DRAM", measure(&directory, Some(&plain), seconds, value_bytes)?);
-        for profile in &MEMORY_PROFILES {
-            let region = format!("{plain}:{}", profile.name);
-            print(
-                &format!("redo log, {}", profile.name),
-                measure(&directory, Some(&region), seconds, value_bytes)?,
-            );
+        print("device", measure(&directory, &On::Device, seconds, value_bytes)?);
+        let presets = MEMORY_PROFILES.iter().map(|profile| format!(":{}", profile.name));
+        for preset in std::iter::once(String::new()).chain(presets) {
+            let name = preset.strip_prefix(':').unwrap_or("DRAM");
+            let redo = On::Redo(format!("emulated:{REGION}{preset}"));
+            print(&format!("redo log, {name}"), measure(&directory, &redo, seconds, value_bytes)?);
+            let whole = On::Whole(format!("emulated:{WHOLE}{preset}"));
+            print(&format!("all of it, {name}"), measure(&directory, &whole, seconds, value_bytes)?);
         }
     }
     Ok(())
