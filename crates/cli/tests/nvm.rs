@@ -98,7 +98,7 @@ fn what_such_a_store_cannot_be_is_refused_in_words() {
     refused("nvm:emulated:64MiB,elsewhere", &[], "alone");
     let checked = program().args(["check", "nvm:emulated:64MiB"]).output().expect("the program runs");
     let said = String::from_utf8_lossy(&checked.stderr).into_owned();
-    assert!(!checked.status.success() && said.contains("check --server"), "{said}");
+    assert!(!checked.status.success() && said.contains("verified when it is read"), "{said}");
 }
 
 #[test]

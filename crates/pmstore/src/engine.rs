@@ -4,8 +4,8 @@ use crate::shard::PmShard;
 use std::sync::Arc;
 use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
-    Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
+    Admission, BackupCut, BackupSince, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event,
+    Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -154,6 +154,18 @@ impl Engine for PmShard {
 
     fn len(&self, keyspace: KeyspaceId) -> u64 {
         self.keys_of(keyspace)
+    }
+
+    fn begin_backup(&mut self, _now: Now, _since: Option<BackupSince>) -> Result<BackupCut> {
+        let message =
+            "a store that lies wholly in persistent memory makes no backups: stop it, and copy its region";
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
+    fn begin_verification(&mut self) -> Result<()> {
+        let message = "a store that lies wholly in persistent memory verifies each record when it is read, and has no walk \
+                       over all of them";
+        Err(Error::new(ErrorKind::Unsupported, message))
     }
 
     fn note_outside_bytes(&mut self, bytes: u64) {

@@ -42,7 +42,8 @@ impl Storage {
     /// As [`FileStore::open`] and [`open_volume`].
     pub fn open(settings: &FileStoreSettings) -> Result<Storage> {
         if NvmStore::among(&settings.directories)?.is_some() {
-            let message = "stores that lie wholly in persistent memory are looked at while they are open (check --server)";
+            let message = "a store that lies wholly in persistent memory is not checked or repaired as one of segments is: each \
+                           record is verified when it is read, and recovery tells what it does not serve";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         match Description::among(&settings.directories)? {
