@@ -10,8 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const PAGE: &str = "docs/persist-rules.md";
 
 /// Where structures in persistent memory live; a new room has its line here.
-const STRUCTURES: &[&str] =
-    &["crates/persist/src/", "crates/logstore/src/redo", "crates/logstore/src/stream/redo"];
+const STRUCTURES: &[&str] = &[
+    "crates/persist/src/",
+    "crates/logstore/src/redo",
+    "crates/logstore/src/stream/redo",
+    "crates/pmstore/src/",
+];
 
 /// What asks whether a rule is switched off: the name of the rule is the first string behind it.
 const ASKS: &[&str] = &["is_on(", "breaks(", "barrier("];

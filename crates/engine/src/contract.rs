@@ -505,13 +505,8 @@ pub trait Engine {
     /// Whether the engine wants more work now.
     fn admission(&self) -> Admission;
 
-    /// Whether it evicts keys when it is told to; else they are refused, whatever it is told.
-    fn can_evict(&self) -> bool {
-        false
-    }
-
-    /// Whether it looks for rot in the background when it is told to.
-    fn can_scrub(&self) -> bool {
+    /// Whether it evicts keys, and looks for rot in the background, when it is told to.
+    fn keeps_house(&self) -> bool {
         false
     }
 

@@ -217,11 +217,7 @@ impl Engine for LogShard {
         if busy { Admission::Throttled } else { Admission::Open }
     }
 
-    fn can_evict(&self) -> bool {
-        true
-    }
-
-    fn can_scrub(&self) -> bool {
+    fn keeps_house(&self) -> bool {
         true
     }
 

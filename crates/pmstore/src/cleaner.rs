@@ -94,9 +94,7 @@ impl PmShard {
             if head.is_tombstone() {
                 let elsewhere =
                     self.graves.old(grave(head)) > contents.old.get(&grave(head)).copied().unwrap_or(0);
-                if !elsewhere && !self.mutations.is_on("tombstones_stay")
-                    || self.mutations.is_on("tombstones_dropped")
-                {
+                if !elsewhere || self.mutations.is_on("tombstones_dropped") {
                     self.drop_tombstone(*place, head)?;
                     continue;
                 }

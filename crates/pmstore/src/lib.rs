@@ -17,6 +17,7 @@ pub mod index;
 mod keys;
 mod log;
 mod memory;
+mod memory_use;
 pub mod open;
 mod overflow;
 mod parts;

@@ -60,19 +60,6 @@ impl Asked {
     }
 }
 
-/// What of the memory is in use, as last counted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MemoryUse {
-    pub index_bytes: u64,
-    /// Of others: connections, requests that wait.
-    pub outside_bytes: u64,
-    /// Keys that came since.
-    pub new_keys: u32,
-}
-
-/// Indexes are counted again after so many new keys.
-const COUNT_MEMORY_KEYS: u32 = 256;
-
 /// The highest expiry that was shown as past.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Past {
@@ -121,7 +108,7 @@ pub struct PmShard {
     pub(crate) meter: Meter,
     pub(crate) counts: EngineStatistics,
     pub(crate) corrupt_reads: Cell<u64>,
-    pub(crate) memory: MemoryUse,
+    pub(crate) memory: crate::memory_use::MemoryUse,
 }
 
 /// Where in a shard's line the highest expiry shown as past is.
@@ -170,7 +157,7 @@ impl PmShard {
             meter: Meter::default(),
             counts: EngineStatistics::default(),
             corrupt_reads: Cell::new(0),
-            memory: MemoryUse::default(),
+            memory: crate::memory_use::MemoryUse::default(),
         }
     }
 
@@ -553,32 +540,6 @@ impl PmShard {
             self.sweeping.push((keyspace, keys, next.unwrap_or_default()));
         }
         Ok(())
-    }
-
-    /// A key came: the memory of indexes is counted again now and then.
-    pub(crate) fn note_new_key(&mut self) {
-        self.memory.new_keys += 1;
-        if self.memory.new_keys >= COUNT_MEMORY_KEYS {
-            self.count_memory();
-        }
-    }
-
-    /// Counts what indexes take.
-    pub(crate) fn count_memory(&mut self) {
-        self.memory.new_keys = 0;
-        let swept = self.sweeping.iter().map(|(_, keys, _)| keys);
-        self.memory.index_bytes = self.keyspaces.values().chain(swept).map(Keys::bytes).sum();
-    }
-
-    /// Whether new keys find memory.
-    pub(crate) fn is_memory_full(&mut self) -> bool {
-        let MemoryUse { index_bytes, outside_bytes, .. } = self.memory;
-        if index_bytes.saturating_add(outside_bytes) < self.settings.memory_bytes {
-            return false;
-        }
-        // Keys may have gone since.
-        self.count_memory();
-        self.memory.index_bytes.saturating_add(outside_bytes) >= self.settings.memory_bytes
     }
 
     /// Counters and sizes.

@@ -143,14 +143,7 @@ impl<E: Engine> Executor<E> {
             registry.add(name, value, kind.clone(), *is_settable);
         }
         settings.values.iter().for_each(|(name, value)| registry.set(name, value));
-        if !shard.engine_mut().can_evict() {
-            registry.fix(EVICTION);
-        }
-        if !shard.engine_mut().can_scrub() {
-            registry.set(SCRUB_RATE, "0");
-            registry.fix(SCRUB_RATE);
-        }
-        let scrub_rate = registry.scrub_rate(shard.count());
+        let scrub_rate = registry.with_housekeeping(shard.engine_mut()).scrub_rate(shard.count());
         shard.engine_mut().set_scrub_rate(scrub_rate);
         registry.forget_changes();
         let host = Host {

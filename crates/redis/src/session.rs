@@ -34,6 +34,8 @@ pub struct ConnectionInfo {
     pub address: String,
     /// This side, `ADDRESS:PORT`.
     pub local_address: String,
+    /// The peer is on another machine.
+    pub is_remote: bool,
 }
 
 /// A command that waits for `EXEC`.

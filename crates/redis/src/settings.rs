@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::units::parse_duration_us;
-use tierstone_engine::{Durability, Eviction};
+use tierstone_engine::{Durability, Engine, Eviction};
 
 /// What values a setting takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,11 +141,14 @@ impl Settings {
         self.all.insert(name.to_ascii_lowercase(), Setting { value: value.to_owned(), kind, is_settable });
     }
 
-    /// From now on `CONFIG SET` refuses to change the setting.
-    pub fn fix(&mut self, name: &str) {
-        if let Some(setting) = self.all.get_mut(&name.to_ascii_lowercase()) {
-            setting.is_settable = false;
+    /// Eviction and scrubbing are off for good where the engine has neither: `CONFIG SET` refuses to change that.
+    pub(crate) fn with_housekeeping(&mut self, engine: &impl Engine) -> &Settings {
+        for (name, off) in [(EVICTION, NO_EVICTION), (SCRUB_RATE, "0")] {
+            if let Some(setting) = self.all.get_mut(name).filter(|_| !engine.keeps_house()) {
+                (setting.value, setting.is_settable) = (off.to_owned(), false);
+            }
         }
+        self
     }
 
     /// The setting called `name`, in either case.

@@ -336,12 +336,8 @@ impl Engine for DatabaseShard {
         each!(self, engine => engine.admission())
     }
 
-    fn can_evict(&self) -> bool {
-        each!(self, engine => engine.can_evict())
-    }
-
-    fn can_scrub(&self) -> bool {
-        each!(self, engine => engine.can_scrub())
+    fn keeps_house(&self) -> bool {
+        each!(self, engine => engine.keeps_house())
     }
 
     fn set_eviction(&mut self, eviction: Eviction) {

@@ -2,6 +2,8 @@
 
 use crate::{Batch, DatabaseOptions, ErrorKind, IndexKind, SharedStore, Store};
 use std::path::PathBuf;
+use std::sync::Arc;
+use tierstone_media::region::{MappedRegion, RegionDemand, RegionSettings};
 
 /// A region's file that goes with the test.
 struct File(PathBuf);
@@ -71,6 +73,25 @@ fn the_shared_handle_and_its_ranges_work_in_a_region() {
     store.close().unwrap();
     let store = SharedStore::open(&file.options()).unwrap();
     assert_eq!(store.get(&key(499)).unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+/// The crash mark `region-without-superblock`: the engine's part is made, and nothing says so yet.
+#[test]
+fn a_region_whose_making_was_cut_off_becomes_a_store() {
+    let file = File::new("cut-off");
+    let settings = RegionSettings { demand: RegionDemand::AnyGuarantee, ..RegionSettings::default() };
+    let region = MappedRegion::create(&file.0, 64 << 20, &settings).unwrap();
+    let inner = tierstone_pmstore::OpenSettings {
+        base: super::ENGINE_BASE,
+        shard_count: 2,
+        ..tierstone_pmstore::OpenSettings::default()
+    };
+    tierstone_pmstore::open(Arc::new(region), &inner).unwrap();
+    let mut store = Store::open(&file.options()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    drop(store);
+    let mut store = Store::open(&file.options()).unwrap();
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
 #[test]

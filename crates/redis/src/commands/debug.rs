@@ -3,7 +3,6 @@
 use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, fail, fail_with};
 use crate::control::{Control, Flow, VolumeOrder};
 use crate::{glob, number};
-use std::net::SocketAddr;
 use tierstone_wire::resp::Version;
 
 /// The longest text that `DEBUG STRINGMATCH-LEN` makes, in bytes.
@@ -31,8 +30,7 @@ pub(crate) fn stringmatch_len(control: &mut Control<'_>) -> Result<Flow, Halt> {
 
 /// Orders of an operator for the volume below the store. Whoever may name files of this machine has to be on it.
 pub(crate) fn volume(control: &mut Control<'_>) -> Result<Flow, Halt> {
-    let address = control.session().info.address.parse::<SocketAddr>();
-    if address.is_ok_and(|address| !address.ip().to_canonical().is_loopback()) {
+    if control.session().info.is_remote {
         return fail("ERR DEBUG VOLUME is for clients on the server's own machine");
     }
     let args = control.args;

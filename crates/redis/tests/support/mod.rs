@@ -132,6 +132,7 @@ impl<E: Engine> Server<E> {
         let info = ConnectionInfo {
             address: format!("127.0.0.1:{}", 40_000 + id),
             local_address: "127.0.0.1:6379".into(),
+            is_remote: false,
         };
         self.executors[shard].connect(self.now, id, info);
         let connection = Connection {

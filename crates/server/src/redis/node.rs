@@ -560,8 +560,7 @@ fn server_facts(
 fn open_database(settings: &NodeSettings) -> Result<Database> {
     let database = volume::open_watched(&settings.database)?;
     if settings.eviction != Eviction::None && database.storage().nvm().is_some() {
-        let message =
-            "a store that lies wholly in persistent memory evicts nothing; set maxmemory-policy noeviction";
+        let message = "a store in persistent memory evicts nothing; set maxmemory-policy noeviction";
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     Ok(database)

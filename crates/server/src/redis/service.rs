@@ -430,10 +430,14 @@ impl<E: Engine> Service for RedisService<E> {
         let name = self.next_name * self.shards.len() as u64 + u64::from(self.shard) + 1;
         self.next_name += 1;
         let info = match peer {
-            Peer::Tcp { address, local } => {
-                ConnectionInfo { address: address.to_string(), local_address: local.to_string() }
+            Peer::Tcp { address, local } => ConnectionInfo {
+                address: address.to_string(),
+                local_address: local.to_string(),
+                is_remote: !peer.is_local(),
+            },
+            Peer::Unix => {
+                ConnectionInfo { address: "unix:0".into(), local_address: "unix:0".into(), is_remote: false }
             }
-            Peer::Unix => ConnectionInfo { address: "unix:0".into(), local_address: "unix:0".into() },
         };
         self.executor.connect(now, name, info);
         self.names.insert(name, id);

@@ -1,0 +1,45 @@
+//! What indexes and others take of the shard's memory: new keys are refused when it is used up.
+
+use crate::keys::Keys;
+use crate::shard::PmShard;
+
+/// What of the memory is in use, as last counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MemoryUse {
+    pub index_bytes: u64,
+    /// Of others: connections, requests that wait.
+    pub outside_bytes: u64,
+    /// Keys that came since.
+    pub new_keys: u32,
+}
+
+/// Indexes are counted again after so many new keys.
+const COUNT_MEMORY_KEYS: u32 = 256;
+
+impl PmShard {
+    /// A key came: the memory of indexes is counted again now and then.
+    pub(crate) fn note_new_key(&mut self) {
+        self.memory.new_keys += 1;
+        if self.memory.new_keys >= COUNT_MEMORY_KEYS {
+            self.count_memory();
+        }
+    }
+
+    /// Counts what indexes take.
+    pub(crate) fn count_memory(&mut self) {
+        self.memory.new_keys = 0;
+        let swept = self.sweeping.iter().map(|(_, keys, _)| keys);
+        self.memory.index_bytes = self.keyspaces.values().chain(swept).map(Keys::bytes).sum();
+    }
+
+    /// Whether new keys find memory.
+    pub(crate) fn is_memory_full(&mut self) -> bool {
+        let MemoryUse { index_bytes, outside_bytes, .. } = self.memory;
+        if index_bytes.saturating_add(outside_bytes) < self.settings.memory_bytes {
+            return false;
+        }
+        // Keys may have gone since.
+        self.count_memory();
+        self.memory.index_bytes.saturating_add(outside_bytes) >= self.settings.memory_bytes
+    }
+}
