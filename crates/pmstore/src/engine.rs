@@ -38,6 +38,12 @@ impl Engine for PmShard {
                 index.prefetch(key.position);
             }
         }
+        // Their buckets are on their way: the records that these name come side by side, too.
+        for key in keys {
+            if let Some(index) = self.keyspaces.get(&key.keyspace) {
+                index.prefetch_records(key.position);
+            }
+        }
     }
 
     fn fetch(&mut self, _now: Now, keys: &[(Token, Key<'_>)]) {

@@ -115,6 +115,14 @@ impl Keys {
         self.by_position.prefetch(position);
     }
 
+    /// Asks for the records that a lookup of `position` compares. It reads the line that [`Keys::prefetch`] asked for.
+    pub fn prefetch_records(&self, position: Position) {
+        self.by_position.get(position, |location| {
+            PositionSource::prefetch(&self.records, location);
+            false
+        });
+    }
+
     /// The place whose record `is_it`, of the candidates for `position`. An error of `is_it` ends the search.
     pub fn get(&self, position: Position, mut is_it: impl FnMut(u64) -> Result<bool>) -> Result<Option<u64>> {
         let mut failed = Ok(());
