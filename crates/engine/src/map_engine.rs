@@ -366,6 +366,11 @@ impl Engine for MapEngine {
         Admission::Open
     }
 
+    /// It is never full, and nothing of it rots: what it is told of both it keeps.
+    fn keeps_house(&self) -> bool {
+        true
+    }
+
     fn set_cpu_clock(&mut self, clock: Box<dyn CpuClock>) {
         self.meter.set_clock(clock);
     }
