@@ -4,7 +4,7 @@
 
 use crate::format::superblock::META_BYTES;
 use crate::open::{OpenReport, OpenSettings, SuperblockWriter, read_superblock, run_all};
-use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
+use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::{BlockDevice, IoRequest};
 
 /// An open superblock.
@@ -14,8 +14,6 @@ pub struct BareStore {
     pub superblock: SuperblockWriter,
     /// What was found of it.
     pub report: OpenReport,
-    /// Gives keys their positions.
-    pub hasher: KeyHasher,
 }
 
 /// Opens or makes the superblock at the start of `device`, and notes this opening in it, durably. Of `settings` only
@@ -41,9 +39,5 @@ pub fn open_bare(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Resul
     next.clean = false;
     next.past_ms = next.past_ms.max(settings.past_ms);
     superblock.write(device, next)?;
-    let hasher = match settings.weak_hash_bits {
-        Some(bits) => KeyHasher::weakened(superblock.superblock.hash_secret, bits),
-        None => KeyHasher::new(superblock.superblock.hash_secret),
-    };
-    Ok(BareStore { superblock, report, hasher })
+    Ok(BareStore { superblock, report })
 }

@@ -83,11 +83,7 @@ impl NvmStore {
         if is_emulated && options.capacity_bytes.is_some() {
             return wrong("the size of an emulated region stands in its name; leave the capacity out");
         }
-        let demand = match options.any_guarantee || is_emulated {
-            true => RegionDemand::AnyGuarantee,
-            false => RegionDemand::Durable,
-        };
-        let settings = RegionSettings { demand, ..RegionSettings::default() };
+        let settings = region_settings(&source, options.any_guarantee);
         let opened = match (options.create, options.capacity_bytes) {
             (true, Some(bytes)) => source.open_or_create(bytes, &settings),
             _ => source.open(&settings).map(|region| (region, false)),
@@ -152,6 +148,14 @@ impl NvmStore {
     }
 }
 
+/// How a region is opened that has to be durable, unless any guarantee will do: whoever writes `emulated` knows what that is.
+pub(crate) fn region_settings(source: &RegionSource, any_guarantee: bool) -> RegionSettings {
+    let is_emulated = matches!(source, RegionSource::Emulated { .. });
+    let demand =
+        if any_guarantee || is_emulated { RegionDemand::AnyGuarantee } else { RegionDemand::Durable };
+    RegionSettings { demand, ..RegionSettings::default() }
+}
+
 /// Opens superblock and engine in the region of `store`. A file that was made for a store that cannot be is removed.
 pub(crate) fn open_shards(
     store: &NvmStore,
@@ -194,7 +198,7 @@ fn open_parts(
         // crash here [region-without-superblock]: the region is taken for a new one, the engine's part is found empty
         tierstone_pmstore::open(store.region(), &inner)?;
     }
-    let BareStore { superblock, mut report, .. } = open_bare(device, settings)?;
+    let BareStore { superblock, mut report } = open_bare(device, settings)?;
     let served = served_keyspaces(&superblock.superblock.keyspaces);
     inner.create = false;
     inner.keyspaces = served.iter().map(|entry| Keyspace { id: entry.id, index: entry.index }).collect();

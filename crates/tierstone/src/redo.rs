@@ -1,11 +1,12 @@
 //! The redo log in persistent memory: where it lies and what it gives ([`mod@tierstone_logstore::redo`]).
 
+use crate::nvm::region_settings;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_logstore::{OpenReport, RedoMemory};
 use tierstone_media::Guarantee;
-use tierstone_media::region::{Region, RegionDemand, RegionReport, RegionSettings, RegionSource};
+use tierstone_media::region::{Region, RegionDemand, RegionReport, RegionSource};
 
 /// A redo log in persistent memory: writes are durable after a fence there, the files follow in large blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,13 +77,9 @@ pub(crate) fn open(options: &RedoOptions, any_guarantee: bool) -> Result<Option<
         return Ok(None);
     }
     let source: RegionSource = options.region.parse()?;
-    // Whoever writes `emulated` knows what that is.
-    let is_emulated = matches!(source, RegionSource::Emulated { .. });
-    let demand =
-        if any_guarantee || is_emulated { RegionDemand::AnyGuarantee } else { RegionDemand::Durable };
-    let settings = RegionSettings { demand, ..RegionSettings::default() };
+    let settings = region_settings(&source, any_guarantee);
     let (region, _) = source.open_or_create(options.new_bytes, &settings).map_err(|error| {
-        let refused = error.kind() == ErrorKind::Unsupported && demand == RegionDemand::Durable;
+        let refused = error.kind() == ErrorKind::Unsupported && settings.demand == RegionDemand::Durable;
         let advice = if refused { " (for the redo log: accept any guarantee)" } else { "" };
         Error::new(error.kind(), format!("the redo log's region: {}{advice}", error.message()))
     })?;

@@ -8,7 +8,7 @@ use super::energy::{self, EnergySettings};
 use super::mail::{ToNode, ToShard};
 use super::metrics::MetricsBoard;
 use super::service::Heartbeat;
-use super::start::{Common, ShardStart, start_shards};
+use super::start::{Common, ShardStart, start_shards, tell_damage};
 use super::users_file;
 use super::volume::{self, VolumeInfo};
 use crate::driver::DriverHandle;
@@ -150,10 +150,7 @@ impl StartReport {
                 tracing::warn!(shard, summaries = built.rebuilt_summaries, "torn summaries were made again");
             }
         }
-        let damaged = self.shards.iter().flat_map(|shard| &shard.damaged_segments);
-        for segment in damaged.chain(&self.open.damaged_segments) {
-            tracing::error!(segment, "a segment is damaged and not served; run `tierstone check`");
-        }
+        tell_damage(&self.open, &self.shards);
         if !created && !clean {
             tracing::warn!(
                 walked_segments,

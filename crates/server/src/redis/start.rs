@@ -17,7 +17,7 @@ use tierstone::engine::DatabasePlan;
 use tierstone::storage::Storage;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
 use tierstone_engine::{Engine, IndexKind};
-use tierstone_logstore::BuildReport;
+use tierstone_logstore::{BuildReport, OpenReport};
 use tierstone_media::file::{DurableMethod, FileBackend};
 use tierstone_redis::{Executor, ExecutorSettings, ServerFacts, Users};
 use tierstone_store::{DatabaseMap, ShardSettings};
@@ -94,6 +94,17 @@ pub(super) fn start_shards(
             }
             Err(error)
         }
+    }
+}
+
+/// Says what is damaged and not served.
+pub(super) fn tell_damage(open: &OpenReport, shards: &[BuildReport]) {
+    for segment in shards.iter().flat_map(|shard| &shard.damaged_segments).chain(&open.damaged_segments) {
+        tracing::error!(segment, "a segment is damaged and not served; run `tierstone check`");
+    }
+    let records: u64 = shards.iter().map(|shard| shard.damaged_records).sum();
+    if records > 0 {
+        tracing::error!(records, "records in persistent memory are damaged and not served");
     }
 }
 
