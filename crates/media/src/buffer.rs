@@ -1,6 +1,6 @@
 //! Buffers that a device can read and write directly: aligned to a block and owned.
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -53,6 +53,17 @@ impl IoBuffer {
             }
             None => handle_alloc_error(layout),
         }
+    }
+
+    /// As [`IoBuffer::zeroed`], and the kernel is asked for huge pages, which it may refuse: for large memory that is
+    /// filled whole, whose first touch costs a fault for 2 MiB then, not for each 4 KiB.
+    pub fn zeroed_huge(bytes: usize) -> Self {
+        let buffer = Self::zeroed(bytes);
+        if buffer.capacity >= MAPPED_BYTES_MIN {
+            // SAFETY: advice about a mapping that this buffer owns; what it holds stays.
+            let _ = unsafe { madvise(buffer.start.as_ptr().cast(), buffer.capacity, Advice::LinuxHugepage) };
+        }
+        buffer
     }
 
     /// A buffer that holds `bytes`, padded with zeros to whole blocks.
