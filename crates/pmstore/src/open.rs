@@ -11,10 +11,12 @@
 
 use crate::blocks::Maker;
 use crate::format::{Entry, Header, Layout, MAGIC, OPENING_AT, SPARE, SegmentKind, Verdict};
-use crate::log::{self, FoundLog};
+use crate::found::{self, FoundLog, LogDamage};
+use crate::mark::{guarded, unguarded};
 use crate::memory::PmMemory;
 use crate::recovery::ShardPlan;
 use crate::settings::{Geometry, ShardSettings};
+use crate::shard::PAST_AT;
 use crate::space::Space;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,6 +57,8 @@ pub struct OpenSettings {
     pub seed: u64,
     /// Keeps only this many bits of hash in positions; tests force collisions with it.
     pub weak_hash_bits: Option<u32>,
+    /// Open a store whose log is damaged, without what the damaged places held. Default: no, it is refused.
+    pub loss_accepted: bool,
     /// Rules that a test breaks on purpose.
     pub mutations: Mutations,
 }
@@ -72,6 +76,7 @@ impl Default for OpenSettings {
             past_ms: 0,
             seed: 0,
             weak_hash_bits: None,
+            loss_accepted: false,
             mutations: Mutations::none(),
         }
     }
@@ -92,6 +97,8 @@ pub struct OpenReport {
     pub damaged_segments: Vec<u32>,
     /// Bytes of frames that are replayed.
     pub log_bytes: u64,
+    /// What of logs is damaged, the loss of which was accepted.
+    pub damaged_log: Vec<LogDamage>,
     /// Parts of batches over several shards that did not count, for another was missing.
     pub dropped_parts: u64,
 }
@@ -125,7 +132,8 @@ struct Owned {
 ///
 /// # Errors
 /// `InvalidInput`: there is no store and `create` is off; the region is too small; another number of shards.
-/// `Incompatible`: something else is there, or another version. `Corrupt`: header or log are damaged. `DeviceFailed`:
+/// `Incompatible`: something else is there, or another version. `Corrupt`: header or log are damaged, also where the loss
+/// is not accepted. `DeviceFailed`:
 /// the region failed.
 pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> Result<OpenedStore> {
     let memory = PmMemory::new(region, settings.base)?;
@@ -138,8 +146,8 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
         );
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
-    report.opening = memory.load_word(OPENING_AT) + 1;
-    memory.publish(OPENING_AT, report.opening)?;
+    report.opening = opening(&memory, &layout)? + 1;
+    memory.publish(OPENING_AT, guarded(report.opening))?;
     let owned = read_table(&memory, &layout, &mut report)?;
     let free = layout.segments - report.segments - report.damaged_segments.len() as u32;
     let space = Arc::new(Space::new(memory.clone(), layout, free));
@@ -153,8 +161,10 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
     };
     let mut logs = Vec::new();
     for (shard, owned) in owned.iter().enumerate() {
-        logs.push(log::find(&maker(shard as u16), &owned.log, owned.spares.clone(), header.first_seq + 1)?);
+        logs.push(found::find(&maker(shard as u16), &owned.log, owned.spares.clone(), header.first_seq + 1)?);
     }
+    report.damaged_log = logs.iter().flat_map(|log| log.damage.clone()).collect();
+    refuse_loss(&report.damaged_log, settings.loss_accepted)?;
     report.log_bytes = logs.iter().flat_map(|log| &log.frames).map(|frame| u64::from(frame.head.len)).sum();
     report.dropped_parts = decide(&memory, &mut logs, &settings.mutations)?;
     let plans = owned.into_iter().zip(logs).enumerate().map(|(shard, (owned, log))| ShardPlan {
@@ -167,6 +177,7 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
         overflow: owned.overflow,
         applied: header.first_seq,
         past_ms: settings.past_ms,
+        loss_accepted: settings.loss_accepted,
     });
     let hasher = match settings.weak_hash_bits {
         Some(bits) => KeyHasher::weakened(header.hash_secret, bits),
@@ -281,6 +292,30 @@ fn read_table(memory: &PmMemory, layout: &Layout, report: &mut OpenReport) -> Re
         }
     }
     Ok(owned)
+}
+
+/// How often the store was opened.
+fn opening(memory: &PmMemory, layout: &Layout) -> Result<u64> {
+    let past = |shard| memory.load_word(layout.shard_line(shard) + PAST_AT);
+    let words = (0..layout.shards).map(past).chain([memory.load_word(OPENING_AT)]);
+    let opening = words.map(unguarded).collect::<Option<Vec<u64>>>().and_then(|words| words.last().copied());
+    let message = "the number of the opening, or a time up to which keys have expired, is damaged: restore the region from a copy";
+    opening.ok_or_else(|| Error::new(ErrorKind::Corrupt, message))
+}
+
+/// Refuses a store whose log has lost something, unless that is accepted.
+fn refuse_loss(damage: &[LogDamage], is_accepted: bool) -> Result<()> {
+    let Some(first) = damage.first().filter(|_| !is_accepted) else { return Ok(()) };
+    let more = match damage.len() - 1 {
+        0 => String::new(),
+        more => format!(" ({more} more places)"),
+    };
+    let message = format!(
+        "{}{more}; what it held was acknowledged: restore the region from a copy, or open the store without it by \
+         accepting the loss",
+        first.text()
+    );
+    Err(Error::new(ErrorKind::Corrupt, message))
 }
 
 /// Decides batches over several shards, and says so in their frames, durably. Gives how many parts do not count.
