@@ -278,7 +278,7 @@ impl Blocks {
         let life = self.new_life();
         let Maker { memory, layout, store, .. } = &self.maker;
         let place = layout.block(number);
-        memory.store_word(place + 8, format::life_check(*store, number, life));
+        memory.store_word(place + 8, crate::seal::life_check(*store, number, life));
         memory.store_word(place, life);
         self.adopt(number, life, LEAD_BYTES as u32, role);
     }

@@ -13,7 +13,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"TSpmstor");
 /// The version that this code reads and writes.
 pub const VERSION: u32 = 2;
 /// Bytes of the header that its checksum covers, the checksum behind them.
-const HEADER_WORDS: usize = 11;
+pub const HEADER_WORDS: usize = 11;
 /// Where the number of the opening is.
 pub const OPENING_AT: u64 = 128;
 /// Where the shards' lines begin.
@@ -48,10 +48,7 @@ impl Layout {
             return Err(crate::keys::too_large(bytes));
         }
         let invalid = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
-        let is_power = segment_bytes.is_power_of_two() && block_bytes.is_power_of_two();
-        let fits =
-            (4 << 10..=16 << 20).contains(&segment_bytes) && (1 << 10..=128 << 10).contains(&block_bytes);
-        if !is_power || !fits || block_bytes > segment_bytes || !(3..=4096).contains(&log_segments) {
+        if !geometry.is_possible() {
             return invalid(format!(
                 "segments of {segment_bytes} bytes, blocks of {block_bytes} and logs of {log_segments} segments: use \
                  powers of two, 4 KiB to 16 MiB and 1 to 128 KiB, blocks no larger than segments, logs of 3 to 4,096"
@@ -193,7 +190,7 @@ impl Header {
             let message = "the header of the store in this region is damaged: restore the region from a copy";
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        Ok(Header {
+        let header = Header {
             store: word(2),
             hash_secret: [word(3), word(4)],
             geometry: Geometry {
@@ -204,7 +201,14 @@ impl Header {
             shards: (word(1) >> 32) as u16,
             segments: word(7) as u32,
             first_seq: word(8),
-        })
+        };
+        let is_possible = header.geometry.is_possible()
+            && (1..=SHARDS_MAX).contains(&header.shards)
+            && u64::from(header.segments) <= SEGMENTS_MAX
+            && header.first_seq < 1 << 62;
+        let message =
+            "the header of the store in this region says what cannot be: restore the region from a copy";
+        is_possible.then_some(header).ok_or_else(|| Error::new(ErrorKind::Corrupt, message))
     }
 }
 
@@ -281,11 +285,6 @@ pub fn life(opening: u64, shard: u16, count: u64) -> u64 {
     salt(opening << 16 | u64::from(shard), count) | 1
 }
 
-/// The word behind a block's life.
-pub fn life_check(store: u64, block: u32, life: u64) -> u64 {
-    salt(store ^ u64::from(block).rotate_left(40), life)
-}
-
 /// The line before a log segment's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLead {
@@ -314,7 +313,7 @@ impl LogLead {
         let sum = checksum(salt(store ^ u64::from(segment), life), &bytes[16..]);
         let (word, first_seq) = (word_at(bytes, 16), word_at(bytes, 24));
         let lead = LogLead { life, logical: word as u32, first_seq, previous_end: (word >> 32) as u32 };
-        (life != 0 && sum == word_at(bytes, 8)).then_some(lead)
+        (life != 0 && first_seq != 0 && sum == word_at(bytes, 8)).then_some(lead)
     }
 }
 

@@ -8,6 +8,7 @@
 //! shard; [`recovery::ShardPlan::build`] gives the [`shard::PmShard`], which is a [`tierstone_engine::Engine`].
 
 mod blocks;
+pub mod check;
 mod cleaner;
 mod engine;
 mod expired;
@@ -15,6 +16,8 @@ mod format;
 mod found;
 mod graves;
 pub mod index;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod invariants;
 mod keys;
 mod log;
 mod mark;

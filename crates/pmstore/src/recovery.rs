@@ -68,7 +68,7 @@ pub struct BuildReport {
     pub damaged: u64,
     /// Blocks in which records that were durable are not whole, the loss of which was accepted.
     pub damaged_blocks: u64,
-    /// Bytes of damaged blocks in which nothing is whole.
+    /// Bytes of the log and of damaged blocks that were durable and of which nothing is whole.
     pub lost_bytes: u64,
 }
 
@@ -84,6 +84,8 @@ struct Rebuild {
     tails: BTreeSet<(u64, u32)>,
     tombstones: Vec<(KeyspaceId, u64, u64)>,
     overflows: Vec<(KeyspaceId, u64, u64)>,
+    /// Records whose long key cannot be read.
+    unreadable: Vec<(KeyspaceId, RecordHead)>,
     seen: Seq,
     is_loss_accepted: bool,
     /// Damaged blocks, and what of them is whole.
@@ -120,6 +122,7 @@ impl ShardPlan {
         let is_void = |group: &&FoundGroup| group.verdict == Some(Verdict::Void);
         let void = log.groups.iter().filter(is_void).map(|group| (group.first_seq, group.last_seq)).collect();
         let seen = applied.max(log.end_seq);
+        let lost_bytes = log.damage.iter().map(|damage| damage.bytes).sum();
         let mut rebuild = Rebuild {
             shard,
             log,
@@ -128,11 +131,12 @@ impl ShardPlan {
             tails: BTreeSet::new(),
             tombstones: Vec::new(),
             overflows: Vec::new(),
+            unreadable: Vec::new(),
             seen,
             is_loss_accepted: loss_accepted,
             broken: Vec::new(),
             saved: Vec::new(),
-            report: BuildReport::default(),
+            report: BuildReport { lost_bytes, ..BuildReport::default() },
         };
         for segment in storage {
             rebuild.scan_segment(segment)?;
@@ -141,6 +145,7 @@ impl ShardPlan {
         rebuild.replay_saved()?;
         rebuild.settle()?;
         rebuild.begin_log()?;
+        rebuild.shard.counts.lost_bytes = rebuild.report.lost_bytes;
         Ok((rebuild.shard, rebuild.report))
     }
 }
@@ -227,7 +232,7 @@ impl Rebuild {
             Ok(key) => key,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 // Old: its overflow blocks hold something else by now. Or damaged.
-                self.report.damaged += 1;
+                self.unreadable.push((keyspace, found.head));
                 self.lose(&found);
                 return Ok(());
             }
@@ -387,6 +392,7 @@ impl Rebuild {
     /// Tombstones leave the index; what lies in overflow blocks is marked.
     fn settle(&mut self) -> Result<()> {
         self.forget_unreadable()?;
+        self.count_damaged()?;
         let mut needed = BTreeSet::new();
         for (keyspace, position, place) in std::mem::take(&mut self.tombstones) {
             if !self.is_newest(keyspace, position, place) {
@@ -467,7 +473,7 @@ impl Rebuild {
 }
 
 /// The records of a block up to the first that is not whole, and where that would begin.
-pub(crate) fn whole_records(maker: &Maker, number: u32, life: u64) -> (Vec<(u64, RecordHead)>, u64) {
+fn whole_records(maker: &Maker, number: u32, life: u64) -> (Vec<(u64, RecordHead)>, u64) {
     let Maker { memory, layout, .. } = maker;
     let (start, bytes) = (layout.block(number), layout.geometry.block_bytes);
     let (mut heads, mut at) = (Vec::new(), LEAD_BYTES);
@@ -483,7 +489,7 @@ pub(crate) fn whole_records(maker: &Maker, number: u32, life: u64) -> (Vec<(u64,
 }
 
 /// The records of a whole frame, and where they begin.
-fn records_of(frame: &[u8], head: &FrameHead) -> Vec<(usize, RecordHead)> {
+pub(crate) fn records_of(frame: &[u8], head: &FrameHead) -> Vec<(usize, RecordHead)> {
     let mut records = Vec::with_capacity(usize::from(head.records));
     let mut at = FRAME_BYTES;
     for _ in 0..head.records {

@@ -13,7 +13,7 @@
 //! Crash: the word is an old seal of this life, the new one, or none that fits this life; each is true.
 
 use crate::blocks::{Blocks, Maker};
-use crate::format::{LEAD_BYTES, life_check};
+use crate::format::LEAD_BYTES;
 use tierstone_base::Result;
 use tierstone_base::checksum::salt;
 
@@ -29,6 +29,12 @@ pub(crate) fn seal_word(life: u64, end: u32) -> u64 {
 /// What a word in a block of this life seals; zero: nothing.
 pub(crate) fn sealed_end(word: u64, life: u64) -> u32 {
     if word == seal_word(life, word as u32) { word as u32 } else { 0 }
+}
+
+/// The seal of a block in this life.
+pub(crate) fn sealed(maker: &Maker, number: u32, life: u64) -> u32 {
+    let word = maker.memory.load_word(maker.layout.block(number) + SEAL_AT);
+    sealed_end(word, life).min(maker.layout.geometry.block_bytes as u32)
 }
 
 /// What the first line of a block says.
@@ -56,6 +62,11 @@ pub(crate) fn lead(maker: &Maker, number: u32) -> Lead {
     let seal = memory.load_word(place + SEAL_AT);
     let lives = [life, life_of_check(*store, number, check)];
     lives.into_iter().find(|&life| sealed_end(seal, life) > 0).map_or(Lead::Free, Lead::Damaged)
+}
+
+/// The word behind a block's life.
+pub(crate) fn life_check(store: u64, block: u32, life: u64) -> u64 {
+    salt(store ^ u64::from(block).rotate_left(40), life)
 }
 
 /// The number that makes 1 of `odd` times itself.
@@ -96,8 +107,7 @@ impl Blocks {
 
     /// The seal of a block.
     pub fn sealed(&self, number: u32, life: u64) -> u32 {
-        let end = sealed_end(self.maker.memory.load_word(self.maker.layout.block(number) + SEAL_AT), life);
-        end.min(self.maker.layout.geometry.block_bytes as u32)
+        sealed(&self.maker, number, life)
     }
 
     /// Everything in blocks is durable.

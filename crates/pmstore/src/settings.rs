@@ -21,6 +21,19 @@ pub struct Geometry {
     pub log_segments: u16,
 }
 
+impl Geometry {
+    /// Whether a store can be divided so.
+    pub fn is_possible(&self) -> bool {
+        let Geometry { segment_bytes, block_bytes, log_segments } = self;
+        segment_bytes.is_power_of_two()
+            && block_bytes.is_power_of_two()
+            && (4 << 10..=16 << 20).contains(segment_bytes)
+            && (1 << 10..=128 << 10).contains(block_bytes)
+            && block_bytes <= segment_bytes
+            && (3..=4096).contains(log_segments)
+    }
+}
+
 impl Default for Geometry {
     fn default() -> Self {
         Geometry { segment_bytes: 2 << 20, block_bytes: 64 << 10, log_segments: 8 }

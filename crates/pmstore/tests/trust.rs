@@ -19,7 +19,9 @@ use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_engine::Engine;
 use tierstone_media::Wait;
+use tierstone_media::region::Region;
 use tierstone_pmstore::OpenSettings;
+use tierstone_pmstore::check::{CheckSettings, check};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(2);
 
@@ -156,6 +158,15 @@ fn open_damaged(left: &Left, image: &[u8], seed: u64, what: &str) -> Outcome {
     if is_told { Outcome::Told } else { Outcome::Whole }
 }
 
+/// Whether a check of the region tells of damage. It changes nothing.
+fn is_found_by_check(image: &[u8]) -> bool {
+    let region = region_of(image);
+    let found =
+        check(Arc::clone(&region) as Arc<dyn Region + Send + Sync>, &CheckSettings::default(), &mut |_| {});
+    assert!(region.image() == image, "a check changed the region");
+    found.map_or(true, |report| report.is_damaged())
+}
+
 #[test]
 fn a_flipped_bit_is_never_a_silent_loss() {
     let seed = common::lives::seed(77);
@@ -164,15 +175,23 @@ fn a_flipped_bit_is_never_a_silent_loss() {
         assert_eq!(open_damaged(&left, &left.image, seed, "no damage"), Outcome::Whole);
         let mut random = SeededRandom::new(seed);
         let mut counts: BTreeMap<Outcome, u32> = BTreeMap::new();
+        let mut found = 0;
+        assert!(!is_found_by_check(&left.image), "seed {seed}");
         for _ in 0..common::lives::runs(1_500) {
             let (at, bit) = (random.below(left.image.len() as u64) as usize, random.below(8));
             let mut image = left.image.clone();
             image[at] ^= 1 << bit;
-            let outcome =
-                open_damaged(&left, &image, seed, &format!("closed {is_closed}, bit {bit} of {at}"));
+            let what = format!("closed {is_closed}, bit {bit} of {at}");
+            let is_found = is_found_by_check(&image);
+            let outcome = open_damaged(&left, &image, seed, &what);
+            assert!(
+                is_found || outcome == Outcome::Whole,
+                "seed {seed}, {what}: {outcome:?}, and no check finds it"
+            );
+            found += u32::from(is_found);
             *counts.entry(outcome).or_default() += 1;
         }
-        println!("seed {seed}, closed {is_closed}: {counts:?}");
+        println!("seed {seed}, closed {is_closed}: {counts:?}, {found} found by a check");
         assert!(counts[&Outcome::Refused] > 20 && counts[&Outcome::Whole] > 20, "seed {seed}: {counts:?}");
     }
 }

@@ -187,6 +187,7 @@ fn open_parts(
         seed: settings.seed,
         first_seq: settings.first_seq,
         create: settings.create,
+        loss_accepted: settings.redo_loss_accepted,
         shard: tierstone_pmstore::ShardSettings {
             durability: settings.shard.durability,
             memory_bytes: settings.shard.memory_bytes,

@@ -6,7 +6,7 @@
 use super::Rebuild;
 use crate::blocks::Maker;
 use crate::format::{LEAD_BYTES, RECORD_BYTES, RecordHead, record_is_whole};
-use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result};
 
 /// Records begin at multiples of this.
 const STEP: u64 = 8;
@@ -52,6 +52,25 @@ impl Rebuild {
         self.report.lost_bytes += gap;
         self.shard.blocks.abandon(number);
         self.broken.push(number);
+        Ok(())
+    }
+
+    /// Counts records whose long key cannot be read although nothing of their position is newer: overflow blocks of others
+    /// are used again.
+    pub(super) fn count_damaged(&mut self) -> Result<()> {
+        let unreadable = std::mem::take(&mut self.unreadable);
+        for (keyspace, head) in unreadable.iter().filter(|(_, head)| !head.is_tombstone()) {
+            let is_older = |(other, by): &(KeyspaceId, RecordHead)| {
+                other == keyspace && by.position == head.position && by.seq > head.seq
+            };
+            let newer = |place| self.shard.record(place).map(|(newer, _)| newer.seq > head.seq);
+            let keys = self.shard.keyspaces.get(keyspace);
+            let is_known = match keys.map(|keys| keys.get(Position(head.position), newer)) {
+                Some(found) => found?.is_some(),
+                None => true,
+            };
+            self.report.damaged += u64::from(!is_known && !unreadable.iter().any(is_older));
+        }
         Ok(())
     }
 
