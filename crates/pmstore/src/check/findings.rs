@@ -64,7 +64,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(crate) fn new(kind: DamageKind, offset: u64, detail: String) -> Finding {
+    /// One of nobody's.
+    pub fn new(kind: DamageKind, offset: u64, detail: String) -> Finding {
         Finding { kind, shard: None, segment: None, block: None, offset, key_hash: None, detail }
     }
 }
