@@ -1,6 +1,7 @@
 //! `tierstone check`: verifies every byte of a closed store and says what damage costs; with `--repair` it
 //! makes a new store of what is whole; with `--server` the server of a running store verifies it.
 
+mod nvm;
 mod running;
 
 use crate::output::{print_json, print_line, table};
@@ -22,8 +23,8 @@ const EXIT_CODES: &str = "Exit codes: 0 every byte is as it was written (with --
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct CheckArgs {
-    /// The directories of one closed store, as its server has them in --data; a running server is asked
-    /// with --server instead
+    /// The directories of one closed store, or nvm: and its region, as its server has them in --data; a running
+    /// server is asked with --server instead
     #[arg(required_unless_present = "server", value_name = "DIR", value_delimiter = ',')]
     directories: Vec<PathBuf>,
     /// Memory for telling old versions of keys from new ones; with less the store is read several times
@@ -59,6 +60,12 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         bar.set_length(bytes_total);
         bar.set_position(bytes);
     };
+    if args.repair.is_none()
+        && let Some(report) = tierstone::check_nvm(&args.directories, memory_bytes, &mut show)?
+    {
+        bar.finish_and_clear();
+        return nvm::tell(&report, args.json);
+    }
     let report = match &args.repair {
         None => tierstone::check(&args.directories, memory_bytes, &mut show),
         Some(target) => {

@@ -11,7 +11,9 @@ mod load;
 use common::{Folder, Server, ask, drivers, program, seed, spawn_command};
 use load::{Load, Round};
 use rustix::process::Signal;
+use std::os::unix::fs::FileExt;
 use tierstone_base::SeededRandom;
+use tierstone_client::Value;
 
 /// The place of a store in the folder.
 fn place(folder: &Folder) -> String {
@@ -98,7 +100,11 @@ fn what_such_a_store_cannot_be_is_refused_in_words() {
     refused("nvm:emulated:64MiB,elsewhere", &[], "alone");
     let checked = program().args(["check", "nvm:emulated:64MiB"]).output().expect("the program runs");
     let said = String::from_utf8_lossy(&checked.stderr).into_owned();
-    assert!(!checked.status.success() && said.contains("verified when it is read"), "{said}");
+    assert!(!checked.status.success() && said.contains("no store"), "{said}");
+    let target = folder.path("repaired").display().to_string();
+    let repair = program().args(["check", "nvm:emulated:64MiB", "--repair", &target]).output();
+    let said = String::from_utf8_lossy(&repair.expect("the program runs").stderr).into_owned();
+    assert!(said.contains("nor repaired"), "{said}");
 }
 
 #[test]
@@ -107,5 +113,77 @@ fn a_region_has_one_server_at_a_time() {
     let server = start(&folder, &["--shards", "1"]);
     let more = ["--capacity", "128MiB", "--nvm-guarantee", "any", "--shards", "1"];
     assert_ne!(starting(&folder, &place(&folder), &more).refused(), 0);
+    server.stop();
+}
+
+/// Flips a bit of every copy of `value` in the region's file.
+fn rot(folder: &Folder, value: &[u8]) -> usize {
+    let path = folder.path("store.region");
+    let bytes = std::fs::read(&path).expect("the region is read");
+    let file = std::fs::File::options().write(true).open(&path).expect("the region is opened");
+    let places = bytes.windows(value.len()).enumerate().filter(|(_, window)| *window == value);
+    places
+        .map(|(at, _)| file.write_all_at(&[bytes[at + 3] ^ 4], (at + 3) as u64).expect("a byte is written"))
+        .count()
+}
+
+fn check(folder: &Folder) -> (Option<i32>, String, String) {
+    let checked = program().args(["check", &place(folder), "--json"]).output().expect("the program runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (checked.status.code(), text(&checked.stdout), text(&checked.stderr))
+}
+
+#[test]
+fn rot_in_a_region_is_found_by_a_check_refused_at_the_start_and_accepted_when_told() {
+    let folder = Folder::new();
+    let server = start(&folder, &["--shards", "1"]);
+    let mut client = server.connect();
+    for number in 0..100 {
+        let (key, value) = (format!("key-{number}"), format!("the value of number {number:04} is this"));
+        assert!(ask(&mut client, &[b"SET", key.as_bytes(), value.as_bytes()]).is_ok());
+    }
+    assert!(ask(&mut client, &[b"SET", b"long", &[b'x'; 100_000]]).is_ok());
+    let (code, _, said) = check(&folder);
+    assert_eq!(code, Some(2), "in use: {said}");
+    server.stop();
+    let before = std::fs::read(folder.path("store.region")).expect("the region is read");
+    let (code, found, said) = check(&folder);
+    assert_eq!(code, Some(0), "{found} {said}");
+    let report: serde_json::Value = serde_json::from_str(&found).expect("JSON");
+    assert!(report["clean"] == true && report["live_keys"] == 101, "{found}");
+    assert!(
+        std::fs::read(folder.path("store.region")).expect("the region is read") == before,
+        "it only reads"
+    );
+    assert!(rot(&folder, b"the value of number 0040 is this") > 0);
+    assert!(rot(&folder, &[b'x'; 3_000]) > 0);
+    let (code, found, said) = check(&folder);
+    assert!(code == Some(3) && said.contains("damaged places"), "{found} {said}");
+    let report: serde_json::Value = serde_json::from_str(&found).expect("JSON");
+    let findings = report["findings"].as_array().expect("findings");
+    let of = |kind: &str| findings.iter().find(|finding| finding["kind"] == kind).expect("a finding").clone();
+    for kind in ["record", "overflow", "unreachable"] {
+        let finding = of(kind);
+        assert!(
+            finding["shard"] == 0 && finding["segment"].is_u64() && finding["block"].is_u64(),
+            "{finding}"
+        );
+        assert_eq!(finding["key_hash"].as_str().map(str::len), Some(16), "{finding}");
+    }
+    assert_eq!(starting(&folder, &place(&folder), &["--nvm-guarantee", "any", "--shards", "1"]).refused(), 3);
+    let said = folder.complaints();
+    assert!(said.contains("shard 0") && said.contains("accepting the loss"), "{said}");
+    let server = start(&folder, &["--shards", "1", "--nvm-loss", "accept"]);
+    let info = server.info_text("storage");
+    let lost = info.lines().find_map(|line| line.strip_prefix("nvm_lost_bytes:")).expect("a count");
+    assert!(lost.trim().parse::<u64>().expect("a number") > 0, "{info}");
+    let mut client = server.connect();
+    for number in (0..100).filter(|number| *number != 40) {
+        let answer = ask(&mut client, &[b"GET", format!("key-{number}").as_bytes()]);
+        assert!(matches!(answer, Value::Bulk(value) if value.starts_with(b"the value of")), "{number}");
+    }
+    server.stop();
+    let server = start(&folder, &["--shards", "1"]);
+    assert!(server.info_text("storage").contains("nvm_lost_bytes:0"));
     server.stop();
 }

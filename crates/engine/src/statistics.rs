@@ -55,6 +55,8 @@ pub struct EngineStatistics {
     pub commit_latency: LatencyBuckets,
     /// Reads whose checksum was wrong.
     pub corrupt_reads: u64,
+    /// Bytes of persistent memory that were durable and damaged, whose loss was accepted when the store was opened.
+    pub lost_bytes: u64,
     /// Reads of records that the device refused.
     pub failed_reads: u64,
     /// Bytes of segments that hold data now.

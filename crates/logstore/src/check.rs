@@ -267,6 +267,16 @@ fn read_superblock(device: &mut dyn BlockDevice, report: &mut CheckReport) -> Re
     }
 }
 
+/// The superblock of a store whose records another engine keeps, and what of it is damaged. Nothing is changed.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_bare(device: &mut dyn BlockDevice) -> Result<(Superblock, Vec<Finding>)> {
+    let mut report = CheckReport::default();
+    let superblock = read_superblock(device, &mut report)?;
+    Ok((superblock, report.findings))
+}
+
 /// What the ends of a segment say.
 #[derive(Clone, Copy, Debug)]
 enum Ends {

@@ -77,6 +77,8 @@ pub struct BuildReport {
     pub damaged_segments: Vec<u32>,
     /// Records that are damaged and not served, where they are counted one by one: in persistent memory.
     pub damaged_records: u64,
+    /// Bytes that were durable in persistent memory and are damaged, whose loss was accepted.
+    pub lost_bytes: u64,
 }
 
 /// One record of a summary, packed into 24 bytes.

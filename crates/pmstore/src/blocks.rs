@@ -108,6 +108,10 @@ pub(crate) struct Blocks {
     emptied: Vec<u32>,
     /// Bytes of records that count, of all blocks.
     live_bytes: u64,
+    /// What is written back and waits for a fence, to be sealed: block, life, end.
+    sealing: Vec<(u32, u64, u32)>,
+    /// A test's: seals do not wait.
+    pub seals_early: bool,
 }
 
 impl Blocks {
@@ -129,6 +133,8 @@ impl Blocks {
             queue: Vec::new(),
             emptied: Vec::new(),
             live_bytes: 0,
+            sealing: Vec::new(),
+            seals_early: false,
         }
     }
 
@@ -272,7 +278,7 @@ impl Blocks {
         let life = self.new_life();
         let Maker { memory, layout, store, .. } = &self.maker;
         let place = layout.block(number);
-        memory.store_word(place + 8, format::life_check(*store, number, life));
+        memory.store_word(place + 8, crate::seal::life_check(*store, number, life));
         memory.store_word(place, life);
         self.adopt(number, life, LEAD_BYTES as u32, role);
     }
@@ -400,14 +406,21 @@ impl Blocks {
 
     /// What the cleaner has appended is durable when this returns. One barrier.
     pub fn persist_cleaned(&mut self) -> Result<()> {
-        let Maker { memory, layout, .. } = &self.maker;
-        for dirty in self.cleaned.drain(..) {
+        let cleaned = std::mem::take(&mut self.cleaned);
+        let seal = |dirty: &Dirty| self.seal(dirty.block, dirty.life, dirty.to);
+        for dirty in &cleaned {
+            let Maker { memory, layout, .. } = &self.maker;
             memory.write_back(
                 layout.block(dirty.block) + u64::from(dirty.from),
                 u64::from(dirty.to - dirty.from),
             );
         }
-        memory.fence()
+        if self.seals_early {
+            cleaned.iter().for_each(seal);
+        }
+        self.maker.memory.fence()?;
+        cleaned.iter().for_each(seal);
+        Ok(())
     }
 
     /// Takes a damaged block out of cleaning, until the next opening.
@@ -417,7 +430,7 @@ impl Blocks {
 
     /// Frees a block whose live records are durable elsewhere. One barrier.
     pub fn recycle(&mut self, number: u32) -> Result<()> {
-        self.maker.memory.publish(self.maker.layout.block(number), 0)?;
+        self.end_life(number)?;
         self.forget(number);
         Ok(())
     }
@@ -435,6 +448,12 @@ impl Blocks {
             }
         }
         self.free.push(number);
+    }
+
+    /// Recovery found a block damaged: it is in use, and nothing in it counts.
+    pub fn abandon(&mut self, number: u32) {
+        self.forget(number);
+        self.free.pop();
     }
 
     /// A record that recovery found counts.
@@ -497,6 +516,7 @@ impl Blocks {
             if is_there {
                 let Maker { memory, layout, .. } = &self.maker;
                 memory.write_back(layout.block(dirty.block) + u64::from(dirty.from), len);
+                self.sealing.push((dirty.block, dirty.life, dirty.to));
             }
             self.written += len;
         }
@@ -509,6 +529,9 @@ impl Blocks {
 
     /// A fence has come after everything that was begun to be written back.
     pub fn fenced(&mut self) {
+        for (number, life, end) in std::mem::take(&mut self.sealing) {
+            self.seal(number, life, end);
+        }
         self.persisted = self.written;
     }
 
@@ -516,6 +539,7 @@ impl Blocks {
     pub fn all_persisted(&mut self) {
         self.dirty.clear();
         self.cleaned.clear();
+        self.sealing.clear();
         (self.written, self.persisted) = (self.appended, self.appended);
     }
 }

@@ -201,7 +201,8 @@ impl Engine for PmShard {
             || self.is_shutting && !self.has_ended;
         let parts_us = (!self.parts.is_empty()).then_some(self.now.monotonic_us + PARTS_STEP_US);
         let busy_us = is_busy.then_some(0);
-        [self.due_at_us(), parts_us, busy_us, self.sweeper.due_at_us()].into_iter().flatten().min()
+        let others = [parts_us, busy_us, self.sweeper.due_at_us(), self.mark_due_at_us()];
+        others.into_iter().chain([self.due_at_us()]).flatten().min()
     }
 
     fn durable_seq(&self) -> Seq {

@@ -11,9 +11,9 @@ use tierstone_media::region::LINE_BYTES;
 /// First word of a store: `TSpmstor`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TSpmstor");
 /// The version that this code reads and writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the header that its checksum covers, the checksum behind them.
-const HEADER_WORDS: usize = 11;
+pub const HEADER_WORDS: usize = 11;
 /// Where the number of the opening is.
 pub const OPENING_AT: u64 = 128;
 /// Where the shards' lines begin.
@@ -48,10 +48,7 @@ impl Layout {
             return Err(crate::keys::too_large(bytes));
         }
         let invalid = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
-        let is_power = segment_bytes.is_power_of_two() && block_bytes.is_power_of_two();
-        let fits =
-            (4 << 10..=16 << 20).contains(&segment_bytes) && (1 << 10..=128 << 10).contains(&block_bytes);
-        if !is_power || !fits || block_bytes > segment_bytes || !(3..=4096).contains(&log_segments) {
+        if !geometry.is_possible() {
             return invalid(format!(
                 "segments of {segment_bytes} bytes, blocks of {block_bytes} and logs of {log_segments} segments: use \
                  powers of two, 4 KiB to 16 MiB and 1 to 128 KiB, blocks no larger than segments, logs of 3 to 4,096"
@@ -193,7 +190,7 @@ impl Header {
             let message = "the header of the store in this region is damaged: restore the region from a copy";
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        Ok(Header {
+        let header = Header {
             store: word(2),
             hash_secret: [word(3), word(4)],
             geometry: Geometry {
@@ -204,7 +201,14 @@ impl Header {
             shards: (word(1) >> 32) as u16,
             segments: word(7) as u32,
             first_seq: word(8),
-        })
+        };
+        let is_possible = header.geometry.is_possible()
+            && (1..=SHARDS_MAX).contains(&header.shards)
+            && u64::from(header.segments) <= SEGMENTS_MAX
+            && header.first_seq < 1 << 62;
+        let message =
+            "the header of the store in this region says what cannot be: restore the region from a copy";
+        is_possible.then_some(header).ok_or_else(|| Error::new(ErrorKind::Corrupt, message))
     }
 }
 
@@ -281,11 +285,6 @@ pub fn life(opening: u64, shard: u16, count: u64) -> u64 {
     salt(opening << 16 | u64::from(shard), count) | 1
 }
 
-/// The word behind a block's life.
-pub fn life_check(store: u64, block: u32, life: u64) -> u64 {
-    salt(store ^ u64::from(block).rotate_left(40), life)
-}
-
 /// The line before a log segment's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLead {
@@ -293,13 +292,16 @@ pub struct LogLead {
     pub logical: u32,
     /// Every sequence in it is at least this one.
     pub first_seq: Seq,
+    /// Where the frames of the segment before it end, in bytes; they are durable. Zero: it does not say.
+    pub previous_end: u32,
 }
 
 impl LogLead {
     pub fn encode(&self, store: u64, segment: u32) -> [u8; 32] {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&self.life.to_le_bytes());
-        bytes[16..24].copy_from_slice(&u64::from(self.logical).to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.logical.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.previous_end.to_le_bytes());
         bytes[24..].copy_from_slice(&self.first_seq.to_le_bytes());
         let sum = checksum(salt(store ^ u64::from(segment), self.life), &bytes[16..]);
         bytes[8..16].copy_from_slice(&sum.to_le_bytes());
@@ -309,8 +311,9 @@ impl LogLead {
     pub fn decode(bytes: &[u8; 32], store: u64, segment: u32) -> Option<LogLead> {
         let life = word_at(bytes, 0);
         let sum = checksum(salt(store ^ u64::from(segment), life), &bytes[16..]);
-        let lead = LogLead { life, logical: word_at(bytes, 16) as u32, first_seq: word_at(bytes, 24) };
-        (life != 0 && sum == word_at(bytes, 8)).then_some(lead)
+        let (word, first_seq) = (word_at(bytes, 16), word_at(bytes, 24));
+        let lead = LogLead { life, logical: word as u32, first_seq, previous_end: (word >> 32) as u32 };
+        (life != 0 && first_seq != 0 && sum == word_at(bytes, 8)).then_some(lead)
     }
 }
 
@@ -364,11 +367,12 @@ fn frame_checksum(life: u64, offset: u64, bytes: &[u8]) -> u64 {
 }
 
 impl FrameHead {
-    /// Writes the head to the start of `bytes`, a whole frame at `offset` of a segment in life `life`. Returns the
-    /// checksum.
-    pub fn encode(&self, bytes: &mut [u8], life: u64, offset: u64) -> u64 {
+    /// Writes the head to the start of `bytes`, a whole frame at `offset` of a segment in life `life`, of which what
+    /// lies before `fenced` is durable. Returns the checksum.
+    pub fn encode(&self, bytes: &mut [u8], life: u64, offset: u64, fenced: u32) -> u64 {
         let first = u64::from(self.len) | u64::from(self.flags) << 32 | u64::from(self.records) << 48;
-        let words = [first, 0, 0, self.first_seq, self.last_seq, self.batch, self.parts.into(), self.opening];
+        let parts = u64::from(self.parts) | u64::from(fenced) << 32;
+        let words = [first, 0, 0, self.first_seq, self.last_seq, self.batch, parts, self.opening];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -394,6 +398,11 @@ impl FrameHead {
         (fits && head.first_seq <= head.last_seq).then_some(head)
     }
 
+    /// Up to which byte of its segment everything was durable when a whole frame was made. Zero: it does not say.
+    pub fn fenced(bytes: &[u8]) -> u32 {
+        (word_at(bytes, 48) >> 32) as u32
+    }
+
     /// The checksum of a whole frame, if it is right.
     pub fn is_whole(bytes: &[u8], life: u64, offset: u64) -> Option<u64> {
         let sum = frame_checksum(life, offset, bytes);
@@ -409,8 +418,8 @@ pub const FLAG_TOMBSTONE: u8 = 1;
 pub const FLAG_OVERFLOW: u8 = 2;
 /// The key lies there too, before the value.
 pub const FLAG_KEY_OUT: u8 = 4;
-/// Recovery has found that the record never counted. Not covered by the checksum.
-pub const FLAG_VOID: u8 = 128;
+/// Recovery has found that the record never counted: both bits. Not covered by the checksum.
+pub const FLAG_VOID: u8 = 128 | 64;
 /// Where the flags are in the first word.
 const FLAGS_SHIFT: u32 = 48;
 /// Most extents of a value.
@@ -476,7 +485,7 @@ impl RecordHead {
     }
 
     pub fn is_void(&self) -> bool {
-        self.flags & FLAG_VOID != 0
+        self.flags & FLAG_VOID == FLAG_VOID
     }
 
     /// Appends the record to `out`, its checksum left zero.

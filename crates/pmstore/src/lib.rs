@@ -8,14 +8,19 @@
 //! shard; [`recovery::ShardPlan::build`] gives the [`shard::PmShard`], which is a [`tierstone_engine::Engine`].
 
 mod blocks;
+pub mod check;
 mod cleaner;
 mod engine;
 mod expired;
 mod format;
+mod found;
 mod graves;
 pub mod index;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod invariants;
 mod keys;
 mod log;
+mod mark;
 mod memory;
 mod memory_use;
 pub mod open;
@@ -23,11 +28,13 @@ mod overflow;
 mod parts;
 mod read;
 pub mod recovery;
+mod seal;
 pub mod settings;
 pub mod shard;
 mod space;
 mod write;
 
+pub use found::LogDamage;
 pub use open::{Keyspace, OpenReport, OpenSettings, OpenedStore, open};
 pub use recovery::{BuildReport, ShardPlan};
 pub use settings::{Geometry, ShardSettings};

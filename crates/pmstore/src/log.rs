@@ -10,12 +10,12 @@
 //! 3. Every frame before a segment's lead is durable before the lead is: what is torn lies in the last segment.
 //! 4. Writes leave one spare segment: recovery begins a new log in it.
 //! 5. Nothing is appended behind a tear: recovery begins a new segment, whose life makes old frames void.
+//! 6. What a frame, a lead or the mark says to be durable was fenced before they were stored ([`crate::found`]).
 
 use crate::blocks::Maker;
-use crate::format::{
-    Entry, FRAME_BYTES, FRAME_MORE, FrameHead, LEAD_BYTES, LogLead, SegmentKind, VERDICT_AT, Verdict, word_at,
-};
-use std::collections::{BTreeMap, VecDeque};
+use crate::format::{Entry, FrameHead, LEAD_BYTES, LogLead, SegmentKind, VERDICT_AT};
+use crate::mark::{LogMark, guarded};
+use std::collections::VecDeque;
 use tierstone_base::{Error, ErrorKind, Result, Seq};
 
 /// A segment of the log that holds frames.
@@ -30,6 +30,8 @@ pub(crate) struct LogSegment {
     pub last_seq: Seq,
     /// The blocks' clock when it was appended to last.
     pub appended: u64,
+    /// What lies before this is durable.
+    fenced: u64,
 }
 
 /// Where a frame went.
@@ -48,12 +50,29 @@ pub(crate) struct Log {
     pub segments: VecDeque<LogSegment>,
     spares: Vec<u32>,
     next_logical: u32,
+    /// A test's: frames take themselves for durable.
+    pub claims_early: bool,
 }
 
 impl Log {
     /// A log without segments, to which `spares` belong.
     pub fn new(maker: Maker, spares: Vec<u32>, next_logical: u32) -> Self {
-        Log { maker, segments: VecDeque::new(), spares, next_logical }
+        Log { maker, segments: VecDeque::new(), spares, next_logical, claims_early: false }
+    }
+
+    /// A fence has come after everything that was appended.
+    pub fn note_fenced(&mut self) {
+        if let Some(last) = self.segments.back_mut() {
+            last.fenced = last.end;
+        }
+    }
+
+    /// Up to where everything was durable at the last fence that was noted, if there are frames; `early`: what was
+    /// appended since, too.
+    pub fn fenced(&self, early: bool) -> Option<LogMark> {
+        let last = self.segments.back()?;
+        let end = if early { last.end } else { last.fenced };
+        (end > LEAD_BYTES).then_some(LogMark { logical: last.logical, end: end as u32 })
     }
 
     fn segment_bytes(&self) -> u64 {
@@ -105,7 +124,10 @@ impl Log {
         let logical = self.next_logical;
         self.next_logical += 1;
         let Maker { memory, layout, space, shard, store, .. } = &self.maker;
-        let lead = LogLead { life, logical, first_seq }.encode(*store, segment);
+        // What is torn later is in this segment: the fence makes what lies before it durable. What recovery found
+        // before its own first segment may be torn, and nothing is said of it.
+        let previous_end = self.segments.back().map_or(0, |last| last.end as u32);
+        let lead = LogLead { life, logical, first_seq, previous_end }.encode(*store, segment);
         memory.stream(layout.segment(segment), &lead);
         memory.fence()?;
         // crash here [lead-without-word]: the segment is a spare one, and its lead counts for nothing
@@ -119,6 +141,7 @@ impl Log {
             end: LEAD_BYTES,
             last_seq,
             appended,
+            fenced: LEAD_BYTES,
         });
         Ok(())
     }
@@ -134,7 +157,8 @@ impl Log {
         let lost = || Error::new(ErrorKind::Corrupt, "the log has no segment: reopen the store");
         let last = self.segments.back_mut().ok_or_else(lost)?;
         let offset = layout.segment(last.segment) + last.end;
-        let checksum = head.encode(frame, last.life, offset);
+        let fenced = if self.claims_early { last.end + frame.len() as u64 } else { last.fenced };
+        let checksum = head.encode(frame, last.life, offset, fenced as u32);
         memory.stream(offset, frame);
         last.end += frame.len() as u64;
         last.last_seq = head.last_seq;
@@ -151,7 +175,7 @@ impl Log {
     /// Truncates the log before logical segment `logical`, in one word. One barrier.
     pub fn truncate(&mut self, logical: u32) -> Result<()> {
         let Maker { memory, layout, shard, .. } = &self.maker;
-        memory.publish(layout.shard_line(*shard), u64::from(logical))?;
+        memory.publish(layout.shard_line(*shard), guarded(logical.into()))?;
         while let Some(first) = self.segments.pop_front_if(|first| first.logical < logical) {
             self.spares.push(first.segment);
         }
@@ -167,145 +191,4 @@ impl Log {
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.end - LEAD_BYTES).sum()
     }
-}
-
-/// A frame as found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FoundFrame {
-    pub offset: u64,
-    pub head: FrameHead,
-}
-
-/// Frames that count together.
-#[derive(Clone, Debug)]
-pub(crate) struct FoundGroup {
-    /// Its frames, as places in the list.
-    pub frames: std::ops::Range<usize>,
-    pub first_seq: Seq,
-    pub last_seq: Seq,
-    pub batch: u64,
-    pub parts: u16,
-    pub opening: u64,
-    pub verdict_at: u64,
-    pub checksum: u64,
-    pub verdict: Option<Verdict>,
-}
-
-/// The log of a shard as it was found, up to the first frame that is not whole.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FoundLog {
-    pub frames: Vec<FoundFrame>,
-    pub groups: Vec<FoundGroup>,
-    /// The first sequence that is not in blocks alone.
-    pub first_seq: Seq,
-    /// The last sequence that counts.
-    pub end_seq: Seq,
-    /// Segments of the log in force, and all others that belong to it.
-    pub chain: Vec<u32>,
-    pub spares: Vec<u32>,
-    /// The next logical number that nothing has.
-    pub next_logical: u32,
-}
-
-/// Walks the log of `maker`'s shard over `segments` (by logical number), those that hold nothing among `others`.
-pub(crate) fn find(
-    maker: &Maker,
-    segments: &BTreeMap<u32, u32>,
-    others: Vec<u32>,
-    first_seq: Seq,
-) -> Result<FoundLog> {
-    let Maker { memory, layout, store, shard, .. } = maker;
-    let start = memory.load_word(layout.shard_line(*shard)) as u32;
-    let mut found = FoundLog { spares: others, first_seq, end_seq: first_seq - 1, ..FoundLog::default() };
-    found.next_logical = segments.last_key_value().map_or(start, |(last, _)| last + 1).max(start);
-    let mut expected = start;
-    let mut newest = None;
-    for (&logical, &segment) in segments {
-        if logical != expected {
-            found.spares.push(segment);
-            continue;
-        }
-        let lead = LogLead::decode(&memory.load(layout.segment(segment)), *store, segment);
-        let Some(lead) =
-            lead.filter(|lead| lead.logical == logical && newest.is_none_or(|end| lead.first_seq > end))
-        else {
-            if logical == start {
-                return Err(no_log(*shard));
-            }
-            found.spares.push(segment);
-            continue;
-        };
-        if logical == start {
-            (found.first_seq, found.end_seq) = (lead.first_seq, lead.first_seq - 1);
-        }
-        let frames = found.frames.len();
-        newest = Some(walk(maker, segment, lead, &mut found.frames).max(newest.unwrap_or(0)));
-        expected = logical + 1;
-        if found.frames.len() == frames && logical != start {
-            // Begun, and nothing is in it.
-            found.spares.push(segment);
-        } else {
-            found.chain.push(segment);
-        }
-    }
-    if start != 0 && newest.is_none() {
-        return Err(no_log(*shard));
-    }
-    group(maker, &mut found);
-    Ok(found)
-}
-
-fn no_log(shard: u16) -> Error {
-    let message = format!(
-        "the first segment of the log of shard {shard} is damaged or missing: restore the region from a copy"
-    );
-    Error::new(ErrorKind::Corrupt, message)
-}
-
-/// The frames of one segment; gives the last sequence in it.
-fn walk(maker: &Maker, segment: u32, lead: LogLead, frames: &mut Vec<FoundFrame>) -> Seq {
-    let Maker { memory, layout, .. } = maker;
-    let (start, bytes) = (layout.segment(segment), layout.geometry.segment_bytes);
-    let (mut end, mut last) = (LEAD_BYTES, lead.first_seq - 1);
-    while end + FRAME_BYTES as u64 <= bytes {
-        let offset = start + end;
-        let head = FrameHead::decode(&memory.load(offset));
-        let Some(head) = head.filter(|head| end + u64::from(head.len) <= bytes && head.first_seq > last)
-        else {
-            break;
-        };
-        if FrameHead::is_whole(&memory.bytes(offset, head.len as usize), lead.life, offset).is_none() {
-            break;
-        }
-        frames.push(FoundFrame { offset, head });
-        (end, last) = (end + u64::from(head.len), head.last_seq);
-    }
-    last
-}
-
-/// Puts the frames of each batch together; what is not whole at the end does not count.
-fn group(maker: &Maker, found: &mut FoundLog) {
-    let mut first = 0;
-    for at in 0..found.frames.len() {
-        let FoundFrame { offset, head } = found.frames[at];
-        if head.flags & FRAME_MORE != 0 {
-            continue;
-        }
-        let words: [u8; 24] = maker.memory.load(offset);
-        let (checksum, verdict) = (word_at(&words, 8), word_at(&words, VERDICT_AT as usize));
-        found.groups.push(FoundGroup {
-            frames: first..at + 1,
-            first_seq: found.frames[first].head.first_seq,
-            last_seq: head.last_seq,
-            batch: head.batch,
-            parts: head.parts,
-            opening: head.opening,
-            verdict_at: offset + VERDICT_AT,
-            checksum,
-            verdict: Verdict::of_word(verdict, checksum).filter(|_| head.parts != 0),
-        });
-        first = at + 1;
-        found.end_seq = head.last_seq;
-    }
-    found.frames.truncate(first);
 }

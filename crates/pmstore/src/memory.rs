@@ -50,6 +50,11 @@ impl PmMemory {
         self.is_in_place
     }
 
+    /// Where in the region offsets begin.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
     pub fn len(&self) -> u64 {
         self.bytes
     }

@@ -11,10 +11,12 @@
 
 use crate::blocks::Maker;
 use crate::format::{Entry, Header, Layout, MAGIC, OPENING_AT, SPARE, SegmentKind, Verdict};
-use crate::log::{self, FoundLog};
+use crate::found::{self, FoundLog, LogDamage};
+use crate::mark::{guarded, unguarded};
 use crate::memory::PmMemory;
 use crate::recovery::ShardPlan;
 use crate::settings::{Geometry, ShardSettings};
+use crate::shard::PAST_AT;
 use crate::space::Space;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,6 +57,8 @@ pub struct OpenSettings {
     pub seed: u64,
     /// Keeps only this many bits of hash in positions; tests force collisions with it.
     pub weak_hash_bits: Option<u32>,
+    /// Open a store whose log is damaged, without what the damaged places held. Default: no, it is refused.
+    pub loss_accepted: bool,
     /// Rules that a test breaks on purpose.
     pub mutations: Mutations,
 }
@@ -72,6 +76,7 @@ impl Default for OpenSettings {
             past_ms: 0,
             seed: 0,
             weak_hash_bits: None,
+            loss_accepted: false,
             mutations: Mutations::none(),
         }
     }
@@ -92,6 +97,8 @@ pub struct OpenReport {
     pub damaged_segments: Vec<u32>,
     /// Bytes of frames that are replayed.
     pub log_bytes: u64,
+    /// What of logs is damaged, the loss of which was accepted.
+    pub damaged_log: Vec<LogDamage>,
     /// Parts of batches over several shards that did not count, for another was missing.
     pub dropped_parts: u64,
 }
@@ -113,11 +120,11 @@ pub struct OpenedStore {
 
 /// What the allocation table says of one shard.
 #[derive(Clone, Debug, Default)]
-struct Owned {
-    log: BTreeMap<u32, u32>,
-    spares: Vec<u32>,
-    storage: Vec<u32>,
-    overflow: Vec<(u32, u8)>,
+pub(crate) struct Owned {
+    pub log: BTreeMap<u32, u32>,
+    pub spares: Vec<u32>,
+    pub storage: Vec<u32>,
+    pub overflow: Vec<(u32, u8)>,
 }
 
 /// Opens or makes the store in `region`, up to the point where shards can be built. Nothing else may use the region
@@ -125,7 +132,8 @@ struct Owned {
 ///
 /// # Errors
 /// `InvalidInput`: there is no store and `create` is off; the region is too small; another number of shards.
-/// `Incompatible`: something else is there, or another version. `Corrupt`: header or log are damaged. `DeviceFailed`:
+/// `Incompatible`: something else is there, or another version. `Corrupt`: header or log are damaged, also where the loss
+/// is not accepted. `DeviceFailed`:
 /// the region failed.
 pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> Result<OpenedStore> {
     let memory = PmMemory::new(region, settings.base)?;
@@ -138,8 +146,8 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
         );
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
-    report.opening = memory.load_word(OPENING_AT) + 1;
-    memory.publish(OPENING_AT, report.opening)?;
+    report.opening = opening(&memory, &layout)? + 1;
+    memory.publish(OPENING_AT, guarded(report.opening))?;
     let owned = read_table(&memory, &layout, &mut report)?;
     let free = layout.segments - report.segments - report.damaged_segments.len() as u32;
     let space = Arc::new(Space::new(memory.clone(), layout, free));
@@ -153,8 +161,10 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
     };
     let mut logs = Vec::new();
     for (shard, owned) in owned.iter().enumerate() {
-        logs.push(log::find(&maker(shard as u16), &owned.log, owned.spares.clone(), header.first_seq + 1)?);
+        logs.push(found::find(&maker(shard as u16), &owned.log, owned.spares.clone(), header.first_seq + 1)?);
     }
+    report.damaged_log = logs.iter().flat_map(|log| log.damage.clone()).collect();
+    refuse_loss(&report.damaged_log, settings.loss_accepted)?;
     report.log_bytes = logs.iter().flat_map(|log| &log.frames).map(|frame| u64::from(frame.head.len)).sum();
     report.dropped_parts = decide(&memory, &mut logs, &settings.mutations)?;
     let plans = owned.into_iter().zip(logs).enumerate().map(|(shard, (owned, log))| ShardPlan {
@@ -167,6 +177,7 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
         overflow: owned.overflow,
         applied: header.first_seq,
         past_ms: settings.past_ms,
+        loss_accepted: settings.loss_accepted,
     });
     let hasher = match settings.weak_hash_bits {
         Some(bits) => KeyHasher::weakened(header.hash_secret, bits),
@@ -182,6 +193,21 @@ fn read_header(
     settings: &OpenSettings,
     report: &mut OpenReport,
 ) -> Result<(Header, Layout)> {
+    match memory.len() {
+        4096.. if memory.load_word(0) == 0 && settings.create => {
+            report.created = true;
+            create(memory, settings)
+        }
+        _ => existing(memory),
+    }
+}
+
+/// The header of a store that is there.
+///
+/// # Errors
+/// `InvalidInput`: none is there, or the region is smaller than it. `Incompatible`: something else, or another version.
+/// `Corrupt`: it is damaged.
+pub(crate) fn existing(memory: &PmMemory) -> Result<(Header, Layout)> {
     if memory.len() < 4096 {
         let message = format!("{} bytes of persistent memory are too few for a store", memory.len());
         return Err(Error::new(ErrorKind::InvalidInput, message));
@@ -199,10 +225,6 @@ fn read_header(
                 return Err(Error::new(ErrorKind::InvalidInput, message));
             }
             Ok((header, layout))
-        }
-        0 if settings.create => {
-            report.created = true;
-            create(memory, settings)
         }
         0 => Err(Error::new(ErrorKind::InvalidInput, "there is no store in this region: create one")),
         _ => {
@@ -251,64 +273,123 @@ fn create(memory: &PmMemory, settings: &OpenSettings) -> Result<(Header, Layout)
     Ok((header, layout))
 }
 
-/// What each shard has.
+/// What the allocation table says besides.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    /// Segments that belong to shards.
+    pub used: u32,
+    /// Segments whose word is damaged.
+    pub damaged: Vec<u32>,
+    /// Segments that were taken and are not in use.
+    pub claimed: Vec<u32>,
+    /// Segments with the logical number of another: both, whose they are, and the number.
+    pub twice: Vec<(u32, u32, u16, u32)>,
+}
+
+/// What each shard has, and claimed segments given back.
 fn read_table(memory: &PmMemory, layout: &Layout, report: &mut OpenReport) -> Result<Vec<Owned>> {
+    let (owned, table) = sort_table(memory, layout);
+    for segment in table.claimed {
+        memory.publish(layout.table_word(segment), 0)?;
+    }
+    (report.segments, report.segments_max) = (table.used, layout.segments);
+    report.damaged_segments = table.damaged;
+    Ok(owned)
+}
+
+/// What each shard has.
+pub(crate) fn sort_table(memory: &PmMemory, layout: &Layout) -> (Vec<Owned>, Table) {
     let mut owned = vec![Owned::default(); usize::from(layout.shards)];
-    report.segments_max = layout.segments;
+    let mut table = Table::default();
     for segment in 0..layout.segments {
-        let place = layout.table_word(segment);
-        let entry = match Entry::decode(memory.load_word(place)) {
+        let entry = match Entry::decode(memory.load_word(layout.table_word(segment))) {
             Ok(None) => continue,
             Ok(Some(Entry { kind: SegmentKind::Claimed, .. })) => {
-                memory.publish(place, 0)?;
+                table.claimed.push(segment);
                 continue;
             }
             Ok(Some(entry)) if entry.device < layout.shards => entry,
             _ => {
-                report.damaged_segments.push(segment);
+                table.damaged.push(segment);
                 continue;
             }
         };
-        report.segments += 1;
+        table.used += 1;
         let own = &mut owned[usize::from(entry.device)];
         match entry.kind {
             SegmentKind::Log if entry.logical == SPARE => own.spares.push(segment),
             // Two with one number: only one has a lead that says so; the walk passes by the other.
-            SegmentKind::Log => own.spares.extend(own.log.insert(entry.logical, segment)),
+            SegmentKind::Log => {
+                if let Some(other) = own.log.insert(entry.logical, segment) {
+                    own.spares.push(other);
+                    table.twice.push((segment, other, entry.device, entry.logical));
+                }
+            }
             SegmentKind::Storage => own.storage.push(segment),
             SegmentKind::Overflow(class) => own.overflow.push((segment, class)),
             SegmentKind::Claimed => {}
         }
     }
-    Ok(owned)
+    (owned, table)
+}
+
+/// How often the store was opened.
+fn opening(memory: &PmMemory, layout: &Layout) -> Result<u64> {
+    let past = |shard| memory.load_word(layout.shard_line(shard) + PAST_AT);
+    let words = (0..layout.shards).map(past).chain([memory.load_word(OPENING_AT)]);
+    let opening = words.map(unguarded).collect::<Option<Vec<u64>>>().and_then(|words| words.last().copied());
+    let message = "the number of the opening, or a time up to which keys have expired, is damaged: restore the region from a copy";
+    opening.ok_or_else(|| Error::new(ErrorKind::Corrupt, message))
+}
+
+/// Refuses a store whose log has lost something, unless that is accepted.
+fn refuse_loss(damage: &[LogDamage], is_accepted: bool) -> Result<()> {
+    let Some(first) = damage.first().filter(|_| !is_accepted) else { return Ok(()) };
+    let more = match damage.len() - 1 {
+        0 => String::new(),
+        more => format!(" ({more} more places)"),
+    };
+    let message = format!(
+        "{}{more}; what it held was acknowledged: restore the region from a copy, or open the store without it by \
+         accepting the loss",
+        first.text()
+    );
+    Err(Error::new(ErrorKind::Corrupt, message))
 }
 
 /// Decides batches over several shards, and says so in their frames, durably. Gives how many parts do not count.
 fn decide(memory: &PmMemory, logs: &mut [FoundLog], rules: &Mutations) -> Result<u64> {
+    let (dropped, verdicts) = judge(logs, rules.is_on("parts_not_counted"));
+    if verdicts.is_empty() || rules.is_on("verdicts_not_kept") {
+        return Ok(dropped);
+    }
+    for (place, word) in verdicts {
+        memory.store_word(place, word);
+        memory.write_back(place, 8);
+    }
+    memory.fence()?;
+    Ok(dropped)
+}
+
+/// Gives every part of a batch over several shards its verdict. How many do not count, and the words that say what no
+/// frame says yet.
+pub(crate) fn judge(logs: &mut [FoundLog], all_count: bool) -> (u64, Vec<(u64, u64)>) {
     let mut counts: BTreeMap<(u64, u64), (u16, bool)> = BTreeMap::new();
     for group in logs.iter().flat_map(|log| &log.groups).filter(|group| group.parts > 0) {
         let count = counts.entry((group.opening, group.batch)).or_default();
         count.0 += 1;
         count.1 |= group.verdict == Some(Verdict::Decided) || count.0 >= group.parts;
     }
-    let (mut dropped, mut told) = (0, false);
+    let (mut dropped, mut words) = (0, Vec::new());
     for group in logs.iter_mut().flat_map(|log| &mut log.groups).filter(|group| group.parts > 0) {
         let is_decided = counts.get(&(group.opening, group.batch)).is_some_and(|count| count.1);
-        let verdict = group.verdict.unwrap_or(if is_decided || rules.is_on("parts_not_counted") {
-            Verdict::Decided
-        } else {
-            Verdict::Void
-        });
+        let found = if is_decided || all_count { Verdict::Decided } else { Verdict::Void };
+        let verdict = group.verdict.unwrap_or(found);
         dropped += u64::from(verdict == Verdict::Void);
-        if group.verdict.is_none() && !rules.is_on("verdicts_not_kept") {
-            memory.store_word(group.verdict_at, verdict.word(group.checksum));
-            memory.write_back(group.verdict_at, 8);
-            told = true;
+        if group.verdict.is_none() {
+            words.push((group.verdict_at, verdict.word(group.checksum)));
         }
         group.verdict = Some(verdict);
     }
-    if told {
-        memory.fence()?;
-    }
-    Ok(dropped)
+    (dropped, words)
 }

@@ -34,13 +34,7 @@ impl OverflowBlocks {
 
     /// Bytes of a unit.
     fn unit(&self, class: usize) -> u64 {
-        let segment = self.maker.layout.geometry.segment_bytes;
-        match class {
-            0 => (segment >> 10).max(256),
-            1 => (segment >> 7).max(512),
-            2 => (segment >> 5).max(1024),
-            _ => segment,
-        }
+        unit_bytes(self.maker.layout.geometry.segment_bytes, class)
     }
 
     fn units(&self, class: usize) -> u64 {
@@ -174,6 +168,16 @@ impl OverflowBlocks {
             }
         }
         Ok(())
+    }
+}
+
+/// Bytes of a unit of a class in segments of `segment` bytes.
+pub(crate) fn unit_bytes(segment: u64, class: usize) -> u64 {
+    match class {
+        0 => (segment >> 10).max(256),
+        1 => (segment >> 7).max(512),
+        2 => (segment >> 5).max(1024),
+        _ => segment,
     }
 }
 

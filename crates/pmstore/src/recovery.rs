@@ -15,17 +15,22 @@
 //!
 //! Crash at any point: the log still says everything; the same is done again.
 
+mod salvage;
+
 use crate::blocks::{Maker, Role};
 use crate::format::{
-    self, FRAME_BYTES, FrameHead, LEAD_BYTES, RECORD_BYTES, RecordHead, Verdict, record_is_whole, void_word,
+    FRAME_BYTES, FrameHead, LEAD_BYTES, RECORD_BYTES, RecordHead, Verdict, record_is_whole, void_word,
     word_at,
 };
+use crate::found::{FoundGroup, FoundLog};
 use crate::graves::grave_of;
 use crate::keys::Keys;
-use crate::log::{FoundLog, Log};
+use crate::log::Log;
+use crate::mark::guarded;
 use crate::open::Keyspace;
+use crate::seal::{self, Lead};
 use crate::settings::ShardSettings;
-use crate::shard::{Found, PmShard};
+use crate::shard::{Found, PAST_AT, PmShard};
 use std::collections::BTreeSet;
 use tierstone_base::{ErrorKind, KeyspaceId, Position, Result, Seq, ShardId};
 use tierstone_crash::Mutations;
@@ -45,6 +50,7 @@ pub struct ShardPlan {
     /// Sequences begin above this one.
     pub(crate) applied: Seq,
     pub(crate) past_ms: u64,
+    pub(crate) loss_accepted: bool,
 }
 
 /// What building a shard found.
@@ -60,6 +66,10 @@ pub struct BuildReport {
     pub voided: u64,
     /// Long values whose key is damaged: these records are not served.
     pub damaged: u64,
+    /// Blocks in which records that were durable are not whole, the loss of which was accepted.
+    pub damaged_blocks: u64,
+    /// Bytes of the log and of damaged blocks that were durable and of which nothing is whole.
+    pub lost_bytes: u64,
 }
 
 /// A shard that is being rebuilt.
@@ -74,7 +84,13 @@ struct Rebuild {
     tails: BTreeSet<(u64, u32)>,
     tombstones: Vec<(KeyspaceId, u64, u64)>,
     overflows: Vec<(KeyspaceId, u64, u64)>,
+    /// Records whose long key cannot be read.
+    unreadable: Vec<(KeyspaceId, RecordHead)>,
     seen: Seq,
+    is_loss_accepted: bool,
+    /// Damaged blocks, and what of them is whole.
+    broken: Vec<u32>,
+    saved: Vec<(RecordHead, Vec<u8>)>,
     report: BuildReport,
 }
 
@@ -87,22 +103,26 @@ impl ShardPlan {
     /// Rebuilds the shard. Cost: its blocks are read, its log is read; what is dirty is written back.
     ///
     /// # Errors
-    /// `DeviceFailed` when the region fails, `NoSpace` when no block can be had for the log's records.
+    /// `DeviceFailed` when the region fails, `NoSpace` when no block can be had for the log's records. `Corrupt`: what a
+    /// block held is damaged, and the loss is not accepted.
     pub fn build(self) -> Result<(PmShard, BuildReport)> {
-        let ShardPlan { maker, settings, mutations, keyspaces, log, storage, overflow, applied, past_ms } =
-            self;
+        let ShardPlan { maker, settings, mutations, keyspaces, log, storage, overflow, applied, .. } = self;
+        let (past_ms, loss_accepted) = (self.past_ms, self.loss_accepted);
         let spares = log.spares.clone();
-        let ring = Log::new(maker.clone(), spares, log.next_logical.max(1));
+        let mut ring = Log::new(maker.clone(), spares, log.next_logical.max(1));
+        ring.claims_early = mutations.is_on("fence_claimed_early");
         let mut shard = PmShard::empty(maker, settings, mutations, ring);
+        shard.blocks.seals_early = shard.mutations.is_on("sealed_before_fence");
         shard.past.shown_ms = shard.past.shown_ms.max(past_ms);
         for Keyspace { id, index } in keyspaces {
             let keys = shard.new_keys(index);
             shard.keyspaces.insert(id, keys);
         }
         overflow.into_iter().for_each(|(segment, class)| shard.overflow.adopt(segment, class));
-        let is_void = |group: &&crate::log::FoundGroup| group.verdict == Some(Verdict::Void);
+        let is_void = |group: &&FoundGroup| group.verdict == Some(Verdict::Void);
         let void = log.groups.iter().filter(is_void).map(|group| (group.first_seq, group.last_seq)).collect();
         let seen = applied.max(log.end_seq);
+        let lost_bytes = log.damage.iter().map(|damage| damage.bytes).sum();
         let mut rebuild = Rebuild {
             shard,
             log,
@@ -111,15 +131,21 @@ impl ShardPlan {
             tails: BTreeSet::new(),
             tombstones: Vec::new(),
             overflows: Vec::new(),
+            unreadable: Vec::new(),
             seen,
-            report: BuildReport::default(),
+            is_loss_accepted: loss_accepted,
+            broken: Vec::new(),
+            saved: Vec::new(),
+            report: BuildReport { lost_bytes, ..BuildReport::default() },
         };
         for segment in storage {
             rebuild.scan_segment(segment)?;
         }
         rebuild.replay()?;
+        rebuild.replay_saved()?;
         rebuild.settle()?;
         rebuild.begin_log()?;
+        rebuild.shard.counts.lost_bytes = rebuild.report.lost_bytes;
         Ok((rebuild.shard, rebuild.report))
     }
 }
@@ -129,36 +155,34 @@ impl Rebuild {
         let per_segment = self.shard.maker.layout.blocks_per_segment();
         self.shard.blocks.take_in_segment(segment);
         for block in segment * per_segment..(segment + 1) * per_segment {
-            let Maker { memory, layout, store, .. } = &self.shard.maker;
-            let place = layout.block(block);
-            let life = memory.load_word(place);
-            if life == 0 || memory.load_word(place + 8) != format::life_check(*store, block, life) {
+            let lead = seal::lead(&self.shard.maker, block);
+            let (Lead::Life(life) | Lead::Damaged(life)) = lead else {
                 self.shard.blocks.free.push(block);
                 continue;
-            }
+            };
             self.shard.blocks.adopt(block, life, LEAD_BYTES as u32, Role::Full);
-            self.scan_block(block, life)?;
+            match lead {
+                Lead::Damaged(_) => {
+                    let sealed = u64::from(self.shard.blocks.sealed(block, life));
+                    self.take_apart(block, life, 0, sealed)?;
+                }
+                _ => self.scan_block(block, life)?,
+            }
         }
         Ok(())
     }
 
     /// Reads the records of a block up to the first that is not whole.
     fn scan_block(&mut self, number: u32, life: u64) -> Result<()> {
-        let start = self.shard.maker.layout.block(number);
-        let bytes = self.shard.maker.layout.geometry.block_bytes;
-        let mut at = LEAD_BYTES;
-        while at + RECORD_BYTES as u64 <= bytes {
-            let place = start + at;
-            let head = {
-                let memory = &self.shard.maker.memory;
-                let head = RecordHead::decode(&memory.load::<RECORD_BYTES>(place), bytes - at);
-                head.filter(|head| record_is_whole(&memory.bytes(place, head.len as usize), life, place))
-            };
-            let Some(head) = head else { break };
-            at += u64::from(head.len);
-            if let Some(block) = self.shard.blocks.table.get_mut(&number) {
-                block.end = at as u32;
-            }
+        let (heads, end) = whole_records(&self.shard.maker, number, life);
+        let sealed = u64::from(self.shard.blocks.sealed(number, life));
+        if end < sealed {
+            return self.take_apart(number, life, end, sealed);
+        }
+        if let Some(block) = self.shard.blocks.table.get_mut(&number) {
+            block.end = end as u32;
+        }
+        for (place, head) in heads {
             self.seen = self.seen.max(head.seq);
             self.report.records += 1;
             if head.seq >= self.log.first_seq {
@@ -168,15 +192,18 @@ impl Rebuild {
                 self.offer(Found { place, head })?;
             }
         }
-        self.tails.insert((bytes - at, number));
+        self.tails.insert((self.shard.maker.layout.geometry.block_bytes - end, number));
         Ok(())
+    }
+
+    /// Whether the log has the record, or has had it.
+    fn counts(&self, seq: Seq) -> bool {
+        seq <= self.log.end_seq && !self.void.iter().any(|(first, last)| (*first..=*last).contains(&seq))
     }
 
     /// Whether the log does not have the record, which is then made void.
     fn make_void(&mut self, place: u64, head: &RecordHead) -> bool {
-        let is_out = head.seq > self.log.end_seq
-            || self.void.iter().any(|(first, last)| (*first..=*last).contains(&head.seq));
-        if !is_out || self.shard.mutations.is_on("blocks_believed") {
+        if self.counts(head.seq) || self.shard.mutations.is_on("blocks_believed") {
             return false;
         }
         self.report.voided += 1;
@@ -192,6 +219,8 @@ impl Rebuild {
     fn offer(&mut self, found: Found) -> Result<()> {
         let keyspace = KeyspaceId(found.head.keyspace);
         if !self.shard.keyspaces.contains_key(&keyspace) {
+            // A copy of the cleaner's may be among them, and is to be sealed.
+            self.dirty.insert(self.shard.maker.layout.block_of(found.place));
             self.lose(&found);
             return Ok(());
         }
@@ -203,7 +232,7 @@ impl Rebuild {
             Ok(key) => key,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 // Old: its overflow blocks hold something else by now. Or damaged.
-                self.report.damaged += 1;
+                self.unreadable.push((keyspace, found.head));
                 self.lose(&found);
                 return Ok(());
             }
@@ -363,6 +392,7 @@ impl Rebuild {
     /// Tombstones leave the index; what lies in overflow blocks is marked.
     fn settle(&mut self) -> Result<()> {
         self.forget_unreadable()?;
+        self.count_damaged()?;
         let mut needed = BTreeSet::new();
         for (keyspace, position, place) in std::mem::take(&mut self.tombstones) {
             if !self.is_newest(keyspace, position, place) {
@@ -419,7 +449,10 @@ impl Rebuild {
         }
         memory.fence()?;
         self.shard.blocks.all_persisted();
-        memory.store_word(layout.shard_line(*shard) + 8, self.shard.past.shown_ms);
+        if !is_skipped {
+            self.shard.blocks.seal_all();
+        }
+        memory.store_word(layout.shard_line(*shard) + PAST_AT, guarded(self.shard.past.shown_ms));
         memory.write_back(layout.shard_line(*shard), 16);
         // crash here [recovered-not-named]: the old log is in force, and replaying it changes nothing
         self.shard.applied = self.seen;
@@ -429,6 +462,7 @@ impl Rebuild {
         let logical = self.shard.log.segments.back().map_or(0, |segment| segment.logical);
         self.shard.log.truncate(logical)?;
         self.shard.log.add_spares(&self.log.chain);
+        self.free_broken()?;
         // Not before: what the old log names must be readable when it is replayed again.
         self.shard.overflow.give_back()?;
         let numbers: Vec<u32> = self.shard.blocks.table.keys().copied().collect();
@@ -438,8 +472,24 @@ impl Rebuild {
     }
 }
 
+/// The records of a block up to the first that is not whole, and where that would begin.
+fn whole_records(maker: &Maker, number: u32, life: u64) -> (Vec<(u64, RecordHead)>, u64) {
+    let Maker { memory, layout, .. } = maker;
+    let (start, bytes) = (layout.block(number), layout.geometry.block_bytes);
+    let (mut heads, mut at) = (Vec::new(), LEAD_BYTES);
+    while at + RECORD_BYTES as u64 <= bytes {
+        let place = start + at;
+        let head = RecordHead::decode(&memory.load::<RECORD_BYTES>(place), bytes - at)
+            .filter(|head| record_is_whole(&memory.bytes(place, head.len as usize), life, place));
+        let Some(head) = head else { break };
+        heads.push((place, head));
+        at += u64::from(head.len);
+    }
+    (heads, at)
+}
+
 /// The records of a whole frame, and where they begin.
-fn records_of(frame: &[u8], head: &FrameHead) -> Vec<(usize, RecordHead)> {
+pub(crate) fn records_of(frame: &[u8], head: &FrameHead) -> Vec<(usize, RecordHead)> {
     let mut records = Vec::with_capacity(usize::from(head.records));
     let mut at = FRAME_BYTES;
     for _ in 0..head.records {

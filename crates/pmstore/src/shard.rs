@@ -17,6 +17,7 @@ use crate::graves::Graves;
 use crate::index::KeyMode;
 use crate::keys::Keys;
 use crate::log::Log;
+use crate::mark::{guarded, unguarded};
 use crate::overflow::OverflowBlocks;
 use crate::parts::Parts;
 use crate::settings::ShardSettings;
@@ -85,6 +86,7 @@ pub struct PmShard {
     /// Overflow blocks of records that count no more, by sequence, and that the log still names.
     pub(crate) freeing: Vec<(Seq, Vec<Extent>)>,
     pub(crate) parts: Parts,
+    pub(crate) marked: crate::mark::Marked,
     pub(crate) applied: Seq,
     pub(crate) durable: Seq,
     pub(crate) past: Past,
@@ -112,7 +114,7 @@ pub struct PmShard {
 }
 
 /// Where in a shard's line the highest expiry shown as past is.
-const PAST_AT: u64 = 8;
+pub(crate) const PAST_AT: u64 = 8;
 /// In `relaxed`, a fence comes after this long: half of the stated bound.
 const RELAXED_INTERVAL_US: u64 = Durability::RELAXED_BOUND_MS * 500;
 /// So much is read of a record whose length is not known: mostly all of it, at once.
@@ -123,7 +125,8 @@ const SWEEP_RECORDS: usize = 256;
 impl PmShard {
     /// A shard that knows of nothing yet.
     pub(crate) fn empty(maker: Maker, settings: ShardSettings, mutations: Mutations, log: Log) -> Self {
-        let shown_ms = maker.memory.load_word(maker.layout.shard_line(maker.shard) + PAST_AT);
+        let past = maker.memory.load_word(maker.layout.shard_line(maker.shard) + PAST_AT);
+        let shown_ms = unguarded(past).unwrap_or(0);
         PmShard {
             blocks: Blocks::new(maker.clone()),
             overflow: OverflowBlocks::new(maker.clone()),
@@ -138,6 +141,7 @@ impl PmShard {
             deaths: VecDeque::new(),
             freeing: Vec::new(),
             parts: Parts::default(),
+            marked: Default::default(),
             applied: 0,
             durable: 0,
             past: Past { shown_ms, is_dirty: false },
@@ -346,7 +350,7 @@ impl PmShard {
         let Maker { memory, layout, shard, .. } = &self.maker;
         if self.past.is_dirty {
             let place = layout.shard_line(*shard) + PAST_AT;
-            memory.store_word(place, self.past.shown_ms);
+            memory.store_word(place, guarded(self.past.shown_ms));
             memory.write_back(place, 8);
         }
         if !self.mutations.is_on("answered_before_fence") {
@@ -355,6 +359,7 @@ impl PmShard {
         }
         self.counts.redo_fences += 1;
         self.blocks.fenced();
+        self.log.note_fenced();
         self.past.is_dirty = false;
         self.durable = self.applied;
         (self.open_since_us, self.wants_flush) = (None, false);
@@ -453,6 +458,7 @@ impl PmShard {
         if is_due || self.blocks.is_writing_back() {
             self.commit()?;
         }
+        self.mark_step()?;
         self.mark_parts()?;
         self.bury()?;
         self.sweep_dropped()?;

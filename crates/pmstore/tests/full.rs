@@ -289,15 +289,19 @@ fn what_cannot_be_opened_is_refused_with_its_reason() {
     refused(&small_settings(), ErrorKind::InvalidInput, "open it with 2");
     region.flip_bit(128 + 20, 0);
     refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Corrupt, "damaged");
-    region.flip_bit(128 + 8, 1);
+    region.flip_bit(128 + 8, 0);
     refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Incompatible, "version 3");
+    region.flip_bit(128 + 8, 1);
+    refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Incompatible, "version 1");
     region.flip_bit(128, 1);
     refused(&small_settings(), ErrorKind::Incompatible, "no store");
 }
 
 #[test]
 fn a_batch_costs_one_fence() {
-    let (region, mut store) = fresh(512 << 10, &small_settings());
+    let mut settings = small_settings();
+    settings.shard.mark_every_us = 1_000_000;
+    let (region, mut store) = fresh(512 << 10, &settings);
     store.put(KEYSPACE, b"first", b"value").unwrap();
     store.sync().unwrap();
     let before = region.fences();

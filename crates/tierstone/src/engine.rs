@@ -119,6 +119,7 @@ impl DatabasePlan {
                     records: found.records + found.replayed,
                     live: found.live,
                     damaged_records: found.damaged,
+                    lost_bytes: found.lost_bytes,
                     ..BuildReport::default()
                 };
                 Ok((DatabaseShard::Memory(Box::new(MemoryShard { engine, shards, hasher })), report))

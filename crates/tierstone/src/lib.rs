@@ -153,7 +153,7 @@ pub use local::{BulkLoad, Keyspace, Store, Ticket};
 pub use named::{KeyspaceInfo, KeyspaceOptions};
 pub use range::{KeyRange, Prefix, Range};
 pub use redo::{RedoOptions, RedoReport};
-pub use repair::{RepairOptions, check, repair};
+pub use repair::{RepairOptions, check, check_nvm, repair};
 pub use replace::replace_file;
 pub use scan::{Cursor, Entry, Page};
 pub use shared::{
@@ -166,4 +166,5 @@ pub use tierstone_engine::{Commit, Cost, Durability, EngineStatistics, IndexKind
 pub use tierstone_logstore::ShardSettings;
 pub use tierstone_logstore::compact::CompactProgress;
 pub use tierstone_media::file::{DirectIo, DurableMethod, FileBackend};
+pub use tierstone_pmstore::check as nvm_check;
 pub use transfer::{MovePhase, MoveProgress, MoveReport};

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_logstore::OpenSettings;
 use tierstone_logstore::bare::{BareStore, open_bare};
+use tierstone_logstore::check::{CheckProgress, check_bare};
 use tierstone_logstore::format::superblock::{META_BYTES, served_keyspaces};
 use tierstone_media::probe::filesystem::FileSystem;
 use tierstone_media::region::{
@@ -21,6 +22,7 @@ use tierstone_media::region::{
 };
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
 use tierstone_pmstore::Keyspace;
+use tierstone_pmstore::check::{CheckReport, CheckSettings, DamageKind, Finding};
 
 /// What stands before the source of a region.
 const PREFIX: &str = "nvm:";
@@ -187,6 +189,7 @@ fn open_parts(
         seed: settings.seed,
         first_seq: settings.first_seq,
         create: settings.create,
+        loss_accepted: settings.redo_loss_accepted,
         shard: tierstone_pmstore::ShardSettings {
             durability: settings.shard.durability,
             memory_bytes: settings.shard.memory_bytes,
@@ -211,6 +214,31 @@ fn open_parts(
     let plans =
         opened.plans.into_iter().map(|plan| DatabasePlan::Memory(Box::new(plan), shards, hasher)).collect();
     Ok(OpenedEngines { superblock, plans, report, hasher })
+}
+
+/// Checks superblock and engine of a store that nobody has open. Nothing is written.
+pub(crate) fn check(
+    store: &NvmStore,
+    memory_bytes: u64,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport> {
+    let (superblock, findings) = check_bare(&mut store.device()?)?;
+    let served = served_keyspaces(&superblock.keyspaces);
+    let settings = CheckSettings {
+        base: ENGINE_BASE,
+        keyspaces: Some(served.iter().map(|entry| entry.id.0).collect()),
+        memory_bytes,
+        ..CheckSettings::default()
+    };
+    let mut show = |at: tierstone_pmstore::check::CheckProgress| {
+        progress(CheckProgress { bytes: at.bytes, bytes_total: at.bytes_total });
+    };
+    let mut report = tierstone_pmstore::check::check(store.region(), &settings, &mut show)?;
+    report.clean = superblock.clean;
+    for finding in findings {
+        report.note(Finding::new(DamageKind::Header, 0, finding.detail));
+    }
+    Ok(report)
 }
 
 /// Does one request.

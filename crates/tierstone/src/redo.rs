@@ -18,8 +18,8 @@ pub struct RedoOptions {
     /// Bytes of a file that is made because there is none. Default 64 MiB. A group of up to 1 MiB takes a slot; from
     /// four slots a shard on, more absorb a device that falls behind.
     pub new_bytes: u64,
-    /// Open a store whose redo log is not there any more, without the writes that only it had. Default: no, it is
-    /// refused.
+    /// Open a store whose redo log is not there any more, without the writes that only it had; and a store wholly in
+    /// persistent memory (`nvm:`) in which something durable is damaged, without that. Default: no, it is refused.
     pub loss_accepted: bool,
 }
 

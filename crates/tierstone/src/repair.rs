@@ -9,6 +9,7 @@
 
 use crate::database::{Database, DatabaseOptions, facts_of};
 use crate::lane::Lane;
+use crate::nvm::NvmStore;
 use crate::storage::{Storage, StorageDevice};
 use std::path::PathBuf;
 use tierstone_base::Result;
@@ -56,6 +57,20 @@ pub fn check(
 ) -> Result<CheckReport> {
     let (mut device, settings) = open_closed(directories, memory_bytes)?;
     tierstone_logstore::check::check(&mut device, &settings, progress)
+}
+
+/// The same of a store that lies wholly in persistent memory; `None`: `directories` name no region.
+///
+/// # Errors
+/// `Busy`: it is open. Others: as [`tierstone_pmstore::check::check`]; damage is in the report.
+pub fn check_nvm(
+    directories: &[PathBuf],
+    memory_bytes: u64,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<Option<tierstone_pmstore::check::CheckReport>> {
+    let Some(source) = NvmStore::among(directories)? else { return Ok(None) };
+    let options = DatabaseOptions { create: false, any_guarantee: true, ..DatabaseOptions::default() };
+    crate::nvm::check(&NvmStore::open(source, &options)?, memory_bytes, progress).map(Some)
 }
 
 /// Makes a new store with the newest whole version of every key of a damaged one. What could not be saved

@@ -40,6 +40,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
                 read_latency,
                 commit_latency,
                 corrupt_reads,
+                lost_bytes,
                 failed_reads,
                 space_used_bytes,
                 space_live_bytes,

@@ -42,8 +42,8 @@ impl Storage {
     /// As [`FileStore::open`] and [`open_volume`].
     pub fn open(settings: &FileStoreSettings) -> Result<Storage> {
         if NvmStore::among(&settings.directories)?.is_some() {
-            let message = "a store that lies wholly in persistent memory is not checked or repaired as one of segments is: each \
-                           record is verified when it is read, and recovery tells what it does not serve";
+            let message = "a store that lies wholly in persistent memory is not opened as one of segments is, nor repaired: \
+                           restore its region from a copy, or open it with the loss accepted (--nvm-loss accept)";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         match Description::among(&settings.directories)? {

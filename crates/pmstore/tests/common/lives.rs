@@ -12,6 +12,8 @@ use tierstone_crash::{
 };
 use tierstone_engine::{BatchTicket, Direction, Engine, Health, Write, WriteKind};
 use tierstone_media::Wait;
+use tierstone_media::region::Region;
+use tierstone_pmstore::check::{CheckSettings, check};
 use tierstone_pmstore::{Geometry, OpenSettings, ShardSettings};
 
 /// What a scenario needs besides its work. Plain data.
@@ -26,6 +28,8 @@ pub struct Plan {
     pub steps: u64,
     /// Of lives, the part in percent after which the process dies and the machine does not.
     pub kill_percent: u64,
+    /// The region is checked before each opening: what a crash leaves is no damage.
+    pub checks: bool,
 }
 
 impl Plan {
@@ -35,12 +39,12 @@ impl Plan {
         let shard =
             ShardSettings { clean_below_blocks: 4, write_back_step_bytes: 1 << 10, ..Default::default() };
         let open = OpenSettings { geometry, shard, keyspaces: keyspaces(), ..small_settings() };
-        Plan { open, bytes, lives: 3, steps: 500, kill_percent: 10 }
+        Plan { open, bytes, lives: 3, steps: 500, kill_percent: 10, checks: true }
     }
 
     /// The same with rules broken.
     pub fn mutated(mut self, mutations: &Mutations) -> Plan {
-        self.open.mutations = mutations.clone();
+        (self.open.mutations, self.checks) = (mutations.clone(), false);
         self
     }
 
@@ -72,6 +76,15 @@ impl Plan {
         Ok(())
     }
 
+    /// No check calls what is there damaged; where nothing is there yet, it says so.
+    fn check<const UNIT: usize>(&self, region: &Arc<PowerRegion<UNIT>>) -> Result<(), Violation> {
+        let settings = CheckSettings { base: self.open.base, ..CheckSettings::default() };
+        match check(Arc::clone(region) as Arc<dyn Region + Send + Sync>, &settings, &mut |_| {}) {
+            Ok(report) => Violation::unless(!report.is_damaged(), || format!("{:?}", report.findings)),
+            Err(error) => Violation::unless(error.kind() == ErrorKind::InvalidInput, || error.to_string()),
+        }
+    }
+
     fn live<const UNIT: usize>(
         &self,
         region: &Arc<PowerRegion<UNIT>>,
@@ -79,6 +92,9 @@ impl Plan {
         choices: &Choices,
         mix: Option<&Mix>,
     ) -> Result<(), Violation> {
+        if self.checks && !region.is_off() {
+            self.check(region)?;
+        }
         let (stores, ..) = open_all(region, &self.open)?;
         let mut world = World::new(stores, history);
         world.check(region)?;

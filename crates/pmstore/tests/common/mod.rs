@@ -39,6 +39,7 @@ pub fn small_settings() -> OpenSettings {
             clean_below_blocks: 6,
             write_back_step_bytes: 2 << 10,
             partial_keys: false,
+            mark_every_us: 400,
         },
         geometry: SMALL,
         keyspaces: keyspaces(),

@@ -64,6 +64,11 @@ impl<const UNIT: usize> PowerRegion<UNIT> {
         self.memory.lock().unwrap().bytes().to_vec()
     }
 
+    /// Puts bytes there, durably.
+    pub fn overwrite(&self, offset: usize, bytes: &[u8]) {
+        self.memory.lock().unwrap().overwrite(offset, bytes);
+    }
+
     /// Damages the region.
     pub fn flip_bit(&self, offset: usize, bit: u32) {
         let mut memory = self.memory.lock().unwrap();

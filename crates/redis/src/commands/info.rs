@@ -245,6 +245,7 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("device_hits", statistics.device_hits),
         ("false_reads", statistics.false_reads),
         ("corrupt_reads", statistics.corrupt_reads),
+        ("nvm_lost_bytes", statistics.lost_bytes),
         ("failed_reads", statistics.failed_reads),
         ("user_bytes_written", statistics.user_bytes_written),
         ("record_bytes_written", statistics.record_bytes_written),

@@ -148,6 +148,9 @@ const COLUMNS: &[Column] = &[
     ("memory_lookups_total", "counter", "Lookups answered from memory.", |s| s.engine.memory_hits),
     ("device_lookups_total", "counter", "Lookups that needed the device.", |s| s.engine.device_hits),
     ("corrupt_reads_total", "counter", "Reads with a wrong checksum.", |s| s.engine.corrupt_reads),
+    ("nvm_lost_bytes", "gauge", "Bytes of damaged persistent memory whose loss was accepted.", |s| {
+        s.engine.lost_bytes
+    }),
     ("failed_reads_total", "counter", "Reads of records that the device refused.", |s| s.engine.failed_reads),
     ("expired_keys_total", "counter", "Keys dropped since they had expired.", |s| s.engine.expired_keys),
     ("evicted_keys_total", "counter", "Keys evicted for want of memory or space.", |s| s.engine.evicted_keys),

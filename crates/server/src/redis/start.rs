@@ -106,6 +106,10 @@ pub(super) fn tell_damage(open: &OpenReport, shards: &[BuildReport]) {
     if records > 0 {
         tracing::error!(records, "records in persistent memory are damaged and not served");
     }
+    let bytes: u64 = shards.iter().map(|shard| shard.lost_bytes).sum();
+    if bytes > 0 {
+        tracing::error!(bytes, "what was durable in persistent memory is damaged, and its loss was accepted");
+    }
 }
 
 fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, BuildReport)> {
