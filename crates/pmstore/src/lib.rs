@@ -9,9 +9,11 @@
 
 mod blocks;
 mod cleaner;
+mod dropped;
 mod engine;
 mod expired;
 mod format;
+mod gone;
 mod graves;
 pub mod index;
 mod keys;
@@ -25,6 +27,8 @@ mod read;
 pub mod recovery;
 pub mod settings;
 pub mod shard;
+mod snapshot_reads;
+mod snapshots;
 mod space;
 mod write;
 

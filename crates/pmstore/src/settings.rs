@@ -44,6 +44,12 @@ pub struct ShardSettings {
     pub partial_keys: bool,
     /// Bytes of records that one step writes back from the caches for the log to be truncated.
     pub write_back_step_bytes: u64,
+    /// Memory for the table of replaced records that snapshots still show, in bytes: 80 a record, 80 and its bytes a
+    /// key that has left an order. Beyond it the oldest snapshot is lost. It counts as memory for indexes too.
+    pub snapshot_table_bytes_max: u64,
+    /// The part of the shard's share of the capacity that records may take which only snapshots show, 0 to 1; beyond
+    /// it the oldest snapshot is lost. More: less space for what is written, and dearer cleaning.
+    pub snapshot_pinned_fraction_max: f64,
 }
 
 impl Default for ShardSettings {
@@ -54,6 +60,8 @@ impl Default for ShardSettings {
             clean_below_blocks: 16,
             partial_keys: false,
             write_back_step_bytes: 64 << 10,
+            snapshot_table_bytes_max: 16 << 20,
+            snapshot_pinned_fraction_max: 0.25,
         }
     }
 }

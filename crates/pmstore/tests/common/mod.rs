@@ -38,7 +38,7 @@ pub fn small_settings() -> OpenSettings {
             memory_bytes: u64::MAX,
             clean_below_blocks: 6,
             write_back_step_bytes: 2 << 10,
-            partial_keys: false,
+            ..ShardSettings::default()
         },
         geometry: SMALL,
         keyspaces: keyspaces(),
