@@ -393,8 +393,13 @@ impl PmShard {
 
     /// Keeps the bounds, and lets go, some at a step, of what nobody needs any more.
     pub(crate) fn snapshot_step(&mut self) -> Result<()> {
+        let mut purged = Ok(());
         if self.snapshots.purge.is_some() {
-            return self.purge_some(PURGED_A_STEP);
+            purged = self.purge_some(PURGED_A_STEP);
+        }
+        // No snapshot is lost for what another, that has ended, keeps still.
+        if self.snapshots.purge.is_some() {
+            return purged;
         }
         let kept_max = self.share_bytes() as f64 * self.settings.snapshot_pinned_fraction_max;
         if self.snapshots.table_bytes() > self.settings.snapshot_table_bytes_max
@@ -402,7 +407,7 @@ impl PmShard {
         {
             self.lose_oldest_snapshot();
         }
-        Ok(())
+        purged
     }
 
     fn lose_oldest_snapshot(&mut self) {
