@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod lives;
+pub mod medium;
 pub mod power;
 
 use power::PowerRegion;
