@@ -18,7 +18,7 @@ use tierstone_base::{KeyspaceId, Position, Result};
 /// What is in a victim.
 #[derive(Default)]
 struct Contents {
-    /// Records that the index names, and tombstones that may be needed.
+    /// Records that the index or a snapshot names, and tombstones that may be needed.
     live: Vec<(u64, RecordHead)>,
     /// Records of dropped keyspaces that were not given up yet.
     dropped: Vec<(u64, RecordHead)>,
@@ -67,7 +67,8 @@ impl PmShard {
         while at < block.end {
             let place = start + u64::from(at);
             let (head, _) = self.record(place)?;
-            let is_served = self.keyspaces.contains_key(&KeyspaceId(head.keyspace));
+            let is_served =
+                self.is_reachable(KeyspaceId(head.keyspace)) || self.snapshots.holds(&head, place);
             match (block.is_valid(at), head.is_tombstone()) {
                 (true, true) => contents.live.push((place, head)),
                 (true, false) if is_served => contents.live.push((place, head)),
@@ -126,7 +127,7 @@ impl PmShard {
         self.give_up(place, head.len, head.is_overflow())
     }
 
-    /// Copies a record to the cleaner's block; the index names the copy.
+    /// Copies a record to the cleaner's block; the index, or the table of what snapshots show, names the copy.
     fn move_record(&mut self, place: u64, head: &RecordHead, buffer: &mut Vec<u8>) -> Result<()> {
         let key = {
             let (_, record) = self.record(place)?;
@@ -141,7 +142,10 @@ impl PmShard {
             self.graves.move_tombstone(grave(head), place, Some(copy));
             return Ok(());
         }
-        if let Some(keys) = self.keyspaces.get_mut(&KeyspaceId(head.keyspace)) {
+        if self.snapshots.move_kept(head, place, copy) {
+            return Ok(());
+        }
+        if let Some(keys) = self.reachable_mut(KeyspaceId(head.keyspace)) {
             keys.replace(Position(head.position), &key, place, copy);
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use crate::shard::PmShard;
 use std::sync::Arc;
-use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
+use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
     Admission, BackupCut, BackupSince, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event,
     Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
@@ -94,15 +94,12 @@ impl Engine for PmShard {
         Ok(receipt)
     }
 
-    fn scan(&mut self, _now: Now, request: ScanRequest) {
+    fn scan(&mut self, now: Now, request: ScanRequest) {
         let (since, token) = (self.meter.read(), request.token);
+        self.see(now);
         match request.snapshot {
             None => self.asked.scans.push(request),
-            Some(_) => {
-                let error = Some(Self::no_snapshots());
-                let (entries, next, cost) = (Vec::new(), None, Cost::default());
-                self.asked.ready.push(Event::Scanned { token, entries, next, error, cost });
-            }
+            Some(snapshot) => self.asked.ready.push(self.scan_at(&request, snapshot)),
         }
         self.meter.asked(since, [token].into_iter());
     }
@@ -112,42 +109,39 @@ impl Engine for PmShard {
         self.see(now);
         match request.snapshot {
             None => self.asked.ranges.push(request),
-            Some(_) => {
-                let error = Some(Self::no_snapshots());
-                let (entries, next, cost) = (Vec::new(), None, Cost::default());
-                self.asked.ready.push(Event::Ranged { token, entries, next, error, cost });
-            }
+            Some(snapshot) => self.asked.ready.push(self.range_at(&request, snapshot)),
         }
         self.meter.asked(since, [token].into_iter());
     }
 
     fn create_keyspace(&mut self, keyspace: KeyspaceId, index: IndexKind) {
-        if !self.keyspaces.contains_key(&keyspace) {
+        let is_new = |keys: &crate::keys::Keys| keys.len() == 0 && index == IndexKind::Ordered;
+        if self.keyspaces.get(&keyspace).is_none_or(is_new) {
             let keys = self.new_keys(index);
             self.keyspaces.insert(keyspace, keys);
         }
     }
 
-    fn snapshot(&mut self, _now: Now) -> Result<SnapshotId> {
-        Err(Self::no_snapshots())
+    fn snapshot(&mut self, now: Now) -> Result<SnapshotId> {
+        self.see(now);
+        self.take_snapshot()
     }
 
-    fn release_snapshot(&mut self, _snapshot: SnapshotId) {}
+    fn release_snapshot(&mut self, snapshot: SnapshotId) {
+        self.end_snapshot(snapshot);
+    }
 
-    fn read_at(&mut self, _now: Now, _snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
+    fn read_at(&mut self, _now: Now, snapshot: SnapshotId, keys: &[(Token, Key<'_>)]) {
         let since = self.meter.read();
-        for &(token, _) in keys {
-            let result = Err(Self::no_snapshots());
-            self.asked.ready.push(Event::SnapshotRead { token, result, cost: Cost::default() });
+        for (token, key) in keys {
+            let result = self.record_at(snapshot, key);
+            self.asked.ready.push(Event::SnapshotRead { token: *token, result, cost: Cost::default() });
         }
         self.meter.asked(since, keys.iter().map(|(token, _)| *token));
     }
 
     fn drop_keyspace(&mut self, keyspace: KeyspaceId) {
-        self.dropped.insert(keyspace);
-        if let Some(keys) = self.keyspaces.remove(&keyspace) {
-            self.sweeping.push((keyspace, keys, Position(0)));
-        }
+        self.drop_keys(keyspace);
     }
 
     fn past_ms(&self) -> u64 {
@@ -196,6 +190,7 @@ impl Engine for PmShard {
             || self.wants_space
             || self.wants_truncation
             || !self.sweeping.is_empty()
+            || self.snapshots.wants_step()
             || self.blocks.is_writing_back()
             || self.deaths.front().is_some_and(|death| death.seq <= self.decided())
             || self.is_shutting && !self.has_ended;

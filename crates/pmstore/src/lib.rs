@@ -10,10 +10,12 @@
 mod blocks;
 pub mod check;
 mod cleaner;
+mod dropped;
 mod engine;
 mod expired;
 mod format;
 mod found;
+mod gone;
 mod graves;
 pub mod index;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -31,6 +33,8 @@ pub mod recovery;
 mod seal;
 pub mod settings;
 pub mod shard;
+mod snapshot_reads;
+mod snapshots;
 mod space;
 mod write;
 

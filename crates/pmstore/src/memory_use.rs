@@ -1,4 +1,4 @@
-//! What indexes and others take of the shard's memory: new keys are refused when it is used up.
+//! What indexes, the table of snapshots and others take of the shard's memory: new keys are refused when it is used up.
 
 use crate::keys::Keys;
 use crate::shard::PmShard;
@@ -29,17 +29,19 @@ impl PmShard {
     pub(crate) fn count_memory(&mut self) {
         self.memory.new_keys = 0;
         let swept = self.sweeping.iter().map(|(_, keys, _)| keys);
-        self.memory.index_bytes = self.keyspaces.values().chain(swept).map(Keys::bytes).sum();
+        let retained = self.retained.iter().map(|retained| &retained.keys);
+        self.memory.index_bytes = self.keyspaces.values().chain(swept).chain(retained).map(Keys::bytes).sum();
     }
 
     /// Whether new keys find memory.
     pub(crate) fn is_memory_full(&mut self) -> bool {
         let MemoryUse { index_bytes, outside_bytes, .. } = self.memory;
-        if index_bytes.saturating_add(outside_bytes) < self.settings.memory_bytes {
+        let others = outside_bytes.saturating_add(self.snapshots.table_bytes());
+        if index_bytes.saturating_add(others) < self.settings.memory_bytes {
             return false;
         }
         // Keys may have gone since.
         self.count_memory();
-        self.memory.index_bytes.saturating_add(outside_bytes) >= self.settings.memory_bytes
+        self.memory.index_bytes.saturating_add(others) >= self.settings.memory_bytes
     }
 }

@@ -3,18 +3,18 @@
 use crate::format::{FLAG_KEY_OUT, RECORD_BYTES, RecordHead};
 use crate::shard::{Found, PmShard};
 use std::borrow::Cow;
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Result};
+use tierstone_base::{Error, KeyspaceId, Now, Result};
 use tierstone_engine::{
     Cost, Event, Key, Lookup, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry, ScanRequest,
     ValueKind,
 };
 
 /// Entries of a page at most, whatever was asked for.
-const PAGE_ENTRIES_MAX: usize = 1024;
+pub(crate) const PAGE_ENTRIES_MAX: usize = 1024;
 /// A page of a walk asks the index so often at most.
-const SCANS_A_PAGE: usize = 16;
+pub(crate) const SCANS_A_PAGE: usize = 16;
 /// A page of a range ends when it holds so many bytes.
-const PAGE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const PAGE_BYTES_MAX: usize = 1 << 20;
 
 pub(crate) fn meta_of(head: &RecordHead) -> RecordMeta {
     RecordMeta { seq: head.seq, expiry_ms: head.expiry_ms, kind: ValueKind(head.kind) }
@@ -183,12 +183,6 @@ impl PmShard {
             Err(damaged) => page.error = page.error.take().or(Some(damaged)),
         }
         true
-    }
-
-    /// What a read or walk of a snapshot gets.
-    pub(crate) fn no_snapshots() -> Error {
-        let message = "the engine in persistent memory has no snapshots: walk the keys as they are";
-        Error::new(ErrorKind::Unsupported, message)
     }
 
     /// Live keys of `keyspace`, those included that have expired and were not met since.

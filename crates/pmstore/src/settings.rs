@@ -60,6 +60,12 @@ pub struct ShardSettings {
     /// While writes come, the end of the log is noted so often, in microseconds, so that damage of its last frames can be told
     /// from a loss of power. Less often: fewer fences, one each time; more that looks like a tear after a crash.
     pub mark_every_us: u64,
+    /// Memory for the table of replaced records that snapshots still show, in bytes: 80 a record, 80 and its bytes a
+    /// key that has left an order. Beyond it the oldest snapshot is lost. It counts as memory for indexes too.
+    pub snapshot_table_bytes_max: u64,
+    /// The part of the shard's share of the capacity that records may take which only snapshots show, 0 to 1; beyond
+    /// it the oldest snapshot is lost. More: less space for what is written, and dearer cleaning.
+    pub snapshot_pinned_fraction_max: f64,
 }
 
 impl Default for ShardSettings {
@@ -71,6 +77,8 @@ impl Default for ShardSettings {
             partial_keys: false,
             write_back_step_bytes: 64 << 10,
             mark_every_us: 1_000_000,
+            snapshot_table_bytes_max: 16 << 20,
+            snapshot_pinned_fraction_max: 0.25,
         }
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Death {
     pub place: u64,
     pub len: u32,
     pub is_overflow: bool,
+    /// A snapshot showed it when it was replaced.
+    pub is_kept: bool,
 }
 
 /// A record in a block, and what it says.
@@ -78,6 +80,9 @@ pub struct PmShard {
     pub(crate) dropped: BTreeSet<KeyspaceId>,
     /// Keyspaces that were dropped, whose records have not been given up.
     pub(crate) sweeping: Vec<(KeyspaceId, Keys, Position)>,
+    /// The same, that a snapshot shows.
+    pub(crate) retained: Vec<crate::dropped::Retained>,
+    pub(crate) snapshots: crate::snapshots::Snapshots,
     pub(crate) blocks: Blocks,
     pub(crate) overflow: OverflowBlocks,
     pub(crate) log: Log,
@@ -119,8 +124,6 @@ pub(crate) const PAST_AT: u64 = 8;
 const RELAXED_INTERVAL_US: u64 = Durability::RELAXED_BOUND_MS * 500;
 /// So much is read of a record whose length is not known: mostly all of it, at once.
 const RECORD_GUESS_BYTES: u64 = 256;
-/// Records of dropped keyspaces that a step gives up.
-const SWEEP_RECORDS: usize = 256;
 
 impl PmShard {
     /// A shard that knows of nothing yet.
@@ -136,6 +139,8 @@ impl PmShard {
             keyspaces: BTreeMap::new(),
             dropped: BTreeSet::new(),
             sweeping: Vec::new(),
+            retained: Vec::new(),
+            snapshots: crate::snapshots::Snapshots::default(),
             log,
             graves: Graves::default(),
             deaths: VecDeque::new(),
@@ -399,6 +404,13 @@ impl PmShard {
         };
         while let Some(death) = self.deaths.pop_front_if(|death| death.seq <= decided) {
             self.blocks.let_go(death.place);
+            self.snapshots.buried = death.seq;
+            if death.is_kept
+                && !self.snapshots.has_left(death.place)
+                && !self.mutations.is_on("kept_given_up")
+            {
+                continue;
+            }
             self.give_up(death.place, death.len, death.is_overflow)?;
         }
         Ok(())
@@ -461,6 +473,7 @@ impl PmShard {
         self.mark_step()?;
         self.mark_parts()?;
         self.bury()?;
+        self.snapshot_step()?;
         self.sweep_dropped()?;
         self.clean_step()?;
         self.truncate_step()?;
@@ -528,39 +541,28 @@ impl PmShard {
         Ok(())
     }
 
-    /// Gives up records of dropped keyspaces, some of them.
-    fn sweep_dropped(&mut self) -> Result<()> {
-        let Some((keyspace, mut keys, from)) = self.sweeping.pop() else { return Ok(()) };
-        let mut places = Vec::new();
-        let next = keys.scan(from, SWEEP_RECORDS, |place| places.push(place));
-        for place in places {
-            let (head, key) = {
-                let (head, record) = self.record(place)?;
-                (head, self.key_of(&head, &record)?.into_owned())
-            };
-            keys.remove(Position(head.position), &key, place);
-            self.graves.add_old(crate::graves::grave_of(keyspace, Position(head.position)));
-            self.give_up(place, head.len, head.is_overflow())?;
-        }
-        if keys.len() > 0 {
-            self.sweeping.push((keyspace, keys, next.unwrap_or_default()));
-        }
-        Ok(())
+    /// What the shard has of the store's space, were it divided.
+    pub(crate) fn share_bytes(&self) -> u64 {
+        let layout = &self.maker.layout;
+        u64::from(layout.segments) * layout.geometry.segment_bytes / u64::from(layout.shards)
     }
 
     /// Counters and sizes.
     pub(crate) fn statistics_inner(&self) -> EngineStatistics {
-        let layout = &self.maker.layout;
-        let bytes = layout.geometry.segment_bytes;
+        let block_bytes = self.maker.layout.geometry.block_bytes;
         let live = self.blocks.live_bytes();
+        let (snapshots, snapshots_lost) = self.snapshots.counts();
         EngineStatistics {
             keys: self.keyspaces.values().map(Keys::len).sum(),
             index_bytes: self.keyspaces.values().map(Keys::bytes).sum(),
             corrupt_reads: self.corrupt_reads.get(),
-            space_used_bytes: self.blocks.table.len() as u64 * layout.geometry.block_bytes
-                + self.overflow.taken_bytes(),
+            space_used_bytes: self.blocks.table.len() as u64 * block_bytes + self.overflow.taken_bytes(),
             space_live_bytes: live + self.overflow.taken_bytes(),
-            space_capacity_bytes: u64::from(layout.segments) * bytes / u64::from(layout.shards),
+            space_capacity_bytes: self.share_bytes(),
+            snapshots,
+            snapshots_lost,
+            snapshot_table_bytes: self.snapshots.table_bytes(),
+            snapshot_pinned_bytes: self.snapshots.kept_bytes(),
             device: tierstone_engine::Cost { cpu_ns: self.meter.total_ns(), ..Default::default() },
             background_cpu_ns: self.meter.background_ns(),
             ..self.counts

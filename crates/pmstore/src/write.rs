@@ -134,6 +134,9 @@ impl PmShard {
         if !is_new || !self.is_memory_full() {
             return Ok(());
         }
+        if self.lose_for_room() {
+            return Err(Error::new(ErrorKind::Retry, "memory is being given back: step the engine"));
+        }
         let message = format!(
             "the memory for indexes, {} bytes a shard, is used up: new keys are refused until keys are deleted or the store \
              is opened with more; overwrites and deletes go on",
@@ -214,9 +217,11 @@ impl PmShard {
         let may_come = self.blocks.best_free() >= self.least_gain()
             || !self.deaths.is_empty()
             || !self.freeing.is_empty()
-            || !self.sweeping.is_empty();
+            || self.lose_for_room();
         if may_come {
             self.wants_space = true;
+            // What was replaced gives its space when the write that did it is durable: nobody waits for company.
+            self.wants_flush |= !self.deaths.is_empty();
             return Error::new(ErrorKind::Retry, "space is being cleaned: step the engine");
         }
         let message = format!(
@@ -246,9 +251,10 @@ impl PmShard {
                     for overflow in payloads.into_iter().flatten() {
                         self.overflow.free(&overflow.extents)?;
                     }
-                    let may_come = !self.deaths.is_empty() || !self.freeing.is_empty();
                     let is_full = error.kind() == ErrorKind::NoSpace;
-                    return Err(if is_full && may_come { self.no_space(0) } else { error });
+                    let may_come = is_full
+                        && (!self.deaths.is_empty() || !self.freeing.is_empty() || self.lose_for_room());
+                    return Err(if may_come { self.no_space(0) } else { error });
                 }
             }
         }
@@ -418,7 +424,8 @@ impl PmShard {
         match found {
             Some(old) => {
                 self.graves.add_old(grave);
-                self.will_die(old, head.seq);
+                let is_kept = self.keep_for_snapshots(key, &old, head);
+                self.will_die(old, head.seq, is_kept);
             }
             None => self.replace_tombstones(key, head.seq, grave)?,
         }
@@ -428,10 +435,10 @@ impl PmShard {
         Ok(())
     }
 
-    fn will_die(&mut self, old: Found, seq: Seq) {
+    fn will_die(&mut self, old: Found, seq: Seq, is_kept: bool) {
         self.blocks.hold(old.place);
         let is_overflow = old.head.is_overflow();
-        self.deaths.push_back(Death { seq, place: old.place, len: old.head.len, is_overflow });
+        self.deaths.push_back(Death { seq, place: old.place, len: old.head.len, is_overflow, is_kept });
     }
 
     /// A key that was deleted is there again: its record stands for what the tombstone stood for.
@@ -443,7 +450,7 @@ impl PmShard {
             };
             if is_it {
                 self.graves.move_tombstone(grave, place, None);
-                self.will_die(Found { place, head }, seq);
+                self.will_die(Found { place, head }, seq, false);
             }
         }
         Ok(())

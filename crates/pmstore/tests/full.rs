@@ -196,10 +196,10 @@ fn a_mapped_region_passes_the_model_in_place() {
     let settings = small_settings();
     let (store, _) = open_one(&region, &settings);
     let model = ModelSettings {
-        snapshots: 0,
         reopen_every: 300,
         value_bytes: 3_000,
         keys: 80,
+        may_lose_snapshots: true,
         ..ModelSettings::default()
     };
     conformance::model(5, model, store, |store| {

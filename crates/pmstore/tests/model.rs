@@ -11,7 +11,7 @@ use tierstone_engine::conformance::{self, ModelSettings};
 use tierstone_pmstore::{OpenSettings, ShardSettings};
 
 fn model() -> ModelSettings {
-    ModelSettings { snapshots: 0, ..ModelSettings::default() }
+    ModelSettings { may_lose_snapshots: true, ..ModelSettings::default() }
 }
 
 #[test]
@@ -77,8 +77,23 @@ fn dropping_a_keyspace_empties_only_it() {
 }
 
 #[test]
+fn a_snapshot_outlives_the_drop_of_its_keyspaces() {
+    conformance::a_snapshot_outlives_the_drop_of_its_keyspaces(small());
+}
+
+#[test]
 fn pages_of_a_range_join() {
     conformance::pages_of_a_range_join(small());
+}
+
+#[test]
+fn a_range_of_a_snapshot_shows_the_keys_of_the_cut() {
+    conformance::a_range_of_a_snapshot_shows_the_keys_of_the_cut(small());
+}
+
+#[test]
+fn completions_tell_their_cost() {
+    conformance::completions_tell_their_cost(small(), true);
 }
 
 #[test]

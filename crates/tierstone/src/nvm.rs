@@ -193,6 +193,8 @@ fn open_parts(
         shard: tierstone_pmstore::ShardSettings {
             durability: settings.shard.durability,
             memory_bytes: settings.shard.memory_bytes,
+            snapshot_table_bytes_max: settings.shard.snapshot_table_bytes_max,
+            snapshot_pinned_fraction_max: settings.shard.snapshot_pinned_fraction_max,
             ..Default::default()
         },
         ..Default::default()

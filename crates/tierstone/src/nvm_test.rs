@@ -1,8 +1,12 @@
 //! Stores that lie wholly in a region's file.
 
-use crate::{Batch, DatabaseOptions, ErrorKind, IndexKind, SharedStore, Store};
+use crate::{Batch, DatabaseOptions, Entry, ErrorKind, IndexKind, Result, SharedStore, Store};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tierstone_base::SeededRandom;
 use tierstone_media::region::{MappedRegion, RegionDemand, RegionSettings};
 
 /// A region's file that goes with the test.
@@ -70,6 +74,9 @@ fn the_shared_handle_and_its_ranges_work_in_a_region() {
     let found: Vec<Vec<u8>> =
         store.range(&key(100)[..]..).limit(50).live().map(|entry| entry.unwrap().key).collect();
     assert_eq!(found, (100..150).map(key).collect::<Vec<_>>());
+    let found: Vec<Vec<u8>> =
+        store.range(&key(100)[..]..).limit(50).map(|entry| entry.unwrap().key).collect();
+    assert_eq!(found, (100..150).map(key).collect::<Vec<_>>());
     store.close().unwrap();
     let store = SharedStore::open(&file.options()).unwrap();
     assert_eq!(store.get(&key(499)).unwrap().as_deref(), Some(&b"value"[..]));
@@ -112,4 +119,153 @@ fn options_that_mean_devices_are_refused() {
     two.directories.push("elsewhere".into());
     assert_eq!(refused(two, "alone"), ErrorKind::InvalidInput);
     assert!(!file.0.exists(), "nothing is left of what was refused");
+}
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn pairs(entries: impl Iterator<Item = Result<Entry>>) -> Pairs {
+    entries.map(Result::unwrap).map(|entry| (entry.key, entry.value)).collect()
+}
+
+#[test]
+fn snapshots_of_random_moments_show_those_moments_over_all_shards() {
+    let file = File::new("snapshots");
+    let mut store = Store::open(&file.options()).unwrap();
+    let seed = SeededRandom::system_seed().unwrap();
+    let mut random = SeededRandom::new(seed);
+    let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    let mut alive = Vec::new();
+    for round in 0..200 {
+        for _ in 0..10 {
+            let name = key(random.below(300) as u32);
+            if random.chance(0.2) {
+                assert_eq!(store.delete(&name).unwrap(), model.remove(&name).is_some(), "seed {seed}");
+                continue;
+            }
+            let value = vec![random.below(256) as u8; random.below(3_000) as usize];
+            let _ticket = store.put_nowait(&name, &value).unwrap();
+            model.insert(name, value);
+        }
+        if round % 20 == 0 {
+            let now: Pairs = model.clone().into_iter().collect();
+            assert_eq!(pairs(store.range(..)), now, "seed {seed}");
+            alive.push((store.snapshot().unwrap(), now));
+        }
+        if alive.len() > 3 {
+            let (ended, shown) = alive.remove(random.below(3) as usize);
+            let mut walked = pairs(ended.scan(&mut store));
+            walked.sort();
+            assert!(walked == shown, "seed {seed}, round {round}");
+            assert!(pairs(ended.range(&mut store, ..)) == shown, "seed {seed}, round {round}");
+            let mut backward = pairs(ended.range(&mut store, ..).backward());
+            backward.reverse();
+            assert!(backward == shown, "seed {seed}, round {round}");
+            let names: Vec<Vec<u8>> = (0..300).map(key).collect();
+            let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+            let values = ended.get_many(&mut store, &names).unwrap();
+            let shown: BTreeMap<_, _> = shown.into_iter().collect();
+            for (name, value) in names.into_iter().zip(values) {
+                assert!(value.as_ref() == shown.get(name), "seed {seed}, round {round}");
+            }
+        }
+    }
+    drop(alive);
+    store.put(b"last", b"").unwrap();
+    while store.turn().unwrap() == Some(Duration::ZERO) {}
+    let statistics = store.statistics();
+    assert_eq!((statistics.snapshots, statistics.snapshot_pinned_bytes), (0, 0), "seed {seed}");
+}
+
+/// Batches move a value from key to key: a range of one moment shows one of it.
+#[test]
+fn ranges_of_the_shared_handle_show_one_moment_while_keys_come_and_go() {
+    let file = File::new("moment");
+    let store = SharedStore::open(&file.options()).unwrap();
+    let tokens = 100u32;
+    let place = |token: u32, round: u32| key((token * 7_919 + round).wrapping_mul(0x9e37_79b9) % 99_991);
+    for token in 0..tokens {
+        store.put(&[&place(token, 0)[..], &token.to_be_bytes()].concat(), &token.to_be_bytes()).unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0.. {
+                for token in 0..tokens {
+                    let name = |round| [&place(token, round)[..], &token.to_be_bytes()].concat();
+                    let mut batch = Batch::new();
+                    batch.delete(&name(round)).put(&name(round + 1), &token.to_be_bytes());
+                    store.write(&batch).unwrap();
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            }
+        });
+        // What fails must not leave the writer running.
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let long_ago = store.snapshot().unwrap();
+            let check = |found: Pairs| {
+                let mut values: Vec<_> = found.into_iter().map(|(_, value)| value).collect();
+                values.sort();
+                let all: Vec<_> = (0..tokens).map(|token| token.to_be_bytes().to_vec()).collect();
+                assert!(values == all, "{} values", values.len());
+            };
+            for _ in 0..10 {
+                check(pairs(store.range(..)));
+                check(pairs(store.snapshot().unwrap().range(..).backward()));
+            }
+            check(pairs(long_ago.range(..)));
+            check(pairs(long_ago.scan()));
+        }));
+        stop.store(true, Ordering::Relaxed);
+        checked.unwrap();
+    });
+    assert_eq!(store.statistics().unwrap().snapshots, 0, "walks that have ended keep nothing");
+    store.close().unwrap();
+}
+
+#[test]
+fn a_lost_snapshot_says_so_and_none_outlives_its_process() {
+    let file = File::new("lost");
+    let mut options = DatabaseOptions { shards: 1, ..file.options() };
+    options.shard.snapshot_table_bytes_max = 80 * 50;
+    let mut store = Store::open(&options).unwrap();
+    let fill = |store: &mut Store, value: &[u8]| {
+        for number in 0..100 {
+            let _ticket = store.put_nowait(&key(number), value).unwrap();
+        }
+        store.sync().unwrap();
+        while store.turn().unwrap() == Some(Duration::ZERO) {}
+    };
+    fill(&mut store, b"old");
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(snapshot.get(&mut store, &key(1)).unwrap().as_deref(), Some(&b"old"[..]));
+    fill(&mut store, b"new");
+    let read = snapshot.get(&mut store, &key(1)).unwrap_err();
+    assert_eq!(read.kind(), ErrorKind::SnapshotLost, "{read}");
+    assert_eq!(store.statistics().snapshots_lost, 1);
+    let kept = store.snapshot().unwrap();
+    store.delete(&key(1)).unwrap();
+    assert!(store.statistics().snapshot_pinned_bytes > 0);
+    drop((snapshot, kept));
+    store.close().unwrap();
+    let mut store = Store::open(&options).unwrap();
+    let statistics = store.statistics();
+    assert_eq!((statistics.snapshots, statistics.snapshot_pinned_bytes), (0, 0));
+    assert_eq!(store.get(&key(1)).unwrap(), None);
+    assert_eq!(store.range(..).count(), 99);
+}
+
+/// What a backup reads are segments of devices; a region is copied as it is.
+#[test]
+fn backups_are_refused_in_words() {
+    let file = File::new("backup");
+    let store = SharedStore::open(&file.options()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    let place = std::env::temp_dir().join(format!("tierstone-nvm-backup-{}.copy", std::process::id()));
+    let refused = store.backup(&place, &mut |_| {}).map(drop).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    assert!(refused.message().contains("copy its region"), "{refused}");
+    let _ = std::fs::remove_dir_all(&place);
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }

@@ -10,7 +10,7 @@ use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, SeededRandom, Seq};
 use tierstone_crash::{
     Choices, DurableOrder, ExploreSettings, Mutations, Oracle, Report, Violation, assert_caught, explore,
 };
-use tierstone_engine::{BatchTicket, Direction, Engine, Health, Write, WriteKind};
+use tierstone_engine::{BatchTicket, Direction, Durability, Engine, Health, SnapshotId, Write, WriteKind};
 use tierstone_media::Wait;
 use tierstone_media::region::Region;
 use tierstone_pmstore::check::{CheckSettings, check};
@@ -116,11 +116,24 @@ pub struct Mix {
     pub deletes: u64,
     /// A step after an operation.
     pub steps: u64,
+    /// A snapshot is taken, or one is released.
+    pub snapshots: u64,
+    /// Changes of the mode.
+    pub switches: u64,
 }
 
 impl Default for Mix {
     fn default() -> Self {
-        Mix { operations: 24, keys: 10, value_bytes: 300, batches: 25, deletes: 25, steps: 60 }
+        Mix {
+            operations: 24,
+            keys: 10,
+            value_bytes: 300,
+            batches: 25,
+            deletes: 25,
+            steps: 60,
+            snapshots: 0,
+            switches: 0,
+        }
     }
 }
 
@@ -236,6 +249,13 @@ impl<'h> World<'h> {
             };
             let changes: Vec<_> = (0..count).map(|_| change(random)).collect();
             self.write(&changes)?;
+            // Mixes without them draw no numbers for them.
+            if mix.snapshots > 0 && random.below(100) < mix.snapshots {
+                self.snapshot(random);
+            }
+            if mix.switches > 0 && random.below(100) < mix.switches {
+                self.switch(random)?;
+            }
             if random.below(20) == 0 {
                 self.sync()?;
             } else if random.below(100) < mix.steps {
@@ -250,6 +270,39 @@ impl<'h> World<'h> {
             }
         }
         if random.chance(0.5) { self.sync() } else { Ok(()) }
+    }
+
+    /// Takes a snapshot of a shard, or releases one.
+    fn snapshot(&mut self, random: &mut SeededRandom) {
+        let chosen = random.below(self.stores.len() as u64) as usize;
+        let store = &mut self.stores[chosen];
+        match random.below(3) {
+            0 => store.engine.release_snapshot(SnapshotId(1 + random.below(6))),
+            _ => drop(store.engine.snapshot(store.now)),
+        }
+    }
+
+    /// Changes the mode of all shards; from the relaxed one, waits for what the switch promises.
+    fn switch(&mut self, random: &mut SeededRandom) -> Result<(), Violation> {
+        let modes = [Durability::Sync, Durability::Group { interval_ms: 60_000 }, Durability::Relaxed];
+        let mode = modes[random.below(3) as usize];
+        let mut named = Vec::new();
+        for store in &mut self.stores {
+            named.push(store.engine.set_durability(store.now, Durability::Relaxed));
+            store.engine.set_durability(store.now, mode);
+        }
+        if mode == Durability::Relaxed || !random.chance(0.5) {
+            return Ok(());
+        }
+        for _ in 0..500 {
+            let mut all = self.stores.iter().zip(&named);
+            if all.all(|(store, &seq)| store.engine.decided_seq() >= seq) {
+                return Ok(());
+            }
+            self.turn();
+            self.check_health()?;
+        }
+        Err(Violation::new(format!("nothing is durable of what a switch to {mode:?} promised: {named:?}")))
     }
 
     /// One batch, on one engine or over several; refused when there is no space.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod lives;
+pub mod medium;
 pub mod power;
 
 use power::PowerRegion;
@@ -38,8 +39,8 @@ pub fn small_settings() -> OpenSettings {
             memory_bytes: u64::MAX,
             clean_below_blocks: 6,
             write_back_step_bytes: 2 << 10,
-            partial_keys: false,
             mark_every_us: 400,
+            ..ShardSettings::default()
         },
         geometry: SMALL,
         keyspaces: keyspaces(),

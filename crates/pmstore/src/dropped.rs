@@ -1,0 +1,82 @@
+//! Keyspaces that were dropped: those that a snapshot still shows, and those whose records are being given up.
+//!
+//! Invariants:
+//! 1. A dropped keyspace keeps its indexes until no snapshot from before the drop is alive; its records are as live as
+//!    any until then, and cleaning moves them.
+//! 2. Then they are given up, some a step. The caller has made the drop durable: a crash changes nothing.
+
+use crate::keys::Keys;
+use crate::shard::PmShard;
+use crate::snapshots::Cut;
+use tierstone_base::{KeyspaceId, Position, Result};
+use tierstone_engine::SnapshotId;
+
+/// Records of dropped keyspaces that a step gives up.
+const SWEEP_RECORDS: usize = 256;
+
+/// A dropped keyspace that a snapshot shows.
+#[derive(Debug)]
+pub(crate) struct Retained {
+    id: KeyspaceId,
+    pub keys: Keys,
+    /// Snapshots before this one show it.
+    dropped_before: SnapshotId,
+}
+
+impl PmShard {
+    /// See [`tierstone_engine::Engine::drop_keyspace`].
+    pub(crate) fn drop_keys(&mut self, id: KeyspaceId) {
+        self.dropped.insert(id);
+        let Some(keys) = self.keyspaces.remove(&id) else { return };
+        let dropped_before = self.snapshots.next_id();
+        match self.snapshots.any_before(dropped_before) {
+            true => self.retained.push(Retained { id, keys, dropped_before }),
+            false => self.sweeping.push((id, keys, Position(0))),
+        }
+    }
+
+    /// A snapshot has ended: what none shows any more is given up from now on.
+    pub(crate) fn sweep_unshown(&mut self) {
+        let snapshots = &self.snapshots;
+        let unshown = self.retained.extract_if(.., |kept| !snapshots.any_before(kept.dropped_before));
+        self.sweeping.extend(unshown.map(|kept| (kept.id, kept.keys, Position(0))));
+    }
+
+    /// The keyspace as a snapshot shows it.
+    pub(crate) fn keys_at(&self, id: KeyspaceId, cut: &Cut) -> Option<&Keys> {
+        let is_shown = |kept: &&Retained| kept.id == id && cut.id < kept.dropped_before;
+        let retained = self.retained.iter().find(is_shown).map(|kept| &kept.keys);
+        retained.or_else(|| self.keyspaces.get(&id))
+    }
+
+    /// Whether records of the keyspace are as live as any.
+    pub(crate) fn is_reachable(&self, id: KeyspaceId) -> bool {
+        self.keyspaces.contains_key(&id) || self.retained.iter().any(|kept| kept.id == id)
+    }
+
+    /// The keyspace whose records are, to change it.
+    pub(crate) fn reachable_mut(&mut self, id: KeyspaceId) -> Option<&mut Keys> {
+        let retained = self.retained.iter_mut().find(|kept| kept.id == id).map(|kept| &mut kept.keys);
+        self.keyspaces.get_mut(&id).or(retained)
+    }
+
+    /// Gives up records of dropped keyspaces, some of them.
+    pub(crate) fn sweep_dropped(&mut self) -> Result<()> {
+        let Some((keyspace, mut keys, from)) = self.sweeping.pop() else { return Ok(()) };
+        let mut places = Vec::new();
+        let next = keys.scan(from, SWEEP_RECORDS, |place| places.push(place));
+        for place in places {
+            let (head, key) = {
+                let (head, record) = self.record(place)?;
+                (head, self.key_of(&head, &record)?.into_owned())
+            };
+            keys.remove(Position(head.position), &key, place);
+            self.graves.add_old(crate::graves::grave_of(keyspace, Position(head.position)));
+            self.give_up(place, head.len, head.is_overflow())?;
+        }
+        if keys.len() > 0 {
+            self.sweeping.push((keyspace, keys, next.unwrap_or_default()));
+        }
+        Ok(())
+    }
+}
