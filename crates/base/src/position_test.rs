@@ -51,6 +51,23 @@ proptest! {
     }
 
     #[test]
+    fn a_position_holds_the_sip_hash_of_the_key(secret: [u64; 2], key: Vec<u8>) {
+        let mut hasher = SipHasher13::new_with_keys(secret[0], secret[1]);
+        std::hash::Hasher::write(&mut hasher, &key);
+        let hash = std::hash::Hasher::finish(&hasher) >> SLOT_BITS;
+        let position = KeyHasher::new(secret).position(&key);
+        prop_assert_eq!(position.0, u64::from(slot_of(&key)) << HASH_BITS | hash);
+    }
+
+    #[test]
+    fn a_brace_is_found_wherever_it_is(mut key: Vec<u8>, at: usize, other in b'z'..=b'|') {
+        if let Some(length) = std::num::NonZeroUsize::new(key.len()) {
+            key[at % length] = other;
+        }
+        prop_assert_eq!(has_brace(&key), key.contains(&b'{'));
+    }
+
+    #[test]
     fn crc_by_words_equals_crc_by_bytes(bytes: Vec<u8>) {
         let mut crc = 0u16;
         for &byte in &bytes {

@@ -7,11 +7,15 @@ use crate::stream::StreamSettings;
 use tierstone_base::checksum::checksum;
 use tierstone_media::{BLOCK_BYTES, IoBuffer};
 
+/// A new buffer is longer by one part in so many than what is written.
+const SPARE_PART: usize = 8;
+
 /// Builds what seals a segment: the summary and, in the segment's last block, the footer. Returns the
-/// bytes, where they go, and the summary's place. `past_ms`: the highest that the segment's groups say.
+/// bytes, where they go, and the summary's place. `past_ms`: the highest that the segment's groups say. The bytes
+/// lie in `spare` if it is long enough.
 pub fn footer_block(
     settings: &StreamSettings,
-    generation: u64,
+    (generation, spare): (u64, Option<IoBuffer>),
     summary: &SummaryBuilder,
     segment: u32,
     groups: (u64, u64),
@@ -26,8 +30,13 @@ pub fn footer_block(
         records: summary.records(),
         checksum: checksum(generation, summary.bytes()),
     };
-    let mut buffer = IoBuffer::zeroed(padded + BLOCK_BYTES);
-    buffer[..summary.bytes().len()].copy_from_slice(summary.bytes());
+    let (len, used) = (padded + BLOCK_BYTES, summary.bytes().len());
+    let spare = spare.filter(|spare| spare.capacity() >= len);
+    // Longer than it must be, so that it serves for a summary that is a little longer as well.
+    let mut buffer = spare.unwrap_or_else(|| IoBuffer::zeroed(len + len / SPARE_PART));
+    buffer.set_len(len);
+    buffer[..used].copy_from_slice(summary.bytes());
+    buffer[used..].fill(0);
     let (min_seq, max_seq) = summary.seq_range();
     SegmentFooter {
         store: settings.store,
@@ -49,3 +58,7 @@ pub fn footer_block(
     .encode(&mut buffer[padded..]);
     (buffer, start, place)
 }
+
+#[cfg(test)]
+#[path = "seal_test.rs"]
+mod seal_test;

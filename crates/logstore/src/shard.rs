@@ -396,7 +396,7 @@ impl LogShard {
                     entry.role = Role::Sealed;
                 }
                 let first_group = entry.groups.map_or(0, |groups| groups.0);
-                self.stream(stream).sealed(first_group);
+                self.stream(stream).sealed(first_group, completion.buffer);
             }
             IoTag::Free { segment } => {
                 self.segments.freed(segment);

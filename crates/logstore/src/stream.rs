@@ -21,7 +21,7 @@ use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
 use parts::Parts;
 use proof::PastProof;
-use sealing::SealJob;
+use sealing::{SealJob, Sealing};
 use std::collections::VecDeque;
 use tierstone_base::{Position, Seq};
 use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer, IoKind};
@@ -127,7 +127,7 @@ pub struct Stream {
     open: Option<OpenGroup>,
     closed: VecDeque<ClosedGroup>,
     flying: VecDeque<FlyingGroup>,
-    sealing: Vec<SealJob>,
+    sealing: Sealing,
     next_group: u64,
     durable_groups: u64,
     durable_seq: Seq,
@@ -170,7 +170,7 @@ impl Stream {
             open: None,
             closed: VecDeque::new(),
             flying: VecDeque::new(),
-            sealing: Vec::new(),
+            sealing: Sealing::default(),
             next_group: 0,
             durable_groups: 0,
             durable_seq: seq,
@@ -219,7 +219,7 @@ impl Stream {
     pub fn end_batch(&mut self) {
         self.in_batch = false;
         let end = self.end_group();
-        for job in &mut self.sealing {
+        for job in &mut self.sealing.jobs {
             if job.needs_durable == u64::MAX {
                 job.needs_durable = end;
             }
@@ -385,7 +385,7 @@ impl Stream {
             end: 0,
             first_group: self.next_group,
             past_ms: 0,
-            summary: SummaryBuilder::default(),
+            summary: self.sealing.new_summary(),
             summary_lent_bytes: 0,
         });
         Some(())
@@ -478,7 +478,7 @@ impl Stream {
             let entry = segments.get_mut(segment.number);
             entry.role = Role::Freeing;
             segments.freed(segment.number);
-            self.sealed(segment.first_group);
+            self.sealed(segment.first_group, None);
             return;
         }
         segments.get_mut(segment.number).data_end = segment.end as u32;
@@ -486,7 +486,7 @@ impl Stream {
         let in_batch = self.in_batch && !self.settings.broken.batch_sealed_early;
         let needs_durable = if in_batch { u64::MAX } else { end_group };
         let needs_parts = self.parts.next();
-        self.sealing.push(SealJob { segment, end_group, needs_durable, needs_parts });
+        self.sealing.jobs.push(SealJob { segment, end_group, needs_durable, needs_parts });
     }
 
     /// When the oldest group that is not durable took its first record.

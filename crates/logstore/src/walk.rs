@@ -413,8 +413,9 @@ fn seal(
         let groups = (header.first_group, end_group);
         let data_end = segment.groups.last().map_or(0, |group| group.end) as u32;
         let past_ms = segment.groups.iter().map(|group| group.header.past_ms).max().unwrap_or(0);
+        let life = (header.generation, None);
         let (buffer, offset, _) =
-            footer_block(&stream, header.generation, &summary, segment.number, groups, data_end, past_ms);
+            footer_block(&stream, life, &summary, segment.number, groups, data_end, past_ms);
         let block = buffer.len() - BLOCK_BYTES;
         let footer = SegmentFooter::decode(&buffer[block..], header.generation);
         let request = if settings.mutations.is_on("seals_not_durable_at_open") {

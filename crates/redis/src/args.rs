@@ -1,6 +1,7 @@
 //! The arguments of one request, borrowed from wherever they lie.
 
 use crate::upload::Staged;
+use tierstone_base::Position;
 use tierstone_wire::resp::Request;
 
 /// The arguments of one request, the command's name first. Cheap to copy.
@@ -8,6 +9,8 @@ use tierstone_wire::resp::Request;
 pub enum Args<'a> {
     /// In the input buffer of a connection.
     Request(Request<'a>),
+    /// The same, with the position that the first argument has as a key ([`crate::Executor::prefetch`]).
+    Located(Request<'a>, Position),
     /// Kept while the command waits.
     Owned(&'a OwnedArgs),
     /// Anywhere.
@@ -19,7 +22,7 @@ impl<'a> Args<'a> {
     #[inline]
     pub fn len(&self) -> usize {
         match self {
-            Args::Request(request) => request.len(),
+            Args::Request(request) | Args::Located(request, _) => request.len(),
             Args::Owned(owned) => owned.ends.len(),
             Args::Slices(slices) => slices.len(),
         }
@@ -34,7 +37,7 @@ impl<'a> Args<'a> {
     #[inline]
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         match self {
-            Args::Request(request) => request.get(index),
+            Args::Request(request) | Args::Located(request, _) => request.get(index),
             Args::Owned(owned) => owned.get(index),
             Args::Slices(slices) => slices.get(index).copied(),
         }
@@ -51,7 +54,16 @@ impl<'a> Args<'a> {
     pub fn staged(&self, index: usize) -> Option<&'a Staged> {
         match self {
             Args::Owned(owned) => owned.staged.iter().find(|(at, _)| *at == index).map(|(_, staged)| staged),
-            Args::Request(_) | Args::Slices(_) => None,
+            Args::Request(_) | Args::Located(..) | Args::Slices(_) => None,
+        }
+    }
+
+    /// The position of the first argument as a key, if it is known already.
+    #[inline]
+    pub fn position(&self) -> Option<Position> {
+        match self {
+            Args::Located(_, position) => Some(*position),
+            Args::Request(_) | Args::Owned(_) | Args::Slices(_) => None,
         }
     }
 

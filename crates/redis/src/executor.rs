@@ -252,14 +252,20 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Requests of `connection` with these first arguments follow, which are keys nearly always: has the
-    /// processor fetch what they will touch. A hint; beyond [`PREFETCHED_KEYS`] it does nothing.
-    pub fn prefetch<'a>(&self, connection: ConnectionId, keys: impl Iterator<Item = &'a [u8]>) {
+    /// processor fetch what they will touch, and says beside each which position it has ([`Args::Located`]). A
+    /// hint; beyond [`PREFETCHED_KEYS`] it does nothing.
+    pub fn prefetch<'a>(
+        &self,
+        connection: ConnectionId,
+        keys: impl Iterator<Item = (&'a [u8], &'a mut Option<Position>)>,
+    ) {
         let Some(session) = self.host.sessions.get(&connection) else { return };
         let Some(keyspace) = self.shard.map().keyspace(session.db) else { return };
         let mut wanted = [Key { keyspace, position: Position(0), bytes: b"" }; PREFETCHED_KEYS];
         let mut count = 0;
-        for bytes in keys.take(PREFETCHED_KEYS) {
+        for (bytes, place) in keys.take(PREFETCHED_KEYS) {
             let position = self.shard.position(bytes);
+            *place = Some(position);
             if self.shard.owns(position) {
                 wanted[count] = Key { keyspace, position, bytes };
                 count += 1;

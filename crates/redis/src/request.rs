@@ -88,7 +88,8 @@ impl<E: Engine> Executor<E> {
         let bytes = args.at(1);
         let session = self.host.sessions.get_mut(&connection)?;
         let keyspace = self.shard.map().keyspace(session.db)?;
-        let position = self.shard.position(bytes);
+        let position = args.position().unwrap_or_else(|| self.shard.position(bytes));
+        debug_assert_eq!(position, self.shard.position(bytes), "the position is another key's");
         if !self.shard.owns(position) || bytes.len() > KEY_SIZE_MAX_BYTES || session.conflicts(&[position]) {
             return None;
         }

@@ -136,6 +136,18 @@ impl SummaryBuilder {
         &self.bytes
     }
 
+    /// Forgets all entries; their memory stays.
+    pub fn clear(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        *self = SummaryBuilder { bytes, ..SummaryBuilder::default() };
+    }
+
+    /// Bytes of memory that its entries take, or took.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Where the last record ends in the segment, in units.
     pub fn end_unit(&self) -> u32 {
         self.last.unit + self.last.units

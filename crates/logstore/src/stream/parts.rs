@@ -323,7 +323,7 @@ impl Stream {
 
     /// Whether a segment could be sealed but for parts.
     fn is_seal_due(&self) -> bool {
-        self.sealing.first().is_some_and(|job| job.needs_durable <= self.durable_groups)
+        self.sealing.jobs.first().is_some_and(|job| job.needs_durable <= self.durable_groups)
     }
 
     /// Nothing more becomes known from this log: other shards need not wait.

@@ -27,11 +27,6 @@ impl PastProof {
 }
 
 impl Stream {
-    /// The footer of the segment that begins with `first_group` is durable.
-    pub fn sealed(&mut self, first_group: u64) {
-        self.unsealed.retain(|&first| first != first_group);
-    }
-
     /// The segment that takes groups, if any was written to it.
     pub fn written_segment(&self) -> Option<u32> {
         self.segment.as_ref().filter(|segment| segment.end > 0).map(|segment| segment.number)

@@ -88,6 +88,7 @@ impl Stream {
         let closed = self.closed.iter().map(|closed| closed.buffer.capacity());
         let open = self.open.as_ref().map_or(0, |open| open.buffer.capacity());
         open + kept.chain(closed).sum::<usize>()
+            + self.sealing.spare_bytes()
             + self.flying_bytes.max(self.flying.len() * self.settings.group_bytes_max)
     }
 
@@ -133,7 +134,7 @@ impl Stream {
 
     /// Takes back what [`Stream::lend_summary`] gave for `segment`.
     pub fn give_back_summary(&mut self, segment: u32, summary: SummaryBuilder) {
-        let left = self.sealing.iter_mut().map(|job| &mut job.segment);
+        let left = self.sealing.jobs.iter_mut().map(|job| &mut job.segment);
         // The newest of that number: it was open a moment ago.
         let lent = left.chain(&mut self.segment).rfind(|open| open.number == segment);
         if let Some(open) = lent {

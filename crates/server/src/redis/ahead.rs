@@ -10,7 +10,9 @@
 //! Who owns the data: one [`Ahead`] a service; the bytes stay in their connection's input.
 
 use super::service::RedisConnection;
+use tierstone_base::Position;
 use tierstone_engine::PREFETCHED_KEYS;
+use tierstone_redis::Args;
 use tierstone_wire::resp::{Arguments, Progress};
 
 /// Requests of one connection, in their order.
@@ -24,11 +26,25 @@ pub(super) struct Ahead {
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     /// Its arguments, which lie behind `start`.
-    pub arguments: Arguments,
+    arguments: Arguments,
     /// Where it begins.
-    pub start: usize,
+    start: usize,
     /// Where it ends.
     pub end: usize,
+    /// The position of the first argument as a key, once it is known.
+    position: Option<Position>,
+}
+
+impl Parsed {
+    /// Its arguments, in the `input` that it was found in.
+    #[inline]
+    pub fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
+        let request = self.arguments.request(&input[self.start..]);
+        match self.position {
+            Some(position) => Args::Located(request, position),
+            None => Args::Request(request),
+        }
+    }
 }
 
 impl Ahead {
@@ -55,7 +71,7 @@ impl Ahead {
         }
         let parsed = &mut self.requests[self.count];
         std::mem::swap(&mut parsed.arguments, &mut connection.arguments);
-        (parsed.start, parsed.end) = (start, start + len);
+        (parsed.start, parsed.end, parsed.position) = (start, start + len, None);
         self.count += 1;
         parsed.end
     }
@@ -65,8 +81,15 @@ impl Ahead {
         &self.requests[..self.count]
     }
 
-    /// The first arguments of all that have one.
-    pub fn keys<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        self.requests().iter().filter_map(|parsed| parsed.arguments.get(1, &input[parsed.start..]))
+    /// The first arguments of all that have one, and where their positions go.
+    pub fn keys<'a>(
+        &'a mut self,
+        input: &'a [u8],
+    ) -> impl Iterator<Item = (&'a [u8], &'a mut Option<Position>)> {
+        self.requests[..self.count].iter_mut().filter_map(|parsed| {
+            let Parsed { arguments, start, position, .. } = parsed;
+            let arguments: &'a Arguments = arguments;
+            Some((arguments.get(1, &input[*start..])?, position))
+        })
     }
 }

@@ -11,8 +11,8 @@ use crate::gate::ReplyQueue;
 use crate::service::{ConnectionId, Want};
 use tierstone_base::{Error, Now};
 use tierstone_engine::Engine;
-use tierstone_redis::{Begun, OwnedArgs, Ticket, UPLOAD_ABOVE_BYTES};
-use tierstone_wire::resp::{Arguments, ProtocolError, ReplyWriter, Version};
+use tierstone_redis::{Args, Begun, OwnedArgs, Ticket, UPLOAD_ABOVE_BYTES};
+use tierstone_wire::resp::{ProtocolError, ReplyWriter, Version};
 
 /// The longest argument that is received whole, because its command takes no uploads, in bytes.
 const WHOLE_BYTES_MAX: usize = 64 << 20;
@@ -138,7 +138,7 @@ impl<E: Engine> RedisService<E> {
             connection.parser.resume_with(incoming.missing, &mut connection.arguments);
             return (2, None);
         }
-        match self.request(now, id, connection, (&Arguments::new(), input), output) {
+        match self.request(now, id, connection, Args::Slices(&[]), output) {
             None => (2, None),
             Some(want) => (0, Some(want)),
         }

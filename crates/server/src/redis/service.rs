@@ -212,8 +212,7 @@ impl<E: Engine> RedisService<E> {
                 break;
             }
             self.executor.note_pipelined(consumed > 0);
-            let request = (&parsed.arguments, &input[parsed.start..]);
-            want = self.request(now, id, connection, request, output);
+            want = self.request(now, id, connection, parsed.args(input), output);
             if want.is_some() {
                 break;
             }
@@ -233,7 +232,7 @@ impl<E: Engine> RedisService<E> {
         now: Now,
         id: ConnectionId,
         connection: &mut RedisConnection,
-        (arguments, input): (&Arguments, &[u8]),
+        args: Args<'_>,
         output: &mut ReplyQueue,
     ) -> Option<Want> {
         if self.executor.admission() == Admission::Throttled {
@@ -250,14 +249,11 @@ impl<E: Engine> RedisService<E> {
         }
         // Only what was uploaded outlives its input.
         let whole = connection.incoming.as_ref().map(|incoming| {
-            let mut args = incoming.args.clone();
-            args.extend(arguments.request(input).iter());
-            args
+            let mut whole = incoming.args.clone();
+            whole.extend(args.from(0));
+            whole
         });
-        let args = match &whole {
-            Some(args) => args.args(),
-            None => Args::Request(arguments.request(input)),
-        };
+        let args = whole.as_ref().map_or(args, |whole| whole.args());
         let outcome = self.executor.request(now, connection.name, args, &mut self.reply);
         match outcome {
             Outcome::Ready { gate } => output.push(gate, &self.reply),
