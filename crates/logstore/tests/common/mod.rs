@@ -2,7 +2,6 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
-pub mod joint;
 pub mod lives;
 pub mod run;
 
