@@ -27,9 +27,9 @@ pub enum Ground {
 
 /// How a store in memory divides it: so small that logs are truncated and blocks cleaned within a run.
 pub const MEMORY_GEOMETRY: tierstone_pmstore::Geometry =
-    tierstone_pmstore::Geometry { segment_bytes: 32 << 10, block_bytes: 4 << 10, log_segments: 3 };
-/// Bytes of the engine's part of the memory, for each shard.
-const MEMORY_SHARD_BYTES: u64 = 512 << 10;
+    tierstone_pmstore::Geometry { segment_bytes: 8 << 10, block_bytes: 4 << 10, log_segments: 3 };
+/// Bytes of the engine's part of the memory: for all shards, and for each.
+const MEMORY_BYTES: (u64, u64) = (96 << 10, 64 << 10);
 
 impl Ground {
     /// Whether there is persistent memory.
@@ -48,7 +48,7 @@ impl Ground {
             Ground::Device => 0,
             Ground::DeviceWithRedo if is_tight => u64::from(shards) * (44 << 10),
             Ground::DeviceWithRedo => u64::from(shards) * (256 << 10),
-            Ground::Memory => ENGINE_BASE + u64::from(shards) * MEMORY_SHARD_BYTES,
+            Ground::Memory => ENGINE_BASE + MEMORY_BYTES.0 + u64::from(shards) * MEMORY_BYTES.1,
         };
         let settings = SimMachineSettings {
             power_cut: device.power_cut,

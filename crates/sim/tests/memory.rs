@@ -15,7 +15,7 @@ fn with_redo(seed: u64) -> SimulationSettings {
         has_flushes: seed % 4 == 1,
         has_touches: seed % 4 == 2,
         has_swaps: seed % 8 == 3,
-        has_device_errors: seed % 4 == 0,
+        has_device_errors: seed.is_multiple_of(4),
         ..SimulationSettings::new(seed)
     }
 }
@@ -25,7 +25,7 @@ fn in_memory(seed: u64) -> SimulationSettings {
     SimulationSettings {
         ground: Ground::Memory,
         has_device_errors: false,
-        has_clock_jumps: seed % 3 == 0,
+        has_clock_jumps: seed.is_multiple_of(3),
         ..with_redo(seed)
     }
 }
@@ -113,6 +113,16 @@ fn a_redo_log_that_is_truncated_before_the_device_has_it_is_noticed() {
 #[test]
 fn answers_that_do_not_wait_for_a_fence_in_memory_are_noticed() {
     noticed_in("answered_before_fence", 100, in_memory);
+}
+
+#[test]
+fn a_log_in_memory_that_is_truncated_before_its_records_are_durable_is_noticed() {
+    noticed_in("truncated_before_write_back", 200, in_memory);
+}
+
+#[test]
+fn blocks_in_memory_that_are_freed_before_their_copies_are_durable_are_noticed() {
+    noticed_in("victim_before_copies", 300, in_memory);
 }
 
 #[test]

@@ -14,8 +14,7 @@ use tierstone_engine::{BatchTicket, Direction, Engine, IndexKind, SnapshotId, Wr
 use tierstone_logstore::{LogShard, OpenSettings, PutOff, RedoMemory, ShardSettings, open};
 use tierstone_media::region::WORD_BYTES;
 use tierstone_media::sim::{
-    CutPoints, Fault, MachineLife, PowerCut, SimDevice, SimMachineSettings, SimMedium, SimSettings,
-    WordMachine,
+    CutPoints, Fault, MachineLife, PowerCut, SimDevice, SimMedium, SimSettings, WordMachine,
 };
 use tierstone_media::{DurableWriteScope, Wait};
 
@@ -161,21 +160,6 @@ impl Plan {
         let machine = self.machine(choices);
         faults.iter().for_each(|fault| machine.media()[0].inject(fault.clone()));
         self.run_on(&machine, choices, work)
-    }
-
-    /// A device, and persistent memory whose words survive each by itself: no machine keeps less.
-    pub fn machine(&self, choices: &Choices) -> WordMachine {
-        let SimSettings { geometry, power_cut, cut_limit, end_cuts, trace_limit_lines, .. } = self.sim;
-        let settings = SimMachineSettings {
-            devices: vec![self.sim.clone()],
-            power_cut,
-            // Steps of the region are points too: the device's own get as many as without it.
-            cut_limit: cut_limit + u32::from(self.redo_bytes.is_some()),
-            end_cuts,
-            trace_limit_lines,
-            ..SimMachineSettings::exploring(self.redo_bytes.unwrap_or(0), geometry)
-        };
-        WordMachine::new(&settings, choices)
     }
 
     /// One run of `work` on `machine`.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod lives;
+pub mod machine;
 pub mod run;
 
 use tierstone_base::{KeyspaceId, SeededRandom};

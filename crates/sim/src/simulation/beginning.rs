@@ -43,7 +43,10 @@ impl Simulation {
         let objects = 4 + random.below(14) as u32;
         let script = script(&settings, objects, pace.is_fast());
         let ground = settings.ground;
-        let shards_max = settings.shard_counts.iter().copied().max().unwrap_or(1);
+        let counts = &settings.shard_counts;
+        // A store in memory keeps the number of its shards.
+        let shards = (ground == Ground::Memory).then(|| counts[random.below(counts.len() as u64) as usize]);
+        let shards_max = shards.or(counts.iter().copied().max()).unwrap_or(1);
         let is_tight = ground == Ground::DeviceWithRedo && random.chance(0.5);
         let machine = ground.machine(device, &choices, (shards_max, is_tight));
         Simulation {
@@ -69,7 +72,7 @@ impl Simulation {
             is_faulty: false,
             was_full: false,
             latency,
-            shards: None,
+            shards,
             region_is_lost: false,
             losses_in_turns: 0,
             regions_lost: (0, 0),
@@ -90,11 +93,7 @@ impl Simulation {
         let usual = ShardSettings::default();
         let touch_value_bytes_min = if self.settings.has_touches { 0 } else { usual.touch_value_bytes_min };
         let ground = self.settings.ground;
-        // A store in memory keeps the number of its shards.
-        let shards = match ground {
-            Ground::Memory => *self.shards.get_or_insert(shards),
-            Ground::Device | Ground::DeviceWithRedo => shards,
-        };
+        let shards = self.shards.unwrap_or(shards);
         NodeSettings {
             ground,
             accepts_loss: false,
@@ -152,6 +151,11 @@ impl Simulation {
                     self.regions_lost.1 += 1;
                     accepts_loss = true;
                 }
+                Err(error) if self.is_half_made(&error) => {
+                    self.note("the making of the store was cut off; it is made again in other memory");
+                    self.machine.set_power_cut(PowerCut::Never);
+                    self.machine.replace_region();
+                }
                 Err(error) if !self.machine.power_is_off() => {
                     return Err(format!("a store does not open: {:?}: {error}", error.kind()));
                 }
@@ -174,6 +178,16 @@ impl Simulation {
             && !accepts_loss
             && !self.machine.power_is_off()
             && error.kind() == ErrorKind::InvalidInput
+    }
+
+    /// Whether the first superblock of a store in memory is torn, which its operator has to remove: nothing was ever
+    /// served.
+    fn is_half_made(&self, error: &Error) -> bool {
+        self.settings.ground == Ground::Memory
+            && self.lives.is_empty()
+            && !self.machine.power_is_off()
+            && error.kind() == ErrorKind::Corrupt
+            && error.message().contains("neither superblock")
     }
 
     fn opened(&mut self, node: Node, settings: &NodeSettings) -> std::result::Result<Node, Broken> {
