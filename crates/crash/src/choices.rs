@@ -7,8 +7,7 @@
 //! 3. The same source and the same questions give the same answers.
 
 use crate::path::Path;
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tierstone_base::SeededRandom;
 
 /// Seeds that exhaustive mode tries where a model wants a random pattern.
@@ -37,10 +36,10 @@ pub struct Decision {
 }
 
 /// A source of decisions, shared by the scenario, the device and the models. Clones are handles
-/// on the same source.
+/// on the same source, on any thread.
 #[derive(Clone, Debug)]
 pub struct Choices {
-    state: Rc<RefCell<State>>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug)]
@@ -74,7 +73,12 @@ impl Choices {
             misstep: None,
             states: Vec::new(),
         };
-        Choices { state: Rc::new(RefCell::new(state)) }
+        Choices { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The state, also after a panic elsewhere: what a run has answered so far is told then.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Always the first option: for tests that explore nothing.
@@ -98,7 +102,7 @@ impl Choices {
     }
 
     pub(crate) fn limit(self, max_decisions: usize) -> Self {
-        self.state.borrow_mut().max_decisions = max_decisions;
+        self.lock().max_decisions = max_decisions;
         self
     }
 
@@ -131,7 +135,7 @@ impl Choices {
         if options <= 1 {
             return 0;
         }
-        let state = &mut *self.state.borrow_mut();
+        let state = &mut *self.lock();
         let at = state.taken.len();
         if at >= state.max_decisions {
             state.truncated = true;
@@ -160,32 +164,32 @@ impl Choices {
 
     /// How questions are put in this run.
     pub fn style(&self) -> Style {
-        self.state.borrow().style
+        self.lock().style
     }
 
     /// Notes that the run met a state of the media with this digest, for [`crate::Report`].
     pub fn observe_state(&self, digest: u64) {
-        self.state.borrow_mut().states.push(digest);
+        self.lock().states.push(digest);
     }
 
     /// The answers so far.
     pub fn path(&self) -> Path {
-        let state = self.state.borrow();
+        let state = self.lock();
         Path { style: state.style, steps: state.taken.iter().map(|decision| decision.chosen).collect() }
     }
 
     /// The questions and answers so far.
     pub fn decisions(&self) -> Vec<Decision> {
-        self.state.borrow().taken.clone()
+        self.lock().taken.clone()
     }
 
     /// Whether questions came after the limit of decisions and were answered with zero.
     pub fn truncated(&self) -> bool {
-        self.state.borrow().truncated
+        self.lock().truncated
     }
 
     pub(crate) fn misstep(&self) -> Option<String> {
-        let state = self.state.borrow();
+        let state = self.lock();
         let short = match &state.source {
             Source::Plan(plan) if plan.len() > state.taken.len() => Some(format!(
                 "the run asked {} questions where it asked {} before: \
@@ -199,7 +203,7 @@ impl Choices {
     }
 
     pub(crate) fn take_states(&self) -> Vec<u64> {
-        std::mem::take(&mut self.state.borrow_mut().states)
+        std::mem::take(&mut self.lock().states)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::choices::Choices;
 use crate::image::Image;
 use crate::survivors::{SurvivorSettings, Unit, combinations, pick};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The unit that a disk or flash device writes whole, in bytes.
 pub const SECTOR_BYTES: usize = 512;
@@ -36,7 +36,7 @@ pub struct SectorMedia {
 #[derive(Clone, Debug)]
 struct Version {
     write: WriteNumber,
-    bytes: Rc<[u8]>,
+    bytes: Arc<[u8]>,
     start: usize,
     orphaned: bool,
 }
@@ -62,9 +62,9 @@ impl SectorMedia {
         );
         let write = self.next_write;
         self.next_write += 1;
-        let bytes: Rc<[u8]> = bytes.into();
+        let bytes: Arc<[u8]> = bytes.into();
         for (n, start) in (0..bytes.len()).step_by(sector_bytes).enumerate() {
-            let version = Version { write, bytes: Rc::clone(&bytes), start, orphaned: false };
+            let version = Version { write, bytes: Arc::clone(&bytes), start, orphaned: false };
             self.volatile.entry(offset / sector_bytes as u64 + n as u64).or_default().push(version);
         }
         write
@@ -82,9 +82,9 @@ impl SectorMedia {
         sectors.dedup();
         let write = self.next_write;
         self.next_write += 1;
-        let bytes: Rc<[u8]> = vec![0; self.sector_bytes].into();
+        let bytes: Arc<[u8]> = vec![0; self.sector_bytes].into();
         for sector in sectors {
-            let version = Version { write, bytes: Rc::clone(&bytes), start: 0, orphaned: false };
+            let version = Version { write, bytes: Arc::clone(&bytes), start: 0, orphaned: false };
             self.volatile.entry(sector).or_default().push(version);
         }
         write

@@ -5,7 +5,6 @@ mod common;
 
 use common::lives::{Mix, Plan};
 use tierstone_crash::Choices;
-use tierstone_media::sim::SimMedium;
 
 /// The trace of a run with batches, cleaning, expiry, loss of power and recovery.
 fn run(seed: u64, shards: &[u16]) -> (u64, String) {
@@ -22,13 +21,13 @@ fn run(seed: u64, shards: &[u16]) -> (u64, String) {
     plan.shards = shards.to_vec();
     plan.sim.trace_limit_lines = 100_000;
     let choices = Choices::random(seed);
-    let medium = SimMedium::new(plan.sim.clone(), &choices);
+    let machine = plan.machine(&choices);
     if let Err(violation) =
-        plan.run_on(&medium, &choices, &|world, life, choices| mix.work(world, life, choices))
+        plan.run_on(&machine, &choices, &|world, life, choices| mix.work(world, life, choices))
     {
         panic!("seed {seed}: {violation}");
     }
-    (medium.trace_digest(), medium.trace())
+    (machine.trace_digest(), machine.trace())
 }
 
 #[test]

@@ -5,7 +5,6 @@
 
 mod common;
 
-use common::joint::{JointDevice, JointRegion};
 use common::lives::{self, Mix, Plan, Work, World, runs};
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId};
@@ -14,8 +13,8 @@ use tierstone_engine::harness::Harness;
 use tierstone_engine::{BatchTicket, Engine, Write, WriteKind};
 use tierstone_logstore::{LogShard, OpenReport, OpenSettings, RedoMemory};
 use tierstone_media::DurableWriteScope;
-use tierstone_media::region::Region;
-use tierstone_media::sim::SimMedium;
+use tierstone_media::region::{Region, WordRegion};
+use tierstone_media::sim::{SimDevice, SimMedium};
 
 const REDO_BYTES: u64 = 96 << 10;
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
@@ -74,7 +73,7 @@ fn batches_over_groups_and_segments_are_all_or_nothing() {
 #[test]
 fn cleaning_under_a_redo_log_loses_nothing_and_brings_nothing_back() {
     let mix = cleaning();
-    let plan = Plan::new(32 << 10, 9).cut_one_in(400).redo(REDO_BYTES);
+    let plan = Plan::new(32 << 10, 9).cut_one_in(300).redo(REDO_BYTES);
     sampled("cleaning", 300, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
@@ -219,18 +218,18 @@ fn watermarks_begin_anew_with_every_opening() {
     });
 }
 
-type Opened = (Harness<LogShard, JointDevice>, OpenReport);
+type Opened = (Harness<LogShard, SimDevice>, OpenReport);
 
 fn open_seeded(
     (seed, mutations): (u64, Mutations),
     medium: &SimMedium,
-    region: Option<&Arc<JointRegion>>,
+    region: Option<&Arc<WordRegion>>,
     accepts_loss: bool,
 ) -> tierstone_base::Result<Opened> {
     let redo = region.map(|region| RedoMemory::new(Arc::clone(region) as Arc<dyn Region + Send + Sync>));
     let settings =
         OpenSettings { redo, redo_loss_accepted: accepts_loss, seed, mutations, ..common::small_settings() };
-    let mut device = JointDevice::new(medium.device(), medium, None);
+    let mut device = medium.device();
     let mut opened = tierstone_logstore::open(&mut device, &settings)?;
     let (shard, _) = opened.plans.pop().expect("one shard").build(&mut device)?;
     Ok((Harness::new(shard, device, opened.hasher), opened.report))
@@ -238,15 +237,20 @@ fn open_seeded(
 
 fn open(
     medium: &SimMedium,
-    region: Option<&Arc<JointRegion>>,
+    region: Option<&Arc<WordRegion>>,
     accepts_loss: bool,
 ) -> tierstone_base::Result<Opened> {
     open_seeded((7, Mutations::none()), medium, region, accepts_loss)
 }
 
+/// Persistent memory that nothing was written to; its power stays on.
+fn blank(bytes: u64) -> Arc<WordRegion> {
+    Arc::new(WordRegion::new(bytes))
+}
+
 /// A store with the value `new` of `key` in the redo log only, and `old` before it on the device; then its process
 /// dies.
-fn killed(region: &Arc<JointRegion>) -> SimMedium {
+fn killed(region: &Arc<WordRegion>) -> SimMedium {
     let medium = common::medium(64 << 10, 16);
     let (mut store, report) = open(&medium, Some(region), false).unwrap();
     assert!(report.created && report.redo_bytes_wanted == 0, "{report:?}");
@@ -263,13 +267,13 @@ fn killed(region: &Arc<JointRegion>) -> SimMedium {
     medium
 }
 
-fn value(store: &mut Harness<LogShard, JointDevice>) -> Vec<u8> {
+fn value(store: &mut Harness<LogShard, SimDevice>) -> Vec<u8> {
     store.get(KEYSPACE, b"key").unwrap().expect("the key is there").1
 }
 
 #[test]
 fn an_acknowledged_write_waits_for_a_fence_and_for_no_device() {
-    let region = JointRegion::new(1 << 20);
+    let region = blank(1 << 20);
     let medium = killed(&region);
     let (mut store, report) = open(&medium, Some(&region), false).unwrap();
     assert_eq!((value(&mut store), report.redo_groups, report.redo_lost), (b"new".to_vec(), 1, false));
@@ -277,19 +281,19 @@ fn an_acknowledged_write_waits_for_a_fence_and_for_no_device() {
 
 #[test]
 fn a_store_without_its_region_is_opened_only_when_the_loss_is_accepted() {
-    let region = JointRegion::new(1 << 20);
+    let region = blank(1 << 20);
     let medium = killed(&region);
-    let refused = |given: Option<&Arc<JointRegion>>, why: &str| {
+    let refused = |given: Option<&Arc<WordRegion>>, why: &str| {
         let error = open(&medium, given, false).expect_err("what is lost is not passed over");
         assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains(why), "{error}");
     };
     refused(None, "no region was given");
-    refused(Some(&JointRegion::new(1 << 20)), "blank");
-    let copy = region.copy();
+    refused(Some(&blank(1 << 20)), "blank");
+    let copy = region.image();
     let (store, _) = open(&medium, Some(&region), false).unwrap();
     drop(store);
     medium.kill_process();
-    region.put_back(&copy);
+    region.overwrite(0, &copy);
     refused(Some(&region), "older copy");
     let (mut store, report) = open(&medium, None, true).unwrap();
     assert!(report.redo_lost);
@@ -298,9 +302,8 @@ fn a_store_without_its_region_is_opened_only_when_the_loss_is_accepted() {
 
 #[test]
 fn a_lost_region_leaves_what_the_device_has() {
-    let region = JointRegion::new(1 << 20);
-    let medium = killed(&region);
-    region.wipe();
+    let medium = killed(&blank(1 << 20));
+    let region = blank(1 << 20);
     let (mut store, report) = open(&medium, Some(&region), true).unwrap();
     assert!(report.redo_lost && value(&mut store) == b"old", "{report:?}");
     // From now on the blank region is the store's.
@@ -314,7 +317,7 @@ fn a_lost_region_leaves_what_the_device_has() {
 
 #[test]
 fn the_region_of_another_store_is_left_alone() {
-    let region = JointRegion::new(1 << 20);
+    let region = blank(1 << 20);
     let medium = killed(&region);
     let other = common::medium(64 << 10, 16);
     let error =
@@ -327,7 +330,7 @@ fn the_region_of_another_store_is_left_alone() {
 #[test]
 fn a_region_that_is_too_small_is_not_used_and_the_report_says_so() {
     let medium = common::medium(64 << 10, 16);
-    let region = JointRegion::new(16 << 10);
+    let region = blank(16 << 10);
     let (mut store, report) = open(&medium, Some(&region), false).unwrap();
     assert!(report.redo_bytes_wanted > 16 << 10, "{report:?}");
     store.put(KEYSPACE, b"key", b"value").unwrap();
@@ -342,7 +345,7 @@ fn a_region_that_is_too_small_is_not_used_and_the_report_says_so() {
 /// Whether everything is there when a region comes back after an opening without it, in which every segment was
 /// written anew.
 fn is_whole_after_the_region_comes_back(mutations: Mutations) -> bool {
-    let region = JointRegion::new(1 << 20);
+    let region = blank(1 << 20);
     let medium = killed(&region);
     let (mut store, _) = open(&medium, None, true).unwrap();
     let value = |number: u64| vec![number as u8; 1_500];
@@ -382,10 +385,10 @@ fn a_region_that_comes_back_after_an_opening_without_it_is_not_replayed() {
 /// Both shards of a store.
 fn open_two(
     medium: &SimMedium,
-    region: &Arc<JointRegion>,
+    region: &Arc<WordRegion>,
     mutations: Mutations,
     accepts_loss: bool,
-) -> [Harness<LogShard, JointDevice>; 2] {
+) -> [Harness<LogShard, SimDevice>; 2] {
     let redo = Some(RedoMemory::new(Arc::clone(region) as Arc<dyn Region + Send + Sync>));
     let shard_count = 2;
     let settings = OpenSettings {
@@ -395,17 +398,17 @@ fn open_two(
         mutations,
         ..common::small_settings()
     };
-    let mut device = JointDevice::new(medium.device(), medium, None);
+    let mut device = medium.device();
     let opened = tierstone_logstore::open(&mut device, &settings).unwrap();
     let mut shards = opened.plans.into_iter().map(|plan| {
-        let mut device = JointDevice::new(medium.device(), medium, None);
+        let mut device = medium.device();
         Harness::new(plan.build(&mut device).unwrap().0, device, opened.hasher)
     });
     [shards.next().unwrap(), shards.next().unwrap()]
 }
 
 /// A key of each of two shards.
-fn keys_of_two(store: &Harness<LogShard, JointDevice>) -> [Vec<u8>; 2] {
+fn keys_of_two(store: &Harness<LogShard, SimDevice>) -> [Vec<u8>; 2] {
     [0, 1].map(|shard| {
         let mut keys = (0u32..).map(|number| format!("key{number}").into_bytes());
         let is_its = |key: &Vec<u8>| store.key(KEYSPACE, key).position.shard(2) == shard;
@@ -413,7 +416,7 @@ fn keys_of_two(store: &Harness<LogShard, JointDevice>) -> [Vec<u8>; 2] {
     })
 }
 
-fn put_of<'k>(store: &Harness<LogShard, JointDevice>, key: &'k [u8], value: &'k [u8]) -> Write<'k> {
+fn put_of<'k>(store: &Harness<LogShard, SimDevice>, key: &'k [u8], value: &'k [u8]) -> Write<'k> {
     Write {
         key: store.key(KEYSPACE, key),
         kind: WriteKind::Put { value, expiry_ms: 0, kind: Default::default() },
@@ -421,7 +424,7 @@ fn put_of<'k>(store: &Harness<LogShard, JointDevice>, key: &'k [u8], value: &'k 
 }
 
 /// Time for groups and for what logs say of batches.
-fn rest(store: &mut Harness<LogShard, JointDevice>) {
+fn rest(store: &mut Harness<LogShard, SimDevice>) {
     for _ in 0..4 {
         store.now.monotonic_us += 1_000_000;
         store.settle(200);
@@ -432,7 +435,7 @@ fn rest(store: &mut Harness<LogShard, JointDevice>) {
 /// that shard knows of the batch, and the process dies. `undone`: another batch has put the first shard's key back to
 /// the batch's value meanwhile. Gives both values as the next opening finds them.
 fn batch_of_two(mutations: Mutations, is_lost: bool, undone: bool) -> [Vec<u8>; 2] {
-    let region = JointRegion::new(1 << 20);
+    let region = blank(1 << 20);
     let medium = common::medium(64 << 10, 24);
     let mut stores = open_two(&medium, &region, mutations, false);
     let keys = keys_of_two(&stores[0]);
@@ -466,9 +469,7 @@ fn batch_of_two(mutations: Mutations, is_lost: bool, undone: bool) -> [Vec<u8>; 
     rest(first);
     drop(stores);
     medium.kill_process();
-    if is_lost {
-        region.wipe();
-    }
+    let region = if is_lost { blank(1 << 20) } else { region };
     let mut stores = open_two(&medium, &region, Mutations::none(), is_lost);
     [0, 1].map(|shard| stores[shard].get(KEYSPACE, &keys[shard]).unwrap().expect("the key is there").1)
 }

@@ -7,13 +7,14 @@
 mod common;
 
 use common::lives::{Mix, Plan, caught, sampled};
-use common::{Memory, open_all};
+use common::{machine_of, open_all};
 use tierstone_base::KeyspaceId;
 use tierstone_crash::{
     Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, assert_caught, explore,
 };
 use tierstone_engine::{BatchTicket, Write, WriteKind};
 use tierstone_media::Wait;
+use tierstone_media::sim::WordMachine;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(2);
 
@@ -186,7 +187,7 @@ fn a_store_has_its_magic_last() {
 
 /// One shard's part replaces all its keys, the other shard's never comes, and the first goes on cleaning.
 fn half_a_batch(choices: &Choices, mutations: &Mutations) -> Result<(), Violation> {
-    let region = Memory::new(192 << 10);
+    let region: WordMachine = machine_of(192 << 10, choices);
     let settings = two_shards(cleaned()).mutated(mutations).open;
     let (mut stores, ..) = open_all(&region, &settings)?;
     let store = &mut stores[0];
@@ -210,8 +211,8 @@ fn half_a_batch(choices: &Choices, mutations: &Mutations) -> Result<(), Violatio
         store.turn(Wait::Poll);
     }
     drop(stores);
-    region.turn_off();
-    region.power_on(choices);
+    region.cut_power();
+    region.power_on_after_loss();
     let (mut stores, report, _) = open_all(&region, &settings)?;
     Violation::unless(report.dropped_parts == 1, || format!("{report:?}"))?;
     for name in own {

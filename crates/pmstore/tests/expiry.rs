@@ -2,17 +2,18 @@
 
 mod common;
 
-use common::{Memory, open_one, small_settings};
+use common::{machine_of, open_one, small_settings};
 use tierstone_base::KeyspaceId;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_all_caught, explore};
 use tierstone_engine::{Engine, Write, WriteKind};
+use tierstone_media::sim::{CutPoints, PowerCut, WordMachine};
 use tierstone_pmstore::OpenSettings;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
 
 /// A key expires, somebody is told, power is lost, and the clock is set back.
 fn told_that_it_is_past(choices: &Choices, mutations: &Mutations) -> Result<(), Violation> {
-    let region = Memory::new(256 << 10);
+    let region: WordMachine = machine_of(256 << 10, choices);
     let settings = OpenSettings { mutations: mutations.clone(), ..small_settings() };
     let (mut store, _) = open_one(&region, &settings);
     let before = store.now;
@@ -22,11 +23,11 @@ fn told_that_it_is_past(choices: &Choices, mutations: &Mutations) -> Result<(), 
     store.now.wall_ms += 20;
     let is_gone = store.get(KEYSPACE, b"key")?.is_none();
     Violation::unless(is_gone, || "an expired key is there".to_owned())?;
-    region.cut_after(choices.choose_position(4, "which step"));
+    region.set_power_cut(PowerCut::Within { points: CutPoints::Every, last: 4 });
     let is_told = store.sync().is_ok();
     drop(store);
-    region.turn_off();
-    region.power_on(choices);
+    region.set_power_cut(PowerCut::Never);
+    region.power_on_after_loss();
     let (mut store, _) = open_one(&region, &settings);
     store.now = before;
     let is_there = store.get(KEYSPACE, b"key")?.is_some();

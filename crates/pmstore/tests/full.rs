@@ -3,7 +3,10 @@
 
 mod common;
 
-use common::{Memory, Store, fresh, open_all, open_one, reopen, reopen_after_kill, small_settings};
+use common::{
+    Store, flip_bit, fresh, machine, machine_settings, open_all, open_one, reopen, reopen_after_kill,
+    small_settings,
+};
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_crash::Choices;
@@ -11,6 +14,7 @@ use tierstone_engine::conformance::{self, ModelSettings};
 use tierstone_engine::{Engine, Health};
 use tierstone_media::Wait;
 use tierstone_media::region::{MappedRegion, Region, RegionSettings, RegionSource};
+use tierstone_media::sim::{SimMachineSettings, WordMachine};
 use tierstone_pmstore::{Geometry, OpenSettings};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(2);
@@ -64,8 +68,8 @@ fn a_full_store_goes_on(len: usize, geometry: Geometry) {
             // Nothing that is durable goes; what recovery needs of space is there.
             let now = store.now;
             drop(store);
-            region.turn_off();
-            region.power_on(&Choices::quiet());
+            region.cut_power();
+            region.power_on_after_loss();
             store = open_one(&region, &settings).0;
             store.now = now;
         }
@@ -232,7 +236,7 @@ fn a_failed_fence_ends_what_is_acknowledged() {
     store.sync().unwrap();
     let before = store.engine.durable_seq();
     store.put(KEYSPACE, b"key", b"lost").unwrap();
-    region.turn_off();
+    region.cut_power();
     assert!(store.sync().is_err());
     assert!(matches!(store.engine.health(), Health::Failed(_)));
     assert_eq!(store.put(KEYSPACE, b"key", b"after").unwrap_err().kind(), ErrorKind::DeviceFailed);
@@ -248,7 +252,7 @@ fn rot_is_an_error_and_is_counted() {
     store.put(KEYSPACE, b"long", &[0x5a; 3_000]).unwrap();
     store.put(KEYSPACE, b"well", b"this one").unwrap();
     store.sync().unwrap();
-    let image = region.image();
+    let image = region.region().image();
     let places = |needle: &[u8]| -> Vec<usize> {
         image.windows(needle.len()).enumerate().filter(|(_, at)| *at == needle).map(|(at, _)| at).collect()
     };
@@ -258,7 +262,7 @@ fn rot_is_an_error_and_is_counted() {
         places
             .into_iter()
             .step_by(if key == b"long" { 64 } else { 1 })
-            .for_each(|at| region.flip_bit(at + 1, 3));
+            .for_each(|at| flip_bit(&region, at + 1, 3));
         let error = store.get(KEYSPACE, key).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     }
@@ -268,7 +272,7 @@ fn rot_is_an_error_and_is_counted() {
 
 #[test]
 fn what_cannot_be_opened_is_refused_with_its_reason() {
-    let region = Memory::new(512 << 10);
+    let region = machine(512 << 10);
     let refused = |settings: &OpenSettings, kind: ErrorKind, why: &str| {
         let error = open_all(&region, settings).map(|_| ()).unwrap_err();
         assert!(error.kind() == kind && error.message().contains(why), "{error}");
@@ -287,30 +291,33 @@ fn what_cannot_be_opened_is_refused_with_its_reason() {
     assert!(report.created && report.opening == 1);
     stores[0].sync().unwrap();
     refused(&small_settings(), ErrorKind::InvalidInput, "open it with 2");
-    region.flip_bit(128 + 20, 0);
+    flip_bit(&region, 128 + 20, 0);
     refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Corrupt, "damaged");
-    region.flip_bit(128 + 8, 0);
+    flip_bit(&region, 128 + 8, 0);
     refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Incompatible, "version 3");
-    region.flip_bit(128 + 8, 1);
+    flip_bit(&region, 128 + 8, 1);
     refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Incompatible, "version 1");
-    region.flip_bit(128, 1);
+    flip_bit(&region, 128, 1);
     refused(&small_settings(), ErrorKind::Incompatible, "no store");
 }
 
 #[test]
 fn a_batch_costs_one_fence() {
-    let mut settings = small_settings();
-    settings.shard.mark_every_us = 1_000_000;
-    let (region, mut store) = fresh(512 << 10, &settings);
+    let settings = SimMachineSettings { trace_limit_lines: 1_000, ..machine_settings(512 << 10) };
+    let region = WordMachine::new(&settings, &Choices::quiet());
+    let mut settings_of_store = small_settings();
+    settings_of_store.shard.mark_every_us = 1_000_000;
+    let (mut store, _) = open_one(&region, &settings_of_store);
     store.put(KEYSPACE, b"first", b"value").unwrap();
     store.sync().unwrap();
-    let before = region.fences();
+    let fences = || region.trace().lines().filter(|line| *line == "region fence").count();
+    let before = fences();
     for number in 0..5u32 {
         store.put(KEYSPACE, &name(number), b"value").unwrap();
     }
     store.turn(Wait::Poll);
     assert_eq!(store.engine.durable_seq(), store.engine.applied_seq());
-    assert_eq!(region.fences() - before, 1);
+    assert_eq!(fences() - before, 1);
 }
 
 #[test]

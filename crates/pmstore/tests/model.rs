@@ -3,7 +3,7 @@
 mod common;
 
 use common::{
-    Memory, Store, fresh, keyspaces, open_all, random_settings, reopen, reopen_after_kill, small_settings,
+    Store, fresh, keyspaces, machine, open_all, random_settings, reopen, reopen_after_kill, small_settings,
 };
 use tierstone_base::{ErrorKind, SeededRandom};
 use tierstone_engine::Engine;
@@ -112,7 +112,7 @@ fn a_switch_of_modes_keeps_what_was_promised() {
 #[expect(clippy::unwrap_used, reason = "test code")]
 fn two_shards() -> [Store; 2] {
     let settings = OpenSettings { shard_count: 2, ..small_settings() };
-    let (shards, ..) = open_all(&Memory::new(1 << 20), &settings).unwrap();
+    let (shards, ..) = open_all(&machine(1 << 20), &settings).unwrap();
     shards.try_into().map_err(|_| "two shards").unwrap()
 }
 

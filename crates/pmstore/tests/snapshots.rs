@@ -4,7 +4,7 @@
 mod common;
 
 use common::lives::{Mix, Plan, sampled};
-use common::{Memory, Store, fresh, random_settings, reopen_after_kill, small_settings};
+use common::{Store, fresh, random_settings, reopen_after_kill, small_settings};
 use std::collections::BTreeMap;
 use std::ops::Bound::Unbounded;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result, SeededRandom};
@@ -548,16 +548,16 @@ fn a_full_store_does_not_wait_for_a_relaxed_interval() {
 /// Rot in a kept record is an error of its key, and of nothing else.
 #[test]
 fn a_damaged_kept_record_is_told_and_the_rest_is_shown() {
-    let region = Memory::new(BYTES);
+    let region = common::machine(BYTES);
     let (mut store, _) = common::open_one(&region, &roomy());
     put_round(&mut store, SPACE, 0).unwrap();
     let snapshot = store.engine.snapshot(store.now).unwrap();
     let needle = value(5, 0);
-    let image = region.image();
+    let image = region.region().image();
     put_round(&mut store, SPACE, 1).unwrap();
     for (at, window) in image.windows(needle.len()).enumerate() {
         if window == needle {
-            region.flip_bit(at + 9, 1);
+            common::flip_bit(&region, at + 9, 1);
         }
     }
     assert_eq!(store.get_at(snapshot, SPACE, &key(5)).unwrap_err().kind(), ErrorKind::Corrupt);

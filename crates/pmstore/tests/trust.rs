@@ -13,13 +13,13 @@
 mod common;
 
 use common::lives::{Mix, Plan, caught};
-use common::{Memory, open_all, reopen, small_settings};
+use common::{flip_bit, machine, open_all, reopen, small_settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_engine::Engine;
 use tierstone_media::Wait;
-use tierstone_media::region::Region;
+use tierstone_media::sim::WordMachine;
 use tierstone_pmstore::OpenSettings;
 use tierstone_pmstore::check::{CheckSettings, check};
 
@@ -99,7 +99,7 @@ fn left(seed: u64, is_closed: bool) -> Left {
         store.settle(100);
     }
     drop(store);
-    Left { image: region.image(), settings, contents, history }
+    Left { image: region.region().image(), settings, contents, history }
 }
 
 /// Every value that a key has had.
@@ -115,9 +115,9 @@ enum Outcome {
     Whole,
 }
 
-fn region_of(image: &[u8]) -> Arc<Memory> {
-    let region = Memory::new(image.len() as u64);
-    region.overwrite(0, image);
+fn region_of(image: &[u8]) -> WordMachine {
+    let region = machine(image.len() as u64);
+    region.region().overwrite(0, image);
     region
 }
 
@@ -161,9 +161,8 @@ fn open_damaged(left: &Left, image: &[u8], seed: u64, what: &str) -> Outcome {
 /// Whether a check of the region tells of damage. It changes nothing.
 fn is_found_by_check(image: &[u8]) -> bool {
     let region = region_of(image);
-    let found =
-        check(Arc::clone(&region) as Arc<dyn Region + Send + Sync>, &CheckSettings::default(), &mut |_| {});
-    assert!(region.image() == image, "a check changed the region");
+    let found = check(Arc::new(region.region()), &CheckSettings::default(), &mut |_| {});
+    assert!(region.region().image() == image, "a check changed the region");
     found.map_or(true, |report| report.is_damaged())
 }
 
@@ -254,7 +253,7 @@ fn damage_in_the_middle_of_a_log_is_told_with_its_place() {
         store.sync().unwrap();
     }
     drop(store);
-    let image = region.image();
+    let image = region.region().image();
     let needle = b"the value of number 0";
     let places: Vec<usize> =
         image.windows(needle.len()).enumerate().filter(|(_, at)| *at == needle).map(|(at, _)| at).collect();
@@ -264,7 +263,7 @@ fn damage_in_the_middle_of_a_log_is_told_with_its_place() {
         .iter()
         .filter_map(|at| {
             let region = region_of(&image);
-            region.flip_bit(*at, 1);
+            flip_bit(&region, *at, 1);
             let error = open_all(&region, &settings).err()?;
             assert_eq!(error.kind(), ErrorKind::Corrupt);
             let offset: u64 =

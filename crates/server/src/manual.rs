@@ -14,6 +14,7 @@ use crate::reactor::{Reactor, Sending};
 use crate::service::{Peer, Service};
 use crate::settings::TransportSettings;
 use crate::turn::{Admission, Flow, Turn};
+use std::sync::Arc;
 use tierstone_base::{Now, Result};
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
 
@@ -28,11 +29,22 @@ struct Socket {
     is_closed: bool,
 }
 
+/// Says whether the machine has lost its power.
+#[derive(Clone)]
+struct Power(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl std::fmt::Debug for Power {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(if (self.0)() { "off" } else { "on" })
+    }
+}
+
 /// Sockets in memory and a device that is polled.
 #[derive(Debug)]
 struct ManualReactor<D> {
     device: D,
     sockets: Vec<Option<Socket>>,
+    power: Option<Power>,
 }
 
 impl<D: BlockDevice> ManualReactor<D> {
@@ -60,7 +72,8 @@ impl<D: BlockDevice> Reactor for ManualReactor<D> {
     }
 
     fn send(&mut self, index: u32, buffer: Vec<u8>) -> Sending {
-        let Some(socket) = self.socket(index).filter(|socket| !socket.is_closed) else {
+        let is_off = self.power.as_ref().is_some_and(|power| (power.0)());
+        let Some(socket) = self.socket(index).filter(|socket| !is_off && !socket.is_closed) else {
             return Sending::Broken;
         };
         if socket.is_stalled {
@@ -104,8 +117,14 @@ impl<S: Service, D: BlockDevice> ManualDriver<S, D> {
     /// `InvalidInput` for wrong settings.
     pub fn new(service: S, device: D, settings: TransportSettings, now: Now) -> Result<Self> {
         settings.check()?;
-        let reactor = ManualReactor { device, sockets: Vec::new() };
+        let reactor = ManualReactor { device, sockets: Vec::new(), power: None };
         Ok(ManualDriver { turn: Turn::new(service, settings, now), reactor })
+    }
+
+    /// Nothing is sent any more from the moment at which `is_off` says so, in the middle of a turn too: the code runs
+    /// on to the turn's end, the machine does not.
+    pub fn cut_off_when(&mut self, is_off: impl Fn() -> bool + Send + Sync + 'static) {
+        self.reactor.power = Some(Power(Arc::new(is_off)));
     }
 
     /// A client comes; gives the index of its connection.

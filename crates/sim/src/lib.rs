@@ -7,7 +7,7 @@
 //! Reading order:
 //! 1. [`model`] says what one object does when commands reach it one after the other;
 //! 2. [`history`] is what clients asked and saw; [`linearize`] looks for an order that explains it;
-//! 3. [`node`] is the node: shards, the superblock's owner, its beginning and its ends;
+//! 3. [`ground`] is what it lies on, [`node`] the node: shards, the superblock's owner, its beginning and its ends;
 //!    [`content`] is a value there, [`suffix`] compares objects after crashes of relaxed nodes;
 //! 4. [`script`] invents requests; [`client`] sends them in pieces and reads the replies; [`lasting`] knows what
 //!    a scan must give, [`channels`] what listeners must hear, [`wall`] what time people take it for;
@@ -23,6 +23,7 @@
 pub mod channels;
 pub mod client;
 pub mod content;
+pub mod ground;
 pub mod history;
 pub mod lasting;
 pub mod linearize;
@@ -34,5 +35,6 @@ pub mod simulation;
 pub mod suffix;
 pub mod wall;
 
+pub use ground::Ground;
 pub use settings::{End, Outcome, SimulationSettings};
 pub use simulation::Simulation;

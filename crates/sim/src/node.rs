@@ -7,18 +7,22 @@
 //! 1. One change of the databases is under way at a time, as in production.
 //! 2. Dropping a node is the death of its process.
 
+use crate::ground::{Ground, MEMORY_GEOMETRY, NodeDevice};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tierstone::DatabaseFacts;
+use tierstone::engine::{DatabasePlan, DatabaseShard, OpenedEngines};
+use tierstone::nvm::open_in_region;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Result, ShardId};
 use tierstone_crash::Mutations;
 use tierstone_engine::Durability;
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry};
-use tierstone_logstore::{LogShard, OpenSettings, ShardPlan, ShardSettings, SuperblockWriter};
+use tierstone_logstore::{OpenReport, OpenSettings, RedoMemory, ShardSettings, SuperblockWriter};
 use tierstone_media::file::DurableMethod;
-use tierstone_media::{BlockDevice, IoCompletion, IoRequest, SimDevice, SimMedium, Wait};
+use tierstone_media::sim::WordMachine;
+use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
 use tierstone_redis::{Executor, ExecutorSettings, ServerFacts};
 use tierstone_server::redis::clients::ClientLedger;
 use tierstone_server::redis::mail::{ToNode, ToShard};
@@ -29,11 +33,15 @@ use tierstone_store::{DatabaseMap, MapChange, TaskId};
 use tierstone_wire::resp::RequestLimits;
 
 /// The driver of one shard.
-pub type ShardDriver = ManualDriver<RedisService<LogShard>, SimDevice>;
+pub type ShardDriver = ManualDriver<RedisService<DatabaseShard>, NodeDevice>;
 
 /// How a node is started. Plain data.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
+    /// What the store lies on.
+    pub ground: Ground,
+    /// Open the store although the memory of its redo log is lost.
+    pub accepts_loss: bool,
     /// Shards; any number opens any store.
     pub shards: u16,
     /// Of each shard of the store.
@@ -74,8 +82,10 @@ pub struct Node {
     senders: Vec<MailSender<ToShard>>,
     messages: Receiver<ToNode>,
     superblock: SuperblockWriter,
-    device: SimDevice,
+    device: NodeDevice,
     facts: DatabaseFacts,
+    /// What opening found.
+    pub report: OpenReport,
     waiting: VecDeque<(ShardId, TaskId, MapChange)>,
     writing: Option<Change>,
     spreading: Vec<Spreading>,
@@ -116,6 +126,8 @@ struct Common<'a> {
     settings: &'a NodeSettings,
     facts: &'a DatabaseFacts,
     hasher: tierstone_base::KeyHasher,
+    value_bytes_max: Option<u64>,
+    machine: &'a WordMachine,
     senders: &'a [MailSender<ToShard>],
     node: Sender<ToNode>,
     snapshots: Sender<ShardSnapshot>,
@@ -124,29 +136,14 @@ struct Common<'a> {
 }
 
 impl Node {
-    /// Opens the store on `medium`, or makes it, and starts the shards. The medium's time moves on.
-    /// Gives the time at which the node serves.
+    /// Opens the store on `machine`, or makes it, and starts the shards. The machine's time moves on.
     ///
     /// # Errors
     /// What opening says; a device without power among it. `Corrupt` when recovery calls segments
     /// damaged.
-    pub fn open(
-        medium: &SimMedium,
-        mut device: SimDevice,
-        settings: &NodeSettings,
-        now: impl Fn() -> Now,
-    ) -> Result<Node> {
-        let new = facts_of_a_new_store();
-        let open = OpenSettings {
-            shard_count: settings.shards,
-            shard: settings.shard.clone(),
-            keyspaces: keyspace_entries(&new),
-            facts: encode(&new)?,
-            seed: settings.seed,
-            mutations: settings.mutations.clone(),
-            ..OpenSettings::default()
-        };
-        let opened = tierstone_logstore::open(&mut device, &open)?;
+    pub fn open(machine: &WordMachine, settings: &NodeSettings, now: impl Fn() -> Now) -> Result<Node> {
+        let mut device = settings.ground.device(machine)?;
+        let opened = open_engines(machine, &mut device, settings)?;
         let facts: DatabaseFacts = serde_json::from_slice(&opened.superblock.superblock.facts)
             .map_err(|error| Error::new(ErrorKind::Corrupt, error.to_string()))?;
         let mut damaged = opened.report.damaged_segments.clone();
@@ -163,6 +160,8 @@ impl Node {
             settings,
             facts: &facts,
             hasher: opened.hasher,
+            value_bytes_max: opened.value_bytes_max,
+            machine,
             senders: &senders,
             node: node_sender,
             snapshots: snapshot_sender,
@@ -171,7 +170,7 @@ impl Node {
         };
         let mut drivers = Vec::new();
         for (plan, mail) in opened.plans.into_iter().zip(receivers) {
-            drivers.push(start_shard(&common, medium, (plan, mail), &mut damaged, &now)?);
+            drivers.push(start_shard(&common, (plan, mail), &mut damaged, &now)?);
         }
         if !damaged.is_empty() {
             let text = format!("recovery calls segments {damaged:?} damaged");
@@ -184,6 +183,7 @@ impl Node {
             superblock: opened.superblock,
             device,
             facts,
+            report: opened.report,
             waiting: VecDeque::new(),
             writing: None,
             spreading: Vec::new(),
@@ -304,15 +304,42 @@ impl Node {
     }
 }
 
+/// Superblock and engines, made if there are none.
+fn open_engines(
+    machine: &WordMachine,
+    device: &mut NodeDevice,
+    settings: &NodeSettings,
+) -> Result<OpenedEngines> {
+    let new = facts_of_a_new_store();
+    let mut open = OpenSettings {
+        shard_count: settings.shards,
+        shard: settings.shard.clone(),
+        keyspaces: keyspace_entries(&new),
+        facts: encode(&new)?,
+        seed: settings.seed,
+        mutations: settings.mutations.clone(),
+        redo_loss_accepted: settings.accepts_loss,
+        ..OpenSettings::default()
+    };
+    let region = Arc::new(machine.region());
+    match settings.ground {
+        Ground::Memory => open_in_region(region, device, &open, MEMORY_GEOMETRY),
+        Ground::Device => tierstone_logstore::open(device, &open).map(OpenedEngines::from),
+        Ground::DeviceWithRedo => {
+            open.redo = Some(RedoMemory::new(region));
+            tierstone_logstore::open(device, &open).map(OpenedEngines::from)
+        }
+    }
+}
+
 fn start_shard(
     common: &Common<'_>,
-    medium: &SimMedium,
-    (plan, mail): (ShardPlan, MailReceiver<ToShard>),
+    (plan, mail): (DatabasePlan, MailReceiver<ToShard>),
     damaged: &mut Vec<u32>,
     now: &impl Fn() -> Now,
 ) -> Result<ShardDriver> {
     let shard = plan.shard();
-    let mut device = medium.device();
+    let mut device = common.settings.ground.device(common.machine)?;
     let (engine, built) = plan.build(&mut device)?;
     damaged.extend(built.damaged_segments);
     let executor = Executor::new(
@@ -325,7 +352,9 @@ fn start_shard(
                 index_kind: common.facts.index,
                 hasher: common.hasher,
                 durability: common.settings.durability,
-                record_bytes_max: tierstone_logstore::value_bytes_max(device.geometry()),
+                record_bytes_max: common
+                    .value_bytes_max
+                    .unwrap_or_else(|| tierstone_logstore::value_bytes_max(device.geometry())),
             },
             value_size_max_bytes: common.settings.value_bytes_max,
             password: String::new(),
@@ -351,5 +380,9 @@ fn start_shard(
         stop_patience_us: common.settings.transport.stop_timeout_ms * 1_000 / 2,
         heartbeat: None,
     };
-    ManualDriver::new(RedisService::new(parts), device, common.settings.transport.clone(), now())
+    let service = RedisService::new(parts);
+    let mut driver = ManualDriver::new(service, device, common.settings.transport.clone(), now())?;
+    let machine = common.machine.clone();
+    driver.cut_off_when(move || machine.power_is_off());
+    Ok(driver)
 }

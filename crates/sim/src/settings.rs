@@ -1,5 +1,6 @@
 //! What a run is made of, and what comes of it: plain data.
 
+use crate::ground::Ground;
 use crate::history::History;
 use tierstone_crash::Mutations;
 
@@ -8,6 +9,10 @@ use tierstone_crash::Mutations;
 pub struct SimulationSettings {
     /// Everything that is not said here follows from it.
     pub seed: u64,
+    /// What the store lies on.
+    pub ground: Ground,
+    /// Whether the redo log's memory is lost at ends of lives, with what only it has.
+    pub loses_region: bool,
     /// Lives of the node, the last one included; each ends in one of the ways in `ends`.
     pub lives: u32,
     /// The most ticks of a life.
@@ -47,6 +52,8 @@ impl SimulationSettings {
     pub fn new(seed: u64) -> Self {
         SimulationSettings {
             seed,
+            ground: Ground::Device,
+            loses_region: false,
             lives: 3,
             ticks: 400,
             clients: 5,
@@ -64,6 +71,11 @@ impl SimulationSettings {
             has_touches: false,
             mutations: Mutations::none(),
         }
+    }
+
+    /// Whether a crash may take what was acknowledged.
+    pub fn may_lose(&self) -> bool {
+        self.is_relaxed || self.loses_region
     }
 }
 
@@ -104,6 +116,13 @@ pub struct Outcome {
     pub unjudged: usize,
     /// Losses of power, those inside recovery included.
     pub power_losses: u32,
+    /// Those that came in the middle of a turn, at a step of memory or device.
+    pub losses_in_turns: u32,
+    /// Times that the redo log's memory was lost, and those of them in which the store was not opened without it
+    /// until the loss was accepted.
+    pub regions_lost: (u32, u32),
+    /// Groups that openings took from the redo log.
+    pub groups_replayed: u64,
     /// Simulated microseconds.
     pub duration_us: u64,
 }

@@ -7,6 +7,7 @@
 //! 1. Every choice comes from the seed, in one order.
 //! 2. What a client was not answered is in doubt until its node's process has ended, and no longer.
 
+mod beginning;
 mod disturbance;
 mod ending;
 
@@ -15,27 +16,17 @@ use crate::client::{Client, Heard, Scan};
 use crate::history::{EventId, History, Seen};
 use crate::lasting::Lasting;
 use crate::linearize::{self, Verdict};
-use crate::node::{Node, NodeSettings};
+use crate::node::Node;
 use crate::script::{Asking, Expect, Request, Script, listener_request};
 use crate::settings::{End, Outcome, SimulationSettings};
 use crate::suffix::{self, Life};
 use crate::wall::WallClock;
 use disturbance::Pace;
-use std::collections::BTreeSet;
 use std::fmt::Write;
-use tierstone_base::{ErrorKind, Now, SeededRandom};
-use tierstone_crash::Choices;
-use tierstone_engine::Durability;
-use tierstone_logstore::ShardSettings;
-use tierstone_logstore::format::superblock::META_BYTES;
-use tierstone_media::sim::{CompletionOrder, CutPoints, Latency, PowerCut, StaleRange};
-use tierstone_media::{Geometry, SimDevice, SimMedium, SimSettings};
-use tierstone_server::{Peer, TransportSettings};
+use tierstone_base::{Now, SeededRandom};
+use tierstone_media::SimMedium;
+use tierstone_media::sim::{CutPoints, Latency, PowerCut, WordMachine};
 
-/// Segments of the device.
-const SEGMENTS: u32 = 48;
-/// The same with large values, whose segments are larger.
-const LARGE_SEGMENTS: u32 = 64;
 /// Configurations that the search for an explanation may look at, for each object.
 const SEARCH_BUDGET: u64 = 2_000_000;
 /// The same where databases are swapped: objects are twice as large.
@@ -48,6 +39,8 @@ const LARGE_SEARCH_BUDGET: u64 = 5_000;
 pub struct Simulation {
     settings: SimulationSettings,
     random: SeededRandom,
+    machine: WordMachine,
+    /// Its device, which keeps the time.
     medium: SimMedium,
     script: Script,
     history: History,
@@ -74,6 +67,14 @@ pub struct Simulation {
     /// The device had no space at some time in this life: writes may be refused, if the error says why.
     was_full: bool,
     latency: Latency,
+    /// How many shards a store has that keeps their number.
+    shards: Option<u16>,
+    /// The next opening finds no memory of a redo log, and the store needs it.
+    region_is_lost: bool,
+    losses_in_turns: u32,
+    /// See [`Outcome`].
+    regions_lost: (u32, u32),
+    groups_replayed: u64,
 }
 
 /// Why a run ended early.
@@ -104,14 +105,14 @@ impl Simulation {
         let mut taken = (0, 0);
         // Databases that change places or are emptied bring values back and take them without a write of their key.
         let moves = simulation.settings.has_swaps || simulation.settings.has_flushes;
-        if simulation.settings.is_relaxed && !moves && violation.is_none() {
+        if simulation.settings.may_lose() && !moves && violation.is_none() {
             let findings = suffix::check(&simulation.history, &simulation.lives);
             taken = (findings.lost, findings.outlived);
             violation = findings.violation;
         }
         let answered = |event: &&crate::history::Event| !matches!(event.seen, Seen::Nothing);
         Outcome {
-            device_digest: simulation.medium.trace_digest(),
+            device_digest: simulation.machine.trace_digest(),
             violation,
             events: (
                 simulation.history.events.len(),
@@ -123,59 +124,12 @@ impl Simulation {
             taken,
             unjudged,
             power_losses: simulation.medium.counters().cuts,
+            losses_in_turns: simulation.losses_in_turns,
+            regions_lost: simulation.regions_lost,
+            groups_replayed: simulation.groups_replayed,
             duration_us: simulation.medium.now_us(),
             history: simulation.history,
             transcript: simulation.transcript,
-        }
-    }
-
-    fn new(settings: SimulationSettings) -> Self {
-        let mut random = SeededRandom::new(settings.seed);
-        let (pace, latency) = disturbance::pace_and_latency(&mut random, settings.is_relaxed);
-        let (segments, segment_bytes) =
-            if settings.has_large_values { (LARGE_SEGMENTS, 512 << 10) } else { (SEGMENTS, 64 << 10) };
-        let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes, segment_limit: segments };
-        let device = SimSettings {
-            order: CompletionOrder::Timed,
-            stale_range: StaleRange::Chosen,
-            latency,
-            cut_limit: u32::MAX,
-            ..SimSettings::new(geometry)
-        };
-        let medium = SimMedium::new(device, &Choices::random(random.next_u64()));
-        let objects = 4 + random.below(14) as u32;
-        let mut script = Script::new(objects);
-        script.larges = if settings.has_large_values { 2 } else { 0 };
-        script.flushes = settings.has_flushes;
-        script.touches = settings.has_touches;
-        script.swaps = settings.has_swaps;
-        script.grows = settings.has_growth;
-        script.publishes = settings.has_channels;
-        // A batch over shards that was acknowledged may be lost although later writes are not.
-        script.spreads = !settings.is_relaxed;
-        script.expiry_unit_ms = if settings.is_relaxed { 100 } else { 1 };
-        Simulation {
-            settings,
-            random,
-            medium,
-            script,
-            history: History::default(),
-            transcript: String::new(),
-            clients: Vec::new(),
-            orphans: Vec::new(),
-            lasting: Lasting::default(),
-            channels: Channels::default(),
-            left_scans: Vec::new(),
-            scans: (0, 0),
-            lives: Vec::new(),
-            pace,
-            segments,
-            wall: WallClock::default(),
-            connections: 0,
-            errors: 0,
-            is_faulty: false,
-            was_full: false,
-            latency,
         }
     }
 
@@ -188,61 +142,39 @@ impl Simulation {
         let _ = writeln!(self.transcript, "{:>9} {text}", self.medium.now_us());
     }
 
-    fn node_settings(&mut self) -> NodeSettings {
-        let groups = 1 + self.random.below(3) as usize;
-        let durability =
-            if self.random.chance(0.3) { Durability::Group { interval_ms: 1 } } else { Durability::Sync };
-        let durability = if self.settings.is_relaxed { Durability::Relaxed } else { durability };
-        let counts = &self.settings.shard_counts;
-        let shards = counts[self.random.below(counts.len() as u64) as usize];
-        let memory_bytes = if self.random.chance(0.5) { 256 << 10 } else { 2 << 20 };
-        let has_large = self.settings.has_large_values;
-        let memory_bytes = if has_large { memory_bytes * 8 } else { memory_bytes };
-        let touch_value_bytes_min =
-            if self.settings.has_touches { 0 } else { ShardSettings::default().touch_value_bytes_min };
-        NodeSettings {
-            shards,
-            shard: ShardSettings {
-                memory_bytes,
-                index_fraction: 0.9,
-                // Most reads are to go to the device.
-                cache_bytes_max: memory_bytes / 10,
-                durability,
-                groups_in_flight_min: groups,
-                groups_in_flight_max: groups,
-                checkpoint_idle_ms: 1,
-                checkpoint_tail_records_min: 20,
-                touch_value_bytes_min,
-                ..ShardSettings::default()
-            },
-            transport: TransportSettings {
-                stop_timeout_ms: if self.settings.is_relaxed { 600_000 } else { 5_000 },
-                ..TransportSettings::default()
-            },
-            value_bytes_max: if has_large { 16 << 20 } else { 1 << 20 },
-            durability,
-            seed: self.settings.seed,
-            mutations: self.settings.mutations.clone(),
-        }
-    }
-
     fn live(&mut self) -> Result<(), Broken> {
-        let mut device = self.medium.device();
         for life in 0..self.settings.lives {
-            let mut node = self.open(device)?;
+            let mut node = self.open()?;
             self.begin_life(&mut node, life)?;
             let ticks = self.settings.ticks / 4 + self.random.below(self.settings.ticks);
-            for _ in 0..ticks {
+            let loss_at = self.choose_loss(ticks);
+            for tick in 0..ticks {
+                if loss_at == Some(tick) {
+                    let last = 1 + self.random.below(300);
+                    self.machine.set_power_cut(PowerCut::Within { points: CutPoints::Every, last });
+                }
                 self.tick(&mut node, true)?;
+                if self.machine.power_is_off() {
+                    break;
+                }
             }
+            let was_cut = self.machine.power_is_off();
+            self.machine.set_power_cut(PowerCut::Never);
             let is_last = life + 1 == self.settings.lives;
-            if is_last && node.failed.is_empty() {
+            if is_last && !was_cut && node.failed.is_empty() {
                 self.read_everything(&mut node)?;
             }
-            let end = self.choose_end(&node);
-            device = self.end_life(node, end)?;
+            let end = if was_cut { End::PowerLoss } else { self.choose_end(&node) };
+            self.losses_in_turns += u32::from(was_cut);
+            self.end_life(node, end)?;
         }
         Ok(())
+    }
+
+    /// The tick after which power is lost at one of the next steps of memory or device, in the middle of a turn.
+    fn choose_loss(&mut self, ticks: u64) -> Option<u64> {
+        let may_be = self.settings.ground.has_memory() && self.settings.ends.contains(&End::PowerLoss);
+        (may_be && self.random.chance(0.6)).then(|| self.random.below(ticks))
     }
 
     fn choose_end(&mut self, node: &Node) -> End {
@@ -251,79 +183,6 @@ impl Simulation {
             return End::PowerLoss;
         }
         self.settings.ends[self.random.below(self.settings.ends.len() as u64) as usize]
-    }
-
-    /// Opens the store, perhaps with losses of power on the way.
-    fn open(&mut self, mut device: SimDevice) -> Result<Node, Broken> {
-        loop {
-            let settings = self.node_settings();
-            if self.settings.ends.contains(&End::PowerLoss) && self.random.chance(0.25) {
-                let last = 1 + self.random.below(24);
-                self.medium.set_power_cut(PowerCut::Within { points: CutPoints::Every, last });
-            }
-            let (medium, wall) = (self.medium.clone(), self.wall);
-            let opened = Node::open(&self.medium, device, &settings, || wall.now(&medium));
-            match opened {
-                Ok(node) if !self.medium.power_is_off() => {
-                    self.medium.set_power_cut(PowerCut::Never);
-                    self.note(&format!("a node of {} shards serves", settings.shards));
-                    return Ok(node);
-                }
-                Err(error) if !self.medium.power_is_off() => {
-                    return Err(format!("a store does not open: {:?}: {error}", error.kind()));
-                }
-                Err(error) if error.kind() != ErrorKind::DeviceFailed => {
-                    return Err(format!("without power, opening says {:?}: {error}", error.kind()));
-                }
-                _ => {
-                    self.note("power is lost while the store opens");
-                    self.medium.set_power_cut(PowerCut::Never);
-                    device = self.medium.power_on_after_loss();
-                }
-            }
-        }
-    }
-
-    fn begin_life(&mut self, node: &mut Node, life: u32) -> Result<(), Broken> {
-        self.is_faulty = false;
-        self.was_full = false;
-        self.lasting.begin_life(&self.history);
-        let began = self.history.moment();
-        self.lives.push(Life { began, shards: node.drivers.len() as u16 });
-        let count = 2 + self.random.below(self.settings.clients.max(3) - 2);
-        for _ in 0..count {
-            let client = self.connect(node)?;
-            self.clients.push(client);
-        }
-        if life > 0 {
-            self.ask_everything();
-        }
-        Ok(())
-    }
-
-    fn connect(&mut self, node: &mut Node) -> Result<Client, Broken> {
-        let shard = self.random.below(node.drivers.len() as u64) as usize;
-        let now = self.now();
-        let index = node.drivers[shard]
-            .connect(now, &Peer::Unix)
-            .map_err(|farewell| format!("a client is turned away: {}", String::from_utf8_lossy(&farewell)))?;
-        self.connections += 1;
-        let listens = self.settings.has_channels && self.random.chance(0.4);
-        let database = u64::from(self.random.chance(0.35)) as u32;
-        let mut client = Client::new(self.connections, (shard, index), database);
-        if listens {
-            self.note(&format!("client {} comes to shard {shard} and will listen", self.connections));
-            // It asks nothing of any database.
-            client.database = u32::MAX;
-            client.joined = Some(BTreeSet::new());
-            return Ok(client);
-        }
-        if database > 0 {
-            let select = Request { words: vec![b"SELECT".to_vec(), b"1".to_vec()], expect: Expect::Ok };
-            client.send(&select);
-        }
-        self.note(&format!("client {} comes to shard {shard}, database {database}", self.connections));
-        Ok(client)
     }
 
     fn asking(&self, client: usize) -> Asking {
@@ -367,7 +226,10 @@ impl Simulation {
             self.break_connection(node)?;
         }
         moved |= self.turn_shards(node)?;
-        node.step().map_err(|error| format!("the node: {error}"))?;
+        if !self.machine.power_is_off() {
+            node.step().map_err(|error| format!("the node: {error}"))?;
+        }
+        // What was sent before a loss of power still comes.
         moved |= self.listen(node)?;
         self.pass_time(node, moved);
         Ok(())
@@ -521,7 +383,7 @@ impl Simulation {
         }
         let mut has_work = false;
         for shard in order {
-            if self.random.chance(0.85) {
+            if self.random.chance(0.85) && !self.machine.power_is_off() {
                 node.drivers[shard].turn(now);
             }
             has_work |= node.drivers[shard].has_work();
@@ -541,7 +403,7 @@ impl Simulation {
                 let heard = self.clients[client].hear(&bytes, &mut self.history, &mut self.channels, wall_ms);
                 self.digest_replies(client, heard)?;
             }
-            if !is_open {
+            if !is_open && !self.machine.power_is_off() {
                 let ended_well = self.clients[client].has_ended && self.clients[client].is_answered();
                 let connection = self.clients[client].connection;
                 if !ended_well {
@@ -568,7 +430,7 @@ impl Simulation {
             self.scans.1 += u64::from(life != self.lives.len());
         }
         // Where databases change places, or writes may be lost, nobody can say what stays.
-        let stays = !self.settings.has_swaps && !self.settings.is_relaxed;
+        let stays = !self.settings.has_swaps && !self.settings.may_lose();
         for id in heard.acknowledged.iter().filter(|_| stays) {
             self.lasting.acknowledged(*id, &self.history);
         }

@@ -59,11 +59,18 @@ pub enum DatabasePlan {
 }
 
 /// An opened database before its shards are built.
-pub(crate) struct OpenedEngines {
+#[derive(Debug)]
+pub struct OpenedEngines {
+    /// Writes the superblock.
     pub superblock: SuperblockWriter,
+    /// One for each shard.
     pub plans: Vec<DatabasePlan>,
+    /// What was found.
     pub report: OpenReport,
+    /// Gives keys their positions.
     pub hasher: KeyHasher,
+    /// The longest value that a record holds, in bytes; `None`: as the device's segments say.
+    pub value_bytes_max: Option<u64>,
 }
 
 impl From<OpenedStore> for OpenedEngines {
@@ -74,6 +81,7 @@ impl From<OpenedStore> for OpenedEngines {
             plans: plans.into_iter().map(|plan| DatabasePlan::Log(Box::new(plan))).collect(),
             report,
             hasher,
+            value_bytes_max: None,
         }
     }
 }

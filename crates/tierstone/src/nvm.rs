@@ -21,14 +21,14 @@ use tierstone_media::region::{
     Region, RegionDemand, RegionDevice, RegionReport, RegionSettings, RegionSource, SourceRegion,
 };
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
-use tierstone_pmstore::Keyspace;
 use tierstone_pmstore::check::{CheckReport, CheckSettings, DamageKind, Finding};
+use tierstone_pmstore::{Geometry as EngineGeometry, Keyspace};
 
 /// What stands before the source of a region.
 const PREFIX: &str = "nvm:";
 
-/// Where the engine's part of the region begins; in front of it lies the superblock.
-pub(crate) const ENGINE_BASE: u64 = 256 << 10;
+/// Where the engine's part of the region begins, in bytes; in front of it lies the superblock.
+pub const ENGINE_BASE: u64 = 256 << 10;
 
 /// A handle on the bytes of the superblock, for one thread.
 pub type NvmDevice = RegionDevice<Arc<SourceRegion>>;
@@ -144,10 +144,14 @@ impl NvmStore {
         RegionDevice::new(Arc::clone(&self.region), 0, self.geometry())
     }
 
-    /// The shape of the superblock's space: one block behind it belongs to nobody.
     pub(crate) fn geometry(&self) -> Geometry {
-        Geometry { meta_bytes: META_BYTES, segment_bytes: BLOCK_BYTES as u64, segment_limit: 1 }
+        superblock_geometry()
     }
+}
+
+/// The shape of the superblock's space: one block behind it belongs to nobody.
+pub fn superblock_geometry() -> Geometry {
+    Geometry { meta_bytes: META_BYTES, segment_bytes: BLOCK_BYTES as u64, segment_limit: 1 }
 }
 
 /// How a region is opened that has to be durable, unless any guarantee will do: whoever writes `emulated` knows what that is.
@@ -164,7 +168,7 @@ pub(crate) fn open_shards(
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
 ) -> Result<OpenedEngines> {
-    open_parts(store, device, settings).map_err(|error| {
+    open_in_region(store.region(), device, settings, EngineGeometry::default()).map_err(|error| {
         if let (true, RegionSource::Path(path)) = (store.is_new, &store.source)
             && std::fs::metadata(path).is_ok_and(|found| found.is_file())
         {
@@ -178,10 +182,17 @@ pub(crate) fn open_shards(
     })
 }
 
-fn open_parts(
-    store: &NvmStore,
+/// Opens superblock and engine in `region`, or makes them; a new engine divides it by `geometry`. For drivers that bring
+/// a region of their own: the simulation of whole nodes. `device` is a handle on the region's start, of
+/// [`superblock_geometry`].
+///
+/// # Errors
+/// As [`open_bare`] and [`tierstone_pmstore::open`].
+pub fn open_in_region(
+    region: Arc<dyn Region + Send + Sync>,
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
+    geometry: EngineGeometry,
 ) -> Result<OpenedEngines> {
     let mut inner = tierstone_pmstore::OpenSettings {
         base: ENGINE_BASE,
@@ -190,6 +201,8 @@ fn open_parts(
         first_seq: settings.first_seq,
         create: settings.create,
         loss_accepted: settings.redo_loss_accepted,
+        geometry,
+        mutations: settings.mutations.clone(),
         shard: tierstone_pmstore::ShardSettings {
             durability: settings.shard.durability,
             memory_bytes: settings.shard.memory_bytes,
@@ -201,21 +214,22 @@ fn open_parts(
     };
     if settings.create {
         // crash here [region-without-superblock]: the region is taken for a new one, the engine's part is found empty
-        tierstone_pmstore::open(store.region(), &inner)?;
+        tierstone_pmstore::open(Arc::clone(&region), &inner)?;
     }
     let BareStore { superblock, mut report } = open_bare(device, settings)?;
     let served = served_keyspaces(&superblock.superblock.keyspaces);
     inner.create = false;
     inner.keyspaces = served.iter().map(|entry| Keyspace { id: entry.id, index: entry.index }).collect();
     inner.past_ms = superblock.superblock.past_ms;
-    let opened = tierstone_pmstore::open(store.region(), &inner)?;
+    let opened = tierstone_pmstore::open(region, &inner)?;
     report.segments = opened.report.segments;
     report.dropped_records = opened.report.dropped_parts;
     report.damaged_segments = opened.report.damaged_segments;
     let (hasher, shards) = (opened.hasher, settings.shard_count);
     let plans =
         opened.plans.into_iter().map(|plan| DatabasePlan::Memory(Box::new(plan), shards, hasher)).collect();
-    Ok(OpenedEngines { superblock, plans, report, hasher })
+    let value_bytes_max = Some(opened.value_bytes_max);
+    Ok(OpenedEngines { superblock, plans, report, hasher, value_bytes_max })
 }
 
 /// Checks superblock and engine of a store that nobody has open. Nothing is written.

@@ -1,8 +1,7 @@
-//! Runs log stores through their lives on one simulated medium: work, loss of power at any point,
+//! Runs log stores through their lives on one simulated machine: work, loss of power at any point,
 //! recovery, check, work again. Scenarios are functions over a [`World`].
 
 use super::geometry;
-use super::joint::{JointDevice, JointRegion};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Unbounded;
 use std::sync::Arc;
@@ -13,13 +12,14 @@ use tierstone_crash::{
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{BatchTicket, Direction, Engine, IndexKind, SnapshotId, Write, WriteKind};
 use tierstone_logstore::{LogShard, OpenSettings, PutOff, RedoMemory, ShardSettings, open};
-use tierstone_media::sim::{CutPoints, Fault, PowerCut, SimDevice, SimMedium, SimSettings};
+use tierstone_media::region::WORD_BYTES;
+use tierstone_media::sim::{
+    CutPoints, Fault, MachineLife, PowerCut, SimDevice, SimMedium, SimSettings, WordMachine,
+};
 use tierstone_media::{DurableWriteScope, Wait};
 
 /// The keyspace of every key here.
 pub const KEYSPACE: KeyspaceId = KeyspaceId(1);
-/// Within so many steps of a region power is lost, if it is.
-const REGION_STEPS: u64 = 400;
 /// Keys from here on expire; the oracle does not know them.
 const EXPIRING: u32 = 1_000_000;
 
@@ -157,13 +157,13 @@ impl Plan {
 
     /// One run of `work`.
     pub fn run(&self, choices: &Choices, faults: &[Fault], work: Work<'_>) -> Result<(), Violation> {
-        let medium = SimMedium::new(self.sim.clone(), choices);
-        faults.iter().for_each(|fault| medium.inject(fault.clone()));
-        self.run_on(&medium, choices, work)
+        let machine = self.machine(choices);
+        faults.iter().for_each(|fault| machine.media()[0].inject(fault.clone()));
+        self.run_on(&machine, choices, work)
     }
 
-    /// One run of `work` on `medium`.
-    pub fn run_on(&self, medium: &SimMedium, choices: &Choices, work: Work<'_>) -> Result<(), Violation> {
+    /// One run of `work` on `machine`.
+    pub fn run_on(&self, machine: &WordMachine, choices: &Choices, work: Work<'_>) -> Result<(), Violation> {
         let one_shard = self.shards.iter().all(|&shards| shards == 1);
         let order = if one_shard { DurableOrder::Prefix } else { DurableOrder::Any };
         let mut history = History {
@@ -174,28 +174,22 @@ impl Plan {
             refused: 0,
             now: Now { monotonic_us: 1_000, wall_ms: 1_700_000_000_000 },
             opened: 0,
-            region: self.redo_bytes.map(JointRegion::new),
         };
-        medium.run_lives(|device, life| {
-            let mut device = device;
-            if let Some(region) = &history.region {
-                region.power_on(choices, REGION_STEPS);
-            }
+        let mut number = 0;
+        let medium = &machine.media()[0];
+        machine.run_lives(|mut life| {
+            number += 1;
             loop {
-                let joint = JointDevice::new(medium.device(), medium, history.region.as_ref());
-                let done = (|| {
-                    let mut world = World::open(self, medium, device, &mut history)?;
-                    world.check()?;
-                    work(&mut world, life, choices)
-                })();
-                joint.share_fate();
-                done?;
+                let mut world = World::open(self, medium, life, &mut history)?;
+                world.check()?;
+                work(&mut world, number - 1, choices)?;
+                drop(world);
                 let killed =
                     self.kill_percent > 0 && choices.rarely(100 / self.kill_percent, "process killed");
-                if !killed || medium.power_is_off() {
+                if !killed || machine.power_is_off() {
                     return Ok(());
                 }
-                device = medium.kill_process();
+                life = machine.kill_process();
             }
         })
     }
@@ -224,8 +218,6 @@ struct History {
     now: Now,
     /// Openings so far.
     opened: usize,
-    /// Persistent memory.
-    region: Option<Arc<JointRegion>>,
 }
 
 /// A write that has not been acknowledged.
@@ -249,7 +241,7 @@ type Shown = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
 /// One life of a store, with all its shards.
 pub struct World<'a> {
-    pub shards: Vec<Harness<LogShard, JointDevice>>,
+    pub shards: Vec<Harness<LogShard, SimDevice>>,
     pub medium: &'a SimMedium,
     history: &'a mut History,
     hasher: KeyHasher,
@@ -270,7 +262,7 @@ impl<'a> World<'a> {
     fn open(
         plan: &Plan,
         medium: &'a SimMedium,
-        device: SimDevice,
+        mut life: MachineLife<{ WORD_BYTES as usize }>,
         history: &'a mut History,
     ) -> Result<World<'a>, Violation> {
         let mut settings = plan.open.clone();
@@ -279,15 +271,14 @@ impl<'a> World<'a> {
             history.now.wall_ms -= plan.set_back_ms;
         }
         history.opened += 1;
-        let region = history.region.clone();
-        settings.redo = region.clone().map(|region| RedoMemory::new(region));
-        let mut device = JointDevice::new(device, medium, region.as_ref());
+        settings.redo = plan.redo_bytes.map(|_| RedoMemory::new(Arc::new(life.region)));
+        let mut device = life.devices.remove(0);
         let opened = open(&mut device, &settings)?;
         let mut damaged = opened.report.damaged_segments.clone();
         let hasher = opened.hasher;
         let mut shards = Vec::new();
         for plan in opened.plans {
-            let mut device = JointDevice::new(medium.device(), medium, region.as_ref());
+            let mut device = medium.device();
             let (shard, report) = plan.build(&mut device)?;
             damaged.extend(report.damaged_segments);
             let mut harness = Harness::new(shard, device, hasher);

@@ -2,8 +2,8 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
-pub mod joint;
 pub mod lives;
+pub mod machine;
 pub mod run;
 
 use tierstone_base::{KeyspaceId, SeededRandom};

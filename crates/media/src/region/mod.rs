@@ -25,11 +25,11 @@ mod header;
 mod instructions;
 mod mapped;
 mod mapping;
-mod sim;
 mod source;
 pub mod wear;
 mod words;
 
+pub use crate::sim::{LineRegion, SimPersistency, SimRegion, WordRegion};
 pub use block_device::RegionDevice;
 pub use device::DaxDevice;
 pub use emulated::profiles::{MEMORY_PROFILES, MemoryProfile};
@@ -37,7 +37,6 @@ pub use emulated::{EmulatedRegion, EmulationCounts, Slowness};
 pub use header::{REGION_HEADER_BYTES, REGION_VERSION};
 pub use instructions::FlushMethod;
 pub use mapped::{MappedRegion, PersistenceDomain, RegionDemand, RegionReport, RegionSettings};
-pub use sim::{LineRegion, SimPersistency, SimRegion, WordRegion};
 pub use source::{RegionSource, SourceRegion};
 pub use wear::{WearCounts, WearDetail, WornRegion};
 

@@ -31,7 +31,7 @@ pub struct SimDevice {
 
 impl SimDevice {
     pub(super) fn new(medium: &SimMedium) -> Self {
-        let state = &mut *medium.state.borrow_mut();
+        let state = &mut *medium.state.lock();
         state.next_handle += 1;
         SimDevice {
             medium: medium.clone(),
@@ -58,7 +58,7 @@ impl SimDevice {
 
     /// Whether this handle will never reach the medium again: power is off, or was since.
     pub fn is_dead(&self) -> bool {
-        let state = self.medium.state.borrow();
+        let state = self.medium.state.lock();
         state.power_is_off() || state.epoch != self.epoch
     }
 
@@ -99,7 +99,7 @@ impl SimDevice {
 
     fn collect_lost(&mut self) {
         if self.on_medium > 0 && self.is_dead() {
-            let lost = self.medium.state.borrow_mut().take_back(self.handle);
+            let lost = self.medium.state.lock().take_back(self.handle);
             self.on_medium = 0;
             self.lose(lost);
         }
@@ -112,7 +112,7 @@ impl SimDevice {
 
     /// Completes one request; `false` when none is completed now.
     fn step(&mut self, or_none: bool, completions: &mut Vec<IoCompletion>) -> bool {
-        let state = &mut *self.medium.state.borrow_mut();
+        let state = &mut *self.medium.state.lock();
         let Some(index) = state.next_request(self.handle, or_none) else { return false };
         let Some(done) = state.finish(index) else { return false };
         self.on_medium -= 1;
@@ -121,7 +121,7 @@ impl SimDevice {
     }
 
     fn poll(&mut self, completions: &mut Vec<IoCompletion>) {
-        let order = self.medium.state.borrow().settings.order;
+        let order = self.medium.state.lock().settings.order;
         match order {
             CompletionOrder::InOrder => {
                 self.step(false, completions);
@@ -153,7 +153,7 @@ impl Drop for SimDevice {
     fn drop(&mut self) {
         // The state is borrowed only while a panic of the simulation itself unwinds.
         if self.on_medium > 0
-            && let Ok(mut state) = self.medium.state.try_borrow_mut()
+            && let Some(mut state) = self.medium.state.try_lock()
         {
             state.abandon(self.handle);
         }
@@ -174,7 +174,7 @@ impl BlockDevice for SimDevice {
     }
 
     fn discards_to_zeros(&self) -> bool {
-        self.medium.state.borrow().settings.stale_range == StaleRange::Zeros
+        self.medium.state.lock().settings.stale_range == StaleRange::Zeros
     }
 
     fn submit(&mut self, requests: &mut Vec<IoRequest>) {
@@ -194,7 +194,7 @@ impl BlockDevice for SimDevice {
             return;
         }
         self.on_medium += requests.len();
-        self.medium.state.borrow_mut().submit(self.handle, requests);
+        self.medium.state.lock().submit(self.handle, requests);
     }
 
     fn complete(&mut self, wait: Wait, completions: &mut Vec<IoCompletion>) -> usize {

@@ -27,7 +27,7 @@ impl SimMedium {
         mut life: impl FnMut(SimDevice, u32) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
         let (end_cuts, trace) = {
-            let state = self.state.borrow();
+            let state = self.state.lock();
             (state.settings.end_cuts, state.trace.clone())
         };
         run(end_cuts, self.device(), || self.power_is_off(), || self.power_on_after_loss(), &trace, &mut life)

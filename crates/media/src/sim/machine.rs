@@ -14,11 +14,11 @@ use super::device::SimDevice;
 use super::lives;
 use super::medium::SimMedium;
 use super::power::PowerSwitch;
+use super::region::{SimPersistency, SimRegion};
 use super::settings::{CutPoints, PowerCut, SimSettings};
 use super::state::State;
 use super::trace::Trace;
 use crate::device::Geometry;
-use crate::region::{SimPersistency, SimRegion};
 use tierstone_crash::{ByteMemory, Choices, SurvivorSettings, Violation, lines, words};
 
 /// A machine whose region keeps the order of stores to one line (x86-64).
@@ -72,11 +72,11 @@ pub struct MachineLife<const UNIT: usize> {
     pub region: SimRegion<UNIT>,
     /// A handle on each device, in the order of the settings.
     pub devices: Vec<SimDevice>,
-    /// Which life it is; 0 is the first, on zeros.
+    /// Which life it is, ends of processes counted too; 0 is the first, on zeros.
     pub number: u32,
 }
 
-/// A simulated machine. Clones are handles on the same one; all live on one thread.
+/// A simulated machine. Clones are handles on the same one, on any thread; one at a time does something.
 #[derive(Clone, Debug)]
 pub struct SimMachine<const UNIT: usize> {
     region: SimRegion<UNIT>,
@@ -119,6 +119,26 @@ impl<const UNIT: usize> SimMachine<UNIT> {
         &self.media
     }
 
+    /// The newest steps of all parts, in one order, as text; see [`SimMedium::trace`].
+    pub fn trace(&self) -> String {
+        self.trace.text()
+    }
+
+    /// A digest of all steps so far; zero when no trace is kept.
+    pub fn trace_digest(&self) -> u64 {
+        self.trace.digest()
+    }
+
+    /// Changes where power is lost, from now on.
+    pub fn set_power_cut(&self, power_cut: PowerCut) {
+        self.power.set_cut(power_cut);
+    }
+
+    /// The region is gone, and another one in its place, all zeros; the devices are as they were.
+    pub fn replace_region(&self) {
+        self.region.replace();
+    }
+
     /// Switches the power off.
     pub fn cut_power(&self) {
         self.power.cut();
@@ -134,7 +154,7 @@ impl<const UNIT: usize> SimMachine<UNIT> {
     pub fn power_on_after_loss(&self) -> MachineLife<UNIT> {
         self.power.cut();
         self.region.survive(&self.choices, &self.region_survivors);
-        self.media.iter().for_each(|medium| medium.state.borrow_mut().survive());
+        self.media.iter().for_each(|medium| medium.state.lock().survive());
         self.power.switch_on();
         self.next_life()
     }
@@ -146,7 +166,7 @@ impl<const UNIT: usize> SimMachine<UNIT> {
     /// When power is off.
     pub fn kill_process(&self) -> MachineLife<UNIT> {
         assert!(!self.power_is_off(), "a process cannot run without power");
-        self.media.iter().for_each(|medium| medium.state.borrow_mut().kill_process());
+        self.media.iter().for_each(|medium| medium.state.lock().kill_process());
         self.power.plan_life();
         self.next_life()
     }
@@ -160,7 +180,7 @@ impl<const UNIT: usize> SimMachine<UNIT> {
             SimRegion::of(self.region.memory(), self.region.persistency(), power.clone(), trace.clone());
         region.survive(choices, &self.region_survivors);
         let copied = |medium: &SimMedium| {
-            SimMedium::of(medium.state.borrow().crashed_copy(choices, power.clone(), trace.clone()))
+            SimMedium::of(medium.state.lock().crashed_copy(choices, power.clone(), trace.clone()))
         };
         let media = self.media.iter().map(copied).collect();
         power.switch_on();

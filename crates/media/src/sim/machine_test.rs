@@ -183,3 +183,61 @@ fn a_part_of_a_machine_does_not_come_back_alone() {
     let machine = LineMachine::new(&settings(SimPersistency::Hardware), &Choices::quiet());
     let _ = machine.media()[0].power_on_after_loss();
 }
+
+#[test]
+fn memory_that_is_lost_is_zeros_and_the_devices_are_as_they_were() {
+    let machine = LineMachine::new(&settings(SimPersistency::Hardware), &Choices::quiet());
+    let mut life = machine.this_life();
+    assert_eq!(run_one(&mut life.devices[0], IoRequest::write_durable(0, 0, filled(7))).result, Ok(()));
+    life.region.store_word(0, 1);
+    life.region.write_back(0, 8);
+    life.region.fence().expect("power is on");
+    life.region.store_word(8, 2);
+    let mut next = machine.power_on_after_loss();
+    assert_eq!((next.region.load_word(0), first_byte(&mut next.devices[0], 0)), (1, 7));
+    next.region.store_word(8, 2);
+    machine.replace_region();
+    // What had not been written back is gone with it.
+    let mut last = machine.power_on_after_loss();
+    assert_eq!(last.region.image(), [0; 192]);
+    assert_eq!(first_byte(&mut last.devices[0], 0), 7);
+}
+
+#[test]
+fn a_plan_of_the_next_life_cuts_within_its_points_and_not_after() {
+    let mut seen = BTreeSet::new();
+    explore(ExploreSettings::exhaustive(), |choices| {
+        let machine = LineMachine::new(&settings(SimPersistency::Hardware), choices);
+        machine.set_power_cut(PowerCut::Within { points: CutPoints::Every, last: 2 });
+        let region = machine.region();
+        (0..3).for_each(|word| region.store_word(word * 8, 1));
+        seen.insert([0, 8, 16].map(|at| region.load_word(at)));
+        Ok(())
+    })
+    .assert_exhausted();
+    assert_eq!(seen, BTreeSet::from([[0, 0, 0], [1, 0, 0], [1, 1, 1]]));
+}
+
+#[test]
+fn a_machine_without_memory_has_no_states_of_it() {
+    let report = explore(ExploreSettings::exhaustive(), |choices| {
+        let none = SimMachineSettings { region_bytes: 0, ..settings(SimPersistency::Hardware) };
+        let machine = WordMachine::new(&none, choices);
+        assert_eq!(machine.region().bytes(), 0);
+        machine.power_on_after_loss();
+        Ok(())
+    });
+    assert_eq!((report.runs, report.states), (1, 1), "{report}");
+}
+
+#[test]
+fn parts_and_machines_go_to_other_threads() {
+    fn goes<T: Send + Sync>(_: Option<T>) -> bool {
+        true
+    }
+    assert!(goes(None::<WordMachine>) && goes(None::<SimRegion<64>>) && goes(None::<SimMedium>));
+    fn moves<T: Send>(_: Option<T>) -> bool {
+        true
+    }
+    assert!(moves(None::<SimDevice>));
+}

@@ -15,9 +15,9 @@
 //! 4. A handle from before a loss of power (or the end of a process) never touches the medium again.
 //! 5. The same settings, choices and calls give the same [`SimMedium::trace`], byte for byte.
 //!
-//! [`SimMachine`] puts a simulated region beside devices, behind one power switch.
+//! [`SimRegion`] is persistent memory; [`SimMachine`] puts it beside devices, behind one power switch.
 //!
-//! Handles share the medium by `Rc`: a medium and all its handles live on one thread.
+//! Handles may go to any thread, as the shards that hold them may; one thread at a time does something.
 
 mod device;
 mod fault;
@@ -26,7 +26,9 @@ mod machine;
 mod medium;
 pub(crate) mod power;
 mod powered;
+mod region;
 mod settings;
+mod shared;
 mod state;
 pub(crate) mod trace;
 
@@ -35,6 +37,7 @@ pub use fault::{Fault, FaultEffect, FaultTarget, FaultWhen};
 pub use machine::{LineMachine, MachineLife, SimMachine, SimMachineSettings, WordMachine};
 pub use medium::{Counters, SimMedium};
 pub use powered::Powered;
+pub use region::{LineRegion, SimPersistency, SimRegion, WordRegion};
 pub use settings::{CompletionOrder, CutPoints, Latency, PowerCut, SimSettings, StaleRange};
 
 #[cfg(test)]

@@ -4,14 +4,13 @@
 //! alone has a switch of its own; in a machine a region and several devices share one.
 
 use super::settings::{CutPoints, PowerCut};
-use std::cell::RefCell;
-use std::rc::Rc;
+use super::shared::Shared;
 use tierstone_crash::Choices;
 
 /// A switch. Clones are handles on the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct PowerSwitch {
-    plan: Rc<RefCell<Plan>>,
+    plan: Shared<Plan>,
     shared: bool,
 }
 
@@ -42,7 +41,7 @@ impl PowerSwitch {
             is_off: false,
         };
         plan.plan_life();
-        PowerSwitch { plan: Rc::new(RefCell::new(plan)), shared: false }
+        PowerSwitch { plan: Shared::new(plan), shared: false }
     }
 
     /// The switch of a machine, for each of its parts.
@@ -59,40 +58,40 @@ impl PowerSwitch {
     /// An event is about to happen. Whether the power is off, then: it was, or is cut now. `shrinks` says whether
     /// the event takes states away from what may survive.
     pub(crate) fn before_event(&self, shrinks: bool) -> bool {
-        self.plan.borrow_mut().before_event(shrinks)
+        self.plan.lock().before_event(shrinks)
     }
 
     /// Cuts the power.
     pub(crate) fn cut(&self) {
-        self.plan.borrow_mut().is_off = true;
+        self.plan.lock().is_off = true;
     }
 
     /// Whether the power is off.
     pub(crate) fn is_off(&self) -> bool {
-        self.plan.borrow().is_off
+        self.plan.lock().is_off
     }
 
     /// The power comes back: a new life begins.
     pub(crate) fn switch_on(&self) {
-        self.plan.borrow_mut().is_off = false;
+        self.plan.lock().is_off = false;
         self.plan_life();
     }
 
     /// A new life begins.
     pub(crate) fn plan_life(&self) {
-        self.plan.borrow_mut().plan_life();
+        self.plan.lock().plan_life();
     }
 
     /// Changes where power is lost, from now on.
     pub(crate) fn set_cut(&self, power_cut: PowerCut) {
-        let plan = &mut *self.plan.borrow_mut();
+        let plan = &mut *self.plan.lock();
         plan.power_cut = power_cut;
         plan.plan_life();
     }
 
     /// How often the power was cut as planned.
     pub(crate) fn planned_cuts(&self) -> u32 {
-        self.plan.borrow().planned_cuts
+        self.plan.lock().planned_cuts
     }
 }
 

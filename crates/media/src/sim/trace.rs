@@ -1,9 +1,8 @@
 //! The events of a run as compact text, and a digest of all of them.
 
-use std::cell::RefCell;
+use super::shared::Shared;
 use std::collections::VecDeque;
 use std::fmt::{Arguments, Write};
-use std::rc::Rc;
 use tierstone_base::checksum::checksum;
 
 /// Keeps the newest lines and a digest of every line. A clone is a handle on the same lines, so that all of a
@@ -11,7 +10,7 @@ use tierstone_base::checksum::checksum;
 #[derive(Clone, Debug)]
 pub(crate) struct Trace {
     limit: usize,
-    kept: Rc<RefCell<Kept>>,
+    kept: Shared<Kept>,
 }
 
 #[derive(Debug, Default)]
@@ -23,7 +22,7 @@ struct Kept {
 
 impl Trace {
     pub(crate) fn new(limit: usize) -> Self {
-        Trace { limit, kept: Rc::default() }
+        Trace { limit, kept: Shared::default() }
     }
 
     /// Appends a line; nothing at all when no lines are kept.
@@ -31,7 +30,7 @@ impl Trace {
         if self.limit == 0 {
             return;
         }
-        let kept = &mut *self.kept.borrow_mut();
+        let kept = &mut *self.kept.lock();
         let mut line = std::mem::take(&mut kept.spare);
         line.clear();
         // Writing to a string cannot fail.
@@ -44,17 +43,17 @@ impl Trace {
     }
 
     pub(super) fn text(&self) -> String {
-        self.kept.borrow().lines.iter().fold(String::new(), |text, line| text + line + "\n")
+        self.kept.lock().lines.iter().fold(String::new(), |text, line| text + line + "\n")
     }
 
     /// The newest `count` lines, for a message.
     pub(super) fn newest(&self, count: usize) -> String {
-        let kept = self.kept.borrow();
+        let kept = self.kept.lock();
         let lines = kept.lines.iter().skip(kept.lines.len().saturating_sub(count));
         lines.map(String::as_str).collect::<Vec<_>>().join("\n    ")
     }
 
     pub(super) fn digest(&self) -> u64 {
-        self.kept.borrow().digest
+        self.kept.lock().digest
     }
 }

@@ -1,18 +1,16 @@
 //! Runs stores through their lives in one persistent memory: work, loss of power before any store, write-back or
 //! fence, recovery (which may be cut too), check, work again.
 
-use super::power::PowerRegion;
-use super::{Store, keyspaces, open_all, small_settings};
+use super::{Place, Store, keyspaces, machine_of, open_all, small_settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Unbounded;
-use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, SeededRandom, Seq};
 use tierstone_crash::{
     Choices, DurableOrder, ExploreSettings, Mutations, Oracle, Report, Violation, assert_caught, explore,
 };
 use tierstone_engine::{BatchTicket, Direction, Durability, Engine, Health, SnapshotId, Write, WriteKind};
 use tierstone_media::Wait;
-use tierstone_media::region::Region;
+use tierstone_media::sim::{CutPoints, PowerCut, SimMachine};
 use tierstone_pmstore::check::{CheckSettings, check};
 use tierstone_pmstore::{Geometry, OpenSettings, ShardSettings};
 
@@ -53,33 +51,36 @@ impl Plan {
     }
 
     fn run<const UNIT: usize>(&self, choices: &Choices, mix: &Mix) -> Result<(), Violation> {
-        let region = PowerRegion::<UNIT>::new(self.bytes);
+        let machine = machine_of::<UNIT>(self.bytes, choices);
         let order = if self.open.shard_count == 1 { DurableOrder::Prefix } else { DurableOrder::Any };
         let mut history = History::new(order);
         for life in 0..=self.lives {
             let is_last = life == self.lives;
-            if !is_last && choices.choose(4, "power is lost in this life") != 0 {
-                region.cut_after(choices.choose_position(self.steps, "which step"));
-            }
-            match self.live(&region, &mut history, choices, if is_last { None } else { Some(mix) }) {
+            let is_cut = !is_last && choices.choose(4, "power is lost in this life") != 0;
+            let within = PowerCut::Within { points: CutPoints::Every, last: self.steps };
+            machine.set_power_cut(if is_cut { within } else { PowerCut::Never });
+            match self.live(&machine, &mut history, choices, if is_last { None } else { Some(mix) }) {
                 Ok(()) => {}
                 // Whatever went wrong without power, nobody was told.
-                Err(_) if region.is_off() => {}
+                Err(_) if machine.power_is_off() => {}
                 Err(violation) => return Err(violation),
             }
-            let is_kill = !region.is_off() && choices.choose(100, "the process dies") < self.kill_percent;
-            if !is_kill {
-                region.turn_off();
-                region.power_on(choices);
-            }
+            machine.set_power_cut(PowerCut::Never);
+            let is_kill =
+                !machine.power_is_off() && choices.choose(100, "the process dies") < self.kill_percent;
+            if is_kill {
+                machine.kill_process()
+            } else {
+                machine.power_on_after_loss()
+            };
         }
         Ok(())
     }
 
     /// No check calls what is there damaged; where nothing is there yet, it says so.
-    fn check<const UNIT: usize>(&self, region: &Arc<PowerRegion<UNIT>>) -> Result<(), Violation> {
+    fn check<const UNIT: usize>(&self, machine: &SimMachine<UNIT>) -> Result<(), Violation> {
         let settings = CheckSettings { base: self.open.base, ..CheckSettings::default() };
-        match check(Arc::clone(region) as Arc<dyn Region + Send + Sync>, &settings, &mut |_| {}) {
+        match check(Place::region(machine), &settings, &mut |_| {}) {
             Ok(report) => Violation::unless(!report.is_damaged(), || format!("{:?}", report.findings)),
             Err(error) => Violation::unless(error.kind() == ErrorKind::InvalidInput, || error.to_string()),
         }
@@ -87,17 +88,17 @@ impl Plan {
 
     fn live<const UNIT: usize>(
         &self,
-        region: &Arc<PowerRegion<UNIT>>,
+        machine: &SimMachine<UNIT>,
         history: &mut History,
         choices: &Choices,
         mix: Option<&Mix>,
     ) -> Result<(), Violation> {
-        if self.checks && !region.is_off() {
-            self.check(region)?;
+        if self.checks && !machine.power_is_off() {
+            self.check(machine)?;
         }
-        let (stores, ..) = open_all(region, &self.open)?;
+        let (stores, ..) = open_all(machine, &self.open)?;
         let mut world = World::new(stores, history);
-        world.check(region)?;
+        world.check(machine)?;
         match mix {
             Some(mix) => world.work(mix, &mut SeededRandom::new(choices.choose_seed("work"))),
             None => Ok(()),
@@ -200,7 +201,7 @@ impl<'h> World<'h> {
     }
 
     /// What the store holds is what the history allows; afterwards it is the history.
-    pub fn check<const UNIT: usize>(&mut self, region: &PowerRegion<UNIT>) -> Result<(), Violation> {
+    pub fn check<const UNIT: usize>(&mut self, machine: &SimMachine<UNIT>) -> Result<(), Violation> {
         let mut contents = BTreeMap::new();
         let keys: BTreeSet<u32> = self.history.oracle.keys().into_iter().copied().collect();
         for key in keys {
@@ -213,7 +214,7 @@ impl<'h> World<'h> {
         }
         self.check_walks(&contents)?;
         self.history.oracle.check_contents(&contents)?;
-        if !region.is_off() {
+        if !machine.power_is_off() {
             self.history.oracle.settle(contents);
         }
         Ok(())

@@ -1,26 +1,24 @@
-//! Makes small stores in simulated persistent memory that any thread may hold.
+//! Makes small stores in the persistent memory of a simulated machine.
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod lives;
 pub mod medium;
-pub mod power;
 
-use power::PowerRegion;
 use std::sync::Arc;
 use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::Choices;
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{Durability, Engine, IndexKind};
 use tierstone_media::region::Region;
-use tierstone_media::sim::{SimDevice, SimMedium, SimSettings};
+use tierstone_media::sim::{
+    PowerCut, SimDevice, SimMachine, SimMachineSettings, SimMedium, SimSettings, WordMachine,
+};
 use tierstone_media::{BLOCK_BYTES, Geometry as DeviceGeometry};
 use tierstone_pmstore::{BuildReport, Geometry, Keyspace, OpenReport, OpenSettings, PmShard, ShardSettings};
 
 /// A shard, and a device that is never asked for anything.
 pub type Store = Harness<PmShard, SimDevice>;
-/// Words survive each by itself: no machine keeps less.
-pub type Memory = PowerRegion<8>;
 
 pub const SMALL: Geometry = Geometry { segment_bytes: 16 << 10, block_bytes: 4 << 10, log_segments: 4 };
 
@@ -73,12 +71,56 @@ pub fn device() -> SimDevice {
     SimMedium::new(SimSettings::new(geometry), &Choices::quiet()).device()
 }
 
+/// Of a machine with persistent memory and without devices. Power is lost when it is told so.
+pub fn machine_settings(bytes: u64) -> SimMachineSettings {
+    let nothing = DeviceGeometry { meta_bytes: 0, segment_bytes: 0, segment_limit: 0 };
+    SimMachineSettings {
+        devices: Vec::new(),
+        power_cut: PowerCut::Never,
+        cut_limit: u32::MAX,
+        trace_limit_lines: 0,
+        ..SimMachineSettings::exploring(bytes, nothing)
+    }
+}
+
+pub fn machine_of<const UNIT: usize>(bytes: u64, choices: &Choices) -> SimMachine<UNIT> {
+    SimMachine::new(&machine_settings(bytes), choices)
+}
+
+/// One whose words survive each by itself: no machine keeps less. What nobody decides, survives not.
+pub fn machine(bytes: u64) -> WordMachine {
+    machine_of(bytes, &Choices::quiet())
+}
+
+/// Where a store can lie.
+pub trait Place {
+    fn region(&self) -> Arc<dyn Region + Send + Sync>;
+}
+
+impl<const UNIT: usize> Place for SimMachine<UNIT> {
+    fn region(&self) -> Arc<dyn Region + Send + Sync> {
+        Arc::new(SimMachine::region(self))
+    }
+}
+
+impl<R: Region + Send + Sync + 'static> Place for Arc<R> {
+    fn region(&self) -> Arc<dyn Region + Send + Sync> {
+        Arc::clone(self) as Arc<dyn Region + Send + Sync>
+    }
+}
+
+/// Flips one bit of the memory of `machine`.
+pub fn flip_bit(machine: &WordMachine, offset: usize, bit: u32) {
+    let region = machine.region();
+    region.overwrite(offset as u64, &[region.image()[offset] ^ 1 << bit]);
+}
+
 /// All shards of a store.
 pub fn open_all(
-    region: &Arc<impl Region + Send + Sync + 'static>,
+    place: &impl Place,
     settings: &OpenSettings,
 ) -> tierstone_base::Result<(Vec<Store>, OpenReport, Vec<BuildReport>)> {
-    let opened = tierstone_pmstore::open(Arc::clone(region) as Arc<dyn Region + Send + Sync>, settings)?;
+    let opened = tierstone_pmstore::open(place.region(), settings)?;
     let (mut stores, mut reports) = (Vec::new(), Vec::new());
     for plan in opened.plans {
         let (shard, report) = plan.build()?;
@@ -88,22 +130,19 @@ pub fn open_all(
     Ok((stores, opened.report, reports))
 }
 
-pub fn open_one(
-    region: &Arc<impl Region + Send + Sync + 'static>,
-    settings: &OpenSettings,
-) -> (Store, BuildReport) {
-    let (mut stores, _, mut reports) = open_all(region, settings).unwrap();
+pub fn open_one(place: &impl Place, settings: &OpenSettings) -> (Store, BuildReport) {
+    let (mut stores, _, mut reports) = open_all(place, settings).unwrap();
     (stores.pop().expect("one shard"), reports.pop().expect("one shard"))
 }
 
-pub fn fresh(bytes: u64, settings: &OpenSettings) -> (Arc<Memory>, Store) {
-    let region = Memory::new(bytes);
-    let (store, _) = open_one(&region, settings);
-    (region, store)
+pub fn fresh(bytes: u64, settings: &OpenSettings) -> (WordMachine, Store) {
+    let machine = machine(bytes);
+    let (store, _) = open_one(&machine, settings);
+    (machine, store)
 }
 
 /// Closes a store in good order and opens it again.
-pub fn reopen(mut store: Store, region: &Arc<Memory>, settings: &OpenSettings) -> Store {
+pub fn reopen(mut store: Store, machine: &WordMachine, settings: &OpenSettings) -> Store {
     store.engine.shut();
     for _ in 0..10_000 {
         if store.engine.is_shut() {
@@ -114,17 +153,17 @@ pub fn reopen(mut store: Store, region: &Arc<Memory>, settings: &OpenSettings) -
     assert!(store.engine.is_shut(), "the store did not come to an end");
     let now = store.now;
     drop(store);
-    let (mut store, report) = open_one(region, settings);
+    let (mut store, report) = open_one(machine, settings);
     assert_eq!(report.replayed, 0, "a store closed in good order has nothing to replay");
     store.now = now;
     store
 }
 
 /// Opens the store again as after the death of its process.
-pub fn reopen_after_kill(store: Store, region: &Arc<Memory>, settings: &OpenSettings) -> Store {
+pub fn reopen_after_kill(store: Store, machine: &WordMachine, settings: &OpenSettings) -> Store {
     let now = store.now;
     drop(store);
-    let (mut store, _) = open_one(region, settings);
+    let (mut store, _) = open_one(machine, settings);
     store.now = now;
     store
 }

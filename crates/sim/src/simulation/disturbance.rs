@@ -1,7 +1,9 @@
 //! What happens around the node: faults, slowness, clocks that are set, time that passes.
 
 use super::Simulation;
+use crate::ground::Ground;
 use crate::node::Node;
+use crate::settings::SimulationSettings;
 use tierstone_base::SeededRandom;
 use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, FaultWhen, Latency};
 
@@ -16,16 +18,28 @@ pub(super) struct Pace {
     pub(super) idle_us: u64,
 }
 
+impl Pace {
+    /// Whether seconds pass in a life.
+    pub(super) fn is_fast(&self) -> bool {
+        self.step_us > 1_000
+    }
+}
+
 /// Time and device of a run: where the loss of what was acknowledged is bounded by a time, seconds pass, and
 /// the device takes so long for a write that the bound matters in some runs.
-pub(super) fn pace_and_latency(random: &mut SeededRandom, is_relaxed: bool) -> (Pace, Latency) {
+pub(super) fn pace_and_latency(random: &mut SeededRandom, settings: &SimulationSettings) -> (Pace, Latency) {
     let latency = Latency { jitter_us: random.below(60), ..Latency::default() };
-    if !is_relaxed {
+    let fast = Pace { step_us: 20_000, jump_us: 200_000, idle_us: 100_000 };
+    if settings.ground == Ground::DeviceWithRedo && random.chance(0.5) {
+        // A redo log keeps what the device gets half a second later.
+        return (fast, latency);
+    }
+    if !settings.is_relaxed {
         return (Pace { step_us: 30, jump_us: 500, idle_us: 400 }, latency);
     }
     let slow = [1, 1_000, 10_000, 60_000, 100_000][random.below(5) as usize];
     let latency = Latency { durable_us: 30 * slow, write_us: 15 * slow, flush_us: 30 * slow, ..latency };
-    (Pace { step_us: 20_000, jump_us: 200_000, idle_us: 100_000 }, latency)
+    (fast, latency)
 }
 
 impl Simulation {

@@ -6,7 +6,6 @@ use crate::history::EventId;
 use crate::node::Node;
 use crate::settings::End;
 use tierstone_engine::Durability;
-use tierstone_media::SimDevice;
 
 /// Ticks in which a node must have answered everything.
 const QUIET_TICKS: u32 = 60_000;
@@ -43,7 +42,7 @@ impl Simulation {
         Err(format!("clients {stuck:?} are never answered"))
     }
 
-    pub(super) fn end_life(&mut self, mut node: Node, end: End) -> Result<SimDevice, Broken> {
+    pub(super) fn end_life(&mut self, mut node: Node, end: End) -> Result<(), Broken> {
         self.note(&format!("the life ends: {end:?}"));
         self.give_space();
         if end == End::Stop {
@@ -52,23 +51,27 @@ impl Simulation {
         let medium = self.medium.clone();
         let crashed_ms = self.now().wall_ms;
         let is_closed = end == End::Stop && node.failed.is_empty();
-        let device = match end {
+        match end {
             End::PowerLoss => {
-                medium.cut_power();
+                self.machine.cut_power();
                 drop(node);
-                medium.power_on_after_loss()
+                self.machine.power_on_after_loss();
             }
             End::Kill => {
                 drop(node);
-                medium.kill_process()
+                self.machine.kill_process();
             }
             End::Stop => {
                 if node.failed.is_empty() {
                     node.close().map_err(|error| format!("the superblock is not closed: {error}"))?;
                 }
-                medium.kill_process()
+                self.machine.kill_process();
             }
-        };
+        }
+        let is_lost = self.settings.loses_region && self.random.chance(0.5);
+        if is_lost {
+            self.lose_region(is_closed);
+        }
         let wall_ms = self.wall.high_ms(&self.medium);
         let clients = std::mem::take(&mut self.clients);
         let unanswered = clients.iter().flat_map(Client::unanswered);
@@ -79,10 +82,11 @@ impl Simulation {
         let moment = self.history.moment();
         self.channels.end_life(moment);
         clients.into_iter().for_each(|mut client| self.leave_scan(&mut client));
-        match is_closed {
-            _ if !self.settings.is_relaxed => {}
-            true => self.history.close(),
-            false => {
+        if self.settings.may_lose() {
+            if is_closed || !(self.settings.is_relaxed || is_lost) {
+                // The next opening brings what a redo log holds to the device before anything else can be lost.
+                self.history.close();
+            } else {
                 let keeps_up = self.latency.durable_us < SLOW_DEVICE_US;
                 let age_ms = keeps_up.then_some(Durability::RELAXED_BOUND_MS);
                 self.history.crash(crashed_ms, age_ms);
@@ -90,7 +94,16 @@ impl Simulation {
         }
         medium.clear_faults();
         medium.set_latency(self.latency);
-        Ok(device)
+        Ok(())
+    }
+
+    /// The memory of the redo log is gone, and other memory in its place.
+    fn lose_region(&mut self, is_closed: bool) {
+        self.note("the memory of the redo log is lost");
+        self.machine.replace_region();
+        // A node that has stopped in good order has left nothing in it.
+        self.region_is_lost = !is_closed;
+        self.regions_lost.0 += 1;
     }
 
     /// Stops the node in good order; what has come is answered.

@@ -5,15 +5,19 @@
 //! default what hardware does. Power is cut where the choices say, before any store, write-back or fence; from
 //! then on nothing changes the region, and fences fail.
 //!
-//! A region alone has a power switch of its own; one of a [`crate::sim::SimMachine`] shares it with devices.
+//! A region alone has a power switch of its own; one of a [`super::SimMachine`] shares it with devices.
+//!
+//! Handles may go to any thread, as the shards that hold them may. One thread at a time does something: a loss of
+//! power while another thread stores is not simulated.
 
-use super::Region;
+use super::power::PowerSwitch;
+use super::settings::{CutPoints, PowerCut};
+use super::shared::Shared;
+use super::trace::Trace;
 use crate::Guarantee;
-use crate::sim::power::PowerSwitch;
-use crate::sim::trace::Trace;
-use crate::sim::{CutPoints, PowerCut};
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use crate::region::Region;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::words::WORD_BYTES;
 use tierstone_crash::{ByteMemory, Choices, SurvivorSettings, lines};
@@ -42,21 +46,22 @@ pub enum SimPersistency {
     Epoch,
 }
 
-/// A handle on a simulated region; one thread. A clone is a handle on the same region. Handles from before a
+/// A handle on a simulated region. A clone is a handle on the same region. Handles from before a
 /// machine's next life do not change it any more.
 #[derive(Clone, Debug)]
 pub struct SimRegion<const UNIT: usize> {
-    shared: Rc<Shared<UNIT>>,
+    shared: Arc<Parts<UNIT>>,
     epoch: u32,
 }
 
 #[derive(Debug)]
-struct Shared<const UNIT: usize> {
-    memory: RefCell<ByteMemory<UNIT>>,
+struct Parts<const UNIT: usize> {
+    bytes: u64,
+    memory: Shared<ByteMemory<UNIT>>,
     power: PowerSwitch,
     trace: Trace,
     persistency: SimPersistency,
-    epoch: Cell<u32>,
+    epoch: AtomicU32,
 }
 
 impl<const UNIT: usize> SimRegion<UNIT> {
@@ -74,13 +79,14 @@ impl<const UNIT: usize> SimRegion<UNIT> {
         power: PowerSwitch,
         trace: Trace,
     ) -> Self {
-        let memory = RefCell::new(memory);
-        let shared = Shared { memory, power, trace, persistency, epoch: Cell::new(0) };
-        SimRegion { shared: Rc::new(shared), epoch: 0 }
+        let bytes = memory.bytes().len() as u64;
+        let memory = Shared::new(memory);
+        let shared = Parts { bytes, memory, power, trace, persistency, epoch: AtomicU32::new(0) };
+        SimRegion { shared: Arc::new(shared), epoch: 0 }
     }
 
     fn rebuilt(self, power: PowerSwitch, persistency: SimPersistency) -> Self {
-        let memory = self.shared.memory.borrow().clone();
+        let memory = self.shared.memory.lock().clone();
         Self::of(memory, persistency, power, self.shared.trace.clone())
     }
 
@@ -109,7 +115,7 @@ impl<const UNIT: usize> SimRegion<UNIT> {
     /// the power on again.
     ///
     /// # Panics
-    /// When the region stands in a [`crate::sim::SimMachine`], which has the switch.
+    /// When the region stands in a [`super::SimMachine`], which has the switch.
     pub fn lose_power(&self, choices: &Choices, settings: &SurvivorSettings) {
         assert!(!self.shared.power.is_shared(), "the region stands in a machine: ask that for its next life");
         self.survive(choices, settings);
@@ -118,7 +124,11 @@ impl<const UNIT: usize> SimRegion<UNIT> {
 
     /// What `choices` let survive is what the region holds now; the switch is for others to turn.
     pub(crate) fn survive(&self, choices: &Choices, settings: &SurvivorSettings) {
-        let memory = &mut *self.shared.memory.borrow_mut();
+        let memory = &mut *self.shared.memory.lock();
+        if memory.bytes().is_empty() {
+            // A machine without such memory: nothing to decide, and no state of its own.
+            return;
+        }
         match self.shared.persistency {
             SimPersistency::BufferedStrict => memory.lose_power_in_order(choices),
             _ => memory.lose_power(choices, settings),
@@ -126,9 +136,16 @@ impl<const UNIT: usize> SimRegion<UNIT> {
         self.shared.trace.line(format_args!("region ON"));
     }
 
+    /// Zeros, durably: another region stands in the place of this one.
+    pub(crate) fn replace(&self) {
+        let memory = &mut *self.shared.memory.lock();
+        *memory = ByteMemory::new(memory.bytes().len());
+        self.shared.trace.line(format_args!("region REPLACED"));
+    }
+
     /// The next life begins: handles from before are dead.
     pub(crate) fn next_life(&self) {
-        self.shared.epoch.set(self.shared.epoch.get() + 1);
+        self.shared.epoch.fetch_add(1, SeqCst);
     }
 
     /// How many lives came before that of this handle.
@@ -138,12 +155,12 @@ impl<const UNIT: usize> SimRegion<UNIT> {
 
     /// Another handle of this life.
     pub(crate) fn handle(&self) -> Self {
-        SimRegion { shared: Rc::clone(&self.shared), epoch: self.shared.epoch.get() }
+        SimRegion { shared: Arc::clone(&self.shared), epoch: self.shared.epoch.load(SeqCst) }
     }
 
     /// What the region holds, durable and not.
     pub(crate) fn memory(&self) -> ByteMemory<UNIT> {
-        self.shared.memory.borrow().clone()
+        self.shared.memory.lock().clone()
     }
 
     pub(crate) fn persistency(&self) -> SimPersistency {
@@ -152,7 +169,7 @@ impl<const UNIT: usize> SimRegion<UNIT> {
 
     /// What the CPU reads now.
     pub fn image(&self) -> Vec<u8> {
-        self.shared.memory.borrow().bytes().to_vec()
+        self.shared.memory.lock().bytes().to_vec()
     }
 
     /// Damages the region: puts `bytes` at `offset`, in the caches and below them, past all order.
@@ -160,11 +177,12 @@ impl<const UNIT: usize> SimRegion<UNIT> {
     /// # Panics
     /// When they do not fit the region.
     pub fn overwrite(&self, offset: u64, bytes: &[u8]) {
-        self.shared.memory.borrow_mut().overwrite(self.place(offset, bytes.len()), bytes);
+        let at = self.place(offset, bytes.len());
+        self.shared.memory.lock().overwrite(at, bytes);
     }
 
     fn is_dead(&self) -> bool {
-        self.epoch != self.shared.epoch.get()
+        self.epoch != self.shared.epoch.load(SeqCst)
     }
 
     /// Lets `step` happen unless the power is off or is cut now; whether it happened. `shrinks` says whether it
@@ -172,7 +190,7 @@ impl<const UNIT: usize> SimRegion<UNIT> {
     fn step(&self, shrinks: bool, step: impl FnOnce(&mut ByteMemory<UNIT>)) -> bool {
         let happens = !self.is_dead() && !self.shared.power.before_event(shrinks);
         if happens {
-            step(&mut self.shared.memory.borrow_mut());
+            step(&mut self.shared.memory.lock());
         }
         happens
     }
@@ -221,7 +239,7 @@ impl<const UNIT: usize> SimRegion<UNIT> {
 
 impl<const UNIT: usize> Region for SimRegion<UNIT> {
     fn bytes(&self) -> u64 {
-        self.shared.memory.borrow().bytes().len() as u64
+        self.shared.bytes
     }
 
     fn guarantee(&self) -> Guarantee {
@@ -229,7 +247,8 @@ impl<const UNIT: usize> Region for SimRegion<UNIT> {
     }
 
     fn load_word(&self, offset: u64) -> u64 {
-        self.shared.memory.borrow().load_u64(self.word_place(offset))
+        let at = self.word_place(offset);
+        self.shared.memory.lock().load_u64(at)
     }
 
     fn store_word(&self, offset: u64, value: u64) {
@@ -247,7 +266,7 @@ impl<const UNIT: usize> Region for SimRegion<UNIT> {
 
     fn load(&self, offset: u64, into: &mut [u8]) {
         let at = self.place(offset, into.len());
-        into.copy_from_slice(&self.shared.memory.borrow().bytes()[at..at + into.len()]);
+        into.copy_from_slice(&self.shared.memory.lock().bytes()[at..at + into.len()]);
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) {
@@ -267,7 +286,7 @@ impl<const UNIT: usize> Region for SimRegion<UNIT> {
 
     fn fence(&self) -> Result<()> {
         let all = matches!(self.shared.persistency, SimPersistency::BufferedStrict | SimPersistency::Epoch);
-        let shrinks = all || self.shared.memory.borrow().is_being_written_back();
+        let shrinks = all || self.shared.memory.lock().is_being_written_back();
         let happened = self.step(shrinks, |memory| match all {
             true => memory.persist_all(),
             false => memory.fence(),
