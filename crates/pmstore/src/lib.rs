@@ -7,6 +7,7 @@
 //! Where to begin: [`open::open`] opens or makes a store in a region and gives a [`recovery::ShardPlan`] for each
 //! shard; [`recovery::ShardPlan::build`] gives the [`shard::PmShard`], which is a [`tierstone_engine::Engine`].
 
+mod block_table;
 mod blocks;
 mod cleaner;
 mod engine;
@@ -18,6 +19,7 @@ mod keys;
 mod log;
 mod memory;
 mod memory_use;
+mod old_counts;
 pub mod open;
 mod overflow;
 mod parts;
@@ -26,6 +28,7 @@ pub mod recovery;
 pub mod settings;
 pub mod shard;
 mod space;
+mod victims;
 mod write;
 
 pub use open::{Keyspace, OpenReport, OpenSettings, OpenedStore, open};

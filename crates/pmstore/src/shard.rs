@@ -126,6 +126,7 @@ impl PmShard {
         let shown_ms = maker.memory.load_word(maker.layout.shard_line(maker.shard) + PAST_AT);
         PmShard {
             blocks: Blocks::new(maker.clone()),
+            graves: Graves::new(maker.layout.shard_bytes()),
             overflow: OverflowBlocks::new(maker.clone()),
             maker,
             settings,
@@ -134,7 +135,6 @@ impl PmShard {
             dropped: BTreeSet::new(),
             sweeping: Vec::new(),
             log,
-            graves: Graves::default(),
             deaths: VecDeque::new(),
             freeing: Vec::new(),
             parts: Parts::default(),
@@ -545,16 +545,15 @@ impl PmShard {
     /// Counters and sizes.
     pub(crate) fn statistics_inner(&self) -> EngineStatistics {
         let layout = &self.maker.layout;
-        let bytes = layout.geometry.segment_bytes;
         let live = self.blocks.live_bytes();
         EngineStatistics {
             keys: self.keyspaces.values().map(Keys::len).sum(),
-            index_bytes: self.keyspaces.values().map(Keys::bytes).sum(),
+            index_bytes: self.index_and_grave_bytes(),
             corrupt_reads: self.corrupt_reads.get(),
             space_used_bytes: self.blocks.table.len() as u64 * layout.geometry.block_bytes
                 + self.overflow.taken_bytes(),
             space_live_bytes: live + self.overflow.taken_bytes(),
-            space_capacity_bytes: u64::from(layout.segments) * bytes / u64::from(layout.shards),
+            space_capacity_bytes: layout.shard_bytes(),
             device: tierstone_engine::Cost { cpu_ns: self.meter.total_ns(), ..Default::default() },
             background_cpu_ns: self.meter.background_ns(),
             ..self.counts
