@@ -119,7 +119,8 @@ impl Keys {
     /// Their places go to `named`.
     pub fn prefetch_records(&self, position: Position, mut named: impl FnMut(u64)) {
         self.by_position.get(position, |location| {
-            PositionSource::prefetch(&self.records, location);
+            // The key too: it is compared.
+            KeySource::prefetch(&self.records, location);
             named(place_of(location));
             false
         });
