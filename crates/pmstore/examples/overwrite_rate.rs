@@ -3,8 +3,8 @@
 //!
 //! The store is filled up to FULL_PERCENT of its blocks with live records. Then its keys, all alike, are written over
 //! until as much was written as there is space (warm), and so often in ROUNDS rounds, each of which is a line:
-//! nanoseconds of this thread a write, bytes that cleaning copied for each byte that was written, and what the bound for
-//! these says. Keys come in groups of PIPELINE (16), asked for ahead as the server does, eight groups to a fence.
+//! nanoseconds of this thread a write, bytes that cleaning copied for each byte that was written, and what the bound
+//! for these says. Keys come in groups of PIPELINE (16), asked for ahead as the server does, eight groups to a fence.
 //! REGION is `PATH` or `emulated:SIZE[:PRESET]`, as everywhere. DELETE_PERCENT of the writes delete.
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
@@ -134,7 +134,7 @@ fn main() -> Result<()> {
         load.write(count, |random, _| random.below(keys))?;
         let (after, ns) = (load.shard.statistics(), cpu_ns()? - began);
         println!(
-            "{:.0} ns of processor a write; cleaning copied {:.3} of what was written, the bound says {:.3}; {:.3} fences",
+            "{:.0} ns of processor a write; cleaning copied {:.3} of what was written, the bound {:.3}; {:.3} fences",
             ns as f64 / count as f64,
             (after.cleaned_bytes_written - before.cleaned_bytes_written) as f64
                 / (after.record_bytes_written - before.record_bytes_written) as f64,

@@ -25,7 +25,7 @@ impl PmShard {
         }
     }
 
-    /// Bytes that indexes and the counts of old records take. These do not count for the refusal of new keys, or deletes
+    /// Bytes that indexes and the counts of old records take. The counts are not held against new keys, or deletes
     /// would make no room: the space of the blocks bounds them, and cleaning makes them fewer.
     pub(crate) fn index_and_grave_bytes(&self) -> u64 {
         self.keyspaces.values().map(Keys::bytes).sum::<u64>() + self.graves.bytes()
