@@ -9,15 +9,17 @@
 //! 2. A free block has no valid life in persistent memory, durably; a block in use has one of its own.
 //! 3. Live bytes are those of records that count, or may count again after a crash.
 //!
-//! Free-space queue and heap after RStore (Lersch 2020, section 5.6): the first change of a block's free space since
-//! it was last looked at queues it; cleaning drains the queue into a heap.
+//! Free-space queue after RStore (Lersch 2020, section 5.6): the first change of a block's free space since it was last
+//! looked at queues it; cleaning drains the queue into lists by free space ([`crate::victims`]).
 
+use crate::block_table::BlockTable;
 use crate::format::{self, Entry, LEAD_BYTES, Layout, SegmentKind};
 use crate::memory::PmMemory;
 use crate::space::Space;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use crate::victims::{Standing, Victims};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tierstone_base::collections::Map;
+use tierstone_base::prefetch::prefetch_read;
 use tierstone_base::{Error, ErrorKind, Result};
 
 /// Who appends to a block.
@@ -43,11 +45,18 @@ pub(crate) struct Block {
     pub pending: u32,
     pub role: Role,
     is_queued: bool,
+    pub standing: Standing,
     /// A bit for each 32 bytes: a record that counts begins there. Records are longer.
     valid: Box<[u64]>,
 }
 
 impl Block {
+    /// A block of `bytes` bytes without records that count.
+    pub fn new(life: u64, end: u32, role: Role, bytes: u32) -> Self {
+        let valid = vec![0; (bytes / 32).div_ceil(64) as usize].into_boxed_slice();
+        Block { life, end, live: 0, pending: 0, role, is_queued: false, standing: Standing::default(), valid }
+    }
+
     fn bit(at: u32) -> (usize, u64) {
         ((at / 32 / 64) as usize, 1 << (at / 32 % 64))
     }
@@ -91,7 +100,7 @@ pub(crate) struct Maker {
 pub(crate) struct Blocks {
     pub maker: Maker,
     lives: u64,
-    pub table: Map<u32, Block>,
+    pub table: BlockTable,
     /// Segments of storage blocks, and how many of their blocks are in use.
     pub segments: BTreeMap<u32, u32>,
     pub free: Vec<u32>,
@@ -102,7 +111,7 @@ pub(crate) struct Blocks {
     appended: u64,
     written: u64,
     persisted: u64,
-    heap: BinaryHeap<(u32, u32)>,
+    victims: Victims,
     queue: Vec<u32>,
     /// Segments that had no block in use at some time.
     emptied: Vec<u32>,
@@ -116,10 +125,12 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     pub fn new(maker: Maker) -> Self {
+        let table = BlockTable::new(maker.layout.blocks_per_segment());
+        let victims = Victims::new(maker.layout.geometry.block_bytes as u32);
         Blocks {
             maker,
             lives: 0,
-            table: Map::default(),
+            table,
             segments: BTreeMap::new(),
             free: Vec::new(),
             active: None,
@@ -129,7 +140,7 @@ impl Blocks {
             appended: 0,
             written: 0,
             persisted: 0,
-            heap: BinaryHeap::new(),
+            victims,
             queue: Vec::new(),
             emptied: Vec::new(),
             live_bytes: 0,
@@ -146,11 +157,9 @@ impl Blocks {
 
     /// Takes a block in that recovery found.
     pub fn adopt(&mut self, number: u32, life: u64, end: u32, role: Role) -> &mut Block {
-        let units = (self.maker.layout.geometry.block_bytes / 32).div_ceil(64) as usize;
         *self.segments.entry(number / self.maker.layout.blocks_per_segment()).or_default() += 1;
-        let valid = vec![0; units].into_boxed_slice();
-        let block = Block { life, end, live: 0, pending: 0, role, is_queued: false, valid };
-        self.table.entry(number).insert_entry(block).into_mut()
+        let block = Block::new(life, end, role, self.maker.layout.geometry.block_bytes as u32);
+        self.table.insert(number, block)
     }
 
     /// Blocks that can be had, of other shards' free segments too.
@@ -162,7 +171,7 @@ impl Blocks {
     /// How many new blocks the records of these lengths would take.
     pub fn wanted(&self, lens: impl Iterator<Item = u32>) -> u64 {
         let bytes = self.maker.layout.geometry.block_bytes as u32;
-        let mut end = self.active.and_then(|number| self.table.get(&number)).map_or(bytes, |block| block.end);
+        let mut end = self.active.and_then(|number| self.table.get(number)).map_or(bytes, |block| block.end);
         let mut wanted = 0;
         for len in lens {
             if end + len > bytes {
@@ -223,7 +232,7 @@ impl Blocks {
     /// Whether `len` bytes fit the block that `role` appends to.
     pub fn fits(&self, role: Role, len: u32) -> bool {
         let number = if role == Role::Cleaning { self.cleaning } else { self.active };
-        let block = number.and_then(|number| self.table.get(&number));
+        let block = number.and_then(|number| self.table.get(number));
         block.is_some_and(|block| u64::from(block.end + len) <= self.maker.layout.geometry.block_bytes)
     }
 
@@ -245,7 +254,7 @@ impl Blocks {
 
     fn append_to(&mut self, number: u32, role: Role, record: &mut [u8]) -> Result<u64> {
         let len = record.len() as u32;
-        let Some(block) = self.table.get_mut(&number) else { return Err(lost_block()) };
+        let Some(block) = self.table.get_mut(number) else { return Err(lost_block()) };
         let from = block.end;
         let offset = self.maker.layout.block(number) + u64::from(from);
         format::seal_record(record, block.life, offset);
@@ -288,7 +297,7 @@ impl Blocks {
         if let Some(full) = self.role_block(role).take() {
             self.fill(full);
         }
-        if let Some(block) = self.table.get_mut(&number) {
+        if let Some(block) = self.table.get_mut(number) {
             block.role = role;
             *self.role_block(role) = Some(number);
         }
@@ -302,7 +311,7 @@ impl Blocks {
 
     /// Nobody appends to the block any more; what is left of it is free space.
     fn fill(&mut self, number: u32) {
-        if let Some(block) = self.table.get_mut(&number) {
+        if let Some(block) = self.table.get_mut(number) {
             block.role = Role::Full;
         }
         self.changed(number);
@@ -310,7 +319,7 @@ impl Blocks {
 
     /// The free space of a block has changed.
     pub fn changed(&mut self, number: u32) {
-        if let Some(block) = self.table.get_mut(&number)
+        if let Some(block) = self.table.get_mut(number)
             && !block.is_queued
         {
             block.is_queued = true;
@@ -318,90 +327,85 @@ impl Blocks {
         }
     }
 
+    /// Asks for what [`Blocks::hold`] changes.
+    #[inline]
+    pub fn prefetch(&self, location: u64) {
+        if let Some(block) = self.table.get(self.maker.layout.block_of(location)) {
+            prefetch_read(block);
+        }
+    }
+
     /// The end of the record at `location` is not decided.
+    #[inline]
     pub fn hold(&mut self, location: u64) {
-        if let Some(block) = self.table.get_mut(&self.maker.layout.block_of(location)) {
+        let number = self.maker.layout.block_of(location);
+        if let Some(block) = self.table.get_mut(number) {
             block.pending += 1;
+            // Soon a bit of it is cleared.
+            let (word, _) = Block::bit((location - self.maker.layout.block(number)) as u32);
+            block.valid.get(word).into_iter().for_each(prefetch_read);
         }
     }
 
     /// It is decided.
+    #[inline]
     pub fn let_go(&mut self, location: u64) {
-        if let Some(block) = self.table.get_mut(&self.maker.layout.block_of(location)) {
+        if let Some(block) = self.table.get_mut(self.maker.layout.block_of(location)) {
             block.pending -= 1;
         }
     }
 
-    /// The record at `location` counts no more.
+    /// The record at `location` counts no more. Its length may be one that nobody verified: it serves the choice of
+    /// victims.
+    #[inline]
     pub fn kill(&mut self, location: u64, len: u32) {
         let number = self.maker.layout.block_of(location);
         let at = (location - self.maker.layout.block(number)) as u32;
         let (word, mask) = Block::bit(at);
-        let Some(block) = self.table.get_mut(&number) else { return };
+        let Some(block) = self.table.get_mut(number) else { return };
         if block.valid[word] & mask != 0 {
             block.valid[word] &= !mask;
+            let len = len.min(block.live);
             block.live -= len;
             self.live_bytes -= u64::from(len);
-            self.changed(number);
+            if !block.is_queued {
+                block.is_queued = true;
+                self.queue.push(number);
+            }
         }
     }
 
     /// The life of the block in which `location` lies.
     #[inline]
     pub fn life_at(&self, location: u64) -> Option<u64> {
-        self.table.get(&self.maker.layout.block_of(location)).map(|block| block.life)
+        self.table.get(self.maker.layout.block_of(location)).map(|block| block.life)
     }
 
-    /// What cleaning a full block would give back, in bytes: records that count no more. What is left at the end of
-    /// a block is only where no record was too long for it: a copy would leave as much.
-    fn free_bytes(&self, number: u32) -> Option<u32> {
-        let block = self.table.get(&number).filter(|block| block.role == Role::Full)?;
-        let (bytes, payload) =
-            (self.maker.layout.geometry.block_bytes as u32, self.maker.layout.block_payload() as u32);
-        let tail = Some(bytes - block.end).filter(|tail| *tail > payload / 2).unwrap_or(0);
-        Some(block.end - LEAD_BYTES as u32 - block.live + tail)
-    }
-
-    /// The full block with most free space whose records are all decided, if that is at least `least` bytes.
+    /// The full block with most free space, to 1/128 of a block, whose records are all decided, if that is at least
+    /// `least` bytes.
     pub fn victim(&mut self, least: u32) -> Option<u32> {
-        for number in std::mem::take(&mut self.queue) {
-            if let Some(block) = self.table.get_mut(&number) {
-                block.is_queued = false;
-            }
-            if let Some(free) = self.free_bytes(number) {
-                self.heap.push((free, number));
+        let Blocks { queue, table, victims, maker, .. } = self;
+        for number in queue.drain(..) {
+            let Some(block) = table.get_mut(number) else { continue };
+            block.is_queued = false;
+            if let Some(free) = free_bytes(&maker.layout, block) {
+                victims.put(table, number, free);
             }
         }
-        let mut passed = Vec::new();
-        let mut found = None;
-        while let Some((free, number)) = self.heap.pop() {
-            if self.free_bytes(number) != Some(free) {
-                continue;
-            }
-            if free < least {
-                passed.push((free, number));
-                break;
-            }
-            if self.table.get(&number).is_some_and(|block| block.pending == 0) {
-                found = Some(number);
-                break;
-            }
-            passed.push((free, number));
-        }
-        self.heap.extend(passed);
-        found
+        let gives = |block: &Block| free_bytes(&maker.layout, block).is_some_and(|free| free >= least);
+        victims.find(table, least, |number| {
+            table.get(number).is_some_and(|block| block.pending == 0 && gives(block))
+        })
     }
 
-    /// The most free space of a full block, in bytes; about, as the heap knows it.
-    pub fn best_free(&mut self) -> u32 {
-        let queued = self.queue.iter().filter_map(|&number| self.free_bytes(number)).max();
-        while let Some(&(free, number)) = self.heap.peek() {
-            if self.free_bytes(number) == Some(free) {
-                return free.max(queued.unwrap_or(0));
-            }
-            self.heap.pop();
-        }
-        queued.unwrap_or(0)
+    /// Whether a full block has at least `least` bytes of free space.
+    pub fn has_victim(&mut self, least: u32) -> bool {
+        let Blocks { queue, table, victims, maker, .. } = self;
+        let gives = |number| {
+            let block = table.get(number);
+            block.and_then(|block| free_bytes(&maker.layout, block)).is_some_and(|free| free >= least)
+        };
+        queue.iter().any(|&number| gives(number)) || victims.find(table, least, gives).is_some()
     }
 
     /// What the cleaner has appended is durable when this returns. One barrier.
@@ -437,7 +441,8 @@ impl Blocks {
 
     /// The same, before it is durable.
     pub fn forget(&mut self, number: u32) {
-        if let Some(block) = self.table.remove(&number) {
+        self.victims.take_out(&mut self.table, number);
+        if let Some(block) = self.table.remove(number) {
             self.live_bytes -= u64::from(block.live);
         }
         let segment = number / self.maker.layout.blocks_per_segment();
@@ -460,7 +465,7 @@ impl Blocks {
     pub fn take_in(&mut self, location: u64, len: u32) {
         let number = self.maker.layout.block_of(location);
         let at = (location - self.maker.layout.block(number)) as u32;
-        if let Some(block) = self.table.get_mut(&number)
+        if let Some(block) = self.table.get_mut(number)
             && !block.is_valid(at)
         {
             block.set_valid(at, len);
@@ -512,7 +517,7 @@ impl Blocks {
         while self.written < stop {
             let Some(dirty) = self.dirty.pop_front() else { break };
             let len = u64::from(dirty.to - dirty.from);
-            let is_there = self.table.get(&dirty.block).is_some_and(|block| block.life == dirty.life);
+            let is_there = self.table.get(dirty.block).is_some_and(|block| block.life == dirty.life);
             if is_there {
                 let Maker { memory, layout, .. } = &self.maker;
                 memory.write_back(layout.block(dirty.block) + u64::from(dirty.from), len);
@@ -542,6 +547,17 @@ impl Blocks {
         self.sealing.clear();
         (self.written, self.persisted) = (self.appended, self.appended);
     }
+}
+
+/// What cleaning a full block would give back, in bytes: records that count no more. What is left at the end of a block
+/// is only where no record was too long for it: a copy would leave as much.
+fn free_bytes(layout: &Layout, block: &Block) -> Option<u32> {
+    if block.role != Role::Full {
+        return None;
+    }
+    let (bytes, payload) = (layout.geometry.block_bytes as u32, layout.block_payload() as u32);
+    let tail = Some(bytes - block.end).filter(|tail| *tail > payload / 2).unwrap_or(0);
+    Some((block.end - LEAD_BYTES as u32).saturating_sub(block.live) + tail)
 }
 
 fn extend(list: &mut Vec<Dirty>, dirty: Dirty) {

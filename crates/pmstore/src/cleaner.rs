@@ -11,8 +11,8 @@
 use crate::blocks::Role;
 use crate::format::{LEAD_BYTES, RECORD_BYTES, RecordHead};
 use crate::graves::grave_of;
+use crate::keys::Keys;
 use crate::shard::PmShard;
-use std::collections::BTreeMap;
 use tierstone_base::{KeyspaceId, Position, Result};
 
 /// What is in a victim.
@@ -22,9 +22,23 @@ struct Contents {
     live: Vec<(u64, RecordHead)>,
     /// Records of dropped keyspaces that were not given up yet.
     dropped: Vec<(u64, RecordHead)>,
-    /// Old records, counted by position.
-    old: BTreeMap<u64, u32>,
+    /// The graves of old records, one for each; in order if there are tombstones that live.
+    old: Vec<u64>,
+    /// How many of `live` are tombstones.
+    tombstones: u32,
 }
+
+impl Contents {
+    /// Old records of this grave.
+    fn old_of(&self, grave: u64) -> usize {
+        let from = self.old.partition_point(|&old| old < grave);
+        self.old[from..].iter().take_while(|&&old| old == grave).count()
+    }
+}
+
+/// A block is asked for so far ahead of the record that is read, and so much of it.
+const PREFETCH_BYTES: u64 = 1024;
+const PREFETCH_LEN: u64 = 256;
 
 /// Free blocks beyond which a segment without records is given back.
 const KEPT_FREE_BLOCKS: usize = 8;
@@ -58,25 +72,39 @@ impl PmShard {
         Ok(())
     }
 
-    /// Reads a block.
+    /// Reads a block, each record verified, and asks for what moving them will change: lines of indexes and graves.
     fn contents(&self, victim: u32) -> Result<Contents> {
         let mut contents = Contents::default();
-        let Some(block) = self.blocks.table.get(&victim) else { return Ok(contents) };
+        let Some(block) = self.blocks.table.get(victim) else { return Ok(contents) };
         let start = self.maker.layout.block(victim);
         let mut at = LEAD_BYTES as u32;
         while at < block.end {
             let place = start + u64::from(at);
+            self.maker.memory.prefetch(place + PREFETCH_BYTES, PREFETCH_LEN);
             let (head, _) = self.record(place)?;
-            let is_served =
-                self.is_reachable(KeyspaceId(head.keyspace)) || self.snapshots.holds(&head, place);
             match (block.is_valid(at), head.is_tombstone()) {
-                (true, true) => contents.live.push((place, head)),
-                (true, false) if is_served => contents.live.push((place, head)),
-                (true, false) => contents.dropped.push((place, head)),
-                (false, false) if !head.is_void() => *contents.old.entry(grave(&head)).or_default() += 1,
+                (true, true) => {
+                    contents.tombstones += 1;
+                    contents.live.push((place, head));
+                }
+                (true, false) => match self.reachable(KeyspaceId(head.keyspace)) {
+                    Some(keys) => {
+                        keys.prefetch(Position(head.position));
+                        contents.live.push((place, head));
+                    }
+                    None if self.snapshots.holds(&head, place) => contents.live.push((place, head)),
+                    None => contents.dropped.push((place, head)),
+                },
+                (false, false) if !head.is_void() => {
+                    self.graves.prefetch(grave(&head));
+                    contents.old.push(grave(&head));
+                }
                 (false, _) => {}
             }
             at += head.len;
+        }
+        if contents.tombstones > 0 {
+            contents.old.sort_unstable();
         }
         Ok(contents)
     }
@@ -93,8 +121,7 @@ impl PmShard {
         let mut buffer = Vec::new();
         for (place, head) in &contents.live {
             if head.is_tombstone() {
-                let elsewhere =
-                    self.graves.old(grave(head)) > contents.old.get(&grave(head)).copied().unwrap_or(0);
+                let elsewhere = self.graves.old(grave(head)) as usize > contents.old_of(grave(head));
                 if !elsewhere || self.mutations.is_on("tombstones_dropped") {
                     self.drop_tombstone(*place, head)?;
                     continue;
@@ -113,8 +140,8 @@ impl PmShard {
             true => self.blocks.forget(victim),
             false => self.blocks.recycle(victim)?,
         }
-        for (grave, count) in contents.old {
-            for place in self.graves.remove_old(grave, count) {
+        for grave in contents.old {
+            for place in self.graves.remove_old(grave) {
                 let (head, _) = self.record(place)?;
                 self.give_up(place, head.len, head.is_overflow())?;
             }
@@ -127,15 +154,15 @@ impl PmShard {
         self.give_up(place, head.len, head.is_overflow())
     }
 
-    /// Copies a record to the cleaner's block; the index, or the table of what snapshots show, names the copy.
+    /// Copies a record, which was verified with its block, to the cleaner's block; the index, or the table of what
+    /// snapshots show, names the copy.
     fn move_record(&mut self, place: u64, head: &RecordHead, buffer: &mut Vec<u8>) -> Result<()> {
-        let key = {
-            let (_, record) = self.record(place)?;
-            buffer.clear();
-            buffer.extend_from_slice(&record);
-            self.key_of(head, &record)?.into_owned()
-        };
+        buffer.clear();
+        buffer.extend_from_slice(&self.maker.memory.bytes(place, head.len as usize));
         debug_assert!(buffer.len() >= RECORD_BYTES);
+        // Indexes by position ask for no key.
+        let is_ordered = self.reachable(KeyspaceId(head.keyspace)).is_some_and(Keys::is_ordered);
+        let key = if is_ordered { self.key_of(head, buffer)?.into_owned() } else { Vec::new() };
         let copy = self.blocks.append(Role::Cleaning, buffer)?;
         self.counts.cleaned_bytes_written += u64::from(head.len);
         if head.is_tombstone() {

@@ -49,9 +49,10 @@ impl PmShard {
         retained.or_else(|| self.keyspaces.get(&id))
     }
 
-    /// Whether records of the keyspace are as live as any.
-    pub(crate) fn is_reachable(&self, id: KeyspaceId) -> bool {
-        self.keyspaces.contains_key(&id) || self.retained.iter().any(|kept| kept.id == id)
+    /// The keyspace whose records are as live as any: it is served, or a snapshot shows it.
+    pub(crate) fn reachable(&self, id: KeyspaceId) -> Option<&Keys> {
+        let retained = || self.retained.iter().find(|kept| kept.id == id).map(|kept| &kept.keys);
+        self.keyspaces.get(&id).or_else(retained)
     }
 
     /// The keyspace whose records are, to change it.

@@ -1,5 +1,6 @@
 //! The shard as a [`tierstone_engine::Engine`]: each call measured, most of them one line.
 
+use crate::graves::grave_of;
 use crate::shard::PmShard;
 use std::sync::Arc;
 use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Result, Seq, Token};
@@ -38,10 +39,12 @@ impl Engine for PmShard {
                 index.prefetch(key.position);
             }
         }
-        // Their buckets are on their way: the records that these name come side by side, too.
+        // Their buckets are on their way: the records that these name come side by side, too, and what a write changes
+        // of their blocks and graves.
         for key in keys {
             if let Some(index) = self.keyspaces.get(&key.keyspace) {
-                index.prefetch_records(key.position);
+                index.prefetch_records(key.position, |place| self.blocks.prefetch(place));
+                self.graves.prefetch(grave_of(key.keyspace, key.position));
             }
         }
     }

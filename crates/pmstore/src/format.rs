@@ -107,11 +107,16 @@ impl Layout {
 
     #[inline]
     pub fn block_of(&self, offset: u64) -> u32 {
-        ((offset - self.data) / self.geometry.block_bytes) as u32
+        ((offset - self.data) >> self.geometry.block_bytes.trailing_zeros()) as u32
     }
 
     pub fn blocks_per_segment(&self) -> u32 {
         (self.geometry.segment_bytes / self.geometry.block_bytes) as u32
+    }
+
+    /// Bytes of segments for each shard, if all have as much.
+    pub fn shard_bytes(&self) -> u64 {
+        u64::from(self.segments) * self.geometry.segment_bytes / u64::from(self.shards)
     }
 
     /// Bytes before the data: header, lines, table.

@@ -2,19 +2,20 @@
 //!
 //! Records that count no more stay where they are until their block is cleaned. Dropped too early, a tombstone would
 //! leave such a record as the newest of its key, and the next recovery would bring the key back. So the records that
-//! count no more are counted, by position: 16 bytes of memory for each position that has some.
+//! count no more are counted, by position ([`old_counts`](crate::old_counts)).
 //!
 //! Invariants:
 //! 1. The count of a position is at least that of its old records in blocks, tombstones not counted.
 //! 2. The place of every tombstone that may be needed is known, so that its bytes become free when it is not.
 
+use crate::old_counts::OldCounts;
 use tierstone_base::collections::Map;
 use tierstone_base::{KeyspaceId, Position};
 
 /// Old records and tombstones, by the hash of keyspace and position; keys that share one are counted together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Graves {
-    old: Map<u64, u32>,
+    old: OldCounts,
     tombstones: Map<u64, Vec<u64>>,
 }
 
@@ -24,25 +25,37 @@ pub(crate) fn grave_of(keyspace: KeyspaceId, position: Position) -> u64 {
 }
 
 impl Graves {
-    /// A record of this position counts no more.
-    pub fn add_old(&mut self, grave: u64) {
-        *self.old.entry(grave).or_default() += 1;
+    /// Of a shard that may have so many bytes of blocks.
+    pub fn new(space_bytes: u64) -> Self {
+        Graves { old: OldCounts::new(space_bytes), tombstones: Map::default() }
     }
 
-    /// `count` old records are gone. Gives the tombstones that are needed no more.
-    pub fn remove_old(&mut self, grave: u64, count: u32) -> Vec<u64> {
-        let Some(old) = self.old.get_mut(&grave) else { return Vec::new() };
-        *old = old.saturating_sub(count);
-        if *old > 0 {
+    /// Asks for the line that counts this position, soon to be changed.
+    pub fn prefetch(&self, grave: u64) {
+        self.old.prefetch(grave);
+    }
+
+    /// A record of this position counts no more.
+    pub fn add_old(&mut self, grave: u64) {
+        self.old.add(grave);
+    }
+
+    /// An old record is gone. Gives the tombstones that are needed no more.
+    pub fn remove_old(&mut self, grave: u64) -> Vec<u64> {
+        if !self.old.remove(grave) || self.tombstones.is_empty() {
             return Vec::new();
         }
-        self.old.remove(&grave);
         self.tombstones.remove(&grave).unwrap_or_default()
     }
 
     /// Old records of this position.
     pub fn old(&self, grave: u64) -> u32 {
-        self.old.get(&grave).copied().unwrap_or(0)
+        self.old.get(grave)
+    }
+
+    /// Bytes of memory of the counts.
+    pub fn bytes(&self) -> u64 {
+        self.old.bytes()
     }
 
     /// A tombstone lies at `place`.

@@ -116,9 +116,12 @@ impl Keys {
     }
 
     /// Asks for the records that a lookup of `position` compares. It reads the line that [`Keys::prefetch`] asked for.
-    pub fn prefetch_records(&self, position: Position) {
+    /// Their places go to `named`.
+    pub fn prefetch_records(&self, position: Position, mut named: impl FnMut(u64)) {
         self.by_position.get(position, |location| {
-            PositionSource::prefetch(&self.records, location);
+            // The key too: it is compared.
+            KeySource::prefetch(&self.records, location);
+            named(place_of(location));
             false
         });
     }

@@ -7,6 +7,7 @@
 //! Where to begin: [`open::open`] opens or makes a store in a region and gives a [`recovery::ShardPlan`] for each
 //! shard; [`recovery::ShardPlan::build`] gives the [`shard::PmShard`], which is a [`tierstone_engine::Engine`].
 
+mod block_table;
 mod blocks;
 pub mod check;
 mod cleaner;
@@ -25,6 +26,7 @@ mod log;
 mod mark;
 mod memory;
 mod memory_use;
+mod old_counts;
 pub mod open;
 mod overflow;
 mod parts;
@@ -36,6 +38,7 @@ pub mod shard;
 mod snapshot_reads;
 mod snapshots;
 mod space;
+mod victims;
 mod write;
 
 pub use found::LogDamage;

@@ -25,6 +25,12 @@ impl PmShard {
         }
     }
 
+    /// Bytes that indexes and the counts of old records take. The counts are not held against new keys, or deletes
+    /// would make no room: the space of the blocks bounds them, and cleaning makes them fewer.
+    pub(crate) fn index_and_grave_bytes(&self) -> u64 {
+        self.keyspaces.values().map(Keys::bytes).sum::<u64>() + self.graves.bytes()
+    }
+
     /// Counts what indexes take.
     pub(crate) fn count_memory(&mut self) {
         self.memory.new_keys = 0;

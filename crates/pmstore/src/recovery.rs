@@ -179,7 +179,7 @@ impl Rebuild {
         if end < sealed {
             return self.take_apart(number, life, end, sealed);
         }
-        if let Some(block) = self.shard.blocks.table.get_mut(&number) {
+        if let Some(block) = self.shard.blocks.table.get_mut(number) {
             block.end = end as u32;
         }
         for (place, head) in heads {
@@ -379,7 +379,7 @@ impl Rebuild {
     /// Makes the rest of a block zeros, durably, and goes on there.
     fn resume(&mut self, number: u32, role: Role) -> Result<()> {
         let Maker { memory, layout, .. } = &self.shard.maker;
-        let end = self.shard.blocks.table.get(&number).map_or(0, |block| u64::from(block.end));
+        let end = self.shard.blocks.table.get(number).map_or(0, |block| u64::from(block.end));
         let rest = vec![0; (layout.geometry.block_bytes - end) as usize];
         memory.stream(layout.block(number) + end, &rest);
         memory.fence()?;
@@ -441,7 +441,7 @@ impl Rebuild {
         let is_skipped = self.shard.mutations.is_on("recovered_not_written_back");
         let Maker { memory, layout, shard, .. } = &self.shard.maker;
         for number in self.dirty.iter().filter(|_| !is_skipped) {
-            let end = self.shard.blocks.table.get(number).map_or(0, |block| u64::from(block.end));
+            let end = self.shard.blocks.table.get(*number).map_or(0, |block| u64::from(block.end));
             memory.write_back(layout.block(*number), end);
         }
         if !is_skipped {
@@ -465,7 +465,7 @@ impl Rebuild {
         self.free_broken()?;
         // Not before: what the old log names must be readable when it is replayed again.
         self.shard.overflow.give_back()?;
-        let numbers: Vec<u32> = self.shard.blocks.table.keys().copied().collect();
+        let numbers: Vec<u32> = self.shard.blocks.table.numbers();
         numbers.into_iter().for_each(|number| self.shard.blocks.changed(number));
         self.report.live = self.shard.keyspaces.values().map(Keys::len).sum();
         Ok(())

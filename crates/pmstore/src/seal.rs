@@ -98,7 +98,7 @@ impl Blocks {
 
     /// What of `number` is before `end` is durable, if it is in that life yet.
     pub fn seal(&self, number: u32, life: u64, end: u32) {
-        if self.table.get(&number).is_some_and(|block| block.life == life) {
+        if self.table.get(number).is_some_and(|block| block.life == life) {
             let place = self.maker.layout.block(number) + SEAL_AT;
             self.maker.memory.store_word(place, seal_word(life, end));
             self.maker.memory.write_back(place, 8);
@@ -112,7 +112,7 @@ impl Blocks {
 
     /// Everything in blocks is durable.
     pub fn seal_all(&self) {
-        for (&number, block) in self.table.iter().filter(|(_, block)| block.end > LEAD_BYTES as u32) {
+        for (number, block) in self.table.iter().filter(|(_, block)| block.end > LEAD_BYTES as u32) {
             if self.sealed(number, block.life) < block.end {
                 self.seal(number, block.life, block.end);
             }

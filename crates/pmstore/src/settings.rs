@@ -46,8 +46,8 @@ pub struct ShardSettings {
     /// When writes may be acknowledged.
     pub durability: Durability,
     /// What indexes, and others as they say ([`tierstone_engine::Engine::note_outside_bytes`]), may take of memory, in
-    /// bytes: above it new keys are refused, within some hundred keys. The tables of blocks are not counted. Default: no
-    /// bound.
+    /// bytes: above it new keys are refused, within some hundred keys. The tables of blocks and of old records are not
+    /// counted: the space bounds them. Default: no bound.
     pub memory_bytes: u64,
     /// Cleaning begins when fewer blocks than this are free, those of free segments included. More: less usable
     /// space, and less to be moved for each block that cleaning frees.

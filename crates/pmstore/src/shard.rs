@@ -132,6 +132,7 @@ impl PmShard {
         let shown_ms = unguarded(past).unwrap_or(0);
         PmShard {
             blocks: Blocks::new(maker.clone()),
+            graves: Graves::new(maker.layout.shard_bytes()),
             overflow: OverflowBlocks::new(maker.clone()),
             maker,
             settings,
@@ -142,7 +143,6 @@ impl PmShard {
             retained: Vec::new(),
             snapshots: crate::snapshots::Snapshots::default(),
             log,
-            graves: Graves::default(),
             deaths: VecDeque::new(),
             freeing: Vec::new(),
             parts: Parts::default(),
@@ -541,24 +541,19 @@ impl PmShard {
         Ok(())
     }
 
-    /// What the shard has of the store's space, were it divided.
-    pub(crate) fn share_bytes(&self) -> u64 {
-        let layout = &self.maker.layout;
-        u64::from(layout.segments) * layout.geometry.segment_bytes / u64::from(layout.shards)
-    }
-
     /// Counters and sizes.
     pub(crate) fn statistics_inner(&self) -> EngineStatistics {
-        let block_bytes = self.maker.layout.geometry.block_bytes;
+        let layout = &self.maker.layout;
         let live = self.blocks.live_bytes();
         let (snapshots, snapshots_lost) = self.snapshots.counts();
         EngineStatistics {
             keys: self.keyspaces.values().map(Keys::len).sum(),
-            index_bytes: self.keyspaces.values().map(Keys::bytes).sum(),
+            index_bytes: self.index_and_grave_bytes(),
             corrupt_reads: self.corrupt_reads.get(),
-            space_used_bytes: self.blocks.table.len() as u64 * block_bytes + self.overflow.taken_bytes(),
+            space_used_bytes: self.blocks.table.len() as u64 * layout.geometry.block_bytes
+                + self.overflow.taken_bytes(),
             space_live_bytes: live + self.overflow.taken_bytes(),
-            space_capacity_bytes: self.share_bytes(),
+            space_capacity_bytes: layout.shard_bytes(),
             snapshots,
             snapshots_lost,
             snapshot_table_bytes: self.snapshots.table_bytes(),

@@ -401,7 +401,7 @@ impl PmShard {
         if self.snapshots.purge.is_some() {
             return purged;
         }
-        let kept_max = self.share_bytes() as f64 * self.settings.snapshot_pinned_fraction_max;
+        let kept_max = self.maker.layout.shard_bytes() as f64 * self.settings.snapshot_pinned_fraction_max;
         if self.snapshots.table_bytes() > self.settings.snapshot_table_bytes_max
             || self.snapshots.kept_bytes > kept_max as u64
         {

@@ -4,10 +4,10 @@
 //! where it is read. The frame is stored past the caches when it is whole. What a crash leaves before the fence: the
 //! frame counts or not; a record in a block that no frame has is made void by recovery.
 
-use crate::blocks::Role;
+use crate::blocks::{Maker, Role};
 use crate::format::{
     EXTENTS_MAX, FLAG_KEY_OUT, FLAG_OVERFLOW, FLAG_TOMBSTONE, FRAME_BYTES, FRAME_MORE, FrameHead, Layout,
-    Overflow, RecordBody, RecordHead, payload_checksum,
+    Overflow, RECORD_BYTES, RecordBody, RecordHead, payload_checksum,
 };
 use crate::graves::grave_of;
 use crate::log::FramePlace;
@@ -54,7 +54,7 @@ fn shape(layout: &Layout, write: &Write<'_>) -> Shape {
     let extents = (payload as u64).div_ceil(layout.geometry.segment_bytes) as usize;
     let outside = if payload > 0 { 16 + extents * 8 } else { value_len };
     let inside = if is_key_out { 0 } else { key_len };
-    let len = (crate::format::RECORD_BYTES + outside + inside).next_multiple_of(8) as u32;
+    let len = (RECORD_BYTES + outside + inside).next_multiple_of(8) as u32;
     Shape { len, payload, is_key_out }
 }
 
@@ -96,7 +96,7 @@ impl PmShard {
         let shapes = self.check(writes)?;
         let mut found = None;
         for write in writes {
-            found = self.find(&write.key)?;
+            found = self.find_replaced(&write.key)?;
             self.refuse_new_key(write, found, is_undo)?;
         }
         let before = self.counts.record_bytes_written;
@@ -120,7 +120,7 @@ impl PmShard {
     pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
         let shapes = self.check(writes)?;
         for write in writes {
-            let found = self.find(&write.key)?;
+            let found = self.find_replaced(&write.key)?;
             self.refuse_new_key(write, found, false)?;
         }
         self.make_room(writes, &shapes, false)?;
@@ -151,7 +151,7 @@ impl PmShard {
             return Ok(true);
         }
         for write in writes {
-            if self.find(&write.key)?.is_some() {
+            if self.find_replaced(&write.key)?.is_some() {
                 return Ok(true);
             }
         }
@@ -214,7 +214,7 @@ impl PmShard {
     /// Why there is no room, and whether there may be some.
     fn no_space(&mut self, blocks: u64) -> Error {
         self.wants_truncation = !self.freeing.is_empty();
-        let may_come = self.blocks.best_free() >= self.least_gain()
+        let may_come = self.blocks.has_victim(self.least_gain())
             || !self.deaths.is_empty()
             || !self.freeing.is_empty()
             || self.lose_for_room();
@@ -296,6 +296,45 @@ impl PmShard {
         Ok(payloads)
     }
 
+    /// The record that a write of `key` replaces. Its value is not read, nor its checksum: of what is given only place,
+    /// length and whether it has overflow blocks are for use. A record that does not say what the key lets expect is
+    /// verified, and so is one with overflow blocks.
+    ///
+    /// # Errors
+    /// `Corrupt`: a record of its position is damaged, so that whose it is cannot be told.
+    fn find_replaced(&self, key: &Key<'_>) -> Result<Option<Found>> {
+        let Some(keys) = self.keyspaces.get(&key.keyspace) else { return Ok(None) };
+        let mut found = None;
+        keys.get(key.position, |place| {
+            let replaced = match self.plainly_of(key, place) {
+                Some(head) => Some(head),
+                None => {
+                    let (head, record) = self.record(place)?;
+                    (*self.key_of(&head, &record)? == *key.bytes).then_some(head)
+                }
+            };
+            found = replaced.map(|head| Found { place, head });
+            Ok(replaced.is_some())
+        })?;
+        Ok(found)
+    }
+
+    /// The head of the record at `place`, not verified, if it holds `key` and its value itself and everything that
+    /// follows from that is so.
+    fn plainly_of(&self, key: &Key<'_>, place: u64) -> Option<RecordHead> {
+        let Maker { memory, layout, .. } = &self.maker;
+        let room = layout.block(layout.block_of(place) + 1) - place;
+        let bytes = memory.bytes(place, room.min((RECORD_BYTES + key.bytes.len()) as u64) as usize);
+        let head = RecordHead::decode(&bytes, room).filter(|head| head.flags == 0)?;
+        let plain_len = (RECORD_BYTES + key.bytes.len() + head.value_len as usize).next_multiple_of(8);
+        let is_it = head.position == key.position.0
+            && head.keyspace == key.keyspace.0
+            && usize::from(head.key_len) == key.bytes.len()
+            && head.len as usize == plain_len
+            && bytes.get(RECORD_BYTES..) == Some(key.bytes);
+        is_it.then_some(head)
+    }
+
     fn apply(
         &mut self,
         writes: &[Write<'_>],
@@ -309,7 +348,7 @@ impl PmShard {
         self.frame.clear();
         self.frame.resize(FRAME_BYTES, 0);
         for (at, write) in writes.iter().enumerate() {
-            let found = if writes.len() == 1 { first_found } else { self.find(&write.key)? };
+            let found = if writes.len() == 1 { first_found } else { self.find_replaced(&write.key)? };
             // Its sequence is taken all the same: payloads are salted with it.
             self.applied += 1;
             if found.is_none() && matches!(write.kind, WriteKind::Delete) {

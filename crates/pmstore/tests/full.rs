@@ -271,6 +271,26 @@ fn rot_is_an_error_and_is_counted() {
 }
 
 #[test]
+fn a_write_replaces_a_damaged_value_and_refuses_where_the_key_is_damaged() {
+    let (region, mut store) = fresh(256 << 10, &small_settings());
+    store.put(KEYSPACE, b"one", b"a value that is easy to find").unwrap();
+    store.put(KEYSPACE, b"a key easy to find", b"whose").unwrap();
+    store.sync().unwrap();
+    let image = region.image();
+    for needle in [&b"value that is easy"[..], b"key easy to find"] {
+        let places = image.windows(needle.len()).enumerate().filter(|(_, at)| *at == needle);
+        assert!(places.map(|(at, _)| region.flip_bit(at + 1, 3)).count() > 0);
+    }
+    assert_eq!(store.get(KEYSPACE, b"one").unwrap_err().kind(), ErrorKind::Corrupt);
+    store.put(KEYSPACE, b"one", b"another").unwrap();
+    assert_eq!(store.get(KEYSPACE, b"one").unwrap().unwrap().1, b"another");
+    // It is not put beside the damaged one.
+    let error = store.put(KEYSPACE, b"a key easy to find", b"mine").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(store.engine.len(KEYSPACE), 2);
+}
+
+#[test]
 fn what_cannot_be_opened_is_refused_with_its_reason() {
     let region = machine(512 << 10);
     let refused = |settings: &OpenSettings, kind: ErrorKind, why: &str| {

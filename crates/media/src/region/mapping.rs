@@ -1,12 +1,15 @@
 //! A mapping of a file or of anonymous memory as a slice of atomic words: the one place where the
 //! address of a mapping is handled.
 
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
+
+/// Smaller mappings gain nothing from huge pages and would waste most of one.
+const HUGE_PAGES_FROM_BYTES: usize = 4 << 20;
 
 /// A shared mapping that lives as long as this value.
 #[derive(Debug)]
@@ -30,13 +33,19 @@ impl Mapping {
         Self::of(start, bytes)
     }
 
-    /// Maps `bytes` of anonymous memory, zeros.
+    /// Maps `bytes` of anonymous memory, zeros. Large ones ask for huge pages, as persistent memory is mapped with: a
+    /// record that no cache holds then costs a miss of one, not of the page table too.
     pub fn anonymous(bytes: usize) -> io::Result<Mapping> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: as above.
         let start = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)
         }?;
+        if bytes >= HUGE_PAGES_FROM_BYTES {
+            // A kernel without huge pages refuses; the region then works with small ones.
+            // SAFETY: the mapping was made just now, and advice changes nothing of what it holds.
+            let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxHugepage) };
+        }
         Self::of(start, bytes)
     }
 
