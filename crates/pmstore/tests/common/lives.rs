@@ -4,6 +4,7 @@
 use super::{Place, Store, keyspaces, machine_of, open_all, small_settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Unbounded;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, SeededRandom, Seq};
 use tierstone_crash::{
     Choices, DurableOrder, ExploreSettings, Mutations, Oracle, Report, Violation, assert_caught, explore,
@@ -59,11 +60,15 @@ impl Plan {
             let is_cut = !is_last && choices.choose(4, "power is lost in this life") != 0;
             let within = PowerCut::Within { points: CutPoints::Every, last: self.steps };
             machine.set_power_cut(if is_cut { within } else { PowerCut::Never });
-            match self.live(&machine, &mut history, choices, if is_last { None } else { Some(mix) }) {
-                Ok(()) => {}
-                // Whatever went wrong without power, nobody was told.
-                Err(_) if machine.power_is_off() => {}
-                Err(violation) => return Err(violation),
+            let mix = (!is_last).then_some(mix);
+            let lived = catch_unwind(AssertUnwindSafe(|| self.live(&machine, &mut history, choices, mix)));
+            // Whatever went wrong without power, nobody was told, and no processor came so far: stores are lost and what
+            // is read is old.
+            match lived {
+                Ok(Ok(())) => {}
+                _ if machine.power_is_off() => {}
+                Ok(Err(violation)) => return Err(violation),
+                Err(panic) => resume_unwind(panic),
             }
             machine.set_power_cut(PowerCut::Never);
             let is_kill =
