@@ -26,7 +26,7 @@ const INDEX_BYTES_MIN: u64 = 1 << 20;
 const KEY_LEN_BYTES_MAX: usize = 3;
 
 /// Deletes leave the cleaner one free segment, which is enough for it to go on.
-const KEPT_FOR_CLEANER: u32 = 1;
+pub(crate) const KEPT_FOR_CLEANER: u32 = 1;
 
 /// What is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) enum Purpose {
 
 /// How much of the reserved segments a write may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reserve {
+pub(crate) enum Reserve {
     None,
     /// All but what the cleaner needs.
     ForDeletes,
@@ -165,7 +165,15 @@ impl LogShard {
     pub(crate) fn has_room_for_tombstone(&mut self, write: &Write<'_>) -> bool {
         let units = self.header_of(write, 0, 0, None).units();
         let bytes = (units * UNIT_BYTES) as u64 + self.hot.kept_bytes();
-        self.hot.room_for(bytes, 0) || self.segments.secure(self.kept_segments() + 1 + KEPT_FOR_CLEANER)
+        self.hot.room_for(bytes, 0)
+            || self.secure_for(Reserve::ForDeletes, self.kept_segments() + 1 + KEPT_FOR_CLEANER)
+    }
+
+    /// Whether so many segments are free and this shard's own, with what others need before a write is admitted. What
+    /// takes a part back leaves nothing: it is what others may wait for.
+    pub(crate) fn secure_for(&mut self, reserve: Reserve, count: u32) -> bool {
+        let left = if reserve == Reserve::All { 0 } else { self.starving_others() };
+        self.segments.secure_leaving(count, left)
     }
 
     /// Gives back the old records that were reserved for `writes`.
@@ -197,7 +205,7 @@ impl LogShard {
             self.cleaner.pace.hurry();
             return Err(Error::new(ErrorKind::Retry, "writes keep pace with cleaning"));
         }
-        if needed == 0 || self.segments.secure(needed + kept) {
+        if needed == 0 || self.secure_for(reserve, needed + kept) {
             self.cleaner.pace.calm();
             self.end_space_wait();
             return Ok(());
@@ -237,7 +245,7 @@ impl LogShard {
                 "the device is full: the file system has no room for more than {owned} segments, {free} of them are \
                  free, {kept} reserved, and cleaning can gain nothing; delete keys, or other files"
             )
-        } else if free == 0 && self.cleaner.is_starved() {
+        } else if self.is_starved() {
             format!(
                 "the device is full: none of {owned} segments is free, and cleaning needs one; raise the \
                  capacity, or open the store with fewer shards"

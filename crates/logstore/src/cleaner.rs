@@ -105,7 +105,7 @@ impl Cleaner {
         self.wants_step && !self.stopped
     }
 
-    /// Whether emptied segments wait for the cold group that takes records.
+    /// Whether emptied segments may wait for the cold group that takes records, and nothing more is coming for it.
     pub fn wants_group_closed(&self) -> bool {
         self.wants_group_closed
     }
@@ -135,11 +135,6 @@ impl Cleaner {
     /// What kept segments from being cleaned has gone: the next step looks for some.
     pub(crate) fn look_again(&mut self) {
         self.wants_step = true;
-    }
-
-    /// Whether the victim waits for room that only a dead segment can give.
-    pub(crate) fn is_starved(&self) -> bool {
-        self.starved
     }
 
     /// Whether cleaning has ended for good.
@@ -193,8 +188,12 @@ impl LogShard {
             self.cleaner.spare = None;
         }
         self.cleaner.wants_step = idle_victim || goes_on;
-        self.cleaner.wants_group_closed =
-            self.cleaner.emptied.iter().any(|emptied| emptied.cold_groups > self.cold.durable_groups());
+        // A victim's copies fill their group: closed before, it would take room that nobody has reckoned. Only where
+        // the victim cannot go on without a segment may that be one that waits for what the group proves.
+        let waits = self.cleaner.victim.is_none()
+            || self.cleaner.starved
+            || self.identity.mutations.is_on("room_for_copies_guessed");
+        self.cleaner.wants_group_closed = waits && !self.cleaner.emptied.is_empty();
     }
 
     /// What cleaning has done since the shard was opened.
@@ -215,7 +214,12 @@ impl LogShard {
 
     /// Whether a victim is being moved and has room to move to.
     pub(crate) fn is_moving(&self) -> bool {
-        self.cleaner.victim.is_some() && !self.cleaner.starved && !self.is_victim_held()
+        self.cleaner.victim.is_some() && !self.is_starved() && !self.is_victim_held()
+    }
+
+    /// Whether the victim waits for a free segment, and there is none.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.cleaner.victim.is_some() && self.cleaner.starved && self.segments.free_count() == 0
     }
 
     /// The victim, and emptied segments that are not freed and that no snapshot keeps.

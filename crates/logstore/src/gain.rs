@@ -2,8 +2,13 @@
 //! segments are kept so that there always is.
 //!
 //! Invariants (`docs/design/logstore.md`, *Full stores*, has the reckoning):
-//! 1. A victim's live records surely fit into one segment: so cleaning never needs more segments than it
-//!    frees, and one free segment is enough to go on.
+//! 1. A victim's live records surely fit into one empty segment: so cleaning never needs more segments than it
+//!    frees, and one free segment is enough to go on. Worst case: the open segment of the cold log takes the first of
+//!    them, down to none; the one that is free takes the rest, for it is taken only when the next record does not fit
+//!    ([`crate::stream::Stream::segments_for`] finds what appending does), and no group is closed in it before it is full or the victim
+//!    done (`room_for_copies_guessed`). The victim is then freed, and one is free again. A crash before that leaves the
+//!    originals in force and the new segment dead, so free without being cleaned; a crash in recovery or in cleaning
+//!    after it finds the same. So however many crashes come in a row, each leaves one that is free, or dead.
 //! 2. Between two gains no record is moved twice: cleaning that gains nothing comes to an end, and the
 //!    store says that it is full.
 //! 3. Writers leave the reserve, and so many free segments more as the live records would need if all of
@@ -98,7 +103,7 @@ impl LogShard {
         self.cleaner.kept = self.kept_from_writers();
         let low = self.is_space_low(coming);
         let oldest = self.oldest_with_tombstones();
-        let mut best: Option<(f64, u32)> = None;
+        let mut best: Option<((u32, f64), u32)> = None;
         for (number, segment) in self.segments.iter() {
             // While space is plenty, no checkpoint is given up for it.
             let protected = !low && self.checkpoints.protects(number, segment.generation);
@@ -109,7 +114,7 @@ impl LogShard {
             }
             let live = sheds.map_or_else(|| self.live_fraction(segment).min(1.0), |(_, live)| live);
             let age = self.applied.saturating_sub(segment.opened_seq) as f64 + 1.0;
-            let score = (1.0 - live) * age / (1.0 + live);
+            let score = (self.rank(number, segment), (1.0 - live) * age / (1.0 + live));
             if best.is_none_or(|(so_far, _)| score > so_far) {
                 best = Some((score, number));
             }
@@ -120,6 +125,18 @@ impl LogShard {
             self.pace_victim();
         } else if !low {
             self.sweep_tombstones();
+        }
+    }
+
+    /// What goes before benefit and cost where space is short: segments that several shards have to leave, in the
+    /// same order in all of them. Else each might spend its free segment on others than the rest do, and none became
+    /// free. Behind what nothing lives in, which takes no room.
+    fn rank(&self, number: u32, segment: &Segment) -> u32 {
+        let is_short = self.segments.free_count() <= self.cleaner.kept.max(self.reserved());
+        match (is_short, segment.live_records, &segment.shared) {
+            (true, 0, _) => u32::MAX,
+            (true, _, Some(_)) => u32::MAX - 1 - number,
+            _ => 0,
         }
     }
 
@@ -195,7 +212,7 @@ impl LogShard {
             + self.cold.unused_bytes()
             + self.cleaner.passed_bytes();
         ahead < level + bytes
-            && (self.is_moving() || !(self.cleaner.found_none || self.cleaner.is_starved()))
+            && (self.is_moving() || !(self.cleaner.found_none || self.is_starved()))
             && !self.cleaner.is_stopped()
     }
 
@@ -310,7 +327,7 @@ impl LogShard {
             return false;
         }
         let is_pinned = |number: u32| self.segments.get(number).snapshot_records > 0;
-        let starved = self.cleaner.is_starved();
+        let starved = self.is_starved();
         self.is_moving()
             || (!starved && self.oldest_with_tombstones().is_some())
             || self.cleaner.emptied_segments().any(|number| !is_pinned(number))

@@ -16,6 +16,7 @@
 //!
 //! A store without expiring keys writes nothing and pays nothing.
 
+use crate::admission::{KEPT_FOR_CLEANER, Reserve};
 use crate::shard::LogShard;
 use tierstone_base::{Now, Seq};
 
@@ -38,9 +39,6 @@ impl Past {
         Past { shown_ms: past_ms, opened_ms: past_ms, seq: 0, is_owed: false }
     }
 }
-
-/// Segments that what is shown leaves to the cleaner, which is enough for it to go on.
-const KEPT_FOR_CLEANER: u32 = 1;
 
 impl LogShard {
     /// Takes in the time; by the wall clock it is not before what was shown as past.
@@ -87,7 +85,7 @@ impl LogShard {
         }
         if self.hot.first_open_seq().is_none() {
             // A sequence that no group has would hold up who waits for all that was applied, cleaning too.
-            if !self.has_past_room() && !self.segments.secure(1 + KEPT_FOR_CLEANER) {
+            if !self.has_past_room() && !self.secure_for(Reserve::ForDeletes, 1 + KEPT_FOR_CLEANER) {
                 return;
             }
             if !self.hot.open_mark(self.applied + 1, self.now.monotonic_us, &mut self.segments) {

@@ -13,6 +13,9 @@
 //! 5. A question is answered when every other shard has looked since it was asked and can gain nothing: so the
 //!    store is called full only when all its shards say so.
 //!
+//! 6. A shard whose cleaner has a victim and no segment to go on with says so ([`SegmentPool::starve`]): until it has
+//!    one, who writes leaves one in the pool for it, and who has more than one lends it one.
+//!
 //! Words are changed atomically, nobody waits for anybody. With one thread the order of the steps alone
 //! decides who gets what; segments are taken in order of their numbers.
 
@@ -39,6 +42,8 @@ pub(crate) struct SegmentPool {
     /// Questions for space so far, and those of which somebody still waits for the answer.
     asks: AtomicU64,
     waiting: AtomicU32,
+    /// Shards whose cleaners cannot go on without a free segment.
+    starving: AtomicU32,
     lookouts: Box<[Lookout]>,
 }
 
@@ -48,6 +53,8 @@ struct Lookout {
     /// The newest question that it knew then.
     seen: AtomicU64,
     can_gain: AtomicBool,
+    /// Whether it has more free segments than its cleaner needs.
+    can_lend: AtomicBool,
 }
 
 impl SegmentPool {
@@ -102,6 +109,33 @@ impl SegmentPool {
         others.map(|(_, lookout)| lookout).all(|lookout| {
             lookout.seen.load(Ordering::Acquire) >= ask && !lookout.can_gain.load(Ordering::Acquire)
         })
+    }
+
+    /// A shard's cleaner cannot go on without a free segment, or can again.
+    pub fn starve(&self, is_starving: bool) {
+        if is_starving {
+            self.starving.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.starving.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// How many shards' cleaners cannot go on without a free segment.
+    pub fn starving_count(&self) -> u32 {
+        self.starving.load(Ordering::Acquire)
+    }
+
+    /// `shard` says whether it has more free segments than its cleaner needs.
+    pub fn offer(&self, shard: ShardId, can_lend: bool) {
+        if let Some(lookout) = self.lookouts.get(usize::from(shard)) {
+            lookout.can_lend.store(can_lend, Ordering::Release);
+        }
+    }
+
+    /// Whether some shard but `shard` has more free segments than its cleaner needs.
+    pub fn has_lender(&self, shard: ShardId) -> bool {
+        let others = self.lookouts.iter().enumerate().filter(|(number, _)| *number != usize::from(shard));
+        others.map(|(_, lookout)| lookout).any(|lookout| lookout.can_lend.load(Ordering::Acquire))
     }
 
     /// Segments of the store, in the pool or not, but for those that are withheld.
@@ -184,16 +218,15 @@ impl SegmentPool {
         }
     }
 
-    /// Claims `count` segments, or none: false when there are not so many. `raw_first`: those whose space
-    /// has not been written before are preferred. Each is handed to `take`, with whether it is ready.
-    pub fn claim(&self, count: u32, raw_first: bool, mut take: impl FnMut(u32, bool)) -> bool {
-        let lowered =
-            self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, |free| free.checked_sub(count));
-        if lowered.is_err() {
+    /// Claims `count` segments, or none: false when there are not so many and `left` more. `raw_first`: those whose
+    /// space has not been written before are preferred. Each is handed to `take`, with whether it is ready.
+    pub fn claim(&self, left: u32, count: u32, raw_first: bool, mut take: impl FnMut(u32, bool)) -> bool {
+        let lower = |free: u32| free.checked_sub(count).filter(|&rest| rest >= left);
+        if self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, lower).is_err() {
             return false;
         }
-        let mut left = count;
-        while left > 0 {
+        let mut missing = count;
+        while missing > 0 {
             let ready = || take_lowest(&self.ready).map(|segment| (segment, true));
             let raw = || take_lowest(&self.raw).map(|segment| (segment, false));
             // Another shard's claim may be between its two words: then there is a bit in the next round.
@@ -203,7 +236,7 @@ impl SegmentPool {
                     self.ready_free.fetch_sub(1, Ordering::Relaxed);
                 }
                 take(segment, ready);
-                left -= 1;
+                missing -= 1;
             }
         }
         true
@@ -229,11 +262,11 @@ mod tests {
         for segment in [129, 3, 64] {
             pool.put(segment, segment == 64);
         }
-        assert!(!pool.claim(4, false, |_, _| panic!("there are only three")));
+        assert!(!pool.claim(0, 4, false, |_, _| panic!("there are only three")));
         let mut taken = Vec::new();
-        assert!(pool.claim(2, false, |segment, ready| taken.push((segment, ready))));
+        assert!(pool.claim(0, 2, false, |segment, ready| taken.push((segment, ready))));
         assert_eq!(taken, [(64, true), (3, false)]);
-        assert!(pool.claim(1, true, |segment, ready| taken.push((segment, ready))));
+        assert!(pool.claim(0, 1, true, |segment, ready| taken.push((segment, ready))));
         assert_eq!((taken[2], pool.free_count(), pool.ready_count()), ((129, false), 0, 0));
     }
 
@@ -254,6 +287,21 @@ mod tests {
     }
 
     #[test]
+    fn who_writes_leaves_what_starving_cleaners_need() {
+        let pool = SegmentPool::new(8, 2);
+        [1, 2].into_iter().for_each(|segment| pool.put(segment, true));
+        pool.starve(true);
+        assert!(!pool.claim(pool.starving_count(), 2, false, |_, _| panic!("one is another's")));
+        assert!(pool.claim(pool.starving_count(), 1, false, |_, _| ()));
+        assert!(!pool.claim(pool.starving_count(), 1, false, |_, _| panic!("one is another's")));
+        assert!(pool.claim(0, 1, false, |_, _| ()), "the cleaner itself leaves nothing");
+        pool.starve(false);
+        assert_eq!((pool.starving_count(), pool.has_lender(0)), (0, false));
+        pool.offer(1, true);
+        assert_eq!((pool.has_lender(0), pool.has_lender(1)), (true, false));
+    }
+
+    #[test]
     fn what_takes_no_space_is_withheld_while_there_is_none() {
         let pool = SegmentPool::new(130, 1);
         for segment in [129, 3, 64] {
@@ -261,7 +309,7 @@ mod tests {
         }
         pool.withhold();
         assert_eq!((pool.free_count(), pool.total(), pool.withheld_count()), (1, 128, 2));
-        assert!(!pool.claim(2, false, |_, _| panic!("there is only one")));
+        assert!(!pool.claim(0, 2, false, |_, _| panic!("there is only one")));
         pool.put(5, false);
         pool.put(6, true);
         assert_eq!((pool.free_count(), pool.total()), (2, 127));
@@ -271,7 +319,7 @@ mod tests {
         pool.end_shortage();
         assert_eq!((pool.free_count(), pool.ready_count(), pool.total()), (5, 3, 130));
         let mut taken = Vec::new();
-        assert!(pool.claim(5, true, |segment, _| taken.push(segment)));
+        assert!(pool.claim(0, 5, true, |segment, _| taken.push(segment)));
         assert_eq!(taken, [5, 129, 3, 6, 64]);
     }
 
@@ -281,7 +329,7 @@ mod tests {
         pool.put(1, true);
         pool.put(2, false);
         let mut taken = Vec::new();
-        assert!(pool.claim(1, true, |segment, ready| taken.push((segment, ready))));
+        assert!(pool.claim(0, 1, true, |segment, ready| taken.push((segment, ready))));
         assert_eq!(taken, [(2, false)]);
     }
 }

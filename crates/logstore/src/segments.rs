@@ -155,14 +155,22 @@ impl SegmentTable {
     /// Makes sure that `count` segments are free and this shard's own, out of the pool if need be; false,
     /// and nothing is changed, when there are not so many.
     pub fn secure(&mut self, count: u32) -> bool {
-        let missing = count.saturating_sub(self.own_free_count());
-        missing == 0 || self.claim(missing, false)
+        self.secure_leaving(count, 0)
     }
 
-    fn claim(&mut self, count: u32, raw_first: bool) -> bool {
+    /// The same where so many free segments more must be left for others, in the pool or here.
+    pub fn secure_leaving(&mut self, count: u32, left: u32) -> bool {
+        let own = self.own_free_count();
+        match count.checked_sub(own) {
+            None | Some(0) => own - count + self.pool.free_count() >= left,
+            Some(missing) => self.claim(missing, false, left),
+        }
+    }
+
+    fn claim(&mut self, count: u32, raw_first: bool, left: u32) -> bool {
         let pool = Arc::clone(&self.pool);
         // Below what is there already: low numbers are used first.
-        pool.claim(count, raw_first, |segment, ready| {
+        pool.claim(left, count, raw_first, |segment, ready| {
             *self.entry(segment) = Segment { role: Role::Free, ..Segment::default() };
             if ready {
                 self.ready.insert(0, segment)
@@ -234,7 +242,7 @@ impl SegmentTable {
     /// Takes a free segment to be opened.
     pub fn take_free(&mut self) -> Option<u32> {
         if self.own_free_count() == 0 {
-            self.claim(1, false);
+            self.claim(1, false, 0);
         }
         self.ready.pop().or_else(|| self.raw.pop())
     }
@@ -248,7 +256,7 @@ impl SegmentTable {
             return Some(segment);
         }
         if self.raw.is_empty() && self.pool.free_count() > self.pool.ready_count() {
-            self.claim(1, true);
+            self.claim(1, true, 0);
         }
         self.raw.pop()
     }
@@ -264,7 +272,7 @@ impl SegmentTable {
     /// Takes a free segment with space on the device, to give that back.
     pub fn take_ready(&mut self) -> Option<u32> {
         if self.ready.is_empty() && self.pool.ready_count() > 0 {
-            self.claim(1, false);
+            self.claim(1, false, 0);
         }
         (!self.ready.is_empty()).then(|| self.ready.remove(0))
     }

@@ -313,7 +313,7 @@ impl LogShard {
             self.split_step();
             self.sweep_dropped();
             self.manage_space();
-            self.segments.give_back(self.cleaner.kept.max(self.reserved()) + 1);
+            self.share_free();
             self.write_past();
             self.refresh_step();
             self.verify_step();

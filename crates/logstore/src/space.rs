@@ -11,6 +11,7 @@
 //! 2. When it gives no more, segments that take no space yet are withheld ([`crate::pool`]), so that no group is put
 //!    where it cannot be written (`shortage_not_reckoned_with`). Once a second the device is asked again.
 
+use crate::admission::KEPT_FOR_CLEANER;
 use crate::io::IoTag;
 use crate::shard::LogShard;
 use tierstone_media::{BLOCK_BYTES, DeviceErrorKind, IoCompletion, IoKind};
@@ -27,6 +28,8 @@ pub struct SpaceKeeper {
     given_again: u32,
     /// The question that the other shards were asked when this one had no room, and when.
     asked: Option<(u64, u64)>,
+    /// Whether the pool counts this shard among those whose cleaners cannot go on without a segment.
+    starves: bool,
 }
 
 /// Free segments that should be ready.
@@ -127,6 +130,51 @@ impl LogShard {
         }
     }
 
+    /// Keeps a free segment for the cleaner, and leaves to other shards what is free beyond what this one keeps;
+    /// and beyond the one that its cleaner needs, where theirs cannot go on without one. What is lent comes back: a victim that has a segment to go to is freed.
+    pub(crate) fn share_free(&mut self) {
+        self.note_starving();
+        self.segments.give_back(self.cleaner.kept.max(self.reserved()) + 1);
+        if self.segments.own_free_count() < KEPT_FOR_CLEANER && self.segments_being_cleaned() == 0 {
+            self.segments.secure_leaving(KEPT_FOR_CLEANER, self.starving_others());
+        }
+        let missing = self.starving_others().saturating_sub(self.segments.pool_count());
+        let own = self.segments.own_free_count();
+        let lent = missing.min(own.saturating_sub(KEPT_FOR_CLEANER));
+        if lent > 0 {
+            self.segments.give_back(own - lent);
+            self.wake_others_for_space();
+        }
+    }
+
+    /// Shards besides this one whose cleaners cannot go on without a free segment.
+    pub(crate) fn starving_others(&self) -> u32 {
+        if self.identity.mutations.is_on("starving_cleaners_left_alone") {
+            return 0;
+        }
+        self.segments.pool().starving_count().saturating_sub(u32::from(self.space.starves))
+    }
+
+    /// Says whether the cleaner cannot go on without a segment that others may have.
+    fn note_starving(&mut self) {
+        let is_at_work = self.failed.is_none() && !self.shutting;
+        let starves = is_at_work && self.identity.shard_count > 1 && self.is_starved();
+        if starves != self.space.starves {
+            self.space.starves = starves;
+            self.segments.pool().starve(starves);
+            if starves {
+                self.wake_others_for_space();
+            }
+        }
+    }
+
+    /// Lets other shards see what there is to free, to lend or to take.
+    fn wake_others_for_space(&self) {
+        if !self.identity.mutations.is_on("others_not_asked_for_space") {
+            self.memory.wake_others();
+        }
+    }
+
     /// Whether other shards wait for what this one could free.
     pub(crate) fn is_asked_for_space(&self) -> bool {
         self.segments.pool().waiting_count() > u32::from(self.space.asked.is_some())
@@ -139,11 +187,22 @@ impl LogShard {
             self.end_space_wait();
         }
         let shard = self.identity.shard;
+        let is_at_work = self.failed.is_none() && !self.shutting;
+        self.note_starving();
+        let can_lend = is_at_work && self.segments.own_free_count() > KEPT_FOR_CLEANER;
+        self.segments.pool().offer(shard, can_lend);
         if self.segments.pool().must_answer(shard) {
-            let is_at_work = self.failed.is_none() && !self.shutting;
-            let can_gain = is_at_work && (self.can_gain() || self.is_backup_waited_for());
+            let waits = self.is_backup_waited_for() || self.may_borrow();
+            let can_gain = is_at_work && (self.can_gain() || waits);
             self.segments.pool().answer(shard, || can_gain);
         }
+    }
+
+    /// Whether another shard has a segment for a cleaner that cannot go on without one.
+    fn may_borrow(&self) -> bool {
+        self.is_starved()
+            && self.segments.pool().has_lender(self.identity.shard)
+            && !self.identity.mutations.is_on("starving_cleaners_left_alone")
     }
 
     /// A segment was prepared or given back, or could not be.

@@ -9,7 +9,7 @@ use common::{Store, fresh, medium, small_settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone_base::{ErrorKind, SeededRandom};
-use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation};
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, assert_caught};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
@@ -81,13 +81,30 @@ fn survives(name: &str, plan: &Plan, work: Full, default_runs: u64) {
 }
 
 const MEDIUM: Full = Full { keys: 300, value_bytes_max: 1_500, operations: 60, deletes: 25 };
+/// Records hardly longer than tombstones.
+const SMALL: Full = Full { keys: 700, value_bytes_max: 20, operations: 30, ..MEDIUM };
 
 #[test]
 fn a_full_store_goes_on_after_any_number_of_crashes() {
     survives("medium", &plan(12, 1, 8), MEDIUM, 8);
-    let small = Full { keys: 700, value_bytes_max: 20, operations: 30, ..MEDIUM };
-    survives("small", &plan(8, 1, 4), small, 3);
+    survives("small", &plan(8, 1, 4), SMALL, 40);
     survives("large", &plan(14, 1, 8), Full { keys: 120, value_bytes_max: 3_900, ..MEDIUM }, 8);
+}
+
+/// A cleaner that guesses what its open segment still takes leaves that half empty and needs another one, which
+/// there is not: the victim is never done, and deletions are refused.
+#[test]
+fn what_is_moved_fills_the_one_segment_that_is_free() {
+    const NAME: &str = "room_for_copies_guessed";
+    let explored = |mutations: &Mutations| {
+        let settings = ExploreSettings { max_minimise_runs: 0, ..ExploreSettings::random(36_007_108, 12) };
+        let plan = plan(8, 1, 4).mutated(mutations);
+        plan.explore(settings, &|world, life, choices| SMALL.work(world, life, choices))
+    };
+    let report = assert_caught(NAME, || explored(&Mutations::one(NAME)));
+    let found = report.found.map(|found| found.message).unwrap_or_default();
+    assert!(found.contains("the deletion of key"), "{found}");
+    explored(&Mutations::none()).assert_clean();
 }
 
 #[test]
@@ -251,7 +268,9 @@ fn writes_of_one_shard_beside_a_sleeping_one(mutations: Mutations) -> Result<(),
         let bytes = number.to_le_bytes();
         writer.key(KEYSPACE, &bytes).position.shard(2) == 0
     };
-    let keys: Vec<u64> = (10_000..20_000).filter(is_writers).take(4_200).collect();
+    // Of the 64 segments six are the reserves of the two shards. The others take some 5,600 such records, of which 1,500
+    // are there.
+    let keys: Vec<u64> = (10_000..20_000).filter(is_writers).take(4_000).collect();
     for (count, number) in keys.into_iter().enumerate() {
         let (key, value) = (number.to_le_bytes(), [7; VALUE_BYTES]);
         loop {
@@ -281,6 +300,15 @@ fn a_shard_without_room_wakes_those_that_could_free_some() {
     assert_eq!(writes_of_one_shard_beside_a_sleeping_one(Mutations::none()), Ok(()));
     let refused = writes_of_one_shard_beside_a_sleeping_one(Mutations::one("others_not_asked_for_space"));
     assert!(refused.is_err(), "the sleeping shard was not needed: the test tests nothing");
+}
+
+/// Moving its part of segments that are another's too gives a shard nothing back before the other has moved its own;
+/// so its free segment may be used up while the other keeps a reserve.
+#[test]
+fn a_cleaner_without_a_segment_to_go_on_with_is_lent_one() {
+    let refused = writes_of_one_shard_beside_a_sleeping_one(Mutations::one("starving_cleaners_left_alone"));
+    assert!(refused.is_err(), "no cleaner was without a segment: the test tests nothing");
+    assert_eq!(writes_of_one_shard_beside_a_sleeping_one(Mutations::none()), Ok(()));
 }
 
 #[test]

@@ -201,6 +201,11 @@ impl LogShard {
         }
         victim.summary = summary;
         self.cleaner.victim = Some(victim);
+        self.starve();
+    }
+
+    /// The victim's next record has no room.
+    fn starve(&mut self) {
         self.cleaner.starved = self.segments.free_count() == 0;
         self.free_one_dead();
     }
@@ -240,11 +245,29 @@ impl LogShard {
         if reader.damaged() { Gathered::Damaged } else { Gathered::Piece }
     }
 
-    /// Whether the cold log has room for copies; the reserve keeps a segment for them.
+    /// Whether the cold log has room for copies; the reserve keeps a segment for them. The open segment is left
+    /// only where the copies do not fit: a victim surely fits into a whole one, and there may be one only.
     fn has_room_for(&mut self, piece: &[SummaryEntry]) -> bool {
-        let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
-        let keys: u64 = piece.iter().map(|entry| entry.key_bytes() as u64).sum();
-        self.cold.room_for(units * UNIT_BYTES as u64, keys) || self.segments.secure(self.kept_segments() + 1)
+        let needed = if self.identity.mutations.is_on("room_for_copies_guessed") {
+            let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
+            let keys: u64 = piece.iter().map(|entry| entry.key_bytes() as u64).sum();
+            u32::from(!self.cold.room_for(units * UNIT_BYTES as u64, keys))
+        } else {
+            self.cold.segments_for(piece)
+        };
+        needed == 0 || self.segments.secure(self.kept_segments() + needed)
+    }
+
+    /// How many records of a piece, from its first on, are moved in this step; the log may have been written to
+    /// since the piece was asked for.
+    fn count_to_move(&mut self, victim: &Victim, entries: &[SummaryEntry]) -> usize {
+        let some = entries.get(..RECORDS_A_STEP).unwrap_or(entries);
+        let Some(first) = some.first() else { return 0 };
+        if self.has_room_for(some) {
+            return some.len();
+        }
+        let moves = !self.is_needed(victim, first, None) || self.has_room_for(&some[..1]);
+        usize::from(moves)
     }
 
     fn read_piece(&mut self, mut victim: Victim) {
@@ -275,7 +298,15 @@ impl LogShard {
     fn move_some(&mut self, mut victim: Victim, mut piece: Piece) {
         let entries = std::mem::take(&mut victim.piece);
         let mut whole = true;
-        for entry in entries.iter().skip(piece.moved).take(RECORDS_A_STEP) {
+        let count = self.count_to_move(&victim, &entries[piece.moved..]);
+        if count == 0 {
+            victim.piece = entries;
+            victim.stage = Stage::Moving(piece);
+            self.cleaner.victim = Some(victim);
+            return self.starve();
+        }
+        self.cleaner.starved = false;
+        for entry in entries.iter().skip(piece.moved).take(count) {
             let at = entry.unit as usize * UNIT_BYTES - piece.start;
             let bytes = piece.buffer.get(at..).unwrap_or_default();
             whole &= self.move_record(&victim, entry, bytes);

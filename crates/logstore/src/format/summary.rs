@@ -20,6 +20,18 @@ pub const ENTRY_BYTES_MAX: usize = 1 + 8 + 10 + 5 + 5 + 5 + 8;
 /// Bytes that what a touch names adds to its entry at most.
 const TOUCHED_BYTES_MAX: usize = 10 + 5;
 
+/// Bytes of a difference of sequences, of 48 bits each, at most.
+const SEQ_BYTES_MAX: usize = 7;
+/// Bytes of a place in a segment, in units, at most.
+const UNIT_BYTES_MAX: usize = 3;
+/// Bytes of a keyspace's number at most.
+const KEYSPACE_BYTES_MAX: usize = 5;
+
+/// Bytes of a number as a varint.
+fn varint_len(number: u32) -> usize {
+    (u32::BITS - number.leading_zeros()).div_ceil(7).max(1) as usize
+}
+
 /// Bytes that the key, or what a touch names, adds to the entry of a record at most; a record's key has at
 /// most 65,535.
 pub fn key_bytes(header: &RecordHeader) -> usize {
@@ -78,7 +90,21 @@ impl SummaryEntry {
 
     /// What [`key_bytes`] says of its record.
     pub fn key_bytes(&self) -> usize {
-        3 + usize::from(self.key_len) + if self.is_touch() { TOUCHED_BYTES_MAX } else { 0 }
+        let key = if self.is_keyed() { 3 + usize::from(self.key_len) } else { 0 };
+        key + if self.is_touch() { TOUCHED_BYTES_MAX } else { 0 }
+    }
+
+    /// Bytes of it at most, whatever entries are before it: less than [`ENTRY_BYTES_MAX`] and
+    /// [`SummaryEntry::key_bytes`], which know nothing of the record.
+    pub fn bytes_max(&self) -> usize {
+        let expiry = if self.flags & FLAG_EXPIRY != 0 { 8 } else { 0 };
+        1 + 8
+            + SEQ_BYTES_MAX
+            + UNIT_BYTES_MAX
+            + varint_len(self.units)
+            + KEYSPACE_BYTES_MAX
+            + expiry
+            + self.key_bytes()
     }
 
     /// Whether it carries the record's key.
@@ -330,7 +356,10 @@ mod tests {
                     position: Position(position), keyspace, seq, flags, unit, units, expiry_ms, key_len: key.len() as u16, touched,
                 };
                 builder.push(entry, &key);
-                longest += ENTRY_BYTES_MAX + key_bytes(&RecordHeader { flags, key_len: key.len(), ..Default::default() });
+                let key_bytes = key_bytes(&RecordHeader { flags, key_len: key.len(), ..Default::default() });
+                prop_assert_eq!(entry.key_bytes(), key_bytes);
+                prop_assert!(entry.bytes_max() <= ENTRY_BYTES_MAX + key_bytes);
+                longest += entry.bytes_max();
                 entries.push((entry, key));
                 unit += units;
             }

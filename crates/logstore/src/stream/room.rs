@@ -9,7 +9,7 @@
 
 use super::{OpenSegment, Stream};
 use crate::format::group;
-use crate::format::summary::{ENTRY_BYTES_MAX, SummaryBuilder};
+use crate::format::summary::{ENTRY_BYTES_MAX, SummaryBuilder, SummaryEntry};
 use crate::location::UNIT_BYTES;
 use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer};
 
@@ -18,6 +18,11 @@ const SPARE_BUFFERS: usize = 2;
 /// ... and so many while as much as that is being written: new memory would be cleared, page by page, for each
 /// group of a load, and the ring would know none of its buffers.
 const SPARE_BUFFERS_BUSY: usize = 8;
+
+/// Bytes of a group without records that begins at `end` of a segment: the first has the segment's header.
+fn first_used(end: usize) -> usize {
+    (if end == 0 { BLOCK_BYTES } else { 0 }) + group::HEADER_BYTES
+}
 
 impl OpenSegment {
     /// Bytes of the summary, lent or not.
@@ -47,6 +52,47 @@ impl Stream {
             + key_bytes;
         segment.end as u64 + open as u64 + bytes + padding + summary + 2 * BLOCK_BYTES as u64
             <= self.settings.geometry.segment_bytes
+    }
+
+    /// How many segments besides the open one these records need, appended next and in this order: what appending
+    /// will find, but that the entry of each is taken to be as long as can be. Cost: a few operations a record.
+    pub fn segments_for(&self, records: &[SummaryEntry]) -> u32 {
+        let longest = self.settings.group_bytes_max;
+        let mut more = 0;
+        // An open segment's end and summary; none open is as one that takes nothing.
+        let mut at = self.segment.as_ref().map(|segment| (segment.end, segment.summary_len()));
+        let mut open = self.open.as_ref().map(|open| (open.used, open.buffer.capacity()));
+        for entry in records {
+            let (bytes, key_bytes) = (entry.units as usize * UNIT_BYTES, entry.key_bytes());
+            if let (Some((used, capacity)), Some((end, _))) = (open, &mut at)
+                && used + bytes > longest.min(capacity)
+            {
+                *end += used.next_multiple_of(BLOCK_BYTES);
+                open = None;
+            }
+            let fits = at.is_some_and(|(end, summary)| {
+                let used = open.map_or(first_used(end), |(used, _)| used);
+                self.holds(end, used + bytes, summary + ENTRY_BYTES_MAX + key_bytes)
+            });
+            if !fits {
+                more += 1;
+                (at, open) = (Some((0, 0)), None);
+            }
+            if let Some((end, summary)) = &mut at {
+                let used = first_used(*end);
+                let (used, capacity) = open.unwrap_or((used, (used + bytes).max(longest)));
+                open = Some((used + bytes, capacity));
+                *summary += entry.bytes_max();
+            }
+        }
+        more
+    }
+
+    /// Whether a segment has room for a group of `used` bytes from `end` on, a summary of so many, and the footer.
+    fn holds(&self, end: usize, used: usize, summary: usize) -> bool {
+        let data_end = end + used.next_multiple_of(BLOCK_BYTES);
+        data_end + summary.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES
+            <= self.settings.geometry.segment_bytes as usize
     }
 
     /// Bytes of records that a whole segment surely takes, for `record_units` long records.
@@ -102,14 +148,8 @@ impl Stream {
     /// takes `key_bytes`, in the open group or a new one.
     pub(super) fn fits_segment(&self, bytes: usize, key_bytes: usize) -> bool {
         let Some(segment) = &self.segment else { return false };
-        let used = self.open.as_ref().map_or_else(
-            || if segment.end == 0 { BLOCK_BYTES + group::HEADER_BYTES } else { group::HEADER_BYTES },
-            |open| open.used,
-        );
-        let data_end = segment.end + (used + bytes).next_multiple_of(BLOCK_BYTES);
-        let summary = segment.summary_len() + ENTRY_BYTES_MAX + key_bytes;
-        data_end + summary.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES
-            <= self.settings.geometry.segment_bytes as usize
+        let used = self.open.as_ref().map_or(first_used(segment.end), |open| open.used);
+        self.holds(segment.end, used + bytes, segment.summary_len() + ENTRY_BYTES_MAX + key_bytes)
     }
 
     /// The longest record that an empty segment takes, in bytes.
@@ -143,3 +183,7 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "room_test.rs"]
+mod room_test;
