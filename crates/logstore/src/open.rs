@@ -292,13 +292,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     for (plan, checkpoint) in plans.iter_mut().zip(chosen) {
         plan.checkpoint = checkpoint;
     }
-    if let (Some(layout), Some(memory)) = (layout, &settings.redo) {
-        for plan in &mut plans {
-            let shard = plan.identity.shard;
-            plan.redo = replay::log_of(settings, layout, shard, next.store_id);
-            plan.areas = Area::all(memory, layout, shard, next.store_id, &settings.mutations);
-        }
-    }
+    deal_region(settings, layout, &mut plans);
     deal_free(settings, geometry, &found, &report, &mut plans);
     Ok(OpenedStore { superblock: writer, plans, report, hasher })
 }
@@ -493,6 +487,16 @@ fn deal(
         }
     }
     plans
+}
+
+/// Gives each shard its part of the region, if it is divided.
+fn deal_region(settings: &OpenSettings, layout: Option<Layout>, plans: &mut [ShardPlan]) {
+    let (Some(layout), Some(memory)) = (layout, &settings.redo) else { return };
+    for plan in plans {
+        let ShardIdentity { shard, store, .. } = plan.identity;
+        plan.redo = replay::log_of(settings, layout, shard, store);
+        plan.areas = Area::all(memory, layout, shard, store, &settings.mutations);
+    }
 }
 
 /// Gives each shard its reserve, in turn as far as they go, and the pool the rest.
