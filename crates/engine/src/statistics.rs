@@ -30,8 +30,10 @@ pub struct EngineStatistics {
     pub padding_bytes_written: u64,
     /// Bytes of segment headers, summaries and footers written.
     pub summary_bytes_written: u64,
-    /// Bytes of index checkpoints written.
+    /// Bytes of index checkpoints written to the device.
     pub checkpoint_bytes_written: u64,
+    /// Bytes of index checkpoints stored in persistent memory instead.
+    pub checkpoint_region_bytes_written: u64,
     /// Bytes that cleaning moved.
     pub cleaned_bytes_written: u64,
     /// Groups committed.

@@ -15,6 +15,9 @@
 //! 4. What commits belongs to the same life of the segments as the pieces
 //!    (`checkpoint_of_any_generation`).
 //!
+//! Where a region of persistent memory has room ([`crate::redo::snapshots`]) a checkpoint lies there, takes no
+//! segment, and is void after one fence; another one lies in segments. Both follow the same rules.
+//!
 //! Who owns what: the segments of the checkpoint in force and of the one being written are the shard's
 //! (`Role::Checkpoint`), not free, until their free headers are durable.
 //!
@@ -27,10 +30,30 @@ pub(crate) mod load;
 pub(crate) mod replay;
 mod write;
 
+use crate::redo::snapshots::Area;
 use crate::segments::Role;
 use crate::shard::LogShard;
-use tierstone_base::Seq;
+use tierstone_base::{Error, Seq};
 use write::Writing;
+
+/// Where the pieces of a checkpoint lie.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// In these segments, in order.
+    Flash(Vec<u32>),
+    /// In an area of the region.
+    Region(Area),
+}
+
+impl Place {
+    /// Its segments.
+    pub fn segments(&self) -> &[u32] {
+        match self {
+            Place::Flash(segments) => segments,
+            Place::Region(_) => &[],
+        }
+    }
+}
 
 /// The checkpoints of a shard.
 #[derive(Debug, Default)]
@@ -49,6 +72,10 @@ pub struct Checkpointer {
     not_before_us: u64,
     /// The last one, at the end of the shard, is written or not worth it.
     ended: bool,
+    /// Areas of the region, if it has any for this shard.
+    areas: Vec<Area>,
+    /// A checkpoint that was expected to have so many bytes did not fit an area.
+    too_long: Option<u64>,
     /// Bytes of chunks made.
     dumped_bytes: u64,
 }
@@ -57,7 +84,7 @@ pub struct Checkpointer {
 #[derive(Debug)]
 pub(crate) struct InForce {
     /// Where it lies.
-    pub segments: Vec<u32>,
+    pub place: Place,
     /// Segments, with their lives, in which nothing lived when it began.
     pub dead: Vec<(u32, u64)>,
 }
@@ -84,9 +111,27 @@ impl Checkpointer {
         (self.in_force, self.tail) = (in_force, tail);
     }
 
-    /// Whether space is taken for checkpoints that could be had for records.
+    /// From now on checkpoints may lie in these areas of the region.
+    pub(crate) fn set_areas(&mut self, areas: Vec<Area>) {
+        self.areas = areas;
+    }
+
+    /// The area for the next checkpoint, if one of so many bytes may fit.
+    fn free_area(&self, bytes: u64) -> Option<Area> {
+        let is_free = |area: &&Area| match &self.in_force {
+            Some(InForce { place: Place::Region(taken), .. }) => taken != *area,
+            _ => true,
+        };
+        let area = self.areas.iter().find(is_free)?;
+        let is_short = self.too_long.is_some_and(|too_long| bytes >= too_long);
+        (bytes <= area.bytes() && !is_short).then(|| area.clone())
+    }
+
+    /// Whether segments are taken for checkpoints that could be had for records.
     pub fn takes_space(&self) -> bool {
-        self.in_force.is_some() || self.writing.is_some()
+        let in_force = self.in_force.as_ref().map(|checkpoint| &checkpoint.place);
+        let places = in_force.into_iter().chain(self.writing.as_ref().map(Writing::place));
+        places.into_iter().any(|place| matches!(place, Place::Flash(_)))
     }
 
     /// Whether freeing `segment`, in its life `generation`, would make a checkpoint wrong.
@@ -180,7 +225,7 @@ impl LogShard {
     }
 
     /// Whether `segment` may be cleaned now. Where that would make a checkpoint wrong, makes it void
-    /// first, which takes some steps.
+    /// first: in a region at once, on flash in some steps.
     pub(crate) fn make_way(&mut self, segment: u32) -> bool {
         let generation = self.segments.get(segment).generation;
         if !self.checkpoints.protects(segment, generation)
@@ -189,7 +234,7 @@ impl LogShard {
             return true;
         }
         self.drop_checkpoints();
-        false
+        self.failed.is_none() && !self.checkpoints.protects(segment, generation)
     }
 
     /// Gives up the checkpoint being written, makes the one in force void, and frees their segments.
@@ -198,8 +243,7 @@ impl LogShard {
             writing.give_up();
         }
         if let Some(checkpoint) = self.checkpoints.in_force.take() {
-            self.checkpoints.voiding.extend(checkpoint.segments.first());
-            self.free_checkpoint(&checkpoint.segments);
+            self.make_void(&checkpoint.place, true);
             self.checkpoints.tail = Tail {
                 records: self.key_count(),
                 bytes: 0,
@@ -207,6 +251,29 @@ impl LogShard {
                 from_bytes: self.hot.record_bytes,
             };
         }
+    }
+
+    /// Ends a checkpoint: in a region durably, now; on flash its segments become free. `guarded`: until then nothing
+    /// is done that makes it wrong.
+    fn make_void(&mut self, place: &Place, guarded: bool) {
+        match place {
+            Place::Flash(segments) => {
+                if guarded {
+                    self.checkpoints.voiding.extend(segments.first());
+                }
+                self.free_checkpoint(segments);
+            }
+            Place::Region(area) => {
+                if let Err(error) = area.make_void() {
+                    self.checkpoint_failed(error);
+                }
+            }
+        }
+    }
+
+    /// The region failed: what counts in it is unknown, so the shard goes no further.
+    fn checkpoint_failed(&mut self, error: Error) {
+        self.failed.get_or_insert(error);
     }
 
     fn free_checkpoint(&mut self, segments: &[u32]) {

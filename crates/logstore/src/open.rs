@@ -22,6 +22,7 @@ use crate::memory_ledger::MemoryLedger;
 use crate::pool::SegmentPool;
 use crate::recovery::ShardPlan;
 use crate::redo::format::Layout;
+use crate::redo::snapshots::{self, Area};
 use crate::redo::{RedoMemory, replay};
 use crate::rules::BrokenRules;
 use crate::segments::{Role, Segment, SummaryPlace};
@@ -249,6 +250,8 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     };
     let mut checkpoints = FoundCheckpoints::default();
     let mut found = read_segments(device, settings, &superblock, &numbers, &mut checkpoints, &mut report)?;
+    let is_damaged = report.damaged_superblock_slot;
+    checkpoints.add_region(snapshots::find(settings, &superblock, geometry, is_damaged)?);
     report.segments = found.len() as u32;
     // After the death of a process what it wrote last may lie in the device's cache only; nothing may be
     // built on that.
@@ -275,7 +278,8 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let (chosen, void) = checkpoints.choose(shards_with_checkpoints, geometry.segment_bytes);
     find::free(device, superblock.store_id, &void)?;
 
-    let (next, layout) = note_opening(device, settings, &mut writer, &found, &mut report)?;
+    let kept = find::kept_in_region(&chosen);
+    let (next, layout) = note_opening(device, settings, &mut writer, &found, &kept, &mut report)?;
     let applied = found
         .values()
         .filter_map(|segment| segment.footer.map(|footer| footer.max_seq.max(segment.header.opened_seq)))
@@ -283,26 +287,24 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         .unwrap_or(0)
         .max(walked_max_seq)
         .max(if report.created { settings.first_seq } else { 0 })
-        .max(chosen.iter().flatten().map(|commit| commit.newest).max().unwrap_or(0));
+        .max(chosen.iter().flatten().map(|found| found.commit.newest).max().unwrap_or(0));
     let mut plans = deal(settings, &next, hasher, geometry, &found, applied);
-    for (plan, commit) in plans.iter_mut().zip(chosen) {
-        plan.checkpoint = commit;
+    for (plan, checkpoint) in plans.iter_mut().zip(chosen) {
+        plan.checkpoint = checkpoint;
     }
-    for plan in &mut plans {
-        let shard = plan.identity.shard;
-        plan.redo = layout.and_then(|layout| replay::log_of(settings, layout, shard, next.store_id));
-    }
+    deal_region(settings, layout, &mut plans);
     deal_free(settings, geometry, &found, &report, &mut plans);
     Ok(OpenedStore { superblock: writer, plans, report, hasher })
 }
 
 /// Writes the number of this opening, before anything is written under it; gives the superblock written, and how
-/// the region of the redo log is divided.
+/// the region of the redo log is divided; checkpoints that are committed there at one of `kept` stay.
 fn note_opening(
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
     writer: &mut SuperblockWriter,
     found: &BTreeMap<u32, FoundSegment>,
+    kept: &[u64],
     report: &mut OpenReport,
 ) -> Result<(Superblock, Option<Layout>)> {
     let mut next = writer.superblock.clone();
@@ -319,7 +321,7 @@ fn note_opening(
     if settings.mutations.is_on("reuse_open_count") {
         next.open_count = writer.superblock.open_count.max(1);
     }
-    let layout = replay::divide(settings, &next, device.geometry(), report)?;
+    let layout = replay::divide(settings, &next, device.geometry(), kept, report)?;
     next.redo_opening = if layout.is_some() { next.open_count } else { 0 };
     // crash here [region-divided]: the region is void, and the superblock names an earlier opening
     if settings.mutations.is_on("superblock_not_durable") && !report.created {
@@ -467,6 +469,7 @@ fn deal(
             memory: Arc::clone(&memory),
             checkpoint: None,
             redo: None,
+            areas: Vec::new(),
         })
         .collect();
     for (&number, segment) in found {
@@ -486,6 +489,16 @@ fn deal(
     plans
 }
 
+/// Gives each shard its part of the region, if it is divided.
+fn deal_region(settings: &OpenSettings, layout: Option<Layout>, plans: &mut [ShardPlan]) {
+    let (Some(layout), Some(memory)) = (layout, &settings.redo) else { return };
+    for plan in plans {
+        let ShardIdentity { shard, store, .. } = plan.identity;
+        plan.redo = replay::log_of(settings, layout, shard, store);
+        plan.areas = Area::all(memory, layout, shard, store, &settings.mutations);
+    }
+}
+
 /// Gives each shard its reserve, in turn as far as they go, and the pool the rest.
 fn deal_free(
     settings: &OpenSettings,
@@ -496,7 +509,7 @@ fn deal_free(
 ) {
     let taken: BTreeSet<u32> = plans
         .iter()
-        .flat_map(|plan| plan.checkpoint.iter().flat_map(|commit| &commit.segments))
+        .flat_map(|plan| plan.checkpoint.iter().flat_map(|found| found.place.segments()))
         .chain(&report.damaged_segments)
         .chain(found.keys())
         .copied()

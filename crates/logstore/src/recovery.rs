@@ -11,9 +11,9 @@
 //! Two records with one position have one key, unless one of them carries `FLAG_COLLIDES`: then their
 //! keys are read and compared.
 
+use crate::checkpoint::find::FoundCheckpoint;
 use crate::checkpoint::replay::Restored;
-use crate::checkpoint::{Tail, find, replay};
-use crate::format::checkpoint::Commit;
+use crate::checkpoint::{Tail, replay};
 use crate::format::record::{self, Decoded, FLAG_COLLIDES, FLAG_TOMBSTONE};
 use crate::format::segment::SegmentFooter;
 use crate::format::summary::{SummaryEntry, SummaryReader};
@@ -23,6 +23,7 @@ use crate::location::{Location, Target, UNIT_BYTES};
 use crate::memory_ledger::{MemoryLedger, Waker};
 use crate::open::{read_ranges, run_all};
 use crate::pool::SegmentPool;
+use crate::redo::snapshots::Area;
 use crate::segments::{Role, Segment, SegmentTable};
 use crate::settings::ShardSettings;
 use crate::shard::{LOG_ID_OPEN_SHIFT, LogShard, ShardIdentity, is_cold};
@@ -52,10 +53,12 @@ pub struct ShardPlan {
     pub(crate) pool: Arc<SegmentPool>,
     /// The memory of all shards.
     pub(crate) memory: Arc<MemoryLedger>,
-    /// What commits the checkpoint of the shard's index, if there is one.
-    pub(crate) checkpoint: Option<Commit>,
+    /// The checkpoint of the shard's index, if there is one.
+    pub(crate) checkpoint: Option<FoundCheckpoint>,
     /// The shard's part of the redo log, if there is one.
     pub(crate) redo: Option<crate::redo::RedoLog>,
+    /// Areas of the region for the shard's checkpoints.
+    pub(crate) areas: Vec<Area>,
     /// Whether the device makes each durable write durable with a flush of its own.
     pub(crate) durable_writes_flush: bool,
 }
@@ -178,8 +181,10 @@ impl ShardPlan {
     /// `DeviceFailed` when the device gives an error. Damaged summaries are reported, not refused.
     pub fn build(mut self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
         let (flushes, redo) = (self.durable_writes_flush, self.redo.take());
+        let areas = std::mem::take(&mut self.areas);
         let (mut shard, report) = self.build_as_found(device)?;
         shard.requests.durable_writes_flush = flushes;
+        shard.checkpoints.set_areas(areas);
         if let Some(redo) = redo {
             shard.hot.set_redo(redo);
         }
@@ -187,12 +192,12 @@ impl ShardPlan {
     }
 
     fn build_as_found(mut self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
-        if let Some(commit) = self.checkpoint.take() {
-            if let Some(restored) = replay::restore(&self, device, &commit) {
+        if let Some(checkpoint) = self.checkpoint.take() {
+            if let Some(restored) = replay::restore(&self, device, &checkpoint) {
                 return self.build_restored(device, restored);
             }
-            find::free(device, self.identity.store, &commit.segments)?;
-            self.free.extend(commit.segments.iter().map(|&segment| (segment, true)));
+            checkpoint.make_void(device, self.identity.store)?;
+            self.free.extend(checkpoint.place.segments().iter().map(|&segment| (segment, true)));
         }
         self.build_from_summaries(device)
     }
@@ -204,7 +209,7 @@ impl ShardPlan {
         restored: Restored,
     ) -> Result<(LogShard, BuildReport)> {
         let mut table = self.table(&restored.segments);
-        for &segment in &restored.in_force.segments {
+        for &segment in restored.in_force.place.segments() {
             table.adopt(segment, Segment { role: Role::Checkpoint, ..Segment::default() });
         }
         let mut shard = self.empty_shard(table)?;

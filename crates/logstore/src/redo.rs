@@ -40,6 +40,7 @@ pub mod format;
 mod memory;
 pub(crate) mod replay;
 mod slots;
+pub(crate) mod snapshots;
 
 pub use memory::RedoMemory;
 pub(crate) use slots::{BrokenRedo, RedoLog};

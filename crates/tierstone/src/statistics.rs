@@ -29,6 +29,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
                 padding_bytes_written,
                 summary_bytes_written,
                 checkpoint_bytes_written,
+                checkpoint_region_bytes_written,
                 cleaned_bytes_written,
                 groups,
                 redo_bytes_written,

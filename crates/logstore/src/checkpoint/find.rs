@@ -1,12 +1,14 @@
-//! At the opening: which checkpoints lie on the device, and which of them count.
+//! At the opening: which checkpoints lie on the device and in the region, and which of them count.
 //!
 //! A shard's checkpoint counts when it is committed, all its segments are there in the same life, and
 //! it was written for the same part of the keys; of several the youngest. All others are made void,
 //! durably, before anything is served: nobody would keep them from going stale.
 
+use super::Place;
 use crate::format::checkpoint::{Commit, pieces_a_segment};
 use crate::format::segment::SegmentHeader;
 use crate::open::run_all;
+use crate::redo::snapshots::Area;
 use std::collections::BTreeMap;
 use tierstone_base::codec::Reader;
 use tierstone_base::{Position, Result};
@@ -17,6 +19,7 @@ use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest};
 pub(crate) struct FoundCheckpoints {
     headers: BTreeMap<u32, SegmentHeader>,
     commits: Vec<Commit>,
+    in_region: Vec<(Commit, Area)>,
 }
 
 impl FoundCheckpoints {
@@ -37,41 +40,86 @@ impl FoundCheckpoints {
         }
     }
 
+    /// Those that the region holds.
+    pub fn add_region(&mut self, found: Vec<(Commit, Area)>) {
+        self.in_region = found;
+    }
+
     /// Makes all of them void, durably: a record that they may point to is about to be.
     pub fn drop_all(&mut self, device: &mut dyn BlockDevice, store: u64) -> Result<()> {
         self.commits.clear();
+        for (_, area) in std::mem::take(&mut self.in_region) {
+            area.make_void()?;
+        }
         let segments: Vec<u32> = std::mem::take(&mut self.headers).into_keys().collect();
         free(device, store, &segments)
     }
 
     /// Chooses for each of `shard_count` shards; gives the numbers of all other segments besides, whose
     /// checkpoints do not count.
-    pub fn choose(self, shard_count: u16, segment_bytes: u64) -> (Vec<Option<Commit>>, Vec<u32>) {
-        let mut chosen: Vec<Option<Commit>> = vec![None; usize::from(shard_count)];
-        for commit in self.commits {
-            let is_whole = (0u64..).zip(&commit.segments).all(|(place, number)| {
+    pub fn choose(self, shard_count: u16, segment_bytes: u64) -> (Vec<Option<FoundCheckpoint>>, Vec<u32>) {
+        let mut chosen: Vec<Option<FoundCheckpoint>> = vec![None; usize::from(shard_count)];
+        let is_whole = |commit: &Commit| {
+            let mut segments = (0u64..).zip(&commit.segments);
+            let pieces_max = commit.segments.len() as u64 * pieces_a_segment(segment_bytes);
+            segments.all(|(place, number)| {
                 self.headers.get(number).is_some_and(|header| {
                     (header.generation, header.first_group) == (commit.generation, place)
                 })
-            });
+            }) && commit.pieces <= pieces_max
+        };
+        let on_flash = self.commits.into_iter().filter(is_whole).map(|commit| {
+            let place = Place::Flash(commit.segments.clone());
+            (commit, place)
+        });
+        let in_region = self.in_region.into_iter().map(|(commit, area)| (commit, Place::Region(area)));
+        for (commit, place) in on_flash.chain(in_region) {
             let is_ours = commit.shard_count == shard_count
                 && commit.shard < shard_count
                 && Position(commit.first_position) == Position::first_of_shard(commit.shard, shard_count)
                 && Position(commit.last_position).shard(shard_count) == commit.shard;
-            let pieces_max = commit.segments.len() as u64 * pieces_a_segment(segment_bytes);
-            if !is_whole || !is_ours || commit.pieces > pieces_max {
+            if !is_ours {
                 continue;
             }
-            let place = &mut chosen[usize::from(commit.shard)];
+            let best = &mut chosen[usize::from(commit.shard)];
             let age = |commit: &Commit| (commit.open_count, commit.number);
-            if place.as_ref().is_none_or(|other| age(other) < age(&commit)) {
-                *place = Some(commit);
+            if best.as_ref().is_none_or(|other| age(&other.commit) < age(&commit)) {
+                *best = Some(FoundCheckpoint { commit, place });
             }
         }
-        let is_kept = |number: &u32| chosen.iter().flatten().any(|commit| commit.segments.contains(number));
+        let is_kept =
+            |number: &u32| chosen.iter().flatten().any(|found| found.place.segments().contains(number));
         let void = self.headers.keys().filter(|number| !is_kept(number)).copied().collect();
         (chosen, void)
     }
+}
+
+/// A checkpoint that counts.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundCheckpoint {
+    /// What commits it.
+    pub commit: Commit,
+    /// Where it lies.
+    pub place: Place,
+}
+
+impl FoundCheckpoint {
+    /// Makes it void, durably.
+    pub fn make_void(&self, device: &mut dyn BlockDevice, store: u64) -> Result<()> {
+        match &self.place {
+            Place::Flash(segments) => free(device, store, segments),
+            Place::Region(area) => area.make_void(),
+        }
+    }
+}
+
+/// Where in the region the chosen ones that lie there are committed.
+pub(crate) fn kept_in_region(chosen: &[Option<FoundCheckpoint>]) -> Vec<u64> {
+    let commit_at = |found: &FoundCheckpoint| match &found.place {
+        Place::Region(area) => Some(area.commit_at()),
+        Place::Flash(_) => None,
+    };
+    chosen.iter().flatten().filter_map(commit_at).collect()
 }
 
 /// Makes `segments` free, durably.

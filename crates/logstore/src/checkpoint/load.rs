@@ -1,11 +1,14 @@
 //! Reads a checkpoint's pieces into indexes.
 
+use super::Place;
+use super::find::FoundCheckpoint;
 use crate::format::checkpoint::{
     Commit, Item, SegmentFact, TouchFact, next_item, open_piece, piece_bytes, piece_place,
 };
 use crate::format::superblock::KeyspaceEntry;
 use crate::index::{HashIndex, HashIndexSettings};
 use crate::location::{SEGMENT_COUNT_MAX, Target};
+use crate::redo::snapshots::Area;
 use crate::shard::segment_salt;
 use std::collections::BTreeMap;
 use tierstone_base::{KeyspaceId, Position, Seq};
@@ -44,9 +47,10 @@ impl Loaded {
 /// Reads the checkpoint; `None` when it is damaged or does not fit the store's keyspaces.
 pub(crate) fn load(
     device: &mut dyn BlockDevice,
-    commit: &Commit,
+    found: &FoundCheckpoint,
     keyspaces: &[KeyspaceEntry],
 ) -> Option<Loaded> {
+    let commit = &found.commit;
     let mut loaded = Loaded {
         keyspaces: BTreeMap::new(),
         facts: BTreeMap::new(),
@@ -55,7 +59,7 @@ pub(crate) fn load(
     };
     let mut named = Vec::new();
     let exists = |id: &KeyspaceId| keyspaces.iter().any(|keyspace| keyspace.id == *id);
-    read_pieces(device, commit, |mut items| {
+    let take = |mut items: &[u8]| {
         while !items.is_empty() {
             match next_item(&mut items)? {
                 Item::Chunk { keyspace, from, applied, regions } => {
@@ -72,7 +76,11 @@ pub(crate) fn load(
             }
         }
         Some(())
-    })?;
+    };
+    match &found.place {
+        Place::Flash(_) => read_pieces(device, commit, take)?,
+        Place::Region(area) => read_area(area, commit, take)?,
+    }
     let fits = named.iter().all(exists) && loaded.keyspaces.keys().all(|id| named.contains(id));
     fits.then_some(loaded)
 }
@@ -104,6 +112,15 @@ impl Loaded {
         };
         keyspace.index.load_with(regions, &mut count).ok().map(drop)
     }
+}
+
+/// Shows the items of all pieces in an area of the region, in order. `None` when one is damaged or `take` gives up.
+fn read_area(area: &Area, commit: &Commit, mut take: impl FnMut(&[u8]) -> Option<()>) -> Option<()> {
+    let salt = area.salt(commit.generation);
+    (0..commit.pieces).try_for_each(|number| {
+        let piece = area.load_piece(number);
+        open_piece(&piece, number, salt).and_then(&mut take)
+    })
 }
 
 /// Reads all pieces, some at a time, and shows their items in order. `None` when one is damaged or

@@ -8,6 +8,7 @@
 //!
 //! Anything that does not fit makes the checkpoint void: the summaries give the same index.
 
+use super::find::FoundCheckpoint;
 use super::load::{Loaded, LoadedKeyspace, load};
 use super::{InForce, Tail};
 use crate::format::checkpoint::{Commit, TouchFact};
@@ -15,6 +16,7 @@ use crate::format::record::{FLAG_COLLIDES, FLAG_REPLACES, FLAG_TOMBSTONE};
 use crate::index::{Candidates, HashIndex, HashIndexSettings, IndexValue};
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::recovery::{BuildReport, Packed, ShardPlan};
+use crate::redo::snapshots::may_be_stale;
 use crate::segments::Segment;
 use crate::touch::{FoundTouch, Touch, TouchKey};
 use std::collections::BTreeMap;
@@ -56,8 +58,12 @@ struct Replay<'a> {
 }
 
 /// Loads the checkpoint and replays what came after it. `None`: it is void.
-pub(crate) fn restore(plan: &ShardPlan, device: &mut dyn BlockDevice, commit: &Commit) -> Option<Restored> {
-    let mutations = &plan.identity.mutations;
+pub(crate) fn restore(
+    plan: &ShardPlan,
+    device: &mut dyn BlockDevice,
+    checkpoint: &FoundCheckpoint,
+) -> Option<Restored> {
+    let (mutations, commit) = (&plan.identity.mutations, &checkpoint.commit);
     let (mut tail_records, mut tail_bytes, mut all_records) = (0, 0, 0);
     for footer in plan.footers.values() {
         all_records += u64::from(footer.records);
@@ -70,12 +76,12 @@ pub(crate) fn restore(plan: &ShardPlan, device: &mut dyn BlockDevice, commit: &C
     if tail_records > budget || tail_records > (all_records / 2).max(SHORT_TAIL_RECORDS) {
         return None;
     }
-    let loaded = load(device, commit, &plan.keyspaces)?;
+    let loaded = load(device, checkpoint, &plan.keyspaces)?;
     let lives: BTreeMap<u32, u64> =
         plan.segments.iter().map(|(number, segment)| (*number, segment.generation)).collect();
     let is_there = |(number, generation)| lives.get(&number) == Some(&generation);
     let all_there = loaded.facts.iter().all(|(&number, fact)| is_there((number, fact.generation)));
-    if !all_there && !mutations.is_on("stale_checkpoint") {
+    if !all_there && !mutations.is_on("stale_checkpoint") && !may_be_stale(mutations) {
         return None;
     }
     let mut report = BuildReport::default();
@@ -100,7 +106,7 @@ pub(crate) fn restore(plan: &ShardPlan, device: &mut dyn BlockDevice, commit: &C
         replay.loaded.keyspaces.into_iter().map(|(id, keyspace)| (id, keyspace.index)).collect();
     report.live = indexes.iter().map(|(_, index)| index.len()).sum();
     report.from_checkpoint = true;
-    let in_force = InForce { segments: commit.segments.clone(), dead };
+    let in_force = InForce { place: checkpoint.place.clone(), dead };
     Some(Restored { indexes, segments, in_force, tail, report, touches })
 }
 

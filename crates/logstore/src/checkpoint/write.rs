@@ -1,10 +1,10 @@
 //! Writing a checkpoint: a bounded part of the index a step, in pieces, some of them in flight; at the
-//! end the block that commits.
+//! end what commits.
 //!
-//! Invariant: pieces fill the checkpoint's segments in order; the header of a segment goes out with its
-//! first piece.
+//! Invariant: pieces fill the checkpoint's segments, or its area of the region, in order; the header of a segment
+//! goes out with its first piece.
 
-use super::{InForce, Tail};
+use super::{InForce, Place, Tail};
 use crate::format::checkpoint::{
     Commit, ITEM_HEADER_BYTES, ItemKind, PIECE_HEADER_BYTES, SEGMENT_FACT_BYTES, SEGMENTS_MAX, SegmentFact,
     TOUCH_FACT_BYTES, TouchFact, chunk_header, item_header, piece_bytes, piece_place, pieces_a_segment,
@@ -29,6 +29,10 @@ const LIFE_BIT: u64 = 1 << 63;
 const DROPPED_MAX: usize = 4096;
 /// Free segments that a checkpoint leaves above those at which cleaning begins.
 const FREE_LEFT: u32 = 2;
+/// Of a checkpoint in a region, bytes besides entries, touches and facts: chunks that do not fill their pieces, and
+/// what goes with each.
+const BESIDE_BYTES: u64 = 1 << 10;
+const BESIDE_PARTS: u64 = 8;
 
 /// Writes the locations of cached records instead of their frames.
 struct OnDevice<'a>(&'a RecordCache);
@@ -71,6 +75,8 @@ struct OpenPiece {
     /// Where in the buffer it begins: after the segment's header in the first one.
     start: usize,
     used: usize,
+    /// Bytes that it may have.
+    room: usize,
 }
 
 /// A checkpoint being written.
@@ -88,7 +94,10 @@ pub(super) struct Writing {
     dropped: Vec<KeyspaceId>,
     facts: Vec<u8>,
     dead: Vec<(u32, u64)>,
-    segments: Vec<u32>,
+    place: Place,
+    piece_bytes: usize,
+    /// How long it is expected to be.
+    expected_bytes: u64,
     pieces: u64,
     open: Option<OpenPiece>,
     in_flight: usize,
@@ -101,6 +110,10 @@ pub(super) struct Writing {
 impl Writing {
     pub fn dead(&self) -> &[(u32, u64)] {
         &self.dead
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     pub fn give_up(&mut self) {
@@ -121,13 +134,6 @@ impl Writing {
 impl LogShard {
     /// Begins a checkpoint if nothing speaks against it.
     pub(super) fn begin_checkpoint(&mut self) -> bool {
-        let piece_bytes = piece_bytes(self.segments.segment_bytes()) as u64;
-        let touch_bytes = self.touches.len() * TOUCH_FACT_BYTES as u64;
-        let pieces = (self.key_count() * 8 + touch_bytes) / piece_bytes + 2;
-        let segments = pieces.div_ceil(pieces_a_segment(self.segments.segment_bytes()));
-        let free_left = if self.shutting { 0 } else { self.free_wanted() + FREE_LEFT };
-        let fits = segments <= SEGMENTS_MAX as u64
-            && segments + u64::from(free_left) <= u64::from(self.segments.free_count());
         let is_calm = self.cleaner.is_idle()
             && !self.sweeper.is_walking()
             && self.cold.is_idle()
@@ -136,10 +142,22 @@ impl LogShard {
             && self.keyspaces.dying.is_empty()
             && self.reads.passed.is_empty()
             && self.keyspaces.dropped.len() <= DROPPED_MAX;
-        if !(fits && is_calm) {
+        if !is_calm {
             return false;
         }
         let (facts, dead) = self.segment_facts();
+        let bytes = self.key_count() * 8 + self.touches.len() * TOUCH_FACT_BYTES as u64;
+        let expected_bytes = (bytes + facts.len() as u64) * (BESIDE_PARTS + 1) / BESIDE_PARTS + BESIDE_BYTES;
+        let (place, piece_bytes) = match self.checkpoints.free_area(expected_bytes) {
+            Some(area) => {
+                let piece_bytes = area.piece_bytes();
+                (Place::Region(area), piece_bytes)
+            }
+            None if self.has_segments_for(bytes) => {
+                (Place::Flash(Vec::new()), piece_bytes(self.segments.segment_bytes()))
+            }
+            None => return false,
+        };
         let identity = &self.identity;
         self.checkpoints.number += 1;
         let number = self.checkpoints.number;
@@ -155,7 +173,9 @@ impl LogShard {
             dropped: self.keyspaces.dropped.clone(),
             facts,
             dead,
-            segments: Vec::new(),
+            place,
+            piece_bytes,
+            expected_bytes,
             pieces: 0,
             open: None,
             in_flight: 0,
@@ -164,6 +184,16 @@ impl LogShard {
             touched_to: None,
         });
         true
+    }
+
+    /// Whether a checkpoint with `bytes` of entries and touches finds free segments.
+    fn has_segments_for(&self, bytes: u64) -> bool {
+        let segment_bytes = self.segments.segment_bytes();
+        let pieces = bytes / piece_bytes(segment_bytes) as u64 + 2;
+        let segments = pieces.div_ceil(pieces_a_segment(segment_bytes));
+        let free_left = if self.shutting { 0 } else { self.free_wanted() + FREE_LEFT };
+        segments <= SEGMENTS_MAX as u64
+            && segments + u64::from(free_left) <= u64::from(self.segments.free_count())
     }
 
     /// What the segments hold, and those in which nothing lives.
@@ -202,8 +232,11 @@ impl LogShard {
         {
             writing.give_up();
         }
-        let early = self.identity.mutations.is_on("checkpoint_before_flush");
         if writing.stage == Stage::Waiting {
+            let early = match &writing.place {
+                Place::Flash(_) => self.identity.mutations.is_on("checkpoint_before_flush"),
+                Place::Region(area) => area.broken.committed_early,
+            };
             let durable = writing.in_flight == 0 && self.hot.durable_seq() >= writing.newest;
             if durable || early {
                 self.commit_checkpoint(&mut writing);
@@ -211,18 +244,22 @@ impl LogShard {
         }
         if writing.stage == Stage::GivenUp && writing.in_flight == 0 {
             self.checkpoints.not_before_us = self.now.monotonic_us + super::RETRY_US;
-            self.checkpoints.voiding.extend(writing.segments.first());
-            self.free_checkpoint(&writing.segments);
+            if let Place::Flash(_) = &writing.place {
+                self.make_void(&writing.place, true);
+            }
             self.checkpoints.ended = self.shutting;
             return;
         }
-        self.checkpoints.writing = Some(writing);
+        match (&writing.place, writing.stage) {
+            (Place::Region(_), Stage::Committing) => self.checkpoint_committed(writing),
+            _ => self.checkpoints.writing = Some(writing),
+        }
     }
 
     /// Dumps the next chunk; `None` when the checkpoint cannot go on.
     fn dump_some(&mut self, writing: &mut Writing, place: usize, from: Position) -> Option<()> {
         let Some(&id) = writing.keyspaces.get(place) else { return self.dump_touches(writing) };
-        let content_max = piece_bytes(self.segments.segment_bytes()) - PIECE_HEADER_BYTES;
+        let content_max = writing.piece_bytes - PIECE_HEADER_BYTES;
         let step_bytes = self.settings.checkpoint_step_bytes.clamp(1, content_max / 4);
         let mut chunk = std::mem::take(&mut writing.chunk);
         chunk.clear();
@@ -243,7 +280,7 @@ impl LogShard {
 
     /// Dumps the next touches; at their end, what is left. Those that are written meanwhile are in the log.
     fn dump_touches(&mut self, writing: &mut Writing) -> Option<()> {
-        let content_max = piece_bytes(self.segments.segment_bytes()) - PIECE_HEADER_BYTES;
+        let content_max = writing.piece_bytes - PIECE_HEADER_BYTES;
         let step_bytes = self.settings.checkpoint_step_bytes.clamp(1, content_max / 4);
         // What has put an end to a value since its chunk was made must be there with the checkpoint.
         if !self.identity.mutations.is_on("touches_before_flush") {
@@ -276,7 +313,8 @@ impl LogShard {
 
     /// Adds what is not index, and closes the last piece.
     fn finish_pieces(&mut self, writing: &mut Writing) -> Option<()> {
-        let content_max = piece_bytes(self.segments.segment_bytes()) - PIECE_HEADER_BYTES - ITEM_HEADER_BYTES;
+        // Small parts, so that little of a piece is left over.
+        let content_max = (writing.piece_bytes - PIECE_HEADER_BYTES) / 4 - ITEM_HEADER_BYTES;
         let facts = std::mem::take(&mut writing.facts);
         for part in facts.chunks(content_max / SEGMENT_FACT_BYTES * SEGMENT_FACT_BYTES) {
             self.put_item(writing, ItemKind::Segments, &[part])?;
@@ -297,14 +335,10 @@ impl LogShard {
     fn put_item(&mut self, writing: &mut Writing, kind: ItemKind, parts: &[&[u8]]) -> Option<()> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let bytes = ITEM_HEADER_BYTES + length;
-        let piece_bytes = piece_bytes(self.segments.segment_bytes());
-        if PIECE_HEADER_BYTES + bytes > piece_bytes {
-            return None;
-        }
-        let fits = |open: &OpenPiece| open.used - open.start + bytes <= piece_bytes;
+        let fits = |open: &OpenPiece| open.used - open.start + bytes <= open.room;
         if !writing.open.as_ref().is_some_and(fits) {
             self.submit_piece(writing);
-            self.open_piece(writing)?;
+            self.open_piece(writing, PIECE_HEADER_BYTES + bytes)?;
         }
         let open = writing.open.as_mut()?;
         let header = item_header(kind, length);
@@ -315,34 +349,58 @@ impl LogShard {
         Some(())
     }
 
-    fn open_piece(&mut self, writing: &mut Writing) -> Option<()> {
-        let segment_bytes = self.segments.segment_bytes();
-        let (place, offset) = piece_place(writing.pieces, segment_bytes);
-        let first = offset == BLOCK_BYTES;
-        if place == writing.segments.len() {
-            let free_left = if self.shutting { 0 } else { self.free_wanted() };
-            if self.segments.free_count() <= free_left || place == SEGMENTS_MAX {
-                return None;
+    /// Opens a piece of `least` bytes or more. `None` when there is no room.
+    fn open_piece(&mut self, writing: &mut Writing, least: usize) -> Option<()> {
+        let (start, room) = match &mut writing.place {
+            Place::Region(area) => {
+                let room = area.piece_room(writing.pieces);
+                if room < least {
+                    self.checkpoints.too_long = Some(writing.expected_bytes);
+                }
+                (0, room)
             }
-            let segment = self.segments.take_free()?;
-            let entry = self.segments.get_mut(segment);
-            entry.role = Role::Checkpoint;
-            entry.generation = writing.generation;
-            writing.segments.push(segment);
+            Place::Flash(segments) => {
+                let (place, offset) = piece_place(writing.pieces, self.segments.segment_bytes());
+                if place == segments.len() {
+                    let free_left = if self.shutting { 0 } else { self.free_wanted() };
+                    if self.segments.free_count() <= free_left || place == SEGMENTS_MAX {
+                        return None;
+                    }
+                    let segment = self.segments.take_free()?;
+                    let entry = self.segments.get_mut(segment);
+                    entry.role = Role::Checkpoint;
+                    entry.generation = writing.generation;
+                    segments.push(segment);
+                }
+                (if offset == BLOCK_BYTES { BLOCK_BYTES } else { 0 }, writing.piece_bytes)
+            }
+        };
+        if room < least {
+            return None;
         }
-        let start = if first { BLOCK_BYTES } else { 0 };
-        let mut buffer =
-            writing.spare.pop().unwrap_or_else(|| IoBuffer::zeroed(BLOCK_BYTES + piece_bytes(segment_bytes)));
+        let capacity = BLOCK_BYTES + writing.piece_bytes;
+        let mut buffer = writing.spare.pop().unwrap_or_else(|| IoBuffer::zeroed(capacity));
         buffer.set_len(usize::MAX);
-        writing.open = Some(OpenPiece { buffer, start, used: start + PIECE_HEADER_BYTES });
+        writing.open = Some(OpenPiece { buffer, start, used: start + PIECE_HEADER_BYTES, room });
         Some(())
     }
 
-    /// Sends the open piece to the device, if there is one.
+    /// Sends the open piece to the device, or stores it in the region, if there is one.
     fn submit_piece(&mut self, writing: &mut Writing) {
-        let Some(OpenPiece { mut buffer, start, used }) = writing.open.take() else { return };
+        let Some(OpenPiece { mut buffer, start, used, .. }) = writing.open.take() else { return };
+        if let Place::Region(area) = &writing.place {
+            seal_piece(&mut buffer, writing.pieces, used, area.salt(writing.generation));
+            let stored = area.store_piece(writing.pieces, &buffer[..used]);
+            self.counts.checkpoint_region_bytes_written += used as u64;
+            writing.pieces += 1;
+            writing.spare.push(buffer);
+            if let Err(error) = stored {
+                self.checkpoint_failed(error);
+            }
+            return;
+        }
         let (place, offset) = piece_place(writing.pieces, self.segments.segment_bytes());
-        let segment = writing.segments[place];
+        let segment = writing.place.segments()[place];
         let salt = segment_salt(self.identity.store, segment, writing.generation);
         buffer.set_len(used);
         buffer[used..].fill(0);
@@ -383,11 +441,9 @@ impl LogShard {
     }
 
     fn commit_checkpoint(&mut self, writing: &mut Writing) {
-        let Some(&first) = writing.segments.first() else { return writing.give_up() };
         let identity = &self.identity;
         let positions = identity.positions();
-        let mut block = IoBuffer::zeroed(BLOCK_BYTES);
-        Commit {
+        let commit = Commit {
             store: identity.store,
             generation: writing.generation,
             open_count: identity.open_count,
@@ -399,12 +455,19 @@ impl LogShard {
             shard_count: identity.shard_count,
             first_position: positions.0.0,
             last_position: positions.1.0,
-            segments: writing.segments.clone(),
-        }
-        .encode(&mut block);
+            segments: writing.place.segments().to_vec(),
+        };
         writing.stage = Stage::Committing;
-        let offset = self.segments.segment_bytes() as usize - BLOCK_BYTES;
-        self.push_checkpoint_write(writing, first, offset, block);
+        let Place::Region(area) = &writing.place else {
+            let Some(&first) = commit.segments.first() else { return writing.give_up() };
+            let mut block = IoBuffer::zeroed(BLOCK_BYTES);
+            commit.encode(&mut block);
+            let offset = self.segments.segment_bytes() as usize - BLOCK_BYTES;
+            return self.push_checkpoint_write(writing, first, offset, block);
+        };
+        if let Err(error) = area.commit(&commit) {
+            self.checkpoint_failed(error);
+        }
     }
 
     /// A piece or the commit is durable, or the device had no space for it.
@@ -420,18 +483,28 @@ impl LogShard {
         {
             writing.spare.push(buffer);
         }
-        if writing.stage == Stage::Committing && writing.in_flight == 0 {
-            self.checkpoint_committed();
+        if writing.stage == Stage::Committing
+            && writing.in_flight == 0
+            && let Some(writing) = self.checkpoints.writing.take()
+        {
+            self.checkpoint_committed(writing);
         }
     }
 
-    fn checkpoint_committed(&mut self) {
-        let Some(writing) = self.checkpoints.writing.take() else { return };
+    /// It counts, durably: the one before does not any more. On flash that one must be void before anything makes it
+    /// wrong if the younger one is in a region, which may be lost.
+    fn checkpoint_committed(&mut self, writing: Writing) {
         self.checkpoints.tail =
             Tail { records: 0, bytes: 0, from_seq: writing.seq, from_bytes: writing.record_bytes };
-        let younger = InForce { segments: writing.segments, dead: writing.dead };
-        if let Some(older) = self.checkpoints.in_force.replace(younger) {
-            self.free_checkpoint(&older.segments);
+        let (guarded, stays) = match &writing.place {
+            Place::Flash(_) => (false, false),
+            Place::Region(area) => (true, area.broken.beside_flash),
+        };
+        let younger = InForce { place: writing.place, dead: writing.dead };
+        if let Some(older) = self.checkpoints.in_force.replace(younger)
+            && !(stays && matches!(older.place, Place::Flash(_)))
+        {
+            self.make_void(&older.place, guarded);
         }
         // It may have begun before the end did.
         self.checkpoints.ended = self.shutting && !self.is_tail_worth_saving();

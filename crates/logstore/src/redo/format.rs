@@ -2,15 +2,22 @@
 //!
 //! ```text
 //! header, at 0 and at 4096, little-endian words:
-//!  0 magic  8 version u32, shards u16, void u16  16 store  24 opening  32 slots a shard  40 bytes a slot
+//!  0 magic  8 version u32, shards u16, void u16  16 store  24 opening
+//! 32 slots a shard u32, blocks of an area for snapshots of the index u32  40 bytes a slot
 //! 48 counter  56 checksum of the 56 bytes before
-//! from 8192, for each shard: a line whose first word is the watermark, then its slots
+//! from 8192, for each shard: a line whose first word is the watermark, then its slots; where there is room, two
+//! places of 128 bytes for what commits a snapshot of the shard's index, and two areas for their pieces
 //! slot, a header of 128 bytes and the image of a group's buffer:
 //!  0 log id  8 group  16 segment u32, place in the segment u32  24 life of the segment  32 first sequence
 //! 40 durable groups  48 batches resolved  56 expiry shown as past  64 bytes before the group's header
 //! 72 checksum of the 72 bytes before  120 expiry shown as past, as it rises
+//! what commits a snapshot, 88 bytes; void when its first word is zero:
+//!  0 checksum of the 80 bytes behind it  8 magic u32, area u32  16 life  24 opening  32 number
+//! 40 sequence at the beginning  48 newest sequence  56 pieces  64 shard u16, shards u16, zero u32
+//! 72 first position  80 last position
 //! ```
 
+use crate::format::checkpoint::Commit;
 use tierstone_base::Seq;
 use tierstone_base::checksum::checksum;
 use tierstone_base::codec::Reader;
@@ -19,8 +26,9 @@ use tierstone_media::BLOCK_BYTES;
 use tierstone_media::region::LINE_BYTES;
 
 const MAGIC: u64 = 0x7473_6f64_6572_5354;
-/// The version of this layout.
-pub const VERSION: u32 = 1;
+/// The version of this layout. Version 1 is the same without areas for snapshots.
+pub const VERSION: u32 = 2;
+const VERSION_WITHOUT_SNAPSHOTS: u32 = 1;
 /// Bytes of a region's header.
 pub const HEADER_BYTES: usize = 64;
 /// Where the two headers lie, in bytes.
@@ -38,6 +46,16 @@ pub const SLOT_WRITTEN_BYTES: usize = SLOT_SUMMED_BYTES + 8;
 /// Slots of a shard: wanted at least, and used at most.
 const SLOTS_WANTED: u64 = 4;
 const SLOTS_MAX: u64 = 64;
+/// Bytes of the place of what commits a snapshot of the index.
+pub const SNAPSHOT_COMMIT_BYTES: u64 = 128;
+/// Of these, bytes that are written.
+pub const SNAPSHOT_COMMIT_WRITTEN: usize = 88;
+const SNAPSHOT_MAGIC: u32 = 0x4e53_5354;
+/// Areas for snapshots of each shard: one may count while the other is written.
+pub const SNAPSHOT_AREAS: u32 = 2;
+/// An area is so long at least, in bytes, and a multiple of a block.
+const SNAPSHOT_BYTES_MIN: u64 = 2 * BLOCK_BYTES as u64;
+
 /// An image is so long at least, in bytes: a segment's header, and a block of group.
 pub const IMAGE_BYTES_MIN: u64 = 2 * BLOCK_BYTES as u64;
 
@@ -50,10 +68,14 @@ pub struct Layout {
     pub slots: u32,
     /// Bytes of a slot.
     pub slot_bytes: u64,
+    /// Bytes of each of a shard's two areas for snapshots of its index; zero: there are none.
+    pub snapshot_bytes: u64,
 }
 
 impl Layout {
     /// Divides `region_bytes` among `shards`, for groups of up to `group_bytes`; with less room, for shorter groups.
+    /// Of a shard's part its slots have half, but four slots at least and 64 at most; snapshots of its index have the
+    /// rest. What is too little for these is for slots.
     ///
     /// # Errors
     /// The bytes that a region needs at least.
@@ -68,7 +90,14 @@ impl Layout {
             let least = LINE_BYTES + SLOTS_WANTED * (head + IMAGE_BYTES_MIN);
             return Err(AREAS_START + u64::from(shards) * least);
         }
-        Ok(Layout { shards, slots: (room / slot_bytes).min(SLOTS_MAX) as u32, slot_bytes })
+        let most = (room / slot_bytes).min(SLOTS_MAX);
+        let slots = (room / 2 / slot_bytes).clamp(SLOTS_WANTED.min(most), most);
+        let left = (room - slots * slot_bytes) / u64::from(SNAPSHOT_AREAS);
+        let blocks = left.saturating_sub(SNAPSHOT_COMMIT_BYTES) / BLOCK_BYTES as u64;
+        let snapshot_bytes = blocks.min(u64::from(u32::MAX)) * BLOCK_BYTES as u64;
+        let (slots, snapshot_bytes) =
+            if snapshot_bytes < SNAPSHOT_BYTES_MIN { (most, 0) } else { (slots, snapshot_bytes) };
+        Ok(Layout { shards, slots: slots as u32, slot_bytes, snapshot_bytes })
     }
 
     /// Bytes of the image in a slot.
@@ -82,12 +111,31 @@ impl Layout {
     }
 
     fn area_bytes(&self) -> u64 {
-        LINE_BYTES + u64::from(self.slots) * self.slot_bytes
+        let snapshots = match self.snapshot_bytes {
+            0 => 0,
+            bytes => u64::from(SNAPSHOT_AREAS) * (SNAPSHOT_COMMIT_BYTES + bytes),
+        };
+        LINE_BYTES + u64::from(self.slots) * self.slot_bytes + snapshots
     }
 
     /// Where a slot of `shard` begins.
     pub fn slot(&self, shard: u16, slot: u32) -> u64 {
         self.area(shard) + LINE_BYTES + u64::from(slot) * self.slot_bytes
+    }
+
+    /// Areas for snapshots of each shard.
+    pub fn snapshot_areas(&self) -> u32 {
+        if self.snapshot_bytes > 0 { SNAPSHOT_AREAS } else { 0 }
+    }
+
+    /// Where what commits the snapshot in an area of `shard` lies.
+    pub fn snapshot_commit(&self, shard: u16, area: u32) -> u64 {
+        self.slot(shard, self.slots) + u64::from(area) * SNAPSHOT_COMMIT_BYTES
+    }
+
+    /// Where the pieces of the snapshot in an area of `shard` begin.
+    pub fn snapshot_pieces(&self, shard: u16, area: u32) -> u64 {
+        self.snapshot_commit(shard, SNAPSHOT_AREAS) + u64::from(area) * self.snapshot_bytes
     }
 
     /// Whether it is one that fits `region_bytes`.
@@ -120,8 +168,9 @@ impl RegionHeader {
     /// The header's bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let kind = u64::from(VERSION) | u64::from(self.layout.shards) << 32 | u64::from(self.is_void) << 48;
-        let Layout { slots, slot_bytes, .. } = self.layout;
-        let words = [MAGIC, kind, self.store, self.opening, u64::from(slots), slot_bytes, self.counter];
+        let Layout { slots, slot_bytes, snapshot_bytes, .. } = self.layout;
+        let rooms = u64::from(slots) | (snapshot_bytes / BLOCK_BYTES as u64) << 32;
+        let words = [MAGIC, kind, self.store, self.opening, rooms, slot_bytes, self.counter];
         let mut bytes = [0; HEADER_BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -142,21 +191,23 @@ impl RegionHeader {
         for word in &mut words {
             *word = reader.u64().unwrap_or(0);
         }
-        let [magic, kind, store, opening, slots, slot_bytes, counter, found] = words;
+        let [magic, kind, store, opening, rooms, slot_bytes, counter, found] = words;
         if magic != MAGIC || found != sum {
             return Ok(None);
         }
-        if kind as u32 != VERSION {
+        if !(VERSION_WITHOUT_SNAPSHOTS..=VERSION).contains(&(kind as u32)) {
             let message = format!(
-                "the redo region has format version {}, this program knows {VERSION}: use the program that wrote it",
+                "the redo region has format version {}, this program knows {VERSION_WITHOUT_SNAPSHOTS} to {VERSION}: \
+                 use the program that wrote it",
                 kind as u32
             );
             return Err(Error::new(ErrorKind::Incompatible, message));
         }
-        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-        let layout = Layout { shards: (kind >> 32) as u16, slots, slot_bytes };
+        let snapshot_bytes = (rooms >> 32) * BLOCK_BYTES as u64;
+        let layout = Layout { shards: (kind >> 32) as u16, slots: rooms as u32, slot_bytes, snapshot_bytes };
         let header = RegionHeader { store, opening, layout, is_void: kind >> 48 & 1 != 0, counter };
-        Ok(layout.fits(region_bytes).then_some(header))
+        let is_sane = kind as u32 == VERSION || snapshot_bytes == 0;
+        Ok((is_sane && layout.fits(region_bytes)).then_some(header))
     }
 }
 
@@ -228,6 +279,56 @@ impl SlotHeader {
         };
         (reader.u64()? == sum).then_some(header)
     }
+}
+
+/// What commits the snapshot in `area` of a region of `store`. The snapshot lies there: it has no segments.
+pub(crate) fn encode_snapshot(commit: &Commit, store: u64, area: u32) -> [u8; SNAPSHOT_COMMIT_WRITTEN] {
+    let words = [
+        u64::from(SNAPSHOT_MAGIC) | u64::from(area) << 32,
+        commit.generation,
+        commit.open_count,
+        commit.number,
+        commit.seq,
+        commit.newest,
+        commit.pieces,
+        u64::from(commit.shard) | u64::from(commit.shard_count) << 16,
+        commit.first_position,
+        commit.last_position,
+    ];
+    let mut bytes = [0; SNAPSHOT_COMMIT_WRITTEN];
+    for (place, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    let sum = checksum(store, &bytes[8..]);
+    bytes[..8].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Reads it; `None` when it is void, not whole, or not of this store and area.
+pub(crate) fn decode_snapshot(bytes: &[u8], store: u64, area: u32) -> Option<Commit> {
+    let mut reader = Reader::new(bytes);
+    let sum = reader.u64()?;
+    if sum == 0 || sum != checksum(store, bytes.get(8..SNAPSHOT_COMMIT_WRITTEN)?) {
+        return None;
+    }
+    if (reader.u32()?, reader.u32()?) != (SNAPSHOT_MAGIC, area) {
+        return None;
+    }
+    let mut commit = Commit {
+        store,
+        generation: reader.u64()?,
+        open_count: reader.u64()?,
+        number: reader.u64()?,
+        seq: reader.u64()?,
+        newest: reader.u64()?,
+        pieces: reader.u64()?,
+        shard: reader.u16()?,
+        shard_count: reader.u16()?,
+        ..Commit::default()
+    };
+    reader.u32()?;
+    (commit.first_position, commit.last_position) = (reader.u64()?, reader.u64()?);
+    Some(commit)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::format::{HEADER_BYTES, HEADER_PLACES, Layout, RegionHeader};
 use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_crash::Mutations;
 use tierstone_media::Guarantee;
 use tierstone_media::region::Region;
 use tierstone_persist::primitives::persist;
@@ -89,7 +90,8 @@ impl RedoMemory {
         self.write_header(&RegionHeader { is_void: true, counter: header.counter + 1, ..*header })
     }
 
-    /// Divides the region for opening `opening` of `store`; what it held is void. Two barriers.
+    /// Divides the region for opening `opening` of `store`; what it held is void, but for snapshots of the index
+    /// that are committed at one of `kept`. Two barriers.
     ///
     /// # Errors
     /// When the region fails, or holds something else.
@@ -98,13 +100,21 @@ impl RedoMemory {
         store: u64,
         opening: u64,
         layout: Layout,
-        keeps_watermarks: bool,
+        kept: &[u64],
+        mutations: &Mutations,
     ) -> Result<()> {
         let counter = self.header()?.map_or(0, |header| header.counter) + 1;
         for shard in 0..layout.shards {
-            if !keeps_watermarks {
+            if !mutations.is_on("redo_watermark_stays") {
                 self.region.store_word(layout.area(shard), 0);
                 self.region.write_back(layout.area(shard), 8);
+            }
+            for area in 0..layout.snapshot_areas() {
+                let commit = layout.snapshot_commit(shard, area);
+                if !kept.contains(&commit) && !mutations.is_on("redo_snapshot_not_voided") {
+                    self.region.store_word(commit, 0);
+                    self.region.write_back(commit, 8);
+                }
             }
         }
         self.region.fence()?;

@@ -174,7 +174,8 @@ fn rebuilt(image: &mut [u8], slot: &SlotHeader, salt: u64, store: u64) -> Option
     Some(buffer)
 }
 
-/// Divides the region for the opening that `superblock` is going to name. `None` when there is none, or it is too
+/// Divides the region for the opening that `superblock` is going to name, and leaves the snapshots of indexes that are
+/// committed at one of `kept`. `None` when there is none, or it is too
 /// small, which the report says.
 ///
 /// # Errors
@@ -183,20 +184,32 @@ pub(crate) fn divide(
     settings: &OpenSettings,
     superblock: &Superblock,
     geometry: Geometry,
+    kept: &[u64],
     report: &mut OpenReport,
 ) -> Result<Option<Layout>> {
     let Some(memory) = &settings.redo else { return Ok(None) };
-    let group_bytes = group_bytes_max(&settings.shard, geometry, StreamId::Hot);
-    let layout = match Layout::of(memory.bytes(), settings.shard_count, group_bytes as u64) {
+    let layout = match layout_for(memory, settings, geometry) {
         Ok(layout) => layout,
         Err(least_bytes) => {
             report.redo_bytes_wanted = least_bytes;
             return Ok(None);
         }
     };
-    let watermarks_stay = settings.mutations.is_on("redo_watermark_stays");
-    memory.format(superblock.store_id, superblock.open_count, layout, watermarks_stay)?;
+    memory.format(superblock.store_id, superblock.open_count, layout, kept, &settings.mutations)?;
     Ok(Some(layout))
+}
+
+/// How the region is divided under these settings.
+///
+/// # Errors
+/// The bytes that a region needs at least.
+pub(super) fn layout_for(
+    memory: &RedoMemory,
+    settings: &OpenSettings,
+    geometry: Geometry,
+) -> std::result::Result<Layout, u64> {
+    let group_bytes = group_bytes_max(&settings.shard, geometry, StreamId::Hot);
+    Layout::of(memory.bytes(), settings.shard_count, group_bytes as u64)
 }
 
 /// The redo log of `shard`.

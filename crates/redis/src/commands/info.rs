@@ -252,6 +252,7 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("padding_bytes_written", statistics.padding_bytes_written),
         ("summary_bytes_written", statistics.summary_bytes_written),
         ("checkpoint_bytes_written", statistics.checkpoint_bytes_written),
+        ("checkpoint_region_bytes_written", statistics.checkpoint_region_bytes_written),
         ("cleaned_bytes_written", statistics.cleaned_bytes_written),
         ("groups", statistics.groups),
         ("redo_bytes_written", statistics.redo_bytes_written),

@@ -180,9 +180,15 @@ const COLUMNS: &[Column] = &[
     ("record_bytes_total", "counter", "Bytes of user records, headers and alignment included.", |s| {
         s.engine.record_bytes_written
     }),
-    ("checkpoint_bytes_total", "counter", "Bytes of checkpoints of the index.", |s| {
+    ("checkpoint_bytes_total", "counter", "Bytes of checkpoints of the index on the device.", |s| {
         s.engine.checkpoint_bytes_written
     }),
+    (
+        "checkpoint_region_bytes_total",
+        "counter",
+        "Bytes of checkpoints of the index in persistent memory.",
+        |s| s.engine.checkpoint_region_bytes_written,
+    ),
     ("device_flushes_total", "counter", "Device flushes.", |s| s.engine.device.flushes),
     (
         "engine_cpu_ns_total",
