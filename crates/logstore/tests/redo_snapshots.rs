@@ -5,7 +5,6 @@
 
 mod common;
 
-use common::joint::{JointDevice, JointRegion};
 use common::lives::{self, Mix, Plan, Work, World, runs};
 use std::sync::Arc;
 use tierstone_base::checksum::checksum;
@@ -15,8 +14,8 @@ use tierstone_engine::Engine;
 use tierstone_engine::harness::Harness;
 use tierstone_logstore::redo::format::{HEADER_BYTES, HEADER_PLACES, Layout};
 use tierstone_logstore::{BuildReport, LogShard, OpenSettings, RedoMemory};
-use tierstone_media::region::Region;
-use tierstone_media::sim::SimMedium;
+use tierstone_media::region::{Region, WordRegion};
+use tierstone_media::sim::{SimDevice, SimMedium};
 use tierstone_media::{DurableWriteScope, Wait};
 
 const REDO_BYTES: u64 = 96 << 10;
@@ -123,19 +122,19 @@ fn a_checkpoint_in_the_region_from_before_cleaning_does_not_count() {
     });
 }
 
-type Store = Harness<LogShard, JointDevice>;
+type Store = Harness<LogShard, SimDevice>;
 
 /// How a store is opened here: with a region or without, and what it saves of its index.
 #[derive(Clone, Default)]
 struct How {
-    region: Option<Arc<JointRegion>>,
+    region: Option<Arc<WordRegion>>,
     saves: bool,
     shards: u16,
     mutations: Mutations,
 }
 
 impl How {
-    fn with(region: &Arc<JointRegion>) -> How {
+    fn with(region: &Arc<WordRegion>) -> How {
         How { region: Some(Arc::clone(region)), saves: true, ..How::default() }
     }
 
@@ -154,10 +153,10 @@ impl How {
     }
 
     fn open_all(&self, medium: &SimMedium) -> Vec<(Store, BuildReport)> {
-        let mut device = JointDevice::new(medium.device(), medium, None);
+        let mut device = medium.device();
         let opened = tierstone_logstore::open(&mut device, &self.settings()).unwrap();
         let shards = opened.plans.into_iter().map(|plan| {
-            let mut device = JointDevice::new(medium.device(), medium, None);
+            let mut device = medium.device();
             let (shard, report) = plan.build(&mut device).unwrap();
             (Harness::new(shard, device, opened.hasher), report)
         });
@@ -207,7 +206,7 @@ fn written(store: &Store) -> (u64, u64) {
 }
 
 /// A store of 500 keys whose index is saved in the region; its process died.
-fn saved(region: &Arc<JointRegion>) -> SimMedium {
+fn saved(region: &Arc<WordRegion>) -> SimMedium {
     let medium = common::medium(SEGMENT_BYTES, 24);
     let (mut store, report) = How::with(region).open(&medium);
     assert!(!report.from_checkpoint);
@@ -221,7 +220,7 @@ fn saved(region: &Arc<JointRegion>) -> SimMedium {
 
 #[test]
 fn an_index_is_saved_in_the_region_and_loaded_from_there_after_a_kill_and_after_an_end() {
-    let region = JointRegion::new(REGION_BYTES);
+    let region = Arc::new(WordRegion::new(REGION_BYTES));
     let medium = saved(&region);
     for round in 1..4 {
         let (mut store, report) = How::with(&region).open(&medium);
@@ -255,7 +254,7 @@ fn an_index_is_saved_in_the_region_and_loaded_from_there_after_a_kill_and_after_
 #[test]
 fn an_index_that_outgrows_its_area_goes_to_flash_and_ends_the_one_in_the_region() {
     // Areas of 20 KiB.
-    let region = JointRegion::new(REDO_BYTES + (64 << 10));
+    let region = Arc::new(WordRegion::new(REDO_BYTES + (64 << 10)));
     let medium = common::medium(SEGMENT_BYTES, 60);
     let (mut store, _) = How::with(&region).open(&medium);
     fill(&mut store, 0..100, 0, 20);
@@ -272,7 +271,7 @@ fn an_index_that_outgrows_its_area_goes_to_flash_and_ends_the_one_in_the_region(
 
 #[test]
 fn another_number_of_shards_makes_the_checkpoint_void_for_good() {
-    let region = JointRegion::new(REGION_BYTES);
+    let region = Arc::new(WordRegion::new(REGION_BYTES));
     let medium = saved(&region);
     let two = How { shards: 2, saves: false, ..How::with(&region) };
     let shards = two.open_all(&medium);
@@ -285,9 +284,9 @@ fn another_number_of_shards_makes_the_checkpoint_void_for_good() {
 
 #[test]
 fn a_lost_region_takes_its_checkpoint_with_it_and_the_summaries_serve() {
-    let region = JointRegion::new(REGION_BYTES);
+    let region = Arc::new(WordRegion::new(REGION_BYTES));
     let medium = saved(&region);
-    region.wipe();
+    region.overwrite(0, &vec![0; REGION_BYTES as usize]);
     let (mut store, report) = How::with(&region).open(&medium);
     assert!(!report.from_checkpoint && holds(&mut store, 0..500, 20, |_| 0), "{report:?}");
 }
@@ -299,9 +298,9 @@ fn a_rotten_checkpoint_in_the_region_is_ignored() {
     let mut refused = 0;
     for seed in 0..30 {
         let mut random = SeededRandom::new(seed);
-        let region = JointRegion::new(REGION_BYTES);
+        let region = Arc::new(WordRegion::new(REGION_BYTES));
         let medium = saved(&region);
-        let mut copy = region.copy();
+        let mut copy = region.image();
         let commits = layout.snapshot_commit(0, 0)..layout.snapshot_commit(0, 0) + 88;
         let place = if random.chance(0.3) {
             commits.start + random.below(88)
@@ -309,7 +308,7 @@ fn a_rotten_checkpoint_in_the_region_is_ignored() {
             from + random.below(layout.snapshot_bytes + saved_bytes)
         };
         copy[place as usize] ^= 1 << random.below(8);
-        region.put_back(&copy);
+        region.overwrite(0, &copy);
         let (mut store, report) = How::with(&region).open(&medium);
         refused += u32::from(!report.from_checkpoint);
         assert!(holds(&mut store, 0..500, 20, |_| 0), "seed {seed}");
@@ -354,7 +353,7 @@ fn filled(how: &How, segments: u32) -> SimMedium {
 /// A region comes back after an opening without it that cleaned. Whether everything is there, in the next opening and
 /// in the one after it, and whether one of them took the checkpoint.
 fn after_an_opening_without_the_region(mutations: &Mutations) -> (bool, bool) {
-    let region = JointRegion::new(REGION_BYTES);
+    let region = Arc::new(WordRegion::new(REGION_BYTES));
     let medium = filled(&How::with(&region), 16);
     let (mut store, report) = How::default().open(&medium);
     assert!(!report.from_checkpoint);
@@ -387,7 +386,7 @@ fn what_does_not_count_when_the_region_is_divided_never_counts_again() {
 /// A checkpoint on flash, then one in the region, then cleaning; the region is lost. Whether everything is there.
 fn after_a_checkpoint_on_flash(mutations: &Mutations) -> bool {
     let medium = filled(&How { saves: true, ..How::default() }, 19);
-    let region = JointRegion::new(REGION_BYTES);
+    let region = Arc::new(WordRegion::new(REGION_BYTES));
     let how = How { mutations: mutations.clone(), ..How::with(&region) };
     let (mut store, report) = how.open(&medium);
     assert!(report.from_checkpoint);
@@ -397,7 +396,7 @@ fn after_a_checkpoint_on_flash(mutations: &Mutations) -> bool {
     assert!(on_flash == 0 && in_region > 0, "{on_flash} {in_region}");
     wear(&mut store);
     die(store, &medium);
-    region.wipe();
+    region.overwrite(0, &vec![0; REGION_BYTES as usize]);
     is_worn(&mut how.open(&medium).0)
 }
 
@@ -411,13 +410,13 @@ fn an_older_checkpoint_on_flash_is_void_when_one_in_the_region_counts() {
 /// What the first version wrote: a header that knows nothing of areas, and slots at the same places.
 #[test]
 fn a_region_of_the_first_version_is_replayed_and_divided_anew() {
-    let region = JointRegion::new(REGION_BYTES);
+    let region = Arc::new(WordRegion::new(REGION_BYTES));
     let medium = common::medium(SEGMENT_BYTES, 24);
     let (mut store, _) = How { saves: false, ..How::with(&region) }.open(&medium);
     fill(&mut store, 0..5, 0, 20);
     assert_eq!(store.engine.statistics().groups, 0, "the region alone has them");
     die(store, &medium);
-    let mut copy = region.copy();
+    let mut copy = region.image();
     for place in HEADER_PLACES {
         let header = &mut copy[place as usize..][..HEADER_BYTES];
         let magic = u64::from_le_bytes(header[..8].try_into().unwrap());
@@ -427,7 +426,7 @@ fn a_region_of_the_first_version_is_replayed_and_divided_anew() {
             header[HEADER_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
         }
     }
-    region.put_back(&copy);
+    region.overwrite(0, &copy);
     let (mut store, _) = How::with(&region).open(&medium);
     assert!(holds(&mut store, 0..5, 20, |_| 0), "its groups are replayed");
     rest(&mut store);

@@ -1,0 +1,121 @@
+//! Where things lie in a region: header, lines of the shards, table, segments and their blocks.
+
+use super::{BLOCKS_MIN, LEAD_BYTES, SEGMENTS_MAX, SHARD_LINES_AT, SHARDS_MAX};
+use crate::settings::Geometry;
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_media::region::LINE_BYTES;
+
+/// Where things lie; offsets are from the store's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub geometry: Geometry,
+    pub segments: u32,
+    pub shards: u16,
+    table: u64,
+    data: u64,
+}
+
+impl Layout {
+    /// The layout of `bytes` bytes; the error says what is wrong with the geometry, or how much more is needed.
+    pub fn new(geometry: Geometry, shards: u16, bytes: u64) -> Result<Layout> {
+        let Geometry { segment_bytes, block_bytes, log_segments } = geometry;
+        if bytes > crate::keys::STORE_BYTES_MAX {
+            return Err(crate::keys::too_large(bytes));
+        }
+        let invalid = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
+        if !geometry.is_possible() {
+            return invalid(format!(
+                "segments of {segment_bytes} bytes, blocks of {block_bytes} and logs of {log_segments} segments: use \
+                 powers of two, 4 KiB to 16 MiB and 1 to 128 KiB, blocks no larger than segments, logs of 3 to 4,096"
+            ));
+        }
+        if !(1..=SHARDS_MAX).contains(&shards) {
+            return invalid(format!("{shards} shards: use 1 to {SHARDS_MAX}"));
+        }
+        let mut segments = bytes / segment_bytes;
+        while segments > 0 && Self::of(geometry, shards, segments as u32).end() > bytes {
+            segments -= 1;
+        }
+        let storage = BLOCKS_MIN.div_ceil(segment_bytes / block_bytes);
+        let least = u64::from(shards) * (u64::from(log_segments) + storage);
+        if segments < least || segments > SEGMENTS_MAX {
+            let wanted = Self::of(geometry, shards, least as u32).end();
+            return invalid(format!(
+                "{bytes} bytes hold {segments} segments of {segment_bytes} bytes; {shards} shards need {least}, and {SEGMENTS_MAX} \
+                 are possible: give the store {wanted} bytes at least, change the size of segments, or use fewer shards"
+            ));
+        }
+        Ok(Self::of(geometry, shards, segments as u32))
+    }
+
+    /// The layout of so many segments.
+    pub fn of(geometry: Geometry, shards: u16, segments: u32) -> Layout {
+        let table = (SHARD_LINES_AT + u64::from(shards) * LINE_BYTES).next_multiple_of(4096);
+        let data = (table + u64::from(segments) * 8).next_multiple_of(4096);
+        Layout { geometry, segments, shards, table, data }
+    }
+
+    /// Bytes of the whole store.
+    pub fn end(&self) -> u64 {
+        self.data + u64::from(self.segments) * self.geometry.segment_bytes
+    }
+
+    pub fn table_word(&self, segment: u32) -> u64 {
+        self.table + u64::from(segment) * 8
+    }
+
+    pub fn shard_line(&self, shard: u16) -> u64 {
+        SHARD_LINES_AT + u64::from(shard) * LINE_BYTES
+    }
+
+    pub fn segment(&self, segment: u32) -> u64 {
+        self.data + u64::from(segment) * self.geometry.segment_bytes
+    }
+
+    pub fn segment_of(&self, offset: u64) -> u32 {
+        ((offset - self.data) / self.geometry.segment_bytes) as u32
+    }
+
+    pub fn block(&self, block: u32) -> u64 {
+        self.data + u64::from(block) * self.geometry.block_bytes
+    }
+
+    #[inline]
+    pub fn block_of(&self, offset: u64) -> u32 {
+        ((offset - self.data) >> self.geometry.block_bytes.trailing_zeros()) as u32
+    }
+
+    pub fn blocks_per_segment(&self) -> u32 {
+        (self.geometry.segment_bytes / self.geometry.block_bytes) as u32
+    }
+
+    /// Bytes of segments for each shard, if all have as much.
+    pub fn shard_bytes(&self) -> u64 {
+        u64::from(self.segments) * self.geometry.segment_bytes / u64::from(self.shards)
+    }
+
+    /// Bytes before the data: header, lines, table.
+    pub fn data_start(&self) -> u64 {
+        self.data
+    }
+
+    /// Bytes of a block that records may take.
+    pub fn block_payload(&self) -> u64 {
+        self.geometry.block_bytes - LEAD_BYTES
+    }
+
+    /// Longer values lie in overflow blocks.
+    pub fn inline_value_max(&self) -> usize {
+        2048.min(self.geometry.block_bytes as usize / 4)
+    }
+
+    /// Longer keys lie in overflow blocks, with their values.
+    pub fn inline_key_max(&self) -> usize {
+        1024.min(self.geometry.block_bytes as usize / 8)
+    }
+
+    /// Frames of a log are at most so long, in bytes.
+    pub fn frame_max(&self) -> usize {
+        (self.geometry.segment_bytes as usize / 4).min(64 << 10)
+    }
+}
