@@ -467,9 +467,13 @@ impl LogShard {
         })
     }
 
-    /// Whether something waits for the log on the device, whatever the redo log has.
+    /// Whether something waits for the log on the device, whatever the redo log has: a full segment cannot be cleaned
+    /// before its footer, and who writes may be waiting for that.
     fn waits_for_flash(&self) -> bool {
-        self.shutting || self.checkpoints.is_writing() || self.transfers.wait_for_flash()
+        self.shutting
+            || self.hot.is_sealing()
+            || self.checkpoints.is_writing()
+            || self.transfers.wait_for_flash()
     }
 
     /// Makes what was appended durable in the redo log, if there is one.
