@@ -200,8 +200,9 @@ fn config(connection: &mut Connection, name: &str) -> String {
 
 /// The length of a file of a segment.
 fn segment_bytes(folder: &Folder, data: &str, connection: &mut Connection) -> u64 {
-    // Its record lies in a segment.
+    // Its record lies in a segment, as soon as it is durable: a relaxed server answers before.
     assert!(ask(connection, &[b"SET", b"key", b"value"]).is_ok());
+    assert!(ask(connection, &[b"WAITAOF", b"1", b"0", b"0"]).items().is_some());
     let segment = std::fs::read_dir(folder.path(data)).expect("it lists").flatten().find_map(|entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
         name.starts_with("segment").then(|| entry.metadata().map(|found| found.len()).ok()).flatten()
