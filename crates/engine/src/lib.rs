@@ -24,6 +24,7 @@ pub mod batch;
 pub mod conformance;
 pub mod contract;
 pub mod cost;
+pub mod cuts;
 pub mod eviction;
 pub mod harness;
 pub mod health;

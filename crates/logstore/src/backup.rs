@@ -27,12 +27,12 @@ mod scan;
 use crate::location::Location;
 use crate::segments::Role;
 use crate::shard::LogShard;
-use crate::snapshots::Cut;
 use crate::verify::{is_set, no_bits, set};
 use parts::{Expiries, Plan};
 use scan::Current;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tierstone_base::{Error, ErrorKind, Result, Seq};
+use tierstone_engine::cuts::Cut;
 use tierstone_engine::{BackupCut, BackupPiece, BackupSince, BackupStep};
 
 /// The backup of a shard.

@@ -248,7 +248,7 @@ impl Engine for LogShard {
 
     fn statistics(&self) -> EngineStatistics {
         let cache = self.cache.statistics();
-        let (snapshots, snapshots_lost) = self.snapshots.counts();
+        let (snapshots, snapshots_lost) = self.snapshots.cuts.counts();
         let segment_bytes = self.segments.segment_bytes();
         let used = self.segments.used_count();
         // The pool is everybody's: the first shard counts it.

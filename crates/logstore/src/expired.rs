@@ -403,7 +403,8 @@ impl LogShard {
         };
         let mut expiry_ms = entry.expiry_ms;
         if trace == Trace::None && entry.expiry_ms <= self.now.wall_ms {
-            let stays = self.snapshots.need(entry.seq, entry.expiry_ms) || entry.seq > self.hot.decided_seq();
+            let stays =
+                self.snapshots.cuts.need(entry.seq, entry.expiry_ms) || entry.seq > self.hot.decided_seq();
             if !stays {
                 self.forget_expired(entry, key, location);
                 return;

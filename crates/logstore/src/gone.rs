@@ -136,7 +136,7 @@ impl Snapshots {
     /// known, is in the side table already.
     pub fn keep_gone(&mut self, key: &Key<'_>, at: Seq, is_unsure: bool) {
         let is_shown = is_unsure || self.has_kept(key.keyspace, key.position);
-        if self.is_any_before(at) && is_shown {
+        if self.cuts.is_any_before(at) && is_shown {
             self.gone.insert(key.keyspace, key.bytes, Gone { position: key.position, at, is_unsure });
         }
     }

@@ -5,9 +5,10 @@
 
 use crate::index::{HashIndex, HashIndexSettings, OrderedIndex};
 use crate::location::{Location, Target};
-use crate::snapshots::{Cut, Snapshots};
+use crate::snapshots::Snapshots;
 use tierstone_base::{KeyspaceId, Position, Result};
 use tierstone_cache::{FrameId, FrameOwner};
+use tierstone_engine::cuts::Cut;
 use tierstone_engine::{IndexKind, RangeRequest, SnapshotId};
 
 /// One keyspace of the shard.
@@ -127,11 +128,11 @@ impl Keyspaces {
     pub fn drop_keyspace(&mut self, id: KeyspaceId, snapshots: &Snapshots) {
         if self.is_ordered(id) {
             self.ordered.retain(|other| *other != id);
-            self.ordered_before.push((id, snapshots.next_id()));
+            self.ordered_before.push((id, snapshots.cuts.next_id()));
         }
         if let Some(place) = self.list.iter().position(|keyspace| keyspace.id == id) {
             let mut keyspace = self.list.swap_remove(place);
-            keyspace.dropped_before = snapshots.next_id();
+            keyspace.dropped_before = snapshots.cuts.next_id();
             keyspace.is_retained = snapshots.any_before(keyspace.dropped_before);
             self.dying.push(keyspace);
             self.dropped.push(id);

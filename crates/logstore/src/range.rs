@@ -16,9 +16,9 @@ use crate::read_path::{Found, Search};
 use crate::reads::OWN_TOKENS;
 use crate::shard::LogShard;
 use crate::snapshot_reads::AskedBy;
-use crate::snapshots::Cut;
 use std::collections::VecDeque;
 use tierstone_base::{Error, ErrorKind, Result, Token};
+use tierstone_engine::cuts::Cut;
 use tierstone_engine::{Cost, Direction, Event, Key, OwnedRecord, RangeEntry, RangeRequest};
 
 /// Keys of a page whose records are under way at the same time.
@@ -119,7 +119,7 @@ fn merge(mut keys: Vec<Vec<u8>>, gone: Vec<Vec<u8>>, wanted: usize, direction: D
 impl LogShard {
     /// Starts a page of a range.
     pub(crate) fn start_range(&mut self, mut request: RangeRequest) {
-        let cut = match request.snapshot.map(|id| self.snapshots.cut(id)).transpose().and_then(|cut| {
+        let cut = match request.snapshot.map(|id| self.snapshots.cuts.get(id)).transpose().and_then(|cut| {
             self.keyspaces.order_of(&request, cut.as_ref())?;
             Ok(cut)
         }) {
@@ -208,7 +208,7 @@ impl LogShard {
         let RangePage { request, cut, .. } = page;
         if let Some(cut) = cut {
             // Should it end, what it keeps goes, and the range would have gaps.
-            self.snapshots.cut(cut.id)?;
+            self.snapshots.cuts.get(cut.id)?;
         }
         let bounds = (request.from.as_ref().map(Vec::as_slice), request.to.as_ref().map(Vec::as_slice));
         let (mut keys, mut gone) = (Vec::with_capacity(wanted), Vec::new());

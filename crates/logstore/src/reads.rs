@@ -5,10 +5,10 @@ use crate::location::Location;
 use crate::range::RangePage;
 use crate::reservations::Reservations;
 use crate::snapshot_reads::SnapshotRead;
-use crate::snapshots::Cut;
 use std::collections::BTreeMap;
 use tierstone_base::collections::{Map, Set};
 use tierstone_base::{Error, KeyspaceId, Position, Seq, Token};
+use tierstone_engine::cuts::Cut;
 use tierstone_engine::{Cost, Event, ScanEntry, ScanRequest};
 use tierstone_media::IoBuffer;
 

@@ -10,10 +10,10 @@ use crate::location::{Location, Target};
 use crate::read_path::{Found, matching};
 use crate::reads::{ScanPage, Waiter};
 use crate::shard::LogShard;
-use crate::snapshots::Cut;
 use crate::touch::Touches;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result, Seq, Token};
 use tierstone_cache::FrameId;
+use tierstone_engine::cuts::Cut;
 use tierstone_engine::{Cost, Event, Key, OwnedRecord, ScanEntry, ScanRequest, SnapshotId};
 
 /// Who asked for a read at a snapshot.
@@ -71,7 +71,7 @@ impl SnapshotRead {
 
 impl LogShard {
     pub(crate) fn start_read_at(&mut self, snapshot: SnapshotId, token: Token, key: &Key<'_>) {
-        let cut = match self.snapshots.cut(snapshot) {
+        let cut = match self.snapshots.cuts.get(snapshot) {
             Ok(cut) => cut,
             Err(error) => {
                 let event = Event::SnapshotRead { token, result: Err(error), cost: Cost::default() };
@@ -203,7 +203,7 @@ impl LogShard {
 
     /// Starts a page of a walk.
     pub(crate) fn start_scan(&mut self, request: ScanRequest) {
-        let cut = match request.snapshot.map(|id| self.snapshots.cut(id)).transpose() {
+        let cut = match request.snapshot.map(|id| self.snapshots.cuts.get(id)).transpose() {
             Ok(cut) => cut,
             Err(error) => {
                 let (token, entries) = (request.token, Vec::new());

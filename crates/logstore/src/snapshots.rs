@@ -22,20 +22,11 @@ use crate::gone::{GoneKeys, GonePlace};
 use crate::location::{Location, UNIT_BYTES};
 use crate::segments::SegmentTable;
 use crate::shard::LogShard;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq};
+use tierstone_base::{KeyspaceId, Now, Position, Result, Seq};
 use tierstone_engine::SnapshotId;
-
-/// What a snapshot shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
-    pub id: SnapshotId,
-    /// Writes up to this one.
-    pub seq: Seq,
-    /// Records that had expired by then are not shown.
-    pub wall_ms: u64,
-}
+use tierstone_engine::cuts::{Cut, Cuts};
 
 /// A record that the index no longer points to.
 #[derive(Clone, Copy, Debug)]
@@ -52,12 +43,7 @@ type SideKey = (KeyspaceId, Position, Seq);
 /// All snapshots of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
-    /// Oldest first, so that sequences grow.
-    live: VecDeque<Cut>,
-    /// Lost, and not released yet.
-    lost: BTreeSet<SnapshotId>,
-    lost_count: u64,
-    last_id: u64,
+    pub cuts: Cuts,
     side: BTreeMap<SideKey, SideEntry>,
     /// Bytes of the records in the side table.
     pinned_bytes: u64,
@@ -89,37 +75,14 @@ impl Default for PurgePlace {
     }
 }
 
-/// So many snapshots, lost ones included, may be alive.
-const SNAPSHOTS_MAX: usize = 1024;
 /// Memory of an entry of the side table: 48 bytes in tree nodes that are about two thirds full.
 const SIDE_ENTRY_BYTES: u64 = 80;
 /// Side entries that a step looks at: about 200 µs.
 const PURGED_A_STEP: usize = 2_000;
 
 impl Snapshots {
-    /// What `id` shows.
-    pub fn cut(&self, id: SnapshotId) -> Result<Cut> {
-        if let Some(cut) = self.live.iter().find(|cut| cut.id == id) {
-            return Ok(*cut);
-        }
-        if self.lost.contains(&id) {
-            let message =
-                "the snapshot was given up: the records that it kept took too much space; take a new one";
-            return Err(Error::new(ErrorKind::SnapshotLost, message));
-        }
-        Err(Error::new(ErrorKind::InvalidInput, format!("there is no snapshot {}", id.0)))
-    }
-
-    /// Whether some snapshot shows a record. Cost: one comparison when none is as young.
-    pub fn need(&self, seq: Seq, expiry_ms: u64) -> bool {
-        let Some(newest) = self.live.back() else { return false };
-        newest.seq >= seq
-            && (expiry_ms == 0 || self.live.iter().rev().any(|cut| cut.seq >= seq && cut.wall_ms < expiry_ms))
-    }
-
     fn is_needed(&self, (_, _, seq): SideKey, entry: &SideEntry) -> bool {
-        let first = self.live.partition_point(|cut| cut.seq < seq);
-        self.live.get(first).is_some_and(|cut| cut.seq < entry.replaced_at)
+        self.cuts.is_between(seq, entry.replaced_at)
     }
 
     /// Whether records at `position` are kept.
@@ -127,31 +90,19 @@ impl Snapshots {
         self.side.range((keyspace, position, 0)..=(keyspace, position, Seq::MAX)).next().is_some()
     }
 
-    /// Whether a snapshot that does not show the write `seq` lives.
-    pub fn is_any_before(&self, seq: Seq) -> bool {
-        self.live.front().is_some_and(|oldest| oldest.seq < seq)
-    }
-
-    /// The number that the next snapshot will have.
-    pub fn next_id(&self) -> SnapshotId {
-        SnapshotId(self.last_id + 1)
-    }
-
     /// Whether a snapshot, or a backup, older than `than` lives.
     pub fn any_before(&self, than: SnapshotId) -> bool {
-        self.live.front().into_iter().chain(&self.backup).any(|cut| cut.id < than)
+        self.cuts.oldest().iter().chain(&self.backup).any(|cut| cut.id < than)
     }
 
     /// Whether a snapshot lives, or a backup that has still to read.
     pub fn is_any(&self) -> bool {
-        !self.live.is_empty() || self.backup.is_some()
+        !self.cuts.is_empty() || self.backup.is_some()
     }
 
     /// What a backup shows that begins after the write `seq`.
     pub fn begin_backup(&mut self, seq: Seq, now: Now) -> Cut {
-        let id = self.next_id();
-        self.last_id = id.0;
-        let cut = Cut { id, seq, wall_ms: now.wall_ms };
+        let cut = self.cuts.mark(seq, now);
         self.backup = Some(cut);
         cut
     }
@@ -159,11 +110,6 @@ impl Snapshots {
     /// The backup has read everything, or was given up.
     pub fn end_backup(&mut self) {
         self.backup = None;
-    }
-
-    /// Snapshots that live, and those that were lost so far.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.live.len() as u64, self.lost_count)
     }
 
     /// Bytes of memory of the side table and the gone keys.
@@ -219,22 +165,11 @@ impl Snapshots {
         until
     }
 
-    fn take(&mut self, seq: Seq, now: Now) -> Result<SnapshotId> {
-        if self.live.len() + self.lost.len() >= SNAPSHOTS_MAX {
-            let message = format!("{SNAPSHOTS_MAX} snapshots are alive: release some");
-            return Err(Error::new(ErrorKind::Retry, message));
-        }
-        let id = self.next_id();
-        self.last_id = id.0;
-        self.live.push_back(Cut { id, seq, wall_ms: now.wall_ms });
-        Ok(id)
-    }
-
     /// Takes `id` out; true when it lived.
     fn end(&mut self, id: SnapshotId) -> bool {
-        self.lost.remove(&id);
-        let Some(place) = self.live.iter().position(|cut| cut.id == id) else { return false };
-        self.live.remove(place);
+        if !self.cuts.end(id) {
+            return false;
+        }
         match &mut self.purge {
             Some(purge) => purge.again = true,
             None => self.purge = (!self.keeps_nothing()).then(Purge::default),
@@ -301,7 +236,7 @@ impl Snapshots {
         // Taken out, for what is needed is asked of the rest.
         let mut gone = std::mem::take(&mut self.gone);
         let next = gone.purge(after, count, |keyspace, position, at, is_unsure| {
-            self.is_any_before(at) && (is_unsure || self.has_kept(keyspace, position))
+            self.cuts.is_any_before(at) && (is_unsure || self.has_kept(keyspace, position))
         });
         self.gone = gone;
         self.purge = match next {
@@ -313,7 +248,7 @@ impl Snapshots {
 
 impl LogShard {
     pub(crate) fn take_snapshot(&mut self) -> Result<SnapshotId> {
-        self.snapshots.take(self.applied, self.now)
+        self.snapshots.cuts.take(self.applied, self.now)
     }
 
     pub(crate) fn end_snapshot(&mut self, id: SnapshotId) {
@@ -332,7 +267,7 @@ impl LogShard {
         replaced_at: Seq,
     ) {
         self.keep_for_backup(location, header.seq, replaced_at);
-        if !self.snapshots.need(header.seq, self.expiry_of(position, header))
+        if !self.snapshots.cuts.need(header.seq, self.expiry_of(position, header))
             || self.identity.mutations.is_on("replaced_not_kept_for_snapshots")
         {
             return;
@@ -370,10 +305,9 @@ impl LogShard {
     }
 
     fn lose_oldest_snapshot(&mut self) {
-        let Some(oldest) = self.snapshots.live.front().copied() else { return };
+        let Some(oldest) = self.snapshots.cuts.oldest() else { return };
         self.end_snapshot(oldest.id);
-        self.snapshots.lost.insert(oldest.id);
-        self.snapshots.lost_count += 1;
+        self.snapshots.cuts.note_lost(oldest.id);
     }
 
     /// Gives space that snapshots keep back to a store that is full; false when they keep none.

@@ -54,16 +54,7 @@ fn batches_over_groups_and_segments_are_all_or_nothing() {
 
 #[test]
 fn cleaning_loses_nothing_and_brings_nothing_back() {
-    let mix = Mix {
-        operations: 160,
-        keys: 14,
-        value_bytes_max: 3_000,
-        batches: 10,
-        deletes: 30,
-        expiring: 8,
-        settle_one_in: 12,
-        ..Mix::default()
-    };
+    let mix = Mix { expiring: 8, ..Mix::cleaning() };
     let plan = Plan::new(32 << 10, 9).cut_one_in(400);
     sampled("cleaning", 300, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
 }

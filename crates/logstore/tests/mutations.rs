@@ -40,19 +40,6 @@ fn small() -> Plan {
     Plan::new(32 << 10, 12)
 }
 
-/// Work that keeps the cleaner busy.
-fn cleaning() -> Mix {
-    Mix {
-        operations: 160,
-        keys: 14,
-        value_bytes_max: 3_000,
-        batches: 10,
-        deletes: 30,
-        settle_one_in: 12,
-        ..Mix::default()
-    }
-}
-
 fn batches() -> Mix {
     Mix { batches: 60, value_bytes_max: 3_000, batch_len_max: 9, operations: 24, keys: 9, ..Mix::default() }
 }
@@ -101,7 +88,7 @@ fn a_torn_seal_is_repaired() {
 
 #[test]
 fn tombstones_outlive_what_they_hide() {
-    caught("drop_tombstones_early", Plan::new(32 << 10, 9).cut_one_in(400), cleaning(), 1_000);
+    caught("drop_tombstones_early", Plan::new(32 << 10, 9).cut_one_in(400), Mix::cleaning(), 1_000);
 }
 
 /// Keys get a value in a segment that stays, then one that expires in a segment that is emptied.
@@ -138,7 +125,7 @@ fn an_expired_record_hides_older_ones_until_they_are_gone() {
 
 #[test]
 fn copies_are_durable_before_their_originals_go() {
-    caught("free_before_copies_durable", Plan::new(32 << 10, 9).cut_one_in(300), cleaning(), 1_000);
+    caught("free_before_copies_durable", Plan::new(32 << 10, 9).cut_one_in(300), Mix::cleaning(), 1_000);
 }
 
 #[test]
@@ -159,12 +146,12 @@ fn overwrites_are_durable_before_what_they_replace_goes() {
 
 #[test]
 fn a_segment_is_opened_again_when_its_free_header_is_durable() {
-    caught("reuse_before_freed", Plan::new(32 << 10, 9).cut_one_in(200), cleaning(), 2_000);
+    caught("reuse_before_freed", Plan::new(32 << 10, 9).cut_one_in(200), Mix::cleaning(), 2_000);
 }
 
 #[test]
 fn copies_are_what_the_index_points_to() {
-    caught("copies_not_repointed", Plan::new(32 << 10, 9).cut_one_in(400), cleaning(), 300);
+    caught("copies_not_repointed", Plan::new(32 << 10, 9).cut_one_in(400), Mix::cleaning(), 300);
 }
 
 #[test]
@@ -188,7 +175,7 @@ fn the_opening_number_is_durable_before_its_first_use() {
 
 #[test]
 fn old_footers_do_not_seal_new_segments() {
-    caught("footer_of_any_generation", Plan::new(32 << 10, 9).cut_one_in(300), cleaning(), 500);
+    caught("footer_of_any_generation", Plan::new(32 << 10, 9).cut_one_in(300), Mix::cleaning(), 500);
 }
 
 #[test]
@@ -296,7 +283,7 @@ fn a_new_key_comes_into_the_order() {
 
 #[test]
 fn an_expired_key_leaves_the_order() {
-    let mix = Mix { expiring: 20, ..cleaning() };
+    let mix = Mix { expiring: 20, ..Mix::cleaning() };
     let plan = Plan::new(32 << 10, 9).cut_one_in(400).ordered();
     let work: Work<'_> = &|world, life, choices| {
         mix.work(world, life, choices)?;
@@ -334,7 +321,7 @@ fn what_came_after_a_checkpoint_is_replayed() {
 #[test]
 fn a_checkpoint_from_before_cleaning_does_not_count() {
     let plan = Plan::new(32 << 10, 16).checkpoints().cut_one_in(400);
-    caught("stale_checkpoint", plan, cleaning(), 1_000);
+    caught("stale_checkpoint", plan, Mix::cleaning(), 1_000);
 }
 
 /// Two shards with batches over both.

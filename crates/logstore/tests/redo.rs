@@ -1,35 +1,25 @@
 //! The redo log in persistent memory: device and region lose power together, at any step of either, and whatever
 //! was answered for after a fence is there. Every rule of order, switched off, is seen.
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
-#![expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 
 mod common;
 
-use common::lives::{self, Mix, Plan, Work, World, runs};
+use common::lives::{self, Mix, Plan};
+use common::sampling::{caught, sampled_in_scopes};
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId};
-use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, assert_caught};
+use tierstone_crash::Mutations;
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{BatchTicket, Engine, Write, WriteKind};
 use tierstone_logstore::{LogShard, OpenReport, OpenSettings, RedoMemory};
-use tierstone_media::DurableWriteScope;
 use tierstone_media::region::{Region, WordRegion};
 use tierstone_media::sim::{SimDevice, SimMedium};
 
 const REDO_BYTES: u64 = 96 << 10;
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
 
-/// Explores `work` sampled under both scopes of durable writes.
-#[track_caller]
-fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, work: Work<'_>) {
-    let scopes = [DurableWriteScope::OwnSectors, DurableWriteScope::WholeDevice];
-    for (number, scope) in scopes.into_iter().enumerate() {
-        let plan = plan.clone().scope(scope).groups_in_flight(1 + number);
-        let runs = runs(default_runs).div_ceil(2);
-        let settings = ExploreSettings::random(lives::seed(seed + number as u64), runs);
-        let report = plan.explore(settings, work).assert_clean();
-        println!("{name}, {scope:?}: {report}");
-    }
+fn cleaning() -> Mix {
+    Mix { expiring: 8, ..Mix::cleaning() }
 }
 
 fn small() -> Plan {
@@ -40,19 +30,6 @@ fn batches() -> Mix {
     Mix { batches: 60, value_bytes_max: 3_000, batch_len_max: 9, operations: 24, keys: 9, ..Mix::default() }
 }
 
-fn cleaning() -> Mix {
-    Mix {
-        operations: 160,
-        keys: 14,
-        value_bytes_max: 3_000,
-        batches: 10,
-        deletes: 30,
-        expiring: 8,
-        settle_one_in: 12,
-        ..Mix::default()
-    }
-}
-
 fn across() -> Mix {
     Mix { across: 60, value_bytes_max: 2_000, batch_len_max: 6, operations: 24, keys: 9, ..Mix::default() }
 }
@@ -60,21 +37,21 @@ fn across() -> Mix {
 #[test]
 fn what_was_answered_after_a_fence_survives_every_sampled_crash() {
     let mix = Mix { touches: 10, loads: 5, ..Mix::default() };
-    sampled("single", 100, 1_200, &small(), &|world, life, choices| mix.work(world, life, choices));
+    sampled_in_scopes("single", 100, 1_200, &small(), &|world, life, choices| mix.work(world, life, choices));
 }
 
 #[test]
 fn batches_over_groups_and_segments_are_all_or_nothing() {
     let mix = batches();
     let plan = Plan::new(32 << 10, 16).redo(REDO_BYTES);
-    sampled("batches", 200, 800, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled_in_scopes("batches", 200, 800, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
 #[test]
 fn cleaning_under_a_redo_log_loses_nothing_and_brings_nothing_back() {
     let mix = cleaning();
     let plan = Plan::new(32 << 10, 9).cut_one_in(300).redo(REDO_BYTES);
-    sampled("cleaning", 300, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled_in_scopes("cleaning", 300, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
 /// The crash marks `replayed-not-void` and `region-divided` lie on its way.
@@ -83,7 +60,7 @@ fn replay_cut_again_and_again_ends_the_same() {
     let mix = Mix { operations: 20, batches: 30, ..Mix::default() };
     let mut plan = Plan::new(32 << 10, 10).cut_one_in(40).redo(REDO_BYTES);
     (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
-    sampled("replay", 400, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled_in_scopes("replay", 400, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
 #[test]
@@ -92,7 +69,7 @@ fn any_number_of_shards_takes_over_the_redo_logs_of_others() {
     let mut plan = Plan::new(32 << 10, 30).cut_one_in(250).redo(3 * REDO_BYTES);
     plan.shards = vec![1, 3, 2, 1, 2];
     plan.sim.end_cuts = 3;
-    sampled("shards", 500, 300, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled_in_scopes("shards", 500, 300, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
 #[test]
@@ -100,7 +77,7 @@ fn a_killed_process_and_a_loss_of_power_after_it_lose_nothing() {
     let mut plan = small();
     plan.kill_percent = 50;
     let mix = Mix { operations: 20, batches: 20, ..Mix::default() };
-    sampled("kill", 700, 400, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled_in_scopes("kill", 700, 400, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
 #[test]
@@ -108,7 +85,7 @@ fn checkpoints_of_the_index_change_nothing_under_a_redo_log() {
     let mix = Mix { operations: 60, batches: 20, keys: 14, settle_one_in: 9, ..Mix::default() };
     let mut plan = Plan::new(32 << 10, 24).checkpoints().cut_one_in(120).redo(REDO_BYTES);
     (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
-    sampled("checkpoints", 800, 400, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled_in_scopes("checkpoints", 800, 400, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
 #[test]
@@ -116,7 +93,7 @@ fn groups_that_find_no_slot_are_answered_for_by_the_device() {
     // Four slots of two blocks: most batches are longer.
     let plan = Plan::new(32 << 10, 16).redo(42 << 10);
     let mix = batches();
-    sampled("no slot", 900, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled_in_scopes("no slot", 900, 600, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
 #[test]
@@ -124,26 +101,9 @@ fn a_group_at_the_end_of_its_segment_is_replayed_though_its_slot_is_longer_than_
     let mut plan = Plan::new(64 << 10, 12).cut_one_in(600).redo(2 * REDO_BYTES);
     plan.open.shard.group_bytes_max = 16 << 10;
     let mix = Mix { operations: 160, value_bytes_max: 3_000, deletes: 5, ..Mix::default() };
-    sampled("end of segment", 1_000, 400, &plan, &|world, life, choices| mix.work(world, life, choices));
-}
-
-/// Explores `work` with the rule `name` switched off; it must be caught within `runs`.
-#[track_caller]
-fn caught(
-    name: &'static str,
-    plan: &Plan,
-    runs: u64,
-    work: &dyn Fn(&mut World<'_>, u32, &Choices) -> Result<(), Violation>,
-) {
-    let explored = |plan: &Plan, runs| {
-        let settings = ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(4711, runs) };
-        plan.explore(settings, work)
-    };
-    let mutated = plan.clone().mutated(&Mutations::one(name));
-    let report = assert_caught(name, || explored(&mutated, runs));
-    let tried = report.found.map_or(runs, |found| found.run + 1);
-    println!("{name} is caught in run {tried}");
-    explored(plan, tried).assert_clean();
+    sampled_in_scopes("end of segment", 1_000, 400, &plan, &|world, life, choices| {
+        mix.work(world, life, choices)
+    });
 }
 
 #[test]

@@ -5,18 +5,19 @@
 
 mod common;
 
-use common::lives::{self, Mix, Plan, Work, World, runs};
+use common::lives::{Mix, Plan};
+use common::sampling::{caught, sampled_in_scopes};
 use std::sync::Arc;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{KeyspaceId, SeededRandom};
-use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, assert_caught};
+use tierstone_crash::Mutations;
 use tierstone_engine::Engine;
 use tierstone_engine::harness::Harness;
 use tierstone_logstore::redo::format::{HEADER_BYTES, HEADER_PLACES, Layout};
 use tierstone_logstore::{BuildReport, LogShard, OpenSettings, RedoMemory};
+use tierstone_media::Wait;
 use tierstone_media::region::{Region, WordRegion};
 use tierstone_media::sim::{SimDevice, SimMedium};
-use tierstone_media::{DurableWriteScope, Wait};
 
 const REDO_BYTES: u64 = 96 << 10;
 const REGION_BYTES: u64 = 1 << 20;
@@ -24,31 +25,8 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
 
 /// The crash mark `snapshot-committing` lies on the way of every exploration here.
-///
-/// Explores `work` sampled under both scopes of durable writes.
-#[track_caller]
-fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, work: Work<'_>) {
-    let scopes = [DurableWriteScope::OwnSectors, DurableWriteScope::WholeDevice];
-    for (number, scope) in scopes.into_iter().enumerate() {
-        let plan = plan.clone().scope(scope).groups_in_flight(1 + number);
-        let runs = runs(default_runs).div_ceil(2);
-        let settings = ExploreSettings::random(lives::seed(seed + number as u64), runs);
-        let report = plan.explore(settings, work).assert_clean();
-        println!("{name}, {scope:?}: {report}");
-    }
-}
-
 fn cleaning() -> Mix {
-    Mix {
-        operations: 160,
-        keys: 14,
-        value_bytes_max: 3_000,
-        batches: 10,
-        deletes: 30,
-        touches: 8,
-        settle_one_in: 12,
-        ..Mix::default()
-    }
+    Mix { touches: 8, ..Mix::cleaning() }
 }
 
 fn under_cleaning() -> Plan {
@@ -60,13 +38,15 @@ fn checkpoints_in_the_region_change_nothing() {
     let mix = Mix { operations: 60, batches: 20, keys: 14, touches: 8, settle_one_in: 9, ..Mix::default() };
     let mut plan = Plan::new(32 << 10, 24).checkpoints().cut_one_in(120).redo(REDO_BYTES);
     (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
-    sampled("checkpoints", 100, 400, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled_in_scopes("checkpoints", 100, 400, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
 #[test]
 fn cleaning_makes_a_checkpoint_in_the_region_void_first() {
     let mix = cleaning();
-    sampled("cleaning", 200, 300, &under_cleaning(), &|world, life, choices| mix.work(world, life, choices));
+    sampled_in_scopes("cleaning", 200, 300, &under_cleaning(), &|world, life, choices| {
+        mix.work(world, life, choices)
+    });
 }
 
 #[test]
@@ -75,7 +55,7 @@ fn another_number_of_shards_finds_other_areas() {
     let mut plan = Plan::new(32 << 10, 30).checkpoints().cut_one_in(250).redo(3 * REDO_BYTES);
     plan.shards = vec![1, 3, 3, 2, 1, 1, 2];
     plan.sim.end_cuts = 3;
-    sampled("shards", 300, 200, &plan, &|world, life, choices| mix.work(world, life, choices));
+    sampled_in_scopes("shards", 300, 200, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
 #[test]
@@ -83,26 +63,7 @@ fn a_killed_process_and_a_loss_of_power_after_it_find_the_checkpoint_or_the_summ
     let mut plan = under_cleaning().cut_one_in(100);
     plan.kill_percent = 50;
     let mix = Mix { operations: 40, ..cleaning() };
-    sampled("kill", 400, 200, &plan, &|world, life, choices| mix.work(world, life, choices));
-}
-
-/// Explores `work` with the rule `name` switched off; it must be caught within `runs`.
-#[track_caller]
-fn caught(
-    name: &'static str,
-    plan: &Plan,
-    runs: u64,
-    work: &dyn Fn(&mut World<'_>, u32, &Choices) -> Result<(), Violation>,
-) {
-    let explored = |plan: &Plan, runs| {
-        let settings = ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(4711, runs) };
-        plan.explore(settings, work)
-    };
-    let mutated = plan.clone().mutated(&Mutations::one(name));
-    let report = assert_caught(name, || explored(&mutated, runs));
-    let tried = report.found.as_ref().map_or(runs, |found| found.run + 1);
-    println!("{name} is caught in run {tried}: {report}");
-    explored(plan, tried).assert_clean();
+    sampled_in_scopes("kill", 400, 200, &plan, &|world, life, choices| mix.work(world, life, choices));
 }
 
 #[test]

@@ -5,10 +5,11 @@
 mod common;
 
 use common::lives::{Mix, Plan, TOUCH, Work, runs};
+use common::sampling::caught;
 use common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
 use std::collections::BTreeMap;
 use tierstone_base::{KeyspaceId, Position};
-use tierstone_crash::{ExploreSettings, Mutations, assert_caught};
+use tierstone_crash::{ExploreSettings, Mutations};
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
 use tierstone_logstore::check::{CheckSettings, salvage};
@@ -490,22 +491,12 @@ fn roomy(plan: Plan) -> Plan {
     plan
 }
 
-fn touching() -> Mix {
-    Mix { touches: 50, deletes: 10, batches: 15, ..Mix::default() }
+fn cleaning() -> Mix {
+    Mix { deletes: 15, expiring: 8, touches: 45, ..Mix::cleaning() }
 }
 
-fn cleaning() -> Mix {
-    Mix {
-        operations: 160,
-        keys: 14,
-        value_bytes_max: 3_000,
-        batches: 10,
-        deletes: 15,
-        expiring: 8,
-        settle_one_in: 12,
-        touches: 45,
-        ..Mix::default()
-    }
+fn touching() -> Mix {
+    Mix { touches: 50, deletes: 10, batches: 15, ..Mix::default() }
 }
 
 #[test]
@@ -555,27 +546,16 @@ fn touches_in_batches_over_shards_are_all_or_nothing() {
     sampled("touches, any number of shards", 7_600, 150, &plan, mix);
 }
 
-/// Explores `mix` with the rule `name` switched off: it is seen; with the rule the same runs are clean.
-#[track_caller]
-fn caught(name: &'static str, plan: Plan, runs: u64, work: Work<'_>) {
-    let settings = |runs| ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(4711, runs) };
-    let mutated = plan.clone().mutated(&Mutations::one(name));
-    let report = assert_caught(name, || mutated.explore(settings(runs), work));
-    let tried = report.found.map_or(runs, |found| found.run + 1);
-    println!("{name}: seen after {tried} runs");
-    plan.explore(settings(tried), work).assert_clean();
-}
-
 #[test]
 fn a_touch_counts_for_the_version_that_it_names() {
-    caught("touch_of_any_version", roomy(Plan::new(32 << 10, 12)), 300, &|world, life, choices| {
+    caught("touch_of_any_version", &roomy(Plan::new(32 << 10, 12)), 300, &|world, life, choices| {
         touching().work(world, life, choices)
     });
 }
 
 #[test]
 fn the_newest_touch_counts() {
-    caught("older_touch_wins", roomy(Plan::new(32 << 10, 12)), 300, &|world, life, choices| {
+    caught("older_touch_wins", &roomy(Plan::new(32 << 10, 12)), 300, &|world, life, choices| {
         touching().work(world, life, choices)
     });
 }
@@ -583,7 +563,7 @@ fn the_newest_touch_counts() {
 #[test]
 fn a_touch_that_counts_is_moved() {
     let plan = roomy(Plan::new(32 << 10, 10).cut_one_in(400));
-    caught("touch_dropped_by_cleaner", plan, 500, &|world, life, choices| {
+    caught("touch_dropped_by_cleaner", &plan, 500, &|world, life, choices| {
         cleaning().work(world, life, choices)
     });
 }
@@ -591,7 +571,7 @@ fn a_touch_that_counts_is_moved() {
 #[test]
 fn a_moved_touch_is_durable_before_its_segment_is_free() {
     let plan = roomy(Plan::new(32 << 10, 10).cut_one_in(300));
-    caught("free_before_copies_durable", plan, 1_000, &|world, life, choices| {
+    caught("free_before_copies_durable", &plan, 1_000, &|world, life, choices| {
         // Values that stay, and touches of them in segments that are emptied.
         for key in 0..4 {
             world.put(1_000 + life * 4 + key, 2_500)?;
@@ -615,13 +595,13 @@ fn what_ends_a_touched_value_is_durable_before_a_checkpoint_without_its_touch() 
     let mut plan = roomy(Plan::new(32 << 10, 24).checkpoints().cut_one_in(120)).groups_in_flight(3);
     (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
     let mix = Mix { operations: 60, settle_one_in: 9, ..touching() };
-    caught("touches_before_flush", plan, 2_000, &|world, life, choices| mix.work(world, life, choices));
+    caught("touches_before_flush", &plan, 2_000, &|world, life, choices| mix.work(world, life, choices));
 }
 
 #[test]
 fn touches_of_a_batch_without_its_end_do_not_count() {
     let plan = roomy(Plan::new(32 << 10, 12).groups_in_flight(3));
-    caught("keep_partial_batches", plan, 1_000, &|world, _, choices| {
+    caught("keep_partial_batches", &plan, 1_000, &|world, _, choices| {
         for key in 0..12 {
             world.put(key, 300)?;
         }
@@ -644,7 +624,7 @@ fn touches_of_a_batch_without_its_end_do_not_count() {
 fn touches_of_a_batch_that_misses_a_part_do_not_count() {
     let mut plan = roomy(Plan::new(32 << 10, 24).cut_one_in(60));
     plan.shards = vec![2];
-    caught("keep_undecided_batches", plan, 500, &|world, _, choices| {
+    caught("keep_undecided_batches", &plan, 500, &|world, _, choices| {
         for key in 0..8 {
             world.put(key, 300)?;
         }
@@ -665,14 +645,14 @@ fn a_value_that_may_become_void_is_written_again() {
     let mut plan = roomy(Plan::new(32 << 10, 24).cut_one_in(60));
     plan.shards = vec![2];
     let mix = Mix { operations: 40, keys: 14, across: 60, batch_len_max: 5, refused: 10, ..touching() };
-    caught("touch_of_undecided", plan, 1_000, &|world, life, choices| mix.work(world, life, choices));
+    caught("touch_of_undecided", &plan, 1_000, &|world, life, choices| mix.work(world, life, choices));
 }
 
 /// Values with touches that make them expire lie in segments that stay for a while; the touches lie elsewhere.
 #[test]
 fn what_a_touch_has_made_expire_goes_by_a_tombstone() {
     let plan = roomy(Plan::new(32 << 10, 24).cut_one_in(400));
-    caught("touched_goes_without_trace", plan, 600, &|world, life, choices| {
+    caught("touched_goes_without_trace", &plan, 600, &|world, life, choices| {
         let keys = life * 20..life * 20 + 6;
         for number in keys.clone() {
             world.retime(number, 700, &[None])?;

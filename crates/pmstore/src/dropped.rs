@@ -7,9 +7,9 @@
 
 use crate::keys::Keys;
 use crate::shard::PmShard;
-use crate::snapshots::Cut;
 use tierstone_base::{KeyspaceId, Position, Result};
 use tierstone_engine::SnapshotId;
+use tierstone_engine::cuts::Cut;
 
 /// Records of dropped keyspaces that a step gives up.
 const SWEEP_RECORDS: usize = 256;
@@ -28,7 +28,7 @@ impl PmShard {
     pub(crate) fn drop_keys(&mut self, id: KeyspaceId) {
         self.dropped.insert(id);
         let Some(keys) = self.keyspaces.remove(&id) else { return };
-        let dropped_before = self.snapshots.next_id();
+        let dropped_before = self.snapshots.cuts.next_id();
         match self.snapshots.any_before(dropped_before) {
             true => self.retained.push(Retained { id, keys, dropped_before }),
             false => self.sweeping.push((id, keys, Position(0))),

@@ -193,11 +193,12 @@ impl PmShard {
 
 /// A page of a range that is being made.
 #[derive(Default)]
-struct Page {
-    entries: Vec<RangeEntry>,
-    bytes: usize,
-    looked: usize,
-    last: Option<Vec<u8>>,
-    next: Option<Vec<u8>>,
-    error: Option<Error>,
+pub(crate) struct Page {
+    pub entries: Vec<RangeEntry>,
+    pub bytes: usize,
+    pub looked: usize,
+    /// The last key that was looked at.
+    pub last: Option<Vec<u8>>,
+    pub next: Option<Vec<u8>>,
+    pub error: Option<Error>,
 }

@@ -545,7 +545,7 @@ impl PmShard {
     pub(crate) fn statistics_inner(&self) -> EngineStatistics {
         let layout = &self.maker.layout;
         let live = self.blocks.live_bytes();
-        let (snapshots, snapshots_lost) = self.snapshots.counts();
+        let (snapshots, snapshots_lost) = self.snapshots.cuts.counts();
         EngineStatistics {
             keys: self.keyspaces.values().map(Keys::len).sum(),
             index_bytes: self.index_and_grave_bytes(),

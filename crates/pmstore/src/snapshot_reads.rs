@@ -6,11 +6,12 @@
 
 use crate::format::RecordHead;
 use crate::gone::GoneRange;
+use crate::read::Page;
 use crate::read::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, SCANS_A_PAGE, meta_of};
 use crate::shard::PmShard;
-use crate::snapshots::Cut;
 use std::borrow::Cow;
-use tierstone_base::{Error, Position, Result};
+use tierstone_base::{Position, Result};
+use tierstone_engine::cuts::Cut;
 use tierstone_engine::{
     Cost, Direction, Event, Key, OwnedRecord, RangeEntry, RangeRequest, ScanEntry, ScanRequest, SnapshotId,
 };
@@ -18,17 +19,10 @@ use tierstone_engine::{
 /// A whole record: its head and its bytes.
 type Record<'r> = (RecordHead, Cow<'r, [u8]>);
 
-impl Cut {
-    /// Whether a record that counts has not expired.
-    fn shows(&self, head: &RecordHead) -> bool {
-        head.expiry_ms == 0 || head.expiry_ms > self.wall_ms
-    }
-}
-
 impl PmShard {
     /// The record that a key had at a snapshot.
     pub(crate) fn record_at(&self, snapshot: SnapshotId, key: &Key<'_>) -> Result<Option<OwnedRecord>> {
-        let cut = self.snapshots.cut(snapshot)?;
+        let cut = self.snapshots.cuts.get(snapshot)?;
         let named = || -> Result<Option<Record<'_>>> {
             let Some(keys) = self.keys_at(key.keyspace, &cut) else { return Ok(None) };
             let Some(found) = self.find_in(keys, key)? else { return Ok(None) };
@@ -53,7 +47,7 @@ impl PmShard {
     }
 
     fn owned_at(&self, head: &RecordHead, record: &[u8], cut: &Cut) -> Result<Option<OwnedRecord>> {
-        if !cut.shows(head) {
+        if !cut.is_unexpired(head.expiry_ms) {
             return Ok(None);
         }
         Ok(Some(OwnedRecord { meta: meta_of(head), value: self.value_of(head, record)? }))
@@ -87,7 +81,7 @@ impl PmShard {
             error: Some(error),
             cost: Cost::default(),
         };
-        let cut = match self.snapshots.cut(snapshot) {
+        let cut = match self.snapshots.cuts.get(snapshot) {
             Ok(cut) => cut,
             Err(error) => return ended(error),
         };
@@ -108,7 +102,7 @@ impl PmShard {
                 let (head, record) = self.record(place)?;
                 let position = Position(head.position);
                 let is_in_page = position >= request.cursor && next.is_none_or(|next| position < next);
-                let is_shown = is_in_page && self.counts_at(&head, &cut) && cut.shows(&head);
+                let is_shown = is_in_page && self.counts_at(&head, &cut) && cut.is_unexpired(head.expiry_ms);
                 if !is_shown {
                     return Ok(None);
                 }
@@ -124,15 +118,15 @@ impl PmShard {
 
     /// A page of a range of a snapshot: keys in the order and keys that have left it, together.
     pub(crate) fn range_at(&self, request: &RangeRequest, snapshot: SnapshotId) -> Event {
-        let mut page = CutPage::default();
+        let mut page = Page::default();
         let walked = self.walk_range_at(request, snapshot, &mut page);
-        let CutPage { entries, next, error, .. } = page;
+        let Page { entries, next, error, .. } = page;
         let error = error.or(walked.err());
         Event::Ranged { token: request.token, entries, next, error, cost: Cost::default() }
     }
 
-    fn walk_range_at(&self, request: &RangeRequest, snapshot: SnapshotId, page: &mut CutPage) -> Result<()> {
-        let cut = self.snapshots.cut(snapshot)?;
+    fn walk_range_at(&self, request: &RangeRequest, snapshot: SnapshotId, page: &mut Page) -> Result<()> {
+        let cut = self.snapshots.cuts.get(snapshot)?;
         let keys = match self.keys_at(request.keyspace, &cut) {
             Some(keys) if keys.is_ordered() => keys,
             None if self.dropped.contains(&request.keyspace) => return Err(request.dropped()),
@@ -153,25 +147,13 @@ impl PmShard {
     }
 }
 
-/// What a page of a range holds so far.
-#[derive(Default)]
-struct CutPage {
-    entries: Vec<RangeEntry>,
-    bytes: usize,
-    looked: usize,
-    /// The last key that was looked at.
-    last: Option<Vec<u8>>,
-    next: Option<Vec<u8>>,
-    error: Option<Error>,
-}
-
 /// A page that is being made.
 struct RangeWalk<'w> {
     shard: &'w PmShard,
     request: &'w RangeRequest,
     cut: Cut,
     gone: GoneRange<'w>,
-    page: &'w mut CutPage,
+    page: &'w mut Page,
 }
 
 impl RangeWalk<'_> {

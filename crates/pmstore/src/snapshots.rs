@@ -20,20 +20,11 @@
 use crate::format::RecordHead;
 use crate::gone::{GoneKey, GoneKeys};
 use crate::shard::{Found, PmShard};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
-use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq};
+use tierstone_base::{ErrorKind, KeyspaceId, Position, Result, Seq};
+use tierstone_engine::cuts::{Cut, Cuts};
 use tierstone_engine::{Key, SnapshotId};
-
-/// What a snapshot shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
-    pub id: SnapshotId,
-    /// Writes up to this one.
-    pub seq: Seq,
-    /// Records that had expired by then are not shown.
-    pub wall_ms: u64,
-}
 
 /// A record that the index no longer names.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +71,6 @@ impl Default for PurgePlace {
     }
 }
 
-/// So many snapshots, lost ones included, may be alive.
-const SNAPSHOTS_MAX: usize = 1024;
 /// Memory of a record in the table: 48 bytes in tree nodes that are about two thirds full.
 const KEPT_BYTES: u64 = 80;
 /// Entries that a step looks at.
@@ -90,12 +79,7 @@ const PURGED_A_STEP: usize = 2_000;
 /// All snapshots of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
-    /// Oldest first, so that sequences grow.
-    live: VecDeque<Cut>,
-    /// Lost, and not released yet.
-    lost: BTreeSet<SnapshotId>,
-    lost_count: u64,
-    last_id: u64,
+    pub cuts: Cuts,
     kept: BTreeMap<KeptKey, Kept>,
     /// Bytes of the records in the table.
     kept_bytes: u64,
@@ -109,28 +93,8 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// What `id` shows.
-    pub fn cut(&self, id: SnapshotId) -> Result<Cut> {
-        if let Some(cut) = self.live.iter().find(|cut| cut.id == id) {
-            return Ok(*cut);
-        }
-        if self.lost.contains(&id) {
-            let message = "the snapshot was given up: the records that it kept took too much space or memory; take a new one";
-            return Err(Error::new(ErrorKind::SnapshotLost, message));
-        }
-        Err(Error::new(ErrorKind::InvalidInput, format!("there is no snapshot {}", id.0)))
-    }
-
-    /// Whether some snapshot shows a record. Cost: one comparison when none is as young.
-    fn need(&self, seq: Seq, expiry_ms: u64) -> bool {
-        let Some(newest) = self.live.back() else { return false };
-        newest.seq >= seq
-            && (expiry_ms == 0 || self.live.iter().rev().any(|cut| cut.seq >= seq && cut.wall_ms < expiry_ms))
-    }
-
     fn is_needed(&self, (_, _, seq): KeptKey, kept: &Kept) -> bool {
-        let first = self.live.partition_point(|cut| cut.seq < seq);
-        self.live.get(first).is_some_and(|cut| cut.seq < kept.replaced_at)
+        self.cuts.is_between(seq, kept.replaced_at)
     }
 
     /// Whether records at `position` are kept.
@@ -138,24 +102,9 @@ impl Snapshots {
         self.kept.range((keyspace, position, 0)..=(keyspace, position, Seq::MAX)).next().is_some()
     }
 
-    /// Whether a snapshot that does not show the write `seq` lives.
-    fn is_any_before(&self, seq: Seq) -> bool {
-        self.live.front().is_some_and(|oldest| oldest.seq < seq)
-    }
-
-    /// The number that the next snapshot will have.
-    pub fn next_id(&self) -> SnapshotId {
-        SnapshotId(self.last_id + 1)
-    }
-
     /// Whether a snapshot older than `than` lives.
     pub fn any_before(&self, than: SnapshotId) -> bool {
-        self.live.front().is_some_and(|oldest| oldest.id < than)
-    }
-
-    /// Snapshots that live, and those that were lost so far.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.live.len() as u64, self.lost_count)
+        self.cuts.oldest().is_some_and(|oldest| oldest.id < than)
     }
 
     /// Bytes of memory of the table and the gone keys.
@@ -216,22 +165,11 @@ impl Snapshots {
         until
     }
 
-    fn take(&mut self, seq: Seq, now: Now) -> Result<SnapshotId> {
-        if self.live.len() + self.lost.len() >= SNAPSHOTS_MAX {
-            let message = format!("{SNAPSHOTS_MAX} snapshots are alive: release some");
-            return Err(Error::new(ErrorKind::Retry, message));
-        }
-        let id = self.next_id();
-        self.last_id = id.0;
-        self.live.push_back(Cut { id, seq, wall_ms: now.wall_ms });
-        Ok(id)
-    }
-
     /// Takes `id` out; true when it lived.
     fn end(&mut self, id: SnapshotId) -> bool {
-        self.lost.remove(&id);
-        let Some(place) = self.live.iter().position(|cut| cut.id == id) else { return false };
-        self.live.remove(place);
+        if !self.cuts.end(id) {
+            return false;
+        }
         match &mut self.purge {
             Some(purge) => purge.again = true,
             None => self.purge = (!self.keeps_nothing()).then(Purge::default),
@@ -300,7 +238,7 @@ impl Snapshots {
         // Taken out, for what is needed is asked of the rest.
         let mut gone = std::mem::take(&mut self.gone);
         let last = gone.purge(after, count, |keyspace, position, at| {
-            self.is_any_before(at) && self.has_kept(keyspace, position)
+            self.cuts.is_any_before(at) && self.has_kept(keyspace, position)
         });
         self.gone = gone;
         self.purge = match last {
@@ -312,7 +250,7 @@ impl Snapshots {
 
 impl PmShard {
     pub(crate) fn take_snapshot(&mut self) -> Result<SnapshotId> {
-        self.snapshots.take(self.applied, self.now)
+        self.snapshots.cuts.take(self.applied, self.now)
     }
 
     pub(crate) fn end_snapshot(&mut self, id: SnapshotId) {
@@ -324,12 +262,12 @@ impl PmShard {
     /// The write of which `by` is the head replaces a key's record: whether the record is kept, since a snapshot shows
     /// it. To be called when the index does not name it any more.
     pub(crate) fn keep_for_snapshots(&mut self, key: &Key<'_>, old: &Found, by: &RecordHead) -> bool {
-        if self.snapshots.live.is_empty() {
+        if self.snapshots.cuts.is_empty() {
             return false;
         }
         let Found { place, head } = old;
         let is_kept =
-            self.snapshots.need(head.seq, head.expiry_ms) && !self.mutations.is_on("replaced_not_kept");
+            self.snapshots.cuts.need(head.seq, head.expiry_ms) && !self.mutations.is_on("replaced_not_kept");
         if is_kept {
             let payload = if head.is_overflow() { head.payload_len() as u32 } else { 0 };
             let (place, len, bytes, replaced_at) = (*place, head.len, head.len + payload, by.seq);
@@ -352,7 +290,7 @@ impl PmShard {
         let Key { keyspace, position, bytes } = *key;
         let is_ordered = self.keyspaces.get(&keyspace).is_some_and(crate::keys::Keys::is_ordered);
         let is_shown = is_ordered
-            && self.snapshots.is_any_before(at)
+            && self.snapshots.cuts.is_any_before(at)
             && self.snapshots.has_kept(keyspace, position)
             && !self.mutations.is_on("gone_not_kept");
         if is_shown {
@@ -411,10 +349,9 @@ impl PmShard {
     }
 
     fn lose_oldest_snapshot(&mut self) {
-        let Some(oldest) = self.snapshots.live.front().copied() else { return };
+        let Some(oldest) = self.snapshots.cuts.oldest() else { return };
         self.end_snapshot(oldest.id);
-        self.snapshots.lost.insert(oldest.id);
-        self.snapshots.lost_count += 1;
+        self.snapshots.cuts.note_lost(oldest.id);
     }
 
     /// Gives what snapshots keep back to a shard without space or memory; false when they keep nothing.
@@ -423,7 +360,7 @@ impl PmShard {
             return true;
         }
         let keeps_nothing = self.snapshots.keeps_nothing() && self.retained.is_empty();
-        if keeps_nothing || self.snapshots.live.is_empty() {
+        if keeps_nothing || self.snapshots.cuts.is_empty() {
             return false;
         }
         self.lose_oldest_snapshot();

@@ -19,10 +19,10 @@
 use super::{Backup, Waiting};
 use crate::location::Location;
 use crate::shard::LogShard;
-use crate::snapshots::Cut;
 use crate::touch::TouchKey;
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{Error, ErrorKind, Result, Seq};
+use tierstone_engine::cuts::Cut;
 use tierstone_engine::{BackupPiece, BackupSince, HeldPart, PartEntry, PartName, PartState};
 
 /// Touches, or segments that are kept, that one step looks at.

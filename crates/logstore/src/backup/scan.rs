@@ -12,12 +12,12 @@ use crate::io::IoTag;
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::segments::Role;
 use crate::shard::LogShard;
-use crate::snapshots::Cut;
 use crate::stream::Stream;
 use crate::summary_load::{SummaryLoad, blocks_of};
 use tierstone_base::{Error, ErrorKind};
 use tierstone_cache::FrameId;
 use tierstone_engine::backup::place_digest;
+use tierstone_engine::cuts::Cut;
 use tierstone_engine::{BackupPiece, BackupRecord, HeldPart, PartState, ValueKind};
 use tierstone_media::{IoBuffer, IoCompletion, IoKind};
 

@@ -342,7 +342,7 @@ impl LogShard {
         let expiry_ms = self.expiry_of_entry(entry);
         if expiry_ms == 0
             || expiry_ms > self.now.wall_ms
-            || self.snapshots.need(entry.seq, expiry_ms)
+            || self.snapshots.cuts.need(entry.seq, expiry_ms)
             || self.is_tombstone_needed(victim, entry.seq)
             || self.goes_by_tombstone(entry)
         {
@@ -388,7 +388,7 @@ impl LogShard {
         }
         let Some(target) = self.target_of(entry, location) else { return true };
         let expiry_ms = self.expiry_of(entry.position, &found);
-        let shown = self.snapshots.need(found.seq, expiry_ms);
+        let shown = self.snapshots.cuts.need(found.seq, expiry_ms);
         if expiry_ms != 0 && expiry_ms <= self.now.wall_ms && !shown {
             if !self.goes_by_tombstone(entry) {
                 return self.bury_expired(entry, &found, key, location);

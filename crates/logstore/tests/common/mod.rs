@@ -5,6 +5,7 @@
 pub mod lives;
 pub mod machine;
 pub mod run;
+pub mod sampling;
 
 use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::{Choices, Mutations};
