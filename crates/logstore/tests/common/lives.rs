@@ -231,7 +231,7 @@ enum PendingWhat {
     Batch(u64),
     /// A part of a batch over several shards.
     Part(u64),
-    Expiring(u32),
+    Expiring(u32, u64),
     /// An answer that the key has expired.
     Gone(u32),
 }
@@ -643,7 +643,7 @@ impl<'a> World<'a> {
             };
             if expiry_ms > 0 {
                 self.history.expiring.insert(key, (expiry_ms, false));
-                self.pending.push(Pending { shard, seq, what: PendingWhat::Expiring(key) });
+                self.pending.push(Pending { shard, seq, what: PendingWhat::Expiring(key, expiry_ms) });
             }
         }
         Ok(())
@@ -751,7 +751,7 @@ impl<'a> World<'a> {
         let batches: BTreeSet<u64> = parts
             .filter_map(|pending| match pending.what {
                 PendingWhat::Part(batch) => Some(batch),
-                PendingWhat::Batch(_) | PendingWhat::Expiring(_) | PendingWhat::Gone(_) => None,
+                PendingWhat::Batch(_) | PendingWhat::Expiring(..) | PendingWhat::Gone(_) => None,
             })
             .collect();
         self.locked.retain(|batch, _| !batches.contains(batch));
@@ -767,8 +767,13 @@ impl<'a> World<'a> {
             match pending.what {
                 PendingWhat::Batch(batch) => history.oracle.acknowledge(batch),
                 PendingWhat::Part(_) => {}
-                PendingWhat::Expiring(key) => {
-                    history.expiring.entry(key).and_modify(|(_, acknowledged)| *acknowledged = true);
+                PendingWhat::Expiring(key, expiry_ms) => {
+                    // An earlier version's answer says nothing of the later one's.
+                    if let Some(newest) =
+                        history.expiring.get_mut(&key).filter(|newest| newest.0 == expiry_ms)
+                    {
+                        newest.1 = true;
+                    }
                 }
                 PendingWhat::Gone(key) => drop(history.gone.insert(key)),
             }
