@@ -36,6 +36,8 @@ pub struct EngineStatistics {
     pub checkpoint_region_bytes_written: u64,
     /// Bytes that cleaning moved.
     pub cleaned_bytes_written: u64,
+    /// Bytes of records that were brought together for ranges.
+    pub clustered_bytes_written: u64,
     /// Groups committed.
     pub groups: u64,
     /// Bytes stored in a redo log in persistent memory.

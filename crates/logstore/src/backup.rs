@@ -118,6 +118,11 @@ impl Backup {
 }
 
 impl Backups {
+    /// Whether one has not been ended.
+    pub fn is_under_way(&self) -> bool {
+        self.current.is_some()
+    }
+
     /// Whether a segment has still to be read.
     pub fn waits_for(&self, segment: u32) -> bool {
         self.current.as_ref().is_some_and(|backup| backup.waiting.contains_key(&segment))

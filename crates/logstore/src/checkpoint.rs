@@ -147,6 +147,16 @@ impl Checkpointer {
         self.voiding.retain(|&first| first != segment);
     }
 
+    /// None is begun before this time.
+    pub fn give_way(&mut self, until_us: u64) {
+        self.not_before_us = self.not_before_us.max(until_us);
+    }
+
+    /// Whether there is one: being written, in force, or not durably void.
+    pub fn are_under_way(&self) -> bool {
+        self.writing.is_some() || self.in_force.is_some() || !self.voiding.is_empty()
+    }
+
     /// Whether one is being written.
     pub fn is_writing(&self) -> bool {
         self.writing.is_some()

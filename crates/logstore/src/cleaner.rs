@@ -237,7 +237,9 @@ impl LogShard {
         let segment = self.segments.get_mut(number);
         segment.role = Role::Cleaning;
         if segment.live_records == 0 && !segment.is_estimated {
-            self.cleaner.emptied.push(Emptied { segment: number, cold_groups: 0, seq: self.applied });
+            let is_forgotten = self.identity.mutations.is_on("clustered_copies_forgotten");
+            let cold_groups = if is_forgotten { 0 } else { self.clusterer.cold_groups };
+            self.cleaner.emptied.push(Emptied { segment: number, cold_groups, seq: self.applied });
             self.free_emptied();
             return;
         }

@@ -105,11 +105,13 @@ impl LogShard {
         let oldest = self.oldest_with_tombstones();
         let mut best: Option<((u32, f64), u32)> = None;
         for (number, segment) in self.segments.iter() {
+            if !low && segment.live_records > 0 {
+                continue;
+            }
             // While space is plenty, no checkpoint is given up for it.
             let protected = !low && self.checkpoints.protects(number, segment.generation);
             let sheds = oldest.filter(|(oldest, _)| *oldest == number);
-            let may_clean = sheds.is_some() || self.may_clean(number, segment);
-            if protected || !(low || segment.live_records == 0) || !may_clean {
+            if protected || !(sheds.is_some() || self.may_clean(number, segment)) {
                 continue;
             }
             let live = sheds.map_or_else(|| self.live_fraction(segment).min(1.0), |(_, live)| live);
@@ -193,6 +195,11 @@ impl LogShard {
     /// So few free segments make writes wait.
     pub(crate) fn paced_from(&self) -> u32 {
         self.cleaner.kept.max(self.reserved()) + self.margin() - 1
+    }
+
+    /// Whether so much is free that what copies leave behind makes nobody wait.
+    pub(crate) fn has_space_to_cluster(&self) -> bool {
+        self.segments.free_count() > self.paced_from() + self.free_wanted() / 2
     }
 
     /// Whether a write of `bytes` must wait until cleaning has got further: what is free, and what cleaning

@@ -43,6 +43,11 @@ pub enum IoTag {
         /// Where it begins.
         location: Location,
     },
+    /// Records that lie near each other.
+    Run {
+        /// Which run.
+        number: u64,
+    },
     /// The summary of a segment that is being cleaned.
     CleanSummary {
         /// The segment.
@@ -165,7 +170,7 @@ impl Requests {
         let (tag, since_us) = self.tags.remove(&token)?;
         let latency_us = self.now_us.saturating_sub(since_us);
         match tag {
-            IoTag::Record { .. } => self.read_latency.record_us(latency_us),
+            IoTag::Record { .. } | IoTag::Run { .. } => self.read_latency.record_us(latency_us),
             IoTag::Group { stream: StreamId::Hot, .. } => self.commit_latency.record_us(latency_us),
             _ => {}
         }

@@ -17,7 +17,7 @@ use crate::reads::OWN_TOKENS;
 use crate::shard::LogShard;
 use crate::snapshot_reads::AskedBy;
 use std::collections::VecDeque;
-use tierstone_base::{Error, ErrorKind, Result, Token};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result, Token};
 use tierstone_engine::cuts::Cut;
 use tierstone_engine::{Cost, Direction, Event, Key, OwnedRecord, RangeEntry, RangeRequest};
 
@@ -174,6 +174,9 @@ impl LogShard {
         }
         let RangePage { request, entries, last, is_at_end, error, cost, .. } = page;
         let next = last.filter(|_| !is_at_end);
+        if error.is_none() {
+            self.cluster_page(request.keyspace, &entries, &cost);
+        }
         self.reads.ready.push(Event::Ranged { token: request.token, entries, next, error, cost });
     }
 
@@ -197,10 +200,16 @@ impl LogShard {
             page.request.go_on(last.clone());
             page.last = Some(last.clone());
         }
-        for key in keys {
-            let state = self.look_for(number, page, &key, 0, None);
+        let hasher = &self.identity.hasher;
+        let places: Vec<(KeyspaceId, Position)> =
+            keys.iter().map(|key| (page.request.keyspace, hasher.position(key))).collect();
+        self.prefetch_places(places.iter().copied());
+        self.reads.runs.begin();
+        for (key, (_, position)) in keys.into_iter().zip(places) {
+            let state = self.look_for(number, page, (&key, position), 0, None);
             page.slots.push_back(Slot { key, rounds: 0, state });
         }
+        self.submit_runs();
     }
 
     /// Keys of the range that are not taken yet, in its order.
@@ -242,7 +251,8 @@ impl LogShard {
         page.cost += fetch.cost;
         let key = std::mem::take(&mut page.slots[place].key);
         let rounds = page.slots[place].rounds + 1;
-        let state = self.look_for(number, page, &key, rounds, failure);
+        let position = self.identity.hasher.position(&key);
+        let state = self.look_for(number, page, (&key, position), rounds, failure);
         page.slots[place] = Slot { key, rounds, state };
         self.reads.range_of.remove(&token);
         self.release_token(token);
@@ -253,11 +263,10 @@ impl LogShard {
         &mut self,
         number: u64,
         page: &mut RangePage,
-        bytes: &[u8],
+        (bytes, position): (&[u8], Position),
         rounds: u32,
         failure: Option<Error>,
     ) -> SlotState {
-        let position = self.identity.hasher.position(bytes);
         let key = Key { keyspace: page.request.keyspace, position, bytes };
         if let Some(cut) = page.cut {
             let read = self.begin_read_at(cut, AskedBy::Range(number), &key);
@@ -286,7 +295,7 @@ impl LogShard {
                 SlotState::Reading(token)
             }
             Found::Frame(_) | Found::Held(_) | Found::Unsubmitted(_) => {
-                SlotState::Known(self.entry_of(page, bytes, found, &header))
+                SlotState::Known(self.entry_of(page, (bytes, position), found, &header))
             }
         }
     }
@@ -295,11 +304,11 @@ impl LogShard {
     fn entry_of(
         &mut self,
         page: &mut RangePage,
-        key: &[u8],
+        (key, position): (&[u8], Position),
         found: Found,
         header: &RecordHeader,
     ) -> Option<RangeEntry> {
-        let meta = self.meta_at(self.identity.hasher.position(key), header);
+        let meta = self.meta_at(position, header);
         if self.is_past(meta.expiry_ms, self.now.wall_ms) {
             return None;
         }

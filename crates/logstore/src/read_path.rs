@@ -253,12 +253,12 @@ impl LogShard {
         self.reads.reading.insert(location.raw(), reading);
         if volatile {
             self.reads.deferred.push(location);
-        } else {
+        } else if !self.reads.runs.gather(location, asked) {
             self.submit_read(location, asked);
         }
     }
 
-    fn submit_read(&mut self, location: Location, asked: usize) {
+    pub(crate) fn submit_read(&mut self, location: Location, asked: usize) {
         let offset = location.offset();
         let start = offset / BLOCK_BYTES * BLOCK_BYTES;
         let segment_bytes = self.identity.geometry.segment_bytes as usize;

@@ -4,6 +4,7 @@ use crate::format::record::RecordHeader;
 use crate::location::Location;
 use crate::range::RangePage;
 use crate::reservations::Reservations;
+use crate::runs::Runs;
 use crate::snapshot_reads::SnapshotRead;
 use std::collections::BTreeMap;
 use tierstone_base::collections::{Map, Set};
@@ -97,6 +98,8 @@ pub struct ScanPage {
 pub struct Reads {
     /// By location.
     pub reading: Map<u64, Reading>,
+    /// Reads that are gathered, and those of several records at once.
+    pub(crate) runs: Runs,
     /// Locations that wait until their group is durable.
     pub deferred: Vec<Location>,
     /// By location.

@@ -43,6 +43,10 @@ pub struct ShardSettings {
     /// Segments that only deletes and the cleaner may use, so that a full store can be emptied; fewer than
     /// three count as three (`docs/design/logstore.md`, *Full stores*).
     pub reserved_segments: u32,
+    /// Bytes of records that lie scattered and that ranges want together which are brought together a second, at most; 0: none.
+    /// Higher: ranges of an ordered keyspace that are walked again and again come sooner to one read for many records, and cost more
+    /// writes until then. Where no ranges are walked nothing is moved.
+    pub cluster_bytes_per_second: u64,
     /// Memory for the table of replaced records that snapshots still show, in bytes: 80 a record. When
     /// it is full the oldest snapshot is lost. The default is enough for 200,000 replaced records.
     pub snapshot_table_bytes_max: u64,
@@ -84,6 +88,7 @@ impl Default for ShardSettings {
             clean_below_free_fraction: 0.15,
             clean_step_bytes: 256 << 10,
             reserved_segments: 3,
+            cluster_bytes_per_second: 32 << 20,
             snapshot_table_bytes_max: 16 << 20,
             snapshot_pinned_fraction_max: 0.25,
             touch_value_bytes_min: 512,

@@ -148,6 +148,7 @@ pub struct LogShard {
     pub(crate) evictor: crate::evict::Evictor,
     pub(crate) meter: tierstone_engine::cost::Meter,
     pub(crate) growth: crate::growth::Growth,
+    pub(crate) clusterer: crate::cluster::Clusterer,
 }
 
 /// How long a group that the device had no space for waits before it is tried again.
@@ -225,6 +226,7 @@ impl LogShard {
             evictor: crate::evict::Evictor::default(),
             meter: tierstone_engine::cost::Meter::default(),
             growth: crate::growth::Growth::default(),
+            clusterer: crate::cluster::Clusterer::default(),
             settings,
             identity,
         })
@@ -341,6 +343,7 @@ impl LogShard {
         let Some(tag) = self.requests.finish(completion.token) else { return };
         match tag {
             IoTag::Record { location } => self.record_read(location, completion),
+            IoTag::Run { number } => self.run_read(number, completion),
             IoTag::CleanSummary { segment } => self.clean_summary_read(segment, completion),
             IoTag::CleanPiece { segment } => self.clean_piece_read(segment, completion),
             IoTag::RefreshSummary { segment } => self.refresh_summary_read(segment, completion),
@@ -404,6 +407,7 @@ impl LogShard {
             }
             IoTag::Checkpoint { .. } => self.checkpoint_written(completion),
             IoTag::Record { .. }
+            | IoTag::Run { .. }
             | IoTag::CleanSummary { .. }
             | IoTag::CleanPiece { .. }
             | IoTag::RefreshSummary { .. }

@@ -96,6 +96,11 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
+    /// Whether a verification is under way.
+    pub fn is_under_way(&self) -> bool {
+        !matches!(self.phase, Phase::Idle)
+    }
+
     /// What was found so far.
     pub fn report(&self) -> Option<&Verification> {
         self.report.as_ref()

@@ -295,3 +295,25 @@ fn all_crashes_of_a_few_writes_are_survived() {
         println!("few writes, {scope:?}: {report}");
     }
 }
+
+/// Records that lie scattered are brought together for walks, beside cleaning, checkpoints and whatever else.
+#[test]
+fn clustered_records_survive_every_sampled_crash() {
+    let clustered = std::cell::Cell::new(0);
+    let work = |mix: Mix| {
+        let clustered = &clustered;
+        move |world: &mut World<'_>, life: u32, choices: &Choices| {
+            let done = mix.work(world, life, choices);
+            clustered.set(clustered.get() + world.clustered_bytes());
+            done
+        }
+    };
+    let mix = lives::walking();
+    sampled("clusters", 1_100, 300, &lives::scattered(30), &work(mix));
+    let mut plan = lives::scattered(40).checkpoints();
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    plan.shards = vec![1, 2, 1];
+    let touching = Mix { touches: 30, expiring: 5, batches: 20, across: 10, ..mix };
+    sampled("clusters, checkpoints", 1_200, 200, &plan, &work(touching));
+    assert!(clustered.get() > 1 << 20, "{} bytes were clustered", clustered.get());
+}

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::lives::{Mix, Plan, Work, World};
+use common::lives::{self, Mix, Plan, Work, World};
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught};
 use tierstone_media::sim::{CutPoints, Fault, PowerCut};
 
@@ -417,4 +417,16 @@ fn a_lying_flush_is_found() {
             })
         })
     });
+}
+
+#[test]
+fn copies_for_ranges_are_durable_before_their_originals_go() {
+    caught("clustered_copies_forgotten", lives::scattered(30), lives::walking(), 2_000);
+}
+
+#[test]
+fn nothing_is_brought_together_while_a_checkpoint_counts() {
+    let mut plan = lives::scattered(40).checkpoints();
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    caught("clustered_under_checkpoint", plan, Mix { touches: 40, ..lives::walking() }, 2_000);
 }

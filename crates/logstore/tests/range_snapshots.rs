@@ -225,7 +225,7 @@ fn a_page_under_way_ends_at_the_loss_of_its_snapshot_and_says_so() {
         store.engine.range(store.now, RangeRequest { limit: 100, ..whole(snapshot, Direction::Forward) });
         let mut requests = Vec::new();
         store.engine.take_requests(&mut requests);
-        assert!((16..=32).contains(&requests.len()), "{} reads at once", requests.len());
+        assert!((1..=32).contains(&requests.len()), "{} reads at once", requests.len());
         store.device.submit(&mut requests);
         if release {
             store.engine.release_snapshot(snapshot);

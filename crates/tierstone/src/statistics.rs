@@ -31,6 +31,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
                 checkpoint_bytes_written,
                 checkpoint_region_bytes_written,
                 cleaned_bytes_written,
+                clustered_bytes_written,
                 groups,
                 redo_bytes_written,
                 redo_fences,

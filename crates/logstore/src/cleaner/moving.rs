@@ -247,7 +247,7 @@ impl LogShard {
 
     /// Whether the cold log has room for copies; the reserve keeps a segment for them. The open segment is left
     /// only where the copies do not fit: a victim surely fits into a whole one, and there may be one only.
-    fn has_room_for(&mut self, piece: &[SummaryEntry]) -> bool {
+    pub(crate) fn has_room_for(&mut self, piece: &[SummaryEntry]) -> bool {
         let needed = if self.identity.mutations.is_on("room_for_copies_guessed") {
             let units: u64 = piece.iter().map(|entry| u64::from(entry.units)).sum();
             let keys: u64 = piece.iter().map(|entry| entry.key_bytes() as u64).sum();

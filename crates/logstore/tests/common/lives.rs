@@ -823,6 +823,20 @@ impl<'a> World<'a> {
         answer
     }
 
+    /// Walks through all keys in their order.
+    pub fn walk(&mut self) -> Result<(), Violation> {
+        for harness in &mut self.shards {
+            harness.range_all(KEYSPACE, Unbounded, Unbounded, 50, Direction::Forward)?;
+        }
+        self.acknowledge();
+        Ok(())
+    }
+
+    /// Bytes that were brought together for walks in this life.
+    pub fn clustered_bytes(&self) -> u64 {
+        self.shards.iter().map(|harness| harness.engine.statistics().clustered_bytes_written).sum()
+    }
+
     /// The store still works: it takes a write, makes it durable and gives it back.
     pub fn prove_alive(&mut self) -> Result<(), Violation> {
         if self.put(77, 100)? {
@@ -866,6 +880,8 @@ pub struct Mix {
     pub touches: u64,
     /// Loads of up to three times as many puts as a batch has changes.
     pub loads: u64,
+    /// Walks through everything in the order of the keys, where the keyspace has one.
+    pub walks: u64,
 }
 
 impl Default for Mix {
@@ -886,6 +902,7 @@ impl Default for Mix {
             compactions: 0,
             touches: 0,
             loads: 0,
+            walks: 0,
         }
     }
 }
@@ -917,6 +934,9 @@ impl Mix {
         if self.compactions > 0 && random.below(100) < self.compactions {
             // Busy or not: a compaction is under way then.
             let _ = world.shards[0].engine.begin_compact();
+        }
+        if self.walks > 0 && random.below(100) < self.walks {
+            world.walk()?;
         }
         if self.across > 0 && random.below(100) < self.across {
             let count = 2 + random.below(self.batch_len_max);
@@ -955,6 +975,19 @@ impl Mix {
         }
         Ok(())
     }
+}
+
+/// A store whose walks find records scattered, and not all of them in the cache.
+pub fn scattered(segments: u32) -> Plan {
+    let mut plan = Plan::new(32 << 10, segments).cut_one_in(300).ordered();
+    plan.open.shard.cache_bytes_max = 48 << 10;
+    plan.open.shard.cluster_bytes_per_second = 1 << 40;
+    plan
+}
+
+/// Walks beside writes to more keys than one page has.
+pub fn walking() -> Mix {
+    Mix { operations: 150, keys: 60, walks: 12, settle_one_in: 12, deletes: 15, ..Mix::default() }
 }
 
 /// Keys that expire are written, looked at and cleaned away; the clock is set back before each life.

@@ -254,6 +254,7 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("checkpoint_bytes_written", statistics.checkpoint_bytes_written),
         ("checkpoint_region_bytes_written", statistics.checkpoint_region_bytes_written),
         ("cleaned_bytes_written", statistics.cleaned_bytes_written),
+        ("clustered_bytes_written", statistics.clustered_bytes_written),
         ("groups", statistics.groups),
         ("redo_bytes_written", statistics.redo_bytes_written),
         ("redo_fences", statistics.redo_fences),

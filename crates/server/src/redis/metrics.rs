@@ -173,6 +173,9 @@ const COLUMNS: &[Column] = &[
         s.engine.user_bytes_written
     }),
     ("cleaned_bytes_total", "counter", "Bytes that cleaning moved.", |s| s.engine.cleaned_bytes_written),
+    ("clustered_bytes_total", "counter", "Bytes of records that were brought together for ranges.", |s| {
+        s.engine.clustered_bytes_written
+    }),
     ("padding_bytes_total", "counter", "Bytes of padding and group headers.", |s| {
         s.engine.padding_bytes_written
     }),
