@@ -374,36 +374,38 @@ impl ShardPlan {
     }
 
     /// Puts the keys of ordered keyspaces in order: reads the summaries once more and takes the keys of
-    /// the records that the index points to. No record is read, and no key is kept but the live ones.
+    /// the records that the index points to. No record is read, and no key is kept but the live ones. A summary that a crash has torn
+    /// may not have been needed before, where the index comes from a checkpoint: it is made again here.
     fn order_keys(
         &self,
         device: &mut dyn BlockDevice,
         shard: &mut LogShard,
         report: &mut BuildReport,
     ) -> Result<()> {
+        let mut torn = Vec::new();
         read_ranges(device, &self.summary_ranges(self.segments.iter()), |place, bytes| {
             let (number, segment) = &self.segments[place];
             let summary = bytes.get(..segment.summary.len as usize).unwrap_or_default();
-            if checksum(segment.generation, summary) != segment.summary.checksum {
-                // It was found damaged before, and nothing of it is in the index; or it is now.
-                report.damaged_segments.push(*number);
-                return Ok(());
-            }
-            let mut reader = SummaryReader::new(summary, segment.summary.records);
-            while let Some((entry, key)) = reader.next_keyed() {
-                let target = Target::Device(Location::new(*number, entry.unit)).pack();
-                let Some(keyspace) = shard.keyspaces.get_mut(entry.keyspace) else { continue };
-                if keyspace.order.is_none() || !keyspace.index.contains(entry.position, target) {
-                    continue;
-                }
-                if entry.is_keyed() {
-                    keyspace.note_live(key);
-                } else {
-                    report.damaged_segments.push(*number);
-                }
+            match checksum(segment.generation, summary) == segment.summary.checksum {
+                true => order_keys_of(*number, (summary, segment.summary.records), shard, report),
+                false => torn.push(*number),
             }
             Ok(())
-        })
+        })?;
+        for number in torn {
+            // One that was found damaged before is left alone, and nothing of it is in the index.
+            let is_left = self.identity.mutations.is_on("torn_summary_leaves_order");
+            let is_damaged = is_left || report.damaged_segments.contains(&number);
+            let again = if is_damaged { None } else { self.repair_summary(device, number)? };
+            match again {
+                Some((summary, records)) => {
+                    order_keys_of(number, (&summary, records), shard, report);
+                    report.rebuilt_summaries += 1;
+                }
+                None => report.damaged_segments.push(number),
+            }
+        }
+        Ok(())
     }
 
     /// Makes a summary that is torn or damaged again and writes it to its place, for the cleaner. Shards
@@ -530,5 +532,27 @@ impl ShardPlan {
             Ok(())
         })?;
         Ok(key)
+    }
+}
+
+/// Puts the keys of those records of a summary in order that the index points to.
+fn order_keys_of(
+    number: u32,
+    (summary, records): (&[u8], u32),
+    shard: &mut LogShard,
+    report: &mut BuildReport,
+) {
+    let mut reader = SummaryReader::new(summary, records);
+    while let Some((entry, key)) = reader.next_keyed() {
+        let target = Target::Device(Location::new(number, entry.unit)).pack();
+        let Some(keyspace) = shard.keyspaces.get_mut(entry.keyspace) else { continue };
+        if keyspace.order.is_none() || !keyspace.index.contains(entry.position, target) {
+            continue;
+        }
+        if entry.is_keyed() {
+            keyspace.note_live(key);
+        } else {
+            report.damaged_segments.push(number);
+        }
     }
 }

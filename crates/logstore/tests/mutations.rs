@@ -430,3 +430,12 @@ fn nothing_is_brought_together_while_a_checkpoint_counts() {
     (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
     caught("clustered_under_checkpoint", plan, Mix { touches: 40, ..lives::walking() }, 2_000);
 }
+
+#[test]
+fn a_torn_summary_costs_no_key_its_place_in_the_order() {
+    let mut plan = lives::scattered(40).checkpoints();
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    plan.shards = vec![1, 2, 1];
+    let mix = Mix { touches: 30, batches: 20, across: 10, ..lives::walking() };
+    caught("torn_summary_leaves_order", plan, mix, 4_000);
+}
