@@ -1,6 +1,7 @@
 //! What is admitted: before a write changes anything it is seen that it can be applied whole, in space
 //! and in memory, and that every old record that it needs is known.
 
+use crate::ahead::Ahead;
 use crate::format::record::{self, FLAG_KEYED, PART_BYTES};
 use crate::format::summary;
 use crate::index::ordered;
@@ -10,7 +11,7 @@ use crate::reservations::Writer;
 use crate::shard::LogShard;
 use crate::stream::Stream;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
-use tierstone_engine::{PREFETCHED_KEYS, Write, WriteKind};
+use tierstone_engine::{Write, WriteKind};
 
 /// What a new key may cost the index at worst, in bytes: its share of a page and of a region's split.
 const INDEX_BYTES_A_NEW_KEY_MAX: u64 = 512;
@@ -94,9 +95,11 @@ impl LogShard {
     /// As [`LogShard::admit`], of a batch; gives what was found of each key too.
     pub(crate) fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<(u64, Vec<Search>)> {
         let mut searches = Vec::with_capacity(writes.len());
-        for some in writes.chunks(PREFETCHED_KEYS) {
-            self.prefetch_keys(some.iter().map(|write| &write.key));
-            searches.extend(some.iter().map(|write| self.search(&write.key)));
+        let mut ahead =
+            Ahead::of_records(writes.iter().map(|write| (write.key.keyspace, write.key.position)));
+        for write in writes {
+            ahead.advance(self);
+            searches.push(self.search(&write.key));
         }
         let undo_bytes = self.admit(writes, &searches, purpose)?;
         Ok((undo_bytes, searches))

@@ -10,6 +10,7 @@
 //! [`shard::LogShard`], which is a [`tierstone_engine::Engine`].
 
 mod admission;
+mod ahead;
 mod backup;
 pub mod bare;
 mod batches;

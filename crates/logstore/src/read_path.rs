@@ -20,7 +20,7 @@ const READ_AHEAD_BYTES_MAX: usize = 16 << 10;
 
 /// Lines of a cached record that are fetched ahead: frame, header, key, and the value of a short one. Of longer
 /// ones the processor sees by itself that line follows line.
-const PREFETCHED_LINES: usize = 4;
+pub(crate) const PREFETCHED_LINES: usize = 4;
 
 /// Where a key was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,11 @@ impl Search {
 impl LogShard {
     fn index_of(&self, keyspace: KeyspaceId) -> Option<&HashIndex> {
         self.keyspaces.get(keyspace).map(|keyspace| &keyspace.index)
+    }
+
+    /// The index of a keyspace, or of one that goes and that snapshots still show.
+    pub(crate) fn index_reachable(&self, keyspace: KeyspaceId) -> Option<&HashIndex> {
+        self.keyspaces.reachable(keyspace).map(|keyspace| &keyspace.index)
     }
 
     /// Asks for what searches for these positions will touch of the index, each level for all of them before the

@@ -5,6 +5,7 @@
 //! [`RECORDS_A_STEP`] records of a piece that was read are moved. A record that is longer than a piece is a
 //! step of its own.
 
+use crate::ahead::Ahead;
 use crate::format::record::{
     self, Decoded, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_TOMBSTONE, PartMark, RecordHeader,
 };
@@ -220,7 +221,10 @@ impl LogShard {
         left: &mut usize,
     ) -> Gathered {
         let mut reader = SummaryReader::resume(summary, victim.cursor);
+        let coming = SummaryReader::resume(summary, victim.cursor);
+        let mut ahead = Ahead::of_places(coming.map(|entry| (entry.keyspace, entry.position)));
         loop {
+            ahead.advance(self);
             let before = reader.cursor(summary);
             let Some((entry, key)) = reader.next_keyed() else { break };
             *left = left.saturating_sub(1);
@@ -306,7 +310,10 @@ impl LogShard {
             return self.starve();
         }
         self.cleaner.starved = false;
-        for entry in entries.iter().skip(piece.moved).take(count) {
+        let coming = &entries[piece.moved..];
+        let mut ahead = Ahead::of_places(coming.iter().map(|entry| (entry.keyspace, entry.position)));
+        for entry in coming.iter().take(count) {
+            ahead.advance(self);
             let at = entry.unit as usize * UNIT_BYTES - piece.start;
             let bytes = piece.buffer.get(at..).unwrap_or_default();
             whole &= self.move_record(&victim, entry, bytes);
