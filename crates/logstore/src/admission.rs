@@ -82,6 +82,20 @@ fn writer_of(writes: &[Write<'_>]) -> Writer {
 }
 
 impl LogShard {
+    /// Why nothing can be written, if so.
+    pub(crate) fn unwritable(&self) -> Option<Error> {
+        if let Some(error) = &self.failed {
+            return Some(error.clone());
+        }
+        if !self.refused.is_empty() {
+            return Some(Error::new(ErrorKind::NoSpace, "the file system has no room for the log"));
+        }
+        if self.shutting {
+            return Some(Error::new(ErrorKind::Busy, "the store is being closed"));
+        }
+        None
+    }
+
     pub(crate) fn check_writable(&self) -> Result<()> {
         if let Some(error) = self.unwritable() {
             return Err(error);

@@ -70,7 +70,8 @@ impl Clusterer {
             self.credit_bytes = self.credit_bytes.saturating_add(given).min(burst);
             self.given_at_us = now_us;
         }
-        self.credit_bytes >= bytes
+        // A page of more than a second's bytes takes all of them.
+        self.credit_bytes >= bytes.min(burst.max(1))
     }
 
     fn spent(&mut self, bytes: u64) {

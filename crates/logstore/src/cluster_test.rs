@@ -39,6 +39,8 @@ fn no_more_is_spent_than_the_rate_gives() {
     assert!(!clusterer.may_spend(1, 1_000, rate));
     // A pause is not followed by more than a second of it.
     assert!(clusterer.may_spend(1_000_000, 1_000_000_000, rate));
-    assert!(!clusterer.may_spend(1_000_001, 2_000_000_000, rate));
+    assert!(clusterer.may_spend(5_000_000, 2_000_000_000, rate), "a page that is longer takes all of it");
+    clusterer.spent(5_000_000);
+    assert!(!clusterer.may_spend(1, 2_000_000_000, rate));
     assert!(!Clusterer::default().may_spend(1, 1_000_000, 0), "nothing at no rate");
 }

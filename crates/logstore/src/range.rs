@@ -12,12 +12,14 @@
 //! shard's own until they are copied into the page.
 
 use crate::format::record::RecordHeader;
-use crate::read_path::{Found, Search};
+use crate::location::Target;
+use crate::read_path::{Found, Search, matching};
 use crate::reads::OWN_TOKENS;
 use crate::shard::LogShard;
 use crate::snapshot_reads::AskedBy;
 use std::collections::VecDeque;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result, Token};
+use tierstone_cache::FrameId;
 use tierstone_engine::cuts::Cut;
 use tierstone_engine::{Cost, Direction, Event, Key, OwnedRecord, RangeEntry, RangeRequest};
 
@@ -269,6 +271,9 @@ impl LogShard {
     ) -> SlotState {
         let key = Key { keyspace: page.request.keyspace, position, bytes };
         if let Some(cut) = page.cut {
+            if let Some(entry) = self.newest_at(&cut, page, &key) {
+                return SlotState::Known(entry);
+            }
             let read = self.begin_read_at(cut, AskedBy::Range(number), &key);
             return match self.take_read_at(read) {
                 Some(found) => page.known_at(bytes, found),
@@ -298,6 +303,22 @@ impl LogShard {
                 SlotState::Known(self.entry_of(page, (bytes, position), found, &header))
             }
         }
+    }
+
+    /// What a key shows at a cut, where its newest record is in the cache and not younger: nothing else can be it then. `None` where
+    /// that is not so.
+    fn newest_at(&mut self, cut: &Cut, page: &mut RangePage, key: &Key<'_>) -> Option<Option<RangeEntry>> {
+        let first = self.keyspaces.get(key.keyspace)?.index.first_candidate(key.position)?;
+        let Target::Frame(bits) = Target::unpack(first) else { return None };
+        let bytes = self.cache.peek(FrameId::from_bits(bits)).bytes;
+        let header = matching(bytes, key).filter(|header| header.seq <= cut.seq)?;
+        let meta = self.meta_at(key.position, &header);
+        if meta.expiry_ms != 0 && meta.expiry_ms <= cut.wall_ms {
+            return Some(None);
+        }
+        let value = bytes.get(header.value_range())?.to_vec();
+        page.bytes += key.bytes.len() + value.len() + ENTRY_BYTES;
+        Some(Some(RangeEntry { key: key.bytes.to_vec(), meta, value }))
     }
 
     /// The entry of a record in memory, unless it has expired.

@@ -107,13 +107,15 @@ impl LogShard {
         for (location, asked) in run {
             let begin = self.identity.geometry.segment_offset(location.segment());
             let from = (completion.offset - begin) as usize;
-            let whole = buffer.get(location.offset() - from..).unwrap_or_default();
+            let bytes = buffer.get(location.offset() - from..).unwrap_or_default();
             // A length that is not true is found out when the record is verified.
-            let len = record::decode_header(whole).map_or(asked, |header| header.record_len().min(asked));
+            let len = record::decode_header(bytes).map_or(asked, |header| header.record_len().min(asked));
+            let bytes = bytes.get(..len).unwrap_or(bytes);
             let (start, end) = self.blocks_around(location, len);
-            let blocks = buffer.get(start - from..end - from).unwrap_or_default();
-            let mut own = self.buffers.take(blocks.len());
-            own.copy_from_slice(blocks);
+            // Around the record is what an earlier user of the buffer left: nobody looks there.
+            let mut own = self.buffers.take(end - start);
+            let place = location.offset() - start;
+            own[place..place + bytes.len()].copy_from_slice(bytes);
             self.record_read(
                 location,
                 IoCompletion {

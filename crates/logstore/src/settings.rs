@@ -88,7 +88,7 @@ impl Default for ShardSettings {
             clean_below_free_fraction: 0.15,
             clean_step_bytes: 256 << 10,
             reserved_segments: 3,
-            cluster_bytes_per_second: 32 << 20,
+            cluster_bytes_per_second: 64 << 20,
             snapshot_table_bytes_max: 16 << 20,
             snapshot_pinned_fraction_max: 0.25,
             touch_value_bytes_min: 512,

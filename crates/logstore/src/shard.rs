@@ -588,17 +588,4 @@ impl LogShard {
             self.keyspaces.dying.push(keyspace);
         }
     }
-
-    pub(crate) fn unwritable(&self) -> Option<Error> {
-        if let Some(error) = &self.failed {
-            return Some(error.clone());
-        }
-        if !self.refused.is_empty() {
-            return Some(Error::new(ErrorKind::NoSpace, "the file system has no room for the log"));
-        }
-        if self.shutting {
-            return Some(Error::new(ErrorKind::Busy, "the store is being closed"));
-        }
-        None
-    }
 }

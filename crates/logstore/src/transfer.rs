@@ -130,11 +130,6 @@ pub(crate) struct Transfers {
 }
 
 impl Transfers {
-    /// Whether there is a split or a merge.
-    pub(crate) fn are_under_way(&self) -> bool {
-        self.split.is_some() || self.merge.is_some()
-    }
-
     /// Whether a split is about to hand over, or to end: it waits for the log on the device.
     pub(crate) fn wait_for_flash(&self) -> bool {
         self.split.as_ref().is_some_and(|split| !matches!(split.phase, Phase::Copying))

@@ -9,6 +9,7 @@
 mod common;
 
 use common::lives::{self, Mix, Plan, Work, World, runs};
+use common::sampling;
 use tierstone_crash::{Choices, ExploreSettings, Violation};
 use tierstone_engine::conformance::crashes::{CrashSettings, acknowledged_writes_survive_crashes};
 use tierstone_engine::harness::Harness;
@@ -308,9 +309,9 @@ fn clustered_records_survive_every_sampled_crash() {
             done
         }
     };
-    let mix = lives::walking();
-    sampled("clusters", 1_100, 300, &lives::scattered(30), &work(mix));
-    let mut plan = lives::scattered(40).checkpoints();
+    let mix = sampling::walking();
+    sampled("clusters", 1_100, 300, &sampling::scattered(30), &work(mix));
+    let mut plan = sampling::scattered(40).checkpoints();
     (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
     plan.shards = vec![1, 2, 1];
     let touching = Mix { touches: 30, expiring: 5, batches: 20, across: 10, ..mix };

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::lives::{self, Mix, Plan, Work, World};
+use common::lives::{Mix, Plan, Work, World};
+use common::sampling;
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught};
 use tierstone_media::sim::{CutPoints, Fault, PowerCut};
 
@@ -421,21 +422,21 @@ fn a_lying_flush_is_found() {
 
 #[test]
 fn copies_for_ranges_are_durable_before_their_originals_go() {
-    caught("clustered_copies_forgotten", lives::scattered(30), lives::walking(), 2_000);
+    caught("clustered_copies_forgotten", sampling::scattered(30), sampling::walking(), 2_000);
 }
 
 #[test]
 fn nothing_is_brought_together_while_a_checkpoint_counts() {
-    let mut plan = lives::scattered(40).checkpoints();
+    let mut plan = sampling::scattered(40).checkpoints();
     (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
-    caught("clustered_under_checkpoint", plan, Mix { touches: 40, ..lives::walking() }, 2_000);
+    caught("clustered_under_checkpoint", plan, Mix { touches: 40, ..sampling::walking() }, 2_000);
 }
 
 #[test]
 fn a_torn_summary_costs_no_key_its_place_in_the_order() {
-    let mut plan = lives::scattered(40).checkpoints();
+    let mut plan = sampling::scattered(40).checkpoints();
     (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
     plan.shards = vec![1, 2, 1];
-    let mix = Mix { touches: 30, batches: 20, across: 10, ..lives::walking() };
+    let mix = Mix { touches: 30, batches: 20, across: 10, ..sampling::walking() };
     caught("torn_summary_leaves_order", plan, mix, 4_000);
 }

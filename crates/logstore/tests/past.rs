@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::lives::{self, Plan};
+use common::lives::Plan;
 use common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
 use std::ops::Bound::Unbounded;
 use tierstone_base::KeyspaceId;
@@ -177,12 +177,12 @@ fn plan(one_in: u64) -> Plan {
 #[test]
 fn crashes_bring_nothing_back_that_was_seen_expired() {
     let runs = ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(76, 300) };
-    plan(200).explore(runs.clone(), &lives::expiring).assert_clean();
+    plan(200).explore(runs.clone(), &common::sampling::expiring).assert_clean();
     let two = Plan { shards: vec![2, 1, 3], ..Plan::new(32 << 10, 24).cut_one_in(300) };
     let two = Plan { set_back_ms: 200, ..two.checkpoints() };
     two.explore(
         ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(77, 100) },
-        &lives::expiring,
+        &common::sampling::expiring,
     )
     .assert_clean();
 }
@@ -192,9 +192,9 @@ fn crashes_bring_nothing_back_that_was_seen_expired() {
 fn caught(name: &'static str, plan: Plan, runs: u64) {
     let settings = || ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(4711, runs) };
     let mutated = plan.clone().mutated(&Mutations::one(name));
-    let report = assert_caught(name, || mutated.explore(settings(), &lives::expiring));
+    let report = assert_caught(name, || mutated.explore(settings(), &common::sampling::expiring));
     let tried = report.found.map_or(runs, |found| found.run + 1);
-    plan.explore(ExploreSettings::random(4711, tried), &lives::expiring).assert_clean();
+    plan.explore(ExploreSettings::random(4711, tried), &common::sampling::expiring).assert_clean();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::lives::{self, Mix, Plan};
+use common::lives::{Mix, Plan};
 use common::sampling::{caught, sampled_in_scopes};
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId};
@@ -116,7 +116,7 @@ fn nothing_is_answered_before_its_fence() {
 #[test]
 fn an_answer_that_a_key_has_expired_is_in_the_redo_log_too() {
     let plan = Plan { set_back_ms: 200, ..Plan::new(32 << 10, 9).cut_one_in(60).redo(REDO_BYTES) };
-    caught("redo_past_not_kept", &plan, 1_000, &lives::expiring);
+    caught("redo_past_not_kept", &plan, 1_000, &common::sampling::expiring);
 }
 
 #[test]

@@ -75,6 +75,13 @@ const ENTRIES_A_STEP: usize = 1_000;
 /// Segments that a step looks at to find one to scan.
 const LOOKS_A_STEP: usize = 64;
 
+impl super::Transfers {
+    /// Whether there is a split or a merge.
+    pub(crate) fn are_under_way(&self) -> bool {
+        self.split.is_some() || self.merge.is_some()
+    }
+}
+
 impl LogShard {
     /// A scan of everything that is in segments now. Open ones are left, so that they get a summary.
     pub(super) fn new_scan(&mut self) -> Scan {

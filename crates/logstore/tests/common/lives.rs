@@ -823,20 +823,6 @@ impl<'a> World<'a> {
         answer
     }
 
-    /// Walks through all keys in their order.
-    pub fn walk(&mut self) -> Result<(), Violation> {
-        for harness in &mut self.shards {
-            harness.range_all(KEYSPACE, Unbounded, Unbounded, 50, Direction::Forward)?;
-        }
-        self.acknowledge();
-        Ok(())
-    }
-
-    /// Bytes that were brought together for walks in this life.
-    pub fn clustered_bytes(&self) -> u64 {
-        self.shards.iter().map(|harness| harness.engine.statistics().clustered_bytes_written).sum()
-    }
-
     /// The store still works: it takes a write, makes it durable and gives it back.
     pub fn prove_alive(&mut self) -> Result<(), Violation> {
         if self.put(77, 100)? {
@@ -975,43 +961,6 @@ impl Mix {
         }
         Ok(())
     }
-}
-
-/// A store whose walks find records scattered, and not all of them in the cache.
-pub fn scattered(segments: u32) -> Plan {
-    let mut plan = Plan::new(32 << 10, segments).cut_one_in(300).ordered();
-    plan.open.shard.cache_bytes_max = 48 << 10;
-    plan.open.shard.cluster_bytes_per_second = 1 << 40;
-    plan
-}
-
-/// Walks beside writes to more keys than one page has.
-pub fn walking() -> Mix {
-    Mix { operations: 150, keys: 60, walks: 12, settle_one_in: 12, deletes: 15, ..Mix::default() }
-}
-
-/// Keys that expire are written, looked at and cleaned away; the clock is set back before each life.
-pub fn expiring(world: &mut World<'_>, life: u32, choices: &Choices) -> Result<(), Violation> {
-    let mut random = SeededRandom::new(choices.choose_seed("work"));
-    for _ in 0..if life == 0 { 120 } else { 40 } {
-        match random.below(12) {
-            0..2 => world.put_expiring(
-                random.below(60) as u32,
-                20 + random.below(400) as u32,
-                random.below(40),
-            )?,
-            2..5 => drop(world.put(random.below(8) as u32, 4 + random.below(3_000) as u32)?),
-            5 => drop(world.delete(random.below(8) as u32)?),
-            6 => world.advance(random.below(30)),
-            7..10 => world.look_at_expiring(random.below(60) as u32)?,
-            10 => world.settle(1 + random.below(30) as u32),
-            _ => world.sync()?,
-        }
-        if random.chance(0.5) {
-            world.poll();
-        }
-    }
-    world.sync()
 }
 
 /// Runs a test shall try: `default`, or what TIERSTONE_CRASH_RUNS says.

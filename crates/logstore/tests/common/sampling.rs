@@ -1,8 +1,11 @@
 //! Explorations that several files make alike.
 #![allow(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 
-use super::lives::{self, Mix, Plan, Work, runs};
-use tierstone_crash::{ExploreSettings, Mutations, assert_caught};
+use super::lives::{self, KEYSPACE, Mix, Plan, Work, World, runs};
+use std::ops::Bound::Unbounded;
+use tierstone_base::SeededRandom;
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, assert_caught};
+use tierstone_engine::{Direction, Engine};
 use tierstone_media::DurableWriteScope;
 
 impl Mix {
@@ -45,4 +48,56 @@ pub fn caught(name: &'static str, plan: &Plan, runs: u64, work: Work<'_>) {
     let tried = report.found.as_ref().map_or(runs, |found| found.run + 1);
     println!("{name} is caught in run {tried}: {report}");
     explored(plan, tried).assert_clean();
+}
+
+impl World<'_> {
+    /// Walks through all keys in their order.
+    pub fn walk(&mut self) -> Result<(), Violation> {
+        for harness in &mut self.shards {
+            harness.range_all(KEYSPACE, Unbounded, Unbounded, 50, Direction::Forward)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that were brought together for walks in this life.
+    pub fn clustered_bytes(&self) -> u64 {
+        self.shards.iter().map(|harness| harness.engine.statistics().clustered_bytes_written).sum()
+    }
+}
+
+/// A store whose walks find records scattered, and not all of them in the cache.
+pub fn scattered(segments: u32) -> Plan {
+    let mut plan = Plan::new(32 << 10, segments).cut_one_in(300).ordered();
+    plan.open.shard.cache_bytes_max = 48 << 10;
+    plan.open.shard.cluster_bytes_per_second = 1 << 40;
+    plan
+}
+
+/// Walks beside writes to more keys than one page has.
+pub fn walking() -> Mix {
+    Mix { operations: 150, keys: 60, walks: 12, settle_one_in: 12, deletes: 15, ..Mix::default() }
+}
+
+/// Keys that expire are written, looked at and cleaned away; the clock is set back before each life.
+pub fn expiring(world: &mut World<'_>, life: u32, choices: &Choices) -> Result<(), Violation> {
+    let mut random = SeededRandom::new(choices.choose_seed("work"));
+    for _ in 0..if life == 0 { 120 } else { 40 } {
+        match random.below(12) {
+            0..2 => world.put_expiring(
+                random.below(60) as u32,
+                20 + random.below(400) as u32,
+                random.below(40),
+            )?,
+            2..5 => drop(world.put(random.below(8) as u32, 4 + random.below(3_000) as u32)?),
+            5 => drop(world.delete(random.below(8) as u32)?),
+            6 => world.advance(random.below(30)),
+            7..10 => world.look_at_expiring(random.below(60) as u32)?,
+            10 => world.settle(1 + random.below(30) as u32),
+            _ => world.sync()?,
+        }
+        if random.chance(0.5) {
+            world.poll();
+        }
+    }
+    world.sync()
 }
