@@ -11,6 +11,10 @@ use std::sync::atomic::AtomicU64;
 /// Smaller mappings gain nothing from huge pages and would waste most of one.
 const HUGE_PAGES_FROM_BYTES: usize = 4 << 20;
 
+/// Anonymous mappings up to this size are there whole from the start: what the kernel takes to give and to clear a page on its first
+/// touch is no cost of persistent memory, and would be measured as one. Larger ones may be meant to stay mostly empty.
+const POPULATED_BYTES_MAX: usize = 4 << 30;
+
 /// A shared mapping that lives as long as this value.
 #[derive(Debug)]
 pub(super) struct Mapping {
@@ -45,6 +49,11 @@ impl Mapping {
             // A kernel without huge pages refuses; the region then works with small ones.
             // SAFETY: the mapping was made just now, and advice changes nothing of what it holds.
             let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxHugepage) };
+        }
+        if (HUGE_PAGES_FROM_BYTES..=POPULATED_BYTES_MAX).contains(&bytes) {
+            // Kernels before 5.14 do not know this, and pages come as they are touched.
+            // SAFETY: as above; the pages come with the zeros that they would have had.
+            let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxPopulateWrite) };
         }
         Self::of(start, bytes)
     }

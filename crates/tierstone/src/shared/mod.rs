@@ -307,7 +307,7 @@ impl SharedStore {
     /// database with the ordered index ([`DatabaseOptions::index`]); another gives one error
     /// (`Unsupported`) and no entry. What it shows is durable, as with every read, and that of one moment: when the
     /// first entry is asked for. Cost: that of a [snapshot](SharedStore::snapshot) while it lives;
-    /// [`SharedRange::live`] walks without.
+    /// [`SharedRange::live`] walks without. Records that lie scattered are brought together, as by [`crate::Store::range`].
     ///
     /// ```
     /// use tierstone::{DatabaseOptions, IndexKind, SharedStore};
