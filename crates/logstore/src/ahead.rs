@@ -36,22 +36,29 @@ impl<I: Iterator<Item = (KeyspaceId, Position)>> Ahead<I> {
         Ahead { lines: 1, ..Ahead::of_records(keys) }
     }
 
-    /// One key further: called before each, in order.
+    /// One key further: called before each, in order. The first call asks for all levels of the first keys: a batch may have no
+    /// more.
     pub fn advance(&mut self, shard: &LogShard) {
-        self.coming.pop_front();
+        let is_first = self.coming.pop_front().is_none();
         while self.coming.len() < REGION_AHEAD {
             let Some((keyspace, position)) = self.keys.next() else { break };
             shard.index_reachable(keyspace).inspect(|index| index.prefetch_region(position));
             self.coming.push_back((keyspace, position));
         }
-        if let Some(&(keyspace, position)) = self.coming.get(BUCKET_AHEAD) {
+        for &(keyspace, position) in self.at(is_first, BUCKET_AHEAD) {
             shard.index_reachable(keyspace).inspect(|index| index.prefetch(position));
         }
-        if let Some(&(keyspace, position)) = self.coming.get(FRAME_AHEAD) {
+        for &(keyspace, position) in self.at(is_first, FRAME_AHEAD) {
             let first = shard.index_reachable(keyspace).and_then(|index| index.first_candidate(position));
             if let Some(Target::Frame(bits)) = first.map(Target::unpack) {
                 shard.cache.prefetch(FrameId::from_bits(bits), self.lines);
             }
         }
+    }
+
+    /// The key so far ahead, if there is one; at first all up to it.
+    fn at(&self, is_first: bool, ahead: usize) -> impl Iterator<Item = &(KeyspaceId, Position)> {
+        let before = if is_first { 0 } else { ahead };
+        self.coming.iter().take(ahead + 1).skip(before)
     }
 }
