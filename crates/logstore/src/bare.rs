@@ -2,10 +2,10 @@
 //!
 //! Crash: as in [`mod@crate::open`]: the number of an opening is durable before anything is written under it.
 
-use crate::format::superblock::META_BYTES;
-use crate::open::{OpenReport, OpenSettings, SuperblockWriter, read_superblock, run_all};
+use crate::format::superblock::{META_BYTES, SLOT_BYTES, SlotFound};
+use crate::open::{OpenReport, OpenSettings, SuperblockWriter, read_slots, read_superblock, run_all};
 use tierstone_base::{Error, ErrorKind, Result};
-use tierstone_media::{BlockDevice, IoRequest};
+use tierstone_media::{BlockDevice, IoBuffer, IoRequest};
 
 /// An open superblock.
 #[derive(Debug)]
@@ -40,4 +40,18 @@ pub fn open_bare(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Resul
     next.past_ms = next.past_ms.max(settings.past_ms);
     superblock.write(device, next)?;
     Ok(BareStore { superblock, report })
+}
+
+/// Makes a first slot that is torn blank again, durably, if the second was never written: what remains when power was lost
+/// in the making of a store. Whoever calls it knows that nothing was ever stored here. Whether it was so is returned.
+///
+/// # Errors
+/// `DeviceFailed`: the device gave an error.
+pub fn forget_torn_making(device: &mut dyn BlockDevice) -> Result<bool> {
+    let is_torn = read_slots(device)? == [SlotFound::Damaged, SlotFound::Blank];
+    if is_torn {
+        // crash here [torn-making-half-blank]: it is as torn as before, and forgotten by the next opening
+        run_all(device, vec![IoRequest::write_durable(0, 0, IoBuffer::zeroed(SLOT_BYTES))])?;
+    }
+    Ok(is_torn)
 }

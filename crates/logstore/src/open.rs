@@ -338,11 +338,7 @@ pub(crate) fn read_superblock(
     settings: &OpenSettings,
     report: &mut OpenReport,
 ) -> Result<SuperblockWriter> {
-    let mut slots = [SlotFound::Blank, SlotFound::Blank];
-    read_ranges(device, &[(0, SLOT_BYTES), (SLOT_BYTES as u64, SLOT_BYTES)], |number, bytes| {
-        slots[number] = Superblock::decode(bytes);
-        Ok(())
-    })?;
+    let slots = read_slots(device)?;
     report.damaged_superblock_slot = slots.contains(&SlotFound::Damaged);
     if let Some((superblock, counter, slot)) = superblock::choose(slots)? {
         report.clean = superblock.clean;
@@ -368,6 +364,16 @@ pub(crate) fn read_superblock(
         redo_opening: 0,
     };
     Ok(SuperblockWriter { superblock, counter: 0, slot: 0 })
+}
+
+/// What both slots of the superblock hold.
+pub(crate) fn read_slots(device: &mut dyn BlockDevice) -> Result<[SlotFound; 2]> {
+    let mut slots = [SlotFound::Blank, SlotFound::Blank];
+    read_ranges(device, &[(0, SLOT_BYTES), (SLOT_BYTES as u64, SLOT_BYTES)], |number, bytes| {
+        slots[number] = Superblock::decode(bytes);
+        Ok(())
+    })?;
+    Ok(slots)
 }
 
 /// Reads the first and last block of each segment.

@@ -42,7 +42,7 @@ mod victims;
 mod write;
 
 pub use found::LogDamage;
-pub use open::{Keyspace, OpenReport, OpenSettings, OpenedStore, open};
+pub use open::{Keyspace, OpenReport, OpenSettings, OpenedStore, is_untouched, open};
 pub use recovery::{BuildReport, ShardPlan};
 pub use settings::{Geometry, ShardSettings};
 pub use shard::PmShard;

@@ -127,6 +127,22 @@ pub(crate) struct Owned {
     pub overflow: Vec<(u32, u8)>,
 }
 
+impl Owned {
+    /// Whether the shard never had anything but the segments that it was made with.
+    fn is_untouched(&self) -> bool {
+        self.log.is_empty() && self.storage.is_empty() && self.overflow.is_empty()
+    }
+}
+
+/// Whether `region` holds, from `base` on, a whole store to which nothing was ever written: no shard has begun a log. Nothing
+/// is changed; it costs a read of the allocation table.
+pub fn is_untouched(region: Arc<dyn Region + Send + Sync>, base: u64) -> bool {
+    let Ok(memory) = PmMemory::new(region, base) else { return false };
+    let Ok((_, layout)) = existing(&memory) else { return false };
+    let (owned, table) = sort_table(&memory, &layout);
+    table.damaged.is_empty() && owned.iter().all(Owned::is_untouched)
+}
+
 /// Opens or makes the store in `region`, up to the point where shards can be built. Nothing else may use the region
 /// from [`OpenSettings::base`] on.
 ///

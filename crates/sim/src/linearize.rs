@@ -264,7 +264,7 @@ impl Search<'_> {
         if event.steps.iter().any(|step| step.verb.is_write()) {
             return false;
         }
-        let mut seen = place.state.seen_during(event.span);
+        let mut seen = place.state.seen_during(event.span, &event.steps);
         if seen.len() != 1 || seen[0] != place.state {
             return false;
         }
@@ -284,7 +284,7 @@ impl Search<'_> {
             }
             return true;
         }
-        for found in place.state.seen_during(event.span) {
+        for found in place.state.seen_during(event.span, &event.steps) {
             let mut state = found.clone();
             let Seen::Replies(replies) = &event.seen else {
                 if place.doubts >= self.doubts_max {

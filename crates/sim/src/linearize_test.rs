@@ -155,3 +155,23 @@ fn a_read_that_says_nothing_of_it_leaves_what_is_in_doubt_its_chance() {
     history.end(reads[1], value("b"), 0);
     assert_eq!(verdict(&history), Verdict::Explained);
 }
+
+/// Two databases' keys; the first expires at 10, the clock is set back and the node starts again.
+#[test]
+fn what_nobody_saw_expire_may_be_there_after_a_start_with_an_earlier_clock() {
+    for (is_shown, is_possible) in [(false, true), (true, false)] {
+        let mut history = History::default();
+        let write = history.ask(1, OBJECT, step(Verb::SetFor("a".into(), 10)), 0);
+        history.end(write, ok(), 0);
+        let at_other_key = |verb| vec![Step { key: 1, verb }];
+        let other = history.ask(1, OBJECT, at_other_key(Verb::Set("b".into())), 50);
+        history.end(other, ok(), 50);
+        if is_shown {
+            let read = history.ask(1, OBJECT, step(Verb::Get), 50);
+            history.end(read, Seen::Replies(vec![Value::Null]), 50);
+        }
+        let read = history.ask(2, OBJECT, step(Verb::Get), 5);
+        history.end(read, value("a"), 50);
+        assert_eq!(verdict(&history) == Verdict::Explained, is_possible, "shown: {is_shown}");
+    }
+}

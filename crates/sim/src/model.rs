@@ -112,11 +112,15 @@ impl ObjectState {
         &mut self.cells[key]
     }
 
-    /// The states in which something that happens during `span` may find the object: each key that may have
-    /// expired by then is there or gone, each that must have expired is gone.
-    pub fn seen_during(&self, span: WallSpan) -> Vec<ObjectState> {
+    /// The states in which `steps` that happen during `span` may find the object: each key they look at that may have
+    /// expired by then is there or gone, each that must have expired is gone. Nobody was shown that others have expired: where
+    /// the clock is set back and the node starts again, they may be there.
+    pub fn seen_during(&self, span: WallSpan, steps: &[Step]) -> Vec<ObjectState> {
         let mut seen = vec![self.clone()];
         for (at, cell) in self.cells.iter().enumerate() {
+            if !is_looked_at(at, steps) {
+                continue;
+            }
             let Some((earliest, latest)) = cell.as_ref().and_then(|cell| cell.expiry_ms) else { continue };
             if earliest > span.to_ms {
                 continue;
@@ -203,6 +207,15 @@ impl ObjectState {
         (0..keys).for_each(|key| self.cells.swap(key, key + keys));
         ok()
     }
+}
+
+/// Whether `steps` look at key `at`. What trades places among several steps counts as looked at.
+fn is_looked_at(at: usize, steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step.verb {
+        Verb::CopyTo(to, _) | Verb::RenameTo(to) => step.key == at || to == at,
+        Verb::Swap(_) => steps.len() > 1,
+        _ => step.key == at,
+    })
 }
 
 /// What `RENAME` of a key says that does not exist.

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Sums, noticed_in, number, run, run_all, seeds};
-use tierstone_sim::{End, Ground, SimulationSettings};
+use tierstone_sim::{End, Ground, Simulation, SimulationSettings};
 
 /// A device and a redo log.
 fn with_redo(seed: u64) -> SimulationSettings {
@@ -128,4 +128,15 @@ fn blocks_in_memory_that_are_freed_before_their_copies_are_durable_are_noticed()
 #[test]
 fn batches_over_shards_in_memory_whose_parts_are_not_counted_are_noticed() {
     noticed_in("parts_not_counted", 200, in_memory);
+}
+
+/// Databases that change places while the clock is set back: with this seed a key that nobody had seen expired was there again.
+#[test]
+fn a_key_that_expired_unseen_may_be_there_again_when_the_clock_is_set_back() {
+    let report = Simulation::run(SimulationSettings {
+        ends: vec![End::PowerLoss],
+        has_device_errors: false,
+        ..in_memory(843)
+    });
+    assert_eq!(report.violation, None);
 }

@@ -530,6 +530,9 @@ fn segments_min(options: &DatabaseOptions) -> u32 {
 /// The facts of a store that has to be made; `None` when there is one or none may be made.
 fn new_facts(options: &DatabaseOptions, storage: &Storage) -> Result<Option<DatabaseFacts>> {
     let has_segments = storage.existing_segments().is_some_and(|segments| !segments.is_empty());
+    if let (true, Storage::Nvm(region)) = (options.create, storage) {
+        region.forget_torn_making()?;
+    }
     if !options.create || has_segments || has_superblock(storage)? {
         return Ok(None);
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_logstore::OpenSettings;
-use tierstone_logstore::bare::{BareStore, open_bare};
+use tierstone_logstore::bare::{BareStore, forget_torn_making, open_bare};
 use tierstone_logstore::check::{CheckProgress, check_bare};
 use tierstone_logstore::format::superblock::{META_BYTES, served_keyspaces};
 use tierstone_media::probe::filesystem::FileSystem;
@@ -144,6 +144,11 @@ impl NvmStore {
         RegionDevice::new(Arc::clone(&self.region), 0, self.geometry())
     }
 
+    /// Before a store may be made: as if the making of one that power cut off had never begun.
+    pub(crate) fn forget_torn_making(&self) -> Result<()> {
+        forget_torn(&self.region(), &mut self.device()?)
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         superblock_geometry()
     }
@@ -182,6 +187,15 @@ pub(crate) fn open_shards(
     })
 }
 
+/// Makes the superblock blank again that power lost in the making of a store has torn. An engine that is there says that the
+/// region is a store's; that no shard has begun a log, that none ever served.
+fn forget_torn(region: &Arc<dyn Region + Send + Sync>, device: &mut dyn BlockDevice) -> Result<()> {
+    if tierstone_pmstore::is_untouched(Arc::clone(region), ENGINE_BASE) {
+        forget_torn_making(device)?;
+    }
+    Ok(())
+}
+
 /// Opens superblock and engine in `region`, or makes them; a new engine divides it by `geometry`. For drivers that bring
 /// a region of their own: the simulation of whole nodes. `device` is a handle on the region's start, of
 /// [`superblock_geometry`].
@@ -213,6 +227,9 @@ pub fn open_in_region(
         ..Default::default()
     };
     if settings.create {
+        if !settings.mutations.is_on("torn_making_kept") {
+            forget_torn(&region, device)?;
+        }
         // crash here [region-without-superblock]: the region is taken for a new one, the engine's part is found empty
         tierstone_pmstore::open(Arc::clone(&region), &inner)?;
     }

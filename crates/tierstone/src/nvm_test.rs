@@ -86,6 +86,16 @@ fn the_shared_handle_and_its_ranges_work_in_a_region() {
 #[test]
 fn a_region_whose_making_was_cut_off_becomes_a_store() {
     let file = File::new("cut-off");
+    make_engine_only(&file);
+    let mut store = Store::open(&file.options()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    drop(store);
+    let mut store = Store::open(&file.options()).unwrap();
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+/// Makes the engine's part of a region, and nothing in front of it.
+fn make_engine_only(file: &File) {
     let settings = RegionSettings { demand: RegionDemand::AnyGuarantee, ..RegionSettings::default() };
     let region = MappedRegion::create(&file.0, 64 << 20, &settings).unwrap();
     let inner = tierstone_pmstore::OpenSettings {
@@ -94,11 +104,40 @@ fn a_region_whose_making_was_cut_off_becomes_a_store() {
         ..tierstone_pmstore::OpenSettings::default()
     };
     tierstone_pmstore::open(Arc::new(region), &inner).unwrap();
+}
+
+/// The superblock's two slots, behind the region's own header.
+fn superblock_of(bytes: &mut [u8]) -> &mut [u8] {
+    let start = bytes.len() - (64 << 20);
+    &mut bytes[start..][..super::META_BYTES as usize]
+}
+
+/// Leaves of the superblock a first slot with some of its words, and a second that was never written.
+fn tear_first_superblock(file: &File) {
+    let mut bytes = std::fs::read(&file.0).unwrap();
+    let slots = superblock_of(&mut bytes);
+    slots.fill(0);
+    slots[8..24].fill(7);
+    std::fs::write(&file.0, bytes).unwrap();
+}
+
+/// Power that is lost while the first superblock is written tears its words; shards have no logs then.
+#[test]
+fn a_store_whose_first_superblock_is_torn_is_made_anew_only_if_nothing_was_written() {
+    let file = File::new("torn");
+    make_engine_only(&file);
+    tear_first_superblock(&file);
     let mut store = Store::open(&file.options()).unwrap();
     store.put(b"key", b"value").unwrap();
     drop(store);
     let mut store = Store::open(&file.options()).unwrap();
     assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    drop(store);
+    tear_first_superblock(&file);
+    let error = Store::open(&file.options()).err().expect("what was served is not made anew");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    let mut after = std::fs::read(&file.0).unwrap();
+    assert_eq!(superblock_of(&mut after)[8..24], [7; 16], "what is refused is not written to");
 }
 
 #[test]

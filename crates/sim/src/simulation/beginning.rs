@@ -151,11 +151,6 @@ impl Simulation {
                     self.regions_lost.1 += 1;
                     accepts_loss = true;
                 }
-                Err(error) if self.is_half_made(&error) => {
-                    self.note("the making of the store was cut off; it is made again in other memory");
-                    self.machine.set_power_cut(PowerCut::Never);
-                    self.machine.replace_region();
-                }
                 Err(error) if !self.machine.power_is_off() => {
                     return Err(format!("a store does not open: {:?}: {error}", error.kind()));
                 }
@@ -178,16 +173,6 @@ impl Simulation {
             && !accepts_loss
             && !self.machine.power_is_off()
             && error.kind() == ErrorKind::InvalidInput
-    }
-
-    /// Whether the first superblock of a store in memory is torn, which its operator has to remove: nothing was ever
-    /// served.
-    fn is_half_made(&self, error: &Error) -> bool {
-        self.settings.ground == Ground::Memory
-            && self.lives.is_empty()
-            && !self.machine.power_is_off()
-            && error.kind() == ErrorKind::Corrupt
-            && error.message().contains("neither superblock")
     }
 
     fn opened(&mut self, node: Node, settings: &NodeSettings) -> std::result::Result<Node, Broken> {
