@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Sums, noticed_in, number, run, run_all, seeds};
+use tierstone_crash::Mutations;
 use tierstone_sim::{End, Ground, Simulation, SimulationSettings};
 
 /// A device and a redo log.
@@ -139,4 +140,23 @@ fn a_key_that_expired_unseen_may_be_there_again_when_the_clock_is_set_back() {
         ..in_memory(843)
     });
     assert_eq!(report.violation, None);
+}
+
+/// One of some 550 seeds loses power while the first superblock is written, in the middle of its words.
+#[test]
+fn a_store_in_memory_whose_making_was_torn_is_made_anew() {
+    let one_life = |seed, mutations| SimulationSettings {
+        ends: vec![End::PowerLoss],
+        has_device_errors: false,
+        lives: 1,
+        mutations,
+        ..in_memory(seed)
+    };
+    let refused = (0..5_000).find_map(|seed| {
+        let report = Simulation::run(one_life(seed, Mutations::one("torn_making_kept")));
+        report.violation.map(|violation| (seed, violation))
+    });
+    let (seed, violation) = refused.expect("the making of a store is torn with no seed");
+    assert!(violation.contains("neither superblock"), "seed {seed}: {violation}");
+    assert_eq!(Simulation::run(one_life(seed, Mutations::default())).violation, None, "seed {seed}");
 }
