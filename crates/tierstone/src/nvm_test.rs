@@ -142,7 +142,7 @@ fn a_store_whose_first_superblock_is_torn_is_made_anew_only_if_nothing_was_writt
     assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
     drop(store);
     tear_first_superblock(&file, 8..24);
-    let error = Store::open(&file.options()).err().expect("what was served is not made anew");
+    let error = Store::open(&file.options()).expect_err("what was served is not made anew");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     let mut after = std::fs::read(&file.0).unwrap();
     assert_eq!(superblock_of(&mut after)[8..24], [7; 16], "what is refused is not written to");
