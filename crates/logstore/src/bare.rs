@@ -43,15 +43,14 @@ pub fn open_bare(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Resul
 }
 
 /// Makes a first slot that is torn blank again, durably, if the second was never written: what remains when power was lost
-/// in the making of a store. Whoever calls it knows that nothing was ever stored here. Whether it was so is returned.
+/// in the making of a store. Whoever calls it knows that nothing was ever stored here.
 ///
 /// # Errors
 /// `DeviceFailed`: the device gave an error.
-pub fn forget_torn_making(device: &mut dyn BlockDevice) -> Result<bool> {
-    let is_torn = read_slots(device)? == [SlotFound::Damaged, SlotFound::Blank];
-    if is_torn {
+pub fn forget_torn_making(device: &mut dyn BlockDevice) -> Result<()> {
+    if read_slots(device)? == [SlotFound::Damaged, SlotFound::Blank] {
         // crash here [torn-making-half-blank]: it is as torn as before, and forgotten by the next opening
         run_all(device, vec![IoRequest::write_durable(0, 0, IoBuffer::zeroed(SLOT_BYTES))])?;
     }
-    Ok(is_torn)
+    Ok(())
 }

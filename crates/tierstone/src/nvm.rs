@@ -190,10 +190,10 @@ pub(crate) fn open_shards(
 /// Makes the superblock blank again that power lost in the making of a store has torn. An engine that is there says that the
 /// region is a store's; that no shard has begun a log, that none ever served.
 fn forget_torn(region: &Arc<dyn Region + Send + Sync>, device: &mut dyn BlockDevice) -> Result<()> {
-    if tierstone_pmstore::is_untouched(Arc::clone(region), ENGINE_BASE) {
-        forget_torn_making(device)?;
+    match tierstone_pmstore::is_untouched(Arc::clone(region), ENGINE_BASE) {
+        true => forget_torn_making(device),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Opens superblock and engine in `region`, or makes them; a new engine divides it by `geometry`. For drivers that bring
