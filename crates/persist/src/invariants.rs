@@ -19,8 +19,11 @@ const DIVIDER: &[u8] = b"\n--\n";
 
 /// Reads `data` as a trace, of bytes and of text.
 pub fn check_trace(data: &[u8]) {
-    let found =
-        [binary::read(data).ok(), std::str::from_utf8(data).ok().and_then(|data| text::read(data).ok())];
+    let found = [
+        binary::read(data).ok(),
+        binary::read(&binary::framed(data)).ok(),
+        std::str::from_utf8(data).ok().and_then(|data| text::read(data).ok()),
+    ];
     for trace in found.into_iter().flatten() {
         assert_eq!(binary::read(&binary::write(&trace)).ok().as_ref(), Some(&trace));
         assert_eq!(text::read(&text::write(&trace)).ok().as_ref(), Some(&trace));

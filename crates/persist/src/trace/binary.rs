@@ -22,12 +22,19 @@ pub fn write(trace: &Trace) -> Vec<u8> {
         body.extend(event.address.to_le_bytes());
         body.extend(event.value.to_le_bytes());
     }
+    framed(&body)
+}
+
+/// As many whole steps as `body` has, behind a head that fits them.
+pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
+    let count = body.len() / EVENT_BYTES;
+    let body = &body[..count * EVENT_BYTES];
     let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
     bytes.extend(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend(0u32.to_le_bytes());
-    bytes.extend((trace.events().len() as u64).to_le_bytes());
-    bytes.extend(checksum(SALT, &body).to_le_bytes());
+    bytes.extend((count as u64).to_le_bytes());
+    bytes.extend(checksum(SALT, body).to_le_bytes());
     bytes.extend(body);
     bytes
 }

@@ -6,8 +6,11 @@
 
 use std::io::Cursor;
 
+use tierstone_base::codec::put_varint;
+
 use super::cache_csv::CacheCsvImport;
 use super::monitor::MonitorImport;
+use super::writer::{KIND_END, MAGIC, frame_check, head_bytes, head_sum};
 use super::{ImportCounts, TraceHead, TraceReader, TraceRecord, TraceSource, TraceWriter};
 
 /// Reads `data` as the text of `MONITOR`, in one piece and in pieces of every length up to 7: the same records come, all
@@ -37,8 +40,38 @@ pub fn check_cache_csv(data: &[u8]) {
     check_import(data, &import);
 }
 
-/// Reads `data` as a trace file: what can be read can be written, and reads as the same again.
+/// Reads `data` as a trace file, and what is none as the bodies of frames ([`framed`]): what can be read can be
+/// written, and reads as the same again.
 pub fn check_file(data: &[u8]) {
+    check_bytes(data);
+    if !data.starts_with(MAGIC) {
+        check_bytes(&framed(data));
+    }
+}
+
+/// A file of frames whose checks fit, so that what lies behind the checks is reached: each body is told by a byte of its
+/// length; a last one that is cut leaves the file without its end.
+pub(super) fn framed(data: &[u8]) -> Vec<u8> {
+    let mut bytes = head_bytes(&head()).to_vec();
+    let sum = head_sum(bytes.as_slice().try_into().expect("a head has its length"));
+    let (mut rest, mut number) = (data, 0);
+    let mut put = |body: &[u8], number: u64| {
+        put_varint(&mut bytes, body.len() as u64);
+        bytes.extend_from_slice(body);
+        bytes.extend_from_slice(&frame_check(sum, number, body));
+    };
+    while let Some((&length, behind)) = rest.split_first() {
+        let Some((body, behind)) = behind.split_at_checked(usize::from(length)) else { return bytes };
+        put(body, number);
+        (rest, number) = (behind, number + 1);
+    }
+    let mut end = vec![KIND_END];
+    put_varint(&mut end, number);
+    put(&end, number);
+    bytes
+}
+
+fn check_bytes(data: &[u8]) {
     let Ok(mut reader) = TraceReader::new(Cursor::new(data)) else { return };
     let (mut records, mut is_damaged) = (Vec::new(), false);
     loop {
@@ -71,8 +104,11 @@ fn check_import(data: &[u8], import: &dyn Fn(usize) -> (Vec<TraceRecord>, Import
     assert_eq!(counts.records, records.len() as u64);
     assert_eq!(counts.operations.values().sum::<u64>(), counts.records);
     assert!(counts.refused <= counts.lines && (counts.refused > 0) == counts.first_refused_line.is_some());
-    let head = TraceHead { source: TraceSource::MonitorText, is_anonymous: false, began_ms: 0 };
-    assert_eq!(round(head, &records), records);
+    assert_eq!(round(head(), &records), records);
+}
+
+fn head() -> TraceHead {
+    TraceHead { source: TraceSource::MonitorText, is_anonymous: false, began_ms: 0 }
 }
 
 /// Writes records and reads them.

@@ -1,4 +1,4 @@
-use super::invariants::{check_cache_csv, check_file, check_monitor};
+use super::invariants::{check_cache_csv, check_file, check_monitor, framed};
 use super::monitor::{MonitorImport, first_ms};
 use super::writer::HEAD_BYTES;
 use super::*;
@@ -106,6 +106,24 @@ proptest! {
         foreign.truncate(HEAD_BYTES);
         foreign.extend_from_slice(&bytes[HEAD_BYTES..]);
         prop_assert_eq!(read(&foreign).2.map(|error| error.kind()), Some(ErrorKind::Corrupt));
+    }
+
+    #[test]
+    fn bodies_that_the_fuzzer_frames_are_read(records in records()) {
+        let bytes = written(HEAD, &records);
+        let (mut bodies, mut rest) = (Vec::new(), &bytes[HEAD_BYTES..]);
+        while let Some((&length, behind)) = rest.split_first() {
+            prop_assume!(length < 0x80, "a longer body has a length of two bytes");
+            let (body, behind) = behind.split_at(usize::from(length));
+            if body[0] != 0 {
+                bodies.push(length);
+                bodies.extend_from_slice(body);
+            }
+            rest = &behind[4..];
+        }
+        let (found, is_cut, damage) = read(&framed(&bodies));
+        prop_assert!(!is_cut && damage.is_none(), "{damage:?}");
+        prop_assert_eq!(found, records);
     }
 
     #[test]
