@@ -5,7 +5,7 @@ mod running;
 
 use crate::output::{print_json, print_line, table};
 use crate::tls::TlsArgs;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 use tierstone::{BackupProgress, BackupReport, BackupWriter, DatabaseOptions, SharedStore};
@@ -23,7 +23,7 @@ pub struct BackupArgs {
     #[arg(long, value_name = "ADDR:PORT", requires = "out")]
     #[arg(required_unless_present_any = ["data", "verify"], conflicts_with_all = ["data", "verify"])]
     server: Option<String>,
-    /// Take it from the store in these directories, which nobody has open
+    /// Take it from the store in these directories, or at nvm: and its region, which nobody has open
     #[arg(long, value_name = "DIR,…", value_delimiter = ',', requires = "out", conflicts_with = "verify")]
     data: Option<Vec<PathBuf>>,
     /// Check every byte of the backup in DIR, without making a store of it
@@ -52,6 +52,15 @@ pub struct BackupArgs {
     json: bool,
 }
 
+/// What a region must survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum NvmGuarantee {
+    /// The loss of power
+    PowerFail,
+    /// Whatever it does: a file that is not on DAX survives the process only
+    Any,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = RESTORE_EXIT_CODES)]
 pub struct RestoreArgs {
@@ -61,7 +70,7 @@ pub struct RestoreArgs {
     /// Where the backups are that it was made since [default: beside it]
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     base: Vec<PathBuf>,
-    /// Where the new store goes: directories without one
+    /// Where the new store goes: directories without one, or nvm: and a region, whose size --capacity says
     #[arg(long, value_name = "DIR,…", value_delimiter = ',', required = true)]
     data: Vec<PathBuf>,
     /// Shards that are filled; its server may have another number
@@ -73,6 +82,9 @@ pub struct RestoreArgs {
     /// The most that the new store's files may take [default: what the disks have free, less 5 %]
     #[arg(long, value_name = "SIZE")]
     capacity: Option<String>,
+    /// What the region of a new store at nvm:… must survive: with power-fail another one is refused
+    #[arg(long, value_name = "WHICH", default_value = "power-fail")]
+    nvm_guarantee: NvmGuarantee,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -112,12 +124,14 @@ fn of_closed(
     (out, since): (&Path, Option<&Path>),
     show: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
-    let memory_bytes = parse_size(memory)?;
     let base = since.map(tierstone::backup_base).transpose()?;
     let store = SharedStore::open(&DatabaseOptions {
+        shards: tierstone::nvm_shards(&directories)?.unwrap_or(1),
         directories,
-        memory_bytes,
+        memory_bytes: parse_size(memory)?,
         create: false,
+        // Nothing is acknowledged here.
+        any_guarantee: true,
         ..DatabaseOptions::default()
     })?;
     let report = BackupWriter::create_on(out, base).and_then(|writer| store.backup_to(writer, show));
@@ -132,6 +146,7 @@ pub fn restore(args: &RestoreArgs) -> Result<()> {
         shards: args.shards,
         memory_bytes: parse_size(&args.memory)?,
         capacity_bytes: args.capacity.as_deref().map(parse_size).transpose()?,
+        any_guarantee: args.nvm_guarantee == NvmGuarantee::Any,
         ..DatabaseOptions::default()
     };
     let bar = progress("restoring");

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Folder, PATIENCE, Server, ask, drivers, program};
+use common::{Folder, PATIENCE, Server, ask, drivers, program, spawn_command};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -159,13 +159,58 @@ fn check_moment(connection: &mut Connection, at_least: &[u64]) {
     }
 }
 
+/// Where a store lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    Device,
+    Region,
+}
+
+impl Medium {
+    fn place(self, folder: &Folder) -> String {
+        match self {
+            Medium::Device => text(&folder.data()).to_owned(),
+            Medium::Region => format!("nvm:{}", text(&folder.path("region"))),
+        }
+    }
+
+    /// What a store there is made with.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Medium::Device => &["--capacity", "128MiB"],
+            Medium::Region => &["--capacity", "128MiB", "--nvm-guarantee", "any"],
+        }
+    }
+
+    fn serve(self, folder: &Folder, more: &[&str]) -> Server {
+        let place = self.place(folder);
+        let common = ["server", "--data", &place, "--listen", "127.0.0.1:0", "--memory", "64MiB"];
+        let mut command = program();
+        command.args(common).args(["--password", "pass"]).args(self.options()).args(more);
+        match spawn_command(folder, command).listening() {
+            Ok(server) => server,
+            Err(status) => panic!("the server ended before it listened: {status}\n{}", folder.complaints()),
+        }
+    }
+}
+
 #[test]
 fn a_backup_of_a_server_under_load_is_one_moment_and_is_restored_with_any_number_of_shards() {
+    backups_under_load((Medium::Device, &["--segment-size", "512KiB"]), Medium::Device);
+}
+
+#[test]
+fn a_backup_of_a_store_in_persistent_memory_under_load_is_restored_there_and_on_devices() {
+    backups_under_load((Medium::Region, &[]), Medium::Device);
+    backups_under_load((Medium::Region, &[]), Medium::Region);
+}
+
+fn backups_under_load((medium, options): (Medium, &[&str]), new: Medium) {
     for driver in drivers() {
         for (shards, new_shards) in [("2", "3"), ("1", "2")] {
             let folder = Folder::new();
             let more = ["--driver", driver, "--shards", shards];
-            let server = Server::start(&folder, &[&SMALL[..], &more].concat());
+            let server = medium.serve(&folder, &[options, &more].concat());
             let mut connection = connect(&server);
             fill(&mut connection);
             let stop = AtomicBool::new(false);
@@ -187,25 +232,25 @@ fn a_backup_of_a_server_under_load_is_one_moment_and_is_restored_with_any_number
                     let said = succeeded(&run(&[&["backup"], &arguments[..]].concat()));
                     assert!(said.contains("\"records\""), "{said}");
                     assert_eq!(succeeded(&run(&["backup", "--verify", text(&out), "--json"])), said);
-                    check_restored(&folder, &out, (round, new_shards), &before);
+                    check_restored(new, &out, (round, new_shards), &before);
                 }
             });
             server.stop();
+            let out = folder.path("closed");
+            succeeded(&run(&["backup", "--data", &medium.place(&folder), "--out", text(&out)]));
+            check_restored(new, &out, (3, new_shards), &[]);
         }
     }
 }
 
-fn check_restored(folder: &Folder, backup: &Path, (round, shards): (u32, &str), at_least: &[u64]) {
+fn check_restored(medium: Medium, backup: &Path, (round, shards): (u32, &str), at_least: &[u64]) {
     let new = Folder::new();
-    let data = new.data();
-    let arguments =
-        ["--from", text(backup), "--data", text(&data), "--shards", shards, "--capacity", "128MiB"];
-    let said = succeeded(&run(&[&["restore"], &arguments[..]].concat()));
+    let place = medium.place(&new);
+    let arguments = ["restore", "--from", text(backup), "--data", &place, "--shards", shards];
+    let arguments = [&arguments[..], medium.options()].concat();
+    let said = succeeded(&run(&arguments));
     assert!(said.contains("records"), "{said}");
-    let restored = Server::start(
-        &new,
-        &["--capacity", "128MiB", "--memory", "64MiB", "--password", "pass", "--shards", shards],
-    );
+    let restored = medium.serve(&new, &["--shards", shards]);
     let mut connection = connect(&restored);
     check_still(&mut connection);
     check_moment(&mut connection, at_least);
@@ -215,9 +260,8 @@ fn check_restored(folder: &Folder, backup: &Path, (round, shards): (u32, &str), 
     }
     check_still(&mut connection);
     restored.stop();
-    let refused = run(&[&["restore"], &arguments[..]].concat());
+    let refused = run(&arguments);
     assert_eq!(refused.status.code(), Some(2), "round {round}: {refused:?}");
-    let _ = folder;
 }
 
 #[test]
@@ -302,7 +346,7 @@ fn a_closed_store_is_backed_up_and_nothing_is_written_over() {
     succeeded(&run(&["backup", "--data", text(&data), "--out", text(&out)]));
     let again = run(&["backup", "--data", text(&data), "--out", text(&out)]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
-    check_restored(&folder, &out, (0, "2"), &[]);
+    check_restored(Medium::Device, &out, (0, "2"), &[]);
     assert_eq!(run(&["backup", "--out", text(&out)]).status.code(), Some(2));
     assert_eq!(run(&["backup", "--data", text(&data)]).status.code(), Some(2));
     assert_eq!(run(&["backup", "--verify", text(&folder.path("none"))]).status.code(), Some(2));

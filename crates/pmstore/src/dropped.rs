@@ -29,7 +29,9 @@ impl PmShard {
         self.dropped.insert(id);
         let Some(keys) = self.keyspaces.remove(&id) else { return };
         let dropped_before = self.snapshots.cuts.next_id();
-        match self.snapshots.any_before(dropped_before) {
+        match self.snapshots.any_before(dropped_before)
+            && !self.mutations.is_on("dropped_not_kept_for_backup")
+        {
             true => self.retained.push(Retained { id, keys, dropped_before }),
             false => self.sweeping.push((id, keys, Position(0))),
         }

@@ -5,8 +5,8 @@ use crate::shard::PmShard;
 use std::sync::Arc;
 use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
-    Admission, BackupCut, BackupSince, BatchTicket, Cost, Durability, Engine, EngineStatistics, Event,
-    Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
+    Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics,
+    Event, Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -159,10 +159,16 @@ impl Engine for PmShard {
         self.keys_of(keyspace)
     }
 
-    fn begin_backup(&mut self, _now: Now, _since: Option<BackupSince>) -> Result<BackupCut> {
-        let message =
-            "a store that lies wholly in persistent memory makes no backups: stop it, and copy its region";
-        Err(Error::new(ErrorKind::Unsupported, message))
+    fn begin_backup(&mut self, now: Now, since: Option<BackupSince>) -> Result<BackupCut> {
+        self.start_backup(now, since.as_ref())
+    }
+
+    fn take_backup(&mut self) -> Result<BackupStep> {
+        self.next_of_backup()
+    }
+
+    fn end_backup(&mut self) {
+        self.drop_backup();
     }
 
     fn begin_verification(&mut self) -> Result<()> {
@@ -194,6 +200,7 @@ impl Engine for PmShard {
             || self.wants_truncation
             || !self.sweeping.is_empty()
             || self.snapshots.wants_step()
+            || self.backup_wants_step()
             || self.blocks.is_writing_back()
             || self.deaths.front().is_some_and(|death| death.seq <= self.decided())
             || self.is_shutting && !self.has_ended;
@@ -237,7 +244,7 @@ impl Engine for PmShard {
     }
 
     fn admission(&self) -> Admission {
-        if self.wants_space { Admission::Throttled } else { Admission::Open }
+        if self.wants_space || self.is_backup_behind() { Admission::Throttled } else { Admission::Open }
     }
 
     fn set_cpu_clock(&mut self, clock: Box<dyn CpuClock>) {

@@ -458,6 +458,12 @@ impl RecordHead {
         let key_len = if self.flags & FLAG_KEY_OUT == 0 { 0 } else { usize::from(self.key_len) };
         key_len + self.value_len as usize
     }
+
+    /// Bytes of the record, with those in overflow blocks.
+    pub fn bytes(&self) -> u64 {
+        let payload = if self.is_overflow() { self.payload_len() } else { 0 };
+        u64::from(self.len) + payload as u64
+    }
 }
 
 fn record_checksum(life: u64, offset: u64, record: &[u8]) -> u64 {

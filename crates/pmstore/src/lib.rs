@@ -7,6 +7,7 @@
 //! Where to begin: [`open::open`] opens or makes a store in a region and gives a [`recovery::ShardPlan`] for each
 //! shard; [`recovery::ShardPlan::build`] gives the [`shard::PmShard`], which is a [`tierstone_engine::Engine`].
 
+mod backup;
 mod block_table;
 mod blocks;
 pub mod check;
@@ -42,7 +43,7 @@ mod victims;
 mod write;
 
 pub use found::LogDamage;
-pub use open::{Keyspace, OpenReport, OpenSettings, OpenedStore, is_untouched, open};
+pub use open::{Keyspace, OpenReport, OpenSettings, OpenedStore, is_untouched, open, shard_count};
 pub use recovery::{BuildReport, ShardPlan};
 pub use settings::{Geometry, ShardSettings};
 pub use shard::PmShard;

@@ -42,7 +42,7 @@ impl PmShard {
     /// Whether new keys find memory.
     pub(crate) fn is_memory_full(&mut self) -> bool {
         let MemoryUse { index_bytes, outside_bytes, .. } = self.memory;
-        let others = outside_bytes.saturating_add(self.snapshots.table_bytes());
+        let others = outside_bytes.saturating_add(self.snapshots.table_bytes() + self.backups.bytes());
         if index_bytes.saturating_add(others) < self.settings.memory_bytes {
             return false;
         }

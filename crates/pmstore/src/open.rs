@@ -143,6 +143,15 @@ pub fn is_untouched(region: Arc<dyn Region + Send + Sync>, base: u64) -> bool {
     table.damaged.is_empty() && owned.iter().all(Owned::is_untouched)
 }
 
+/// How many shards the store in `region` has, from `base` on. Nothing is changed.
+///
+/// # Errors
+/// `InvalidInput`: none is there, or the region is smaller than it. `Incompatible`: something else, or another version.
+/// `Corrupt`: its header is damaged.
+pub fn shard_count(region: Arc<dyn Region + Send + Sync>, base: u64) -> Result<u16> {
+    Ok(existing(&PmMemory::new(region, base)?)?.0.shards)
+}
+
 /// Opens or makes the store in `region`, up to the point where shards can be built. Nothing else may use the region
 /// from [`OpenSettings::base`] on.
 ///

@@ -306,6 +306,7 @@ impl Rebuild {
     /// The record is its key's newest so far.
     fn take(&mut self, found: Found, old: Option<Found>, key: &[u8]) {
         let (keyspace, position) = (KeyspaceId(found.head.keyspace), Position(found.head.position));
+        self.shard.longest_bytes = self.shard.longest_bytes.max(found.head.bytes());
         if let Some(keys) = self.shard.keyspaces.get_mut(&keyspace) {
             match &old {
                 Some(old) => keys.replace(position, key, old.place, found.place),

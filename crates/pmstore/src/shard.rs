@@ -83,6 +83,9 @@ pub struct PmShard {
     /// The same, that a snapshot shows.
     pub(crate) retained: Vec<crate::dropped::Retained>,
     pub(crate) snapshots: crate::snapshots::Snapshots,
+    pub(crate) backups: crate::backup::Backups,
+    /// The longest record that was ever met, with its key and value.
+    pub(crate) longest_bytes: u64,
     pub(crate) blocks: Blocks,
     pub(crate) overflow: OverflowBlocks,
     pub(crate) log: Log,
@@ -142,6 +145,8 @@ impl PmShard {
             sweeping: Vec::new(),
             retained: Vec::new(),
             snapshots: crate::snapshots::Snapshots::default(),
+            backups: crate::backup::Backups::default(),
+            longest_bytes: 0,
             log,
             deaths: VecDeque::new(),
             freeing: Vec::new(),
@@ -473,6 +478,7 @@ impl PmShard {
         self.mark_step()?;
         self.mark_parts()?;
         self.bury()?;
+        self.backup_step();
         self.snapshot_step()?;
         self.sweep_dropped()?;
         self.clean_step()?;

@@ -22,7 +22,7 @@ use crate::gone::{GoneKey, GoneKeys};
 use crate::shard::{Found, PmShard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
-use tierstone_base::{ErrorKind, KeyspaceId, Position, Result, Seq};
+use tierstone_base::{ErrorKind, KeyspaceId, Now, Position, Result, Seq};
 use tierstone_engine::cuts::{Cut, Cuts};
 use tierstone_engine::{Key, SnapshotId};
 
@@ -80,6 +80,8 @@ const PURGED_A_STEP: usize = 2_000;
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
     pub cuts: Cuts,
+    /// What a backup under way shows.
+    backup: Option<Cut>,
     kept: BTreeMap<KeptKey, Kept>,
     /// Bytes of the records in the table.
     kept_bytes: u64,
@@ -102,9 +104,22 @@ impl Snapshots {
         self.kept.range((keyspace, position, 0)..=(keyspace, position, Seq::MAX)).next().is_some()
     }
 
-    /// Whether a snapshot older than `than` lives.
+    /// Whether a snapshot, or a backup, older than `than` lives.
     pub fn any_before(&self, than: SnapshotId) -> bool {
-        self.cuts.oldest().is_some_and(|oldest| oldest.id < than)
+        let oldest = self.cuts.oldest();
+        oldest.iter().chain(&self.backup).any(|cut| cut.id < than)
+    }
+
+    /// The cut of a backup of everything up to the write `seq`.
+    pub fn begin_backup(&mut self, seq: Seq, now: Now) -> Cut {
+        let cut = self.cuts.mark(seq, now);
+        self.backup = Some(cut);
+        cut
+    }
+
+    /// The backup has read everything, or was given up.
+    pub fn end_backup(&mut self) {
+        self.backup = None;
     }
 
     /// Bytes of memory of the table and the gone keys.
@@ -269,8 +284,7 @@ impl PmShard {
         let is_kept =
             self.snapshots.cuts.need(head.seq, head.expiry_ms) && !self.mutations.is_on("replaced_not_kept");
         if is_kept {
-            let payload = if head.is_overflow() { head.payload_len() as u32 } else { 0 };
-            let (place, len, bytes, replaced_at) = (*place, head.len, head.len + payload, by.seq);
+            let (place, len, bytes, replaced_at) = (*place, head.len, head.bytes() as u32, by.seq);
             let kept = Kept { place, len, bytes, replaced_at };
             self.snapshots.kept_bytes += u64::from(bytes);
             let twin = self.snapshots.kept.insert(kept_key(head), kept);
@@ -356,7 +370,7 @@ impl PmShard {
 
     /// Gives what snapshots keep back to a shard without space or memory; false when they keep nothing.
     pub(crate) fn lose_for_room(&mut self) -> bool {
-        if self.snapshots.purge.is_some() || !self.sweeping.is_empty() {
+        if self.snapshots.purge.is_some() || !self.sweeping.is_empty() || self.is_backup_waited_for() {
             return true;
         }
         let keeps_nothing = self.snapshots.keeps_nothing() && self.retained.is_empty();

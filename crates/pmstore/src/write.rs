@@ -94,6 +94,9 @@ impl PmShard {
     ) -> Result<WriteReceipt> {
         self.see(now);
         let shapes = self.check(writes)?;
+        if !is_undo {
+            self.wait_for_backup()?;
+        }
         let mut found = None;
         for write in writes {
             found = self.find_replaced(&write.key)?;
@@ -431,6 +434,7 @@ impl PmShard {
             overflow,
         };
         self.sweeper.has_expiring |= expiry_ms != 0;
+        self.longest_bytes = self.longest_bytes.max(head.bytes());
         let start = self.frame.len();
         head.encode(&mut self.frame, body);
         let place = self.blocks.append(Role::Active, &mut self.frame[start..])?;
@@ -463,6 +467,7 @@ impl PmShard {
         match found {
             Some(old) => {
                 self.graves.add_old(grave);
+                self.give_replaced(key, old.place, old.head.seq);
                 let is_kept = self.keep_for_snapshots(key, &old, head);
                 self.will_die(old, head.seq, is_kept);
             }

@@ -1,6 +1,7 @@
 //! Measures a backup beside traffic: its rate, the longest puts and gets beside it and without it, and the memory that
 //! it takes. Run in release:
-//! `cargo run --release --example backup_rates -p tierstone -- [DIRECTORY [KEYS [VALUE_BYTES [SHARDS]]]]`.
+//! `cargo run --release --example backup_rates -p tierstone -- [DIRECTORY [KEYS [VALUE_BYTES [SHARDS [STORE]]]]]`;
+//! STORE: where the store lies, if not in the directory, such as `nvm:emulated:8GiB`.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,12 +89,17 @@ fn main() -> Result<()> {
     let directory = PathBuf::from(arguments.next().unwrap_or_else(|| "backup-rates".into()));
     let mut number = |default: u64| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(default);
     let (keys, value_bytes, shards) = (number(1_000_000), number(1_000), number(2));
+    let place = arguments.next().map_or_else(|| directory.join("store"), PathBuf::from);
     let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory)?;
+    let capacity_bytes = Some((keys * (value_bytes + 64) * 3).max(256 << 20));
     let options = DatabaseOptions {
         shards: shards as u16,
         memory_bytes: 256 << 20,
-        capacity_bytes: Some((keys * (value_bytes + 64) * 3).max(256 << 20)),
-        ..DatabaseOptions::new(directory.join("store"))
+        // The name of emulated memory says its size.
+        capacity_bytes: capacity_bytes.filter(|_| !place.to_string_lossy().starts_with("nvm:emulated")),
+        any_guarantee: true,
+        ..DatabaseOptions::new(place)
     };
     let store = SharedStore::open(&options)?;
     let value = vec![7; value_bytes as usize];
@@ -144,7 +150,7 @@ fn main() -> Result<()> {
     verify_backup(&path, &mut |_| {})?;
     println!("verified: {:.1} MB/s", bytes / started.elapsed().as_secs_f64() / 1e6);
     let started = now();
-    let new = DatabaseOptions { directories: vec![directory.join("new")], ..options };
+    let new = DatabaseOptions { directories: vec![directory.join("new")], capacity_bytes, ..options };
     restore(&path, &new, &mut |_| {})?;
     println!("restored: {:.1} MB/s", bytes / started.elapsed().as_secs_f64() / 1e6);
     std::fs::remove_dir_all(&directory)?;

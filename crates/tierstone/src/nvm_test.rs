@@ -1,6 +1,8 @@
 //! Stores that lie wholly in a region's file.
 
-use crate::{Batch, DatabaseOptions, Entry, ErrorKind, IndexKind, Result, SharedStore, Store};
+use crate::{
+    Batch, DatabaseOptions, Entry, ErrorKind, IndexKind, KeyspaceOptions, Result, SharedStore, Store,
+};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -303,16 +305,140 @@ fn a_lost_snapshot_says_so_and_none_outlives_its_process() {
     assert_eq!(store.range(..).count(), 99);
 }
 
-/// What a backup reads are segments of devices; a region is copied as it is.
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("tierstone-nvm-folder-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Some values are longer than blocks, or than the records of small segments.
+fn text(number: u32) -> Vec<u8> {
+    vec![number as u8; if number.is_multiple_of(200) { 1_500_000 } else { number as usize % 3_000 }]
+}
+
+fn check_texts(options: &DatabaseOptions) {
+    let mut store = Store::open(options).unwrap();
+    assert_eq!(store.len(), 400);
+    for number in 0..400 {
+        assert!(store.get(&key(number)).unwrap() == Some(text(number)), "{number}");
+    }
+    let mut events = store.open_keyspace("events", KeyspaceOptions::default()).unwrap();
+    assert_eq!(events.len(), 50);
+    assert_eq!(events.get(&key(49)).unwrap().as_deref(), Some(&b"event"[..]));
+    // What is written later does not meet a sequence of the store that the backup is of.
+    store.put(&key(1), b"new").unwrap();
+    assert_eq!(store.get(&key(1)).unwrap().as_deref(), Some(&b"new"[..]));
+    store.put(&key(1), &text(1)).unwrap();
+    store.close().unwrap();
+}
+
+/// From memory to devices, from devices to memory, and with other numbers of shards.
 #[test]
-fn backups_are_refused_in_words() {
+fn backups_move_stores_between_memory_and_devices() {
+    let (first, second) = (File::new("moved-from"), File::new("moved-to"));
+    let folder = Folder::new("moved");
+    let mut store = Store::open(&first.options()).unwrap();
+    for number in 0..400 {
+        store.put(&key(number), &text(number)).unwrap();
+    }
+    let mut events = store.open_keyspace("events", KeyspaceOptions::default()).unwrap();
+    for number in 0..50 {
+        events.put(&key(number), b"event").unwrap();
+    }
+    let report = store.backup(folder.0.join("memory"), &mut |_| {}).unwrap();
+    assert_eq!((report.records, report.shards), (450, 2));
+    store.close().unwrap();
+    assert_eq!(crate::verify_backup(folder.0.join("memory"), &mut |_| {}).unwrap().records, 450);
+    let devices = DatabaseOptions {
+        shards: 3,
+        capacity_bytes: Some(1 << 30),
+        ..DatabaseOptions::new(folder.0.join("devices"))
+    };
+    crate::restore(folder.0.join("memory"), &devices, &mut |_| {}).unwrap();
+    check_texts(&devices);
+    let mut store = Store::open(&devices).unwrap();
+    store.backup(folder.0.join("devices.backup"), &mut |_| {}).unwrap();
+    store.close().unwrap();
+    let memory = DatabaseOptions { shards: 1, ..second.options() };
+    crate::restore(folder.0.join("devices.backup"), &memory, &mut |_| {}).unwrap();
+    check_texts(&memory);
+}
+
+/// Beside others who write: one moment, batches whole.
+#[test]
+fn backups_beside_writers_show_one_moment() {
     let file = File::new("backup");
+    let folder = Folder::new("backup");
+    let store = Arc::new(SharedStore::open(&file.options()).unwrap());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let writer = std::thread::spawn({
+        let (store, is_over) = (Arc::clone(&store), Arc::clone(&is_over));
+        move || {
+            for round in 0u64.. {
+                let mut batch = Batch::new();
+                for number in 0..50 {
+                    batch.put(&key(number), &round.to_le_bytes());
+                }
+                store.write(&batch).unwrap();
+                if is_over.load(Ordering::SeqCst) {
+                    return round;
+                }
+            }
+            unreachable!()
+        }
+    });
+    for number in 100..5_000 {
+        store.put(&key(number), &[7; 500]).unwrap();
+    }
+    let taken: Vec<PathBuf> = (0..5).map(|number| folder.0.join(number.to_string())).collect();
+    for place in &taken {
+        store.backup(place, &mut |_| {}).unwrap();
+    }
+    is_over.store(true, Ordering::SeqCst);
+    let rounds = writer.join().unwrap();
+    let mut last = 0;
+    for (number, place) in taken.iter().enumerate() {
+        let options = DatabaseOptions {
+            capacity_bytes: Some(256 << 20),
+            ..DatabaseOptions::new(folder.0.join(format!("store-{number}")))
+        };
+        crate::restore(place, &options, &mut |_| {}).unwrap();
+        let mut restored = Store::open(&options).unwrap();
+        assert_eq!(restored.len(), 4_950);
+        let found: Vec<_> = (0..50).map(|number| restored.get(&key(number)).unwrap().unwrap()).collect();
+        assert!(found.iter().all(|value| *value == found[0]), "half a batch is in backup {number}");
+        let round = u64::from_le_bytes(found[0].as_slice().try_into().unwrap());
+        assert!((last..=rounds).contains(&round), "{round} after {last}");
+        last = round;
+    }
+    assert!(last > 0);
+}
+
+#[test]
+fn a_backup_since_another_one_is_refused_in_words() {
+    let file = File::new("since");
+    let folder = Folder::new("since");
     let store = SharedStore::open(&file.options()).unwrap();
     store.put(b"key", b"value").unwrap();
-    let place = std::env::temp_dir().join(format!("tierstone-nvm-backup-{}.copy", std::process::id()));
-    let refused = store.backup(&place, &mut |_| {}).map(drop).unwrap_err();
+    store.backup(folder.0.join("first"), &mut |_| {}).unwrap();
+    let refused = store
+        .backup_since(folder.0.join("first"), folder.0.join("second"), &mut |_| {})
+        .map(drop)
+        .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
-    assert!(refused.message().contains("copy its region"), "{refused}");
-    let _ = std::fs::remove_dir_all(&place);
+    assert!(refused.message().contains("whole backups only"), "{refused}");
     assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    assert_eq!(store.backup(folder.0.join("third"), &mut |_| {}).unwrap().records, 1);
 }

@@ -73,6 +73,18 @@ pub fn check_nvm(
     crate::nvm::check(&NvmStore::open(source, &options)?, memory_bytes, progress).map(Some)
 }
 
+/// How many shards a store has that lies wholly in persistent memory, as it must be opened with; `None`: `directories` name
+/// no region.
+///
+/// # Errors
+/// `Busy`: it is open. `InvalidInput`: there is no store. Others: as [`tierstone_pmstore::shard_count`].
+pub fn nvm_shards(directories: &[PathBuf]) -> Result<Option<u16>> {
+    let Some(source) = NvmStore::among(directories)? else { return Ok(None) };
+    let options = DatabaseOptions { create: false, any_guarantee: true, ..DatabaseOptions::default() };
+    let store = NvmStore::open(source, &options)?;
+    tierstone_pmstore::shard_count(store.region(), crate::nvm::ENGINE_BASE).map(Some)
+}
+
 /// Makes a new store with the newest whole version of every key of a damaged one. What could not be saved
 /// is in the report: keys of which nothing is whole, and keys of which an older version had to do.
 ///

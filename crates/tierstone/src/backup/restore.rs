@@ -11,6 +11,7 @@ use super::directory::{check_alone, is_since, open, read};
 use super::{BackupProgress, BackupReport};
 use crate::database::{Database, DatabaseFacts, DatabaseOptions};
 use crate::lane::Lane;
+use crate::nvm::NvmStore;
 use crate::storage::StorageDevice;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -117,8 +118,10 @@ impl Target {
             probe: None,
             is_being_restored: true,
         };
-        let segment_bytes =
-            options.segment_bytes.or((start.segment_bytes != 0).then_some(start.segment_bytes));
+        // A region has no segments that somebody could choose, and a backup of one says nothing of any.
+        let is_region = NvmStore::among(&options.directories)?.is_some();
+        let theirs = (start.segment_bytes != 0 && !is_region).then_some(start.segment_bytes);
+        let segment_bytes = options.segment_bytes.or(theirs);
         let options = DatabaseOptions { segment_bytes, create: true, ..options.clone() };
         let mut database = Database::create_like(&options, facts, (start.seq, start.past_ms))?;
         let mut lanes = Vec::new();
