@@ -84,6 +84,16 @@ impl Beside<'_> {
     }
 }
 
+fn fill(store: &SharedStore, keys: u64, value: &[u8]) -> Result<()> {
+    for number in 0..keys {
+        drop(store.put_async(&key(number), value));
+        if number % 1_000 == 0 {
+            store.sync()?;
+        }
+    }
+    store.sync()
+}
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let directory = PathBuf::from(arguments.next().unwrap_or_else(|| "backup-rates".into()));
@@ -103,13 +113,7 @@ fn main() -> Result<()> {
     };
     let store = SharedStore::open(&options)?;
     let value = vec![7; value_bytes as usize];
-    for number in 0..keys {
-        drop(store.put_async(&key(number), &value));
-        if number % 1_000 == 0 {
-            store.sync()?;
-        }
-    }
-    store.sync()?;
+    fill(&store, keys, &value)?;
     let beside = Beside { store: &store, keys, value };
     // The caches are as full as they get, and the allocator as large.
     let seconds = (keys / 100_000).clamp(1, 10);

@@ -381,33 +381,33 @@ fn backups_move_stores_between_memory_and_devices() {
 fn backups_beside_writers_show_one_moment() {
     let file = File::new("backup");
     let folder = Folder::new("backup");
-    let store = Arc::new(SharedStore::open(&file.options()).unwrap());
-    let is_over = Arc::new(AtomicBool::new(false));
-    let writer = std::thread::spawn({
-        let (store, is_over) = (Arc::clone(&store), Arc::clone(&is_over));
-        move || {
-            for round in 0u64.. {
-                let mut batch = Batch::new();
-                for number in 0..50 {
-                    batch.put(&key(number), &round.to_le_bytes());
-                }
-                store.write(&batch).unwrap();
-                if is_over.load(Ordering::SeqCst) {
-                    return round;
-                }
+    let store = SharedStore::open(&file.options()).unwrap();
+    let is_over = AtomicBool::new(false);
+    let write = || {
+        let mut round = 0u64;
+        while !is_over.load(Ordering::SeqCst) {
+            round += 1;
+            let mut batch = Batch::new();
+            for number in 0..50 {
+                batch.put(&key(number), &round.to_le_bytes());
             }
-            unreachable!()
+            store.write(&batch).unwrap();
         }
-    });
+        round
+    };
     for number in 100..5_000 {
         store.put(&key(number), &[7; 500]).unwrap();
     }
     let taken: Vec<PathBuf> = (0..5).map(|number| folder.0.join(number.to_string())).collect();
-    for place in &taken {
-        store.backup(place, &mut |_| {}).unwrap();
-    }
-    is_over.store(true, Ordering::SeqCst);
-    let rounds = writer.join().unwrap();
+    let (rounds, backups) = std::thread::scope(|scope| {
+        let writer = scope.spawn(write);
+        // So that every backup has a round.
+        while store.get(&key(0)).unwrap().is_none() {}
+        let backups: Vec<_> = taken.iter().map(|place| store.backup(place, &mut |_| {})).collect();
+        is_over.store(true, Ordering::SeqCst);
+        (writer.join().unwrap(), backups)
+    });
+    assert!(backups.iter().all(Result::is_ok), "{backups:?}");
     let mut last = 0;
     for (number, place) in taken.iter().enumerate() {
         let options = DatabaseOptions {
