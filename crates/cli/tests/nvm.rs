@@ -136,6 +136,35 @@ fn check(folder: &Folder) -> (Option<i32>, String, String) {
 }
 
 #[test]
+fn a_server_verifies_its_region_beside_its_traffic() {
+    let folder = Folder::new();
+    let server = start(&folder, &["--shards", "2"]);
+    let mut client = server.connect();
+    for number in 0..500 {
+        let (key, value) = (format!("key-{number}"), format!("the value of number {number:04} is this"));
+        assert!(ask(&mut client, &[b"SET", key.as_bytes(), value.as_bytes()]).is_ok());
+    }
+    let address = server.address.to_string();
+    let check = || {
+        let output =
+            program().args(["check", "--server", &address, "--json"]).output().expect("the program runs");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (output.status.code(), report, String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, report, said) = check();
+    assert_eq!(code, Some(0), "{report} {said}");
+    assert!(report["records"].as_u64() >= Some(500) && report["lost_keys"] == 0, "{report}");
+    assert!(rot(&folder, b"the value of number 0040 is this") > 0);
+    let (code, report, said) = check();
+    assert!(code == Some(3) && said.contains("--nvm-loss accept"), "{report} {said}");
+    assert_eq!((&report["lost_keys"], &report["damage"]["record"]), (&1.into(), &1.into()), "{report}");
+    // All else goes on.
+    assert!(ask(&mut client, &[b"SET", b"key-41", b"new"]).is_ok());
+    assert_eq!(ask(&mut client, &[b"GET", b"key-41"]).bytes(), Some(&b"new"[..]));
+    server.stop();
+}
+
+#[test]
 fn rot_in_a_region_is_found_by_a_check_refused_at_the_start_and_accepted_when_told() {
     let folder = Folder::new();
     let server = start(&folder, &["--shards", "1"]);

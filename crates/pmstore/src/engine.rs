@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
     Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics,
-    Event, Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Write, WriteReceipt,
+    Event, Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Verification, Write,
+    WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -172,9 +173,11 @@ impl Engine for PmShard {
     }
 
     fn begin_verification(&mut self) -> Result<()> {
-        let message = "a store that lies wholly in persistent memory verifies each record when it is read, and has no walk \
-                       over all of them";
-        Err(Error::new(ErrorKind::Unsupported, message))
+        self.begin_verify()
+    }
+
+    fn verification(&self) -> Option<&Verification> {
+        self.verifier.report()
     }
 
     fn note_outside_bytes(&mut self, bytes: u64) {
@@ -201,6 +204,7 @@ impl Engine for PmShard {
             || !self.sweeping.is_empty()
             || self.snapshots.wants_step()
             || self.backup_wants_step()
+            || self.verifier.wants_step()
             || self.blocks.is_writing_back()
             || self.deaths.front().is_some_and(|death| death.seq <= self.decided())
             || self.is_shutting && !self.has_ended;

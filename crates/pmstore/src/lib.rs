@@ -39,6 +39,7 @@ pub mod shard;
 mod snapshot_reads;
 mod snapshots;
 mod space;
+mod verify;
 mod victims;
 mod write;
 

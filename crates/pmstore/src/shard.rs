@@ -84,6 +84,7 @@ pub struct PmShard {
     pub(crate) retained: Vec<crate::dropped::Retained>,
     pub(crate) snapshots: crate::snapshots::Snapshots,
     pub(crate) backups: crate::backup::Backups,
+    pub(crate) verifier: crate::verify::Verifier,
     /// The longest record that was ever met, with its key and value.
     pub(crate) longest_bytes: u64,
     pub(crate) blocks: Blocks,
@@ -146,6 +147,7 @@ impl PmShard {
             retained: Vec::new(),
             snapshots: crate::snapshots::Snapshots::default(),
             backups: crate::backup::Backups::default(),
+            verifier: crate::verify::Verifier::default(),
             longest_bytes: 0,
             log,
             deaths: VecDeque::new(),
@@ -479,6 +481,7 @@ impl PmShard {
         self.mark_parts()?;
         self.bury()?;
         self.backup_step();
+        self.verify_step();
         self.snapshot_step()?;
         self.sweep_dropped()?;
         self.clean_step()?;

@@ -44,7 +44,7 @@ pub(super) fn run((server, tls): (&str, &TlsArgs), password: Option<&str>, json:
         let count: u64 = report.damage.values().sum();
         let message = format!(
             "{count} damaged places, {} keys lost; restore from a backup, or stop the server and save what is \
-             whole with --repair",
+             whole with --repair (of a store at nvm:…, start it again with --nvm-loss accept)",
             report.lost_keys
         );
         return Err(Error::new(ErrorKind::Corrupt, message));
