@@ -8,11 +8,11 @@
 mod common;
 mod load;
 
-use common::{Folder, Server, ask, drivers, program, seed, spawn_command};
+use common::{Folder, PATIENCE, Server, ask, drivers, program, seed, spawn_command};
 use load::{Load, Round};
 use rustix::process::Signal;
 use std::os::unix::fs::FileExt;
-use tierstone_base::SeededRandom;
+use tierstone_base::{Clock, SeededRandom, SystemClock};
 use tierstone_client::Value;
 
 /// The place of a store in the folder.
@@ -158,6 +158,17 @@ fn a_server_verifies_its_region_beside_its_traffic() {
     let (code, report, said) = check();
     assert!(code == Some(3) && said.contains("--nvm-loss accept"), "{report} {said}");
     assert_eq!((&report["lost_keys"], &report["damage"]["record"]), (&1.into(), &1.into()), "{report}");
+    // So does scrubbing, which needs nobody to ask.
+    ask(&mut client, &[b"CONFIG", b"SET", b"scrub-rate", b"64mb"]);
+    let clock = SystemClock::new();
+    let until_us = clock.now().monotonic_us + PATIENCE.as_micros() as u64;
+    while (0..2).any(|shard| server.info(&format!("scrub_passes_shard_{shard}")) == 0)
+        || !folder.complaints().contains("scrubbing has found damage")
+    {
+        assert!(clock.now().monotonic_us < until_us, "no pass: {}", server.info_text("storage"));
+        std::thread::yield_now();
+    }
+    assert_eq!(server.info("scrub_damaged_records"), 1);
     // All else goes on.
     assert!(ask(&mut client, &[b"SET", b"key-41", b"new"]).is_ok());
     assert_eq!(ask(&mut client, &[b"GET", b"key-41"]).bytes(), Some(&b"new"[..]));

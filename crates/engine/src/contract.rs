@@ -505,8 +505,13 @@ pub trait Engine {
     /// Whether the engine wants more work now.
     fn admission(&self) -> Admission;
 
-    /// Whether it evicts keys, and looks for rot in the background, when it is told to.
-    fn keeps_house(&self) -> bool {
+    /// Whether it evicts keys when it is told to.
+    fn evicts(&self) -> bool {
+        false
+    }
+
+    /// Whether it looks for rot in the background when it is told to.
+    fn scrubs(&self) -> bool {
         false
     }
 

@@ -367,7 +367,11 @@ impl Engine for MapEngine {
     }
 
     /// It is never full, and nothing of it rots: what it is told of both it keeps.
-    fn keeps_house(&self) -> bool {
+    fn evicts(&self) -> bool {
+        true
+    }
+
+    fn scrubs(&self) -> bool {
         true
     }
 

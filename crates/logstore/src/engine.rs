@@ -217,7 +217,11 @@ impl Engine for LogShard {
         if busy { Admission::Throttled } else { Admission::Open }
     }
 
-    fn keeps_house(&self) -> bool {
+    fn evicts(&self) -> bool {
+        true
+    }
+
+    fn scrubs(&self) -> bool {
         true
     }
 

@@ -180,6 +180,18 @@ impl Engine for PmShard {
         self.verifier.report()
     }
 
+    fn scrubs(&self) -> bool {
+        true
+    }
+
+    fn set_scrub_rate(&mut self, bytes_per_second: u64) {
+        self.change_scrub_rate(bytes_per_second);
+    }
+
+    fn take_scrub_findings(&mut self) -> Vec<String> {
+        self.scrubber.take_findings()
+    }
+
     fn note_outside_bytes(&mut self, bytes: u64) {
         self.memory.outside_bytes = bytes;
     }
@@ -210,7 +222,8 @@ impl Engine for PmShard {
             || self.is_shutting && !self.has_ended;
         let parts_us = (!self.parts.is_empty()).then_some(self.now.monotonic_us + PARTS_STEP_US);
         let busy_us = is_busy.then_some(0);
-        let others = [parts_us, busy_us, self.sweeper.due_at_us(), self.mark_due_at_us()];
+        let others =
+            [parts_us, busy_us, self.sweeper.due_at_us(), self.mark_due_at_us(), self.scrubber.due_at_us()];
         others.into_iter().chain([self.due_at_us()]).flatten().min()
     }
 

@@ -33,6 +33,7 @@ mod overflow;
 mod parts;
 mod read;
 pub mod recovery;
+mod scrub;
 mod seal;
 pub mod settings;
 pub mod shard;

@@ -85,6 +85,7 @@ pub struct PmShard {
     pub(crate) snapshots: crate::snapshots::Snapshots,
     pub(crate) backups: crate::backup::Backups,
     pub(crate) verifier: crate::verify::Verifier,
+    pub(crate) scrubber: crate::scrub::Scrubber,
     /// The longest record that was ever met, with its key and value.
     pub(crate) longest_bytes: u64,
     pub(crate) blocks: Blocks,
@@ -148,6 +149,7 @@ impl PmShard {
             snapshots: crate::snapshots::Snapshots::default(),
             backups: crate::backup::Backups::default(),
             verifier: crate::verify::Verifier::default(),
+            scrubber: crate::scrub::Scrubber::default(),
             longest_bytes: 0,
             log,
             deaths: VecDeque::new(),
@@ -482,6 +484,7 @@ impl PmShard {
         self.bury()?;
         self.backup_step();
         self.verify_step();
+        self.scrub_step();
         self.snapshot_step()?;
         self.sweep_dropped()?;
         self.clean_step()?;
@@ -567,6 +570,7 @@ impl PmShard {
             snapshots_lost,
             snapshot_table_bytes: self.snapshots.table_bytes(),
             snapshot_pinned_bytes: self.snapshots.kept_bytes(),
+            scrub: self.scrubber.statistics(),
             device: tierstone_engine::Cost { cpu_ns: self.meter.total_ns(), ..Default::default() },
             background_cpu_ns: self.meter.background_ns(),
             ..self.counts

@@ -2,22 +2,27 @@ use super::*;
 use crate::{Geometry, OpenSettings, ShardSettings};
 use std::sync::Arc;
 use tierstone_base::{KeyHasher, Now};
+use tierstone_crash::Mutations;
 use tierstone_engine::{Engine, Event, IndexKind, Key, Write, WriteKind};
 use tierstone_media::region::{MappedRegion, Region, RegionSettings};
 
-const ORDERED: KeyspaceId = KeyspaceId(1);
-const HASHED: KeyspaceId = KeyspaceId(2);
+pub(crate) const ORDERED: KeyspaceId = KeyspaceId(1);
+pub(crate) const HASHED: KeyspaceId = KeyspaceId(2);
 
-struct Store {
+pub(crate) struct Store {
     region: Arc<MappedRegion>,
-    shard: PmShard,
+    pub shard: PmShard,
     hasher: KeyHasher,
-    now: Now,
+    pub now: Now,
 }
 
 impl Store {
     /// 300 keys in each of two keyspaces; some are long, and some values.
-    fn filled() -> Store {
+    pub fn filled() -> Store {
+        Store::filled_with(Mutations::default(), 0)
+    }
+
+    pub fn filled_with(mutations: Mutations, scrub_rate: u64) -> Store {
         let region = Arc::new(MappedRegion::anonymous(8 << 20, &RegionSettings::default()).unwrap());
         let settings = OpenSettings {
             create: true,
@@ -27,11 +32,13 @@ impl Store {
                 .map(|(id, index)| crate::Keyspace { id, index })
                 .to_vec(),
             seed: 5,
+            mutations,
             ..OpenSettings::default()
         };
         let opened = crate::open(Arc::clone(&region) as Arc<dyn Region + Send + Sync>, &settings).unwrap();
         let (shard, _) = opened.plans.into_iter().next().unwrap().build().unwrap();
         let mut store = Store { region, shard, hasher: opened.hasher, now: Now::default() };
+        store.shard.set_scrub_rate(scrub_rate);
         for number in 0..300 {
             store.put(ORDERED, number);
             store.put(HASHED, number);
@@ -43,7 +50,7 @@ impl Store {
         Key { keyspace, position: self.hasher.position(bytes), bytes }
     }
 
-    fn put(&mut self, keyspace: KeyspaceId, number: u32) {
+    pub fn put(&mut self, keyspace: KeyspaceId, number: u32) {
         let (name, value) = (name(number), value(number));
         let kind = WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() };
         let key = self.key(keyspace, &name);
@@ -53,18 +60,18 @@ impl Store {
         self.step();
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         self.now.monotonic_us += 10;
         let mut events: Vec<Event> = Vec::new();
         self.shard.step(self.now, &mut Vec::new(), &mut events);
     }
 
-    fn place(&self, keyspace: KeyspaceId, number: u32) -> u64 {
+    pub fn place(&self, keyspace: KeyspaceId, number: u32) -> u64 {
         self.shard.find(&self.key(keyspace, &name(number))).unwrap().unwrap().place
     }
 
     /// Flips a bit of the record, or of what of it lies outside.
-    fn flip(&self, place: u64, is_outside: bool) {
+    pub fn flip(&self, place: u64, is_outside: bool) {
         let (head, record) = self.shard.record(place).unwrap();
         let overflow = head.overflow(&record).filter(|_| is_outside);
         let at = overflow.map_or(place + 41, |overflow| overflow.extents[0].offset + 2_000);

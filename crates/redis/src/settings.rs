@@ -141,10 +141,11 @@ impl Settings {
         self.all.insert(name.to_ascii_lowercase(), Setting { value: value.to_owned(), kind, is_settable });
     }
 
-    /// Eviction and scrubbing are off for good where the engine has neither: `CONFIG SET` refuses to change that.
+    /// Eviction and scrubbing are off for good where the engine has them not: `CONFIG SET` refuses to change that.
     pub(crate) fn with_housekeeping(&mut self, engine: &impl Engine) -> &Settings {
-        for (name, off) in [(EVICTION, NO_EVICTION), (SCRUB_RATE, "0")] {
-            if let Some(setting) = self.all.get_mut(name).filter(|_| !engine.keeps_house()) {
+        for (name, off, has) in [(EVICTION, NO_EVICTION, engine.evicts()), (SCRUB_RATE, "0", engine.scrubs())]
+        {
+            if let Some(setting) = self.all.get_mut(name).filter(|_| !has) {
                 (setting.value, setting.is_settable) = (off.to_owned(), false);
             }
         }

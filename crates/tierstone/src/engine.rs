@@ -345,8 +345,12 @@ impl Engine for DatabaseShard {
         each!(self, engine => engine.admission())
     }
 
-    fn keeps_house(&self) -> bool {
-        each!(self, engine => engine.keeps_house())
+    fn evicts(&self) -> bool {
+        each!(self, engine => engine.evicts())
+    }
+
+    fn scrubs(&self) -> bool {
+        each!(self, engine => engine.scrubs())
     }
 
     fn set_eviction(&mut self, eviction: Eviction) {

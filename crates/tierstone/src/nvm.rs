@@ -78,9 +78,6 @@ impl NvmStore {
                 "durable method and size of segments are of devices; leave them out in persistent memory",
             );
         }
-        if options.scrub_bytes_per_second > 0 {
-            return wrong("a store in persistent memory is not scrubbed; leave the rate of scrubbing out");
-        }
         let is_emulated = matches!(source, RegionSource::Emulated { .. });
         if is_emulated && options.capacity_bytes.is_some() {
             return wrong("the size of an emulated region stands in its name; leave the capacity out");
