@@ -19,8 +19,11 @@ use tierstone_media::region::{MappedRegion, RegionSettings};
 use tierstone_media::sim::WordMachine;
 use tierstone_pmstore::OpenSettings;
 
-/// Keyspace and key; value and expiry.
-type Contents = BTreeMap<(u32, Vec<u8>), (Vec<u8>, u64)>;
+/// Keyspace and key.
+type Name = (u32, Vec<u8>);
+/// Value and expiry.
+type Stored = (Vec<u8>, u64);
+type Contents = BTreeMap<Name, Stored>;
 
 /// A store that is changed at random in every way that matters, and what it should hold.
 struct Run {
@@ -191,8 +194,8 @@ fn backups(seed: u64, settings: &OpenSettings) -> Result<Vec<(Contents, Contents
 #[track_caller]
 fn assert_same(found: &Contents, expected: &Contents, what: &str) {
     let names = |one: &Contents, other: &Contents| -> Vec<String> {
-        let lacks = |(key, value): &(&(u32, Vec<u8>), &(Vec<u8>, u64))| other.get(*key) != Some(*value);
-        let name = |((id, key), (value, at_ms)): (&(u32, Vec<u8>), &(Vec<u8>, u64))| {
+        let lacks = |(key, value): &(&Name, &Stored)| other.get(*key) != Some(*value);
+        let name = |((id, key), (value, at_ms)): (&Name, &Stored)| {
             format!("{id}/{:.12} ({} bytes, {at_ms})", String::from_utf8_lossy(key), value.len())
         };
         one.iter().filter(lacks).take(5).map(name).collect()
