@@ -108,6 +108,8 @@ mod tests {
             check_trace(&bytes);
             check_trace(text.as_bytes());
             check_trace(&mangled(&mut random, &bytes, b"\0\x01\x80"));
+            // Behind a head that fits.
+            check_trace(&mangled(&mut random, &bytes[32..], b"\0\x01\x02\x80"));
             check_trace(&mangled(&mut random, text.as_bytes(), b"0x \npv:#"));
             let mut any = vec![0; random.below(200) as usize];
             random.fill(&mut any);

@@ -62,9 +62,11 @@ pub fn read(bytes: &[u8]) -> Result<Trace> {
             bytes.len()
         )));
     }
-    let version = number(8) as u32;
-    if version != VERSION {
-        let message = format!("the trace has version {version}, this program reads {VERSION}");
+    let (version, marks) = (number(8) as u32, number(8) >> 32);
+    if version != VERSION || marks != 0 {
+        let message = format!(
+            "the trace has version {version} and marks {marks}, this program reads {VERSION} without any"
+        );
         return Err(Error::new(ErrorKind::Incompatible, message));
     }
     let (count, body) = (number(16), &bytes[HEAD_BYTES..]);
@@ -79,7 +81,11 @@ pub fn read(bytes: &[u8]) -> Result<Trace> {
     }
     let mut trace = Trace::new();
     for (place, bytes) in body.chunks_exact(EVENT_BYTES).enumerate() {
-        trace.push(event(bytes).ok_or_else(|| corrupt(format!("step {place} is of no known kind")))?)?;
+        trace.push(event(bytes).ok_or_else(|| {
+            corrupt(format!(
+                "step {place} makes no sense: its kind is unknown, or a mark has a place or a value"
+            ))
+        })?)?;
     }
     Ok(trace)
 }
@@ -93,7 +99,10 @@ fn event(bytes: &[u8]) -> Option<Event> {
     let kind = KINDS.get(usize::from(bytes[2] & 0x7f)).copied()?;
     let space = if bytes[2] & 0x80 != 0 { Space::Persistent } else { Space::Volatile };
     let thread = u16::from_le_bytes([bytes[0], bytes[1]]);
-    Some(Event { thread, kind, space, len: bytes[3], address: word(4), value: word(12) })
+    let event = Event { thread, kind, space, len: bytes[3], address: word(4), value: word(12) };
+    // A mark has neither place nor value: text could not say them.
+    let is_bare = space == Space::Volatile && (event.len, event.address, event.value) == (0, 0, 0);
+    (event.is_access() || is_bare).then_some(event)
 }
 
 const KINDS: [Kind; 5] = [Kind::Load, Kind::Store, Kind::Barrier, Kind::Strand, Kind::Sync];
