@@ -316,24 +316,24 @@ impl PmShard {
         let next = keys.scan(from, PLACES_A_STEP, |place| places.push(place));
         let mut found = Vec::new();
         for place in places {
-            let (head, _) = self.record(place)?;
+            let (head, record) = self.record(place)?;
             let position = Position(head.position);
             if position >= from && next.is_none_or(|next| position < next) {
-                found.push((position, place));
+                found.push((position, head, record));
             }
         }
         // So that the walk may stop at any position.
-        found.sort_unstable();
-        let began = backup.bytes();
-        for (number, &(position, place)) in found.iter().enumerate() {
-            let is_new = number == 0 || found[number - 1].0 != position;
-            if is_new && number > 0 && backup.bytes() >= began + PIECE_BYTES {
-                backup.go_on(Some(position));
+        found.sort_by_key(|(position, ..)| *position);
+        let (began, mut last) = (backup.bytes(), None);
+        for (position, head, record) in &found {
+            let is_new = last.is_some_and(|last| last != *position);
+            if is_new && backup.bytes() >= began + PIECE_BYTES {
+                backup.go_on(Some(*position));
                 return Ok(());
             }
-            let (head, record) = self.record(place)?;
-            if backup.shows(&head) {
-                backup.push(&head, &self.key_of(&head, &record)?, &self.value_of(&head, &record)?);
+            last = Some(*position);
+            if backup.shows(head) {
+                backup.push(head, &self.key_of(head, record)?, &self.value_of(head, record)?);
             }
         }
         backup.go_on(next);
