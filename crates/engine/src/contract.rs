@@ -3,7 +3,7 @@
 use crate::backup::{BackupCut, BackupSince, BackupStep};
 use crate::batch::BatchTicket;
 pub use crate::cost::Cost;
-use crate::eviction::Eviction;
+use crate::eviction::{Eviction, Housekeeping};
 pub use crate::health::{Admission, Health};
 pub use crate::statistics::EngineStatistics;
 use crate::verification::Verification;
@@ -505,14 +505,9 @@ pub trait Engine {
     /// Whether the engine wants more work now.
     fn admission(&self) -> Admission;
 
-    /// Whether it evicts keys when it is told to.
-    fn evicts(&self) -> bool {
-        false
-    }
-
-    /// Whether it looks for rot in the background when it is told to.
-    fn scrubs(&self) -> bool {
-        false
+    /// What it does in the background when it is told to.
+    fn housekeeping(&self) -> Housekeeping {
+        Housekeeping::default()
     }
 
     /// Changes what is done when new keys find no memory, or records no space.

@@ -1,4 +1,4 @@
-//! What is done when memory or space is used up.
+//! What is done when memory or space is used up, and what engines do in the background.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,4 +13,13 @@ pub enum Eviction {
     OldestFirst,
     /// Keys that expire are evicted, those first that expire next, as far as the engine knows; others stay.
     NearestExpiry,
+}
+
+/// What an engine does in the background when it is told to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Housekeeping {
+    /// It evicts keys.
+    pub evicts: bool,
+    /// It looks for rot.
+    pub scrubs: bool,
 }

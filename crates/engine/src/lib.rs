@@ -42,6 +42,6 @@ pub use contract::{
     Lookup, OwnedRecord, PREFETCHED_KEYS, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry,
     ScanRequest, SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
 };
-pub use eviction::Eviction;
+pub use eviction::{Eviction, Housekeeping};
 pub use statistics::{ScrubDamage, ScrubStatistics};
 pub use verification::Verification;

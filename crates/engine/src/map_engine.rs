@@ -11,6 +11,7 @@ use crate::contract::{
     SnapshotId, Write, WriteKind, WriteReceipt,
 };
 use crate::cost::Meter;
+use crate::eviction::Housekeeping;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -367,12 +368,8 @@ impl Engine for MapEngine {
     }
 
     /// It is never full, and nothing of it rots: what it is told of both it keeps.
-    fn evicts(&self) -> bool {
-        true
-    }
-
-    fn scrubs(&self) -> bool {
-        true
+    fn housekeeping(&self) -> Housekeeping {
+        Housekeeping { evicts: true, scrubs: true }
     }
 
     fn set_cpu_clock(&mut self, clock: Box<dyn CpuClock>) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tierstone_base::{CpuClock, KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
     Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics,
-    Event, Eviction, Health, IndexKind, Key, Lookup, RangeRequest, RecordView, ScanRequest, SnapshotId,
-    ValueKind, Verification, Write, WriteReceipt,
+    Event, Eviction, Health, Housekeeping, IndexKind, Key, Lookup, RangeRequest, RecordView, ScanRequest,
+    SnapshotId, ValueKind, Verification, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -217,12 +217,8 @@ impl Engine for LogShard {
         if busy { Admission::Throttled } else { Admission::Open }
     }
 
-    fn evicts(&self) -> bool {
-        true
-    }
-
-    fn scrubs(&self) -> bool {
-        true
+    fn housekeeping(&self) -> Housekeeping {
+        Housekeeping { evicts: true, scrubs: true }
     }
 
     fn set_eviction(&mut self, eviction: Eviction) {

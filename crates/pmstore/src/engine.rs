@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
     Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics,
-    Event, Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Verification, Write,
-    WriteReceipt,
+    Event, Health, Housekeeping, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Verification,
+    Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -180,8 +180,8 @@ impl Engine for PmShard {
         self.verifier.report()
     }
 
-    fn scrubs(&self) -> bool {
-        true
+    fn housekeeping(&self) -> Housekeeping {
+        Housekeeping { evicts: false, scrubs: true }
     }
 
     fn set_scrub_rate(&mut self, bytes_per_second: u64) {

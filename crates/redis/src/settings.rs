@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::units::parse_duration_us;
-use tierstone_engine::{Durability, Engine, Eviction};
+use tierstone_engine::{Durability, Engine, Eviction, Housekeeping};
 
 /// What values a setting takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,8 +143,8 @@ impl Settings {
 
     /// Eviction and scrubbing are off for good where the engine has them not: `CONFIG SET` refuses to change that.
     pub(crate) fn with_housekeeping(&mut self, engine: &impl Engine) -> &Settings {
-        for (name, off, has) in [(EVICTION, NO_EVICTION, engine.evicts()), (SCRUB_RATE, "0", engine.scrubs())]
-        {
+        let Housekeeping { evicts, scrubs } = engine.housekeeping();
+        for (name, off, has) in [(EVICTION, NO_EVICTION, evicts), (SCRUB_RATE, "0", scrubs)] {
             if let Some(setting) = self.all.get_mut(name).filter(|_| !has) {
                 (setting.value, setting.is_settable) = (off.to_owned(), false);
             }

@@ -9,8 +9,8 @@ use tierstone_base::{
 };
 use tierstone_engine::{
     Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Durability, Engine, EngineStatistics, Event,
-    Eviction, Health, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, ValueKind, Verification,
-    Write, WriteReceipt,
+    Eviction, Health, Housekeeping, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, ValueKind,
+    Verification, Write, WriteReceipt,
 };
 use tierstone_logstore::{
     BuildReport, LogShard, OpenReport, OpenedStore, PutOff, ShardPlan, SuperblockWriter,
@@ -345,12 +345,8 @@ impl Engine for DatabaseShard {
         each!(self, engine => engine.admission())
     }
 
-    fn evicts(&self) -> bool {
-        each!(self, engine => engine.evicts())
-    }
-
-    fn scrubs(&self) -> bool {
-        each!(self, engine => engine.scrubs())
+    fn housekeeping(&self) -> Housekeeping {
+        each!(self, engine => engine.housekeeping())
     }
 
     fn set_eviction(&mut self, eviction: Eviction) {
