@@ -38,7 +38,7 @@ pub struct BackupCut {
     /// About how many bytes of records there are.
     pub bytes: u64,
     /// The size of the parts that the engine keeps its records in, in bytes: an engine with parts of this size takes
-    /// every record.
+    /// every record; 0: one with parts of any size.
     pub segment_bytes: u64,
     /// The id of the store; another one has other parts.
     pub store: u64,

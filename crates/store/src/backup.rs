@@ -79,7 +79,7 @@ pub struct BackupStart {
     pub taken_at_ms: u64,
     /// Shards of the store.
     pub shards: u16,
-    /// Bytes of a segment of the store: one with such segments takes every record.
+    /// Bytes of a segment of the store: one with such segments takes every record; 0: one with any.
     pub segment_bytes: u64,
     /// No sequence of the store was higher.
     pub seq: Seq,
