@@ -78,7 +78,6 @@ struct Backup {
 #[derive(Debug)]
 struct OpenPiece {
     piece: BackupPiece,
-    number: u32,
     digest: u64,
 }
 
@@ -108,11 +107,9 @@ impl Backup {
 
     fn push(&mut self, head: &RecordHead, key: &[u8], value: &[u8]) {
         let (life, number) = (self.life, self.pieces);
-        let open = self.piece.get_or_insert_with(|| OpenPiece {
-            piece: BackupPiece::of_part(number, life),
-            number,
-            digest: 0,
-        });
+        let open = self
+            .piece
+            .get_or_insert_with(|| OpenPiece { piece: BackupPiece::of_part(number, life), digest: 0 });
         let place = open.piece.records as u32;
         let meta = meta_of(head);
         open.piece.push(&BackupRecord {
@@ -131,9 +128,10 @@ impl Backup {
 
     /// Gives the records that have gathered, and writes their part into the table.
     fn close_piece(&mut self) {
-        let Some(OpenPiece { piece, number, digest }) = self.piece.take() else { return };
-        self.pieces = number + 1;
-        let name = PartName { part: number, life: self.life, checksum: checksum(self.life, &piece.bytes) };
+        let Some(OpenPiece { piece, digest }) = self.piece.take() else { return };
+        let part = self.pieces;
+        self.pieces += 1;
+        let name = PartName { part, life: self.life, checksum: checksum(self.life, &piece.bytes) };
         let held = HeldPart { name, live: piece.records, digest };
         self.give(piece);
         self.parts.push_part(&PartEntry { held, state: PartState::Given, expiries: Vec::new() });
@@ -235,7 +233,7 @@ impl PmShard {
             seq: cut.seq,
             wall_ms: cut.wall_ms,
             past_ms: self.past.shown_ms,
-            bytes: self.blocks.live_bytes() + self.overflow.taken_bytes(),
+            bytes: self.readable_bytes(),
             segment_bytes: segment_bytes_for(self.longest_bytes),
             store: self.maker.store,
             opening: self.maker.opening,

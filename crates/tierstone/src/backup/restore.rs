@@ -118,7 +118,7 @@ impl Target {
             probe: None,
             is_being_restored: true,
         };
-        // A region has no segments that somebody could choose, and a backup of one says nothing of any.
+        // A region has no segments that somebody could choose.
         let is_region = NvmStore::among(&options.directories)?.is_some();
         let theirs = (start.segment_bytes != 0 && !is_region).then_some(start.segment_bytes);
         let segment_bytes = options.segment_bytes.or(theirs);
