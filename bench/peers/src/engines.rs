@@ -79,23 +79,26 @@ pub trait Engine {
     }
 }
 
-/// Opens or makes the store in a directory that is there; `memory_bytes` bounds its own caches and buffers,
-/// `capacity_bytes` the space of those that take a bound.
-pub fn open(
-    kind: Kind,
-    directory: &Path,
-    memory_bytes: u64,
-    capacity_bytes: Option<u64>,
-) -> Result<Box<dyn Engine>> {
+/// What a store may use, as far as it can be told.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Of its own caches and buffers.
+    pub memory_bytes: u64,
+    /// Of Tierstone's segments.
+    pub capacity_bytes: Option<u64>,
+    /// Of Tierstone's shared handle; without it one a core.
+    pub shards: Option<u16>,
+}
+
+/// Opens or makes the store in a directory that is there.
+pub fn open(kind: Kind, directory: &Path, limits: Limits) -> Result<Box<dyn Engine>> {
     match kind {
-        Kind::Tierstone => tierstone::open(directory, memory_bytes, capacity_bytes, IndexKind::Hash),
-        Kind::TierstoneOrdered => {
-            tierstone::open(directory, memory_bytes, capacity_bytes, IndexKind::Ordered)
-        }
-        Kind::TierstoneNvm => tierstone::open_nvm(directory, memory_bytes, capacity_bytes),
-        Kind::RocksDb => rocksdb::open(directory, memory_bytes),
-        Kind::Fjall => fjall::open(directory, memory_bytes),
-        Kind::Redb => redb::open(directory, memory_bytes),
+        Kind::Tierstone => tierstone::open(directory, limits, IndexKind::Hash),
+        Kind::TierstoneOrdered => tierstone::open(directory, limits, IndexKind::Ordered),
+        Kind::TierstoneNvm => tierstone::open_nvm(directory, limits),
+        Kind::RocksDb => rocksdb::open(directory, limits.memory_bytes),
+        Kind::Fjall => fjall::open(directory, limits.memory_bytes),
+        Kind::Redb => redb::open(directory, limits.memory_bytes),
         Kind::Lmdb => lmdb::open(directory),
     }
 }

@@ -6,7 +6,7 @@ mod engines;
 mod measure;
 
 use clap::{Parser, ValueEnum};
-use engines::{Engine, Kind};
+use engines::{Engine, Kind, Limits};
 use measure::{Row, Use, lone};
 use std::path::PathBuf;
 use tierstone_base::units::parse_size;
@@ -86,6 +86,9 @@ struct Arguments {
     /// The most space that Tierstone's segments take [default: what the disk has]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     capacity: Option<u64>,
+    /// Shards of Tierstone's shared handle, which the mixes use [default: one a core, eight at most]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    shards: Option<u16>,
     /// Threads of the mixes
     #[arg(long, value_name = "N", default_value_t = 16)]
     threads: usize,
@@ -120,7 +123,9 @@ fn main() -> std::process::ExitCode {
 
 fn measure_all(arguments: &Arguments) -> Result<()> {
     std::fs::create_dir_all(&arguments.data)?;
-    let engine = engines::open(arguments.engine, &arguments.data, arguments.memory, arguments.capacity)?;
+    let limits =
+        Limits { memory_bytes: arguments.memory, capacity_bytes: arguments.capacity, shards: arguments.shards };
+    let engine = engines::open(arguments.engine, &arguments.data, limits)?;
     let is_done = arguments.phases.iter().try_for_each(|phase| {
         let row = one(arguments, *phase, engine.as_ref())?;
         println!("{}", serde_json::to_string(&row).map_err(|error| failed(&error))?);

@@ -1,7 +1,7 @@
 //! Tierstone: the local handle for a thread that is alone, the shared handle with a shard a core else. Every
 //! write is durable when its call returns.
 
-use super::{Engine, Handle, failed};
+use super::{Engine, Handle, Limits, failed};
 use std::cell::RefCell;
 use std::path::Path;
 use tierstone::{Batch, DatabaseOptions, IndexKind, SharedStore, Store};
@@ -10,35 +10,32 @@ use tierstone_workload::Target;
 
 struct Both {
     options: DatabaseOptions,
+    /// Of the shared handle; without it one a core.
+    shards: Option<u16>,
     /// At most one of them is open.
     local: RefCell<Option<Store>>,
     shared: RefCell<Option<SharedStore>>,
 }
 
-pub fn open(
-    directory: &Path,
-    memory_bytes: u64,
-    capacity_bytes: Option<u64>,
-    index: IndexKind,
-) -> Result<Box<dyn Engine>> {
+pub fn open(directory: &Path, limits: Limits, index: IndexKind) -> Result<Box<dyn Engine>> {
     let options = DatabaseOptions {
-        memory_bytes,
-        capacity_bytes,
+        memory_bytes: limits.memory_bytes,
+        capacity_bytes: limits.capacity_bytes,
         index: Some(index),
         ..DatabaseOptions::new(directory)
     };
-    Ok(Box::new(Both { options, local: RefCell::new(None), shared: RefCell::new(None) }))
+    Ok(Box::new(Both { options, shards: limits.shards, local: RefCell::new(None), shared: RefCell::new(None) }))
 }
 
 /// A store in a region that is the file `region` of `directory`.
-pub fn open_nvm(directory: &Path, memory_bytes: u64, capacity_bytes: Option<u64>) -> Result<Box<dyn Engine>> {
+pub fn open_nvm(directory: &Path, limits: Limits) -> Result<Box<dyn Engine>> {
     let options = DatabaseOptions {
-        memory_bytes,
-        capacity_bytes,
+        memory_bytes: limits.memory_bytes,
+        capacity_bytes: limits.capacity_bytes,
         any_guarantee: true,
         ..DatabaseOptions::new(format!("nvm:{}", directory.join("region").display()))
     };
-    Ok(Box::new(Both { options, local: RefCell::new(None), shared: RefCell::new(None) }))
+    Ok(Box::new(Both { options, shards: limits.shards, local: RefCell::new(None), shared: RefCell::new(None) }))
 }
 
 impl Both {
@@ -58,7 +55,8 @@ impl Engine for Both {
         if is_alone {
             *self.local.borrow_mut() = Some(Store::open(&self.options)?);
         } else {
-            let shards = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8) as u16;
+            let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8) as u16;
+            let shards = self.shards.unwrap_or_else(cores);
             *self.shared.borrow_mut() =
                 Some(SharedStore::open(&DatabaseOptions { shards, ..self.options.clone() })?);
         }

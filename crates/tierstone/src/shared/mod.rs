@@ -583,5 +583,6 @@ fn build(start: Start, ends: Ends) -> Result<ShardThread> {
         requests,
         completions,
         idle_since_us: None,
+        given: Vec::new(),
     })
 }

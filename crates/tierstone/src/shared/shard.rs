@@ -232,6 +232,22 @@ impl Inside {
         self.leave(!is_write && !is_for_thread, caller, left)
     }
 
+    /// Gives the writes of groups among `requests` to callers that wait for them, as far as some do: these are to be
+    /// woken.
+    pub fn give_groups(&mut self, requests: &mut Vec<IoRequest>) -> Vec<Arc<Waiter>> {
+        let is_group = |request: &mut IoRequest| request.kind == IoKind::WriteDurable && is_short(request);
+        let (mut given, mut kept) = (Vec::new(), Vec::new());
+        for request in requests.extract_if(.., is_group) {
+            match self.waiters.give(request) {
+                Ok(waiter) => given.push(waiter),
+                Err(request) => kept.push(request),
+            }
+        }
+        self.service.guests += given.len();
+        requests.append(&mut kept);
+        given
+    }
+
     /// Hands on what is to be done: one request stays with a caller who waits, the write of a group goes to
     /// one who waits for it, the rest to the thread.
     fn leave(&mut self, does_more: bool, caller: &Caller, left: &Sender<IoRequest>) -> Leaving {
@@ -239,10 +255,9 @@ impl Inside {
         let is_alone = self.requests.len() == 1;
         let (mut own, mut given, mut leaves_some) = (None, Vec::new(), false);
         for request in self.requests.drain(..) {
-            let len = request.buffer.as_ref().map_or(0, |buffer| buffer.len());
             let is_write = request.kind == IoKind::WriteDurable;
             let is_for_callers =
-                len <= OWN_BYTES_MAX && (is_write || (request.kind == IoKind::Read && is_alone));
+                is_short(&request) && (is_write || (request.kind == IoKind::Read && is_alone));
             let kept = if !is_for_callers {
                 Err(request)
             } else if does_more && own.is_none() && !(is_write && matches!(caller, Caller::Waits)) {
@@ -273,6 +288,11 @@ impl Inside {
         let wakes = leaves_some || is_early || !self.returned.is_empty() || self.service.needs_thread();
         Leaving { answers: self.service.take_leaving(), own, given, wakes }
     }
+}
+
+/// Whether a caller may do it.
+fn is_short(request: &IoRequest) -> bool {
+    request.buffer.as_ref().map_or(0, |buffer| buffer.len()) <= OWN_BYTES_MAX
 }
 
 impl Leaving {

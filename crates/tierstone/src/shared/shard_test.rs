@@ -61,6 +61,7 @@ impl World {
             requests: Vec::new(),
             completions: Vec::new(),
             idle_since_us: None,
+            given: Vec::new(),
         };
         let mut world = World { directory, _database: database, keyspace, shard, thread, mailbox, waker };
         // Segments are made ready for the first writes.
@@ -214,6 +215,27 @@ fn the_write_of_a_group_goes_to_one_who_waits_for_it() {
     world.shard.lead(request, &world.waker, &follower);
     second_answer.wait().unwrap();
     assert!(world.thread.left.is_empty());
+}
+
+#[test]
+fn the_group_that_the_thread_ends_is_followed_by_one_that_a_caller_writes() {
+    let mut world = World::new();
+    let (first, first_answer) = world.put("one", b"1");
+    assert!(world.carry_in(first, &Caller::GoesOn), "its group is the thread's");
+    let follower = Caller::writes();
+    let (second, second_answer) = world.put("two", b"2");
+    assert!(world.carry_in(second, &follower));
+    while !first_answer.is_there() {
+        world.turn();
+    }
+    let request = waiter(&follower).take().expect("the second group was given away");
+    assert_eq!(request.kind, IoKind::WriteDurable);
+    assert_eq!(world.inside(|inside| inside.service.guests), 1);
+    world.rest();
+    assert!(!second_answer.is_there(), "nobody has written it");
+    world.shard.lead(request, &world.waker, &follower);
+    second_answer.wait().unwrap();
+    assert_eq!(world.inside(|inside| inside.service.guests), 0);
 }
 
 #[test]

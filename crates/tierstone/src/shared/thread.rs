@@ -9,6 +9,7 @@ use super::message::Message;
 use super::service::Service;
 use super::shard::{Guard, Inside, Shard};
 use super::sleep::Sleeper;
+use super::waiter::Waiter;
 use crate::storage::StorageDevice;
 use crossbeam_channel::{Receiver, TryRecvError};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(super) struct ShardThread {
     pub left: Receiver<IoRequest>,
     pub sleeper: Sleeper,
     pub requests: Vec<IoRequest>,
+    /// Callers that have got a request and are to be woken.
+    pub given: Vec<Arc<Waiter>>,
     pub completions: Vec<IoCompletion>,
     pub idle_since_us: Option<u64>,
 }
@@ -100,7 +103,9 @@ impl ShardThread {
         let is_stuck = service.has_stalled() && self.device.in_flight() == 0;
         let has_reason = received || retried || parted || due || is_stuck || !inside.returned.is_empty();
         service.engine.take_requests(&mut self.requests);
+        self.given = inside.give_groups(&mut self.requests);
         leave(guard);
+        self.wake_given();
 
         let mut moved = self.submit();
         if self.device.in_flight() > 0 {
@@ -115,6 +120,7 @@ impl ShardThread {
             moved |= inside.turn(now);
             inside.service.engine.take_requests(&mut self.requests);
             moved |= !self.requests.is_empty();
+            self.given = inside.give_groups(&mut self.requests);
         }
         let next = if inside.service.settle() {
             Next::End
@@ -125,8 +131,14 @@ impl ShardThread {
             self.rest(inside)
         };
         leave(guard);
+        self.wake_given();
         self.submit();
         next
+    }
+
+    /// Wakes the callers that have got a group to write.
+    fn wake_given(&mut self) {
+        self.given.drain(..).for_each(|waiter| waiter.wake());
     }
 
     /// Takes messages; `None` when no sender is left.
