@@ -241,7 +241,7 @@ impl LogShard {
             self.hot.want_mark(self.now.monotonic_us);
             return Err(Error::new(ErrorKind::Retry, "batches over several shards are being decided"));
         }
-        if self.is_open_segment_sparse() {
+        if self.is_open_segment_sparse() && self.open_segment_has_records() {
             self.hot.roll(&mut self.segments);
             return Err(Error::new(ErrorKind::Retry, "the open segment is being cleaned"));
         }

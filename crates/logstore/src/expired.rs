@@ -151,7 +151,9 @@ impl LogShard {
             return false;
         }
         self.sweeper.is_short = true;
-        // Somebody waits for the next look.
+        // Somebody waits for the next look, and it comes whatever the last one found: a victim that turned out to be
+        // unreadable was none of its segments.
+        self.sweeper.has_expiring |= !self.identity.mutations.is_on("unreadable_victim_not_looked_at");
         self.sweeper.look_at_us = self.sweeper.look_at_us.min(self.now.monotonic_us + LOOK_US_SHORT);
         let wall_ms = self.now.wall_ms;
         self.sweeper.is_walking()
@@ -298,11 +300,10 @@ impl LogShard {
     /// A part of the walked summary came; a damaged one is left alone.
     pub(crate) fn walked_summary_read(&mut self, number: u32, completion: IoCompletion) {
         let Some(mut walk) = self.sweeper.walk.take_if(|walk| walk.segment == number) else { return };
-        let (Source::Loading(mut load), Some(buffer)) = (walk.source, completion.buffer) else { return };
-        if completion.result.is_err() {
-            self.let_walked_go(number, false);
-            return;
-        }
+        let Source::Loading(mut load) = walk.source else { return };
+        let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) else {
+            return self.let_walked_go(number, false);
+        };
         if !load.take(&buffer) {
             walk.source = Source::Loading(load);
             return self.read_walked(walk, Some(buffer));

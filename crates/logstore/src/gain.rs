@@ -21,6 +21,7 @@ use crate::io::StreamId;
 use crate::location::UNIT_BYTES;
 use crate::segments::{Role, Segment};
 use crate::shard::{LogShard, group_bytes_max};
+use tierstone_base::Seq;
 use tierstone_media::BLOCK_BYTES;
 
 /// What cleaning has come to since it last made space.
@@ -102,7 +103,7 @@ impl LogShard {
         }
         self.cleaner.kept = self.kept_from_writers();
         let low = self.is_space_low(coming);
-        let oldest = self.oldest_with_tombstones();
+        let shedding = self.shedding_tombstones();
         let mut best: Option<((u32, f64), u32)> = None;
         for (number, segment) in self.segments.iter() {
             if !low && segment.live_records > 0 {
@@ -110,7 +111,7 @@ impl LogShard {
             }
             // While space is plenty, no checkpoint is given up for it.
             let protected = !low && self.checkpoints.protects(number, segment.generation);
-            let sheds = oldest.filter(|(oldest, _)| *oldest == number);
+            let sheds = shedding.filter(|(shedding, _)| *shedding == number);
             if protected || !(sheds.is_some() || self.may_clean(number, segment)) {
                 continue;
             }
@@ -249,6 +250,14 @@ impl LogShard {
         self.hot.written_segment().is_some_and(|number| self.live_fraction(self.segments.get(number)) < 0.5)
     }
 
+    /// Whether the open segment has records: one without is there for what its groups say of the log, and when it is
+    /// freed another one has to say it.
+    pub(crate) fn open_segment_has_records(&self) -> bool {
+        let open = self.hot.written_segment().and_then(|number| self.hot.open_summary_of(number));
+        open.is_some_and(|summary| summary.records() > 0)
+            || self.identity.mutations.is_on("segment_without_records_rolled")
+    }
+
     /// Whether nothing of a segment is needed, so that it can be freed without being read.
     pub(crate) fn is_dead(&self, number: u32, segment: &Segment) -> bool {
         segment.role == Role::Sealed
@@ -268,38 +277,65 @@ impl LogShard {
             && (segment.live_records == 0 || !self.is_of_this_streak(segment))
     }
 
-    /// Where space is short, the segment opened first, if the tombstones that go with it make it worth cleaning
-    /// however dense it is; and what then remains of it, over what an empty segment takes. Those go that are older
-    /// than every other segment: of the cold log all, of the hot log those from before the opening of the next
-    /// segment of either. Whoever waits for this waits for deletions to be forgotten, of which there is an end.
-    fn oldest_with_tombstones(&self) -> Option<(u32, f64)> {
-        let free = self.segments.free_count();
-        let is_short = free <= self.cleaner.kept.max(self.reserved());
+    /// Where space is short, a segment that is worth cleaning, however dense it is, for the tombstones that go with it;
+    /// and what then remains of it, over what an empty segment takes. Whoever waits for this waits for deletions to be
+    /// forgotten, of which there is an end.
+    fn shedding_tombstones(&self) -> Option<(u32, f64)> {
+        let is_short = self.segments.free_count() <= self.cleaner.kept.max(self.reserved());
         let weigh_much = self.segments.tombstone_bytes() * SWEPT_PARTS >= self.segments.segment_bytes();
         if !is_short || !weigh_much || self.identity.mutations.is_on("tombstones_fill_the_store") {
             return None;
         }
         let holding = || self.segments.iter().filter(|(_, segment)| segment.may_hold_records());
-        let (number, oldest) = holding().min_by_key(|(number, segment)| (segment.opened_seq, *number))?;
-        let others = || holding().filter(|(other, _)| *other != number).map(|(_, segment)| segment);
-        let is_left_alone = oldest.snapshot_records > 0 || self.cleaner.is_unreadable(number);
-        if oldest.role != Role::Sealed
-            || is_left_alone
-            || holding().any(|(_, segment)| segment.shared.is_some())
-        {
+        let oldest = holding().min_by_key(|(number, segment)| (segment.opened_seq, *number))?;
+        if holding().any(|(_, segment)| segment.shared.is_some()) {
             return None;
         }
-        let next = others().map(|other| other.opened_seq).min().unwrap_or(self.applied);
-        let next_hot = others().filter(|other| !other.cold).map(|other| other.opened_seq).min();
-        let last = if oldest.cold { oldest.opened_seq } else { next_hot.unwrap_or(self.applied) };
+        let younger = || holding().filter(|(number, _)| *number != oldest.0);
+        let opened = |is_wanted: fn(&Segment) -> bool| {
+            younger().filter(|(_, segment)| is_wanted(segment)).map(|(_, segment)| segment.opened_seq).min()
+        };
+        let next = opened(|_| true).unwrap_or(self.applied);
+        let next_hot = opened(|segment| !segment.cold).unwrap_or(self.applied);
+        let remains = self.remains_of_oldest(oldest, next, next_hot);
+        remains.map(|live| (oldest.0, live)).or_else(|| {
+            let is_left_out = self.identity.mutations.is_on("only_the_oldest_sheds");
+            let opened_seq = oldest.1.opened_seq;
+            let others =
+                younger().filter(|(_, segment)| !is_left_out && segment.cold && !segment.is_estimated);
+            others
+                .filter_map(|(number, segment)| {
+                    // Each tombstone has a sequence of its own; all are older than the opening of a cold segment.
+                    let needed =
+                        segment.opened_seq.saturating_sub(opened_seq).min(segment.tombstone_records.into());
+                    let part = 1.0 - needed as f64 / f64::from(segment.tombstone_records.max(1));
+                    Some((number, self.remains((number, segment), part)?))
+                })
+                .min_by(|(_, one), (_, other)| one.total_cmp(other))
+        })
+    }
+
+    /// Of the segment opened first, those tombstones go that are older than every other segment: of the cold log all,
+    /// of the hot log those from before the opening of the next segment of either. `next`, `next_hot`: when that was.
+    fn remains_of_oldest(&self, (number, oldest): (u32, &Segment), next: Seq, next_hot: Seq) -> Option<f64> {
+        let last = if oldest.cold { oldest.opened_seq } else { next_hot };
         let span = last.saturating_sub(oldest.opened_seq);
         let is_known = next >= last;
         let part = if is_known { 1.0 } else { (next - oldest.opened_seq) as f64 / span.max(1) as f64 };
-        let gone = part * oldest.tombstone_bytes as f64 / oldest.live_bytes.max(1) as f64;
-        let live = self.live_fraction(oldest) * (1.0 - gone).max(0.0);
         // An estimated part may be less: then the segment may take two others to be moved to.
-        let has_room = is_known || free > 2;
-        (oldest.tombstone_records > 0 && live <= LIVE_FRACTION_MAX && has_room).then_some((number, live))
+        let has_room = is_known || self.segments.free_count() > 2;
+        self.remains((number, oldest), part).filter(|_| has_room)
+    }
+
+    /// What remains of a sealed segment without this part of its tombstones, if that is less by enough.
+    fn remains(&self, (number, segment): (u32, &Segment), part: f64) -> Option<f64> {
+        let is_left_alone = segment.snapshot_records > 0 || self.cleaner.is_unreadable(number);
+        if segment.role != Role::Sealed || is_left_alone || segment.tombstone_records == 0 {
+            return None;
+        }
+        let gone = part * segment.tombstone_bytes as f64 / segment.live_bytes.max(1) as f64;
+        let live = self.live_fraction(segment) * (1.0 - gone).max(0.0);
+        (live <= LIVE_FRACTION_MAX).then_some(live)
     }
 
     /// Whether a segment holds what was moved since cleaning last made space.
@@ -336,7 +372,7 @@ impl LogShard {
         let is_pinned = |number: u32| self.segments.get(number).snapshot_records > 0;
         let starved = self.is_starved();
         self.is_moving()
-            || (!starved && self.oldest_with_tombstones().is_some())
+            || (!starved && self.shedding_tombstones().is_some())
             || self.cleaner.emptied_segments().any(|number| !is_pinned(number))
             || self.segments.iter().any(|(number, segment)| {
                 segment.role == Role::Freeing
