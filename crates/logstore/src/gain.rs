@@ -299,13 +299,16 @@ impl LogShard {
         let next_hot = opened(|segment| !segment.cold).unwrap_or(self.applied);
         let remains = self.remains_of_oldest(oldest, next, next_hot);
         remains.map(|live| (oldest.0, live)).or_else(|| {
-            let is_left_out = self.identity.mutations.is_on("only_the_oldest_sheds");
+            // An estimate too, see below.
+            let is_left_out =
+                self.segments.free_count() <= 2 || self.identity.mutations.is_on("only_the_oldest_sheds");
             let opened_seq = oldest.1.opened_seq;
             let others =
                 younger().filter(|(_, segment)| !is_left_out && segment.cold && !segment.is_estimated);
             others
                 .filter_map(|(number, segment)| {
-                    // Each tombstone has a sequence of its own; all are older than the opening of a cold segment.
+                    // Each tombstone has a sequence of its own, and a cold segment's are older than its opening, but for
+                    // those that were moved into it after deletions that came later. Moved once more, it is opened anew.
                     let needed =
                         segment.opened_seq.saturating_sub(opened_seq).min(segment.tombstone_records.into());
                     let part = 1.0 - needed as f64 / f64::from(segment.tombstone_records.max(1));
