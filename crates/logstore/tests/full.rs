@@ -188,6 +188,44 @@ fn a_store_opened_with_more_shards_shares_what_is_free() {
     survives("more shards", &plan, Full { keys: 200, operations: 60, ..MEDIUM }, 8);
 }
 
+/// How power is lost while three shards clean what one has written, and then one, and three again.
+const SHARED_TOMBSTONE: &str = "sampled: 0*7 1664995417 0*3 19 0 23 0 16 0 5 0 12 0 6 0 14 0 14 0 15 0 18 0 15 0 8 0 13 0 3 0 6 0 10 \
+    0*3 10 0 5 0 3 0 4 0 6 0 4 0*3 1 0 2 0 1 0*3 9 0 8 0 8 0 3 0 2 0 3 0 1 0 1 0*4 2 0*2 3 0 3 0*3 1 0 1 \
+    0*2 1 0*2 1 0 1 0 1 0*2 2 0 2 0 1 0 1 0*14 1 0 1 0 1 0*2 1 0*6 1 0*11 1 0*5 1 0*5 1 0 1 0*4 1 0 1 \
+    0*6 1 0*8 1 0 1 0 1 0*12 1 0*11 1 0 1 0 1 0*27 1 0*4 1 0*8 2 0*2 2 0 2 1 0 1 0*6 1 0 1 0*22 2 0*7 1 \
+    0*9 1 0*6 1 0*2 1 0*5 2 0 1 0*6 1 0*2 1 0*5 2 0*4 1 0*3 2 0*7 1 0*6 2 0*2 1 0 1 0*2 1 0*2 1 0*5 1 \
+    0*2 1 0*12 1 0*5 1 0*20 1 0*11 1 0*6 2 0*2 1 0 1 0*2 1 0*8 1 0*2 1 0*2 1 0*5 2 0 1 0*9 1 0*6 2 0*5 1 \
+    0*2 2 0*2 2 0*10 1 0*5 2 0 1 0*20 1 0*2 1 0*8 1 0*5 1 0*12 1 0 1 0*5 1 0*8 1 0*6 1 0*5 1 0*6 1 0 1 \
+    0*2 1 0*23 1 0*11 1 0*6 2 0*5 1 0*2 1 0*2 2 0*7 1 0*2 1 0*2 1 0*12 2 0*4 1 0*5 2 0*4 1 0*2 2 0*4 1 \
+    0*2 1 0*9 1 0*8 2 0*2 2 0*5 3 0*2 1 0*2 4 0 1 0*2 3 0*4 1 0*2 2 0*7 1 0*3 2 0*4 1 0*3 1 0*2 2 0 1 0 \
+    1 0*5 57 0*316 4 0*2 5 0 6 0*2 4 0*3 3 0*4 1 0 2 0*4 1 0*2 2 0*2 1 0 7 0 3 0*2 4 0 1 0 5 0 1 0*12 2 \
+    0*4 1 0*5 3 0*2 8 0*9 2 0 2 0 2 0 1 0 2 0*5 8 0 6 0 1 0 6 0*2 2 0 6 0 5 0*2 3 0 1 0*4 1 0 2 0 1 0*2 \
+    1 0*6 2 0*3 1 0 1 0*3 1 0*4 1 0*3 1 0*10 1 0*6 1 0*7 1 0*5 1 0 1 0*8 1 0*2 1 0 1 0*9 1 0*4 1 0*5 1 \
+    0*2 1 0*12 1 0*2 1 0*2 1 0*2 1 0*22 1 0*21 1 0*4 1 0*2 1 0*4 1 0*3 3869659878 1 0*3 1 0*15 1 0 1 0 \
+    2*2 0 1 0 1 0 1*2 0 1 0*3 1 0*25 1 0 1 0*4 1 0 1 0*3 1 0 1 0*7 3 0*10 1 0*5 1 0*4 1 0*3 1 0*6 1 0*2 \
+    1 0*5 1 0*8 1 0*12 1 0*17 2 0 2 1 0 2 0 2 1 0*4 1 0 1 0*5 1 2 0 2 0*112 1 0*3 1 0 1 0*155 1*4 0 1*5 \
+    0*2 1 0*2 1 0*3 1*4 0 1 0*9 1 0*4 1*2";
+
+/// Three shards clean a segment that one has left; each of them kept a deletion in it, whose ever it was. Of these copies an
+/// opening with one shard kept a stranger's, which the next opening did not look at: the deleted value was back.
+#[test]
+fn a_shard_moves_no_tombstone_of_another() {
+    const NAME: &str = "tombstones_of_others_moved";
+    let path: Path = SHARED_TOMBSTONE.parse().unwrap();
+    let mut plan = plan(40, 1, 3);
+    plan.shards = vec![1, 3, 2];
+    let work = Full { keys: 200, operations: 60, ..MEDIUM };
+    let explored = |mutations: &Mutations| {
+        let settings = ExploreSettings { max_minimise_runs: 0, ..ExploreSettings::replay(path.clone()) };
+        let plan = plan.clone().mutated(mutations);
+        plan.explore(settings, &|world, life, choices| work.work(world, life, choices))
+    };
+    let report = assert_caught(NAME, || explored(&Mutations::one(NAME)));
+    let found = report.found.map(|found| found.message).unwrap_or_default();
+    assert!(found.contains("was never written"), "{found}");
+    explored(&Mutations::none()).assert_clean();
+}
+
 const VALUE_BYTES: usize = 1_000;
 
 /// Puts a key, again and again while the store says so; gives the bytes that the cleaner moved meanwhile.

@@ -16,7 +16,7 @@ use crate::segments::Segment;
 use crate::shard::LogShard;
 use crate::stream::Stream;
 use crate::summary_load::{SummaryLoad, blocks_of};
-use tierstone_base::Seq;
+use tierstone_base::{Position, Seq};
 use tierstone_cache::FrameId;
 use tierstone_engine::Key;
 use tierstone_media::{IoBuffer, IoCompletion, IoKind};
@@ -337,7 +337,7 @@ impl LogShard {
     /// forgotten; `key` is known then, if its keyspace is ordered and the record can be read.
     fn is_needed(&mut self, victim: &Victim, entry: &SummaryEntry, key: Option<&[u8]>) -> bool {
         if entry.is_tombstone() {
-            return self.is_tombstone_needed(victim, entry.seq);
+            return self.is_own(entry.position) && self.is_tombstone_needed(victim, entry.seq);
         }
         let location = Location::new(victim.segment, entry.unit);
         if entry.is_touch() {
@@ -358,6 +358,14 @@ impl LogShard {
         let Some(key) = key else { return true };
         self.forget_expired(entry, key, location);
         false
+    }
+
+    /// Whether a record is this shard's: a segment of an earlier opening may hold others', which their shards move. A log
+    /// holds nothing but what is its shard's, for an opening looks for a key in the logs only whose part of the positions
+    /// it lies in.
+    fn is_own(&self, position: Position) -> bool {
+        let (first, last) = self.identity.positions();
+        (first..=last).contains(&position) || self.identity.mutations.is_on("tombstones_of_others_moved")
     }
 
     fn is_tombstone_needed(&self, victim: &Victim, seq: Seq) -> bool {
