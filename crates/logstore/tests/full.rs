@@ -9,7 +9,7 @@ use common::{Store, fresh, medium, small_settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone_base::{ErrorKind, SeededRandom};
-use tierstone_crash::{Choices, ExploreSettings, Mutations, Path, Violation, assert_caught};
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, assert_caught};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
@@ -95,16 +95,14 @@ fn a_full_store_goes_on_after_any_number_of_crashes() {
 /// there is not: the victim is never done, and deletions are refused.
 #[test]
 fn what_is_moved_fills_the_one_segment_that_is_free() {
-    const NAME: &str = "room_for_copies_guessed";
-    let explored = |mutations: &Mutations| {
-        let settings = ExploreSettings { max_minimise_runs: 0, ..ExploreSettings::random(36_007_108, 12) };
-        let plan = plan(8, 1, 4).mutated(mutations);
-        plan.explore(settings, &|world, life, choices| SMALL.work(world, life, choices))
-    };
-    let report = assert_caught(NAME, || explored(&Mutations::one(NAME)));
-    let found = report.found.map(|found| found.message).unwrap_or_default();
-    assert!(found.contains("the deletion of key"), "{found}");
-    explored(&Mutations::none()).assert_clean();
+    let settings = ExploreSettings::random(36_007_108, 12);
+    caught(
+        "room_for_copies_guessed",
+        "the deletion of key",
+        &settings,
+        &plan(8, 1, 4),
+        &|world, life, choices| SMALL.work(world, life, choices),
+    );
 }
 
 /// How power is lost while victims are read; found by sampling, minimised.
@@ -122,25 +120,29 @@ const ROLLED_WITHOUT_RECORDS: &str = "sampled: 0*7 4261937339 0 1 0*45 1 0 1 0 1
     0*42 1 0*6 1 0*2 2 0 1 0*9 1 0*4 1 0 2 0*2 1 0 3 0*2 2 0*23 1 0 1 0*3 1 0*16 1 0*2 1 0 1 0 1 0*27 1 \
     0*58 1 0 8 2";
 
-/// Runs `work` as `path` says, with and without a mutation: then a write stays throttled.
+/// Explores `work` with a mutation, which is caught with these words, and without, which is clean.
 #[track_caller]
-fn throttled_only_with(name: &'static str, path: &str, plan: &Plan, work: Work<'_>) {
-    let path: Path = path.parse().unwrap();
-    let settings = || ExploreSettings { max_minimise_runs: 0, ..ExploreSettings::replay(path.clone()) };
+fn caught(name: &'static str, says: &str, settings: &ExploreSettings, plan: &Plan, work: Work<'_>) {
+    let settings = || ExploreSettings { max_minimise_runs: 0, ..settings.clone() };
     let explored = |mutations: &Mutations| plan.clone().mutated(mutations).explore(settings(), work);
     let report = assert_caught(name, || explored(&Mutations::one(name)));
     let found = report.found.map(|found| found.message).unwrap_or_default();
-    assert!(found.contains("stayed throttled: space is being cleaned"), "{found}");
+    assert!(found.contains(says), "{found}");
     explored(&Mutations::none()).assert_clean();
+}
+
+fn replay(path: &str) -> ExploreSettings {
+    ExploreSettings::replay(path.parse().unwrap())
 }
 
 /// A victim that turned out to be unreadable, since power was lost, is to be looked at for what has expired. A look that
 /// had found nothing else was the last one: the write waited for that for ever.
 #[test]
 fn a_write_that_waits_for_space_is_answered_when_nothing_can_be_read() {
-    throttled_only_with(
+    caught(
         "unreadable_victim_not_looked_at",
-        VICTIMS_UNREADABLE,
+        "stayed throttled: space is being cleaned",
+        &replay(VICTIMS_UNREADABLE),
         &plan(8, 1, 4),
         &|world, life, choices| SMALL.work(world, life, choices),
     );
@@ -152,9 +154,10 @@ fn a_write_that_waits_for_space_is_answered_when_nothing_can_be_read() {
 fn a_write_does_not_wait_for_a_segment_without_records() {
     let mix = Mix { expiring: 8, ..Mix::cleaning() };
     let plan = Plan::new(32 << 10, 9).cut_one_in(400).groups_in_flight(2);
-    throttled_only_with(
+    caught(
         "segment_without_records_rolled",
-        ROLLED_WITHOUT_RECORDS,
+        "stayed throttled: space is being cleaned",
+        &replay(ROLLED_WITHOUT_RECORDS),
         &plan.scope(DurableWriteScope::OwnSectors),
         &|world, life, choices| mix.work(world, life, choices),
     );
@@ -163,16 +166,14 @@ fn a_write_does_not_wait_for_a_segment_without_records() {
 /// Behind the oldest segment, which keeps its tombstones, one of the cold log that could lose nearly all of its own.
 #[test]
 fn a_store_full_of_tombstones_takes_writes_when_not_the_oldest_but_another_sheds_them() {
-    const NAME: &str = "only_the_oldest_sheds";
-    let explored = |mutations: &Mutations| {
-        let settings = ExploreSettings { max_minimise_runs: 0, ..ExploreSettings::random(51_772, 5) };
-        let plan = plan(8, 1, 4).mutated(mutations);
-        plan.explore(settings, &|world, life, choices| SMALL.work(world, life, choices))
-    };
-    let report = assert_caught(NAME, || explored(&Mutations::one(NAME)));
-    let found = report.found.map(|found| found.message).unwrap_or_default();
-    assert!(found.contains("an emptied store refuses a write"), "{found}");
-    explored(&Mutations::none()).assert_clean();
+    let settings = ExploreSettings::random(51_772, 5);
+    caught(
+        "only_the_oldest_sheds",
+        "an emptied store refuses a write",
+        &settings,
+        &plan(8, 1, 4),
+        &|world, life, choices| SMALL.work(world, life, choices),
+    );
 }
 
 #[test]
@@ -210,20 +211,16 @@ const SHARED_TOMBSTONE: &str = "sampled: 0*7 1664995417 0*3 19 0 23 0 16 0 5 0 1
 /// opening with one shard kept a stranger's, which the next opening did not look at: the deleted value was back.
 #[test]
 fn a_shard_moves_no_tombstone_of_another() {
-    const NAME: &str = "tombstones_of_others_moved";
-    let path: Path = SHARED_TOMBSTONE.parse().unwrap();
     let mut plan = plan(40, 1, 3);
     plan.shards = vec![1, 3, 2];
     let work = Full { keys: 200, operations: 60, ..MEDIUM };
-    let explored = |mutations: &Mutations| {
-        let settings = ExploreSettings { max_minimise_runs: 0, ..ExploreSettings::replay(path.clone()) };
-        let plan = plan.clone().mutated(mutations);
-        plan.explore(settings, &|world, life, choices| work.work(world, life, choices))
-    };
-    let report = assert_caught(NAME, || explored(&Mutations::one(NAME)));
-    let found = report.found.map(|found| found.message).unwrap_or_default();
-    assert!(found.contains("was never written"), "{found}");
-    explored(&Mutations::none()).assert_clean();
+    caught(
+        "tombstones_of_others_moved",
+        "was never written",
+        &replay(SHARED_TOMBSTONE),
+        &plan,
+        &|world, life, choices| work.work(world, life, choices),
+    );
 }
 
 const VALUE_BYTES: usize = 1_000;
