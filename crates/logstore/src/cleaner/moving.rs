@@ -364,8 +364,8 @@ impl LogShard {
     /// holds nothing but what is its shard's, for an opening looks for a key in the logs only whose part of the positions
     /// it lies in.
     fn is_own(&self, position: Position) -> bool {
-        let (first, last) = self.identity.positions();
-        (first..=last).contains(&position) || self.identity.mutations.is_on("tombstones_of_others_moved")
+        position.shard(self.identity.shard_count) == self.identity.shard
+            || self.identity.mutations.is_on("tombstones_of_others_moved")
     }
 
     fn is_tombstone_needed(&self, victim: &Victim, seq: Seq) -> bool {
