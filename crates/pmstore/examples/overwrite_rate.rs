@@ -5,6 +5,7 @@
 //! until as much was written as there is space (warm), and so often in ROUNDS rounds, each of which is a line:
 //! nanoseconds of this thread a write, bytes that cleaning copied for each byte that was written, and what the bound
 //! for these says. Keys come in groups of PIPELINE (16), asked for ahead as the server does, eight groups to a fence.
+//! At last the store is opened again, as after a process was killed: records read, and what reading them cost.
 //! REGION is `PATH` or `emulated:SIZE[:PRESET]`, as everywhere. DELETE_PERCENT of the writes delete.
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
@@ -27,6 +28,11 @@ fn wrong(message: String) -> Error {
 
 fn number(text: Option<String>, otherwise: u64) -> Result<u64> {
     text.map_or(Ok(otherwise), |text| text.parse().map_err(|_| wrong(format!("{text} is no number"))))
+}
+
+fn settings() -> OpenSettings {
+    let keyspaces = vec![Keyspace { id: KEYSPACE, index: Default::default() }];
+    OpenSettings { keyspaces, ..OpenSettings::default() }
 }
 
 /// Processor time of this thread, as the kernel counts it.
@@ -111,9 +117,7 @@ fn main() -> Result<()> {
     let delete_percent = number(arguments.next(), 0)?;
     let region: Arc<dyn Region + Send + Sync> =
         Arc::new(source.open_or_create(1 << 30, &RegionSettings::default())?.0);
-    let keyspaces = vec![Keyspace { id: KEYSPACE, index: Default::default() }];
-    let OpenedStore { plans, hasher, .. } =
-        tierstone_pmstore::open(region, &OpenSettings { keyspaces, ..OpenSettings::default() })?;
+    let OpenedStore { plans, hasher, .. } = tierstone_pmstore::open(Arc::clone(&region), &settings())?;
     let plan = plans.into_iter().next().ok_or_else(|| wrong("no shard".to_owned()))?;
     let (shard, _) = plan.build()?;
     let record = (HEAD_BYTES + value_bytes).next_multiple_of(8);
@@ -142,5 +146,23 @@ fn main() -> Result<()> {
             (after.redo_fences - before.redo_fences) as f64 / count as f64,
         );
     }
+    drop(load.shard);
+    reopen(&region)
+}
+
+/// Rebuilds the shard from what lies in the region, as after a process was killed.
+fn reopen(region: &Arc<dyn Region + Send + Sync>) -> Result<()> {
+    let (began, began_cpu) = (std::time::Instant::now(), cpu_ns()?);
+    let opened = tierstone_pmstore::open(Arc::clone(region), &settings())?;
+    let plan = opened.plans.into_iter().next().ok_or_else(|| wrong("no shard".to_owned()))?;
+    let (_, report) = plan.build()?;
+    let (ms, ns) = (began.elapsed().as_millis(), cpu_ns()? - began_cpu);
+    println!(
+        "opened again: {} records read, {} live, {} of the log, in {ms} ms; {:.0} ns of processor a record",
+        report.records,
+        report.live,
+        report.replayed,
+        ns as f64 / report.records.max(1) as f64,
+    );
     Ok(())
 }

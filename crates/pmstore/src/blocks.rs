@@ -335,15 +335,23 @@ impl Blocks {
         }
     }
 
+    /// Asks for the bit of the record at `location`; the line that [`Blocks::prefetch`] asked for says where it lies.
+    #[inline]
+    pub fn prefetch_bit(&self, location: u64) {
+        let number = self.maker.layout.block_of(location);
+        if let Some(block) = self.table.get(number) {
+            let (word, _) = Block::bit((location - self.maker.layout.block(number)) as u32);
+            block.valid.get(word).into_iter().for_each(prefetch_read);
+        }
+    }
+
     /// The end of the record at `location` is not decided.
     #[inline]
     pub fn hold(&mut self, location: u64) {
-        let number = self.maker.layout.block_of(location);
-        if let Some(block) = self.table.get_mut(number) {
+        // Soon it is cleared.
+        self.prefetch_bit(location);
+        if let Some(block) = self.table.get_mut(self.maker.layout.block_of(location)) {
             block.pending += 1;
-            // Soon a bit of it is cleared.
-            let (word, _) = Block::bit((location - self.maker.layout.block(number)) as u32);
-            block.valid.get(word).into_iter().for_each(prefetch_read);
         }
     }
 

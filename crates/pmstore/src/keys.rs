@@ -126,6 +126,11 @@ impl Keys {
         });
     }
 
+    /// Whether there is a candidate for `position`.
+    pub fn has_any(&self, position: Position) -> bool {
+        self.by_position.get(position, |_| true).is_some()
+    }
+
     /// The place whose record `is_it`, of the candidates for `position`. An error of `is_it` ends the search.
     pub fn get(&self, position: Position, mut is_it: impl FnMut(u64) -> Result<bool>) -> Result<Option<u64>> {
         let mut failed = Ok(());

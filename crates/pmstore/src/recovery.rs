@@ -1,6 +1,6 @@
 //! A shard, rebuilt from its blocks and its log, on its own thread if the caller likes.
 //!
-//! 1. All blocks are read. Of each key the record with the highest sequence counts. What the log's end or a batch
+//! 1. All blocks are read, and their records offered to the index ([`gather`]). Of each key the record with the highest sequence counts. What the log's end or a batch
 //!    that is not whole leaves out is made void in its block.
 //! 2. The log is replayed, newest first: a record that no block has is appended to one. Replaying twice changes
 //!    nothing: a sequence that is there is not appended again.
@@ -15,8 +15,10 @@
 //!
 //! Crash at any point: the log still says everything; the same is done again.
 
+mod gather;
 mod salvage;
 
+use self::gather::GATHERED;
 use crate::blocks::{Maker, Role};
 use crate::format::{
     FRAME_BYTES, FrameHead, LEAD_BYTES, RECORD_BYTES, RecordHead, Verdict, record_is_whole, void_word,
@@ -31,6 +33,7 @@ use crate::open::Keyspace;
 use crate::seal::{self, Lead};
 use crate::settings::ShardSettings;
 use crate::shard::{Found, PAST_AT, PmShard};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use tierstone_base::{ErrorKind, KeyspaceId, Position, Result, Seq, ShardId};
 use tierstone_crash::Mutations;
@@ -78,6 +81,8 @@ struct Rebuild {
     log: FoundLog,
     /// Sequences of parts that do not count.
     void: Vec<(Seq, Seq)>,
+    /// Records of blocks that were read and wait to be offered to the index.
+    gathered: Vec<Found>,
     /// Blocks that may not be durable.
     dirty: BTreeSet<u32>,
     /// Blocks with room at their end, and bytes of it.
@@ -127,6 +132,7 @@ impl ShardPlan {
             shard,
             log,
             void,
+            gathered: Vec::with_capacity(GATHERED),
             dirty: BTreeSet::new(),
             tails: BTreeSet::new(),
             tombstones: Vec::new(),
@@ -141,6 +147,7 @@ impl ShardPlan {
         for segment in storage {
             rebuild.scan_segment(segment)?;
         }
+        rebuild.offer_gathered()?;
         rebuild.replay()?;
         rebuild.replay_saved()?;
         rebuild.settle()?;
@@ -189,8 +196,11 @@ impl Rebuild {
                 self.dirty.insert(number);
             }
             if !head.is_void() && !self.make_void(place, &head) {
-                self.offer(Found { place, head })?;
+                self.gathered.push(Found { place, head });
             }
+        }
+        if self.gathered.len() >= GATHERED {
+            self.offer_gathered()?;
         }
         self.tails.insert((self.shard.maker.layout.geometry.block_bytes - end, number));
         Ok(())
@@ -215,43 +225,6 @@ impl Rebuild {
         true
     }
 
-    /// Takes a record of a block in: it counts if it is the newest of its key.
-    fn offer(&mut self, found: Found) -> Result<()> {
-        let keyspace = KeyspaceId(found.head.keyspace);
-        if !self.shard.keyspaces.contains_key(&keyspace) {
-            // A copy of the cleaner's may be among them, and is to be sealed.
-            self.dirty.insert(self.shard.maker.layout.block_of(found.place));
-            self.lose(&found);
-            return Ok(());
-        }
-        let key = {
-            let (head, record) = self.shard.record(found.place)?;
-            self.shard.key_of(&head, &record).map(std::borrow::Cow::into_owned)
-        };
-        let key = match key {
-            Ok(key) => key,
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                // Old: its overflow blocks hold something else by now. Or damaged.
-                self.unreadable.push((keyspace, found.head));
-                self.lose(&found);
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
-        let position = Position(found.head.position);
-        let old = self.find(&Key { keyspace, position, bytes: &key })?;
-        let layout = &self.shard.maker.layout;
-        if let Some(old) = old.filter(|old| old.head.seq == found.head.seq) {
-            // A copy of the cleaner's: whichever counts is to be durable.
-            self.dirty.extend([layout.block_of(old.place), layout.block_of(found.place)]);
-        }
-        match old {
-            Some(old) if old.head.seq >= found.head.seq => self.lose(&found),
-            old => self.take(found, old, &key),
-        }
-        Ok(())
-    }
-
     /// The newest record of a key so far. One whose long key cannot be read any more is passed over: it was old, and
     /// its overflow blocks, free since, had been whole when it was met.
     fn find(&self, key: &Key<'_>) -> Result<Option<Found>> {
@@ -259,7 +232,7 @@ impl Rebuild {
         let reads_all = self.shard.mutations.is_on("old_keys_are_read");
         let mut found = None;
         keys.get(key.position, |place| {
-            let (head, record) = self.shard.record(place)?;
+            let (head, record) = self.seen_record(place)?;
             let is_it = match self.shard.key_of(&head, &record) {
                 Ok(bytes) => *bytes == *key.bytes,
                 Err(error) if error.kind() == ErrorKind::Corrupt && !reads_all => false,
@@ -271,6 +244,16 @@ impl Rebuild {
             Ok(is_it)
         })?;
         Ok(found)
+    }
+
+    /// A record that this rebuild has found to be whole, or has appended: it is not verified again.
+    fn seen_record(&self, place: u64) -> Result<(RecordHead, Cow<'_, [u8]>)> {
+        let Maker { memory, layout, .. } = &self.shard.maker;
+        let room = layout.block(layout.block_of(place) + 1) - place;
+        match RecordHead::decode(&memory.load::<RECORD_BYTES>(place), room) {
+            Some(head) => Ok((head, memory.bytes(place, head.len as usize))),
+            None => Err(self.shard.damaged(&format!("the record at {place} in persistent memory"))),
+        }
     }
 
     /// Old records that were passed over leave the index.
