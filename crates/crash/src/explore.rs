@@ -2,7 +2,9 @@
 
 use crate::choices::{Choices, Decision, advance};
 use crate::minimise::minimise;
+use crate::mutation::Mutations;
 use crate::path::Path;
+use crate::sampling::{sampled_runs, sampled_seed};
 use crate::violation::Violation;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,6 +60,15 @@ impl ExploreSettings {
     /// `runs` random runs from `seed`.
     pub fn random(seed: u64, runs: u64) -> Self {
         Self::of(Mode::Random { seed }, runs)
+    }
+
+    /// `runs` random runs from `seed`, or those that `TIERSTONE_CRASH_SEED` and `TIERSTONE_CRASH_RUNS` ask for
+    /// ([`sampled_seed`]). Of broken code always the former: how soon a mutation is found was tried out for its seed.
+    pub fn sampled(seed: u64, runs: u64, mutations: &Mutations) -> Self {
+        if mutations.is_any_on() {
+            return Self::random(seed, runs);
+        }
+        Self::random(sampled_seed(seed), sampled_runs(runs))
     }
 
     /// One run, as recorded.

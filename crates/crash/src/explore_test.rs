@@ -118,3 +118,11 @@ fn an_unclean_report_fails_the_test() {
     })
     .assert_clean();
 }
+
+#[test]
+fn how_soon_broken_code_is_found_does_not_depend_on_what_is_sampled() {
+    let broken = Mutations::one("any rule");
+    assert_eq!(ExploreSettings::sampled(3, 10, &broken), ExploreSettings::random(3, 10));
+    let (seed, runs) = (sampled_seed(3), sampled_runs(10));
+    assert_eq!(ExploreSettings::sampled(3, 10, &Mutations::none()), ExploreSettings::random(seed, runs));
+}

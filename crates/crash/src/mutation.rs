@@ -45,6 +45,18 @@ impl Mutations {
         self
     }
 
+    /// Whether any rule is switched off.
+    #[cfg(any(test, feature = "mutations"))]
+    pub fn is_any_on(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    /// Every rule holds.
+    #[cfg(not(any(test, feature = "mutations")))]
+    pub const fn is_any_on(&self) -> bool {
+        false
+    }
+
     /// Whether the rule `name` is switched off. Cost: a search of the names in tests, nothing elsewhere.
     #[cfg(any(test, feature = "mutations"))]
     pub fn is_on(&self, name: &str) -> bool {

@@ -144,22 +144,19 @@ fn explored(engines: usize, scope: DurableWriteScope, mutations: &Mutations, run
     };
     let mut settings = CrashSettings::new(sim);
     settings.operations = 45;
-    let exploring = ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(77, runs) };
+    let exploring =
+        ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::sampled(77, runs, mutations) };
     acknowledged_writes_survive_crashes(&settings, exploring, &|mut device, medium| {
         let engines = open(&mut device, &own)?;
         Ok(engines.into_iter().map(|engine| Harness::new(engine, medium.device(), hasher())).collect())
     })
 }
 
-fn runs(default: u64) -> u64 {
-    std::env::var("TIERSTONE_CRASH_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 #[test]
 fn acknowledged_writes_of_paged_engines_survive_crashes() {
     for engines in 1..=2 {
         for scope in [DurableWriteScope::OwnSectors, DurableWriteScope::WholeDevice] {
-            let report = explored(engines, scope, &Mutations::none(), runs(120)).assert_clean();
+            let report = explored(engines, scope, &Mutations::none(), 120).assert_clean();
             println!("{engines} paged engines, {scope:?}: {report}");
         }
     }

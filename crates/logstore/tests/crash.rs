@@ -8,9 +8,9 @@
 
 mod common;
 
-use common::lives::{self, Mix, Plan, Work, World, runs};
+use common::lives::{Mix, Plan, Work, World};
 use common::sampling;
-use tierstone_crash::{Choices, ExploreSettings, Violation};
+use tierstone_crash::{Choices, ExploreSettings, Violation, sampled_runs, sampled_seed};
 use tierstone_engine::conformance::crashes::{CrashSettings, acknowledged_writes_survive_crashes};
 use tierstone_engine::harness::Harness;
 use tierstone_media::DurableWriteScope;
@@ -24,9 +24,9 @@ fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, work: Work<'_>
         for groups in 1..=3 {
             number += 1;
             let plan = plan.clone().scope(scope).groups_in_flight(groups);
-            let runs = runs(default_runs).div_ceil(6);
+            let runs = sampled_runs(default_runs).div_ceil(6);
             let report =
-                plan.explore(ExploreSettings::random(lives::seed(seed + number), runs), work).assert_clean();
+                plan.explore(ExploreSettings::random(sampled_seed(seed + number), runs), work).assert_clean();
             println!("{name}, {scope:?}, {groups} in flight: {report}");
         }
     }
@@ -256,7 +256,7 @@ fn the_log_store_passes_the_suite_over_crashes() {
         let mut plan = Plan::new(32 << 10, 24).cut_one_in(60);
         (plan.open.keyspaces, plan.open.shard_count) = (common::ordered_keyspaces(), shards);
         let settings = CrashSettings::new(plan.sim.clone());
-        let exploring = ExploreSettings::random(lives::seed(850 + u64::from(shards)), runs(60));
+        let exploring = ExploreSettings::random(sampled_seed(850 + u64::from(shards)), sampled_runs(60));
         let report = acknowledged_writes_survive_crashes(&settings, exploring, &|mut device, medium| {
             let opened = tierstone_logstore::open(&mut device, &plan.open)?;
             let hasher = opened.hasher;
@@ -291,7 +291,7 @@ fn all_crashes_of_a_few_writes_are_survived() {
         let mut plan = Plan::new(32 << 10, 6).scope(scope).groups_in_flight(2);
         plan.sim.power_cut = PowerCut::Anywhere { points: CutPoints::BeforeDurable, one_in: 1 };
         plan.sim.end_cuts = 0;
-        let settings = ExploreSettings::bounded(2).with_max_runs(runs(20_000));
+        let settings = ExploreSettings::bounded(2).with_max_runs(sampled_runs(20_000));
         let report = plan.explore(settings, &few_writes).assert_clean();
         println!("few writes, {scope:?}: {report}");
     }

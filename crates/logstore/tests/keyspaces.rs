@@ -3,12 +3,14 @@
 
 mod common;
 
-use common::lives::{Plan, runs};
+use common::lives::Plan;
 use common::ordered_keyspaces;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Unbounded;
 use tierstone_base::{KeyspaceId, SeededRandom};
-use tierstone_crash::{Choices, ExploreSettings, Violation, assert_caught, explore};
+use tierstone_crash::{
+    Choices, ExploreSettings, Violation, assert_caught, explore, sampled_runs, sampled_seed,
+};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{Direction, Engine, IndexKind};
 use tierstone_logstore::format::superblock::KeyspaceEntry;
@@ -222,7 +224,7 @@ fn explored(seed: u64, runs: u64, broken: Broken) -> tierstone_crash::Report {
 
 #[test]
 fn keyspaces_come_and_go_whole_in_every_sampled_crash() {
-    explored(1, runs(400), Broken::Nothing).assert_clean();
+    explored(sampled_seed(1), sampled_runs(400), Broken::Nothing).assert_clean();
 }
 
 #[test]

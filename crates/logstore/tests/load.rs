@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::lives::{Mix, Plan, runs};
+use common::lives::{Mix, Plan};
 use common::{Store, fresh, mutated, small_settings};
 use tierstone_base::KeyspaceId;
-use tierstone_crash::ExploreSettings;
+use tierstone_crash::{ExploreSettings, sampled_runs, sampled_seed};
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::{OpenSettings, PutOff};
 use tierstone_media::Wait;
@@ -23,8 +23,8 @@ fn put<'w>(store: &Store, key: &'w [u8], value: &'w [u8]) -> Write<'w> {
 fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, mix: Mix) {
     for groups in 1..=3 {
         let plan = plan.clone().groups_in_flight(groups);
-        let runs = runs(default_runs).div_ceil(3);
-        let settings = ExploreSettings::random(common::lives::seed(seed + groups as u64), runs);
+        let runs = sampled_runs(default_runs).div_ceil(3);
+        let settings = ExploreSettings::random(sampled_seed(seed + groups as u64), runs);
         let report = plan.explore(settings, &|world, life, choices| mix.work(world, life, choices));
         println!("{name}, {groups} in flight: {}", report.assert_clean());
     }

@@ -176,15 +176,13 @@ fn plan(one_in: u64) -> Plan {
 
 #[test]
 fn crashes_bring_nothing_back_that_was_seen_expired() {
-    let runs = ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(76, 300) };
+    let sampled = |seed, runs| ExploreSettings::sampled(seed, runs, &Mutations::none());
+    let runs = ExploreSettings { max_minimise_runs: 20, ..sampled(76, 300) };
     plan(200).explore(runs.clone(), &common::sampling::expiring).assert_clean();
     let two = Plan { shards: vec![2, 1, 3], ..Plan::new(32 << 10, 24).cut_one_in(300) };
     let two = Plan { set_back_ms: 200, ..two.checkpoints() };
-    two.explore(
-        ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(77, 100) },
-        &common::sampling::expiring,
-    )
-    .assert_clean();
+    let runs = ExploreSettings { max_minimise_runs: 20, ..sampled(77, 100) };
+    two.explore(runs, &common::sampling::expiring).assert_clean();
 }
 
 /// The rule `name`, switched off, is missed within `runs`.

@@ -4,12 +4,12 @@
 
 mod common;
 
-use common::lives::{Mix, Plan, TOUCH, Work, runs};
+use common::lives::{Mix, Plan, TOUCH, Work};
 use common::sampling::caught;
 use common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
 use std::collections::BTreeMap;
 use tierstone_base::{KeyspaceId, Position};
-use tierstone_crash::{ExploreSettings, Mutations};
+use tierstone_crash::{ExploreSettings, Mutations, sampled_runs, sampled_seed};
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
 use tierstone_logstore::check::{CheckSettings, salvage};
@@ -476,8 +476,8 @@ fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, mix: Mix) {
     for groups in 1..=3 {
         let plan = plan.clone().groups_in_flight(groups);
         let settings = ExploreSettings::random(
-            common::lives::seed(seed + groups as u64),
-            runs(default_runs).div_ceil(3),
+            sampled_seed(seed + groups as u64),
+            sampled_runs(default_runs).div_ceil(3),
         );
         let report = plan.explore(settings, work).assert_clean();
         println!("{name}, {groups} in flight: {report}");

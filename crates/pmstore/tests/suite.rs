@@ -3,12 +3,11 @@
 
 mod common;
 
-use common::lives::{runs, seed};
 use common::medium::{MediumRegion, geometry};
 use common::{Store, device, small_settings};
 use std::sync::Arc;
 use tierstone_base::Result;
-use tierstone_crash::{ExploreSettings, Mutations, Report, assert_caught};
+use tierstone_crash::{ExploreSettings, Mutations, Report, assert_caught, sampled_runs, sampled_seed};
 use tierstone_engine::conformance::crashes::{CrashSettings, acknowledged_writes_survive_crashes};
 use tierstone_engine::conformance::faults::{self, FaultSettings};
 use tierstone_engine::harness::Harness;
@@ -34,7 +33,7 @@ fn explored(shards: u16, mutations: &Mutations, runs: u64) -> Report {
         power_cut: PowerCut::Anywhere { points: CutPoints::Every, one_in: 60 },
         ..SimSettings::exploring(geometry(BYTES))
     };
-    let seed = seed(1_300 + u64::from(shards));
+    let seed = sampled_seed(1_300 + u64::from(shards));
     let exploring = ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(seed, runs) };
     acknowledged_writes_survive_crashes(&CrashSettings::new(sim), exploring, &|medium, _| {
         open(medium, &settings)
@@ -45,7 +44,7 @@ fn explored(shards: u16, mutations: &Mutations, runs: u64) -> Report {
 #[expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 fn the_store_passes_the_suite_over_crashes() {
     for shards in 1..=2 {
-        let report = explored(shards, &Mutations::none(), runs(60)).assert_clean();
+        let report = explored(shards, &Mutations::none(), sampled_runs(60)).assert_clean();
         println!("the suite, {shards} shards: {report}");
     }
 }

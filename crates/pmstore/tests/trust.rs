@@ -12,6 +12,7 @@ use common::{flip_bit, machine, open_all, reopen, small_settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
+use tierstone_crash::{sampled_runs, sampled_seed};
 use tierstone_engine::Engine;
 use tierstone_media::Wait;
 use tierstone_media::sim::WordMachine;
@@ -163,7 +164,7 @@ fn is_found_by_check(image: &[u8]) -> bool {
 
 #[test]
 fn a_flipped_bit_is_never_a_silent_loss() {
-    let seed = common::lives::seed(77);
+    let seed = sampled_seed(77);
     for is_closed in [false, true] {
         let left = left(seed, is_closed);
         assert_eq!(open_damaged(&left, &left.image, seed, "no damage"), Outcome::Whole);
@@ -171,7 +172,7 @@ fn a_flipped_bit_is_never_a_silent_loss() {
         let mut counts: BTreeMap<Outcome, u32> = BTreeMap::new();
         let mut found = 0;
         assert!(!is_found_by_check(&left.image), "seed {seed}");
-        for _ in 0..common::lives::runs(1_500) {
+        for _ in 0..sampled_runs(1_500) {
             let (at, bit) = (random.below(left.image.len() as u64) as usize, random.below(8));
             let mut image = left.image.clone();
             image[at] ^= 1 << bit;
@@ -219,12 +220,12 @@ fn open_accepted(left: &Left, image: &[u8], seed: u64, what: &str) -> bool {
 
 #[test]
 fn a_loss_that_is_accepted_is_counted_and_over() {
-    let seed = common::lives::seed(78);
+    let seed = sampled_seed(78);
     for is_closed in [false, true] {
         let left = left(seed, is_closed);
         let mut random = SeededRandom::new(seed);
         let (mut refused, mut opened) = (0, 0);
-        for _ in 0..common::lives::runs(500) {
+        for _ in 0..sampled_runs(500) {
             let (at, bit) = (random.below(left.image.len() as u64) as usize, random.below(8));
             let mut image = left.image.clone();
             image[at] ^= 1 << bit;

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use tierstone_base::{ErrorKind, KeyspaceId, Now};
-use tierstone_crash::{Choices, ExploreSettings, Report, Violation, assert_caught, explore};
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught, explore};
 use tierstone_engine::{Durability, Engine, Health, ValueKind};
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
 use tierstone_logstore::{LogShard, OpenSettings, open};
@@ -277,7 +277,11 @@ fn explored(is_order_broken: bool, runs: u64) -> Report {
         power_cut: PowerCut::Anywhere { points: CutPoints::Every, one_in: 40 },
         ..SimSettings::exploring(geometry)
     };
-    let settings = ExploreSettings { max_minimise_runs: 10, ..ExploreSettings::random(4711, runs) };
+    let sampled = match is_order_broken {
+        true => ExploreSettings::random(4711, runs),
+        false => ExploreSettings::sampled(4711, runs, &Mutations::none()),
+    };
+    let settings = ExploreSettings { max_minimise_runs: 10, ..sampled };
     explore(settings, |choices| {
         let mut history = History::default();
         let medium = SimMedium::new(sim.clone(), choices);

@@ -121,7 +121,7 @@ fn explored(
     runs: u64,
     mutations: &Mutations,
 ) -> Report {
-    explore(ExploreSettings::random(31, runs), |choices| {
+    explore(ExploreSettings::sampled(31, runs, mutations), |choices| {
         let one = SimSettings { stale_range: StaleRange::Zeros, ..exploring(geometry(), 24) };
         let array = Array::new(&vec![one; members + usize::from(sleeps)], choices, 2);
         let (blocks, values) = (Blocks::default(), 0);

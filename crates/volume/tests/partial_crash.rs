@@ -169,14 +169,14 @@ fn explored(loses_one: bool, how: ExploreSettings, mutations: &Mutations) -> Rep
 #[test]
 fn a_crash_at_any_step_of_whole_sleep_leaves_everything_acknowledged() {
     assert_all_caught(&[COPIED, PUBLISHED, HOME, ANEW, BACK, OPENING], |mutations| {
-        explored(false, ExploreSettings::random(21, 300), mutations)
+        explored(false, ExploreSettings::sampled(21, 300, mutations), mutations)
     });
 }
 
 #[test]
 fn a_crash_at_any_step_and_the_loss_of_any_device_leave_everything_acknowledged() {
     assert_all_caught(&[PUBLISHED, OPENING], |mutations| {
-        explored(true, ExploreSettings::random(22, 400), mutations)
+        explored(true, ExploreSettings::sampled(22, 400, mutations), mutations)
     });
 }
 

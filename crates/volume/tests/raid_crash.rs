@@ -82,7 +82,7 @@ fn scenario(
 }
 
 fn explored(level: Level, count: usize, trouble: Trouble, runs: u64, mutations: &Mutations) -> Report {
-    explore(ExploreSettings::random(2026, runs), |choices| {
+    explore(ExploreSettings::sampled(2026, runs, mutations), |choices| {
         scenario(level, count, trouble, mutations, choices)
     })
 }

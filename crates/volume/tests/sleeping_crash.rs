@@ -133,17 +133,19 @@ fn explored(disks: usize, loss: Loss, how: ExploreSettings, mutations: &Mutation
 #[test]
 fn a_crash_at_any_step_leaves_everything_acknowledged_and_disks_that_agree() {
     assert_all_caught(&[FORGOTTEN], |mutations| {
-        explored(2, Loss::Nothing, ExploreSettings::random(11, 700), mutations)
+        explored(2, Loss::Nothing, ExploreSettings::sampled(11, 700, mutations), mutations)
     });
-    explored(4, Loss::Nothing, ExploreSettings::random(12, 200), &Mutations::none()).assert_clean();
+    explored(4, Loss::Nothing, ExploreSettings::sampled(12, 200, &Mutations::none()), &Mutations::none())
+        .assert_clean();
 }
 
 #[test]
 fn a_crash_at_any_step_and_the_loss_of_any_device_leave_everything_acknowledged() {
     assert_all_caught(&[STAGED], |mutations| {
-        explored(2, Loss::Any, ExploreSettings::random(13, 900), mutations)
+        explored(2, Loss::Any, ExploreSettings::sampled(13, 900, mutations), mutations)
     });
-    explored(4, Loss::Any, ExploreSettings::random(14, 200), &Mutations::none()).assert_clean();
+    explored(4, Loss::Any, ExploreSettings::sampled(14, 200, &Mutations::none()), &Mutations::none())
+        .assert_clean();
 }
 
 #[test]

@@ -221,17 +221,19 @@ fn explored<const UNIT: usize>(
 #[test]
 fn a_crash_at_any_step_of_memory_disks_and_flash_leaves_everything_and_each_broken_rule_is_found() {
     // The crash mark staging-signed is passed in every life.
-    let how = || ExploreSettings::random(21, 1200);
-    assert_all_caught(&RULES, |mutations| explored::<64>(2, false, how(), mutations));
-    let how = ExploreSettings::random(22, 250);
+    assert_all_caught(&RULES, |mutations| {
+        explored::<64>(2, false, ExploreSettings::sampled(21, 1200, mutations), mutations)
+    });
+    let how = ExploreSettings::sampled(22, 250, &Mutations::none());
     explored::<8>(4, false, how, &Mutations::none()).assert_clean();
 }
 
 #[test]
 fn a_crash_and_the_loss_of_disk_flash_or_memory_leave_everything_acknowledged() {
-    let how = || ExploreSettings::random(23, 900);
-    assert_all_caught(&[STAGED, RULES[0]], |mutations| explored::<8>(2, true, how(), mutations));
-    let how = ExploreSettings::random(24, 200);
+    assert_all_caught(&[STAGED, RULES[0]], |mutations| {
+        explored::<8>(2, true, ExploreSettings::sampled(23, 900, mutations), mutations)
+    });
+    let how = ExploreSettings::sampled(24, 200, &Mutations::none());
     explored::<64>(4, true, how, &Mutations::none()).assert_clean();
 }
 

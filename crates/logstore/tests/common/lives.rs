@@ -962,17 +962,3 @@ impl Mix {
         Ok(())
     }
 }
-
-/// Runs a test shall try: `default`, or what TIERSTONE_CRASH_RUNS says.
-pub fn runs(default: u64) -> u64 {
-    environment("TIERSTONE_CRASH_RUNS").unwrap_or(default)
-}
-
-/// The seed of a sampled test: `default`, or one of its own for each TIERSTONE_CRASH_SEED.
-pub fn seed(default: u64) -> u64 {
-    default.wrapping_add(environment("TIERSTONE_CRASH_SEED").unwrap_or(0).wrapping_mul(1_000_003))
-}
-
-fn environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}

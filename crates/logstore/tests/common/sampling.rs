@@ -1,10 +1,12 @@
 //! Explorations that several files make alike.
 #![allow(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 
-use super::lives::{self, KEYSPACE, Mix, Plan, Work, World, runs};
+use super::lives::{KEYSPACE, Mix, Plan, Work, World};
 use std::ops::Bound::Unbounded;
 use tierstone_base::SeededRandom;
-use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, assert_caught};
+use tierstone_crash::{
+    Choices, ExploreSettings, Mutations, Violation, assert_caught, sampled_runs, sampled_seed,
+};
 use tierstone_engine::{Direction, Engine};
 use tierstone_media::DurableWriteScope;
 
@@ -29,8 +31,8 @@ pub fn sampled_in_scopes(name: &str, seed: u64, default_runs: u64, plan: &Plan, 
     let scopes = [DurableWriteScope::OwnSectors, DurableWriteScope::WholeDevice];
     for (number, scope) in scopes.into_iter().enumerate() {
         let plan = plan.clone().scope(scope).groups_in_flight(1 + number);
-        let runs = runs(default_runs).div_ceil(2);
-        let settings = ExploreSettings::random(lives::seed(seed + number as u64), runs);
+        let runs = sampled_runs(default_runs).div_ceil(2);
+        let settings = ExploreSettings::random(sampled_seed(seed + number as u64), runs);
         let report = plan.explore(settings, work).assert_clean();
         println!("{name}, {scope:?}: {report}");
     }

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, SeededRandom, Seq};
 use tierstone_crash::{
     Choices, DurableOrder, ExploreSettings, Mutations, Oracle, Report, Violation, assert_caught, explore,
+    sampled_runs, sampled_seed,
 };
 use tierstone_engine::{BatchTicket, Direction, Durability, Engine, Health, SnapshotId, Write, WriteKind};
 use tierstone_media::Wait;
@@ -425,25 +426,14 @@ fn with_writes<T>(
     call(store, &writes)
 }
 
-/// Runs of a sampled test: `TIERSTONE_CRASH_RUNS`, or `default`.
-pub fn runs(default: u64) -> u64 {
-    std::env::var("TIERSTONE_CRASH_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-/// The seed of a sampled test, by `TIERSTONE_CRASH_SEED`.
-pub fn seed(own: u64) -> u64 {
-    let base =
-        std::env::var("TIERSTONE_CRASH_SEED").ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-    base.wrapping_mul(1_000_003).wrapping_add(own)
-}
-
 /// Explores `mix` sampled, on words and on lines.
 #[track_caller]
 #[expect(clippy::print_stdout, reason = "the counts belong in the output of the test")]
 pub fn sampled(name: &str, own_seed: u64, default_runs: u64, plan: &Plan, mix: &Mix) {
-    let runs = runs(default_runs).div_ceil(2);
-    let words = plan.explore::<8>(ExploreSettings::random(seed(own_seed), runs), mix).assert_clean();
-    let lines = plan.explore::<64>(ExploreSettings::random(seed(own_seed + 1), runs), mix).assert_clean();
+    let runs = sampled_runs(default_runs).div_ceil(2);
+    let words = plan.explore::<8>(ExploreSettings::random(sampled_seed(own_seed), runs), mix).assert_clean();
+    let lines =
+        plan.explore::<64>(ExploreSettings::random(sampled_seed(own_seed + 1), runs), mix).assert_clean();
     println!("{name}: words: {words}; lines: {lines}");
 }
 
