@@ -89,7 +89,9 @@ impl NvmStore {
         };
         let (region, is_new) = opened.map_err(|error| {
             let advice = match (&source, error.kind()) {
-                (_, ErrorKind::Unsupported) => " (accept any guarantee, by --nvm-guarantee any, if it may be lost with the power)",
+                (_, ErrorKind::Unsupported) => {
+                    " (accept any guarantee, by --nvm-guarantee any, if it may be lost with the power)"
+                }
                 (RegionSource::Path(path), _) if options.create && !path.exists() => {
                     " (to make it, say how large: give a capacity)"
                 }

@@ -80,7 +80,8 @@ pub(crate) fn open(options: &RedoOptions, any_guarantee: bool) -> Result<Option<
     let settings = region_settings(&source, any_guarantee);
     let (region, _) = source.open_or_create(options.new_bytes, &settings).map_err(|error| {
         let refused = error.kind() == ErrorKind::Unsupported && settings.demand == RegionDemand::Durable;
-        let advice = if refused { " (for the redo log: accept any guarantee, by --nvm-guarantee any)" } else { "" };
+        let advice =
+            if refused { " (for the redo log: accept any guarantee, by --nvm-guarantee any)" } else { "" };
         Error::new(error.kind(), format!("the redo log's region: {}{advice}", error.message()))
     })?;
     let report = region.report().clone();
