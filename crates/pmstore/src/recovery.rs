@@ -1,7 +1,7 @@
 //! A shard, rebuilt from its blocks and its log, on its own thread if the caller likes.
 //!
-//! 1. All blocks are read, and their records offered to the index ([`gather`]). Of each key the record with the highest sequence counts. What the log's end or a batch
-//!    that is not whole leaves out is made void in its block.
+//! 1. All blocks are read, and their records offered to the index ([`gather`]). Of each key the record with the highest
+//!    sequence counts. What the log's end or a batch that is not whole leaves out is made void in its block.
 //! 2. The log is replayed, newest first: a record that no block has is appended to one. Replaying twice changes
 //!    nothing: a sequence that is there is not appended again.
 //! 3. What was not surely durable is written back; a new log is begun, and the shard's line names it: in one word the
@@ -132,7 +132,7 @@ impl ShardPlan {
             shard,
             log,
             void,
-            gathered: Vec::with_capacity(GATHERED),
+            gathered: Vec::new(),
             dirty: BTreeSet::new(),
             tails: BTreeSet::new(),
             tombstones: Vec::new(),
