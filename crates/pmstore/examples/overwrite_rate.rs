@@ -152,11 +152,12 @@ fn main() -> Result<()> {
 
 /// Rebuilds the shard from what lies in the region, as after a process was killed.
 fn reopen(region: &Arc<dyn Region + Send + Sync>) -> Result<()> {
-    let (began, began_cpu) = (std::time::Instant::now(), cpu_ns()?);
+    let clock = SystemClock::new();
+    let (began_us, began_cpu) = (clock.now().monotonic_us, cpu_ns()?);
     let opened = tierstone_pmstore::open(Arc::clone(region), &settings())?;
     let plan = opened.plans.into_iter().next().ok_or_else(|| wrong("no shard".to_owned()))?;
     let (_, report) = plan.build()?;
-    let (ms, ns) = (began.elapsed().as_millis(), cpu_ns()? - began_cpu);
+    let (ms, ns) = ((clock.now().monotonic_us - began_us) / 1_000, cpu_ns()? - began_cpu);
     println!(
         "opened again: {} records read, {} live, {} of the log, in {ms} ms; {:.0} ns of processor a record",
         report.records,
