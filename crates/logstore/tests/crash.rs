@@ -10,7 +10,7 @@ mod common;
 
 use common::lives::{Mix, Plan, Work, World};
 use common::sampling;
-use tierstone_crash::{Choices, ExploreSettings, Violation, sampled_runs, sampled_seed};
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, sampled_runs, sampled_seed};
 use tierstone_engine::conformance::crashes::{CrashSettings, acknowledged_writes_survive_crashes};
 use tierstone_engine::harness::Harness;
 use tierstone_media::DurableWriteScope;
@@ -256,7 +256,7 @@ fn the_log_store_passes_the_suite_over_crashes() {
         let mut plan = Plan::new(32 << 10, 24).cut_one_in(60);
         (plan.open.keyspaces, plan.open.shard_count) = (common::ordered_keyspaces(), shards);
         let settings = CrashSettings::new(plan.sim.clone());
-        let exploring = ExploreSettings::random(sampled_seed(850 + u64::from(shards)), sampled_runs(60));
+        let exploring = ExploreSettings::sampled(850 + u64::from(shards), 60, &Mutations::none());
         let report = acknowledged_writes_survive_crashes(&settings, exploring, &|mut device, medium| {
             let opened = tierstone_logstore::open(&mut device, &plan.open)?;
             let hasher = opened.hasher;

@@ -9,9 +9,7 @@ use common::{Store, fresh, medium, small_settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone_base::{ErrorKind, SeededRandom};
-use tierstone_crash::{
-    Choices, ExploreSettings, Mutations, Violation, assert_caught, sampled_runs, sampled_seed,
-};
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Violation, assert_caught};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
@@ -77,7 +75,7 @@ fn plan(segments: u32, shards: u16, lives: u32) -> Plan {
 
 #[track_caller]
 fn survives(name: &str, plan: &Plan, work: Full, default_runs: u64) {
-    let settings = ExploreSettings::random(sampled_seed(7_000), sampled_runs(default_runs));
+    let settings = ExploreSettings::sampled(7_000, default_runs, &Mutations::none());
     let report = plan.explore(settings, &|world, life, choices| work.work(world, life, choices));
     println!("{name}: {}", report.assert_clean());
 }

@@ -7,7 +7,7 @@ use common::lives::{Mix, Plan};
 use common::{Store, fresh, medium, mutated, open_on, random_settings, reopen_after_kill, small_settings};
 use std::collections::BTreeMap;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result, SeededRandom};
-use tierstone_crash::{ExploreSettings, sampled_runs, sampled_seed};
+use tierstone_crash::{ExploreSettings, Mutations};
 use tierstone_engine::conformance::{self, ModelSettings};
 use tierstone_engine::{Engine, SnapshotId, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
@@ -314,9 +314,6 @@ fn crashes_with_snapshots_alive_lose_nothing() {
     };
     let mut plan = Plan::new(32 << 10, 12).cut_one_in(400);
     plan.open.shard.snapshot_pinned_fraction_max = 0.5;
-    let runs = sampled_runs(120);
-    plan.explore(ExploreSettings::random(sampled_seed(900), runs), &|world, life, choices| {
-        mix.work(world, life, choices)
-    })
-    .assert_clean();
+    let sampled = ExploreSettings::sampled(900, 120, &Mutations::none());
+    plan.explore(sampled, &|world, life, choices| mix.work(world, life, choices)).assert_clean();
 }

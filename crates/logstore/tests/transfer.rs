@@ -8,7 +8,7 @@ use common::lives::{Mix, Plan};
 use common::{Store, fresh, medium, open_on, random_settings, small_settings};
 use std::collections::BTreeMap;
 use tierstone_base::{ErrorKind, KeyspaceId, Position, SeededRandom};
-use tierstone_crash::{Choices, ExploreSettings, Mutations, sampled_runs, sampled_seed};
+use tierstone_crash::{Choices, ExploreSettings, Mutations};
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
 use tierstone_logstore::transfer::MovedRecord;
@@ -499,11 +499,8 @@ fn crashes_anywhere_in_compactions_lose_nothing_and_bring_nothing_back() {
         ..Mix::default()
     };
     let plan = Plan::new(32 << 10, 12).cut_one_in(400);
-    let runs = sampled_runs(120);
-    plan.explore(ExploreSettings::random(sampled_seed(901), runs), &|world, life, choices| {
-        mix.work(world, life, choices)
-    })
-    .assert_clean();
+    let sampled = ExploreSettings::sampled(901, 120, &Mutations::none());
+    plan.explore(sampled, &|world, life, choices| mix.work(world, life, choices)).assert_clean();
 }
 
 /// A summary of thousands of records of which none is wanted is looked through in many short steps.
