@@ -44,6 +44,12 @@ pub(crate) struct Block {
     /// Records whose end is not decided: the block is not cleaned meanwhile.
     pub pending: u32,
     pub role: Role,
+    /// Old records before this byte are counted ([`crate::recount`]).
+    pub counted_to: u32,
+    /// The checkpoint that listed it last.
+    pub listed: u32,
+    /// Tombstones were appended to it.
+    pub has_tombstones: bool,
     is_queued: bool,
     pub standing: Standing,
     /// A bit for each 32 bytes: a record that counts begins there. Records are longer.
@@ -54,7 +60,21 @@ impl Block {
     /// A block of `bytes` bytes without records that count.
     pub fn new(life: u64, end: u32, role: Role, bytes: u32) -> Self {
         let valid = vec![0; (bytes / 32).div_ceil(64) as usize].into_boxed_slice();
-        Block { life, end, live: 0, pending: 0, role, is_queued: false, standing: Standing::default(), valid }
+        let (counted_to, standing) = (u32::MAX, Standing::default());
+        let (listed, has_tombstones, is_queued) = (0, false, false);
+        Block {
+            life,
+            end,
+            live: 0,
+            pending: 0,
+            role,
+            counted_to,
+            listed,
+            has_tombstones,
+            is_queued,
+            standing,
+            valid,
+        }
     }
 
     fn bit(at: u32) -> (usize, u64) {
@@ -114,7 +134,7 @@ pub(crate) struct Blocks {
     victims: Victims,
     queue: Vec<u32>,
     /// Segments that had no block in use at some time.
-    emptied: Vec<u32>,
+    pub emptied: Vec<u32>,
     /// Bytes of records that count, of all blocks.
     live_bytes: u64,
     /// What is written back and waits for a fence, to be sealed: block, life, end.
@@ -157,7 +177,7 @@ impl Blocks {
 
     /// Takes a block in that recovery found.
     pub fn adopt(&mut self, number: u32, life: u64, end: u32, role: Role) -> &mut Block {
-        *self.segments.entry(number / self.maker.layout.blocks_per_segment()).or_default() += 1;
+        self.note_use(number);
         let block = Block::new(life, end, role, self.maker.layout.geometry.block_bytes as u32);
         self.table.insert(number, block)
     }
@@ -260,6 +280,7 @@ impl Blocks {
         format::seal_record(record, block.life, offset);
         self.maker.memory.store(offset, record);
         block.end += len;
+        block.has_tombstones |= format::is_tombstone(record);
         block.set_valid(from, len);
         self.live_bytes += u64::from(len);
         let life = block.life;
@@ -453,14 +474,7 @@ impl Blocks {
         if let Some(block) = self.table.remove(number) {
             self.live_bytes -= u64::from(block.live);
         }
-        let segment = number / self.maker.layout.blocks_per_segment();
-        if let Some(used) = self.segments.get_mut(&segment) {
-            *used -= 1;
-            if *used == 0 {
-                self.emptied.push(segment);
-            }
-        }
-        self.free.push(number);
+        self.take_back(number);
     }
 
     /// Recovery found a block damaged: it is in use, and nothing in it counts.

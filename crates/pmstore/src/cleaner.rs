@@ -22,7 +22,7 @@ struct Contents {
     live: Vec<(u64, RecordHead)>,
     /// Records of dropped keyspaces that were not given up yet.
     dropped: Vec<(u64, RecordHead)>,
-    /// The graves of old records, one for each; in order if there are tombstones that live.
+    /// The graves of old records that are counted, one for each; in order if there are tombstones that live.
     old: Vec<u64>,
     /// How many of `live` are tombstones.
     tombstones: u32,
@@ -55,7 +55,8 @@ impl PmShard {
 
     /// Cleans one block if space is short. Cost: a block is read, what lives in it written; two barriers.
     pub(crate) fn clean_step(&mut self) -> Result<()> {
-        let is_short = self.blocks.available() < u64::from(self.settings.clean_below_blocks);
+        let wanted = self.settings.clean_below_blocks.saturating_add(self.checkpoints.wanted_blocks);
+        let is_short = self.blocks.available() < u64::from(wanted);
         self.is_cleaning = false;
         if !is_short && !self.wants_space {
             self.blocks.give_back(KEPT_FREE_BLOCKS)?;
@@ -63,6 +64,9 @@ impl PmShard {
         }
         let victim = self.blocks.victim(self.least_gain());
         self.wants_space = false;
+        if victim.is_none() {
+            self.checkpoints.wanted_blocks = 0;
+        }
         if let Some(victim) = victim
             && self.blocks.secure(1)?
         {
@@ -95,7 +99,7 @@ impl PmShard {
                     None if self.snapshots.holds(&head, place) => contents.live.push((place, head)),
                     None => contents.dropped.push((place, head)),
                 },
-                (false, false) if !head.is_void() => {
+                (false, false) if !head.is_void() && at < block.counted_to => {
                     self.graves.prefetch(grave(&head));
                     contents.old.push(grave(&head));
                 }
@@ -121,7 +125,7 @@ impl PmShard {
         let mut buffer = Vec::new();
         for (place, head) in &contents.live {
             if head.is_tombstone() {
-                let elsewhere = self.graves.old(grave(head)) as usize > contents.old_of(grave(head));
+                let elsewhere = self.graves.may_hide(grave(head), contents.old_of(grave(head)));
                 if !elsewhere || self.mutations.is_on("tombstones_dropped") {
                     self.drop_tombstone(*place, head)?;
                     continue;

@@ -74,7 +74,7 @@ impl PmShard {
                 (head, self.key_of(&head, &record)?.into_owned())
             };
             keys.remove(Position(head.position), &key, place);
-            self.graves.add_old(crate::graves::grave_of(keyspace, Position(head.position)));
+            self.note_old(crate::graves::grave_of(keyspace, Position(head.position)), place);
             self.give_up(place, head.len, head.is_overflow())?;
         }
         if keys.len() > 0 {

@@ -213,10 +213,12 @@ impl Engine for PmShard {
         let is_busy = self.is_cleaning
             || self.wants_space
             || self.wants_truncation
+            || self.wants_log
             || !self.sweeping.is_empty()
             || self.snapshots.wants_step()
             || self.backup_wants_step()
             || self.verifier.wants_step()
+            || self.checkpoints.wants_step()
             || self.blocks.is_writing_back()
             || self.deaths.front().is_some_and(|death| death.seq <= self.decided())
             || self.is_shutting && !self.has_ended;
@@ -224,7 +226,7 @@ impl Engine for PmShard {
         let busy_us = is_busy.then_some(0);
         let others =
             [parts_us, busy_us, self.sweeper.due_at_us(), self.mark_due_at_us(), self.scrubber.due_at_us()];
-        others.into_iter().chain([self.due_at_us()]).flatten().min()
+        others.into_iter().chain([self.due_at_us(), self.recount.due_at_us()]).flatten().min()
     }
 
     fn durable_seq(&self) -> Seq {

@@ -484,6 +484,11 @@ pub fn record_is_whole(record: &[u8], life: u64, offset: u64) -> bool {
     record_checksum(life, offset, record) == word_at(record, 8)
 }
 
+/// Whether a record, or the start of one, is a tombstone.
+pub fn is_tombstone(record: &[u8]) -> bool {
+    record.get(6).is_some_and(|flags| flags & FLAG_TOMBSTONE != 0)
+}
+
 /// The first word of a record that never counted.
 pub fn void_word(first: u64) -> u64 {
     first | u64::from(FLAG_VOID) << FLAGS_SHIFT

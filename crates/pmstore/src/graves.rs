@@ -6,6 +6,7 @@
 //!
 //! Invariants:
 //! 1. The count of a position is at least that of its old records in blocks, tombstones not counted.
+//!    While some blocks are not counted ([`crate::recount`]) it may be less, and no tombstone goes.
 //! 2. The place of every tombstone that may be needed is known, so that its bytes become free when it is not.
 
 use crate::old_counts::OldCounts;
@@ -17,6 +18,8 @@ use tierstone_base::{KeyspaceId, Position};
 pub(crate) struct Graves {
     old: OldCounts,
     tombstones: Map<u64, Vec<u64>>,
+    /// Old records of some blocks are not counted yet.
+    pub is_partial: bool,
 }
 
 /// What stands for a position of a keyspace.
@@ -27,7 +30,7 @@ pub(crate) fn grave_of(keyspace: KeyspaceId, position: Position) -> u64 {
 impl Graves {
     /// Of a shard that may have so many bytes of blocks.
     pub fn new(space_bytes: u64) -> Self {
-        Graves { old: OldCounts::new(space_bytes), tombstones: Map::default() }
+        Graves { old: OldCounts::new(space_bytes), tombstones: Map::default(), is_partial: false }
     }
 
     /// Asks for the line that counts this position, soon to be changed.
@@ -42,10 +45,28 @@ impl Graves {
 
     /// An old record is gone. Gives the tombstones that are needed no more.
     pub fn remove_old(&mut self, grave: u64) -> Vec<u64> {
-        if !self.old.remove(grave) || self.tombstones.is_empty() {
+        if !self.old.remove(grave) || self.is_partial {
             return Vec::new();
         }
-        self.tombstones.remove(&grave).unwrap_or_default()
+        self.take_tombstones(grave)
+    }
+
+    /// The tombstones of this position, which are known no more.
+    pub fn take_tombstones(&mut self, grave: u64) -> Vec<u64> {
+        match self.tombstones.is_empty() {
+            true => Vec::new(),
+            false => self.tombstones.remove(&grave).unwrap_or_default(),
+        }
+    }
+
+    /// Positions with tombstones and without old records.
+    pub fn unneeded(&self) -> Vec<u64> {
+        self.tombstones.keys().copied().filter(|&grave| self.old.get(grave) == 0).collect()
+    }
+
+    /// Whether tombstones of this position may hide something besides `known` old records.
+    pub fn may_hide(&self, grave: u64, known: usize) -> bool {
+        self.is_partial || self.old.get(grave) as usize > known
     }
 
     /// Old records of this position.

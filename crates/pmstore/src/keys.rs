@@ -110,6 +110,11 @@ impl Keys {
         self.by_position.memory_bytes() + self.by_key.as_ref().map_or(0, OrderedIndex::memory_bytes)
     }
 
+    /// So many keys will come, in the order of positions, to what is empty yet: makes them cheaper.
+    pub fn expect(&mut self, count: u64) {
+        self.by_position.expect(count);
+    }
+
     /// Asks for the line that a lookup of `position` reads.
     pub fn prefetch(&self, position: Position) {
         self.by_position.prefetch(position);

@@ -10,6 +10,7 @@
 //! Crash at any point: making a store ends with its magic; everything else is done again, with the same result.
 
 use crate::blocks::Maker;
+use crate::checkpoint;
 use crate::format::{Entry, Header, Layout, MAGIC, OPENING_AT, SPARE, SegmentKind, Verdict};
 use crate::found::{self, FoundLog, LogDamage};
 use crate::mark::{guarded, unguarded};
@@ -172,7 +173,12 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     report.opening = opening(&memory, &layout)? + 1;
+    let checkpoints = checkpoints(&memory, &layout, settings, report.opening - 1);
     memory.publish(OPENING_AT, guarded(report.opening))?;
+    for (shard, _) in (0..).zip(&checkpoints).filter(|(_, checkpoint)| checkpoint.is_some()) {
+        // crash here [checkpoint-not-taken-over]: it is in force no more, and all records are read
+        memory.publish(layout.shard_line(shard) + checkpoint::OPENING_AT, guarded(report.opening))?;
+    }
     let owned = read_table(&memory, &layout, &mut report)?;
     let free = layout.segments - report.segments - report.damaged_segments.len() as u32;
     let space = Arc::new(Space::new(memory.clone(), layout, free));
@@ -203,6 +209,7 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
         applied: header.first_seq,
         past_ms: settings.past_ms,
         loss_accepted: settings.loss_accepted,
+        checkpoint: checkpoints[shard],
     });
     let hasher = match settings.weak_hash_bits {
         Some(bits) => KeyHasher::weakened(header.hash_secret, bits),
@@ -210,6 +217,20 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
     };
     let value_bytes_max = crate::write::value_bytes_max(&layout);
     Ok(OpenedStore { plans: plans.collect(), report, hasher, store: header.store, value_bytes_max })
+}
+
+/// The blocks with the first pages of the checkpoints that are in force: those that the opening before took in or made.
+/// None where damage is to be looked for.
+fn checkpoints(memory: &PmMemory, layout: &Layout, settings: &OpenSettings, before: u64) -> Vec<Option<u32>> {
+    let of_shard = |shard| {
+        let line = layout.shard_line(shard);
+        let opening =
+            unguarded(memory.load_word(line + checkpoint::OPENING_AT)).filter(|&opening| opening > 0)?;
+        let page = unguarded(memory.load_word(line + checkpoint::PAGE_AT))?.checked_sub(1)?;
+        let is_in_force = opening == before || settings.mutations.is_on("checkpoint_of_any_opening");
+        (is_in_force && !settings.loss_accepted).then_some(u32::try_from(page).ok()?)
+    };
+    (0..layout.shards).map(of_shard).collect()
 }
 
 /// Reads the header, or makes a store.

@@ -1,6 +1,6 @@
 //! A shard, rebuilt from its blocks and its log, on its own thread if the caller likes.
 //!
-//! 1. All blocks are read, and their records offered to the index ([`gather`]). Of each key the record with the highest
+//! 1. What a checkpoint of the index tells is taken in ([`checkpoint`]); all other blocks are read, and their records offered to the index ([`gather`]). Of each key the record with the highest
 //!    sequence counts. What the log's end or a batch that is not whole leaves out is made void in its block.
 //! 2. The log is replayed, newest first: a record that no block has is appended to one. Replaying twice changes
 //!    nothing: a sequence that is there is not appended again.
@@ -15,6 +15,7 @@
 //!
 //! Crash at any point: the log still says everything; the same is done again.
 
+mod checkpoint;
 mod gather;
 mod salvage;
 
@@ -54,6 +55,8 @@ pub struct ShardPlan {
     pub(crate) applied: Seq,
     pub(crate) past_ms: u64,
     pub(crate) loss_accepted: bool,
+    /// The block with the first page of the checkpoint that is in force.
+    pub(crate) checkpoint: Option<u32>,
 }
 
 /// What building a shard found.
@@ -61,6 +64,8 @@ pub struct ShardPlan {
 pub struct BuildReport {
     /// Records in blocks that were read.
     pub records: u64,
+    /// Keys that a checkpoint of the index told: their records were not read.
+    pub loaded: u64,
     /// Live records.
     pub live: u64,
     /// Records of the log that no block had.
@@ -93,6 +98,8 @@ struct Rebuild {
     unreadable: Vec<(KeyspaceId, RecordHead)>,
     seen: Seq,
     is_loss_accepted: bool,
+    /// Blocks with pages of the checkpoint that was taken in.
+    pages: BTreeSet<u32>,
     /// Damaged blocks, and what of them is whole.
     broken: Vec<u32>,
     saved: Vec<(RecordHead, Vec<u8>)>,
@@ -119,7 +126,7 @@ impl ShardPlan {
         let mut shard = PmShard::empty(maker, settings, mutations, ring);
         shard.blocks.seals_early = shard.mutations.is_on("sealed_before_fence");
         shard.past.shown_ms = shard.past.shown_ms.max(past_ms);
-        for Keyspace { id, index } in keyspaces {
+        for &Keyspace { id, index } in &keyspaces {
             let keys = shard.new_keys(index);
             shard.keyspaces.insert(id, keys);
         }
@@ -140,10 +147,17 @@ impl ShardPlan {
             unreadable: Vec::new(),
             seen,
             is_loss_accepted: loss_accepted,
+            pages: BTreeSet::new(),
             broken: Vec::new(),
             saved: Vec::new(),
             report: BuildReport { lost_bytes, ..BuildReport::default() },
         };
+        for &segment in &storage {
+            rebuild.shard.blocks.take_in_segment(segment);
+        }
+        if let Some(first) = self.checkpoint {
+            rebuild.take_checkpoint(first, &keyspaces);
+        }
         for segment in storage {
             rebuild.scan_segment(segment)?;
         }
@@ -160,8 +174,10 @@ impl ShardPlan {
 impl Rebuild {
     fn scan_segment(&mut self, segment: u32) -> Result<()> {
         let per_segment = self.shard.maker.layout.blocks_per_segment();
-        self.shard.blocks.take_in_segment(segment);
         for block in segment * per_segment..(segment + 1) * per_segment {
+            if self.shard.blocks.table.get(block).is_some() || self.pages.contains(&block) {
+                continue;
+            }
             let lead = seal::lead(&self.shard.maker, block);
             let (Lead::Life(life) | Lead::Damaged(life)) = lead else {
                 self.shard.blocks.free.push(block);
@@ -189,6 +205,7 @@ impl Rebuild {
         if let Some(block) = self.shard.blocks.table.get_mut(number) {
             block.end = end as u32;
         }
+        let mut has_tombstones = false;
         for (place, head) in heads {
             self.seen = self.seen.max(head.seq);
             self.report.records += 1;
@@ -196,8 +213,12 @@ impl Rebuild {
                 self.dirty.insert(number);
             }
             if !head.is_void() && !self.make_void(place, &head) {
+                has_tombstones |= head.is_tombstone();
                 self.gathered.push(Found { place, head });
             }
+        }
+        if let Some(block) = self.shard.blocks.table.get_mut(number) {
+            block.has_tombstones = has_tombstones;
         }
         if self.gathered.len() >= GATHERED {
             self.offer_gathered()?;
@@ -232,6 +253,10 @@ impl Rebuild {
         let reads_all = self.shard.mutations.is_on("old_keys_are_read");
         let mut found = None;
         keys.get(key.position, |place| {
+            if self.is_listed_damaged(place) {
+                // Reads tell of it.
+                return Ok(false);
+            }
             let (head, record) = self.seen_record(place)?;
             let is_it = match self.shard.key_of(&head, &record) {
                 Ok(bytes) => *bytes == *key.bytes,
@@ -282,7 +307,7 @@ impl Rebuild {
         self.shard.blocks.kill(found.place, found.head.len);
         if !found.head.is_tombstone() {
             let position = Position(found.head.position);
-            self.shard.graves.add_old(grave_of(KeyspaceId(found.head.keyspace), position));
+            self.shard.note_old(grave_of(KeyspaceId(found.head.keyspace), position), found.place);
         }
     }
 
@@ -390,9 +415,9 @@ impl Rebuild {
                 keys.remove(Position(position), &key, place);
             }
             let grave = grave_of(keyspace, Position(position));
-            match self.shard.graves.old(grave) {
-                0 => self.shard.blocks.kill(place, head.len),
-                _ => {
+            match self.shard.graves.may_hide(grave, 0) {
+                false => self.shard.blocks.kill(place, head.len),
+                true => {
                     self.shard.graves.add_tombstone(grave, place);
                     needed.insert(place);
                 }
@@ -451,6 +476,7 @@ impl Rebuild {
         self.shard.overflow.give_back()?;
         let numbers: Vec<u32> = self.shard.blocks.table.numbers();
         numbers.into_iter().for_each(|number| self.shard.blocks.changed(number));
+        self.shard.checkpoints.note_use(self.report.loaded, self.report.records);
         self.report.live = self.shard.keyspaces.values().map(Keys::len).sum();
         Ok(())
     }

@@ -66,6 +66,15 @@ pub struct ShardSettings {
     /// The part of the shard's share of the capacity that records may take which only snapshots show, 0 to 1; beyond
     /// it the oldest snapshot is lost. More: less space for what is written, and dearer cleaning.
     pub snapshot_pinned_fraction_max: f64,
+    /// Checkpoints of the index are made when blocks of so many bytes are in use: a smaller store is read in no time.
+    /// `u64::MAX`: none is made; one that is there is taken in.
+    pub checkpoint_bytes_min: u64,
+    /// After a checkpoint the next one waits so many times as long as that one took of the processor, about, and until a
+    /// sixteenth of what counts was written. Less: fewer records to be read at an opening, more work beside the traffic.
+    pub checkpoint_rest: u32,
+    /// The part of the shard's share of the capacity, 0 to 1, that records and a checkpoint (16 bytes a key) may take
+    /// together for one to be made. More: dearer cleaning.
+    pub checkpoint_fill_max: f64,
 }
 
 impl Default for ShardSettings {
@@ -79,6 +88,9 @@ impl Default for ShardSettings {
             mark_every_us: 1_000_000,
             snapshot_table_bytes_max: 16 << 20,
             snapshot_pinned_fraction_max: 0.25,
+            checkpoint_bytes_min: 64 << 20,
+            checkpoint_rest: 32,
+            checkpoint_fill_max: 0.75,
         }
     }
 }

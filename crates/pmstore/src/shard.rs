@@ -92,6 +92,8 @@ pub struct PmShard {
     pub(crate) overflow: OverflowBlocks,
     pub(crate) log: Log,
     pub(crate) graves: Graves,
+    pub(crate) checkpoints: crate::checkpoint::Checkpoints,
+    pub(crate) recount: crate::recount::Recount,
     pub(crate) deaths: VecDeque<Death>,
     /// Overflow blocks of records that count no more, by sequence, and that the log still names.
     pub(crate) freeing: Vec<(Seq, Vec<Extent>)>,
@@ -108,6 +110,8 @@ pub struct PmShard {
     pub(crate) wants_space: bool,
     /// The log is to be truncated, for overflow blocks that it names.
     pub(crate) wants_truncation: bool,
+    /// A batch was refused that finds room in the log when it is truncated.
+    pub(crate) wants_log: bool,
     /// Cleaning found a block in the last step.
     pub(crate) is_cleaning: bool,
     pub(crate) failed: Option<Error>,
@@ -152,6 +156,8 @@ impl PmShard {
             scrubber: crate::scrub::Scrubber::default(),
             longest_bytes: 0,
             log,
+            checkpoints: Default::default(),
+            recount: Default::default(),
             deaths: VecDeque::new(),
             freeing: Vec::new(),
             parts: Parts::default(),
@@ -164,6 +170,7 @@ impl PmShard {
             wants_flush: false,
             wants_space: false,
             wants_truncation: false,
+            wants_log: false,
             is_cleaning: false,
             failed: None,
             is_shutting: false,
@@ -488,6 +495,8 @@ impl PmShard {
         self.snapshot_step()?;
         self.sweep_dropped()?;
         self.clean_step()?;
+        self.recount_step()?;
+        self.checkpoint_step()?;
         self.truncate_step()?;
         self.end_step()
     }
@@ -502,7 +511,8 @@ impl PmShard {
             self.log.begin_segment(life, self.applied + 1, self.blocks.appended())?;
         }
         self.wants_truncation = is_forced;
-        if !self.log.is_long() && !wants_all && !is_forced {
+        self.wants_log &= self.log.segments.len() > 1;
+        if !self.log.is_long() && !wants_all && !is_forced && !self.wants_log {
             return Ok(());
         }
         let skipped = usize::from(!wants_all);
@@ -540,7 +550,7 @@ impl PmShard {
             self.has_ended = true;
             return Ok(());
         }
-        if self.blocks.persisted() < self.blocks.appended() {
+        if self.blocks.persisted() < self.blocks.appended() || self.checkpoint_holds_end() {
             return Ok(());
         }
         if self.log.bytes() > 0 {
@@ -562,7 +572,8 @@ impl PmShard {
             keys: self.keyspaces.values().map(Keys::len).sum(),
             index_bytes: self.index_and_grave_bytes(),
             corrupt_reads: self.corrupt_reads.get(),
-            space_used_bytes: self.blocks.table.len() as u64 * layout.geometry.block_bytes
+            space_used_bytes: (self.blocks.table.len() as u64 + self.checkpoints.block_count())
+                * layout.geometry.block_bytes
                 + self.overflow.taken_bytes(),
             space_live_bytes: live + self.overflow.taken_bytes(),
             space_capacity_bytes: layout.shard_bytes(),

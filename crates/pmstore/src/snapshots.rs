@@ -196,6 +196,11 @@ impl Snapshots {
         self.kept.is_empty() && self.gone.is_empty()
     }
 
+    /// Whether one lives, or records wait in the table for nobody.
+    pub fn is_in_use(&self) -> bool {
+        self.backup.is_some() || !self.cuts.is_empty() || !self.kept.is_empty() || !self.orphans.is_empty()
+    }
+
     /// Whether the record at `place`, of which `head` is the head, is in the table.
     pub fn holds(&self, head: &RecordHead, place: u64) -> bool {
         !self.kept.is_empty() && self.kept.get(&kept_key(head)).is_some_and(|kept| kept.place == place)

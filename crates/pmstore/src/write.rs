@@ -199,6 +199,8 @@ impl PmShard {
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         if !self.log.has_room(bytes) {
+            // The log need not be long for a long batch to find no room.
+            self.wants_log = !self.mutations.is_on("long_batch_waits_for_a_long_log");
             return Err(Error::new(ErrorKind::Retry, "the log is full: step the engine, which truncates it"));
         }
         let wanted = self.blocks.wanted(shapes.iter().map(|shape| shape.len));
@@ -221,6 +223,16 @@ impl PmShard {
             || !self.deaths.is_empty()
             || !self.freeing.is_empty()
             || self.lose_for_room();
+        let may_come = match may_come {
+            true => true,
+            false => {
+                let given_up = self.give_checkpoint_up();
+                match self.fatal(given_up) {
+                    Ok(gave) => gave,
+                    Err(error) => return error,
+                }
+            }
+        };
         if may_come {
             self.wants_space = true;
             // What was replaced gives its space when the write that did it is durable: nobody waits for company.
@@ -466,7 +478,7 @@ impl PmShard {
         }
         match found {
             Some(old) => {
-                self.graves.add_old(grave);
+                self.note_old(grave, old.place);
                 self.give_replaced(key, old.place, old.head.seq);
                 let is_kept = self.keep_for_snapshots(key, &old, head);
                 self.will_die(old, head.seq, is_kept);

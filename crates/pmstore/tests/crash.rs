@@ -108,6 +108,33 @@ fn batches_over_two_shards_are_there_whole_or_not_at_all() {
     sampled("across, cleaned", 900, 300, &plan, &Mix { batches: 50, ..cleaning() });
 }
 
+/// The crash marks `checkpoint-taken-back`, `checkpoint-named` and `checkpoint-not-taken-over` lie on its way.
+#[test]
+fn openings_that_take_checkpoints_in_lose_nothing() {
+    let mut plan = roomy().checkpointed();
+    (plan.lives, plan.steps) = (5, 900);
+    sampled("checkpoints", 1_100, 400, &plan, &checkpoints());
+    let mut plan = cleaned().checkpointed();
+    (plan.lives, plan.kill_percent) = (6, 30);
+    sampled("checkpoints, cleaned", 1_200, 400, &plan, &cleaning());
+    plan.bytes = 200 << 10;
+    sampled("checkpoints, long values", 1_300, 200, &plan, &long());
+    let mut plan = two_shards(cleaned().checkpointed());
+    plan.lives = 5;
+    sampled("checkpoints, across", 1_400, 300, &plan, &Mix { batches: 50, ..cleaning() });
+}
+
+fn checkpoints() -> Mix {
+    Mix { operations: 60, keys: 20, value_bytes: 350, deletes: 30, steps: 95, ..Mix::default() }
+}
+
+#[test]
+fn blocks_are_listed_before_the_indexes_are_walked() {
+    let mut plan = cleaned().checkpointed();
+    (plan.lives, plan.kill_percent, plan.bytes) = (6, 40, 128 << 10);
+    caught("walked_before_listed", &plan, 4_000, &checkpoints());
+}
+
 #[test]
 fn nothing_is_answered_before_its_fence() {
     caught("answered_before_fence", &roomy(), 300, &Mix::default());
@@ -186,9 +213,9 @@ fn a_store_has_its_magic_last() {
 }
 
 /// One shard's part replaces all its keys, the other shard's never comes, and the first goes on cleaning.
-fn half_a_batch(choices: &Choices, mutations: &Mutations) -> Result<(), Violation> {
+fn half_a_batch(plan: &Plan, choices: &Choices, mutations: &Mutations) -> Result<(), Violation> {
     let region: WordMachine = machine_of(192 << 10, choices);
-    let settings = two_shards(cleaned()).mutated(mutations).open;
+    let settings = two_shards(plan.clone()).mutated(mutations).open;
     let (mut stores, ..) = open_all(&region, &settings)?;
     let store = &mut stores[0];
     let names: Vec<_> = (0..26u32).map(u32::to_le_bytes).collect();
@@ -225,9 +252,19 @@ fn half_a_batch(choices: &Choices, mutations: &Mutations) -> Result<(), Violatio
 #[test]
 fn what_an_undecided_part_replaces_stays() {
     let explored = |mutations: &Mutations| -> Report {
-        explore(ExploreSettings::random(7, 20), |choices| half_a_batch(choices, mutations))
+        explore(ExploreSettings::random(7, 20), |choices| half_a_batch(&cleaned(), choices, mutations))
     };
     assert_all_caught(&["replaced_before_decided"], explored);
+}
+
+#[test]
+fn a_checkpoint_is_named_when_all_it_saw_is_decided() {
+    let mut plan = roomy().checkpointed();
+    plan.bytes = 192 << 10;
+    let explored = |mutations: &Mutations| -> Report {
+        explore(ExploreSettings::random(8, 20), |choices| half_a_batch(&plan, choices, mutations))
+    };
+    assert_all_caught(&["named_before_decided"], explored);
 }
 
 #[test]

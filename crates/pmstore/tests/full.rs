@@ -9,9 +9,9 @@ use common::{
 };
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId};
-use tierstone_crash::Choices;
+use tierstone_crash::{Choices, Mutations};
 use tierstone_engine::conformance::{self, ModelSettings};
-use tierstone_engine::{Engine, Health};
+use tierstone_engine::{Engine, Health, Write, WriteKind};
 use tierstone_media::Wait;
 use tierstone_media::region::{MappedRegion, Region, RegionSettings, RegionSource};
 use tierstone_media::sim::{SimMachineSettings, WordMachine};
@@ -338,6 +338,34 @@ fn a_batch_costs_one_fence() {
     store.turn(Wait::Poll);
     assert_eq!(store.engine.durable_seq(), store.engine.applied_seq());
     assert_eq!(fences() - before, 1);
+}
+
+/// A batch that is as long as batches may be, while the log has several segments, but not so many that it is truncated.
+fn long_batch(mutations: &Mutations) -> bool {
+    let mut settings = small_settings();
+    (settings.geometry.log_segments, settings.mutations) = (8, mutations.clone());
+    let (_machine, mut store) = fresh(2 << 20, &settings);
+    // Three of eight segments.
+    for number in 0..130 {
+        store.put(KEYSPACE, &name(number), &[1; 200]).unwrap();
+    }
+    let names: Vec<_> = (0..230).map(name).collect();
+    let kind = WriteKind::Put { value: &[2; 200], expiry_ms: 0, kind: Default::default() };
+    let writes: Vec<_> = names.iter().map(|name| Write { key: store.key(KEYSPACE, name), kind }).collect();
+    (0..500).any(|_| {
+        store.turn(Wait::Poll);
+        match store.engine.write(store.now, &writes) {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::Retry => false,
+            Err(error) => panic!("{error}"),
+        }
+    })
+}
+
+#[test]
+fn a_long_batch_does_not_wait_for_a_long_log() {
+    assert!(long_batch(&Mutations::none()));
+    assert!(!long_batch(&Mutations::one("long_batch_waits_for_a_long_log")));
 }
 
 #[test]

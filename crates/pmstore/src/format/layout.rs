@@ -1,6 +1,6 @@
 //! Where things lie in a region: header, lines of the shards, table, segments and their blocks.
 
-use super::{BLOCKS_MIN, LEAD_BYTES, SEGMENTS_MAX, SHARD_LINES_AT, SHARDS_MAX};
+use super::{BLOCKS_MIN, FRAME_BYTES, LEAD_BYTES, RECORD_BYTES, SEGMENTS_MAX, SHARD_LINES_AT, SHARDS_MAX};
 use crate::settings::Geometry;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::region::LINE_BYTES;
@@ -114,8 +114,10 @@ impl Layout {
         1024.min(self.geometry.block_bytes as usize / 8)
     }
 
-    /// Frames of a log are at most so long, in bytes.
+    /// Frames of a log are at most so long, in bytes: the longest record fits.
     pub fn frame_max(&self) -> usize {
-        (self.geometry.segment_bytes as usize / 4).min(64 << 10)
+        let record = (RECORD_BYTES + self.inline_key_max() + self.inline_value_max()).next_multiple_of(8);
+        let longest = (FRAME_BYTES + record).next_multiple_of(LINE_BYTES as usize);
+        (self.geometry.segment_bytes as usize / 4).min(64 << 10).max(longest)
     }
 }

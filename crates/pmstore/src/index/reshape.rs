@@ -23,6 +23,10 @@ const REFRESHED_BELOW: u32 = 14;
 const REFRESHED_MAX: usize = 64;
 /// Two siblings with at most this many entries become one region.
 const MERGED_ENTRIES: usize = limit(REGION_BUCKETS) * 45 / 100;
+/// Keys that a region is expected to have when it is made for many: half as many to as many are.
+const EXPECTED_ENTRIES: u64 = limit(REGION_BUCKETS) as u64 * 8 / 10;
+/// No more regions than two to this are made before there are keys.
+const EXPECTED_BITS_MAX: u32 = 28;
 
 impl HashIndex {
     /// Gives the full region `id` of `position` more buckets, or fewer entries.
@@ -36,6 +40,30 @@ impl HashIndex {
             let grown = Region::sized(prefix_bits, size, region.entries());
             self.put(id, grown);
         }
+    }
+
+    /// Divides an empty index for `count` keys of spread positions, so that few of them make it split: keys in the order
+    /// of positions would fill one region again and again.
+    pub fn expect(&mut self, count: u64) {
+        if !self.is_empty() || self.bucket_count > 0 {
+            return;
+        }
+        let parts = count / EXPECTED_ENTRIES;
+        let prefix_bits = (64 - parts.leading_zeros()).min(EXPECTED_BITS_MAX);
+        self.divide(Position(0), 0, prefix_bits);
+    }
+
+    /// Divides the empty region that begins at `start`, of `prefix_bits`, down to `bits`.
+    fn divide(&mut self, start: Position, prefix_bits: u32, bits: u32) {
+        if prefix_bits >= bits {
+            return;
+        }
+        let id = self.directory.find(start);
+        *self.regions.get_mut(id) = Region::new(prefix_bits + 1);
+        let sibling = self.regions.add(Region::new(prefix_bits + 1));
+        self.directory.split(start, prefix_bits, id, sibling);
+        self.divide(start, prefix_bits + 1, bits);
+        self.divide(Position(start.0 | 1 << (63 - prefix_bits)), prefix_bits + 1, bits);
     }
 
     /// Puts `region` in the place of number `id`.

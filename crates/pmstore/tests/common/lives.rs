@@ -1,7 +1,7 @@
 //! Runs stores through their lives in one persistent memory: work, loss of power before any store, write-back or
 //! fence, recovery (which may be cut too), check, work again.
 
-use super::{Place, Store, keyspaces, machine_of, open_all, small_settings};
+use super::{Place, Store, always_checkpoint, keyspaces, machine_of, open_all, small_settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Unbounded;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -40,6 +40,12 @@ impl Plan {
             ShardSettings { clean_below_blocks: 4, write_back_step_bytes: 1 << 10, ..Default::default() };
         let open = OpenSettings { geometry, shard, keyspaces: keyspaces(), ..small_settings() };
         Plan { open, bytes, lives: 3, steps: 500, kill_percent: 10, checks: true }
+    }
+
+    /// The same with checkpoints of the index, one after the other.
+    pub fn checkpointed(mut self) -> Plan {
+        always_checkpoint(&mut self.open.shard);
+        self
     }
 
     /// The same with rules broken.

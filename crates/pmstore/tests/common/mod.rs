@@ -52,7 +52,7 @@ pub fn random_settings(random: &mut SeededRandom) -> OpenSettings {
     let mut settings = small_settings();
     let geometries = [
         SMALL,
-        Geometry { segment_bytes: 8 << 10, block_bytes: 8 << 10, log_segments: 3 },
+        Geometry { segment_bytes: 8 << 10, block_bytes: 8 << 10, log_segments: 4 },
         Geometry { segment_bytes: 64 << 10, block_bytes: 2 << 10, log_segments: 3 },
     ];
     settings.geometry = geometries[random.below(3) as usize];
@@ -60,6 +60,11 @@ pub fn random_settings(random: &mut SeededRandom) -> OpenSettings {
     settings.shard.partial_keys = random.chance(0.5);
     settings.shard.clean_below_blocks = [4, 12, 1_000][random.below(3) as usize];
     settings
+}
+
+/// Checkpoints of the index follow one another, in a store of any size.
+pub fn always_checkpoint(shard: &mut ShardSettings) {
+    (shard.checkpoint_bytes_min, shard.checkpoint_rest, shard.checkpoint_fill_max) = (0, 0, 1.0);
 }
 
 pub fn device() -> SimDevice {

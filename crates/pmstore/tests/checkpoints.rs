@@ -1,0 +1,279 @@
+//! Checkpoints of the index: what an opening takes in of them, what it reads, and that a damaged or an old one is none.
+#![expect(clippy::unwrap_used, reason = "test code")]
+
+mod common;
+
+use common::{
+    Store, always_checkpoint, fresh, keyspaces, open_one, random_settings, reopen, reopen_after_kill,
+    small_settings,
+};
+use std::collections::BTreeMap;
+use tierstone_base::{KeyspaceId, SeededRandom};
+use tierstone_crash::Mutations;
+use tierstone_engine::Engine;
+use tierstone_engine::conformance::{self, ModelSettings};
+use tierstone_media::Wait;
+use tierstone_pmstore::OpenSettings;
+
+const KEYSPACE: KeyspaceId = KeyspaceId(2);
+const BYTES: u64 = 1 << 20;
+
+fn settings() -> OpenSettings {
+    let mut settings = small_settings();
+    always_checkpoint(&mut settings.shard);
+    settings
+}
+
+fn name(number: u32) -> Vec<u8> {
+    format!("key-{number:05}").into_bytes()
+}
+
+fn fill(store: &mut Store, keys: std::ops::Range<u32>, byte: u8) {
+    for number in keys {
+        store.put(KEYSPACE, &name(number), &[byte; 100]).unwrap();
+    }
+}
+
+fn turn(store: &mut Store, turns: u32) {
+    (0..turns).for_each(|_| store.turn(Wait::Poll));
+}
+
+fn contents(store: &mut Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let keys: Vec<_> = store.scan_all(KEYSPACE, 7).unwrap().into_iter().map(|entry| entry.key).collect();
+    keys.into_iter().map(|key| (key.clone(), store.get(KEYSPACE, &key).unwrap().unwrap().1)).collect()
+}
+
+#[test]
+fn what_a_checkpoint_says_is_not_read_again() {
+    let settings = settings();
+    let (machine, mut store) = fresh(BYTES, &settings);
+    fill(&mut store, 0..800, 1);
+    for number in (0..800).step_by(10) {
+        store.delete(KEYSPACE, &name(number)).unwrap();
+    }
+    let before = contents(&mut store);
+    store = reopen(store, &machine, &settings);
+    assert!(contents(&mut store) == before);
+    drop(store);
+    let (mut store, report) = open_one(&machine, &settings);
+    assert!(report.loaded >= 680, "{report:?}");
+    assert!(report.records <= 60, "only what lay in blocks with room is read: {report:?}");
+    assert!(contents(&mut store) == before);
+}
+
+#[test]
+fn after_a_kill_only_what_came_later_is_read() {
+    let settings = settings();
+    let (machine, mut store) = fresh(BYTES, &settings);
+    fill(&mut store, 0..800, 1);
+    turn(&mut store, 400);
+    fill(&mut store, 780..900, 2);
+    let before = contents(&mut store);
+    drop(store);
+    let (mut store, report) = open_one(&machine, &settings);
+    assert!(report.loaded > 0 && report.records < 800, "{report:?}");
+    assert!(contents(&mut store) == before);
+    let store = reopen(store, &machine, &OpenSettings { loss_accepted: true, ..settings });
+    assert_eq!(store.engine.len(KEYSPACE), 900);
+}
+
+/// What an opening takes in of a checkpoint that the opening before it has passed over, and wrote behind.
+fn taken_in_of_an_old_one(mutations: &Mutations) -> u64 {
+    let mut settings = settings();
+    settings.mutations = mutations.clone();
+    let mut never = settings.clone();
+    (never.loss_accepted, never.shard.checkpoint_bytes_min) = (true, u64::MAX);
+    // Only the second close makes one, so that there are few free blocks, and no segment goes.
+    let (machine, mut store) = fresh(BYTES, &never);
+    fill(&mut store, 0..800, 1);
+    store = reopen(store, &machine, &settings);
+    drop(reopen(store, &machine, &settings));
+    // Damage is looked for: everything is read.
+    let (mut store, report) = open_one(&machine, &never);
+    assert_eq!((report.loaded, report.live), (0, 800));
+    fill(&mut store, 0..3, 3);
+    let before = contents(&mut store);
+    drop(store);
+    let (mut store, report) = open_one(&machine, &settings);
+    assert!(mutations.is_on("checkpoint_of_any_opening") || contents(&mut store) == before);
+    report.loaded
+}
+
+#[test]
+fn a_checkpoint_that_an_opening_has_passed_over_is_none_for_the_next() {
+    assert_eq!(taken_in_of_an_old_one(&Mutations::none()), 0);
+    assert!(taken_in_of_an_old_one(&Mutations::one("checkpoint_of_any_opening")) > 0);
+}
+
+/// Keys that are there when everything is read, of 400, after others were deleted, a checkpoint was taken in, and much
+/// was cleaned.
+fn keys_after_cleaning(mutations: &Mutations) -> u64 {
+    let mut settings = settings();
+    settings.mutations = mutations.clone();
+    settings.shard.clean_below_blocks = 10_000;
+    let (machine, mut store) = fresh(BYTES, &settings);
+    fill(&mut store, 0..800, 1);
+    for number in (0..800).step_by(2) {
+        store.delete(KEYSPACE, &name(number)).unwrap();
+    }
+    store = reopen(store, &machine, &settings);
+    // Blocks with tombstones are cleaned, those with the old records hardly.
+    for round in 0..3 {
+        fill(&mut store, 2_000..2_200, round);
+    }
+    for number in 2_000..2_200 {
+        store.delete(KEYSPACE, &name(number)).unwrap();
+    }
+    let store = reopen_after_kill(store, &machine, &OpenSettings { loss_accepted: true, ..settings });
+    store.engine.len(KEYSPACE)
+}
+
+#[test]
+fn what_was_deleted_before_a_checkpoint_stays_deleted() {
+    assert_eq!(keys_after_cleaning(&Mutations::none()), 400);
+    assert!(keys_after_cleaning(&Mutations::one("tombstones_unlisted")) > 400);
+    assert!(keys_after_cleaning(&Mutations::one("uncounted_taken_for_none")) > 400);
+}
+
+/// Whatever bit of a checkpoint is flipped, everything is read, or what it says is right.
+#[test]
+fn a_damaged_checkpoint_is_none() {
+    let settings = settings();
+    let (machine, mut store) = fresh(BYTES, &settings);
+    fill(&mut store, 0..800, 1);
+    let before = contents(&mut store);
+    drop(reopen(store, &machine, &settings));
+    let whole = machine.region().image();
+    let line = 4096 + settings.base as usize;
+    let page = u64::from_le_bytes(whole[line + 32..][..8].try_into().unwrap()) & ((1 << 48) - 1);
+    assert!(page > 0, "there is a checkpoint");
+    let mut random = SeededRandom::new(3);
+    let (mut passed_over, mut taken) = (0, 0);
+    for round in 0..40 {
+        machine.region().overwrite(0, &whole);
+        let at = match round % 4 {
+            // The line's words, and its page, wherever that lies.
+            0 => line + 24 + random.below(16) as usize,
+            _ => first_page(&whole, &settings, page - 1) + random.below(4000) as usize,
+        };
+        common::flip_bit(&machine, at, random.below(8) as u32);
+        let (mut store, report) = open_one(&machine, &settings);
+        match report.loaded {
+            0 => passed_over += 1,
+            _ => taken += 1,
+        }
+        assert!(contents(&mut store) == before, "round {round}");
+    }
+    assert!(passed_over >= 36 && taken <= 4, "{passed_over} passed over, {taken} taken in");
+}
+
+/// Where the page in block `number` begins.
+fn first_page(image: &[u8], settings: &OpenSettings, number: u64) -> usize {
+    let segments = u64::from_le_bytes(image[settings.base as usize + 56..][..8].try_into().unwrap());
+    let table = (4096_u64 + 64).next_multiple_of(4096);
+    let data = (table + segments * 8).next_multiple_of(4096);
+    (settings.base + data + number * settings.geometry.block_bytes + 64) as usize
+}
+
+#[test]
+fn a_damaged_record_that_was_not_read_is_told_when_it_is() {
+    let settings = settings();
+    let (machine, mut store) = fresh(BYTES, &settings);
+    fill(&mut store, 0..800, 0xa7);
+    drop(reopen(store, &machine, &settings));
+    let image = machine.region().image();
+    let key = name(17);
+    let at = image
+        .windows(key.len() + 8)
+        .position(|bytes| bytes[..key.len()] == key[..] && bytes[key.len()..] == [0xa7; 8]);
+    // The last copy is the one in a block: the log lies before.
+    let last = image
+        .windows(key.len() + 8)
+        .rposition(|bytes| bytes[..key.len()] == key[..] && bytes[key.len()..] == [0xa7; 8]);
+    let mut told = 0;
+    for at in [at, last].into_iter().flatten() {
+        machine.region().overwrite(0, &image);
+        common::flip_bit(&machine, at + key.len() + 20, 3);
+        let (mut store, report) = open_one(&machine, &settings);
+        if report.loaded == 0 {
+            continue;
+        }
+        match store.get(KEYSPACE, &key) {
+            Err(error) => {
+                assert_eq!(error.kind(), tierstone_base::ErrorKind::Corrupt);
+                told += 1;
+            }
+            Ok(found) => assert!(found.unwrap().1 == [0xa7; 100]),
+        }
+    }
+    assert!(told > 0, "no record was hit");
+}
+
+#[test]
+fn a_full_store_takes_the_space_of_its_checkpoint() {
+    let settings = settings();
+    let (_machine, mut store) = fresh(256 << 10, &settings);
+    let mut count = 0;
+    while store.put(KEYSPACE, &name(count), &[1; 100]).is_ok() {
+        count += 1;
+    }
+    let mut without = settings.clone();
+    without.shard.checkpoint_bytes_min = u64::MAX;
+    let (_machine, mut store) = fresh(256 << 10, &without);
+    let mut most = 0;
+    while store.put(KEYSPACE, &name(most), &[1; 100]).is_ok() {
+        most += 1;
+    }
+    assert_eq!(count, most);
+}
+
+#[test]
+fn the_store_passes_the_model_with_checkpoints() {
+    let mut seeds = SeededRandom::new(21);
+    for round in 0..12 {
+        let seed = seeds.next_u64();
+        let mut random = SeededRandom::new(seed);
+        let mut settings = random_settings(&mut random);
+        always_checkpoint(&mut settings.shard);
+        let bytes = if round % 2 == 0 { 512 << 10 } else { 4 << 20 };
+        let (region, store) = fresh(bytes, &settings);
+        let value_bytes = if round % 2 == 0 { 300 } else { 20_000 };
+        let model = ModelSettings {
+            operations: 4_000,
+            keys: 60,
+            value_bytes,
+            reopen_every: 150,
+            may_lose_snapshots: true,
+            ..ModelSettings::default()
+        };
+        conformance::model(seed, model, store, |store| match random.chance(0.5) {
+            true => reopen(store, &region, &settings),
+            false => reopen_after_kill(store, &region, &settings),
+        });
+    }
+}
+
+/// Tombstones go when all old records are counted, as in a store whose opening has read everything.
+#[test]
+fn what_was_deleted_is_forgotten_after_the_count() {
+    let settings = settings();
+    let (machine, mut store) = fresh(BYTES, &settings);
+    fill(&mut store, 0..800, 1);
+    for number in 0..800 {
+        store.delete(KEYSPACE, &name(number)).unwrap();
+    }
+    store = reopen(store, &machine, &settings);
+    // The space is wanted again and again.
+    for round in 0..12 {
+        fill(&mut store, 1_000..1_600, round);
+    }
+    for number in 1_000..1_600 {
+        store.delete(KEYSPACE, &name(number)).unwrap();
+    }
+    for _ in 0..40 {
+        turn(&mut store, 50);
+        store.now.monotonic_us += 1_000;
+    }
+    fill(&mut store, 0..3_000, 9);
+    assert_eq!(store.engine.len(keyspaces()[1].id), 3_000);
+}
