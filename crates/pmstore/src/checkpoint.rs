@@ -142,7 +142,7 @@ impl PmShard {
 
     /// Whether the end in good order waits for a checkpoint.
     pub(crate) fn checkpoint_holds_end(&mut self) -> bool {
-        if !self.checkpoints.was_tried_at_end {
+        if !self.checkpoints.was_tried_at_end && self.checkpoints.work.is_none() {
             self.checkpoints.was_tried_at_end = true;
             self.checkpoints.rests_until_us = 0;
             self.begin_checkpoint();
@@ -182,7 +182,7 @@ impl PmShard {
         }
         if self.blocks.available() < wanted + KEPT_BLOCKS {
             // Cleaning may give them.
-            match self.blocks.has_victim(self.least_gain()) {
+            match !self.is_shutting && self.blocks.has_victim(self.least_gain()) {
                 true => self.checkpoints.wanted_blocks = (wanted + KEPT_BLOCKS) as u32,
                 false => self.rest(GIVEN_UP_US),
             }
@@ -201,6 +201,14 @@ impl PmShard {
             changes: self.changes(),
             totals: Totals::default(),
         }));
+    }
+
+    /// Cleaning found nothing for a checkpoint.
+    pub(crate) fn note_no_victim(&mut self) {
+        if self.checkpoints.wanted_blocks > 0 {
+            self.checkpoints.wanted_blocks = 0;
+            self.rest(GIVEN_UP_US);
+        }
     }
 
     fn rest(&mut self, for_us: u64) {

@@ -65,7 +65,7 @@ impl PmShard {
         let victim = self.blocks.victim(self.least_gain());
         self.wants_space = false;
         if victim.is_none() {
-            self.checkpoints.wanted_blocks = 0;
+            self.note_no_victim();
         }
         if let Some(victim) = victim
             && self.blocks.secure(1)?

@@ -21,6 +21,8 @@ use tierstone_base::{KeyspaceId, Position, Result};
 /// Bytes of a block that a step reads, and how often, in microseconds: 256 MB a second at most.
 const STEP_BYTES: u64 = 16 << 10;
 const STEP_EVERY_US: u64 = 64;
+/// How long it waits while a snapshot lives, in microseconds.
+const WAIT_US: u64 = 10_000;
 /// Blocks that a step looks at until it finds one that it can count.
 const LOOKED_AT: usize = 16;
 /// Positions of tombstones that a step looks at when all is counted.
@@ -74,6 +76,7 @@ impl PmShard {
             return self.drop_unneeded();
         }
         if self.snapshots.is_in_use() || !self.retained.is_empty() {
+            self.recount.due_us = self.now.monotonic_us + WAIT_US;
             return Ok(());
         }
         for _ in 0..LOOKED_AT.min(self.recount.blocks.len()) {
