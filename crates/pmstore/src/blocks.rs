@@ -60,19 +60,17 @@ impl Block {
     /// A block of `bytes` bytes without records that count.
     pub fn new(life: u64, end: u32, role: Role, bytes: u32) -> Self {
         let valid = vec![0; (bytes / 32).div_ceil(64) as usize].into_boxed_slice();
-        let (counted_to, standing) = (u32::MAX, Standing::default());
-        let (listed, has_tombstones, is_queued) = (0, false, false);
         Block {
             life,
             end,
             live: 0,
             pending: 0,
             role,
-            counted_to,
-            listed,
-            has_tombstones,
-            is_queued,
-            standing,
+            counted_to: u32::MAX,
+            listed: 0,
+            has_tombstones: false,
+            is_queued: false,
+            standing: Standing::default(),
             valid,
         }
     }

@@ -18,7 +18,7 @@
 //! 2. A record that the walk leaves out because of a newer one stays replaced: the newer one is decided before the
 //!    checkpoint is named.
 //! 3. A listed block is not appended to. Openings append to any block with room, so a checkpoint is in force only if the
-//!    opening before took it in: the line says which opening did last.
+//!    opening before took it in: the line says which opening did last, and one that finds it unfit takes it back.
 //! 4. Pages are used again when the line, durably, no longer names them.
 //! 5. What the shard needs comes first: where blocks are wanted, the checkpoint is given up.
 //!
@@ -103,7 +103,7 @@ impl Checkpoints {
     }
 
     /// It told so many keys, and so many records were read besides: where these are few, it is as good as new.
-    pub fn note_use(&mut self, loaded: u64, read: u64) {
+    pub fn note_loaded(&mut self, loaded: u64, read: u64) {
         self.changes = (loaded / CHANGED_PART > read).then_some(0);
     }
 

@@ -156,7 +156,7 @@ impl ShardPlan {
             rebuild.shard.blocks.take_in_segment(segment);
         }
         if let Some(first) = self.checkpoint {
-            rebuild.take_checkpoint(first, &keyspaces);
+            rebuild.take_checkpoint(first, &keyspaces)?;
         }
         for segment in storage {
             rebuild.scan_segment(segment)?;
@@ -476,7 +476,7 @@ impl Rebuild {
         self.shard.overflow.give_back()?;
         let numbers: Vec<u32> = self.shard.blocks.table.numbers();
         numbers.into_iter().for_each(|number| self.shard.blocks.changed(number));
-        self.shard.checkpoints.note_use(self.report.loaded, self.report.records);
+        self.shard.checkpoints.note_loaded(self.report.loaded, self.report.records);
         self.report.live = self.shard.keyspaces.values().map(Keys::len).sum();
         Ok(())
     }

@@ -1,31 +1,36 @@
 //! What an opening takes in of a checkpoint ([`crate::checkpoint`]): blocks that are as they were listed, and what the
 //! indexes said of them.
 //!
-//! Nothing in the region is changed. What does not fit, or a record of those that are read that is not whole: nothing
-//! is taken in, and all records are read.
+//! What does not fit, or a record of those that are read that is not whole: nothing is taken in, and all records are
+//! read. Then blocks that the checkpoint lists may be appended to, so it is taken back first, durably.
 
 use super::Rebuild;
 use crate::blocks::Role;
+use crate::checkpoint::OPENING_AT;
 use crate::checkpoint::page::{Checked, Item, Kind, Page, check, read_chain};
 use crate::format::LEAD_BYTES;
 use crate::open::Keyspace;
 use crate::seal::{self, Lead};
 use crate::shard::Found;
-use tierstone_base::Position;
+use tierstone_base::{Position, Result};
 
 /// Keys between which the next lines of the index are asked for.
 const ASKED_AHEAD: usize = 8;
 
 impl Rebuild {
-    /// Takes in the checkpoint whose first page is in block `first`.
-    pub(super) fn take_checkpoint(&mut self, first: u32, kinds: &[Keyspace]) {
+    /// Takes in the checkpoint whose first page is in block `first`, or takes it back. Up to one barrier.
+    pub(super) fn take_checkpoint(&mut self, first: u32, kinds: &[Keyspace]) -> Result<()> {
         let maker = self.shard.maker.clone();
         let segments = &self.shard.blocks.segments;
-        let Some(checked) = check(&maker, first, |segment| segments.contains_key(&segment)) else { return };
-        if self.load(first, &checked).is_none() {
+        let checked = check(&maker, first, |segment| segments.contains_key(&segment));
+        let Some(checked) = checked.filter(|checked| self.load(first, checked).is_some()) else {
             self.forget_loaded(kinds);
-            return;
-        }
+            if self.shard.mutations.is_on("unfit_checkpoint_kept") {
+                return Ok(());
+            }
+            // crash here [checkpoint-found-unfit]: the next opening finds it unfit too
+            return maker.memory.publish(maker.layout.shard_line(maker.shard) + OPENING_AT, 0);
+        };
         for &page in &checked.pages {
             self.shard.blocks.note_use(page);
         }
@@ -37,6 +42,7 @@ impl Rebuild {
         self.seen = self.seen.max(checked.totals.applied);
         self.pages = checked.pages.iter().copied().collect();
         self.shard.checkpoints.adopt(checked.pages);
+        Ok(())
     }
 
     fn load(&mut self, first: u32, checked: &Checked) -> Option<()> {
