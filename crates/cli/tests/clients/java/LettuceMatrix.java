@@ -413,12 +413,30 @@ public final class LettuceMatrix {
     private static void wrongPassword() throws Exception {
         RedisURI uri = uri("127.0.0.1", port).withAuthentication("reader", "wrong".toCharArray()).build();
         RedisClient wrong = client(uri, SslOptions.create());
+        Throwable error = refusal(wrong);
+        for (int again = 0; again < 20 && overtaken(error); again++) {
+            error = refusal(wrong);
+        }
+        must(error.getMessage().startsWith("WRONGPASS"), error.toString());
+        wrong.shutdown(0, 0, TimeUnit.MILLISECONDS);
+    }
+
+    private static Throwable refusal(RedisClient wrong) throws Exception {
         Throwable error = fails(RedisConnectionException.class, wrong::connect);
         while (error.getCause() != null) {
             error = error.getCause();
         }
-        must(error.getMessage().startsWith("WRONGPASS"), error.toString());
-        wrong.shutdown(0, 0, TimeUnit.MILLISECONDS);
+        return error;
+    }
+
+    /**
+     * A race within Lettuce: it closes a channel whose handshake was refused, and where its own
+     * thread that connects looks for the handshake only afterwards, it says that there is none
+     * instead of what the server said. Nobody is let in; the reason is asked for again.
+     */
+    private static boolean overtaken(Throwable error) {
+        return error instanceof IllegalStateException
+            && "RedisHandshakeHandler not registered".equals(error.getMessage());
     }
 
     private static void errors() throws Exception {
