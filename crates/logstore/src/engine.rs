@@ -190,6 +190,8 @@ impl Engine for LogShard {
         if self.hot.answered_decided_seq() >= self.applied && !self.shutting {
             return;
         }
+        self.note_awaited();
+        self.hot.set_lazy(self.loads_lazily());
         self.hot.close_group(&self.segments);
         self.pump();
     }

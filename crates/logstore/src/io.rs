@@ -25,6 +25,13 @@ pub enum IoTag {
         stream: StreamId,
         /// The group's number.
         number: u64,
+        /// Whether a flush makes it durable, later.
+        is_lazy: bool,
+    },
+    /// What makes the lazy groups of a log durable.
+    Flush {
+        /// The log.
+        stream: StreamId,
     },
     /// Summary and footer of a segment.
     Seal {
@@ -171,10 +178,16 @@ impl Requests {
         let latency_us = self.now_us.saturating_sub(since_us);
         match tag {
             IoTag::Record { .. } | IoTag::Run { .. } => self.read_latency.record_us(latency_us),
-            IoTag::Group { stream: StreamId::Hot, .. } => self.commit_latency.record_us(latency_us),
+            IoTag::Group { stream: StreamId::Hot, is_lazy: false, .. } => self.commit_latency.record_us(latency_us),
             _ => {}
         }
         Some(tag)
+    }
+
+    /// Adds a flush.
+    pub fn push_flush(&mut self, tag: IoTag) {
+        self.cost.flushes += 1;
+        self.push_space(tag, IoKind::Flush, 0);
     }
 
     /// Adds a request about space, without bytes.

@@ -17,8 +17,8 @@ use crate::admission::Purpose;
 use crate::read_path::{Found, Search};
 use crate::reservations::Writer;
 use crate::shard::LogShard;
-use tierstone_base::{Now, Position, Result};
-use tierstone_engine::{PREFETCHED_KEYS, Write};
+use tierstone_base::{Now, Position, Result, Seq};
+use tierstone_engine::{Engine, PREFETCHED_KEYS, Write};
 
 /// Puts of a load that wait for their old records.
 #[derive(Debug, Default)]
@@ -37,6 +37,8 @@ pub struct Loading {
     /// There was no room for one put: the next one is admitted by itself. What others are asked for on its behalf
     /// must not be asked again for several at once, whose answer would be taken for this one's.
     is_short: bool,
+    /// Somebody may wait until everything up to this sequence is durable.
+    awaited: Seq,
 }
 
 impl LogShard {
@@ -45,10 +47,25 @@ impl LogShard {
         self.loading.at_us.map_or(0, |at_us| at_us + self.settings.checkpoint_idle_ms * 1_000)
     }
 
+    /// Somebody may wait for what has been written so far.
+    pub(crate) fn note_awaited(&mut self) {
+        self.loading.awaited = self.applied;
+    }
+
+    /// Whether a load goes on, and nobody waits for anything that it, or others, have written.
+    pub(crate) fn loads_lazily(&self) -> bool {
+        let durable = self.hot.durable_seq();
+        self.now.monotonic_us < self.loading_until_us()
+            && !self.loading.is_short
+            && !self.shutting
+            && durable >= self.loading.awaited
+            && !self.cleaner.waits_for_writes_from(durable + 1)
+            && !self.transfers.wait_for_flash()
+    }
+
     /// Applies `puts` in order, each by itself, until there is no room for more. Gives how many were looked at;
     /// those of `put_off.numbers`, counted in `puts`, were not applied: their old records are being read. They
-    /// are to be written by [`Engine::write`](tierstone_engine::Engine::write), each alone and in order, before
-    /// this is called again; as long as one of them still waits, its position stays in `put_off.positions`.
+    /// are to be written by [`LogShard::load_put_off`], each alone and in order, before this is called again; as long as one of them still waits, its position stays in `put_off.positions`.
     ///
     /// # Errors
     /// As [`Engine::write`](tierstone_engine::Engine::write) for the first of `puts`; nothing was applied.
@@ -59,6 +76,7 @@ impl LogShard {
         }
         self.loading.at_us = Some(self.now.monotonic_us);
         self.hot.pause_redo(true);
+        self.hot.set_lazy(self.loads_lazily());
         if puts.is_empty() {
             return Ok(0);
         }
@@ -85,6 +103,17 @@ impl LogShard {
             done += some.len();
         }
         Ok(done)
+    }
+
+    /// Writes a put that was put off.
+    ///
+    /// # Errors
+    /// As [`Engine::write`](tierstone_engine::Engine::write): `Retry` as long as its old record is being read.
+    pub fn load_put_off(&mut self, now: Now, put: &Write<'_>) -> Result<()> {
+        let awaited = self.loading.awaited;
+        let written = self.write(now, std::slice::from_ref(put));
+        self.loading.awaited = awaited;
+        written.map(drop)
     }
 
     /// Whether there is room for all of `puts`, were they all new keys.

@@ -16,6 +16,10 @@ pub struct BrokenRules {
     pub part_sealed_early: bool,
     /// Batches are called decided when the log's own part is durable.
     pub marked_early: bool,
+    /// A lazy group is called durable when it is written.
+    pub lazy_written_is_durable: bool,
+    /// A flush is taken to cover what was written while it was on its way.
+    pub flush_covers_flying: bool,
 }
 
 impl BrokenRules {
@@ -27,6 +31,8 @@ impl BrokenRules {
             batch_sealed_early: mutations.is_on("batch_sealed_early"),
             part_sealed_early: mutations.is_on("part_sealed_early"),
             marked_early: mutations.is_on("marked_early"),
+            lazy_written_is_durable: mutations.is_on("lazy_written_is_durable"),
+            flush_covers_flying: mutations.is_on("flush_covers_flying"),
         }
     }
 

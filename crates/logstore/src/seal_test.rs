@@ -2,6 +2,7 @@ use super::*;
 use crate::format::record::RecordHeader;
 use crate::format::summary::SummaryEntry;
 use crate::io::StreamId;
+use crate::stream::LazySettings;
 use crate::rules::BrokenRules;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_media::{Geometry, IoKind};
@@ -15,8 +16,10 @@ fn settings() -> StreamSettings {
         geometry: Geometry { meta_bytes: 0, segment_bytes: 1 << 20, segment_limit: 8 },
         group_bytes_max: 0,
         spare_bytes_max: 0,
+        spare_bytes_busy: 0,
         groups_in_flight: (1, 1),
         write_kind: IoKind::WriteDurable,
+        lazy: LazySettings::NEVER,
         broken: BrokenRules::default(),
     }
 }

@@ -30,6 +30,11 @@ pub struct ShardSettings {
     /// Above this many bytes waiting to be written, further groups are submitted in spite of
     /// these numbers: the device is then busy with bytes, not with flushes.
     pub overlap_bytes: usize,
+    /// While a load goes on that nobody waits for, groups are written without being made durable one by one; a
+    /// flush makes them durable when so many bytes are written, in bytes. 0: each is made durable by itself.
+    pub lazy_bytes_max: usize,
+    /// The same when the first of them has waited this long, in milliseconds.
+    pub lazy_wait_ms: u64,
     /// Above this many bytes waiting or in flight the shard is throttled; see
     /// [`ShardSettings::write_buffer_bytes`].
     pub write_buffer_bytes_max: usize,
@@ -83,6 +88,8 @@ impl Default for ShardSettings {
             groups_in_flight_min: 1,
             groups_in_flight_max: 1,
             overlap_bytes: 512 << 10,
+            lazy_bytes_max: 32 << 20,
+            lazy_wait_ms: 100,
             write_buffer_bytes_max: 8 << 20,
             reads_in_flight_max: 1024,
             clean_below_free_fraction: 0.15,

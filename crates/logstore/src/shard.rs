@@ -23,7 +23,7 @@ use crate::reads::Reads;
 use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
 use crate::settings::ShardSettings;
-use crate::stream::{Stream, StreamSettings};
+use crate::stream::{LazySettings, Stream, StreamSettings};
 use std::sync::Arc;
 use tierstone_base::checksum::salt;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Seq, ShardId};
@@ -183,8 +183,13 @@ impl LogShard {
                 geometry: identity.geometry,
                 group_bytes_max: group_bytes_max(&settings, identity.geometry, id),
                 spare_bytes_max: settings.write_buffer_bytes() / 4,
+                spare_bytes_busy: settings.write_buffer_bytes(),
                 groups_in_flight: (settings.groups_in_flight_min, settings.groups_in_flight_max),
                 write_kind,
+                lazy: LazySettings {
+                    bytes_max: settings.lazy_bytes_max,
+                    wait_us: settings.lazy_wait_ms * 1_000,
+                },
                 broken: BrokenRules::of(&identity.mutations),
             };
             let mut stream = Stream::new(settings, applied);
@@ -323,6 +328,7 @@ impl LogShard {
             self.close_groups();
             self.mark_parts();
             self.hot.pause_redo(self.now.monotonic_us < self.loading_until_us());
+            self.hot.set_lazy(self.loads_lazily());
             self.commit_redo();
             self.pump();
             self.checkpoint_step();
@@ -358,9 +364,11 @@ impl LogShard {
             IoTag::Prepare { segment } | IoTag::Discard { segment } => {
                 self.space_changed(segment, tag, &completion);
             }
-            IoTag::Group { .. } | IoTag::Seal { .. } | IoTag::Free { .. } | IoTag::Checkpoint { .. } => {
-                self.written(tag, completion);
-            }
+            IoTag::Group { .. }
+            | IoTag::Flush { .. }
+            | IoTag::Seal { .. }
+            | IoTag::Free { .. }
+            | IoTag::Checkpoint { .. } => self.written(tag, completion),
         }
     }
 
@@ -385,7 +393,11 @@ impl LogShard {
             return;
         }
         match tag {
-            IoTag::Group { stream, number } => {
+            IoTag::Flush { stream } => {
+                let now_us = self.now.monotonic_us;
+                self.stream(stream).flushed(now_us);
+            }
+            IoTag::Group { stream, number, .. } => {
                 self.counts.groups += 1;
                 let now_us = self.now.monotonic_us;
                 self.stream(stream).group_written(number, completion.buffer, now_us);
@@ -464,6 +476,9 @@ impl LogShard {
         if self.hot.may_linger() && !self.waits_for_flash() {
             return Some(opened_us + REDO_LINGER_US);
         }
+        if self.hot.is_lazy() {
+            return Some(opened_us + self.settings.lazy_wait_ms * 1_000);
+        }
         Some(match self.settings.durability {
             Durability::Sync => opened_us,
             Durability::Group { interval_ms } => opened_us + u64::from(interval_ms) * 1_000,
@@ -510,6 +525,7 @@ impl LogShard {
         let seal_early = self.identity.mutations.is_on("seal_before_durable");
         for stream in [&mut self.hot, &mut self.cold] {
             stream.pump(overlap, &mut self.requests);
+            stream.flush_lazy(self.now.monotonic_us, &mut self.requests);
             stream.seal_ready(seal_early, &mut self.segments, &mut self.requests);
         }
     }
@@ -565,6 +581,9 @@ impl LogShard {
         if let Some(due_us) = self.group_due_us()
             && self.hot.may_submit()
         {
+            at(due_us.max(now_us));
+        }
+        if let Some(due_us) = self.hot.flush_due_us() {
             at(due_us.max(now_us));
         }
         let overlap = self.settings.overlap_bytes;

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. Groups have consecutive numbers over all segments of the log; `durable_groups` counts the
-//!    prefix whose writes have completed. What lies above it was promised to nobody.
+//!    prefix that is durable ([`flight`]). What lies above it was promised to nobody.
 //! 2. Groups are submitted in order; no two share a block; the first group of a segment carries the
 //!    segment's header in the same write.
 //! 3. A segment is sealed (its summary and footer written) only when all groups up to its last are
@@ -15,10 +15,12 @@ use crate::depth::GroupDepth;
 use crate::format::group::{self, GroupHeader};
 use crate::format::record::{self, RecordHeader};
 use crate::format::summary::{self, SummaryBuilder, SummaryEntry};
-use crate::io::{IoTag, Requests, StreamId};
+use crate::io::StreamId;
 use crate::location::{Location, UNIT_BYTES};
 use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
+pub use flight::LazySettings;
+use flight::{Flying, Lazy};
 use parts::Parts;
 use proof::PastProof;
 use sealing::{SealJob, Sealing};
@@ -26,6 +28,7 @@ use std::collections::VecDeque;
 use tierstone_base::{Position, Seq};
 use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer, IoKind};
 
+mod flight;
 mod parts;
 mod proof;
 mod redo;
@@ -49,10 +52,14 @@ pub struct StreamSettings {
     pub group_bytes_max: usize,
     /// Buffers of written groups are kept for later ones up to so many bytes.
     pub spare_bytes_max: usize,
+    /// The same while much is being written, what is on its way included.
+    pub spare_bytes_busy: usize,
     /// Groups in flight: at first, and at most.
     pub groups_in_flight: (usize, usize),
     /// How groups and seals are written: durable writes, but for a test's mutation.
     pub write_kind: IoKind,
+    /// When groups that need not be durable by themselves are flushed.
+    pub lazy: LazySettings,
     /// Rules that a test breaks on purpose.
     pub broken: BrokenRules,
 }
@@ -92,22 +99,6 @@ struct ClosedGroup {
 }
 
 #[derive(Debug)]
-struct FlyingGroup {
-    number: u64,
-    segment: u32,
-    start: usize,
-    end: usize,
-    last_seq: Seq,
-    opened_us: u64,
-    records: u32,
-    durable_groups: u64,
-    batches_resolved: u64,
-    past_ms: u64,
-    has_slot: bool,
-    done: bool,
-}
-
-#[derive(Debug)]
 struct OpenSegment {
     number: u32,
     /// Where the next group begins.
@@ -126,7 +117,8 @@ pub struct Stream {
     segment: Option<OpenSegment>,
     open: Option<OpenGroup>,
     closed: VecDeque<ClosedGroup>,
-    flying: VecDeque<FlyingGroup>,
+    flying: VecDeque<Flying>,
+    lazy: Lazy,
     sealing: Sealing,
     next_group: u64,
     durable_groups: u64,
@@ -170,6 +162,7 @@ impl Stream {
             open: None,
             closed: VecDeque::new(),
             flying: VecDeque::new(),
+            lazy: Lazy::default(),
             sealing: Sealing::default(),
             next_group: 0,
             durable_groups: 0,
@@ -491,72 +484,8 @@ impl Stream {
 
     /// When the oldest group that is not durable took its first record.
     pub fn undurable_since_us(&self) -> Option<u64> {
-        let flying = self.flying.front().map(|group| group.opened_us);
+        let flying = self.flying.front().map(Flying::opened_us);
         flying.or_else(|| self.closed.front().map(|group| group.opened_us)).or_else(|| self.opened_us())
-    }
-
-    /// Whether another group may be submitted now.
-    pub fn may_submit(&self) -> bool {
-        self.flying.len() < self.depth.now() && self.closed.is_empty()
-    }
-
-    /// Whether [`Stream::pump`] would submit a group.
-    pub fn wants_pump(&self, overlap_bytes: usize) -> bool {
-        !self.closed.is_empty()
-            && (self.flying.len() < self.depth.now() || self.closed_bytes >= overlap_bytes)
-    }
-
-    /// Submits closed groups when the number in flight allows, or when so many bytes wait that the
-    /// device is busy with them anyway.
-    pub fn pump(&mut self, overlap_bytes: usize, requests: &mut Requests) {
-        if !self.wants_pump(overlap_bytes) {
-            return;
-        }
-        while let Some(closed) = self.closed.pop_front() {
-            self.closed_bytes -= closed.len;
-            self.flying_bytes += closed.len;
-            self.flying.push_back(FlyingGroup {
-                number: closed.number,
-                segment: closed.segment,
-                start: closed.start,
-                end: closed.start + closed.len,
-                last_seq: closed.last_seq,
-                opened_us: closed.opened_us,
-                records: closed.records,
-                durable_groups: closed.durable_groups,
-                batches_resolved: closed.batches_resolved,
-                past_ms: closed.past_ms,
-                has_slot: closed.has_slot,
-                done: false,
-            });
-            let offset = self.settings.geometry.segment_offset(closed.segment) + closed.start as u64;
-            let tag = IoTag::Group { stream: self.settings.id, number: closed.number };
-            self.kept.submitted(closed.number);
-            requests.push(tag, self.settings.write_kind, offset, closed.buffer);
-        }
-    }
-
-    /// A group's write is done at `now_us`. Returns true when the durable prefix has grown.
-    pub fn group_written(&mut self, number: u64, buffer: Option<IoBuffer>, now_us: u64) -> bool {
-        if let Some(flying) = self.flying.iter_mut().find(|flying| flying.number == number) {
-            flying.done = true;
-        }
-        self.keep_spare(buffer);
-        let before = self.durable_groups;
-        self.release_slots();
-        while self.flying.front().is_some_and(|first| first.done) {
-            if let Some(first) = self.flying.pop_front() {
-                self.flying_bytes -= first.end - first.start;
-                self.kept.durable(first.has_slot);
-                self.durable_groups = first.number + 1;
-                self.proven_groups = self.proven_groups.max(first.durable_groups);
-                self.durable_seq = self.durable_seq.max(first.last_seq);
-                self.parts.group_durable(first.batches_resolved);
-                self.past.durable(first.past_ms, first.segment);
-                self.depth.durable(u64::from(first.records), now_us.saturating_sub(first.opened_us));
-            }
-        }
-        self.durable_groups > before
     }
 
     /// The bytes of a record that lies in a group not yet submitted.
@@ -585,15 +514,5 @@ impl Stream {
         let start = location.offset().checked_sub(open.start)?;
         let end = open.used;
         open.buffer.get_mut(start..end)
-    }
-
-    /// Whether the record at `location` is in a group that is not durable yet, so that the device
-    /// must not be asked for it.
-    pub fn is_volatile(&self, location: Location) -> bool {
-        let offset = location.offset();
-        self.is_unsubmitted(location)
-            || self.flying.iter().any(|flying| {
-                flying.segment == location.segment() && (flying.start..flying.end).contains(&offset)
-            })
     }
 }

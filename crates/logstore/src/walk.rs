@@ -14,7 +14,7 @@ use crate::open::{FoundSegment, OpenReport, OpenSettings, SuperblockWriter, read
 use crate::rules::BrokenRules;
 use crate::seal::footer_block;
 use crate::shard::{LOG_ID_OPEN_SHIFT, is_cold, segment_salt};
-use crate::stream::StreamSettings;
+use crate::stream::{LazySettings, StreamSettings};
 use std::collections::BTreeMap;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, Seq};
@@ -405,8 +405,10 @@ fn seal(
             geometry,
             group_bytes_max: 0,
             spare_bytes_max: 0,
+            spare_bytes_busy: 0,
             groups_in_flight: (1, 1),
             write_kind: IoKind::WriteDurable,
+            lazy: LazySettings::NEVER,
             broken: BrokenRules::default(),
         };
         let end_group = segment.groups.last().map_or(header.first_group, |group| group.header.number + 1);

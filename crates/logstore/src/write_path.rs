@@ -61,6 +61,7 @@ impl LogShard {
             self.cache_written(write, location, len);
         }
         self.release_records(writes);
+        self.note_awaited();
         Ok(self.receipt())
     }
 
@@ -149,6 +150,7 @@ impl LogShard {
             }
         }
         self.release_records(writes);
+        self.note_awaited();
         Ok(self.receipt())
     }
 

@@ -22,7 +22,9 @@ fn put<'w>(store: &Store, key: &'w [u8], value: &'w [u8]) -> Write<'w> {
 #[track_caller]
 fn sampled(name: &str, seed: u64, default_runs: u64, plan: &Plan, mix: Mix) {
     for groups in 1..=3 {
-        let plan = plan.clone().groups_in_flight(groups);
+        let mut plan = plan.clone().groups_in_flight(groups);
+        // A flush for each group, for some, and for none before somebody waits.
+        plan.open.shard.lazy_bytes_max = [1, 24 << 10, 1 << 20][groups - 1];
         let runs = sampled_runs(default_runs).div_ceil(3);
         let settings = ExploreSettings::random(sampled_seed(seed + groups as u64), runs);
         let report = plan.explore(settings, &|world, life, choices| mix.work(world, life, choices));
@@ -139,4 +141,44 @@ fn what_a_load_writes_is_not_cached_and_overwrites_what_is() {
     assert_eq!(store.engine.statistics().cache_bytes, before);
     assert_eq!(store.get(SPACE, b"cached").unwrap().unwrap().1, b"new value");
     assert_eq!(store.get(SPACE, b"new").unwrap().unwrap().1, [7; 2_000]);
+}
+
+/// A store whose loads are made durable when somebody waits, not before.
+fn patient() -> Store {
+    let mut settings = small_settings();
+    settings.shard.lazy_bytes_max = 1 << 20;
+    settings.shard.lazy_wait_ms = 1_000_000;
+    settings.shard.checkpoint_idle_ms = 1_000_000;
+    let (_medium, mut store) = fresh(256 << 10, 16, &settings);
+    let keys: Vec<[u8; 4]> = (0..40u32).map(u32::to_be_bytes).collect();
+    let writes: Vec<Write<'_>> = keys.iter().map(|key| put(&store, key, &[7; 1_000])).collect();
+    assert_eq!(store.engine.load(store.now, &writes, &mut PutOff::default()).unwrap(), 40);
+    store.settle(100);
+    assert!(store.engine.durable_seq() < store.engine.applied_seq(), "nobody waits for it");
+    store
+}
+
+#[test]
+fn who_writes_beside_a_load_need_not_wait_until_it_is_flushed_by_itself() {
+    let mut store = patient();
+    store.put(SPACE, b"other", b"value").unwrap();
+    store.settle(100);
+    assert_eq!(store.engine.durable_seq(), store.engine.applied_seq());
+}
+
+#[test]
+fn a_sync_makes_a_load_durable_with_one_flush() {
+    let mut store = patient();
+    let before = store.engine.statistics().device.flushes;
+    store.sync().unwrap();
+    assert_eq!(store.engine.durable_seq(), store.engine.applied_seq());
+    assert_eq!(store.engine.statistics().device.flushes, before + 1);
+}
+
+#[test]
+fn what_a_load_has_written_is_read_before_it_is_durable() {
+    let mut store = patient();
+    let (meta, value) = store.get(SPACE, &0u32.to_be_bytes()).unwrap().unwrap();
+    assert_eq!(value, [7; 1_000]);
+    assert!(meta.seq > store.engine.durable_seq(), "so who answers with it knows that it is not durable");
 }

@@ -50,6 +50,26 @@ fn groups_are_written_durably() {
     caught("write_without_flush", small(), Mix::default(), 300);
 }
 
+/// Loads of which several groups are on their way at a time.
+fn loads() -> Mix {
+    Mix { loads: 60, operations: 30, keys: 40, value_bytes_max: 3_000, settle_one_in: 30, ..Mix::default() }
+}
+
+#[test]
+fn groups_of_loads_count_when_they_are_flushed() {
+    caught("lazy_written_is_durable", Plan::new(32 << 10, 24), loads(), 600);
+}
+
+#[test]
+fn a_flush_covers_what_had_been_written_before_it() {
+    // Each group wants a flush of its own, and the next ones are on their way by then.
+    let mut plan = Plan::new(64 << 10, 24).groups_in_flight(3);
+    plan.open.shard.lazy_bytes_max = 1;
+    plan.open.shard.group_bytes_max = 4 << 10;
+    plan.open.shard.overlap_bytes = 1;
+    caught("flush_covers_flying", plan, loads(), 2_000);
+}
+
 #[test]
 fn replies_wait_for_the_durable_sequence() {
     caught("ungated_replies", small(), Mix::default(), 300);

@@ -1,5 +1,7 @@
 //! Buffers that a device can read and write directly: aligned to a block and owned.
 
+mod halves;
+
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
@@ -13,6 +15,9 @@ pub const BLOCK_BYTES: usize = 4096;
 /// Buffers of so many bytes are mappings of their own, which go back to the kernel when they are dropped. Allocators keep
 /// what was freed by another thread than took it: of a process that cleaned, 40 MiB beyond its budget.
 const MAPPED_BYTES_MIN: usize = 128 << 10;
+
+/// Longer buffers, up to [`halves::HALF_BYTES`], lie in one piece of memory where the kernel gives it.
+const HALF_BYTES_MIN: usize = 512 << 10;
 
 static IDENTITIES: AtomicU64 = AtomicU64::new(1);
 
@@ -32,11 +37,14 @@ unsafe impl Sync for IoBuffer {}
 
 impl IoBuffer {
     /// A zeroed buffer of at least `bytes` bytes, rounded up to whole blocks; one block at least.
-    /// Cost: one allocation; from 128 KiB on a mapping, whose pages come when they are first touched.
+    /// Cost: one allocation; from 128 KiB on a mapping, whose pages come when they are first touched; above 512 KiB and up
+    /// to 1 MiB half a huge page, which may have to be made zeros ([`halves`]).
     pub fn zeroed(bytes: usize) -> Self {
         let len = bytes.max(1).next_multiple_of(BLOCK_BYTES);
         let layout = Self::layout(len);
-        let memory = if len >= MAPPED_BYTES_MIN {
+        let memory = if Self::is_half(len) {
+            halves::take(len).map_or(std::ptr::null_mut(), NonNull::as_ptr)
+        } else if len >= MAPPED_BYTES_MIN {
             let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
             // SAFETY: a new anonymous mapping at a place of the kernel's choice touches nobody's memory; its pages
             // are zero, and aligned to a page, which is a block or a multiple of it.
@@ -59,7 +67,7 @@ impl IoBuffer {
     /// filled whole, whose first touch costs a fault for 2 MiB then, not for each 4 KiB.
     pub fn zeroed_huge(bytes: usize) -> Self {
         let buffer = Self::zeroed(bytes);
-        if buffer.capacity >= MAPPED_BYTES_MIN {
+        if buffer.capacity >= MAPPED_BYTES_MIN && !Self::is_half(buffer.capacity) {
             // SAFETY: advice about a mapping that this buffer owns; what it holds stays.
             let _ = unsafe { madvise(buffer.start.as_ptr().cast(), buffer.capacity, Advice::LinuxHugepage) };
         }
@@ -71,6 +79,10 @@ impl IoBuffer {
         let mut buffer = Self::zeroed(bytes.len());
         buffer[..bytes.len()].copy_from_slice(bytes);
         buffer
+    }
+
+    fn is_half(len: usize) -> bool {
+        (HALF_BYTES_MIN + 1..=halves::HALF_BYTES).contains(&len)
     }
 
     fn layout(len: usize) -> Layout {
@@ -105,7 +117,10 @@ impl IoBuffer {
 
 impl Drop for IoBuffer {
     fn drop(&mut self) {
-        if self.capacity >= MAPPED_BYTES_MIN {
+        if Self::is_half(self.capacity) {
+            // SAFETY: it was taken for this buffer, and is given once.
+            unsafe { halves::give(self.start) }
+        } else if self.capacity >= MAPPED_BYTES_MIN {
             // SAFETY: the mapping was made for this buffer with this length, and is ended once.
             let ended = unsafe { munmap(self.start.as_ptr().cast(), self.capacity) };
             debug_assert!(ended.is_ok(), "the buffer's mapping did not end: {ended:?}");

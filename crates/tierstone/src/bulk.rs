@@ -13,7 +13,7 @@
 //! Who owns the data: a stage owns copies of keys and values in one piece of memory, until all are applied.
 
 use crate::engine::DatabaseShard;
-use crate::plain::{check_plain, write_plain};
+use crate::plain::check_plain;
 use std::collections::VecDeque;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Position, Result};
 use tierstone_engine::{Key, ValueKind, Write, WriteKind};
@@ -240,8 +240,10 @@ impl<D> Loading<D> {
             if put_off.positions.contains(&write.key.position) {
                 return true;
             }
-            match write_plain(engine, now, &[write]) {
-                Ok(_) => {
+            let written =
+                check_plain(engine, now, &[write]).and_then(|()| engine.load_put_off(now, &write));
+            match written {
+                Ok(()) => {
                     *has_moved = true;
                     return false;
                 }

@@ -181,6 +181,14 @@ impl DatabaseShard {
         }
     }
 
+    /// See [`LogShard::load_put_off`].
+    pub(crate) fn load_put_off(&mut self, now: Now, put: &Write<'_>) -> Result<()> {
+        match self {
+            DatabaseShard::Log(shard) => shard.load_put_off(now, put),
+            DatabaseShard::Memory(memory) => memory.write(now, std::slice::from_ref(put)).map(drop),
+        }
+    }
+
     /// See [`LogShard::load`].
     pub(crate) fn load(&mut self, now: Now, puts: &[Write<'_>], put_off: &mut PutOff) -> Result<usize> {
         match self {

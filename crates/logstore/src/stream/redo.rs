@@ -142,7 +142,7 @@ impl Stream {
     /// Frees the slots of groups whose writes have completed, before anybody relies on that: see the invariants of
     /// [`crate::redo`].
     pub(super) fn release_slots(&mut self) {
-        let done = self.flying.iter().take_while(|group| group.done).last();
+        let done = self.flying.iter().take_while(|group| group.is_durable()).last();
         if let (Some(group), Some(log)) = (done, &mut self.kept.log) {
             log.release(group.number + 1);
         }

@@ -115,14 +115,18 @@ impl Stream {
     /// Keeps the buffer of a written group for a later one, if there is room for it.
     pub(super) fn keep_spare(&mut self, buffer: Option<IoBuffer>) {
         let Some(buffer) = buffer else { return };
-        // The one that was just written is still among those that fly.
-        let is_busy = self.flying.len() > SPARE_BUFFERS || !self.closed.is_empty();
+        let is_busy = self.writing() >= SPARE_BUFFERS || !self.closed.is_empty();
         let kept_max = if is_busy { SPARE_BUFFERS_BUSY } else { SPARE_BUFFERS };
         self.spare.truncate(kept_max);
         let spare: usize = self.spare.iter().map(IoBuffer::capacity).sum();
+        // What is kept while much is written is no more than was on its way just now.
+        let room = match is_busy {
+            true => self.settings.spare_bytes_busy.saturating_sub(self.flying_bytes + self.closed_bytes),
+            false => self.settings.spare_bytes_max,
+        };
         if self.spare.len() < kept_max
             && buffer.capacity() <= 2 * self.settings.group_bytes_max
-            && spare + buffer.capacity() <= self.settings.spare_bytes_max
+            && spare + buffer.capacity() <= room
         {
             self.spare.push(buffer);
         }
@@ -135,7 +139,7 @@ impl Stream {
         let open = self.open.as_ref().map_or(0, |open| open.buffer.capacity());
         open + kept.chain(closed).sum::<usize>()
             + self.sealing.spare_bytes()
-            + self.flying_bytes.max(self.flying.len() * self.settings.group_bytes_max)
+            + self.flying_bytes.max(self.writing() * self.settings.group_bytes_max)
     }
 
     pub(super) fn fits_group(&self, bytes: usize) -> bool {

@@ -4,7 +4,7 @@ use crate::io::StreamId;
 use crate::pool::SegmentPool;
 use crate::rules::BrokenRules;
 use crate::segments::SegmentTable;
-use crate::stream::StreamSettings;
+use crate::stream::{LazySettings, StreamSettings};
 use std::sync::Arc;
 use tierstone_base::{KeyspaceId, Position, SeededRandom};
 use tierstone_crash::Mutations;
@@ -21,8 +21,10 @@ fn stream(group_bytes_max: usize) -> (Stream, SegmentTable) {
         geometry: Geometry { meta_bytes: 0, segment_bytes: SEGMENT_BYTES, segment_limit: 64 },
         group_bytes_max,
         spare_bytes_max: 0,
+        spare_bytes_busy: 0,
         groups_in_flight: (1, 1),
         write_kind: IoKind::WriteDurable,
+        lazy: LazySettings::NEVER,
         broken: BrokenRules::of(&Mutations::none()),
     };
     let mut table = SegmentTable::new(SEGMENT_BYTES, Arc::new(SegmentPool::new(64, 1)));

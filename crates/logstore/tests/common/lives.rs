@@ -467,8 +467,11 @@ impl<'a> World<'a> {
                 let write: Write<'_> = writes[number];
                 let is_behind = put_off.positions.contains(&write.key.position);
                 let harness = &mut self.shards[shard];
-                match if is_behind { None } else { Some(harness.engine.write(harness.now, &[write])) } {
-                    Some(Ok(receipt)) => self.loaded(shard, stamps[number], receipt.seq),
+                match if is_behind { None } else { Some(harness.engine.load_put_off(harness.now, &write)) } {
+                    Some(Ok(())) => {
+                        let seq = harness.engine.applied_seq();
+                        self.loaded(shard, stamps[number], seq);
+                    }
                     Some(Err(error)) if is_refusal(error.kind()) => {}
                     Some(Err(error)) if error.kind() != ErrorKind::Retry => return Err(error.into()),
                     None | Some(Err(_)) => {
