@@ -95,10 +95,20 @@ def fio(folder, mode, block, depth, size_mib, seconds, *more):
         return None
     command = ["fio", "--name=limit", f"--directory={folder}", f"--rw={mode}", f"--bs={block}", f"--iodepth={depth}"]
     command += ["--ioengine=io_uring", "--direct=1", f"--size={size_mib}M", "--output-format=json", "--numjobs=1"]
+    # Its memory as huge pages: requests of many small pages are a limit of their own (docs/benchmarks/device.md).
+    command += ["--iomem=malloc"]
+    environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     command += ["--time_based", f"--runtime={seconds}"] if seconds else ["--end_fsync=1"]
-    result = json.loads(subprocess.run([*command, *more], capture_output=True, text=True, check=True).stdout)
+    done = subprocess.run([*command, *more], capture_output=True, text=True, check=True, env=environment)
+    result = json.loads(done.stdout)
     job = result["jobs"][0]["read" if "read" in mode else "write"]
     for file in Path(folder).glob("limit.*"):
         if not mode.endswith("read"):
             file.unlink()
+    settle()
     return job
+
+
+def settle():
+    """What was removed is given back to the device now, not in the midst of the next run."""
+    subprocess.run(["sync"], check=True)

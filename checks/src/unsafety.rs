@@ -7,6 +7,7 @@ use crate::modules::Modules;
 /// Files, and directories ending in `/`, that may use `unsafe`, each with the reason.
 pub const UNSAFE_PLACES: &[(&str, &str)] = &[
     ("crates/media/src/buffer.rs", "block-aligned memory comes from the allocator by hand"),
+    ("crates/media/src/buffer/halves.rs", "huge pages are mapped and given in halves by hand"),
     ("crates/media/src/file/", "io_uring takes raw pointers to buffers that it owns until completion"),
     ("crates/media/src/region/mapping.rs", "a mapping is an address that the kernel gave"),
     (

@@ -20,7 +20,8 @@ use crate::format::group;
 use crate::io::StreamId;
 use crate::location::UNIT_BYTES;
 use crate::segments::{Role, Segment};
-use crate::shard::{LogShard, group_bytes_max};
+use crate::settings::group_bytes_max;
+use crate::shard::LogShard;
 use tierstone_base::Seq;
 use tierstone_media::BLOCK_BYTES;
 

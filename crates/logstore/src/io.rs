@@ -178,7 +178,9 @@ impl Requests {
         let latency_us = self.now_us.saturating_sub(since_us);
         match tag {
             IoTag::Record { .. } | IoTag::Run { .. } => self.read_latency.record_us(latency_us),
-            IoTag::Group { stream: StreamId::Hot, is_lazy: false, .. } => self.commit_latency.record_us(latency_us),
+            IoTag::Group { stream: StreamId::Hot, is_lazy: false, .. } => {
+                self.commit_latency.record_us(latency_us)
+            }
             _ => {}
         }
         Some(tag)

@@ -2,8 +2,8 @@ use super::*;
 use crate::format::record::RecordHeader;
 use crate::format::summary::SummaryEntry;
 use crate::io::StreamId;
-use crate::stream::LazySettings;
 use crate::rules::BrokenRules;
+use crate::stream::LazySettings;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_media::{Geometry, IoKind};
 

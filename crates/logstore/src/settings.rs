@@ -1,8 +1,10 @@
 //! Settings of the engine: plain data with units, ranges and what each choice costs.
 
+use crate::io::StreamId;
 use crate::location::SEGMENT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use tierstone_engine::Durability;
+use tierstone_media::Geometry;
 
 /// Settings of one shard.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -146,6 +148,23 @@ impl ShardSettings {
         (self.memory_bytes as f64 * self.index_fraction.clamp(0.01, 0.99)) as u64
     }
 }
+
+/// A group of a log is closed at this size, in bytes: in the hot log at an eighth of the write buffers where
+/// memory is short. Nobody waits for a cold group, and every group's padding counts there: for the bound on what
+/// cleaning gains, which may not change with the memory; in segments of some blocks a cold group may fill its
+/// segment.
+pub(crate) fn group_bytes_max(settings: &ShardSettings, geometry: Geometry, id: StreamId) -> usize {
+    let usual = settings.group_bytes_max.min(geometry.segment_bytes as usize / 4);
+    match id {
+        StreamId::Hot => usual.min((settings.write_buffer_bytes() / 8).max(HOT_GROUP_BYTES_MIN)),
+        StreamId::Cold => usual.max(COLD_GROUP_BYTES.min(geometry.segment_bytes as usize)),
+    }
+}
+
+/// Hot groups may be so long, in bytes, however little memory there is.
+const HOT_GROUP_BYTES_MIN: usize = 64 << 10;
+/// Cold groups are closed at this size at the earliest, in bytes.
+const COLD_GROUP_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -22,7 +22,7 @@ use crate::memory_ledger::MemoryLedger;
 use crate::reads::Reads;
 use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
-use crate::settings::ShardSettings;
+use crate::settings::{ShardSettings, group_bytes_max};
 use crate::stream::{LazySettings, Stream, StreamSettings};
 use std::sync::Arc;
 use tierstone_base::checksum::salt;
@@ -89,23 +89,6 @@ pub fn segment_salt(store: u64, segment: u32, generation: u64) -> u64 {
     salt(store.rotate_left(17) ^ u64::from(segment), generation)
 }
 
-/// A group of a log is closed at this size, in bytes: in the hot log at an eighth of the write buffers where
-/// memory is short. Nobody waits for a cold group, and every group's padding counts there: for the bound on what
-/// cleaning gains, which may not change with the memory; in segments of some blocks a cold group may fill its
-/// segment.
-pub(crate) fn group_bytes_max(settings: &ShardSettings, geometry: Geometry, id: StreamId) -> usize {
-    let usual = settings.group_bytes_max.min(geometry.segment_bytes as usize / 4);
-    match id {
-        StreamId::Hot => usual.min((settings.write_buffer_bytes() / 8).max(HOT_GROUP_BYTES_MIN)),
-        StreamId::Cold => usual.max(COLD_GROUP_BYTES.min(geometry.segment_bytes as usize)),
-    }
-}
-
-/// Hot groups may be so long, in bytes, however little memory there is.
-const HOT_GROUP_BYTES_MIN: usize = 64 << 10;
-/// Cold groups are closed at this size at the earliest, in bytes.
-const COLD_GROUP_BYTES: usize = 64 << 10;
-
 /// One shard of the log store.
 #[derive(Debug)]
 pub struct LogShard {
@@ -169,11 +152,8 @@ impl LogShard {
         ledger: Arc<MemoryLedger>,
     ) -> tierstone_base::Result<Self> {
         let (cache, memory) = MemoryBalance::new(&settings, identity.shard, ledger)?;
-        let write_kind = if identity.mutations.is_on("write_without_flush") {
-            IoKind::Write
-        } else {
-            IoKind::WriteDurable
-        };
+        let is_volatile = identity.mutations.is_on("write_without_flush");
+        let write_kind = if is_volatile { IoKind::Write } else { IoKind::WriteDurable };
         let stream = |id: StreamId| {
             let settings = StreamSettings {
                 id,
@@ -186,10 +166,7 @@ impl LogShard {
                 spare_bytes_busy: settings.write_buffer_bytes(),
                 groups_in_flight: (settings.groups_in_flight_min, settings.groups_in_flight_max),
                 write_kind,
-                lazy: LazySettings {
-                    bytes_max: settings.lazy_bytes_max,
-                    wait_us: settings.lazy_wait_ms * 1_000,
-                },
+                lazy: LazySettings::of(&settings),
                 broken: BrokenRules::of(&identity.mutations),
             };
             let mut stream = Stream::new(settings, applied);

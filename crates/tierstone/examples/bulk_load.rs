@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::time::Instant;
 use tierstone::{Batch, BulkOptions, DatabaseOptions, SharedStore, Store};
-use tierstone_base::{Error, Result};
+use tierstone_base::Result;
 use tierstone_engine::EngineStatistics;
 
 const BATCH: u64 = 1_000;
@@ -34,6 +34,13 @@ fn key_of(mut number: u64) -> [u8; 16] {
         number /= 10;
     }
     key
+}
+
+/// Removes what was loaded; its space is given back to the device now, not in the midst of the next load.
+fn forget(directory: &Path) -> Result<()> {
+    std::fs::remove_dir_all(directory)?;
+    rustix::fs::sync();
+    Ok(())
 }
 
 struct Load {
@@ -63,7 +70,7 @@ impl Load {
         assert_eq!(store.len(), self.records());
         self.tell(name, seconds, &store.statistics());
         drop(store);
-        std::fs::remove_dir_all(directory).map_err(Error::from)
+        forget(directory)
     }
 
     fn run_shared(&self, directory: &Path, name: &str) -> Result<()> {
@@ -82,7 +89,7 @@ impl Load {
         assert_eq!(store.len()?, self.records());
         self.tell(name, seconds, &store.statistics()?);
         store.close()?;
-        std::fs::remove_dir_all(directory).map_err(Error::from)
+        forget(directory)
     }
 
     fn options(&self, directory: &Path) -> DatabaseOptions {
@@ -112,11 +119,12 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().map_or_else(|| std::env::temp_dir().join("tierstone-bulk"), Into::into);
     let mut number = |default: u64| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(default);
+    let usual_kib = BulkOptions::default().stage_bytes as u64 >> 10;
     let mut load = Load {
         mib: number(2_048),
         value: vec![7; number(1_000) as usize],
         shards: number(1) as u16,
-        bulk: BulkOptions { stage_bytes: (number(8 << 10) as usize) << 10 },
+        bulk: BulkOptions { stage_bytes: (number(usual_kib) as usize) << 10 },
         wanted: String::new(),
     };
     load.wanted = arguments.next().unwrap_or_default();

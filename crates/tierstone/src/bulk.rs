@@ -240,8 +240,7 @@ impl<D> Loading<D> {
             if put_off.positions.contains(&write.key.position) {
                 return true;
             }
-            let written =
-                check_plain(engine, now, &[write]).and_then(|()| engine.load_put_off(now, &write));
+            let written = check_plain(engine, now, &[write]).and_then(|()| engine.load_put_off(now, &write));
             match written {
                 Ok(()) => {
                     *has_moved = true;

@@ -14,7 +14,8 @@ use crate::io::StreamId;
 use crate::location::UNIT_BYTES;
 use crate::open::{OpenReport, OpenSettings, run_all};
 use crate::rules::BrokenRules;
-use crate::shard::{group_bytes_max, log_id, segment_salt};
+use crate::settings::group_bytes_max;
+use crate::shard::{log_id, segment_salt};
 use tierstone_base::{Error, ErrorKind, Result, ShardId};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoKind, IoRequest};
 

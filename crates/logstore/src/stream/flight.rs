@@ -17,6 +17,7 @@
 use super::Stream;
 use crate::io::{IoTag, Requests};
 use crate::location::Location;
+use crate::settings::ShardSettings;
 use tierstone_base::Seq;
 use tierstone_media::{IoBuffer, IoKind};
 
@@ -32,6 +33,11 @@ pub struct LazySettings {
 impl LazySettings {
     /// Of a log that makes each group durable by itself.
     pub const NEVER: LazySettings = LazySettings { bytes_max: 0, wait_us: 0 };
+
+    /// As `settings` say.
+    pub fn of(settings: &ShardSettings) -> Self {
+        LazySettings { bytes_max: settings.lazy_bytes_max, wait_us: settings.lazy_wait_ms * 1_000 }
+    }
 }
 
 /// How far a submitted group is.
