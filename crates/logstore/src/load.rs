@@ -65,7 +65,8 @@ impl LogShard {
 
     /// Applies `puts` in order, each by itself, until there is no room for more. Gives how many were looked at;
     /// those of `put_off.numbers`, counted in `puts`, were not applied: their old records are being read. They
-    /// are to be written by [`LogShard::load_put_off`], each alone and in order, before this is called again; as long as one of them still waits, its position stays in `put_off.positions`.
+    /// are to be written by [`LogShard::load_put_off`], each alone and in order, before this is called again; as long
+    /// as one of them still waits, its position stays in `put_off.positions`.
     ///
     /// # Errors
     /// As [`Engine::write`](tierstone_engine::Engine::write) for the first of `puts`; nothing was applied.

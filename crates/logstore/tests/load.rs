@@ -5,11 +5,12 @@ mod common;
 
 use common::lives::{Mix, Plan};
 use common::{Store, fresh, mutated, small_settings};
-use tierstone_base::KeyspaceId;
+use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_crash::{ExploreSettings, sampled_runs, sampled_seed};
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::{OpenSettings, PutOff};
 use tierstone_media::Wait;
+use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, SimMedium};
 
 const SPACE: KeyspaceId = KeyspaceId(1);
 
@@ -144,23 +145,23 @@ fn what_a_load_writes_is_not_cached_and_overwrites_what_is() {
 }
 
 /// A store whose loads are made durable when somebody waits, not before.
-fn patient() -> Store {
+fn patient() -> (SimMedium, Store) {
     let mut settings = small_settings();
     settings.shard.lazy_bytes_max = 1 << 20;
     settings.shard.lazy_wait_ms = 1_000_000;
     settings.shard.checkpoint_idle_ms = 1_000_000;
-    let (_medium, mut store) = fresh(256 << 10, 16, &settings);
+    let (medium, mut store) = fresh(256 << 10, 16, &settings);
     let keys: Vec<[u8; 4]> = (0..40u32).map(u32::to_be_bytes).collect();
     let writes: Vec<Write<'_>> = keys.iter().map(|key| put(&store, key, &[7; 1_000])).collect();
     assert_eq!(store.engine.load(store.now, &writes, &mut PutOff::default()).unwrap(), 40);
     store.settle(100);
     assert!(store.engine.durable_seq() < store.engine.applied_seq(), "nobody waits for it");
-    store
+    (medium, store)
 }
 
 #[test]
 fn who_writes_beside_a_load_need_not_wait_until_it_is_flushed_by_itself() {
-    let mut store = patient();
+    let (_medium, mut store) = patient();
     store.put(SPACE, b"other", b"value").unwrap();
     store.settle(100);
     assert_eq!(store.engine.durable_seq(), store.engine.applied_seq());
@@ -168,7 +169,7 @@ fn who_writes_beside_a_load_need_not_wait_until_it_is_flushed_by_itself() {
 
 #[test]
 fn a_sync_makes_a_load_durable_with_one_flush() {
-    let mut store = patient();
+    let (_medium, mut store) = patient();
     let before = store.engine.statistics().device.flushes;
     store.sync().unwrap();
     assert_eq!(store.engine.durable_seq(), store.engine.applied_seq());
@@ -177,8 +178,21 @@ fn a_sync_makes_a_load_durable_with_one_flush() {
 
 #[test]
 fn what_a_load_has_written_is_read_before_it_is_durable() {
-    let mut store = patient();
+    let (_medium, mut store) = patient();
     let (meta, value) = store.get(SPACE, &0u32.to_be_bytes()).unwrap().unwrap();
     assert_eq!(value, [7; 1_000]);
     assert!(meta.seq > store.engine.durable_seq(), "so who answers with it knows that it is not durable");
+}
+
+#[test]
+fn a_flush_that_fails_ends_acknowledgements_and_what_was_loaded_is_not_called_durable() {
+    let (medium, mut store) = patient();
+    let before = store.engine.durable_seq();
+    medium.inject(Fault::new(FaultTarget::Flush, FaultEffect::Fail));
+    let error = store.sync().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceFailed);
+    medium.clear_faults();
+    store.settle(100);
+    assert_eq!(store.engine.durable_seq(), before);
+    assert!(store.put(SPACE, b"other", b"value").is_err());
 }

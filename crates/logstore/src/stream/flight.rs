@@ -44,8 +44,8 @@ impl LazySettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     /// Being written, durably or not.
-    Writing { is_lazy: bool },
-    /// Written, and not covered by a flush.
+    Writing,
+    /// Lazy, written, and not covered by a flush.
     Written,
     /// Covered by the flush on its way.
     Flushing,
@@ -67,6 +67,7 @@ pub(super) struct Flying {
     batches_resolved: u64,
     past_ms: u64,
     has_slot: bool,
+    is_lazy: bool,
     progress: Progress,
 }
 
@@ -79,9 +80,14 @@ impl Flying {
         self.progress == Progress::Durable
     }
 
-    /// Its bytes are on their way.
-    fn is_writing(&self) -> bool {
-        matches!(self.progress, Progress::Writing { .. })
+    /// It is being written, or is durable by itself and waits for groups before it. A lazy one needs no more of the
+    /// device than a flush when it is written.
+    fn is_under_way(&self) -> bool {
+        match self.progress {
+            Progress::Writing => true,
+            Progress::Written | Progress::Flushing => false,
+            Progress::Durable => !self.is_lazy,
+        }
     }
 
     fn len(&self) -> usize {
@@ -114,17 +120,22 @@ impl Stream {
 
     /// Whether another group may be submitted now.
     pub fn may_submit(&self) -> bool {
-        self.writing() < self.depth.now() && self.closed.is_empty()
+        self.under_way() < self.depth.now() && self.closed.is_empty()
     }
 
-    /// Groups whose bytes are on their way.
-    pub(super) fn writing(&self) -> usize {
-        self.flying.iter().filter(|group| group.is_writing()).count()
+    /// Groups of which the device has still to do more than a flush.
+    pub(super) fn under_way(&self) -> usize {
+        self.flying.iter().filter(|group| group.is_under_way()).count()
+    }
+
+    /// Whether the device is busy with groups: buffers will be wanted again soon.
+    pub(super) fn writes_many(&self, count: usize) -> bool {
+        self.under_way() > count || self.lazy.writing >= count || !self.closed.is_empty()
     }
 
     /// Whether [`Stream::pump`] would submit a group.
     pub fn wants_pump(&self, overlap_bytes: usize) -> bool {
-        !self.closed.is_empty() && (self.writing() < self.depth.now() || self.closed_bytes >= overlap_bytes)
+        !self.closed.is_empty() && (self.under_way() < self.depth.now() || self.closed_bytes >= overlap_bytes)
     }
 
     /// Submits closed groups when the number in flight allows, or when so many bytes wait that the
@@ -150,7 +161,8 @@ impl Stream {
                 batches_resolved: closed.batches_resolved,
                 past_ms: closed.past_ms,
                 has_slot: closed.has_slot,
-                progress: Progress::Writing { is_lazy },
+                is_lazy,
+                progress: Progress::Writing,
             });
             let offset = self.settings.geometry.segment_offset(closed.segment) + closed.start as u64;
             let tag = IoTag::Group { stream: self.settings.id, number: closed.number, is_lazy };
@@ -190,7 +202,7 @@ impl Stream {
             let is_covered = match group.progress {
                 Progress::Flushing => true,
                 Progress::Written => covers_all,
-                Progress::Writing { .. } | Progress::Durable => false,
+                Progress::Writing | Progress::Durable => false,
             };
             if is_covered {
                 group.progress = Progress::Durable;
@@ -202,21 +214,16 @@ impl Stream {
     /// A group's write is done at `now_us`.
     pub fn group_written(&mut self, number: u64, buffer: Option<IoBuffer>, now_us: u64) {
         if let Some(group) = self.flying.iter_mut().find(|group| group.number == number) {
-            self.flying_bytes -= group.len();
-            group.progress = match group.progress {
-                Progress::Writing { is_lazy: true } => {
-                    if self.lazy.bytes == 0 {
-                        self.lazy.since_us = now_us;
-                    }
-                    self.lazy.writing -= 1;
-                    self.lazy.bytes += group.len();
-                    match self.settings.broken.lazy_written_is_durable {
-                        true => Progress::Durable,
-                        false => Progress::Written,
-                    }
+            let counts = !group.is_lazy || self.settings.broken.lazy_written_is_durable;
+            group.progress = if counts { Progress::Durable } else { Progress::Written };
+            if group.is_lazy {
+                if self.lazy.bytes == 0 {
+                    self.lazy.since_us = now_us;
                 }
-                _ => Progress::Durable,
-            };
+                self.lazy.writing -= 1;
+                self.lazy.bytes += group.len();
+                self.flying_bytes -= group.len();
+            }
         }
         self.keep_spare(buffer);
         self.count_durable(now_us);
@@ -226,6 +233,9 @@ impl Stream {
     fn count_durable(&mut self, now_us: u64) {
         self.release_slots();
         while let Some(first) = self.flying.pop_front_if(|first| first.is_durable()) {
+            if !first.is_lazy {
+                self.flying_bytes -= first.len();
+            }
             self.kept.durable(first.has_slot);
             self.durable_groups = first.number + 1;
             self.proven_groups = self.proven_groups.max(first.durable_groups);
@@ -236,14 +246,14 @@ impl Stream {
         }
     }
 
-    /// Whether the record at `location` is in a group whose write has not ended, so that the device must not be asked
-    /// for it yet. A lazy group is read when it is written: who answers with what is not durable waits for it by the
+    /// Whether the record at `location` is in a group that is not durable yet, so that the device must not be asked
+    /// for it. A lazy group is read when it is written: who answers with what is not durable waits for it by the
     /// record's sequence, as with a record that was not submitted.
     pub fn is_volatile(&self, location: Location) -> bool {
         let offset = location.offset();
         let holds = |group: &Flying| {
             group.segment == location.segment() && (group.start..group.end).contains(&offset)
         };
-        self.is_unsubmitted(location) || self.flying.iter().any(|group| group.is_writing() && holds(group))
+        self.is_unsubmitted(location) || self.flying.iter().any(|group| group.is_under_way() && holds(group))
     }
 }

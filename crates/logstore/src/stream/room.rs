@@ -115,7 +115,7 @@ impl Stream {
     /// Keeps the buffer of a written group for a later one, if there is room for it.
     pub(super) fn keep_spare(&mut self, buffer: Option<IoBuffer>) {
         let Some(buffer) = buffer else { return };
-        let is_busy = self.writing() >= SPARE_BUFFERS || !self.closed.is_empty();
+        let is_busy = self.writes_many(SPARE_BUFFERS);
         let kept_max = if is_busy { SPARE_BUFFERS_BUSY } else { SPARE_BUFFERS };
         self.spare.truncate(kept_max);
         let spare: usize = self.spare.iter().map(IoBuffer::capacity).sum();
@@ -139,7 +139,7 @@ impl Stream {
         let open = self.open.as_ref().map_or(0, |open| open.buffer.capacity());
         open + kept.chain(closed).sum::<usize>()
             + self.sealing.spare_bytes()
-            + self.flying_bytes.max(self.writing() * self.settings.group_bytes_max)
+            + self.flying_bytes.max(self.under_way() * self.settings.group_bytes_max)
     }
 
     pub(super) fn fits_group(&self, bytes: usize) -> bool {
