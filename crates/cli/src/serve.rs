@@ -4,12 +4,18 @@ use crate::log::{LogFormat, LogLevel};
 use crate::output::print_line;
 use crate::settings::{ServerArgs, ServerSettings};
 use crate::settings_file::TomlFile;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Arc;
+use std::time::Duration;
 use tierstone_base::Result;
 use tierstone_base::units::{format_duration_us, format_size};
+use tierstone_engine::OpeningSeen;
 use tierstone_server::ListenAddress;
 use tierstone_server::redis::format_durability;
 use tierstone_server::redis::node::{Node, NodeSettings};
+
+/// Openings that take no longer show no bar.
+const SHOWN_AFTER: Duration = Duration::from_millis(300);
 
 /// Serves until SIGINT, SIGTERM or SHUTDOWN.
 pub fn run(args: ServerArgs) -> Result<()> {
@@ -23,7 +29,9 @@ pub fn run(args: ServerArgs) -> Result<()> {
     }
     // Caught, so that a file over a limit of the process is a full device and not its end.
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default())?;
-    let node = Node::start(&settings)?;
+    let bar = Opening::new();
+    let node = Node::start_with(&settings, &mut |seen| bar.show(seen))?;
+    drop(bar);
     let stop = node.stopper();
     let mut signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])?;
@@ -41,6 +49,32 @@ pub fn run(args: ServerArgs) -> Result<()> {
     node.run()?;
     tracing::info!("stopped in good order");
     print_line("stopped in good order")
+}
+
+/// The bar of an opening: on a terminal, when it takes longer than a moment.
+struct Opening(ProgressBar);
+
+impl Opening {
+    fn new() -> Opening {
+        let bar = ProgressBar::new(0);
+        let style = ProgressStyle::with_template("opening [{bar:40}] {bytes}/{total_bytes}, {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+        Opening(bar)
+    }
+
+    fn show(&self, seen: OpeningSeen) {
+        if seen.is_under_way() && self.0.elapsed() >= SHOWN_AFTER {
+            self.0.set_length(seen.bytes_total);
+            self.0.set_message(format!("{} of {} shards ready", seen.parts, seen.parts_total));
+            self.0.set_position(seen.bytes);
+        }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
 }
 
 fn announce(settings: &NodeSettings, node: &Node) -> Result<()> {

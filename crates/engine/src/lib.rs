@@ -29,6 +29,7 @@ pub mod eviction;
 pub mod harness;
 pub mod health;
 pub mod map_engine;
+pub mod opening;
 pub mod statistics;
 pub mod verification;
 
@@ -43,5 +44,6 @@ pub use contract::{
     ScanRequest, SnapshotId, ValueKind, Write, WriteKind, WriteReceipt,
 };
 pub use eviction::{Eviction, Housekeeping};
+pub use opening::{OpeningPart, OpeningProgress, OpeningSeen};
 pub use statistics::{ScrubDamage, ScrubStatistics};
 pub use verification::Verification;

@@ -35,6 +35,7 @@ use std::sync::atomic::AtomicU32;
 use tierstone_base::codec::Reader;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, SeededRandom, Seq};
 use tierstone_crash::Mutations;
+use tierstone_engine::{OpeningPart, OpeningProgress};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoCompletion, IoKind, IoRequest, Wait};
 
 /// How a store is opened.
@@ -65,6 +66,8 @@ pub struct OpenSettings {
     pub redo_loss_accepted: bool,
     /// Keeps only this many bits of hash in positions; tests force collisions with it.
     pub weak_hash_bits: Option<u32>,
+    /// Where it is told how far the opening has come.
+    pub progress: OpeningProgress,
     /// Rules that a test breaks on purpose.
     pub mutations: Mutations,
 }
@@ -84,6 +87,7 @@ impl Default for OpenSettings {
             redo: None,
             redo_loss_accepted: false,
             weak_hash_bits: None,
+            progress: OpeningProgress::default(),
             mutations: Mutations::none(),
         }
     }
@@ -294,6 +298,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     }
     deal_region(settings, layout, &mut plans);
     deal_free(settings, geometry, &found, &report, &mut plans);
+    plans.iter_mut().for_each(|plan| plan.opening = settings.progress.part(plan.bytes_to_read()));
     Ok(OpenedStore { superblock: writer, plans, report, hasher })
 }
 
@@ -476,6 +481,7 @@ fn deal(
             checkpoint: None,
             redo: None,
             areas: Vec::new(),
+            opening: OpeningPart::default(),
         })
         .collect();
     for (&number, segment) in found {

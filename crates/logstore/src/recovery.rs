@@ -34,6 +34,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind, Position, Result, Seq};
+use tierstone_engine::{IndexKind, OpeningPart};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest};
 
 /// Everything that one shard needs to be built, on its own thread.
@@ -61,6 +62,8 @@ pub struct ShardPlan {
     pub(crate) areas: Vec<Area>,
     /// Whether the device makes each durable write durable with a flush of its own.
     pub(crate) durable_writes_flush: bool,
+    /// Where it is told how far this shard has come.
+    pub(crate) opening: OpeningPart,
 }
 
 /// What building a shard found.
@@ -244,6 +247,29 @@ impl ShardPlan {
         table
     }
 
+    /// What building has to read and to sort, about, in bytes: a checkpoint and what came after it, or all summaries.
+    pub(crate) fn bytes_to_read(&self) -> u64 {
+        let is_ordered = self.keyspaces.iter().any(|keyspace| keyspace.index == IndexKind::Ordered);
+        let keys = if is_ordered { self.bytes_of_summaries(0).0 } else { 0 };
+        let (from, checkpoint) = match &self.checkpoint {
+            Some(found) => (found.commit.seq, found.bytes(self.identity.geometry.segment_bytes)),
+            None => (0, 0),
+        };
+        let (summaries, entries) = self.bytes_of_summaries(from);
+        keys + checkpoint + summaries + entries
+    }
+
+    /// Bytes of the summaries with sequences above `after`, and of their entries when they are collected.
+    fn bytes_of_summaries(&self, after: Seq) -> (u64, u64) {
+        let is_wanted = |number: &u32| self.footers.get(number).is_none_or(|footer| footer.max_seq > after);
+        let wanted = self.segments.iter().filter(|(number, _)| is_wanted(number));
+        wanted.fold((0, 0), |(bytes, entries), (_, segment)| {
+            let place = &segment.summary;
+            let len = u64::from(place.len.max(1)).next_multiple_of(BLOCK_BYTES as u64);
+            (bytes + len, entries + u64::from(place.records) * size_of::<Packed>() as u64)
+        })
+    }
+
     /// Memory for collected entries, in bytes.
     pub(crate) fn collect_bytes_max(&self) -> u64 {
         (self.settings.memory_bytes / 2).max(COLLECT_BYTES_MIN)
@@ -261,6 +287,8 @@ impl ShardPlan {
         let bound = |pass: u64| u128::from(first.0) + span * u128::from(pass) / u128::from(passes);
         let indexes = self.keyspaces.iter().map(|_| None).collect();
         let mut builders = Builders { indexes, touches: FoundTouches::default() };
+        let (once, entries) = self.bytes_of_summaries(0);
+        self.opening.at_least_left(passes * once + entries);
         for pass in 0..passes {
             let (from, to) = (bound(pass) as u64, (bound(pass + 1) - 1) as u64);
             let buckets = self.collect(device, (from, to), 0, &mut report)?;
@@ -268,6 +296,7 @@ impl ShardPlan {
             for mut entries in buckets.lists {
                 entries.sort_unstable();
                 self.install(device, &entries, &mut shard, &mut builders, &mut report)?;
+                self.opening.advance(size_of_val(entries.as_slice()) as u64);
             }
         }
         for (keyspace, builder) in self.keyspaces.iter().zip(builders.indexes) {
@@ -339,6 +368,7 @@ impl ShardPlan {
         };
         let mut torn = Vec::new();
         read_ranges(device, &ranges, |place, bytes| {
+            self.opening.advance(bytes.len() as u64);
             let (number, segment) = segments[place];
             let summary = bytes.get(..segment.summary.len as usize).unwrap_or_default();
             if checksum(segment.generation, summary) != segment.summary.checksum {
@@ -384,6 +414,7 @@ impl ShardPlan {
     ) -> Result<()> {
         let mut torn = Vec::new();
         read_ranges(device, &self.summary_ranges(self.segments.iter()), |place, bytes| {
+            self.opening.advance(bytes.len() as u64);
             let (number, segment) = &self.segments[place];
             let summary = bytes.get(..segment.summary.len as usize).unwrap_or_default();
             match checksum(segment.generation, summary) == segment.summary.checksum {

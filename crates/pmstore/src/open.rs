@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Result, SeededRandom, Seq};
 use tierstone_crash::Mutations;
-use tierstone_engine::IndexKind;
+use tierstone_engine::{IndexKind, OpeningProgress};
 use tierstone_media::region::Region;
 
 /// A keyspace that is served.
@@ -60,6 +60,8 @@ pub struct OpenSettings {
     pub weak_hash_bits: Option<u32>,
     /// Open a store whose log is damaged, without what the damaged places held. Default: no, it is refused.
     pub loss_accepted: bool,
+    /// Where it is told how far the opening has come.
+    pub progress: OpeningProgress,
     /// Rules that a test breaks on purpose.
     pub mutations: Mutations,
 }
@@ -78,6 +80,7 @@ impl Default for OpenSettings {
             seed: 0,
             weak_hash_bits: None,
             loss_accepted: false,
+            progress: OpeningProgress::default(),
             mutations: Mutations::none(),
         }
     }
@@ -204,6 +207,7 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
         mutations: settings.mutations.clone(),
         keyspaces: settings.keyspaces.clone(),
         log,
+        opening: settings.progress.part(owned.storage.len() as u64 * layout.geometry.segment_bytes),
         storage: owned.storage,
         overflow: owned.overflow,
         applied: header.first_seq,

@@ -38,7 +38,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use tierstone_base::{ErrorKind, KeyspaceId, Position, Result, Seq, ShardId};
 use tierstone_crash::Mutations;
-use tierstone_engine::Key;
+use tierstone_engine::{Key, OpeningPart};
 
 /// Everything that one shard needs to be built, on its own thread.
 #[derive(Debug)]
@@ -57,6 +57,8 @@ pub struct ShardPlan {
     pub(crate) loss_accepted: bool,
     /// The block with the first page of the checkpoint that is in force.
     pub(crate) checkpoint: Option<u32>,
+    /// Where it is told how far this shard has come.
+    pub(crate) opening: OpeningPart,
 }
 
 /// What building a shard found.
@@ -104,6 +106,7 @@ struct Rebuild {
     broken: Vec<u32>,
     saved: Vec<(RecordHead, Vec<u8>)>,
     report: BuildReport,
+    opening: OpeningPart,
 }
 
 impl ShardPlan {
@@ -151,6 +154,7 @@ impl ShardPlan {
             broken: Vec::new(),
             saved: Vec::new(),
             report: BuildReport { lost_bytes, ..BuildReport::default() },
+            opening: self.opening,
         };
         for &segment in &storage {
             rebuild.shard.blocks.take_in_segment(segment);
@@ -178,6 +182,7 @@ impl Rebuild {
             if self.shard.blocks.table.get(block).is_some() || self.pages.contains(&block) {
                 continue;
             }
+            self.opening.advance(self.shard.maker.layout.geometry.block_bytes);
             let lead = seal::lead(&self.shard.maker, block);
             let (Lead::Life(life) | Lead::Damaged(life)) = lead else {
                 self.shard.blocks.free.push(block);

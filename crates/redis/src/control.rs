@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, Now, Seq, ShardId};
 use tierstone_energy::Watch;
-use tierstone_engine::{EngineStatistics, Health};
+use tierstone_engine::{EngineStatistics, Health, OpeningProgress};
 use tierstone_store::TaskId;
 use tierstone_wire::resp::ReplyWriter;
 
@@ -170,6 +170,8 @@ pub struct ServerFacts {
     pub volume: Option<Arc<dyn VolumeFacts>>,
     /// How the databases find their keys: `hash` or `ordered`.
     pub index: String,
+    /// How far the opening of the store has come.
+    pub opening: OpeningProgress,
     /// When the server started.
     pub started: Now,
 }
@@ -284,6 +286,7 @@ impl Default for ServerFacts {
             energy: None,
             volume: None,
             index: "hash".into(),
+            opening: OpeningProgress::default(),
             started: Now::default(),
         }
     }

@@ -13,7 +13,8 @@
 //! 9. `acl` decides who may do what;
 //! 10. [`remote`] and [`coordination`] are what several shards do together;
 //! 11. [`timing`], [`slowlog`], [`latency`], [`monitor`], [`events`] and [`operators`] are for those who look into the server;
-//! 12. [`tracking`] tells clients which of their copies are stale; [`clients`] what clients take of memory.
+//! 12. [`tracking`] tells clients which of their copies are stale; [`clients`] what clients take of memory;
+//! 13. [`opening`] is what they are told while a store is being opened.
 //!
 //! Invariants:
 //! 1. Replies are those of Redis, byte by byte, in either protocol; `docs/redis-compatibility.md` lists
@@ -48,6 +49,7 @@ pub mod making;
 mod map_request;
 mod monitor;
 mod number;
+pub mod opening;
 pub mod operators;
 mod recipe;
 mod rehearsal;

@@ -85,6 +85,17 @@ impl Listener {
         Ok(lists)
     }
 
+    /// Another handle on the same socket: clients that come are taken by whichever accepts first. Does the socket have a
+    /// file, it stays with this one.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub(crate) fn try_clone(&self) -> Result<Listener> {
+        let socket = self.socket.try_clone()?;
+        let reserve = reserve_descriptor();
+        Ok(Listener { socket, path: None, is_sealed: self.is_sealed, reserve, turned_away: 0 })
+    }
+
     /// Takes clients that speak TLS.
     #[must_use]
     pub fn sealed(mut self) -> Self {

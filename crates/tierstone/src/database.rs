@@ -8,24 +8,23 @@
 //! What a crash leaves: see [`mod@tierstone_logstore::open`]. The map of the numbered databases and of
 //! keyspaces with names lies in the superblock; its write commits a change ([`Database::change_map`]).
 
+mod place;
+
+use self::place::{new_facts, open_storage};
 use crate::engine::DatabasePlan;
-use crate::nvm::{self, NvmStore};
+use crate::nvm;
 use crate::redo::{self, RedoOptions, RedoReport};
 use crate::storage::{Storage, StorageDevice};
-use crate::volume::Description;
-use rustix::fs::statvfs;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result, SeededRandom, Seq};
-use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
-use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
-use tierstone_logstore::settings::segment_bytes_for;
+use tierstone_engine::OpeningProgress;
+use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry};
+use tierstone_logstore::location::SEGMENT_BYTES_MAX;
 use tierstone_logstore::{OpenReport, OpenSettings, ShardSettings, SuperblockWriter};
 use tierstone_media::Guarantee;
-use tierstone_media::file::{DirectIo, DurableMethod, FileBackend, FileStore, FileStoreSettings};
-use tierstone_media::probe::{ProbeReport, durable_method};
+use tierstone_media::file::{DirectIo, DurableMethod, FileBackend};
+use tierstone_media::probe::ProbeReport;
 use tierstone_store::DatabaseMap;
 
 /// How a database is opened. Plain data; every field has a default that serves.
@@ -83,6 +82,9 @@ pub struct DatabaseOptions {
     /// Everything else about a shard; its memory is set from `memory_bytes`.
     #[serde(skip)]
     pub shard: ShardSettings,
+    /// Tells any thread that keeps a clone of it how far an opening by these options has come. No setting.
+    #[serde(skip)]
+    pub progress: OpeningProgress,
 }
 
 impl DatabaseOptions {
@@ -118,6 +120,7 @@ impl Default for DatabaseOptions {
             redo: None,
             any_guarantee: false,
             shard: ShardSettings::default(),
+            progress: OpeningProgress::default(),
         }
     }
 }
@@ -211,6 +214,7 @@ impl Database {
         facts: Option<DatabaseFacts>,
         (first_seq, past_ms): (Seq, u64),
     ) -> Result<Database> {
+        options.progress.begin();
         // Write and flush works everywhere; the shards' own handles use what the superblock says.
         let mut device = storage.device(DurableMethod::WriteThenFlush)?;
         let encoded = match &facts {
@@ -235,6 +239,7 @@ impl Database {
             first_seq,
             past_ms,
             seed: SeededRandom::system_seed()?,
+            progress: options.progress.clone(),
             ..OpenSettings::default()
         };
         let opened = match &storage {
@@ -407,167 +412,6 @@ fn check_method(options: &DatabaseOptions, facts: &DatabaseFacts) -> Result<()> 
         }
         _ => Ok(()),
     }
-}
-
-/// Opens the region, the volume, or the files.
-fn open_storage(options: &DatabaseOptions) -> Result<Storage> {
-    if let Some(source) = NvmStore::among(&options.directories)? {
-        return NvmStore::open(source, options).map(Storage::Nvm);
-    }
-    match Description::among(&options.directories)? {
-        None => open_files(options).map(Storage::Files),
-        Some(description) => open_volume(options, description),
-    }
-}
-
-/// Opens a volume, which has its space, its segments and its way of durable writes from the beginning.
-fn open_volume(options: &DatabaseOptions, description: &Path) -> Result<Storage> {
-    let wrong = |what: &str| {
-        let message = format!("{}: {what}", description.display());
-        Err(Error::new(ErrorKind::InvalidInput, message))
-    };
-    if options.capacity_bytes.is_some() {
-        return wrong("the capacity of a volume is what its members hold; leave capacity out");
-    }
-    if options.backend == FileBackend::IoUring {
-        return wrong("members of volumes are driven by threads; leave the back-end out");
-    }
-    if options.durable_method == Some(DurableMethod::WriteThenFlush) {
-        return wrong("members of volumes are written by durable writes; leave the durable method out");
-    }
-    let storage = Storage::open_volume(description, options.direct_io)?;
-    let has = storage.geometry().segment_bytes;
-    match options.segment_bytes {
-        Some(wanted) if wanted > has => {
-            wrong(&format!("the volume was made for segments of {has} bytes, {wanted} are wanted"))
-        }
-        _ => Ok(storage),
-    }
-}
-
-/// Opens the files twice at most: how many segments there may be depends on what is there.
-fn open_files(options: &DatabaseOptions) -> Result<FileStore> {
-    let widest = FileStoreSettings {
-        segment_bytes: new_segment_bytes(options)?,
-        segment_limit: SEGMENT_COUNT_MAX,
-        meta_bytes: META_BYTES,
-        backend: options.backend,
-        direct_io: options.direct_io,
-        create: options.create,
-        ..FileStoreSettings::new(options.directories.clone())
-    };
-    let files = FileStore::open(&widest)?;
-    let segment_limit = segment_limit(options, &files)?;
-    if segment_limit == SEGMENT_COUNT_MAX {
-        return Ok(files);
-    }
-    drop(files);
-    FileStore::open(&FileStoreSettings { segment_limit, ..widest })
-}
-
-/// The size of segments of a store that is made now. One that is there keeps its own.
-fn new_segment_bytes(options: &DatabaseOptions) -> Result<u64> {
-    if let Some(bytes) = options.segment_bytes {
-        return Ok(bytes);
-    }
-    let capacity = match options.capacity_bytes {
-        Some(bytes) => bytes,
-        None => {
-            let mut of_disk = BTreeMap::new();
-            for directory in &options.directories {
-                let there = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
-                let (disk, space) = (std::fs::metadata(there).map_err(Error::from)?.dev(), statvfs(there));
-                let space = space.map_err(|error| Error::from(std::io::Error::from(error)))?;
-                of_disk.insert(disk, space.f_bavail.saturating_mul(space.f_frsize));
-            }
-            of_disk.into_values().fold(0, u64::saturating_add)
-        }
-    };
-    Ok(segment_bytes_for(capacity, options.shards))
-}
-
-/// How many segments the store may have.
-fn segment_limit(options: &DatabaseOptions, files: &FileStore) -> Result<u32> {
-    let segment_bytes = files.geometry().segment_bytes;
-    let existing = files.existing_segments();
-    let needed = existing.last().map_or(0, |highest| u64::from(*highest) + 1);
-    let wanted = match options.capacity_bytes {
-        Some(bytes) => bytes / segment_bytes,
-        None => {
-            let free = disks_free_bytes(files)?;
-            // A full disk hurts others than the store.
-            needed.max(existing.len() as u64 + (free - free / 20) / segment_bytes)
-        }
-    };
-    let limit = wanted.clamp(u64::from(segments_min(options)), u64::from(SEGMENT_COUNT_MAX));
-    if limit < needed {
-        let message = format!(
-            "a capacity of {limit} segments of {segment_bytes} bytes is too small: the store has segments up to \
-             number {}, which need {} bytes",
-            needed - 1,
-            needed * segment_bytes
-        );
-        return Err(Error::new(ErrorKind::InvalidInput, message));
-    }
-    Ok(limit as u32)
-}
-
-/// What the store's disks have free, in bytes; directories on one disk count once.
-fn disks_free_bytes(files: &FileStore) -> Result<u64> {
-    let mut of_disk: BTreeMap<u64, u64> = BTreeMap::new();
-    for member in files.properties().members {
-        let disk = std::fs::metadata(&member.directory).map_err(Error::from)?.dev();
-        of_disk.insert(disk, member.free_bytes);
-    }
-    Ok(of_disk.values().fold(0, |sum, free| sum.saturating_add(*free)))
-}
-
-/// Below this many segments a shard could not clean.
-fn segments_min(options: &DatabaseOptions) -> u32 {
-    u32::from(options.shards) * (options.shard.reserved_segments + 4)
-}
-
-/// The facts of a store that has to be made; `None` when there is one or none may be made.
-fn new_facts(options: &DatabaseOptions, storage: &Storage) -> Result<Option<DatabaseFacts>> {
-    let has_segments = storage.existing_segments().is_some_and(|segments| !segments.is_empty());
-    if let (true, Storage::Nvm(region)) = (options.create, storage) {
-        region.forget_torn_making()?;
-    }
-    if !options.create || has_segments || has_superblock(storage)? {
-        return Ok(None);
-    }
-    let directory = &options.directories[0];
-    let probe = match options.durable_method {
-        None if matches!(storage, Storage::Files(_)) => Some(durable_method(directory)?),
-        _ => None,
-    };
-    let method = options.durable_method.or(probe.as_ref().map(|probe| probe.method)).unwrap_or_default();
-    Ok(Some(DatabaseFacts {
-        map: DatabaseMap::new(options.databases),
-        index: options.index.unwrap_or_default(),
-        durable_method: method,
-        probe,
-        is_being_restored: false,
-    }))
-}
-
-fn has_superblock(storage: &Storage) -> Result<bool> {
-    use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoRequest, Wait};
-    let mut device = storage.device(DurableMethod::WriteThenFlush)?;
-    let slot = META_BYTES / 2;
-    let mut requests = vec![
-        IoRequest::read(0, 0, IoBuffer::zeroed(BLOCK_BYTES)),
-        IoRequest::read(1, slot, IoBuffer::zeroed(BLOCK_BYTES)),
-    ];
-    let mut completions = Vec::new();
-    device.submit(&mut requests);
-    device.complete(Wait::All, &mut completions);
-    let mut found = false;
-    for completion in completions {
-        completion.result?;
-        found |= completion.buffer.is_some_and(|buffer| buffer.iter().any(|&byte| byte != 0));
-    }
-    Ok(found)
 }
 
 fn encode(facts: &DatabaseFacts) -> Result<Vec<u8>> {

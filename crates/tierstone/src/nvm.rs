@@ -235,6 +235,7 @@ pub fn open_in_region(
     let BareStore { superblock, mut report } = open_bare(device, settings)?;
     let served = served_keyspaces(&superblock.superblock.keyspaces);
     inner.create = false;
+    inner.progress = settings.progress.clone();
     inner.keyspaces = served.iter().map(|entry| Keyspace { id: entry.id, index: entry.index }).collect();
     inner.past_ms = superblock.superblock.past_ms;
     let opened = tierstone_pmstore::open(region, &inner)?;

@@ -5,7 +5,7 @@
 //! durably, before anything is served: nobody would keep them from going stale.
 
 use super::Place;
-use crate::format::checkpoint::{Commit, pieces_a_segment};
+use crate::format::checkpoint::{Commit, piece_bytes, pieces_a_segment};
 use crate::format::segment::SegmentHeader;
 use crate::open::run_all;
 use crate::redo::snapshots::Area;
@@ -104,6 +104,11 @@ pub(crate) struct FoundCheckpoint {
 }
 
 impl FoundCheckpoint {
+    /// What is read of it, in bytes, in segments of `segment_bytes`.
+    pub fn bytes(&self, segment_bytes: u64) -> u64 {
+        self.commit.pieces * piece_bytes(segment_bytes) as u64
+    }
+
     /// Makes it void, durably.
     pub fn make_void(&self, device: &mut dyn BlockDevice, store: u64) -> Result<()> {
         match &self.place {

@@ -12,6 +12,7 @@ use crate::redo::snapshots::Area;
 use crate::shard::segment_salt;
 use std::collections::BTreeMap;
 use tierstone_base::{KeyspaceId, Position, Seq};
+use tierstone_engine::OpeningPart;
 use tierstone_media::{BlockDevice, IoBuffer, IoRequest, Wait};
 
 /// Pieces asked for at a time.
@@ -49,6 +50,7 @@ pub(crate) fn load(
     device: &mut dyn BlockDevice,
     found: &FoundCheckpoint,
     keyspaces: &[KeyspaceEntry],
+    opening: &OpeningPart,
 ) -> Option<Loaded> {
     let commit = &found.commit;
     let mut loaded = Loaded {
@@ -59,7 +61,9 @@ pub(crate) fn load(
     };
     let mut named = Vec::new();
     let exists = |id: &KeyspaceId| keyspaces.iter().any(|keyspace| keyspace.id == *id);
+    let piece_bytes = piece_bytes(device.geometry().segment_bytes) as u64;
     let take = |mut items: &[u8]| {
+        opening.advance(piece_bytes);
         while !items.is_empty() {
             match next_item(&mut items)? {
                 Item::Chunk { keyspace, from, applied, regions } => {

@@ -76,7 +76,7 @@ pub(crate) fn restore(
     if tail_records > budget || tail_records > (all_records / 2).max(SHORT_TAIL_RECORDS) {
         return None;
     }
-    let loaded = load(device, checkpoint, &plan.keyspaces)?;
+    let loaded = load(device, checkpoint, &plan.keyspaces, &plan.opening)?;
     let lives: BTreeMap<u32, u64> =
         plan.segments.iter().map(|(number, segment)| (*number, segment.generation)).collect();
     let is_there = |(number, generation)| lives.get(&number) == Some(&generation);

@@ -41,6 +41,10 @@ impl Rebuild {
         self.shard.longest_bytes = checked.totals.longest_bytes;
         self.seen = self.seen.max(checked.totals.applied);
         self.pages = checked.pages.iter().copied().collect();
+        let passed_over = self.shard.recount.blocks.len() + self.pages.len();
+        let geometry = &maker.layout.geometry;
+        let bytes = self.shard.blocks.segments.len() as u64 * geometry.segment_bytes;
+        self.opening.at_most_left(bytes.saturating_sub(passed_over as u64 * geometry.block_bytes));
         self.shard.checkpoints.adopt(checked.pages);
         Ok(())
     }
@@ -118,6 +122,7 @@ impl Rebuild {
                 self.overflows.push((id, position.0, place));
             }
             self.report.loaded += 1;
+            self.opening.advance(u64::from(item.len()));
         }
         Some(())
     }

@@ -3,6 +3,7 @@
 use crate::context::Halt;
 use crate::control::{Control, Flow, RedoFacts};
 use crate::everywhere::{LATENCYSTATS, MEMORY_OF_SHARD};
+use crate::opening::loading_fields;
 use crate::settings::format_eviction;
 use crate::table;
 use std::fmt::Write;
@@ -154,9 +155,10 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
     let facts = &control.host.facts;
     let durability = control.host.settings.get("durability").map_or("", |setting| setting.value.as_str());
     let is_bounded = durability == "relaxed";
+    loading_fields(out, facts.opening.seen(), (facts.started, control.now))?;
     write!(
         out,
-        "loading:0\r\nrdb_last_save_time:{}\r\ndurability:{durability}\r\n\
+        "rdb_last_save_time:{}\r\ndurability:{durability}\r\n\
          durability_guarantee:{}\r\ndurability_loss_bound_ms:{}\r\napplied_sequence:{}\r\n\
          durable_sequence:{}\r\ndevice_health:{health}\r\ndurable_method:{}\r\n",
         control.host.last_save_s,

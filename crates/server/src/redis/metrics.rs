@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tierstone::volume::VolumeTeller;
 use tierstone_base::histogram::LatencyBuckets;
+use tierstone_base::units::format_size;
 use tierstone_base::{Clock, ShardId};
 use tierstone_energy::Watch;
-use tierstone_engine::{Engine, EngineStatistics, Health};
+use tierstone_engine::{Engine, EngineStatistics, Health, OpeningProgress};
 use tierstone_redis::{Executor, ProcessNumbers};
 
 /// One shard's numbers at one time.
@@ -105,6 +106,7 @@ pub struct MetricsBoard {
     process: Option<fn() -> ProcessNumbers>,
     energy: Option<(Arc<Watch>, Box<dyn Clock + Send>)>,
     volume: Option<VolumeTeller>,
+    opening: OpeningProgress,
 }
 
 impl std::fmt::Debug for MetricsBoard {
@@ -270,6 +272,7 @@ impl MetricsBoard {
             process: None,
             energy: None,
             volume: None,
+            opening: OpeningProgress::default(),
         }
     }
 
@@ -280,6 +283,13 @@ impl MetricsBoard {
         let watch = |heartbeat: Heartbeat| Watched { turns: heartbeat.turns(), heartbeat, turned_us };
         self.watched = heartbeats.into_iter().map(watch).collect();
         self.clock = Some(clock);
+        self
+    }
+
+    /// Tells how far the opening of the store has come.
+    #[must_use]
+    pub fn with_opening(mut self, opening: OpeningProgress) -> Self {
+        self.opening = opening;
         self
     }
 
@@ -340,8 +350,48 @@ impl MetricsBoard {
                     Answer::Unavailable(format!("shard {}: the device failed a write\n", snapshot.shard))
                 }
                 None if self.ready.load(Ordering::Acquire) => Answer::Fine("ready\n".into()),
-                None => Answer::Unavailable("opening\n".into()),
+                None => Answer::Unavailable(self.opening_text()),
             },
+        }
+    }
+
+    /// What is said while the node does not serve.
+    fn opening_text(&self) -> String {
+        let seen = self.opening.seen();
+        match seen.is_under_way() {
+            true => format!(
+                "opening: {:.1} % of {} read, {} of {} shards ready\n",
+                seen.percent(),
+                format_size(seen.bytes_total),
+                seen.parts,
+                seen.parts_total
+            ),
+            false => "opening\n".into(),
+        }
+    }
+
+    /// How far the opening has come.
+    fn opened(&self, text: &mut String) {
+        let seen = self.opening.seen();
+        let columns = [
+            (
+                "opening_bytes",
+                "Bytes of the store that its shards had to read, and have read, since the start.",
+                seen.bytes,
+            ),
+            (
+                "opening_total_bytes",
+                "Bytes of the store that its shards have to read before they serve.",
+                seen.bytes_total,
+            ),
+            ("opening_shards_ready", "Shards whose index is made.", seen.parts),
+        ];
+        for (name, help, value) in columns {
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "# HELP tierstone_{name} {help}\n# TYPE tierstone_{name} gauge\ntierstone_{name} {value}"
+            );
         }
     }
 
@@ -355,6 +405,7 @@ impl MetricsBoard {
                     writeln!(text, "tierstone_{name}{{shard=\"{}\"}} {}", snapshot.shard, value(snapshot));
             }
         }
+        self.opened(&mut text);
         self.space(&mut text);
         self.turns(&mut text);
         self.process(&mut text);

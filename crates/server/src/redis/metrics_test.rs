@@ -131,3 +131,28 @@ fn joules_are_told_with_their_label() {
     }
     assert!(!text.contains("measured\""), "nothing was measured:\n{text}");
 }
+
+#[test]
+fn who_asks_before_all_is_open_is_told_how_far_it_has_come() {
+    let (_sender, receiver) = bounded(2);
+    let opening = OpeningProgress::default();
+    let ready = Arc::new(AtomicBool::new(false));
+    let mut board = MetricsBoard::new(receiver, Arc::clone(&ready)).with_opening(opening.clone());
+    assert_eq!(board.answer(Page::Ready), Answer::Unavailable("opening\n".into()));
+    let (first, second) = (opening.part(1 << 20), opening.part(3 << 20));
+    second.advance(1 << 20);
+    drop(first);
+    let text = "opening: 50.0 % of 4 MiB read, 1 of 2 shards ready\n";
+    assert_eq!(board.answer(Page::Ready), Answer::Unavailable(text.into()));
+    let Answer::Fine(text) = board.answer(Page::Metrics) else { panic!("metrics are always given") };
+    for line in [
+        "tierstone_opening_bytes 2097152",
+        "tierstone_opening_total_bytes 4194304",
+        "tierstone_opening_shards_ready 1",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+    }
+    drop(second);
+    ready.store(true, Ordering::Release);
+    assert_eq!(board.answer(Page::Ready), Answer::Fine("ready\n".into()));
+}

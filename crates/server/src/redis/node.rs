@@ -5,12 +5,13 @@
 
 use super::clients::ClientLedger;
 use super::energy::{self, EnergySettings};
+use super::facts::server_facts;
 use super::mail::{ToNode, ToShard};
 use super::metrics::MetricsBoard;
 use super::service::Heartbeat;
 use super::start::{Common, ShardStart, start_shards, tell_damage};
 use super::users_file;
-use super::volume::{self, VolumeInfo};
+use super::volume;
 use crate::driver::DriverHandle;
 use crate::http::{self, HttpServer};
 use crate::listen::{ListenAddress, Listener, raise_descriptor_limit};
@@ -26,13 +27,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tierstone::volume::VolumeHost;
 use tierstone::{Database, DatabaseOptions, RedoReport};
-use tierstone_base::{Clock, Error, ErrorKind, Now, Result, ShardId, SystemClock};
+use tierstone_base::{Clock, Error, ErrorKind, Result, ShardId, SystemClock};
 use tierstone_energy::Watch;
-use tierstone_engine::{Durability, Eviction};
+use tierstone_engine::{Durability, Eviction, OpeningSeen};
 use tierstone_logstore::{BuildReport, OpenReport};
 use tierstone_media::Guarantee;
-use tierstone_media::file::uring_refusal;
-use tierstone_redis::{DirectoryFacts, DurableProbe, RedoFacts, Secret, ServerFacts, VolumeFacts};
 use tierstone_store::{DatabaseMap, MapChange, TaskId};
 
 /// The longest value, in bytes: the default of `proto-max-bulk-len`.
@@ -217,6 +216,14 @@ impl Node {
     /// # Errors
     /// What the database, a listening address or a thread says.
     pub fn start(settings: &NodeSettings) -> Result<Node> {
+        Self::start_with(settings, &mut |_| {})
+    }
+
+    /// As [`Node::start`]; `show` is told ten times a second how far the shards have come.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_with(settings: &NodeSettings, show: &mut dyn FnMut(OpeningSeen)) -> Result<Node> {
         // Before anything is made.
         settings.transport.check()?;
         let users = users_file::read_users(settings)?;
@@ -264,7 +271,7 @@ impl Node {
             serving: Arc::new(AtomicUsize::new(count)),
             clients: Arc::new(ClientLedger::new(count)),
         };
-        let (drivers, reports) = start_shards(&common, starts)?;
+        let (drivers, reports) = start_shards(&common, starts, show)?;
         ready.store(true, Ordering::Release);
         let duration_us = clock.now().monotonic_us - started.monotonic_us;
         let report = start_report(&database, &drivers, reports, duration_us);
@@ -483,6 +490,7 @@ fn start_http(
         .with_liveness(heartbeats.to_vec(), Box::new(SystemClock::new()))
         .with_process(crate::process::process_numbers)
         .with_energy(Arc::clone(watch), Box::new(SystemClock::new()))
+        .with_opening(settings.database.progress.clone())
         .with_volume(database.storage().volume().map(VolumeHost::teller));
     let board = Mutex::new(board);
     let provider = move |page| match board.lock() {
@@ -509,50 +517,6 @@ fn start_report(
     }
 }
 
-/// What clients are told about the server.
-fn server_facts(
-    settings: &NodeSettings,
-    database: &Database,
-    (addresses, tls_addresses): (&[SocketAddr], &[SocketAddr]),
-    (started, watch): (Now, Arc<Watch>),
-) -> Result<ServerFacts> {
-    let storage = database.storage();
-    let directories = storage.places().into_iter().map(|place| DirectoryFacts {
-        path: place.path.display().to_string(),
-        file_system: place.file_system.to_owned(),
-        guarantee: place.guarantee.name().to_owned(),
-        direct_io: place.direct_io,
-    });
-    let facts = database.facts();
-    let probe = facts.probe.as_ref().map(|probe| DurableProbe {
-        reason: probe.reason.clone(),
-        flush_looks_device_wide: probe.flush_looks_device_wide,
-    });
-    let refusal = uring_refusal()
-        .inspect(|reason| tracing::warn!(reason, "the kernel refuses io_uring: epoll and threads serve"));
-    Ok(ServerFacts {
-        port: addresses.first().map_or(0, SocketAddr::port),
-        durability_guarantee: database.guarantee().text().into(),
-        redo: redo_facts(database),
-        durable_method: database.durable_method().into(),
-        durable_probe: probe,
-        io_uring: refusal.map_or_else(|| "available".into(), |reason| format!("refused ({reason})")),
-        directories: directories.collect(),
-        settings_file: settings.settings_file.as_ref().map(|file| file.path()).unwrap_or_default(),
-        users_file: users_file::shown(settings.users_file.as_deref()),
-        secret: Some(secret()?),
-        settings: super::config::settings_of(settings, addresses, tls_addresses),
-        memory_bytes: settings.database.memory_bytes,
-        process: Some(crate::process::process_numbers),
-        energy: Some(watch),
-        volume: storage.volume().map(|host| Arc::new(VolumeInfo(host.teller())) as Arc<dyn VolumeFacts>),
-        index: facts.index.name().into(),
-        started,
-        run_id: run_id()?,
-        ..ServerFacts::default()
-    })
-}
-
 /// Opens the database, unless something is asked of it that it does not do.
 fn open_database(settings: &NodeSettings) -> Result<Database> {
     let database = volume::open_watched(&settings.database)?;
@@ -561,37 +525,4 @@ fn open_database(settings: &NodeSettings) -> Result<Database> {
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     Ok(database)
-}
-
-/// What clients are told about the redo log.
-fn redo_facts(database: &Database) -> RedoFacts {
-    let lost = database.report().redo_lost;
-    match database.redo() {
-        None => RedoFacts { state: "off".into(), lost, ..RedoFacts::default() },
-        Some(redo) => RedoFacts {
-            state: if redo.bytes_wanted == 0 { "on" } else { "too-small" }.into(),
-            region: redo.text(),
-            guarantee: redo.guarantee().map_or("none", Guarantee::name).into(),
-            groups_replayed: redo.groups_replayed,
-            lost,
-        },
-    }
-}
-
-/// Random bytes of the operating system.
-fn secret() -> Result<Secret> {
-    let mut bytes = [0; 32];
-    for part in bytes.chunks_exact_mut(8) {
-        part.copy_from_slice(&tierstone_base::SeededRandom::system_seed()?.to_le_bytes());
-    }
-    Ok(Secret(bytes))
-}
-
-fn run_id() -> Result<String> {
-    let mut text = String::new();
-    while text.len() < 40 {
-        text.push_str(&format!("{:016x}", tierstone_base::SeededRandom::system_seed()?));
-    }
-    text.truncate(40);
-    Ok(text)
 }

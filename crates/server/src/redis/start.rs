@@ -1,6 +1,7 @@
 //! The shards' threads of a node: what they are started with, and their start, all at the same time.
 
 use super::clients::ClientLedger;
+use super::lobby::{Lobby, LobbyFacts, PATIENCE};
 use super::mail::{ToNode, ToShard};
 use super::node::NodeSettings;
 use super::service::{Heartbeat, RedisService, ServiceParts};
@@ -9,14 +10,15 @@ use crate::listen::Listener;
 use crate::mailbox::{MailReceiver, MailSender};
 use crate::reactor::Device;
 use crate::wake::Waker;
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use rustls::ServerConfig;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 use tierstone::engine::DatabasePlan;
 use tierstone::storage::Storage;
-use tierstone_base::{Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
-use tierstone_engine::{Engine, IndexKind};
+use tierstone_base::{Clock, Error, ErrorKind, KeyHasher, Result, ShardId, SystemClock};
+use tierstone_engine::{Engine, IndexKind, OpeningSeen};
 use tierstone_logstore::{BuildReport, OpenReport};
 use tierstone_media::file::{DurableMethod, FileBackend};
 use tierstone_redis::{Executor, ExecutorSettings, ServerFacts, Users};
@@ -55,14 +57,34 @@ pub(super) struct Common<'a> {
     pub clients: Arc<ClientLedger>,
 }
 
-/// Starts all shards at the same time, so that their indexes are rebuilt in parallel.
+/// How often who waits is told how far the opening has come, and after how long the log is.
+const TOLD_EVERY: Duration = Duration::from_millis(100);
+const LOGGED_EVERY_US: u64 = 5_000_000;
+
+/// Starts all shards at the same time, so that their indexes are rebuilt in parallel; each serves when it is ready. `show` is
+/// told how far they have come.
 pub(super) fn start_shards(
     common: &Common<'_>,
     starts: Vec<ShardStart>,
+    show: &mut dyn FnMut(OpeningSeen),
 ) -> Result<(Vec<DriverHandle>, Vec<BuildReport>)> {
+    let lobbies = starts.iter().map(|start| Lobby::new(start.plan.shard(), &start.listeners));
+    let lobbies = lobbies.map(|lobby| lobby.map(Arc::new)).collect::<Result<Vec<_>>>()?;
     let results: Vec<Result<(DriverHandle, BuildReport)>> = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            starts.into_iter().map(|start| scope.spawn(move || start_shard(common, start))).collect();
+        let (at_work, all_done) = bounded::<()>(0);
+        let mut threads = Vec::new();
+        for (start, lobby) in starts.into_iter().zip(&lobbies) {
+            let at_work = at_work.clone();
+            threads.push(scope.spawn(move || {
+                let started = start_shard(common, start, lobby);
+                // One that failed listens to nobody.
+                lobby.close();
+                drop(at_work);
+                started
+            }));
+        }
+        drop(at_work);
+        wait_for_shards(common, &all_done, &lobbies, show);
         threads
             .into_iter()
             .map(|thread| match thread.join() {
@@ -97,6 +119,49 @@ pub(super) fn start_shards(
     }
 }
 
+/// Until all shards have started, or failed: tells how far they have come, and opens the lobbies when it takes long.
+fn wait_for_shards(
+    common: &Common<'_>,
+    all_done: &Receiver<()>,
+    lobbies: &[Arc<Lobby>],
+    show: &mut dyn FnMut(OpeningSeen),
+) {
+    let (clock, progress) = (SystemClock::new(), &common.settings.database.progress);
+    let began_us = clock.now().monotonic_us;
+    let (mut is_told, mut logged_at_us) = (false, began_us);
+    while let Err(RecvTimeoutError::Timeout) = all_done.recv_timeout(TOLD_EVERY) {
+        let (seen, now_us) = (progress.seen(), clock.now().monotonic_us);
+        show(seen);
+        if !is_told && now_us - began_us >= PATIENCE.as_micros() as u64 {
+            is_told = true;
+            open_lobbies(common, lobbies);
+        }
+        if now_us - logged_at_us >= LOGGED_EVERY_US {
+            logged_at_us = now_us;
+            let percent = format!("{:.1}", seen.percent());
+            let left_s = seen.left_us(now_us - began_us).map_or(0, |us| us.div_ceil(1_000_000));
+            tracing::info!(percent, left_s, shards_ready = seen.parts, "opening");
+        }
+    }
+    show(progress.seen());
+}
+
+fn open_lobbies(common: &Common<'_>, lobbies: &[Arc<Lobby>]) {
+    let settings = common.settings;
+    let facts = LobbyFacts {
+        progress: settings.database.progress.clone(),
+        started: common.facts.started,
+        versions: (common.facts.redis_version.clone(), common.facts.server_version.clone()),
+        needs_authentication: !settings.password.is_empty() || common.users.is_some(),
+        is_protected: settings.is_protected,
+    };
+    for lobby in lobbies {
+        if let Err(error) = lobby.open(&facts, &settings.transport, common.tls.clone()) {
+            tracing::warn!(%error, "clients wait without an answer until the store is open");
+        }
+    }
+}
+
 /// Says what is damaged and not served.
 pub(super) fn tell_damage(open: &OpenReport, shards: &[BuildReport]) {
     for segment in shards.iter().flat_map(|shard| &shard.damaged_segments).chain(&open.damaged_segments) {
@@ -112,7 +177,11 @@ pub(super) fn tell_damage(open: &OpenReport, shards: &[BuildReport]) {
     }
 }
 
-fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, BuildReport)> {
+fn start_shard(
+    common: &Common<'_>,
+    start: ShardStart,
+    lobby: &Arc<Lobby>,
+) -> Result<(DriverHandle, BuildReport)> {
     let ShardStart { plan, listeners, waker, mail, heartbeat } = start;
     let shard = plan.shard();
     let (storage, method) = (common.storage.clone(), common.method);
@@ -131,6 +200,7 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
     let stop_patience_us = common.settings.transport.stop_timeout_ms * 500;
     let cpu = common.settings.pin.then_some(usize::from(shard));
     let (backend, measure_cpu) = (common.settings.database.backend, common.settings.database.measure_cpu);
+    let lobby = Arc::clone(lobby);
     let (report_sender, report) = bounded(1);
     let driver = DriverBuilder::new(format!("shard-{shard}"), transport, waker)
         .listeners(listeners)
@@ -170,6 +240,8 @@ fn start_shard(common: &Common<'_>, start: ShardStart) -> Result<(DriverHandle, 
                 (Storage::Nvm(_), _) => Device::None,
                 (storage, _) => Device::Own(Box::new(storage.device(method)?)),
             };
+            // The doors are the shard's from here on.
+            lobby.close();
             Ok(Parts { service: RedisService::new(parts), device })
         })?;
     let report = report
