@@ -227,14 +227,26 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
 /// None where damage is to be looked for.
 fn checkpoints(memory: &PmMemory, layout: &Layout, settings: &OpenSettings, before: u64) -> Vec<Option<u32>> {
     let of_shard = |shard| {
-        let line = layout.shard_line(shard);
-        let opening =
-            unguarded(memory.load_word(line + checkpoint::OPENING_AT)).filter(|&opening| opening > 0)?;
-        let page = unguarded(memory.load_word(line + checkpoint::PAGE_AT))?.checked_sub(1)?;
+        let (opening, page) = checkpoint_named(memory, layout, shard)?;
         let is_in_force = opening == before || settings.mutations.is_on("checkpoint_of_any_opening");
-        (is_in_force && !settings.loss_accepted).then_some(u32::try_from(page).ok()?)
+        (is_in_force && !settings.loss_accepted).then_some(page)
     };
     (0..layout.shards).map(of_shard).collect()
+}
+
+/// The checkpoint that the line of `shard` names: which opening took it in or made it, and its first block.
+fn checkpoint_named(memory: &PmMemory, layout: &Layout, shard: u16) -> Option<(u64, u32)> {
+    let line = layout.shard_line(shard);
+    let opening =
+        unguarded(memory.load_word(line + checkpoint::OPENING_AT)).filter(|&opening| opening > 0)?;
+    let page = unguarded(memory.load_word(line + checkpoint::PAGE_AT))?.checked_sub(1)?;
+    Some((opening, u32::try_from(page).ok()?))
+}
+
+/// The first block of the checkpoint that the next opening of a closed store takes in; `before`: the last opening.
+pub(crate) fn checkpoint_in_force(maker: &Maker, before: u64) -> Option<u32> {
+    let (opening, page) = checkpoint_named(&maker.memory, &maker.layout, maker.shard)?;
+    (opening == before).then_some(page)
 }
 
 /// Reads the header, or makes a store.

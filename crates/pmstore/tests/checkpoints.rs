@@ -8,12 +8,16 @@ use common::{
     small_settings,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use tierstone_base::checksum::{checksum, salt};
 use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::Mutations;
 use tierstone_engine::Engine;
 use tierstone_engine::conformance::{self, ModelSettings};
 use tierstone_media::Wait;
+use tierstone_media::sim::WordMachine;
 use tierstone_pmstore::OpenSettings;
+use tierstone_pmstore::check::{CheckReport, CheckSettings, DamageKind, check};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(2);
 const BYTES: u64 = 1 << 20;
@@ -38,6 +42,18 @@ fn turn(store: &mut Store, turns: u32) {
     (0..turns).for_each(|_| store.turn(Wait::Poll));
 }
 
+/// What a check finds of the closed store; it is run with memory for all keys and for few of them, in several passes.
+fn checked(machine: &WordMachine) -> CheckReport {
+    let run = |memory_bytes| {
+        let settings = CheckSettings { base: settings().base, memory_bytes, ..CheckSettings::default() };
+        check(Arc::new(machine.region()), &settings, &mut |_| {}).unwrap()
+    };
+    let (once, often) = (run(1 << 30), run(20_000));
+    assert!(once.passes == 1 && often.passes > 2);
+    assert_eq!((once.checkpoint_keys, &once.damage), (often.checkpoint_keys, &often.damage));
+    once
+}
+
 fn contents(store: &mut Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let keys: Vec<_> = store.scan_all(KEYSPACE, 7).unwrap().into_iter().map(|entry| entry.key).collect();
     keys.into_iter().map(|key| (key.clone(), store.get(KEYSPACE, &key).unwrap().unwrap().1)).collect()
@@ -55,6 +71,9 @@ fn what_a_checkpoint_says_is_not_read_again() {
     store = reopen(store, &machine, &settings);
     assert!(contents(&mut store) == before);
     drop(store);
+    let found = checked(&machine);
+    assert!(!found.is_damaged(), "{:?}", found.findings.first());
+    assert!(found.checkpoints == 1 && found.checkpoint_keys >= 680, "{} keys", found.checkpoint_keys);
     let (mut store, report) = open_one(&machine, &settings);
     assert!(report.loaded >= 680, "{report:?}");
     assert!(report.records <= 60, "only what lay in blocks with room is read: {report:?}");
@@ -157,14 +176,54 @@ fn a_damaged_checkpoint_is_none() {
             _ => first_page(&whole, &settings, page - 1) + random.below(4000) as usize,
         };
         common::flip_bit(&machine, at, random.below(8) as u32);
+        let found = checked(&machine);
         let (mut store, report) = open_one(&machine, &settings);
         match report.loaded {
-            0 => passed_over += 1,
-            _ => taken += 1,
+            0 => {
+                passed_over += 1;
+                assert!(found.is_damaged() && found.checkpoints == 0, "round {round}: {found:?}");
+                let kind = if round % 4 == 0 { DamageKind::Header } else { DamageKind::Checkpoint };
+                assert_eq!(found.damage.keys().collect::<Vec<_>>(), [&kind], "round {round}");
+            }
+            _ => {
+                taken += 1;
+                assert!(found.checkpoints == 1);
+            }
         }
         assert!(contents(&mut store) == before, "round {round}");
     }
     assert!(passed_over >= 36 && taken <= 4, "{passed_over} passed over, {taken} taken in");
+}
+
+/// A checkpoint whose pages are whole, and which says too little or what is wrong.
+#[test]
+fn a_check_holds_what_a_checkpoint_names_against_the_records() {
+    let settings = settings();
+    let (machine, mut store) = fresh(BYTES, &settings);
+    fill(&mut store, 0..800, 1);
+    drop(reopen(store, &machine, &settings));
+    let image = machine.region().image();
+    assert!(!checked(&machine).is_damaged());
+    let keys = keys_page(&image, &settings);
+    // An item that names the record of the one before it: one key twice, one not at all.
+    let mut broken = image.clone();
+    broken.copy_within(keys.item(3)..keys.item(4), keys.item(4));
+    keys.seal(&mut broken);
+    machine.region().overwrite(0, &broken);
+    let found = checked(&machine);
+    assert_eq!(found.damage.into_iter().collect::<Vec<_>>(), [(DamageKind::CheckpointLacks, 1)]);
+    let (store, report) = open_one(&machine, &settings);
+    assert!(report.loaded > 0 && store.engine.len(KEYSPACE) == 799, "the opening believes what is whole");
+    drop(store);
+    // A key that is led to the record of another one.
+    let mut broken = image.clone();
+    let position = keys.item(4)..keys.item(4) + 8;
+    broken[position.start] ^= 1;
+    keys.seal(&mut broken);
+    machine.region().overwrite(0, &broken);
+    let found = checked(&machine);
+    let expected = [(DamageKind::Checkpoint, 1), (DamageKind::CheckpointLacks, 1)];
+    assert_eq!(found.damage.into_iter().collect::<Vec<_>>(), expected);
 }
 
 /// Whether what was written is there when the rot that one opening has seen in a checkpoint is not seen by the next.
@@ -205,6 +264,42 @@ fn a_checkpoint_that_was_found_unfit_is_taken_back() {
 }
 
 /// Where the page in block `number` begins.
+/// Where a page of keys lies in an image, and which one of its checkpoint it is.
+struct KeysPage {
+    at: usize,
+    number: u64,
+    len: usize,
+}
+
+impl KeysPage {
+    fn item(&self, number: usize) -> usize {
+        self.at + 64 + number * 16
+    }
+
+    /// Makes the checksum right.
+    fn seal(&self, image: &mut [u8]) {
+        let page = &image[self.at..self.at + self.len];
+        let id = u64::from_le_bytes(page[8..16].try_into().unwrap());
+        let sum = checksum(salt(id, self.number), &page[8..]);
+        image[self.at..self.at + 8].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// The first page with keys of the checkpoint that the first shard's line names.
+fn keys_page(image: &[u8], settings: &OpenSettings) -> KeysPage {
+    let word = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+    let line = 4096 + settings.base as usize;
+    let mut next = word(line + 32) & ((1 << 48) - 1);
+    for number in 1.. {
+        let at = first_page(image, settings, next - 1);
+        if word(at + 24) >> 32 == 2 {
+            return KeysPage { at, number, len: settings.geometry.block_bytes as usize - 64 };
+        }
+        next = word(at + 16);
+    }
+    unreachable!("the end comes behind the keys")
+}
+
 fn first_page(image: &[u8], settings: &OpenSettings, number: u64) -> usize {
     let segments = u64::from_le_bytes(image[settings.base as usize + 56..][..8].try_into().unwrap());
     let table = (4096_u64 + 64).next_multiple_of(4096);

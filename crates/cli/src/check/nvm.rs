@@ -42,6 +42,8 @@ fn rows(report: &CheckReport) -> Vec<Vec<String>> {
     row("records, old versions included", report.records.to_string());
     row("keys", report.live_keys.to_string());
     row("bytes of long values", format_size(report.overflow_bytes));
+    row("shards with a checkpoint of the index", report.checkpoints.to_string());
+    row("keys that these name", report.checkpoint_keys.to_string());
     if !report.clean {
         row("segments that were being taken", report.claimed_segments.to_string());
         row("records behind the ends of logs (void)", report.void_records.to_string());

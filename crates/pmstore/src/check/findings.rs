@@ -26,6 +26,10 @@ pub enum DamageKind {
     Overflow,
     /// An overflow unit that two records name.
     Twice,
+    /// A checkpoint of the index that is not whole, or names a record of another key.
+    Checkpoint,
+    /// A key that a checkpoint of the index should name: the next opening would miss it.
+    CheckpointLacks,
 }
 
 impl DamageKind {
@@ -40,6 +44,8 @@ impl DamageKind {
             DamageKind::Unreachable => "unreachable",
             DamageKind::Overflow => "overflow",
             DamageKind::Twice => "twice",
+            DamageKind::Checkpoint => "checkpoint",
+            DamageKind::CheckpointLacks => "checkpoint_lacks",
         }
     }
 }
@@ -95,6 +101,10 @@ pub struct CheckReport {
     pub live_keys: u64,
     /// Bytes of their long values.
     pub overflow_bytes: u64,
+    /// Shards with a whole checkpoint of the index, which the next opening takes in.
+    pub checkpoints: u16,
+    /// Keys that these name.
+    pub checkpoint_keys: u64,
     /// How often the records were read.
     pub passes: u32,
     /// Bytes that were durable and of which nothing is whole.

@@ -14,6 +14,8 @@ pub(super) struct Newest {
     pub is_overflow: bool,
     /// An opening meets it.
     pub is_reached: bool,
+    /// It was found at another place, too: in a frame, or as a copy of the cleaner's.
+    pub has_twin: bool,
 }
 
 /// Those of one pass: keys whose position leaves `pass` when divided by `passes`.
@@ -29,14 +31,21 @@ impl Keys {
         Keys { pass, passes, newest: BTreeMap::new() }
     }
 
+    /// Whether keys of this position are looked at in this pass.
+    pub fn is_of_pass(&self, position: u64) -> bool {
+        position % self.passes == self.pass
+    }
+
     pub fn note(&mut self, keyspace: u32, position: u64, found: Newest) {
-        if position % self.passes != self.pass {
+        if !self.is_of_pass(position) {
             return;
         }
         let known = self.newest.entry((keyspace, position)).or_insert(found);
+        let has_twin = found.seq == known.seq && (known.has_twin || found.place != known.place);
+        known.has_twin |= has_twin;
         // Of copies one that is met.
         if (found.seq, found.is_reached) > (known.seq, known.is_reached) {
-            *known = found;
+            *known = Newest { has_twin, ..found };
         }
     }
 

@@ -19,12 +19,12 @@ const STEP: u64 = 8;
 
 /// A walk over one shard.
 pub(super) struct Walk<'c> {
-    checked: &'c Checked,
-    maker: Maker,
+    pub(super) checked: &'c Checked,
+    pub(super) maker: Maker,
     log: Option<&'c FoundLog>,
-    is_first_pass: bool,
-    keys: Keys,
-    report: &'c mut CheckReport,
+    pub(super) is_first_pass: bool,
+    pub(super) keys: Keys,
+    pub(super) report: &'c mut CheckReport,
     units: &'c mut Units,
 }
 
@@ -51,14 +51,23 @@ impl<'c> Walk<'c> {
             }
             progress(layout.geometry.segment_bytes);
         }
+        let named = self.named(owned);
         for ((keyspace, position), newest) in self.keys.take() {
             self.key(keyspace, position, newest, owned);
+            if let Some(named) = &named
+                && !newest.is_tombstone
+                && !newest.has_twin
+            {
+                self.look_for(named, keyspace, position, newest.place);
+            }
         }
     }
 
     /// A finding at `place` of a block.
-    fn note(&mut self, kind: DamageKind, place: u64, key_hash: Option<u64>, detail: String) {
-        if !self.is_first_pass && kind != DamageKind::Overflow && kind != DamageKind::Twice {
+    pub(super) fn note(&mut self, kind: DamageKind, place: u64, key_hash: Option<u64>, detail: String) {
+        use DamageKind::{Checkpoint, CheckpointLacks, Overflow, Twice};
+        let is_of_keys = matches!(kind, Overflow | Twice | Checkpoint | CheckpointLacks);
+        if !self.is_first_pass && !is_of_keys {
             return;
         }
         let layout = &self.checked.layout;
@@ -79,8 +88,15 @@ impl<'c> Walk<'c> {
     fn note_key(&mut self, place: u64, head: &RecordHead, is_reached: bool) {
         if self.is_served(head.keyspace) {
             let (is_tombstone, is_overflow) = (head.is_tombstone(), head.is_overflow());
-            let newest =
-                Newest { seq: head.seq, place, len: head.len, is_tombstone, is_overflow, is_reached };
+            let newest = Newest {
+                seq: head.seq,
+                place,
+                len: head.len,
+                is_tombstone,
+                is_overflow,
+                is_reached,
+                has_twin: false,
+            };
             self.keys.note(head.keyspace, head.position, newest);
         }
     }
