@@ -17,6 +17,9 @@ const STRUCTURES: &[&str] = &[
     "crates/pmstore/src/",
 ];
 
+/// Rules of the redo log have this in front of their names, wherever they are asked for.
+const REDO: &str = "redo_";
+
 /// What asks whether a rule is switched off: the name of the rule is the first string behind it.
 const ASKS: &[&str] = &["is_on(", "breaks(", "barrier("];
 
@@ -55,7 +58,8 @@ pub fn findings(tree: &Tree, modules: &Modules) -> Vec<Finding> {
 fn rules<'a>(tree: &'a Tree, modules: &Modules) -> BTreeMap<String, (&'a str, usize)> {
     let mut rules = BTreeMap::new();
     let is_structure = |path: &str| STRUCTURES.iter().any(|place| path.starts_with(place));
-    for (path, text) in tree.rust().filter(|(path, _)| is_structure(path) && !modules.is_test(path)) {
+    for (path, text) in tree.rust().filter(|(path, _)| path.starts_with("crates/") && !modules.is_test(path))
+    {
         let in_tests = |line| modules.sources.get(path).is_some_and(|source| source.is_test_line(line));
         for (number, line) in (1..).zip(text.lines()).filter(|(number, _)| !in_tests(*number)) {
             let code = line.trim_start();
@@ -64,7 +68,8 @@ fn rules<'a>(tree: &'a Tree, modules: &Modules) -> BTreeMap<String, (&'a str, us
             }
             for asks in ASKS {
                 for behind in code.split(asks).skip(1) {
-                    if let Some(rule) = behind.split('"').nth(1).filter(|_| behind.matches('"').count() > 1) {
+                    let rule = behind.split('"').nth(1).filter(|_| behind.matches('"').count() > 1);
+                    if let Some(rule) = rule.filter(|rule| is_structure(path) || rule.starts_with(REDO)) {
                         rules.entry(rule.to_owned()).or_insert((path, number));
                     }
                 }

@@ -293,9 +293,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
         .max(if report.created { settings.first_seq } else { 0 })
         .max(chosen.iter().flatten().map(|found| found.commit.newest).max().unwrap_or(0));
     let mut plans = deal(settings, &next, hasher, geometry, &found, applied);
-    for (plan, checkpoint) in plans.iter_mut().zip(chosen) {
-        plan.checkpoint = checkpoint;
-    }
+    plans.iter_mut().zip(chosen).for_each(|(plan, checkpoint)| plan.checkpoint = checkpoint);
     deal_region(settings, layout, &mut plans);
     deal_free(settings, geometry, &found, &report, &mut plans);
     plans.iter_mut().for_each(|plan| plan.opening = settings.progress.part(plan.bytes_to_read()));

@@ -9,6 +9,7 @@ use crate::driver::{DriverBuilder, DriverHandle, Parts};
 use crate::listen::Listener;
 use crate::mailbox::{MailReceiver, MailSender};
 use crate::reactor::Device;
+use crate::settings::TransportSettings;
 use crate::wake::Waker;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use rustls::ServerConfig;
@@ -188,11 +189,7 @@ fn start_shard(
     let shard_bytes = common.settings.database.memory_bytes / common.shards.len().max(1) as u64;
     let part_bytes = (shard_bytes / CONNECTIONS_PART).max(CONNECTIONS_BYTES_MIN) as usize;
     let settings = executor_settings(common, shard, part_bytes);
-    let mut transport = common.settings.transport.clone();
-    if transport.buffer_bytes_max == 0 {
-        transport.buffer_bytes_max = part_bytes;
-    }
-    transport.input_limit_bytes = transport.input_limit_bytes.min(transport.buffer_bytes_max);
+    let transport = transport_of(&common.settings.transport, part_bytes);
     let buffer_bytes_max = transport.buffer_bytes_max;
     let (shards, node) = (common.shards.to_vec(), common.node.clone());
     let (snapshots, serving) = (common.snapshots.clone(), Arc::clone(&common.serving));
@@ -248,6 +245,16 @@ fn start_shard(
         .recv()
         .map_err(|_| Error::new(ErrorKind::Retry, "a shard's thread ended before it reported"))?;
     Ok((driver, report))
+}
+
+/// The settings of a shard's sockets: their buffers have bounds, by default `part_bytes`.
+fn transport_of(settings: &TransportSettings, part_bytes: usize) -> TransportSettings {
+    let mut transport = settings.clone();
+    if transport.buffer_bytes_max == 0 {
+        transport.buffer_bytes_max = part_bytes;
+    }
+    transport.input_limit_bytes = transport.input_limit_bytes.min(transport.buffer_bytes_max);
+    transport
 }
 
 /// What a shard's executor is made with; `part_bytes` bound what connections, and requests that go on, may take each.
