@@ -108,6 +108,7 @@ const ELSEWHERE: &[&str] = &[
     "nvm",
     "nvm-size",
     "nvm-guarantee",
+    "nvm-flush",
     "nvm-loss",
     // `energy.rs` gives these two.
     "energy-tools",

@@ -199,7 +199,9 @@ impl Guarantee {
     pub fn text(self) -> &'static str {
         match self {
             Guarantee::Emulated => "emulated: nothing survives",
-            Guarantee::ProcessCrash => "process-crash durable: the files lie in memory",
+            Guarantee::ProcessCrash => {
+                "process-crash durable: what was written lies in memory, in files there or in the page cache"
+            }
             Guarantee::Unknown => {
                 "process-crash durable; what a loss of power leaves is not known: another machine, process or \
                  layer decides it"

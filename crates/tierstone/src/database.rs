@@ -25,6 +25,7 @@ use tierstone_logstore::{OpenReport, OpenSettings, ShardSettings, SuperblockWrit
 use tierstone_media::Guarantee;
 use tierstone_media::file::{DirectIo, DurableMethod, FileBackend};
 use tierstone_media::probe::ProbeReport;
+use tierstone_media::region::FlushMethod;
 use tierstone_store::DatabaseMap;
 
 /// How a database is opened. Plain data; every field has a default that serves.
@@ -79,6 +80,9 @@ pub struct DatabaseOptions {
     /// Take a region of persistent memory that would not survive the loss of power, such as a file that does not lie on
     /// DAX: for the redo log, or for a store that lies wholly in one. Default: no, it is refused.
     pub any_guarantee: bool,
+    /// Make regions of persistent memory durable by `msync`: for files that do not lie on DAX, which then survive what
+    /// their file system survives. Cost: a system call, and what the device takes, where else there is a fence. Default: no.
+    pub msync: bool,
     /// Everything else about a shard; its memory is set from `memory_bytes`.
     #[serde(skip)]
     pub shard: ShardSettings,
@@ -119,6 +123,7 @@ impl Default for DatabaseOptions {
             scrub_bytes_per_second: 0,
             redo: None,
             any_guarantee: false,
+            msync: false,
             shard: ShardSettings::default(),
             progress: OpeningProgress::default(),
         }
@@ -223,7 +228,7 @@ impl Database {
         };
         let keyspaces = facts.as_ref().map(keyspace_entries).unwrap_or_default();
         let (redo, region) =
-            options.redo.as_ref().map_or(Ok(None), |redo| redo::open(redo, options.any_guarantee))?.unzip();
+            options.redo.as_ref().map_or(Ok(None), |redo| redo::open(redo, options))?.unzip();
         let settings = OpenSettings {
             redo,
             redo_loss_accepted: options.redo.as_ref().is_some_and(|redo| redo.loss_accepted),
@@ -289,9 +294,13 @@ impl Database {
         &self.storage
     }
 
-    /// The name of the way that makes writes durable: the method of the files, or a fence in persistent memory.
+    /// The name of the way that makes writes durable: the method of the files, or a fence in persistent memory, or `msync`.
     pub fn durable_method(&self) -> &'static str {
-        if self.storage.nvm().is_some() { "fence" } else { self.facts.durable_method.name() }
+        match self.storage.nvm().map(|region| region.report().flush) {
+            None => self.facts.durable_method.name(),
+            Some(FlushMethod::Msync) => FlushMethod::Msync.name(),
+            Some(_) => "fence",
+        }
     }
 
     /// The redo log in persistent memory, if one was asked for.

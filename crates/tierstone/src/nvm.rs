@@ -18,7 +18,7 @@ use tierstone_logstore::check::{CheckProgress, check_bare};
 use tierstone_logstore::format::superblock::{META_BYTES, served_keyspaces};
 use tierstone_media::probe::filesystem::FileSystem;
 use tierstone_media::region::{
-    Region, RegionDemand, RegionDevice, RegionReport, RegionSettings, RegionSource, SourceRegion,
+    FlushMethod, Region, RegionDemand, RegionDevice, RegionReport, RegionSettings, RegionSource, SourceRegion,
 };
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
 use tierstone_pmstore::check::{CheckReport, CheckSettings, DamageKind, Finding};
@@ -82,7 +82,7 @@ impl NvmStore {
         if is_emulated && options.capacity_bytes.is_some() {
             return wrong("the size of an emulated region stands in its name; leave the capacity out");
         }
-        let settings = region_settings(&source, options.any_guarantee);
+        let settings = region_settings(&source, options);
         let opened = match (options.create, options.capacity_bytes) {
             (true, Some(bytes)) => source.open_or_create(bytes, &settings),
             _ => source.open(&settings).map(|region| (region, false)),
@@ -90,7 +90,7 @@ impl NvmStore {
         let (region, is_new) = opened.map_err(|error| {
             let advice = match (&source, error.kind()) {
                 (_, ErrorKind::Unsupported) => {
-                    " (accept any guarantee, by --nvm-guarantee any, if it may be lost with the power)"
+                    " (accept any guarantee, by --nvm-guarantee any, if it may be lost with the power; msync is --nvm-flush msync)"
                 }
                 (RegionSource::Path(path), _) if options.create && !path.exists() => {
                     " (to make it, say how large: give a capacity)"
@@ -159,11 +159,12 @@ pub fn superblock_geometry() -> Geometry {
 }
 
 /// How a region is opened that has to be durable, unless any guarantee will do: whoever writes `emulated` knows what that is.
-pub(crate) fn region_settings(source: &RegionSource, any_guarantee: bool) -> RegionSettings {
+pub(crate) fn region_settings(source: &RegionSource, options: &DatabaseOptions) -> RegionSettings {
     let is_emulated = matches!(source, RegionSource::Emulated { .. });
     let demand =
-        if any_guarantee || is_emulated { RegionDemand::AnyGuarantee } else { RegionDemand::Durable };
-    RegionSettings { demand, ..RegionSettings::default() }
+        if options.any_guarantee || is_emulated { RegionDemand::AnyGuarantee } else { RegionDemand::Durable };
+    let flush = (options.msync && !is_emulated).then_some(FlushMethod::Msync);
+    RegionSettings { demand, flush, ..RegionSettings::default() }
 }
 
 /// Opens superblock and engine in the region of `store`. A file that was made for a store that cannot be is removed.

@@ -1,7 +1,8 @@
 //! Stores that lie wholly in a region's file.
 
 use crate::{
-    Batch, DatabaseOptions, Entry, ErrorKind, IndexKind, KeyspaceOptions, Result, SharedStore, Store,
+    Batch, Database, DatabaseOptions, Entry, ErrorKind, IndexKind, KeyspaceOptions, Result, SharedStore,
+    Store,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tierstone_base::SeededRandom;
+use tierstone_media::Guarantee;
 use tierstone_media::region::{MappedRegion, RegionDemand, RegionSettings};
 
 /// A region's file that goes with the test.
@@ -168,6 +170,33 @@ fn options_that_mean_devices_are_refused() {
     two.directories.push("elsewhere".into());
     assert_eq!(refused(two, "alone"), ErrorKind::InvalidInput);
     assert!(!file.0.exists(), "nothing is left of what was refused");
+}
+
+#[test]
+fn a_file_without_dax_is_as_durable_as_its_file_system_by_msync() {
+    let file = File::new("msync");
+    let options = DatabaseOptions { msync: true, ..file.options() };
+    let mut store = Store::open(&options).unwrap();
+    for number in 0..50 {
+        store.put(&key(number), b"value").unwrap();
+    }
+    drop(store);
+    let database = Database::open(&options).unwrap();
+    assert_eq!(database.durable_method(), "msync");
+    let by_msync = database.guarantee();
+    drop(database);
+    let by_fence = Database::open(&file.options()).unwrap();
+    assert_eq!(by_fence.durable_method(), "fence");
+    assert!(by_msync >= by_fence.guarantee(), "{by_msync:?}");
+    drop(by_fence);
+    // What survives the loss of power is not refused any more where that is demanded; where the file lies in memory it is.
+    let demanded = Store::open(&DatabaseOptions { any_guarantee: false, ..options });
+    match by_msync {
+        Guarantee::PowerFail => {
+            assert_eq!(demanded.unwrap().get(&key(49)).unwrap().as_deref(), Some(&b"value"[..]));
+        }
+        _ => assert_eq!(demanded.err().unwrap().kind(), ErrorKind::Unsupported),
+    }
 }
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;

@@ -1,5 +1,6 @@
 //! The redo log in persistent memory: where it lies and what it gives ([`mod@tierstone_logstore::redo`]).
 
+use crate::database::DatabaseOptions;
 use crate::nvm::region_settings;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -72,12 +73,15 @@ impl RedoReport {
 ///
 /// # Errors
 /// `InvalidInput`: no such place; `Unsupported`: it would not survive the loss of power, and that was not accepted.
-pub(crate) fn open(options: &RedoOptions, any_guarantee: bool) -> Result<Option<(RedoMemory, RegionReport)>> {
+pub(crate) fn open(
+    options: &RedoOptions,
+    of_store: &DatabaseOptions,
+) -> Result<Option<(RedoMemory, RegionReport)>> {
     if options.region.is_empty() {
         return Ok(None);
     }
     let source: RegionSource = options.region.parse()?;
-    let settings = region_settings(&source, any_guarantee);
+    let settings = region_settings(&source, of_store);
     let (region, _) = source.open_or_create(options.new_bytes, &settings).map_err(|error| {
         let refused = error.kind() == ErrorKind::Unsupported && settings.demand == RegionDemand::Durable;
         let advice =

@@ -53,6 +53,23 @@ pub(super) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "nvm-flush",
+        variable: "TIERSTONE_NVM_FLUSH",
+        value: "METHOD",
+        help: "How the region of --nvm, or of a store at nvm:…, is made durable: auto (the processor's instructions and a fence) or msync",
+        default: "auto",
+        trade_off: "msync makes a file that is not on DAX as durable as its file system is, by a system call and a write of the device where else there is a fence",
+        redis: "",
+        apply: |all, text| {
+            all.node.database.msync = match text {
+                "auto" => false,
+                "msync" => true,
+                _ => return Err(wrong("write auto or msync".into())),
+            };
+            Ok(())
+        },
+    },
+    Setting {
         name: "nvm-loss",
         variable: "TIERSTONE_NVM_LOSS",
         value: "WHAT",

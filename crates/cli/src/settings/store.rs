@@ -19,6 +19,7 @@ const NAMES: &[&str] = &[
     "nvm",
     "nvm-size",
     "nvm-guarantee",
+    "nvm-flush",
     "nvm-loss",
 ];
 
