@@ -67,7 +67,7 @@ pub struct EngineStatistics {
     pub space_used_bytes: u64,
     /// Estimated live bytes in them now.
     pub space_live_bytes: u64,
-    /// Bytes the device may hold at most.
+    /// Bytes that data may take at most; of a store wholly in persistent memory, without its logs.
     pub space_capacity_bytes: u64,
     /// How fast live bytes grow, in bytes a day: the trend of up to the last day and a half; 0 in the first minute.
     pub space_growth_bytes_per_day: i64,

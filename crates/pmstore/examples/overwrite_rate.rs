@@ -123,7 +123,7 @@ fn main() -> Result<()> {
     let (shard, _) = plan.build()?;
     let record = (HEAD_BYTES + value_bytes).next_multiple_of(8);
     // The log has its segments besides.
-    let space = shard.statistics().space_capacity_bytes - (16 << 20);
+    let space = shard.statistics().space_capacity_bytes;
     let keys = (space as f64 * full) as u64 / record;
     let value = vec![7; value_bytes as usize];
     let (clock, random) = (SystemClock::new(), SeededRandom::new(7));

@@ -576,7 +576,7 @@ impl PmShard {
                 * layout.geometry.block_bytes
                 + self.overflow.taken_bytes(),
             space_live_bytes: live + self.overflow.taken_bytes(),
-            space_capacity_bytes: layout.shard_bytes(),
+            space_capacity_bytes: layout.storage_bytes(),
             snapshots,
             snapshots_lost,
             snapshot_table_bytes: self.snapshots.table_bytes(),

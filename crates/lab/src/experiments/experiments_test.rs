@@ -219,6 +219,19 @@ fn costs_of_memory_are_worked_out_for_the_published_systems_and_for_ours() {
 }
 
 #[test]
+fn near_full_takes_both_stores_through_all_parts() {
+    let result = run_tiny("near-full");
+    let [rates, tails] = &result.tables[..] else { panic!("{:?}", result.tables) };
+    assert_eq!((rates.rows.len(), tails.rows.len()), (2, 4));
+    for row in &rates.rows {
+        for rate in [1, 2, 3, 7] {
+            assert!(matches!(row[rate], Cell::Number(number) if number > 0.0), "{row:?}");
+        }
+    }
+    assert_eq!(result.plots[0].series[0].points.len(), 48);
+}
+
+#[test]
 fn the_redo_log_runs_in_every_memory() {
     let result = run_tiny("redo-log");
     let published = tierstone_media::region::MEMORY_PROFILES.iter();

@@ -10,6 +10,7 @@ mod fawn_ds_single_store;
 mod fawn_ds_split;
 mod fawn_ds_vs_structures;
 mod mutex_messages;
+mod near_full;
 mod persist_atomic_size;
 mod persist_distance;
 mod persist_latency;
@@ -36,6 +37,7 @@ pub const ALL: &[&Experiment] = &[
     &persist_distance::EXPERIMENT,
     &redo_log::EXPERIMENT,
     &storage_cost::EXPERIMENT,
+    &near_full::EXPERIMENT,
     &mutex_messages::EXPERIMENT,
     &emulator_delay::EXPERIMENT,
     &emulator_bandwidth::EXPERIMENT,

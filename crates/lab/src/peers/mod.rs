@@ -5,6 +5,8 @@
 
 mod b_tree;
 mod hash_file;
+mod lsm_tree;
 
 pub use b_tree::BTree;
 pub use hash_file::{HashFile, HashFileSettings};
+pub use lsm_tree::LsmTree;

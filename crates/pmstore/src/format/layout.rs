@@ -94,6 +94,11 @@ impl Layout {
         u64::from(self.segments) * self.geometry.segment_bytes / u64::from(self.shards)
     }
 
+    /// The same without what only logs take.
+    pub fn storage_bytes(&self) -> u64 {
+        self.shard_bytes() - u64::from(self.geometry.log_segments) * self.geometry.segment_bytes
+    }
+
     /// Bytes before the data: header, lines, table.
     pub fn data_start(&self) -> u64 {
         self.data

@@ -214,7 +214,12 @@ const COLUMNS: &[Column] = &[
     }),
     ("space_used_bytes", "gauge", "Bytes of segments in use.", |s| s.engine.space_used_bytes),
     ("space_live_bytes", "gauge", "Bytes of live records.", |s| s.engine.space_live_bytes),
-    ("space_capacity_bytes", "gauge", "Bytes that segments may take.", |s| s.engine.space_capacity_bytes),
+    (
+        "space_capacity_bytes",
+        "gauge",
+        "Bytes that segments may take; in persistent memory without the logs.",
+        |s| s.engine.space_capacity_bytes,
+    ),
     ("scrub_rate_bytes", "gauge", "Bytes a second that scrubbing may read; 0: off.", |s| s.engine.scrub.rate),
     ("scrub_read_bytes_total", "counter", "Bytes that scrubbing has read.", |s| s.engine.scrub.bytes),
     ("scrub_passes_total", "counter", "Full passes of scrubbing.", |s| s.engine.scrub.passes),
