@@ -1,5 +1,6 @@
 //! `tierstone lab`: published experiments, run here, their numbers beside the published ones.
 
+mod print;
 mod what_if;
 
 use crate::interrupt::Interrupted;
@@ -11,7 +12,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_lab::catalogue::{Entry, catalogue};
-use tierstone_lab::result::Verdict;
 use tierstone_lab::{
     ALL, Experiment, ExperimentResult, Kind, Published, PublishedSeries, RunSettings, Size, find, output,
 };
@@ -222,7 +222,7 @@ fn measure(experiments: &[&'static Experiment], args: &MeasureArgs) -> Result<()
     if args.json {
         print_json(&results)?;
     } else {
-        print_results(&results, &args.out)?;
+        print::print_results(&results, &args.out)?;
     }
     match failures.into_iter().next() {
         None => Ok(()),
@@ -257,26 +257,4 @@ fn measure_one(
     let result = result?;
     output::write(&result, out)?;
     Ok(result)
-}
-
-fn print_results(results: &[ExperimentResult], out: &Path) -> Result<()> {
-    let mut rows =
-        vec![["experiment", "value", "published", "here", "unit", "verdict"].map(str::to_owned).to_vec()];
-    for result in results {
-        rows.extend(result.rows.iter().map(|row| {
-            let number =
-                |value: f64| if value < 10.0 { format!("{value:.3}") } else { format!("{value:.0}") };
-            let verdict = if row.verdict == Verdict::Agrees { "agrees" } else { "differs" };
-            vec![
-                result.name.clone(),
-                row.name.clone(),
-                number(row.published),
-                number(row.here),
-                row.unit.clone(),
-                verdict.to_owned(),
-            ]
-        }));
-    }
-    print_line(&table(&rows))?;
-    print_line(&format!("tables, plots and reasons: {}", out.join("README.md").display()))
 }

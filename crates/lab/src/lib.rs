@@ -20,6 +20,7 @@
 pub mod catalogue;
 pub mod experiment;
 pub mod experiments;
+pub mod instruction_rate;
 pub mod machine;
 pub mod output;
 mod page;

@@ -31,6 +31,7 @@ fn result() -> ExperimentResult {
             because: "another device".into(),
         }],
         tables: vec![table],
+        shown: vec!["gets".into()],
         plots: vec![Plot {
             name: "curve".into(),
             title: "Curve".into(),
@@ -95,7 +96,7 @@ fn the_format_has_its_fields_under_their_names() {
     let json: serde_json::Value = serde_json::to_value(result()).unwrap();
     for field in [
         "format", "name", "source", "machine", "kind", "size", "rows", "tables", "plots", "settings",
-        "started",
+        "started", "shown",
     ] {
         assert!(!json[field].is_null(), "{field}");
     }

@@ -2,7 +2,7 @@
 
 use crate::run::Run;
 use std::sync::{Barrier, Mutex, PoisonError};
-use tierstone_base::{Clock, Error, ErrorKind, Result};
+use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::region::{FlushMethod, MappedRegion, Region, RegionSettings};
 use tierstone_persist::memory::{Direct, Memory, VolatileWords};
 use tierstone_persist::order::Model;
@@ -19,15 +19,13 @@ const ROOM_BYTES: u64 = 128;
 pub const MODELS: [Model; 3] = [Model::Strict, Model::Epoch, Model::Strand];
 /// The published sizes of atomic and of tracked blocks, in bytes.
 pub const SIZES: [u64; 7] = [8, 16, 32, 64, 128, 256, 512];
-/// Inserts of one round of a measurement: its queue fits the memory.
-const ROUND: u64 = 100_000;
 
 /// A queue, its region and its volatile words.
-type Parts = (Queue, MappedRegion, VolatileWords);
+pub(crate) type Parts = (Queue, MappedRegion, VolatileWords);
 
 /// A queue with room for `inserts` entries, and its memories. The instruction rate is that of a machine that need not
 /// persist: a barrier is a fence alone.
-fn queue(design: Design, threads: usize, inserts: u64) -> Result<Parts> {
+pub(crate) fn queue(design: Design, threads: usize, inserts: u64) -> Result<Parts> {
     let settings = QueueSettings::new(design, ROOM_BYTES * inserts, threads);
     let ordinary = RegionSettings { flush: Some(FlushMethod::FenceOnly), ..RegionSettings::default() };
     let region = MappedRegion::anonymous(settings.persistent_bytes(), &ordinary)?;
@@ -38,23 +36,9 @@ fn queue(design: Design, threads: usize, inserts: u64) -> Result<Parts> {
     Ok((queue, region, words))
 }
 
-/// Inserts a second on this machine, by threads that run freely.
-///
-/// # Errors
-/// `Retry` when the run was stopped, or a thread broke off.
-pub fn instruction_rate(run: &mut Run<'_>, design: Design, threads: usize, inserts: u64) -> Result<f64> {
-    let clock = run.clock();
-    let (mut done, mut took_us) = (0, 0);
-    while done < inserts {
-        let each = ROUND.min(inserts) / threads as u64;
-        let parts = queue(design, threads, each * threads as u64)?;
-        let begun = clock.now().monotonic_us;
-        insert_freely(&parts, threads, each)?;
-        took_us += clock.now().monotonic_us - begun;
-        done += each * threads as u64;
-        run.go_on(0.5 * done as f64 / inserts as f64)?;
-    }
-    Ok(done as f64 * 1e6 / took_us.max(1) as f64)
+/// Inserts the published entry.
+pub(crate) fn insert_one(queue: &Queue, memory: &impl Memory) -> Result<()> {
+    queue.insert(memory, &[7; ENTRY_BYTES]).map(drop)
 }
 
 /// Each of `threads` threads inserts `each` entries; the positions of the entries of each.

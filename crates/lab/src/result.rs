@@ -42,12 +42,22 @@ pub struct ExperimentResult {
     pub rows: Vec<Row>,
     /// Everything measured.
     pub tables: Vec<Table>,
+    /// The names of those that the terminal shows too.
+    #[serde(default)]
+    pub shown: Vec<String>,
     /// The same in pictures.
     pub plots: Vec<Plot>,
     /// What a reader has to know to judge the numbers.
     pub notes: Vec<String>,
     /// What was done, in order, and how long it took.
     pub steps: Vec<StepTime>,
+}
+
+impl ExperimentResult {
+    /// The tables that the terminal shows.
+    pub fn shown_tables(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter().filter(|table| self.shown.contains(&table.name))
+    }
 }
 
 /// One step of a run.

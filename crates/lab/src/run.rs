@@ -82,6 +82,7 @@ pub fn run_with(
         seeds: 0,
         rows: BTreeMap::new(),
         tables: Vec::new(),
+        shown: Vec::new(),
         plots: Vec::new(),
         notes: Vec::new(),
         chosen: BTreeMap::new(),
@@ -105,6 +106,7 @@ pub fn run_with(
         settings: run.chosen,
         rows,
         tables: run.tables,
+        shown: run.shown,
         plots: run.plots,
         notes: run.notes,
         steps: run.step_times,
@@ -128,6 +130,7 @@ pub struct Run<'a> {
     seeds: u64,
     rows: BTreeMap<&'static str, Row>,
     tables: Vec<Table>,
+    shown: Vec<String>,
     plots: Vec<Plot>,
     notes: Vec<String>,
     chosen: BTreeMap<String, String>,
@@ -305,6 +308,13 @@ impl Run<'_> {
     /// Adds a table.
     pub fn table(&mut self, table: Table) {
         self.tables.push(table);
+    }
+
+    /// Adds a table that the terminal shows too: the published one beside ours, in 120 columns. Its title says which
+    /// numbers are measured, modelled or published, and where.
+    pub fn show(&mut self, table: Table) {
+        self.shown.push(table.name.clone());
+        self.table(table);
     }
 
     /// Adds a plot.

@@ -128,14 +128,29 @@ fn the_structures_run_side_by_side() {
 #[test]
 fn the_persistency_table_runs_and_its_paths_are_those_of_the_models() {
     let result = run_tiny("persistency");
-    assert_eq!(result.tables[0].rows.len(), 18);
-    let path = |row: usize| match result.tables[0].rows[row][3] {
-        Cell::Number(path) => path,
-        ref other => panic!("{other:?}"),
-    };
+    let table = |name: &str| &result.tables.iter().find(|table| table.name == name).unwrap().rows;
+    let (cells, rates, long) = (table("cells"), table("instruction-rates"), table("persist-bound"));
+    assert_eq!((cells.len(), rates.len(), long.len()), (6, 6, 18));
     // One thread: strict 15, 15, 17; epoch 1, 1, 2.
     for (row, wanted) in [(0, 15.0), (1, 1.0), (6, 15.0), (7, 1.0), (12, 17.0), (13, 2.0)] {
-        assert!((path(row) - wanted).abs() < 0.05, "row {row}: {}", path(row));
+        let path = number(&long[row][3]);
+        assert!((path - wanted).abs() < 0.05, "row {row}: {path}");
+    }
+    let shown: Vec<&str> = result.shown_tables().map(|table| table.name.as_str()).collect();
+    assert_eq!(shown, ["cells", "instruction-rates"]);
+    for (place, row) in cells.iter().enumerate() {
+        for model in 0..3 {
+            let cell = &long[3 * place + model];
+            assert_eq!((&row[2 + 2 * model], &row[3 + 2 * model]), (&cell[6], &cell[7]), "row {place}");
+        }
+    }
+    assert_eq!(cells[5][5], Cell::Number(1.9));
+    let processors = std::thread::available_parallelism().unwrap().get() as u64;
+    for row in rates {
+        let threads = (number(&row[1]) as u64).min(processors);
+        let how = if threads == 1 { "1 thread,".to_owned() } else { format!("{threads} threads,") };
+        assert!(matches!(&row[5], Cell::Text(text) if text.starts_with(&how)), "{row:?}");
+        assert!(number(&row[3]) <= number(&row[2]) && number(&row[2]) <= number(&row[4]), "{row:?}");
     }
 }
 

@@ -101,7 +101,7 @@ fn run(run: &mut Run<'_>) -> Result<()> {
     for design in 0..Design::ALL.len() {
         plot(run, points.iter().filter(|point| point.design == design).collect());
     }
-    run.note("Where threads outnumber processors their instruction rate is that of the scheduler, and their break-even late.");
+    run.note("Where threads outnumber processors, their instruction rate is that of as many threads as there are processors.");
     run.note("The printed break-even of epoch persistency, 119 ns, and the 0.17 of Table 8.1, which gives 85 ns, contradict each other; both are shown.");
     Ok(())
 }
@@ -109,7 +109,7 @@ fn run(run: &mut Run<'_>) -> Result<()> {
 fn compare(run: &mut Run<'_>, points: &[Point]) -> Result<()> {
     let missing = || Error::new(ErrorKind::Unsupported, "a queue was not measured");
     let first = points.first().ok_or_else(missing)?;
-    let rate = format!("{:.2} M inserts/s here", first.instruction_rate / 1e6);
+    let rate = format!("{:.2} M inserts/s here", first.rate.per_second / 1e6);
     run.compare(STRICT, first.break_even_ns(0), &rate)?;
     run.compare(EPOCH, first.break_even_ns(1) / first.break_even_ns(0), "")?;
     run.compare(STRAND, first.break_even_ns(2) / first.break_even_ns(0), "")?;
@@ -119,7 +119,7 @@ fn compare(run: &mut Run<'_>, points: &[Point]) -> Result<()> {
     };
     run.compare(LEAST_EPOCH, least(0, 1), "")?;
     run.compare(LEAST_STRAND, least(1, 2), "")?;
-    run.compare(FLAT, first.rates_at(0, 10.0).throughput() / first.instruction_rate, &rate)
+    run.compare(FLAT, first.rates_at(0, 10.0).throughput() / first.rate.per_second, &rate)
 }
 
 /// What is published of a point: printed, or by Table 8.1.
@@ -152,7 +152,7 @@ fn table(run: &mut Run<'_>, points: &[Point]) {
                 point.name().into(),
                 (point.threads as u64).into(),
                 of.name().into(),
-                (point.instruction_rate / 1e6).into(),
+                (point.rate.per_second / 1e6).into(),
                 point.rates_at(model, LATENCY_NS).path_per_operation.into(),
                 point.break_even_ns(model).into(),
                 published.into(),
@@ -170,7 +170,7 @@ fn plot(run: &mut Run<'_>, points: Vec<&Point>) {
     for point in &points {
         for (model, of) in MODELS.into_iter().enumerate() {
             let name = format!("{}, {} threads, here", of.name(), point.threads);
-            let share = |latency| point.rates_at(model, latency).throughput() / point.instruction_rate;
+            let share = |latency| point.rates_at(model, latency).throughput() / point.rate.per_second;
             series.push(Series::new(&name, latencies().map(|latency| (latency, share(latency)))));
             if point.threads == 1 {
                 let (even, _) = published_ns(point, model);
