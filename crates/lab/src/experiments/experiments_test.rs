@@ -1,5 +1,5 @@
 use super::{ALL, find};
-use crate::result::{Cell, ExperimentResult};
+use crate::result::{Cell, ExperimentResult, Verdict};
 use crate::{RunSettings, Size, run};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -288,5 +288,20 @@ fn scans_are_measured_from_an_array_and_from_index_and_log_by_distance() {
     assert_eq!(result.tables[0].rows.len(), 2 + 9);
     assert!(
         result.plots[0].series.iter().all(|series| series.points.is_sorted_by(|one, other| one.0 < other.0))
+    );
+}
+
+#[test]
+fn ways_of_recovery_are_modelled_and_wear_memory_as_published() {
+    let result = run_tiny("recovery-endurance");
+    assert_eq!(result.tables[0].rows.len(), 15);
+    // No measurement is in it: also the smallest run has the published order.
+    assert!(result.rows.iter().all(|row| row.verdict == Verdict::Agrees), "{:?}", result.rows);
+    let hottest: Vec<f64> = result.rows.iter().map(|row| row.here).collect();
+    assert!(
+        hottest[0] > hottest[2]
+            && hottest[2] > hottest[3]
+            && hottest[3] > hottest[4]
+            && hottest[4] > hottest[1]
     );
 }

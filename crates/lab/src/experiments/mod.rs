@@ -16,6 +16,7 @@ mod persist_distance;
 mod persist_latency;
 mod persist_tracking_size;
 mod persistency;
+mod recovery_endurance;
 mod redo_log;
 mod scan_variants;
 mod storage_cost;
@@ -42,6 +43,7 @@ pub const ALL: &[&Experiment] = &[
     &emulator_delay::EXPERIMENT,
     &emulator_bandwidth::EXPERIMENT,
     &endurance::EXPERIMENT,
+    &recovery_endurance::EXPERIMENT,
     &scan_variants::EXPERIMENT,
 ];
 
