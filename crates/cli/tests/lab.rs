@@ -68,6 +68,37 @@ fn a_run_writes_its_files_and_prints_its_result() {
 }
 
 #[test]
+fn a_run_prints_the_published_table_beside_ours_and_every_check_of_it() {
+    let folder = Folder::new();
+    let out = folder.path("results").display().to_string();
+    let ran = lab(&["run", "persistency", "--tiny", "--out", &out]);
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let printed = text(&ran.stdout);
+    let line = |start: &str| printed.lines().find(|line| line.starts_with(start)).unwrap_or_default();
+    for words in ["Pelley 2014", "Table 8.1", "here: modelled, size tiny"] {
+        assert!(printed.contains(words), "{words} is not in\n{printed}");
+    }
+    let head = line("queue                 threads  strict: modelled");
+    assert_eq!(head.matches("published").count(), 3, "{printed}");
+    let cells: Vec<&str> = line("Two-Lock Concurrent         8 ").split_whitespace().collect();
+    assert_eq!((cells.len(), cells[4], cells[6], cells[8]), (9, "0.430", "3.40", "22"), "{printed}");
+    assert!(printed.contains("M inserts/s (measured"), "{printed}");
+    // As many checks as are published, each with its verdict; what differs is told with its reason.
+    let checks = printed.lines().filter(|line| line.contains(" ratio ") && line.contains("Table 8.1"));
+    let (mut count, mut differing) = (0, 0);
+    for check in checks {
+        let verdicts = (check.contains(" agrees "), check.contains(" differs "));
+        assert!(verdicts.0 != verdicts.1, "{check}");
+        (count, differing) = (count + 1, differing + usize::from(verdicts.1));
+    }
+    assert_eq!(count, 18, "{printed}");
+    assert_eq!(printed.lines().filter(|line| line.starts_with("differs: ")).count(), differing, "{printed}");
+    let told = ["differs: ", "note: ", "published: ", "tables, plots"];
+    let tables = printed.lines().filter(|line| !told.iter().any(|start| line.starts_with(start)));
+    assert!(tables.into_iter().all(|line| line.chars().count() <= 120), "{printed}");
+}
+
+#[test]
 fn unknown_names_and_bad_places_are_refused_before_anything_runs() {
     let unknown = lab(&["run", "fawn-ds-put-ratio", "no-such"]);
     assert_eq!(unknown.status.code(), Some(2));

@@ -286,7 +286,13 @@ fn compare(run: &mut Run<'_>, points: &[Point]) -> Result<()> {
         least(&others.map(|point| point.normalised(model))) / last.normalised(model)
     };
     run.compare(LAST_STRICT, above(lock8, [two8, holes8], 0), &how8)?;
-    run.compare(FIRST_STRICT_EIGHT, two8.normalised(0) / holes8.normalised(0), &how8)?;
+    let path = |point: &Point| point.rates(0).path_per_operation;
+    let paths = format!(
+        "persists in a row an insert {:.2} and {:.2}, which depend on the order that the locks keep; {how8}",
+        path(two8),
+        path(holes8)
+    );
+    run.compare(FIRST_STRICT_EIGHT, two8.normalised(0) / holes8.normalised(0), &paths)?;
     run.compare(LAST_EPOCH, above(holes8, [lock8, two8], 1), &how8)
 }
 
