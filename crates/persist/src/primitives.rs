@@ -18,8 +18,14 @@ use tierstone_media::region::{LINE_BYTES, Region, WORD_BYTES};
 /// When the region could not make it durable.
 #[inline]
 pub fn publish<R: Region + ?Sized>(region: &R, offset: u64, value: u64) -> Result<()> {
+    publish_by(region, offset, value, &Mutations::none())
+}
+
+/// The same by rules that tests break, as all below.
+#[inline]
+fn publish_by<R: Region + ?Sized>(region: &R, offset: u64, value: u64, rules: &Mutations) -> Result<()> {
     region.store_word(offset, value);
-    persist(region, offset, WORD_BYTES)
+    persist_by(region, offset, WORD_BYTES, rules)
 }
 
 /// Makes what was stored in a range durable. One barrier.
@@ -28,12 +34,23 @@ pub fn publish<R: Region + ?Sized>(region: &R, offset: u64, value: u64) -> Resul
 /// When the region could not make it durable.
 #[inline]
 pub fn persist<R: Region + ?Sized>(region: &R, offset: u64, len: u64) -> Result<()> {
+    persist_by(region, offset, len, &Mutations::none())
+}
+
+#[inline]
+fn persist_by<R: Region + ?Sized>(region: &R, offset: u64, len: u64, rules: &Mutations) -> Result<()> {
     region.write_back(offset, len);
-    region.fence()
+    barrier(region, rules, "what was stored before the answer")
+}
+
+/// The fence that keeps `rule`.
+#[inline]
+fn barrier<R: Region + ?Sized>(region: &R, rules: &Mutations, rule: &str) -> Result<()> {
+    if rules.is_on(rule) { Ok(()) } else { region.fence() }
 }
 
 /// Stores `bytes` past the caches, whole, and then publishes `value` at `published`: a reader that finds `value`
-/// after a crash finds the bytes. Two barriers.
+/// after a crash finds the bytes. Durable when it returns. Two barriers.
 ///
 /// # Errors
 /// When the region could not make them durable.
@@ -46,10 +63,10 @@ pub fn append_streaming<R: Region>(
     rules: &Mutations,
 ) -> Result<()> {
     region.store_streaming(offset, bytes);
-    if !rules.is_on("the bytes before the word that publishes them") {
-        region.fence()?;
-    }
-    publish(region, published, value)
+    barrier(region, rules, "the bytes before the word that publishes them")?;
+    region.store_word(published, value);
+    region.write_back(published, WORD_BYTES);
+    barrier(region, rules, "the word that publishes before the answer")
 }
 
 /// A log of records in part of a region, each followed by its own position: a record is valid when the position
@@ -146,9 +163,7 @@ impl<'a, R: Region> PersistentLog<'a, R> {
             self.put(at + 16, body);
             at += LOG_OVERHEAD + padded(len);
         }
-        if !self.rules.is_on("the bodies before their positions") {
-            self.region.fence()?;
-        }
+        barrier(self.region, &self.rules, "the bodies before their positions")?;
         let mut at = self.end;
         for body in records {
             let len = padded(body.len() as u64);
@@ -157,9 +172,7 @@ impl<'a, R: Region> PersistentLog<'a, R> {
             self.region.write_back(place, WORD_BYTES);
             at += LOG_OVERHEAD + len;
         }
-        if !self.rules.is_on("the positions before the answer") {
-            self.region.fence()?;
-        }
+        barrier(self.region, &self.rules, "the positions before the answer")?;
         self.end = at;
         Ok(())
     }
@@ -194,7 +207,10 @@ impl<'a, R: Region> PersistentLog<'a, R> {
                 destroyed = true;
             }
         }
-        if destroyed { self.region.fence() } else { Ok(()) }
+        if !destroyed {
+            return Ok(());
+        }
+        barrier(self.region, &self.rules, "what is destroyed before recovery ends")
     }
 
     fn place(&self, position: u64) -> u64 {
@@ -253,7 +269,7 @@ impl PageLog {
         fresh: &[u8],
         rules: &Mutations,
     ) -> Result<()> {
-        let barrier = |rule: &str| if rules.is_on(rule) { Ok(()) } else { region.fence() };
+        let barrier = |rule: &str| barrier(region, rules, rule);
         let mut old = vec![0; self.page_bytes as usize];
         region.load(page, &mut old);
         region.store_streaming(self.offset + LINE_BYTES, &old);
@@ -288,10 +304,10 @@ impl PageLog {
         region.load(self.offset + LINE_BYTES, &mut old);
         region.store(page, &old);
         region.write_back(page, self.page_bytes);
-        if !rules.is_on("the page is back before the mark is taken away") {
-            region.fence()?;
-        }
-        publish(region, self.offset, 0)?;
+        barrier(region, rules, "the page is back before the mark is taken away")?;
+        region.store_word(self.offset, 0);
+        region.write_back(self.offset, WORD_BYTES);
+        barrier(region, rules, "the mark is away before recovery ends")?;
         Ok(Some(page))
     }
 }

@@ -1,6 +1,7 @@
 //! Every primitive loses power before each of its steps, and again inside recovery; every rule is needed.
 
 use super::*;
+use std::cell::Cell;
 use tierstone_crash::{
     Choices, ExploreSettings, Report, SurvivorSettings, Violation, assert_all_caught, explore,
 };
@@ -34,46 +35,83 @@ fn violation(error: tierstone_base::Error) -> Violation {
     Violation::new(error.to_string())
 }
 
-#[test]
-fn a_published_word_is_old_or_new_and_new_once_acknowledged() {
-    let report = explore(ExploreSettings::exhaustive(), |choices: &Choices| {
-        let region = SimRegion::<8>::new(64).with_cuts(choices, 4);
-        let acknowledged = publish(&region, 8, 7).is_ok();
-        region.lose_power(choices, &SurvivorSettings::default());
-        let found = region.load_word(8);
-        Violation::unless(found == 7 || found == 0 && !acknowledged, || {
-            format!("{found} after {acknowledged}")
-        })
-    });
-    report.assert_exhausted();
+/// Two words are published one after the other; recovery publishes elsewhere which one it found.
+fn published<const UNIT: usize>(rules: &Mutations) -> Report {
+    let (acknowledged, noted) = (Cell::new(0), Cell::new(false));
+    lives::<UNIT>(
+        ExploreSettings::exhaustive(),
+        128,
+        |region| {
+            acknowledged.set(0);
+            noted.set(false);
+            for value in 1..=2 {
+                if publish_by(region, 8, value, rules).is_err() {
+                    return;
+                }
+                acknowledged.set(value);
+            }
+        },
+        |region| {
+            let (found, note) = (region.load_word(8), region.load_word(64));
+            let is_noted = note == found + 10 || note == 0 && !noted.get();
+            Violation::unless((acknowledged.get()..=2).contains(&found) && is_noted, || {
+                format!("{found} after {}, noted {note} after {}", acknowledged.get(), noted.get())
+            })?;
+            noted.set(publish_by(region, 64, found + 10, rules).is_ok());
+            Ok(())
+        },
+    )
 }
 
 #[test]
-fn a_streaming_append_is_whole_where_it_is_published() {
-    assert_all_caught(&["the bytes before the word that publishes them"], |rules| {
-        lives::<8>(
-            ExploreSettings::exhaustive(),
-            256,
-            |region| {
-                let _ = append_streaming(region, 64, &[7; 20], 0, 1, rules);
-            },
-            |region| {
+fn a_published_word_is_old_or_new_and_new_once_acknowledged() {
+    let rules = ["what was stored before the answer"];
+    assert_all_caught(&rules, published::<8>).assert_exhausted();
+    assert_all_caught(&rules, published::<64>).assert_exhausted();
+}
+
+/// One append, published by a bit; recovery makes another one, published by the next.
+fn appended<const UNIT: usize>(rules: &Mutations) -> Report {
+    let acknowledged = Cell::new(0);
+    lives::<UNIT>(
+        ExploreSettings::exhaustive(),
+        256,
+        |region| {
+            let is_done = append_streaming(region, 64, &[7; 20], 0, 1, rules).is_ok();
+            acknowledged.set(u64::from(is_done));
+        },
+        |region| {
+            let found = region.load_word(0);
+            let bytes = [64, 128].map(|at| {
                 let mut bytes = [0; 20];
-                region.load(64, &mut bytes);
-                Violation::unless(region.load_word(0) == 0 || bytes == [7; 20], || format!("{bytes:?}"))
-            },
-        )
-    });
+                region.load(at, &mut bytes);
+                bytes
+            });
+            let are_whole =
+                (found & 1 == 0 || bytes[0] == [7; 20]) && (found & 2 == 0 || bytes[1] == [8; 20]);
+            Violation::unless(are_whole && found & acknowledged.get() == acknowledged.get(), || {
+                format!("{found} after {}: {bytes:?}", acknowledged.get())
+            })?;
+            if append_streaming(region, 128, &[8; 20], 0, found | 2, rules).is_ok() {
+                acknowledged.set(found | 2);
+            }
+            Ok(())
+        },
+    )
+}
+
+#[test]
+fn a_streaming_append_is_whole_where_it_is_published_and_published_once_acknowledged() {
+    let rules =
+        ["the bytes before the word that publishes them", "the word that publishes before the answer"];
+    assert_all_caught(&rules, appended::<8>).assert_exhausted();
+    assert_all_caught(&rules, appended::<64>).assert_exhausted();
 }
 
 const BODIES: [&[u8]; 4] = [b"the first", b"second", b"third record", b"4th"];
 
 /// Appends one record, then two, releases the first, appends the last: with wrap, on a ring of two lines.
-fn log_work<const UNIT: usize>(
-    region: &SimRegion<UNIT>,
-    rules: &Mutations,
-    acknowledged: &std::cell::Cell<usize>,
-) {
+fn log_work<const UNIT: usize>(region: &SimRegion<UNIT>, rules: &Mutations, acknowledged: &Cell<usize>) {
     let mut log = PersistentLog::new(region, 64, 128, 0, rules).unwrap();
     acknowledged.set(0);
     for (records, count) in [(&BODIES[..1], 1), (&BODIES[1..3], 3)] {
@@ -106,75 +144,161 @@ fn log_check<const UNIT: usize>(
     Violation::unless(found >= acknowledged, || format!("{acknowledged} acknowledged, {found} found"))
 }
 
+fn logged<const UNIT: usize>(rules: &Mutations, settings: ExploreSettings) -> Report {
+    let acknowledged = Cell::new(0);
+    // Without the checksum, the order alone must do.
+    let rules = rules.clone().and("the checksum of a body");
+    lives::<UNIT>(
+        settings,
+        192,
+        |region| log_work(region, &rules, &acknowledged),
+        |region| log_check(region, &rules, acknowledged.get()),
+    )
+}
+
 #[test]
 fn a_log_recovers_a_prefix_with_everything_acknowledged() {
     let rules = ["the bodies before their positions", "the positions before the answer"];
-    let explored = |rules: &Mutations, settings: ExploreSettings| {
-        let acknowledged = std::cell::Cell::new(0);
-        // Without the checksum, the order alone must do.
-        let rules = rules.clone().and("the checksum of a body");
-        lives::<8>(
-            settings,
-            192,
-            |region| log_work(region, &rules, &acknowledged),
-            |region| log_check(region, &rules, acknowledged.get()),
-        )
-    };
-    assert_all_caught(&rules, |rules| explored(rules, ExploreSettings::bounded(3).with_max_runs(60_000)));
-    assert_all_caught(&rules, |rules| explored(rules, ExploreSettings::random(11, 20_000)));
+    let bounded = || ExploreSettings::bounded(3).with_max_runs(60_000);
+    let random = || ExploreSettings::random(11, 20_000);
+    assert_all_caught(&rules, |rules| logged::<8>(rules, bounded()));
+    assert_all_caught(&rules, |rules| logged::<8>(rules, random()));
+    assert_all_caught(&rules, |rules| logged::<64>(rules, bounded()));
+    assert_all_caught(&rules, |rules| logged::<64>(rules, random()));
+}
+
+/// Three records in one call: the second's position is lost, the third's survives. Another record of the second's
+/// length is appended after recovery: without destroying, the third would follow it.
+fn behind_a_gap<const UNIT: usize>(rules: &Mutations) -> Report {
+    explore(ExploreSettings::exhaustive().with_max_runs(200_000), |choices: &Choices| {
+        let region = SimRegion::<UNIT>::new(256).with_cuts(choices, 8);
+        let mut log = PersistentLog::new(&region, 64, 192, 0, rules).map_err(violation)?;
+        let _ = log.persist_wal(&[b"one", b"two", b"three"]);
+        region.lose_power(choices, &SurvivorSettings::default());
+        let quiet = SimRegion::<UNIT>::new(256);
+        quiet.store(0, &region.image());
+        let (mut log, before) = PersistentLog::recover(&quiet, 64, 192, 0, rules).map_err(violation)?;
+        if before.len() == 3 {
+            return Ok(());
+        }
+        log.persist_wal(&[b"new"]).map_err(violation)?;
+        let (_, after) = PersistentLog::recover(&quiet, 64, 192, 0, rules).map_err(violation)?;
+        Violation::unless(after.len() == before.len() + 1, || format!("{before:?}, then {after:?}"))
+    })
+}
+
+/// Recovery, which power is lost in, and again behind it; where it has come to its end nothing behind the end of the
+/// log looks like a position.
+fn destroyed<const UNIT: usize>(rules: &Mutations) -> Report {
+    let end = Cell::new(None);
+    lives::<UNIT>(
+        ExploreSettings::random(17, 20_000),
+        256,
+        |region| {
+            end.set(None);
+            if let Ok(mut log) = PersistentLog::new(region, 64, 192, 0, rules) {
+                let _ = log.persist_wal(&[b"one", b"two", b"three"]);
+            }
+        },
+        |region| {
+            if let Some(end) = end.get() {
+                let is_position = |word| word > end && word <= end + 192;
+                let is_clear = !(64 + end..256).step_by(8).any(|at| is_position(region.load_word(at)));
+                return Violation::unless(is_clear, || format!("something is left behind {end}"));
+            }
+            let recovered = PersistentLog::recover(region, 64, 192, 0, rules);
+            end.set(recovered.ok().filter(|_| region.power_is_on()).map(|(log, _)| log.end()));
+            Ok(())
+        },
+    )
 }
 
 #[test]
 fn a_record_behind_a_gap_never_comes_back() {
-    // Three records in one call: the second's position is lost, the third's survives. Another record of the
-    // second's length is appended after recovery: without destroying, the third would follow it.
-    let explored = |rules: &Mutations| {
-        explore(ExploreSettings::exhaustive().with_max_runs(200_000), |choices: &Choices| {
-            let region = SimRegion::<8>::new(256).with_cuts(choices, 8);
-            let mut log = PersistentLog::new(&region, 64, 192, 0, rules).map_err(violation)?;
-            let _ = log.persist_wal(&[b"one", b"two", b"three"]);
-            region.lose_power(choices, &SurvivorSettings::default());
-            let quiet = SimRegion::<8>::new(256);
-            quiet.store(0, &region.image());
-            let (mut log, before) = PersistentLog::recover(&quiet, 64, 192, 0, rules).map_err(violation)?;
-            if before.len() == 3 {
-                return Ok(());
-            }
-            log.persist_wal(&[b"new"]).map_err(violation)?;
-            let (_, after) = PersistentLog::recover(&quiet, 64, 192, 0, rules).map_err(violation)?;
-            Violation::unless(after.len() == before.len() + 1, || format!("{before:?}, then {after:?}"))
-        })
-    };
-    assert_all_caught(&["what lies behind the end is destroyed"], explored);
+    assert_all_caught(&["what lies behind the end is destroyed"], behind_a_gap::<8>);
+    // On lines a position is never lost where a later one in its line survives.
+    behind_a_gap::<64>(&Mutations::none()).assert_clean();
+}
+
+#[test]
+fn what_recovery_destroys_is_durable_when_it_returns() {
+    assert_all_caught(&["what is destroyed before recovery ends"], destroyed::<8>);
+    destroyed::<64>(&Mutations::none()).assert_clean();
+}
+
+/// The word where the next record's position will stand has that position already, from an old body.
+fn over_an_old_body<const UNIT: usize>(rules: &Mutations) -> Report {
+    let mut old = [7; 80];
+    old[..8].copy_from_slice(&105u64.to_le_bytes());
+    let fresh = [9; 24];
+    explore(ExploreSettings::random(13, 20_000), |choices: &Choices| {
+        let region = SimRegion::<UNIT>::new(192).with_cuts(choices, 8);
+        let mut log = PersistentLog::new(&region, 64, 128, 0, rules).map_err(violation)?;
+        if log.persist_wal(&[&old]).is_err() {
+            return Ok(());
+        }
+        log.release(104);
+        let acknowledged = log.persist_wal(&[&fresh]).is_ok();
+        region.lose_power(choices, &SurvivorSettings::default());
+        let quiet = SimRegion::<UNIT>::new(192);
+        quiet.store(0, &region.image());
+        let (_, found) = PersistentLog::recover(&quiet, 64, 128, 104, rules).map_err(violation)?;
+        let legal = found.is_empty() && !acknowledged || found == [fresh.to_vec()];
+        Violation::unless(legal, || format!("acknowledged: {acknowledged}, found {found:?}"))
+    })
 }
 
 #[test]
 fn an_old_body_that_looks_like_a_position_makes_no_record() {
-    // The word where the next record's position will stand has that position already, from an old body.
-    let mut old = [7; 80];
-    old[..8].copy_from_slice(&105u64.to_le_bytes());
-    let fresh = [9; 24];
-    let explored = |rules: &Mutations| {
-        explore(ExploreSettings::random(13, 20_000), |choices: &Choices| {
-            let region = SimRegion::<8>::new(192).with_cuts(choices, 8);
-            let mut log = PersistentLog::new(&region, 64, 128, 0, rules).map_err(violation)?;
-            if log.persist_wal(&[&old]).is_err() {
-                return Ok(());
-            }
-            log.release(104);
-            let acknowledged = log.persist_wal(&[&fresh]).is_ok();
-            region.lose_power(choices, &SurvivorSettings::default());
-            let quiet = SimRegion::<8>::new(192);
-            quiet.store(0, &region.image());
-            let (_, found) = PersistentLog::recover(&quiet, 64, 128, 104, rules).map_err(violation)?;
-            let legal = found.is_empty() && !acknowledged || found == [fresh.to_vec()];
-            Violation::unless(legal, || format!("acknowledged: {acknowledged}, found {found:?}"))
-        })
-    };
-    assert_all_caught(&["the checksum of a body"], explored);
+    assert_all_caught(&["the checksum of a body"], over_an_old_body::<8>);
+    assert_all_caught(&["the checksum of a body"], over_an_old_body::<64>);
 }
 
 const PAGES: PageLog = PageLog { offset: 0, page_bytes: 64 };
+
+/// Two versions of one page; after recovery another page, through the same page log.
+fn paged<const UNIT: usize>(rules: &Mutations) -> Report {
+    let (acknowledged, other) = (Cell::new(0u8), Cell::new(0u8));
+    lives::<UNIT>(
+        ExploreSettings::random(5, 30_000),
+        512,
+        |region| {
+            acknowledged.set(0);
+            other.set(0);
+            region.store_streaming(256, &[3; 64]);
+            if region.fence().is_err() {
+                return;
+            }
+            other.set(3);
+            for version in 1..=2u8 {
+                if PAGES.persist_page(region, 128, &[version; 64], rules).is_err() {
+                    return;
+                }
+                acknowledged.set(version);
+            }
+        },
+        |region| {
+            PAGES.recover(region, rules).map_err(violation)?;
+            let found = [128, 256].map(|page| {
+                let mut bytes = [0; 64];
+                region.load(page, &mut bytes);
+                bytes
+            });
+            let is_whole = |bytes: [u8; 64], versions: std::ops::RangeInclusive<u8>| {
+                bytes == [bytes[0]; 64] && versions.contains(&bytes[0])
+            };
+            let are_whole = is_whole(found[0], acknowledged.get()..=2)
+                && (other.get() == 0 || is_whole(found[1], other.get()..=4));
+            Violation::unless(are_whole, || {
+                format!("{} and {} acknowledged, found {found:?}", acknowledged.get(), other.get())
+            })?;
+            if other.get() > 0 && PAGES.persist_page(region, 256, &[4; 64], rules).is_ok() {
+                other.set(4);
+            }
+            Ok(())
+        },
+    )
+}
 
 #[test]
 fn a_page_is_old_or_new_after_a_crash_anywhere_and_each_of_the_barriers_is_needed() {
@@ -184,38 +308,14 @@ fn a_page_is_old_or_new_after_a_crash_anywhere_and_each_of_the_barriers_is_neede
         "the new page before the mark is taken away",
         "the mark is away before the page log is used again",
         "the page is back before the mark is taken away",
+        "the mark is away before recovery ends",
     ];
-    let explored = |rules: &Mutations| {
-        let acknowledged = std::cell::Cell::new(0u8);
-        lives::<8>(
-            ExploreSettings::random(5, 30_000),
-            512,
-            |region| {
-                acknowledged.set(0);
-                for version in 1..=2u8 {
-                    if PAGES.persist_page(region, 128, &[version; 64], rules).is_err() {
-                        return;
-                    }
-                    acknowledged.set(version);
-                }
-            },
-            |region| {
-                PAGES.recover(region, rules).map_err(violation)?;
-                let mut bytes = [0; 64];
-                region.load(128, &mut bytes);
-                let is_whole = bytes == [bytes[0]; 64] && bytes[0] <= 2;
-                Violation::unless(is_whole && bytes[0] >= acknowledged.get(), || {
-                    format!("{} acknowledged, found {bytes:?}", acknowledged.get())
-                })
-            },
-        )
-    };
-    assert_all_caught(&rules, explored);
+    assert_all_caught(&rules, paged::<8>);
+    assert_all_caught(&rules, paged::<64>);
 }
 
 #[test]
 fn the_primitives_need_as_many_barriers_as_published() {
-    use std::cell::Cell;
     /// Counts the fences of a region.
     struct Counted(SimRegion<8>, Cell<u64>);
     impl Region for Counted {

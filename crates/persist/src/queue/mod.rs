@@ -135,17 +135,20 @@ impl Queue {
                 format!("a queue cannot have {capacity} bytes for entries: take a multiple of {LINE}");
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
+        let queue = Queue { settings };
         memory.store(Place::Persistent(0), 0);
-        memory.sync()?;
-        for (number, word) in (1..).zip(recover::header(settings.design, capacity)) {
+        queue.barrier(memory, "no queue before a new one")?;
+        for (number, word) in (1..).zip(recover::header(queue.settings.design, capacity)) {
             memory.store(Place::Persistent(number * 8), word);
         }
         memory.store(Place::Persistent(HEAD), 0);
         memory.store(Place::Persistent(TAIL), 0);
-        memory.sync()?;
+        queue.barrier(memory, "the queue before its magic")?;
         memory.store(Place::Persistent(0), MAGIC);
-        memory.sync()?;
-        Ok(Queue { settings })
+        if !queue.breaks("the magic before the answer") {
+            memory.sync()?;
+        }
+        Ok(queue)
     }
 
     /// Opens the queue in `memory`, whose volatile words are zeros, and gives what it holds. `settings` say what it

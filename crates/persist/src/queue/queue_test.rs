@@ -5,7 +5,9 @@ use crate::memory::{Direct, VolatileWords};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use tierstone_base::SeededRandom;
-use tierstone_crash::{Choices, ExploreSettings, SurvivorSettings, Violation, explore};
+use tierstone_crash::{
+    Choices, ExploreSettings, Mutations, Report, SurvivorSettings, Violation, assert_all_caught, explore,
+};
 use tierstone_media::region::{
     FlushMethod, LineRegion, MappedRegion, Region, RegionSettings, SimRegion, WordRegion,
 };
@@ -248,5 +250,49 @@ fn a_queue_survives_the_loss_of_power_at_every_step_twice() {
         explore(ExploreSettings::bounded(3).with_max_runs(10_000), lines).assert_clean();
         explore(ExploreSettings::bounded(3).with_max_runs(10_000), words).assert_clean();
         explore(ExploreSettings::random(7, 10_000), words).assert_clean();
+    }
+}
+
+/// A queue is made where another one was; power is lost at any step. The old one is whole, or the new one, or none.
+fn made_anew<const UNIT: usize>(design: Design, rules: &Mutations) -> Report {
+    explore(ExploreSettings::exhaustive().with_max_runs(60_000), |choices: &Choices| {
+        let violation = |error: Error| Violation::new(error.to_string());
+        let mut settings = QueueSettings::new(design, 256, 1);
+        let old = SimRegion::<UNIT>::new(768);
+        let words = VolatileWords::new(settings.volatile_bytes());
+        let memory = Direct::new(&old, &words, 0);
+        let queue = Queue::create(settings.clone(), &memory).map_err(violation)?;
+        for _ in 0..3 {
+            queue.insert(&memory, b"old").map_err(violation)?;
+        }
+        queue.remove(&memory).map_err(violation)?;
+        old.write_back(0, 768);
+        old.fence().map_err(violation)?;
+        let before = recover(&old.image()).map_err(violation)?;
+        let region = old.with_cuts(choices, 8);
+        settings.capacity_bytes = 128;
+        settings.rules = rules.clone();
+        let words = VolatileWords::new(settings.volatile_bytes());
+        let is_made = Queue::create(settings, &Direct::new(&region, &words, 0)).is_ok();
+        region.lose_power(choices, &SurvivorSettings::default());
+        match recover(&region.image()) {
+            Ok(found) if found == before => Violation::unless(!is_made, || "the old queue".to_owned()),
+            Ok(found) => Violation::unless(
+                found.capacity_bytes == 128 && found.entries.is_empty() && (found.head, found.tail) == (0, 0),
+                || format!("{found:?} after {before:?}"),
+            ),
+            Err(error) => Violation::unless(!is_made && error.kind() == ErrorKind::Incompatible, || {
+                format!("{is_made}: {error}")
+            }),
+        }
+    })
+}
+
+#[test]
+fn a_queue_is_made_whole_or_not_at_all() {
+    let rules = ["no queue before a new one", "the queue before its magic", "the magic before the answer"];
+    for design in Design::ALL {
+        assert_all_caught(&rules, |rules| made_anew::<8>(design, rules));
+        assert_all_caught(&rules, |rules| made_anew::<64>(design, rules));
     }
 }
