@@ -214,7 +214,7 @@ impl Blocks {
         self.free.pop().ok_or_else(none)
     }
 
-    /// Sees to it that `wanted` blocks are free, as far as there are free segments. Two barriers a segment.
+    /// Sees to it that `wanted` blocks are free, as far as there are free segments. One barrier a segment.
     pub fn secure(&mut self, wanted: usize) -> Result<bool> {
         while self.free.len() < wanted && self.maker.space.free() > 0 {
             self.grow()?;
@@ -222,19 +222,19 @@ impl Blocks {
         Ok(self.free.len() >= wanted)
     }
 
-    /// Takes a segment and divides it. Two barriers.
+    /// Takes a segment and divides it. One barrier; its word is durable with what is stored in the blocks, or sooner.
     fn grow(&mut self) -> Result<()> {
         let Maker { memory, layout, space, shard, .. } = &self.maker;
         let Some(segment) = space.claim(*shard) else { return Ok(()) };
         let per_segment = layout.blocks_per_segment();
         let first = segment * per_segment;
         for block in first..first + per_segment {
-            memory.store_word(layout.block(block), 0);
-            memory.write_back(layout.block(block), 8);
+            // Neither life nor seal, whatever a long value left there.
+            memory.stream(layout.block(block), &[0; LEAD_BYTES as usize]);
         }
-        memory.fence()?;
+        memory.barrier("leads_unfenced")?;
         // crash here [claimed-segment]: its word says claimed, and the next opening gives it back
-        space.publish(segment, Entry { kind: SegmentKind::Storage, device: *shard, logical: 0 })?;
+        space.name(segment, Entry { kind: SegmentKind::Storage, device: *shard, logical: 0 });
         self.segments.entry(segment).or_default();
         self.free.extend((first..first + per_segment).rev());
         Ok(())
@@ -254,8 +254,8 @@ impl Blocks {
         block.is_some_and(|block| u64::from(block.end + len) <= self.maker.layout.geometry.block_bytes)
     }
 
-    /// Appends a record; gives its place. `record` gets its checksum. Up to two barriers where a block is begun in a
-    /// new segment, none else.
+    /// Appends a record; gives its place. `record` gets its checksum. One barrier where a block is begun in a new
+    /// segment, none else.
     pub fn append(&mut self, role: Role, record: &mut [u8]) -> Result<u64> {
         let len = record.len() as u32;
         if !self.fits(role, len) {
@@ -516,7 +516,7 @@ impl Blocks {
         }
         self.segments.remove(&segment);
         self.free.retain(|number| number / per_segment != segment);
-        self.maker.space.release(segment)?;
+        self.maker.space.release(segment, self.maker.shard)?;
         Ok(true)
     }
 

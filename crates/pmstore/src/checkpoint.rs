@@ -19,7 +19,8 @@
 //!    checkpoint is named.
 //! 3. A listed block is not appended to. Openings append to any block with room, so a checkpoint is in force only if the
 //!    opening before took it in: the line says which opening did last, and one that finds it unfit takes it back.
-//! 4. Pages are used again when the line, durably, no longer names them.
+//! 4. The line names another page before it names the opening (`page_unfenced`), in one word where a checkpoint is in
+//!    force. Pages of one that the line may still name are used again: the checksum of a page covers its whole block.
 //! 5. What the shard needs comes first: where blocks are wanted, the checkpoint is given up.
 //!
 //! Old records in listed blocks are not in it: they are counted afterwards ([`crate::recount`]).
@@ -128,7 +129,7 @@ impl PmShard {
         self.blocks.appended() + self.counts.cleaned_bytes_written
     }
 
-    /// Goes on with a checkpoint, or begins one. Cost: some records are read, a page is written now and then; three
+    /// Goes on with a checkpoint, or begins one. Cost: some records are read, a page is written now and then; two
     /// barriers at the end.
     pub(crate) fn checkpoint_step(&mut self) -> Result<()> {
         match self.checkpoints.work.take() {
@@ -379,11 +380,11 @@ impl PmShard {
         let line = self.maker.layout.shard_line(self.maker.shard);
         let Some(&first) = work.writer.pages.first() else { return Ok(()) };
         let memory = &self.maker.memory;
-        memory.publish(line + OPENING_AT, 0)?;
-        // crash here [checkpoint-taken-back]: none is in force
-        memory.publish(line + PAGE_AT, guarded(u64::from(first) + 1))?;
-        memory.publish(line + OPENING_AT, guarded(self.maker.opening))?;
-        // crash here [checkpoint-named]: the new one is in force, the pages of the old one are free
+        memory.put_word(line + PAGE_AT, guarded(u64::from(first) + 1));
+        memory.barrier("page_unfenced")?;
+        // crash here [checkpoint-named]: where one was in force the new one is, and the pages of the old one are free;
+        // where none was none is yet. No barrier: a checkpoint may be lost.
+        memory.put_word(line + OPENING_AT, guarded(self.maker.opening));
         for old in std::mem::replace(&mut self.checkpoints.pages, work.writer.pages) {
             self.blocks.take_back(old);
         }
@@ -400,7 +401,7 @@ impl PmShard {
         self.rest(GIVEN_UP_US);
     }
 
-    /// Blocks are wanted: gives up what there is of checkpoints. Whether that gave any. Up to one barrier.
+    /// Blocks are wanted: gives up what there is of checkpoints. Whether that gave any.
     pub(crate) fn give_checkpoint_up(&mut self) -> Result<bool> {
         self.checkpoints.wanted_blocks = 0;
         if let Some(work) = self.checkpoints.work.take() {
@@ -411,7 +412,8 @@ impl PmShard {
             return Ok(false);
         }
         let line = self.maker.layout.shard_line(self.maker.shard);
-        self.maker.memory.publish(line + OPENING_AT, 0)?;
+        // No barrier: until it is durable its pages are whole, or found not to be.
+        self.maker.memory.put_word(line + OPENING_AT, 0);
         for page in std::mem::take(&mut self.checkpoints.pages) {
             self.blocks.take_back(page);
         }

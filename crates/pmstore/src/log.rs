@@ -129,9 +129,10 @@ impl Log {
         let previous_end = self.segments.back().map_or(0, |last| last.end as u32);
         let lead = LogLead { life, logical, first_seq, previous_end }.encode(*store, segment);
         memory.stream(layout.segment(segment), &lead);
-        memory.fence()?;
+        memory.barrier("lead_unfenced")?;
         // crash here [lead-without-word]: the segment is a spare one, and its lead counts for nothing
-        space.publish(segment, Entry { kind: SegmentKind::Log, device: *shard, logical })?;
+        space.name(segment, Entry { kind: SegmentKind::Log, device: *shard, logical });
+        memory.barrier("log_word_unfenced")?;
         let last_seq = first_seq - 1;
         self.segments.push_back(LogSegment {
             segment,
@@ -175,7 +176,8 @@ impl Log {
     /// Truncates the log before logical segment `logical`, in one word. One barrier.
     pub fn truncate(&mut self, logical: u32) -> Result<()> {
         let Maker { memory, layout, shard, .. } = &self.maker;
-        memory.publish(layout.shard_line(*shard), guarded(logical.into()))?;
+        memory.put_word(layout.shard_line(*shard), guarded(logical.into()));
+        memory.barrier("truncation_unfenced")?;
         while let Some(first) = self.segments.pop_front_if(|first| first.logical < logical) {
             self.spares.push(first.segment);
         }

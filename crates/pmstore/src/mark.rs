@@ -89,7 +89,8 @@ impl PmShard {
         }
         let Some(mark) = self.to_mark() else { return Ok(()) };
         let crate::blocks::Maker { memory, layout, shard, .. } = &self.maker;
-        let noted = memory.publish(layout.shard_line(*shard) + MARK_AT, mark.encode(*shard));
+        memory.put_word(layout.shard_line(*shard) + MARK_AT, mark.encode(*shard));
+        let noted = memory.barrier("mark_unfenced");
         self.fatal(noted)?;
         // crash here [log-end-noted]: the word is true, whatever comes after it
         self.marked = Marked { mark: Some(mark), at_us: self.now.monotonic_us };

@@ -7,9 +7,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_crash::Mutations;
 use tierstone_media::Guarantee;
-use tierstone_media::region::{LINE_BYTES, Region};
-use tierstone_persist::primitives;
+use tierstone_media::region::{LINE_BYTES, Region, WORD_BYTES};
 
 /// A region that the engine may use from some offset on; a clone is the same memory.
 #[derive(Clone)]
@@ -18,6 +18,7 @@ pub(crate) struct PmMemory {
     base: u64,
     bytes: u64,
     is_in_place: bool,
+    rules: Mutations,
 }
 
 // What a panic leaves in a region is what a crash of the process leaves: recovery takes it.
@@ -42,7 +43,12 @@ impl PmMemory {
         }
         // SAFETY: nobody stores to no bytes.
         let is_in_place = unsafe { region.in_place(base, 0) }.is_some();
-        Ok(PmMemory { bytes: whole - base, region, base, is_in_place })
+        Ok(PmMemory { bytes: whole - base, region, base, is_in_place, rules: Mutations::none() })
+    }
+
+    /// The same, whose barriers a test may break.
+    pub fn with_rules(self, rules: &Mutations) -> Self {
+        PmMemory { rules: rules.clone(), ..self }
     }
 
     /// Whether bytes are given without a copy.
@@ -127,8 +133,14 @@ impl PmMemory {
         self.region.fence()
     }
 
-    /// Stores a word and makes it durable.
-    pub fn publish(&self, offset: u64, value: u64) -> Result<()> {
-        primitives::publish(&*self.region, self.base + offset, value)
+    /// The fence that keeps `rule`.
+    pub fn barrier(&self, rule: &str) -> Result<()> {
+        if self.rules.is_on(rule) { Ok(()) } else { self.fence() }
+    }
+
+    /// Stores a word; durable after the next fence.
+    pub fn put_word(&self, offset: u64, value: u64) {
+        self.store_word(offset, value);
+        self.write_back(offset, WORD_BYTES);
     }
 }

@@ -165,7 +165,7 @@ pub fn shard_count(region: Arc<dyn Region + Send + Sync>, base: u64) -> Result<u
 /// is not accepted. `DeviceFailed`:
 /// the region failed.
 pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> Result<OpenedStore> {
-    let memory = PmMemory::new(region, settings.base)?;
+    let memory = PmMemory::new(region, settings.base)?.with_rules(&settings.mutations);
     let mut report = OpenReport::default();
     let (header, layout) = read_header(&memory, settings, &mut report)?;
     if header.shards != settings.shard_count {
@@ -177,10 +177,12 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
     }
     report.opening = opening(&memory, &layout)? + 1;
     let checkpoints = checkpoints(&memory, &layout, settings, report.opening - 1);
-    memory.publish(OPENING_AT, guarded(report.opening))?;
+    memory.put_word(OPENING_AT, guarded(report.opening));
+    memory.barrier("opening_unfenced")?;
     for (shard, _) in (0..).zip(&checkpoints).filter(|(_, checkpoint)| checkpoint.is_some()) {
-        // crash here [checkpoint-not-taken-over]: it is in force no more, and all records are read
-        memory.publish(layout.shard_line(shard) + checkpoint::OPENING_AT, guarded(report.opening))?;
+        // crash here [checkpoint-not-taken-over]: it is in force no more, and all records are read. No barrier: the word
+        // may be lost at any time, until the shard's log begins.
+        memory.put_word(layout.shard_line(shard) + checkpoint::OPENING_AT, guarded(report.opening));
     }
     let owned = read_table(&memory, &layout, &mut report)?;
     let free = layout.segments - report.segments - report.damaged_segments.len() as u32;
@@ -330,8 +332,9 @@ fn create(memory: &PmMemory, settings: &OpenSettings) -> Result<(Header, Layout)
     if !settings.mutations.is_on("magic_first") {
         memory.fence()?;
     }
-    // crash here [store-without-magic]: the region is taken for a new one
-    memory.publish(0, MAGIC)?;
+    // crash here [store-without-magic]: the region is taken for a new one. No barrier: the one of the opening's number
+    // comes before anything else is stored.
+    memory.put_word(0, MAGIC);
     Ok((header, layout))
 }
 
@@ -348,11 +351,11 @@ pub(crate) struct Table {
     pub twice: Vec<(u32, u32, u16, u32)>,
 }
 
-/// What each shard has, and claimed segments given back.
+/// What each shard has, and claimed segments given back. No barrier: free or claimed, the next opening takes them for free.
 fn read_table(memory: &PmMemory, layout: &Layout, report: &mut OpenReport) -> Result<Vec<Owned>> {
     let (owned, table) = sort_table(memory, layout);
     for segment in table.claimed {
-        memory.publish(layout.table_word(segment), 0)?;
+        memory.put_word(layout.table_word(segment), 0);
     }
     (report.segments, report.segments_max) = (table.used, layout.segments);
     report.damaged_segments = table.damaged;

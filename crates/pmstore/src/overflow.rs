@@ -87,7 +87,8 @@ impl OverflowBlocks {
             None => {
                 let Some(segment) = self.maker.space.claim(self.maker.shard) else { return Ok(None) };
                 let kind = SegmentKind::Overflow(class as u8);
-                self.maker.space.publish(segment, Entry { kind, device: self.maker.shard, logical: 0 })?;
+                // Durable with the value, which no record names before that.
+                self.maker.space.name(segment, Entry { kind, device: self.maker.shard, logical: 0 });
                 self.adopt(segment, class as u8);
                 (segment, 0)
             }
@@ -148,7 +149,7 @@ impl OverflowBlocks {
             self.taken_bytes -= count * unit;
             if bits.iter().all(|&word| word == 0) {
                 self.classes[class].remove(&segment);
-                self.maker.space.release(segment)?;
+                self.maker.space.release(segment, self.maker.shard)?;
             }
         }
         Ok(())
@@ -164,7 +165,7 @@ impl OverflowBlocks {
                 .collect();
             for segment in empty {
                 class.remove(&segment);
-                self.maker.space.release(segment)?;
+                self.maker.space.release(segment, self.maker.shard)?;
             }
         }
         Ok(())

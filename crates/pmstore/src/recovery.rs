@@ -396,7 +396,7 @@ impl Rebuild {
         let end = self.shard.blocks.table.get(number).map_or(0, |block| u64::from(block.end));
         let rest = vec![0; (layout.geometry.block_bytes - end) as usize];
         memory.stream(layout.block(number) + end, &rest);
-        memory.fence()?;
+        memory.barrier("zeros_unfenced")?;
         // crash here [zeros-behind-a-tear]: the block ends where it ended
         self.dirty.insert(number);
         self.shard.blocks.resume(number, role);
@@ -461,7 +461,7 @@ impl Rebuild {
         if !is_skipped {
             self.shard.blocks.write_back(u64::MAX, u64::MAX);
         }
-        memory.fence()?;
+        memory.barrier("recovered_unfenced")?;
         self.shard.blocks.all_persisted();
         if !is_skipped {
             self.shard.blocks.seal_all();

@@ -91,9 +91,9 @@ impl Blocks {
     pub fn end_life(&self, number: u32) -> Result<()> {
         let Maker { memory, layout, .. } = &self.maker;
         let place = layout.block(number);
-        memory.store_word(place + SEAL_AT, 0);
-        memory.write_back(place + SEAL_AT, 8);
-        memory.publish(place, 0)
+        memory.put_word(place + SEAL_AT, 0);
+        memory.put_word(place, 0);
+        memory.barrier("life_end_unfenced")
     }
 
     /// What of `number` is before `end` is durable, if it is in that life yet.

@@ -443,9 +443,11 @@ impl PmShard {
             let (head, record) = self.record(place)?;
             (head, head.overflow(&record).map_or_else(Vec::new, |overflow| overflow.extents))
         };
-        if head.seq < self.log.first_seq() || self.mutations.is_on("overflow_freed_at_once") {
+        let is_early = head.seq < self.log.first_seq() && self.mutations.is_on("freed_before_life_ends");
+        if is_early || self.mutations.is_on("overflow_freed_at_once") {
             return self.overflow.free(&extents);
         }
+        // Not at once where the log names them no more either: the block that does may be a victim that lives still.
         self.freeing.push((head.seq, extents));
         Ok(())
     }

@@ -5,8 +5,10 @@
 //!
 //! Invariants:
 //! 1. A word is changed by whom the segment belongs to; a free one by who exchanges it first.
-//! 2. A segment is used when its word, durable, says so; what is prepared in it is durable before.
-//! 3. A segment that was given back is taken again after its word is durable.
+//! 2. What is in a segment counts when its word is durable; what is prepared in it is durable before. The fence that
+//!    makes contents durable makes the word durable too: naming a segment has none of its own.
+//! 3. A segment that was given back is taken again when its word durably says so (`released_unfenced`): until then its
+//!    old owner would read what others put there.
 //!
 //! Crash: a word is the old or the new one; `Claimed` is free at the next opening.
 
@@ -53,14 +55,17 @@ impl Space {
         None
     }
 
-    /// Says what a segment is, durably. One barrier.
-    pub fn publish(&self, segment: u32, entry: Entry) -> Result<()> {
-        self.memory.publish(self.layout.table_word(segment), entry.encode())
+    /// Says what a segment is; durable after the next fence.
+    pub fn name(&self, segment: u32, entry: Entry) {
+        self.memory.put_word(self.layout.table_word(segment), entry.encode());
     }
 
-    /// Gives a segment back, durably. One barrier.
-    pub fn release(&self, segment: u32) -> Result<()> {
-        self.memory.publish(self.layout.table_word(segment), 0)?;
+    /// Gives a segment back of `device`. One barrier: it is claimed, which the next opening takes for free, until that is
+    /// durable; only then do others see it free.
+    pub fn release(&self, segment: u32, device: u16) -> Result<()> {
+        self.name(segment, Entry { kind: SegmentKind::Claimed, device, logical: 0 });
+        self.memory.barrier("released_unfenced")?;
+        self.memory.put_word(self.layout.table_word(segment), 0);
         self.free.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -108,14 +108,13 @@ fn batches_over_two_shards_are_there_whole_or_not_at_all() {
     sampled("across, cleaned", 900, 300, &plan, &Mix { batches: 50, ..cleaning() });
 }
 
-/// The crash marks `checkpoint-taken-back`, `checkpoint-named` and `checkpoint-not-taken-over` lie on its way.
+/// The crash marks `checkpoint-named` and `checkpoint-not-taken-over` lie on its way.
 #[test]
 fn openings_that_take_checkpoints_in_lose_nothing() {
     let mut plan = roomy().checkpointed();
     (plan.lives, plan.steps) = (5, 900);
     sampled("checkpoints", 1_100, 400, &plan, &checkpoints());
-    let mut plan = cleaned().checkpointed();
-    (plan.lives, plan.kill_percent) = (6, 30);
+    let mut plan = cleaned_and_checkpointed();
     sampled("checkpoints, cleaned", 1_200, 400, &plan, &cleaning());
     plan.bytes = 200 << 10;
     sampled("checkpoints, long values", 1_300, 200, &plan, &long());
@@ -284,4 +283,47 @@ fn verdicts_are_durable_before_a_log_is_truncated() {
     let mut plan = two_shards(roomy());
     (plan.lives, plan.steps) = (8, 200);
     caught("verdicts_not_kept", &plan, 4_000, &Mix { operations: 10, ..across() });
+}
+
+fn again_and_again() -> (Plan, Mix) {
+    let mut plan = roomy();
+    (plan.lives, plan.steps) = (7, 90);
+    (plan, Mix { operations: 10, ..Mix::default() })
+}
+
+#[test]
+fn the_word_of_a_log_segment_is_durable_before_the_log_begins_there() {
+    let (plan, mix) = again_and_again();
+    caught("log_word_unfenced", &plan, 1_000, &mix);
+}
+
+#[test]
+fn a_truncation_is_durable_before_its_segments_are_used_again() {
+    let mut plan = roomy();
+    (plan.lives, plan.steps) = (3, 400);
+    plan.open.shard.durability = tierstone_engine::Durability::Group { interval_ms: 60_000 };
+    let mix = Mix { operations: 120, steps: 10, value_bytes: 480, ..Mix::default() };
+    caught("truncation_unfenced", &plan, 3_000, &mix);
+}
+
+#[test]
+fn what_recovery_appends_is_durable_before_it_is_sealed() {
+    let (plan, mix) = again_and_again();
+    caught("recovered_unfenced", &plan, 1_000, &mix);
+}
+
+fn cleaned_and_checkpointed() -> Plan {
+    let mut plan = cleaned().checkpointed();
+    (plan.lives, plan.kill_percent) = (6, 30);
+    plan
+}
+
+#[test]
+fn the_end_of_a_life_is_durable_before_the_next_one_begins() {
+    caught("life_end_unfenced", &cleaned_and_checkpointed(), 2_000, &cleaning());
+}
+
+#[test]
+fn what_a_victim_names_is_free_when_its_life_has_ended() {
+    caught("freed_before_life_ends", &cleaned_and_checkpointed(), 4_000, &cleaning());
 }

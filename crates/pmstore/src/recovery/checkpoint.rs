@@ -2,7 +2,7 @@
 //! indexes said of them.
 //!
 //! What does not fit, or a record of those that are read that is not whole: nothing is taken in, and all records are
-//! read. Then blocks that the checkpoint lists may be appended to, so it is taken back first, durably.
+//! read. Then blocks that the checkpoint lists may be appended to, so it is taken back first, durably when that begins.
 
 use super::Rebuild;
 use crate::blocks::Role;
@@ -18,7 +18,7 @@ use tierstone_base::{Position, Result};
 const ASKED_AHEAD: usize = 8;
 
 impl Rebuild {
-    /// Takes in the checkpoint whose first page is in block `first`, or takes it back. Up to one barrier.
+    /// Takes in the checkpoint whose first page is in block `first`, or takes it back.
     pub(super) fn take_checkpoint(&mut self, first: u32, kinds: &[Keyspace]) -> Result<()> {
         let maker = self.shard.maker.clone();
         let segments = &self.shard.blocks.segments;
@@ -28,8 +28,10 @@ impl Rebuild {
             if self.shard.mutations.is_on("unfit_checkpoint_kept") {
                 return Ok(());
             }
-            // crash here [checkpoint-found-unfit]: the next opening finds it unfit too
-            return maker.memory.publish(maker.layout.shard_line(maker.shard) + OPENING_AT, 0);
+            // crash here [checkpoint-found-unfit]: the next opening finds it unfit too. No barrier: the one before blocks
+            // are appended to makes it durable.
+            maker.memory.put_word(maker.layout.shard_line(maker.shard) + OPENING_AT, 0);
+            return Ok(());
         };
         for &page in &checked.pages {
             self.shard.blocks.note_use(page);

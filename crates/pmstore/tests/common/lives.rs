@@ -339,10 +339,16 @@ impl<'h> World<'h> {
         let ticket = BatchTicket::new(self.history.batches, parts.len() as u16);
         let is_across = parts.len() > 1;
         for (&engine, part) in &parts {
+            let decided = self.stores[engine].engine.decided_seq();
             let receipt = with_writes(&mut self.stores[engine], part, |store, writes| match is_across {
                 false => store.engine.write(store.now, writes),
                 true => store.engine.write_part(store.now, writes, &ticket),
             })?;
+            if receipt.seq <= decided && !is_across {
+                // It deleted nothing, which says nothing of what came before it.
+                self.history.oracle.refuse(batch);
+                return Ok(());
+            }
             self.pending.push(Pending { engine, seq: receipt.seq, batch });
         }
         if is_across {
