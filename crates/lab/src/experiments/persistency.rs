@@ -46,8 +46,7 @@ const LAST_EPOCH: &str = "8, epoch: the next queue of Queue Holes";
 /// What is compared of gains by threads.
 const OF_PATHS: &str = "persist-bound rates are compared, as instruction rates by threads are a machine's";
 /// What is compared of the order of the queues.
-const OF_ORDER: &str =
-    "the order of the queues; those that are published within a quarter of each other are left out";
+const OF_ORDER: &str = "the order of the queues, a tenth apart at least; those published within a quarter of each other are left out";
 
 pub(super) const fn value(
     name: &'static str,
@@ -146,11 +145,11 @@ pub const EXPERIMENT: Experiment = Experiment {
         ratio(THREADS_GAIN[0], 0.058 / 0.034, "Table 8.1: 0.058 / 0.034", OF_PATHS, Rule::AtMost(2.0)),
         ratio(THREADS_GAIN[1], 0.43 / 0.080, "Table 8.1: 0.43 / 0.080", OF_PATHS, Rule::AtLeast(2.0)),
         ratio(THREADS_GAIN[2], 0.25 / 0.032, "Table 8.1: 0.25 / 0.032", OF_PATHS, Rule::AtLeast(2.0)),
-        ratio(FIRST_STRICT, 0.080 / 0.034, "Table 8.1: 0.080 / 0.034", OF_ORDER, Rule::AtLeast(1.0)),
-        ratio(FIRST_EPOCH, 0.56 / 0.17, "Table 8.1: 0.56 / 0.17", OF_ORDER, Rule::AtLeast(1.0)),
-        ratio(LAST_STRICT, 0.25 / 0.058, "Table 8.1: 0.25 / 0.058", OF_ORDER, Rule::AtLeast(1.0)),
-        ratio(FIRST_STRICT_EIGHT, 0.43 / 0.25, "Table 8.1: 0.43 / 0.25", OF_ORDER, Rule::AtLeast(1.0)),
-        ratio(LAST_EPOCH, 3.2 / 1.9, "Table 8.1: 3.2 / 1.9", OF_ORDER, Rule::AtLeast(1.0)),
+        ratio(FIRST_STRICT, 0.080 / 0.034, "Table 8.1: 0.080 / 0.034", OF_ORDER, Rule::AtLeast(1.1)),
+        ratio(FIRST_EPOCH, 0.56 / 0.17, "Table 8.1: 0.56 / 0.17", OF_ORDER, Rule::AtLeast(1.1)),
+        ratio(LAST_STRICT, 0.25 / 0.058, "Table 8.1: 0.25 / 0.058", OF_ORDER, Rule::AtLeast(1.1)),
+        ratio(FIRST_STRICT_EIGHT, 0.43 / 0.25, "Table 8.1: 0.43 / 0.25", OF_ORDER, Rule::AtLeast(1.1)),
+        ratio(LAST_EPOCH, 3.2 / 1.9, "Table 8.1: 3.2 / 1.9", OF_ORDER, Rule::AtLeast(1.1)),
     ],
     series: &[],
     space_bytes: |_| 0,
@@ -280,8 +279,9 @@ fn compare(run: &mut Run<'_>, points: &[Point]) -> Result<()> {
     let next = |first: &Point, others: [&Point; 2], model: usize| {
         first.normalised(model) / greatest(&others.map(|point| point.normalised(model)))
     };
-    run.compare(FIRST_STRICT, next(two, [lock, holes], 0), &how)?;
-    run.compare(FIRST_EPOCH, next(two, [lock, holes], 1), &how)?;
+    let alike = format!("paths of Two-Lock Concurrent and Copy While Locked are equal by one thread; {how}");
+    run.compare(FIRST_STRICT, next(two, [lock, holes], 0), &alike)?;
+    run.compare(FIRST_EPOCH, next(two, [lock, holes], 1), &alike)?;
     let above = |last: &Point, others: [&Point; 2], model: usize| {
         least(&others.map(|point| point.normalised(model))) / last.normalised(model)
     };
