@@ -18,7 +18,7 @@
 //!    (`redo_voided_early`), and before recovery changes anything (`redo_not_voided`): a second replay would undo
 //!    what recovery wrote over records of batches that are not whole.
 //! 6. A log's id has the number of the opening, which never repeats: slots of earlier openings are void without
-//!    being touched. Watermarks begin at zero, durably, before the header names the opening
+//!    being touched. Watermarks begin at zero, durably, before the superblock names the opening
 //!    (`redo_watermark_stays`).
 //! 7. The superblock names the opening that uses a region. Without that region, or with one of an older opening, the
 //!    store is not opened unless the caller accepts the loss; and what an older opening left in a region is never

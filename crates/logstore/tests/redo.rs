@@ -178,6 +178,29 @@ fn watermarks_begin_anew_with_every_opening() {
     });
 }
 
+#[test]
+fn the_header_is_durable_before_the_superblock_names_its_opening() {
+    caught("redo_header_unfenced", &small(), 1_000, &|world, life, choices| {
+        Mix::default().work(world, life, choices)
+    });
+}
+
+#[test]
+fn the_region_is_void_durably_before_recovery_changes_anything() {
+    let mut plan = Plan::new(32 << 10, 24).cut_one_in(60).redo(3 * REDO_BYTES);
+    plan.shards = vec![3];
+    (plan.sim.cut_limit, plan.sim.end_cuts) = (4, 2);
+    caught("redo_void_unfenced", &plan, 1_500, &|world, life, choices| across().work(world, life, choices));
+}
+
+#[test]
+fn the_redo_log_is_truncated_durably_before_a_segment_gets_another_life() {
+    let plan = Plan::new(32 << 10, 9).cut_one_in(400).redo(REDO_BYTES);
+    caught("redo_truncated_unfenced", &plan, 1_000, &|world, life, choices| {
+        cleaning().work(world, life, choices)
+    });
+}
+
 type Opened = (Harness<LogShard, SimDevice>, OpenReport);
 
 fn open_seeded(

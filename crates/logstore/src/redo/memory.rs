@@ -6,7 +6,6 @@ use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::Mutations;
 use tierstone_media::Guarantee;
 use tierstone_media::region::Region;
-use tierstone_persist::primitives::persist;
 
 /// A region that holds the redo logs of a store; a clone is the same region.
 #[derive(Clone)]
@@ -75,23 +74,29 @@ impl RedoMemory {
         other.iter().all(|&byte| byte == 0)
     }
 
-    /// Writes a header over the older one, durably.
-    fn write_header(&self, header: &RegionHeader) -> Result<()> {
+    /// Writes a header over the older one; durable after the next fence.
+    fn put_header(&self, header: &RegionHeader) {
         let place = HEADER_PLACES[(header.counter % 2) as usize];
         self.region.store(place, &header.encode());
-        persist(&*self.region, place, HEADER_BYTES as u64)
+        self.region.write_back(place, HEADER_BYTES as u64);
+    }
+
+    /// The fence that keeps `rule`.
+    pub(super) fn barrier(&self, mutations: &Mutations, rule: &str) -> Result<()> {
+        if mutations.is_on(rule) { Ok(()) } else { self.region.fence() }
     }
 
     /// What it holds is not needed any more. One barrier.
     ///
     /// # Errors
     /// When the region fails.
-    pub(crate) fn make_void(&self, header: &RegionHeader) -> Result<()> {
-        self.write_header(&RegionHeader { is_void: true, counter: header.counter + 1, ..*header })
+    pub(crate) fn make_void(&self, header: &RegionHeader, mutations: &Mutations) -> Result<()> {
+        self.put_header(&RegionHeader { is_void: true, counter: header.counter + 1, ..*header });
+        self.barrier(mutations, "redo_void_unfenced")
     }
 
     /// Divides the region for opening `opening` of `store`; what it held is void, but for snapshots of the index
-    /// that are committed at one of `kept`. Two barriers.
+    /// that are committed at one of `kept`. One barrier.
     ///
     /// # Errors
     /// When the region fails, or holds something else.
@@ -117,7 +122,8 @@ impl RedoMemory {
                 }
             }
         }
-        self.region.fence()?;
-        self.write_header(&RegionHeader { store, opening, layout, is_void: false, counter })
+        // No barrier in between: until the superblock names this opening, which comes later, no header of it counts.
+        self.put_header(&RegionHeader { store, opening, layout, is_void: false, counter });
+        self.barrier(mutations, "redo_header_unfenced")
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn replay(
     run_all(device, writes.collect()).map_err(|error| error.context("writing the redo log's groups"))?;
     // crash here [replayed-not-void]: the same is written again
     if !settings.mutations.is_on("redo_not_voided") {
-        memory.make_void(&header)?;
+        memory.make_void(&header, &settings.mutations)?;
     }
     Ok(segments)
 }

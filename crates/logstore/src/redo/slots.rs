@@ -3,7 +3,6 @@
 use super::RedoMemory;
 use super::format::{Layout, SLOT_HEADER_BYTES, SLOT_PAST, SlotHeader};
 use tierstone_base::{Error, Result};
-use tierstone_persist::primitives::publish;
 
 /// Which rules of the redo log a test breaks on purpose.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,6 +13,7 @@ pub struct BrokenRedo {
     pub closed_unfenced: bool,
     pub truncated_early: bool,
     pub not_truncated: bool,
+    pub truncated_unfenced: bool,
     pub parts_decided_by_region: bool,
     pub part_counted_early: bool,
 }
@@ -28,6 +28,7 @@ impl BrokenRedo {
             closed_unfenced: mutations.is_on("redo_closed_unfenced"),
             truncated_early: mutations.is_on("redo_truncated_early"),
             not_truncated: mutations.is_on("redo_not_truncated"),
+            truncated_unfenced: mutations.is_on("redo_truncated_unfenced"),
             parts_decided_by_region: mutations.is_on("redo_parts_decided_by_region"),
             part_counted_early: mutations.is_on("redo_part_counted_early"),
         }
@@ -166,9 +167,13 @@ impl RedoLog {
             return;
         }
         if !self.broken.not_truncated {
-            let fenced = publish(&*self.memory.region, self.layout.area(self.shard), durable_groups);
+            let (region, place) = (&*self.memory.region, self.layout.area(self.shard));
+            region.store_word(place, durable_groups);
+            region.write_back(place, 8);
+            let fenced = if self.broken.truncated_unfenced { Ok(()) } else { region.fence() };
             // The failure stays, and stops the shard.
             _ = self.fenced(fenced);
+            self.is_unfenced |= self.broken.truncated_unfenced;
         }
         for held in &mut self.held {
             if held.is_some_and(|held| held.group < durable_groups) {

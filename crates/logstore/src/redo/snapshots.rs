@@ -8,7 +8,7 @@
 //!    zero, one fence.
 //! 3. It counts only for the opening that comes next after one that used the region: an opening without the region
 //!    guards nothing that it names (`redo_snapshot_of_any_opening`). All that do not count when the region is divided
-//!    are void before its header names the new opening (`redo_snapshot_not_voided`).
+//!    are void before the superblock names the new opening (`redo_snapshot_not_voided`).
 //! 4. Without the region an older one on flash counts. So that one is void, durably, before a snapshot here allows
 //!    anything that makes it wrong (`redo_snapshot_beside_flash`).
 //!
