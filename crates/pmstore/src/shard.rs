@@ -21,6 +21,7 @@ use crate::mark::{guarded, unguarded};
 use crate::overflow::OverflowBlocks;
 use crate::parts::Parts;
 use crate::settings::ShardSettings;
+use crate::write::Shape;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -119,6 +120,8 @@ pub struct PmShard {
     pub(crate) has_ended: bool,
     pub(crate) now: Now,
     pub(crate) frame: Vec<u8>,
+    /// Memory for the shapes of a batch.
+    pub(crate) shapes: Vec<Shape>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) asked: Asked,
     pub(crate) meter: Meter,
@@ -177,6 +180,7 @@ impl PmShard {
             has_ended: false,
             now: Now::default(),
             frame: Vec::new(),
+            shapes: Vec::new(),
             scratch: Vec::new(),
             asked: Asked::default(),
             meter: Meter::default(),

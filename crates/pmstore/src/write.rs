@@ -31,7 +31,7 @@ pub(crate) fn value_bytes_max(layout: &Layout) -> u64 {
 
 /// What a write needs.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+pub(crate) struct Shape {
     /// Bytes of its record.
     len: u32,
     /// Bytes in overflow blocks.
@@ -93,7 +93,20 @@ impl PmShard {
         is_undo: bool,
     ) -> Result<WriteReceipt> {
         self.see(now);
-        let shapes = self.check(writes)?;
+        let mut shapes = std::mem::take(&mut self.shapes);
+        let receipt =
+            self.check(writes, &mut shapes).and_then(|()| self.write_shaped(writes, &shapes, part, is_undo));
+        self.shapes = shapes;
+        receipt
+    }
+
+    fn write_shaped(
+        &mut self,
+        writes: &[Write<'_>],
+        shapes: &[Shape],
+        part: Option<&Arc<BatchTicket>>,
+        is_undo: bool,
+    ) -> Result<WriteReceipt> {
         if !is_undo {
             self.wait_for_backup()?;
         }
@@ -104,9 +117,9 @@ impl PmShard {
         }
         let before = self.counts.record_bytes_written;
         if part.is_some() || self.changes_something(writes, found)? {
-            self.make_room(writes, &shapes, is_undo)?;
-            let payloads = self.put_payloads(writes, &shapes)?;
-            let applied = self.apply(writes, &shapes, &payloads, found, part);
+            self.make_room(writes, shapes, is_undo)?;
+            let payloads = self.put_payloads(writes, shapes)?;
+            let applied = self.apply(writes, shapes, &payloads, found, part);
             self.fatal(applied)?;
             self.note_open();
         }
@@ -121,7 +134,8 @@ impl PmShard {
 
     /// See [`tierstone_engine::Engine::admit`].
     pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
-        let shapes = self.check(writes)?;
+        let mut shapes = Vec::new();
+        self.check(writes, &mut shapes)?;
         for write in writes {
             let found = self.find_replaced(&write.key)?;
             self.refuse_new_key(write, found, false)?;
@@ -161,7 +175,8 @@ impl PmShard {
         Ok(false)
     }
 
-    fn check(&self, writes: &[Write<'_>]) -> Result<Vec<Shape>> {
+    /// Whether `writes` may be, and their shapes.
+    fn check(&self, writes: &[Write<'_>], shapes: &mut Vec<Shape>) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -184,7 +199,9 @@ impl PmShard {
                 return Err(Error::new(ErrorKind::InvalidInput, message));
             }
         }
-        Ok(writes.iter().map(|write| shape(&self.maker.layout, write)).collect())
+        shapes.clear();
+        shapes.extend(writes.iter().map(|write| shape(&self.maker.layout, write)));
+        Ok(())
     }
 
     /// Finds room in log and blocks.
