@@ -1,15 +1,19 @@
 //! Large values over the log store on a device that loses power at any point: after each loss the
-//! value is one of those that were written, whole, and no chunk is left that nobody names.
+//! value is one of those that were written, whole, and no chunk is left that nobody names. With a redo log in persistent
+//! memory, too, which loses power with the device.
 
 #![expect(clippy::expect_used, reason = "test code")]
 
 use std::cell::Cell;
+use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, Now};
 use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught, explore};
 use tierstone_engine::{Durability, Engine, Health, ValueKind};
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry, META_BYTES};
-use tierstone_logstore::{LogShard, OpenSettings, open};
-use tierstone_media::sim::{CutPoints, PowerCut, SimDevice, SimMedium, SimSettings};
+use tierstone_logstore::{LogShard, OpenSettings, RedoMemory, open};
+use tierstone_media::sim::{
+    CutPoints, PowerCut, SimDevice, SimMachineSettings, SimMedium, SimSettings, WordMachine,
+};
 use tierstone_media::{BlockDevice, Geometry, Wait};
 use tierstone_store::{
     DatabaseMap, FetchFailure, LargeMap, Place, RunOutcome, Shard, ShardEvent, ShardSettings, Stop, View,
@@ -20,6 +24,9 @@ use tierstone_store::{
 const CHUNK: usize = 1024;
 const OWNER: &[u8] = b"big";
 const TURNS_MAX: u32 = 50_000;
+/// A redo log with a slot for every group under way, and one with too few.
+const REDO_BYTES: u64 = 96 << 10;
+const FEW_SLOTS_BYTES: u64 = 42 << 10;
 
 /// A value of which every byte tells the write that made it.
 fn value(write: u8, chunks: usize) -> Vec<u8> {
@@ -48,8 +55,12 @@ fn settings() -> OpenSettings {
 }
 
 impl World {
-    fn open(mut device: SimDevice, is_order_broken: bool) -> Result<World, Violation> {
-        let mut opened = open(&mut device, &settings())?;
+    fn open(
+        mut device: SimDevice,
+        redo: Option<RedoMemory>,
+        is_order_broken: bool,
+    ) -> Result<World, Violation> {
+        let mut opened = open(&mut device, &OpenSettings { redo, ..settings() })?;
         let hasher = opened.hasher;
         let (engine, _) = opened.plans.pop().expect("one shard").build(&mut device)?;
         let settings = ShardSettings {
@@ -269,7 +280,7 @@ fn life(world: &mut World, history: &mut History, choices: &Choices) -> Result<(
     Ok(())
 }
 
-fn explored(is_order_broken: bool, runs: u64) -> Report {
+fn exploring(is_order_broken: bool, runs: u64) -> (SimSettings, ExploreSettings) {
     let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes: 32 << 10, segment_limit: 24 };
     let sim = SimSettings {
         cut_limit: 3,
@@ -281,12 +292,37 @@ fn explored(is_order_broken: bool, runs: u64) -> Report {
         true => ExploreSettings::random(4711, runs),
         false => ExploreSettings::sampled(4711, runs, &Mutations::none()),
     };
-    let settings = ExploreSettings { max_minimise_runs: 10, ..sampled };
+    (sim, ExploreSettings { max_minimise_runs: 10, ..sampled })
+}
+
+fn explored(is_order_broken: bool, runs: u64) -> Report {
+    let (sim, settings) = exploring(is_order_broken, runs);
     explore(settings, |choices| {
         let mut history = History::default();
         let medium = SimMedium::new(sim.clone(), choices);
         medium.run_lives(|device, _| {
-            let mut world = World::open(device, is_order_broken)?;
+            let mut world = World::open(device, None, is_order_broken)?;
+            life(&mut world, &mut history, choices)
+        })
+    })
+}
+
+/// The same with a redo log in `bytes` of persistent memory, whose words survive each by itself.
+fn explored_with_redo(is_order_broken: bool, runs: u64, bytes: u64) -> Report {
+    let (sim, settings) = exploring(is_order_broken, runs);
+    let machine = SimMachineSettings {
+        devices: vec![sim.clone()],
+        power_cut: PowerCut::Anywhere { points: CutPoints::Every, one_in: 250 },
+        cut_limit: sim.cut_limit + 1,
+        end_cuts: sim.end_cuts,
+        ..SimMachineSettings::exploring(bytes, sim.geometry)
+    };
+    explore(settings, |choices| {
+        let mut history = History::default();
+        let machine = WordMachine::new(&machine, choices);
+        machine.run_lives(|mut started| {
+            let redo = RedoMemory::new(Arc::new(started.region));
+            let mut world = World::open(started.devices.remove(0), Some(redo), is_order_broken)?;
             life(&mut world, &mut history, choices)
         })
     })
@@ -295,6 +331,21 @@ fn explored(is_order_broken: bool, runs: u64) -> Report {
 #[test]
 fn a_loss_of_power_leaves_a_whole_value_and_no_chunk_without_one() {
     explored(false, 400).assert_clean();
+}
+
+#[test]
+fn a_value_is_whole_after_device_and_redo_log_lost_power() {
+    explored_with_redo(false, 300, REDO_BYTES).assert_clean();
+}
+
+#[test]
+fn a_value_whose_groups_find_no_slot_is_whole() {
+    explored_with_redo(false, 300, FEW_SLOTS_BYTES).assert_clean();
+}
+
+#[test]
+fn a_map_that_is_appended_before_its_chunks_is_caught_with_a_redo_log_too() {
+    assert_caught("map_before_chunks", || explored_with_redo(true, 400, REDO_BYTES));
 }
 
 /// One value takes the place of another: power is lost before every durable completion of that, every subset of
@@ -335,7 +386,7 @@ fn all_crashes_of_a_replacement(is_order_broken: bool) -> Report {
         let medium = SimMedium::new(sim.clone(), choices);
         let is_acknowledged = Cell::new(false);
         medium.run_lives(|device, life| {
-            let mut world = World::open(device, is_order_broken)?;
+            let mut world = World::open(device, None, is_order_broken)?;
             replaced(&mut world, life, &medium, &is_acknowledged)
         })
     })
