@@ -17,21 +17,47 @@ pub const WORD_BYTES: usize = 8;
 /// Invariants:
 /// 1. A store within one aligned word of 8 bytes survives whole or not at all; longer stores are
 ///    cut into such words.
-/// 2. What was written back (`write_back`, `store_streaming`) before a fence is durable after it;
-///    before the fence it may or may not be; so may any other store at any time (eviction).
+/// 2. What a processor wrote back (`write_back`, `store_streaming`) before a fence of its own is durable after it;
+///    before the fence it may or may not be; so may any other store at any time (eviction). A fence says nothing of
+///    what another processor writes back.
 #[derive(Clone, Debug)]
 pub struct ByteMemory<const UNIT: usize> {
     durable: Vec<u8>,
     current: Vec<u8>,
     pending: BTreeMap<usize, Pending>,
     next_store: u64,
+    /// Who does what comes next.
+    processor: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Pending {
     stores: Vec<Store>,
-    /// How many of the stores the next fence makes durable.
-    written_back: usize,
+    /// How many of the stores the next fence of which processor makes durable; each once, none of no stores.
+    written_back: Vec<(u32, usize)>,
+}
+
+impl Pending {
+    fn write_back(&mut self, processor: u32) {
+        let count = self.stores.len();
+        match self.written_back.iter_mut().find(|(by, _)| *by == processor) {
+            Some((_, written_back)) => *written_back = count,
+            None => self.written_back.push((processor, count)),
+        }
+    }
+
+    /// Takes out what a fence of `processor` makes durable.
+    fn fence(&mut self, processor: u32) -> Vec<Store> {
+        let Some(place) = self.written_back.iter().position(|(by, _)| *by == processor) else {
+            return Vec::new();
+        };
+        let (_, count) = self.written_back.swap_remove(place);
+        for (_, others) in &mut self.written_back {
+            *others = others.saturating_sub(count);
+        }
+        self.written_back.retain(|(_, others)| *others > 0);
+        self.stores.drain(..count).collect()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +79,18 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
     pub fn new(bytes: usize) -> Self {
         const { assert!(UNIT == LINE_BYTES || UNIT == WORD_BYTES, "a unit is a line or a word") };
         let len = bytes.next_multiple_of(LINE_BYTES);
-        ByteMemory { durable: vec![0; len], current: vec![0; len], pending: BTreeMap::new(), next_store: 1 }
+        ByteMemory {
+            durable: vec![0; len],
+            current: vec![0; len],
+            pending: BTreeMap::new(),
+            next_store: 1,
+            processor: 0,
+        }
+    }
+
+    /// What comes next is done by processor `number`; the first is 0.
+    pub fn set_processor(&mut self, number: u32) {
+        self.processor = number;
     }
 
     /// What the CPU reads now.
@@ -108,18 +145,17 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
         let start = offset / LINE_BYTES * LINE_BYTES;
         let end = (offset + len).next_multiple_of(LINE_BYTES);
         for pending in self.pending.range_mut(start / UNIT..end / UNIT).map(|(_, pending)| pending) {
-            pending.written_back = pending.stores.len();
+            pending.write_back(self.processor);
         }
     }
 
-    /// Waits for what is being written back (SFENCE, DSB): it is durable now.
+    /// Waits for what the processor is writing back (SFENCE, DSB): it is durable now.
     pub fn fence(&mut self) {
         let durable = &mut self.durable;
         self.pending.retain(|_, pending| {
-            for store in pending.stores.drain(..pending.written_back) {
+            for store in pending.fence(self.processor) {
                 store.apply(durable, 0);
             }
-            pending.written_back = 0;
             !pending.stores.is_empty()
         });
     }
@@ -135,9 +171,10 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
         self.persist(0, self.current.len());
     }
 
-    /// Whether the next fence makes anything durable.
+    /// Whether the processor's next fence makes anything durable.
     pub fn is_being_written_back(&self) -> bool {
-        self.pending.values().any(|pending| pending.written_back > 0)
+        let is_mine = |pending: &Pending| pending.written_back.iter().any(|(by, _)| *by == self.processor);
+        self.pending.values().any(is_mine)
     }
 
     /// Damages the medium: puts `bytes` at `offset`, in the caches and below them, past all order.

@@ -82,6 +82,41 @@ fn a_fence_alone_makes_nothing_durable_except_streaming_stores() {
 }
 
 #[test]
+fn a_fence_says_nothing_of_what_another_processor_writes_back() {
+    let seen = survivors(&[0, 8], |memory: &mut LineMemory| {
+        memory.store_u64(0, 1);
+        memory.write_back(0, 1);
+        memory.set_processor(1);
+        assert!(!memory.is_being_written_back());
+        memory.store_u64(64, 2);
+        memory.write_back(64, 1);
+        memory.fence();
+    });
+    let expected: [&[u8]; 2] = [&[0, 2], &[1, 2]];
+    assert_eq!(seen, set(&expected));
+}
+
+#[test]
+fn two_processors_may_write_back_one_line() {
+    let seen = survivors(&[0, 1, 2], |memory: &mut LineMemory| {
+        memory.store_u64(0, 1);
+        memory.write_back(0, 1);
+        memory.set_processor(1);
+        // The other's store is older and on the same line: it is written back, too.
+        memory.store_u64(8, 2);
+        memory.write_back(8, 1);
+        memory.fence();
+        memory.store_u64(16, 3);
+        memory.set_processor(0);
+        // What it wrote back is durable already, what came later was not written back.
+        assert!(!memory.is_being_written_back());
+        memory.fence();
+    });
+    let expected: [&[u8]; 2] = [&[1, 2, 0], &[1, 2, 3]];
+    assert_eq!(seen, set(&expected));
+}
+
+#[test]
 fn a_long_store_may_tear_at_words_and_a_word_never_tears() {
     let mut seen = BTreeSet::new();
     explore(ExploreSettings::exhaustive(), |choices| {

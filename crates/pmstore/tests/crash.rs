@@ -285,6 +285,13 @@ fn verdicts_are_durable_before_a_log_is_truncated() {
     caught("verdicts_not_kept", &plan, 4_000, &Mix { operations: 10, ..across() });
 }
 
+#[test]
+fn verdicts_are_durable_before_other_threads_build_the_shards() {
+    let mut plan = two_shards(roomy());
+    (plan.lives, plan.steps) = (8, 200);
+    caught("verdicts_unfenced", &plan, 20_000, &Mix { operations: 10, ..across() });
+}
+
 fn again_and_again() -> (Plan, Mix) {
     let mut plan = roomy();
     (plan.lives, plan.steps) = (7, 90);

@@ -14,7 +14,7 @@ use tierstone_engine::{BatchTicket, Direction, Engine, IndexKind, SnapshotId, Wr
 use tierstone_logstore::{LogShard, OpenSettings, PutOff, RedoMemory, ShardSettings, open};
 use tierstone_media::region::WORD_BYTES;
 use tierstone_media::sim::{
-    CutPoints, Fault, MachineLife, PowerCut, SimDevice, SimMedium, SimSettings, WordMachine,
+    CutPoints, Fault, MachineLife, PowerCut, SimDevice, SimMedium, SimSettings, WordMachine, set_processor,
 };
 use tierstone_media::{DurableWriteScope, Wait};
 
@@ -258,6 +258,12 @@ pub struct World<'a> {
     ordered: bool,
 }
 
+/// A shard, to do something on its processor.
+fn on<E>(shards: &mut [E], shard: usize) -> &mut E {
+    set_processor(shard as u32 + 1);
+    &mut shards[shard]
+}
+
 impl<'a> World<'a> {
     fn open(
         plan: &Plan,
@@ -273,11 +279,14 @@ impl<'a> World<'a> {
         history.opened += 1;
         settings.redo = plan.redo_bytes.map(|_| RedoMemory::new(Arc::new(life.region)));
         let mut device = life.devices.remove(0);
+        // Each shard has a processor of its own; what comes before them is done by the first, 0.
+        set_processor(0);
         let opened = open(&mut device, &settings)?;
         let mut damaged = opened.report.damaged_segments.clone();
         let hasher = opened.hasher;
         let mut shards = Vec::new();
-        for plan in opened.plans {
+        for (number, plan) in (1..).zip(opened.plans) {
+            set_processor(number);
             let mut device = medium.device();
             let (shard, report) = plan.build(&mut device)?;
             damaged.extend(report.damaged_segments);
@@ -322,7 +331,8 @@ impl<'a> World<'a> {
     pub fn contents(&mut self) -> Result<BTreeMap<u32, Stamp>, Violation> {
         let (mut keys, mut scanned) = (BTreeSet::new(), BTreeMap::new());
         let shard_count = self.shards.len() as u16;
-        for (number, harness) in self.shards.iter_mut().enumerate() {
+        for number in 0..self.shards.len() {
+            let harness = on(&mut self.shards, number);
             let entries = harness.scan_all(KEYSPACE, 5)?;
             for entry in entries {
                 let key = key_number(&entry.key)?;
@@ -400,7 +410,8 @@ impl<'a> World<'a> {
     /// Ranges give `contents`, each shard's in order, and orders hold no keys that are gone.
     fn check_order(&mut self, contents: &BTreeMap<u32, Stamp>) -> Result<(), Violation> {
         let mut ranged = BTreeMap::new();
-        for harness in &mut self.shards {
+        for shard in 0..self.shards.len() {
+            let harness = on(&mut self.shards, shard);
             let forward = harness.range_all(KEYSPACE, Unbounded, Unbounded, 3, Direction::Forward)?;
             let mut backward = harness.range_all(KEYSPACE, Unbounded, Unbounded, 50, Direction::Backward)?;
             backward.reverse();
@@ -424,7 +435,7 @@ impl<'a> World<'a> {
     pub fn get(&mut self, key: u32) -> Result<Option<Stamp>, Violation> {
         let shard = self.shard_of(key);
         let bytes = self.key_bytes(key);
-        let found = self.shards[shard].get(KEYSPACE, &bytes)?;
+        let found = on(&mut self.shards, shard).get(KEYSPACE, &bytes)?;
         found.map(|(meta, value)| Stamp::read(&value, meta.expiry_ms)).transpose()
     }
 
@@ -466,7 +477,7 @@ impl<'a> World<'a> {
             for number in std::mem::take(&mut waiting) {
                 let write: Write<'_> = writes[number];
                 let is_behind = put_off.positions.contains(&write.key.position);
-                let harness = &mut self.shards[shard];
+                let harness = on(&mut self.shards, shard);
                 match if is_behind { None } else { Some(harness.engine.load_put_off(harness.now, &write)) } {
                     Some(Ok(())) => {
                         let seq = harness.engine.applied_seq();
@@ -480,7 +491,7 @@ impl<'a> World<'a> {
                     }
                 }
             }
-            let harness = &mut self.shards[shard];
+            let harness = on(&mut self.shards, shard);
             let before = harness.engine.applied_seq();
             match harness.engine.load(harness.now, &writes[next..], &mut put_off) {
                 Ok(count) => {
@@ -505,9 +516,9 @@ impl<'a> World<'a> {
             if next == writes.len() && waiting.is_empty() {
                 return Ok(());
             }
-            self.shards[shard].turn(Wait::One);
+            on(&mut self.shards, shard).turn(Wait::One);
             let others = (0..self.shards.len()).filter(|&other| other != shard);
-            others.for_each(|other| self.shards[other].turn(Wait::Poll));
+            others.for_each(|other| on(&mut self.shards, other).turn(Wait::Poll));
         }
         Err(Violation::new(format!("a load into shard {shard} stayed throttled")))
     }
@@ -679,7 +690,7 @@ impl<'a> World<'a> {
             changes.iter().map(|(_, stamp)| stamp.map(|stamp| (stamp.bytes(), expiry_of(stamp)))).collect();
         let mut throttled = String::new();
         for _ in 0..10_000 {
-            let harness = &mut self.shards[shard];
+            let harness = on(&mut self.shards, shard);
             let writes: Vec<Write<'_>> = keys
                 .iter()
                 .zip(&values)
@@ -704,9 +715,9 @@ impl<'a> World<'a> {
                 Ok(receipt) => return Ok(Some(receipt.seq)),
                 Err(error) if error.kind() == ErrorKind::Retry => {
                     throttled = error.to_string();
-                    harness.turn(Wait::One);
+                    on(&mut self.shards, shard).turn(Wait::One);
                     let others = (0..self.shards.len()).filter(|&other| other != shard);
-                    others.for_each(|other| self.shards[other].turn(Wait::Poll));
+                    others.for_each(|other| on(&mut self.shards, other).turn(Wait::Poll));
                 }
                 Err(error) if is_refusal(error.kind()) => return Ok(None),
                 Err(error) => return Err(error.into()),
@@ -717,23 +728,23 @@ impl<'a> World<'a> {
 
     /// One turn of each shard's driver, without waiting.
     pub fn poll(&mut self) {
-        for harness in &mut self.shards {
-            harness.turn(Wait::Poll);
+        for shard in 0..self.shards.len() {
+            on(&mut self.shards, shard).turn(Wait::Poll);
         }
         self.acknowledge();
     }
 
     /// Turns until nothing is left to do, or `turns` are used up.
     pub fn settle(&mut self, turns: u32) {
-        for harness in &mut self.shards {
-            harness.settle(turns);
+        for shard in 0..self.shards.len() {
+            on(&mut self.shards, shard).settle(turns);
         }
         self.acknowledge();
     }
 
     pub fn sync(&mut self) -> Result<(), Violation> {
-        for harness in &mut self.shards {
-            harness.sync()?;
+        for shard in 0..self.shards.len() {
+            on(&mut self.shards, shard).sync()?;
         }
         self.acknowledge();
         Violation::unless(self.pending.is_empty(), || "a write is not acknowledged after a sync".into())
@@ -791,7 +802,7 @@ impl<'a> World<'a> {
 
     /// Takes a snapshot of the first shard, or checks the oldest of three and ends it.
     pub fn snapshot_or_check(&mut self) -> Result<(), Violation> {
-        let harness = &mut self.shards[0];
+        let harness = on(&mut self.shards, 0);
         if self.snapshots.len() < 3 {
             let id = harness.engine.snapshot(harness.now)?;
             let mut shown = Shown::new();

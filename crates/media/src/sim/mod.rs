@@ -37,7 +37,7 @@ pub use fault::{Fault, FaultEffect, FaultTarget, FaultWhen};
 pub use machine::{LineMachine, MachineLife, SimMachine, SimMachineSettings, WordMachine};
 pub use medium::{Counters, SimMedium};
 pub use powered::Powered;
-pub use region::{LineRegion, SimPersistency, SimRegion, WordRegion};
+pub use region::{LineRegion, SimPersistency, SimRegion, WordRegion, set_processor};
 pub use settings::{CompletionOrder, CutPoints, Latency, PowerCut, SimSettings, StaleRange};
 
 #[cfg(test)]

@@ -7,8 +7,9 @@
 //!
 //! A region alone has a power switch of its own; one of a [`super::SimMachine`] shares it with devices.
 //!
-//! Handles may go to any thread, as the shards that hold them may. One thread at a time does something: a loss of
-//! power while another thread stores is not simulated.
+//! Handles may go to any thread, as the shards that hold them may. One thread at a time does something, so that runs can
+//! be repeated: of two threads that store at once only orders of whole calls are tried. A fence makes durable what its
+//! own processor wrote back; which one that is, [`set_processor`] says.
 
 use super::power::PowerSwitch;
 use super::settings::{CutPoints, PowerCut};
@@ -16,8 +17,9 @@ use super::shared::Shared;
 use super::trace::Trace;
 use crate::Guarantee;
 use crate::region::Region;
-use std::sync::Arc;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, MutexGuard};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::words::WORD_BYTES;
 use tierstone_crash::{ByteMemory, Choices, SurvivorSettings, lines};
@@ -44,6 +46,16 @@ pub enum SimPersistency {
     /// Epoch persistency: any subset of the units stored to since the last fence; a fence makes all durable,
     /// written back or not. Finds a missing order, forgives a forgotten write-back.
     Epoch,
+}
+
+thread_local! {
+    static PROCESSOR: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What this thread does to simulated regions from now on is done by processor `number`; 0 until it is called. So one
+/// thread, which can be repeated, stands for several.
+pub fn set_processor(number: u32) {
+    PROCESSOR.set(number);
 }
 
 /// A handle on a simulated region. A clone is a handle on the same region. Handles from before a
@@ -190,9 +202,16 @@ impl<const UNIT: usize> SimRegion<UNIT> {
     fn step(&self, shrinks: bool, step: impl FnOnce(&mut ByteMemory<UNIT>)) -> bool {
         let happens = !self.is_dead() && !self.shared.power.before_event(shrinks);
         if happens {
-            step(&mut self.shared.memory.lock());
+            step(&mut self.of_processor());
         }
         happens
+    }
+
+    /// The memory, as this thread's processor uses it.
+    fn of_processor(&self) -> MutexGuard<'_, ByteMemory<UNIT>> {
+        let mut memory = self.shared.memory.lock();
+        memory.set_processor(PROCESSOR.get());
+        memory
     }
 
     /// Where `len` bytes from `offset` begin.
@@ -286,7 +305,7 @@ impl<const UNIT: usize> Region for SimRegion<UNIT> {
 
     fn fence(&self) -> Result<()> {
         let all = matches!(self.shared.persistency, SimPersistency::BufferedStrict | SimPersistency::Epoch);
-        let shrinks = all || self.shared.memory.lock().is_being_written_back();
+        let shrinks = all || self.of_processor().is_being_written_back();
         let happened = self.step(shrinks, |memory| match all {
             true => memory.persist_all(),
             false => memory.fence(),

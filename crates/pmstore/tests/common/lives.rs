@@ -12,7 +12,7 @@ use tierstone_crash::{
 };
 use tierstone_engine::{BatchTicket, Direction, Durability, Engine, Health, SnapshotId, Write, WriteKind};
 use tierstone_media::Wait;
-use tierstone_media::sim::{CutPoints, PowerCut, SimMachine};
+use tierstone_media::sim::{CutPoints, PowerCut, SimMachine, set_processor};
 use tierstone_pmstore::check::{CheckSettings, check};
 use tierstone_pmstore::{Geometry, OpenSettings, ShardSettings};
 
@@ -207,6 +207,12 @@ impl<'h> World<'h> {
         World { stores, history, pending: Vec::new(), locked: BTreeMap::new() }
     }
 
+    /// A shard, to do something on its processor.
+    fn at(&mut self, shard: usize) -> &mut Store {
+        set_processor(shard as u32 + 1);
+        &mut self.stores[shard]
+    }
+
     fn engine_of(&self, key: u32) -> usize {
         let position = self.stores[0].key(keyspace(key), &name(key)).position;
         usize::from(position.shard(self.stores.len() as u16))
@@ -218,7 +224,7 @@ impl<'h> World<'h> {
         let keys: BTreeSet<u32> = self.history.oracle.keys().into_iter().copied().collect();
         for key in keys {
             let engine = self.engine_of(key);
-            let Some((_, value)) = self.stores[engine].get(keyspace(key), &name(key))? else { continue };
+            let Some((_, value)) = self.at(engine).get(keyspace(key), &name(key))? else { continue };
             let first: [u8; 4] = std::array::from_fn(|at| value.get(at).copied().unwrap_or(0));
             let stamp = (u32::from_le_bytes(first), value.len() as u32);
             Violation::unless(bytes_of(stamp) == value, || format!("the value of key {key} is not whole"))?;
@@ -238,7 +244,8 @@ impl<'h> World<'h> {
             let own = contents.keys().filter(|&&key| keyspace(key).0 == id);
             let expected: BTreeSet<Vec<u8>> = own.map(|&key| name(key)).collect();
             let (mut walked, mut ranged) = (BTreeSet::new(), BTreeSet::new());
-            for store in &mut self.stores {
+            for shard in 0..self.stores.len() {
+                let store = self.at(shard);
                 walked.extend(store.scan_all(KeyspaceId(id), 3)?.into_iter().map(|entry| entry.key));
                 if id == 1 {
                     let all = store.range_all(KeyspaceId(1), Unbounded, Unbounded, 4, Direction::Forward)?;
@@ -276,7 +283,7 @@ impl<'h> World<'h> {
                     1 => self.turn(),
                     // One shard is ahead of the other.
                     stores => {
-                        self.stores[random.below(stores as u64) as usize].turn(Wait::Poll);
+                        self.at(random.below(stores as u64) as usize).turn(Wait::Poll);
                         self.acknowledge();
                     }
                 }
@@ -288,7 +295,7 @@ impl<'h> World<'h> {
     /// Takes a snapshot of a shard, or releases one.
     fn snapshot(&mut self, random: &mut SeededRandom) {
         let chosen = random.below(self.stores.len() as u64) as usize;
-        let store = &mut self.stores[chosen];
+        let store = self.at(chosen);
         match random.below(3) {
             0 => store.engine.release_snapshot(SnapshotId(1 + random.below(6))),
             _ => drop(store.engine.snapshot(store.now)),
@@ -300,7 +307,8 @@ impl<'h> World<'h> {
         let modes = [Durability::Sync, Durability::Group { interval_ms: 60_000 }, Durability::Relaxed];
         let mode = modes[random.below(3) as usize];
         let mut named = Vec::new();
-        for store in &mut self.stores {
+        for shard in 0..self.stores.len() {
+            let store = self.at(shard);
             named.push(store.engine.set_durability(store.now, Durability::Relaxed));
             store.engine.set_durability(store.now, mode);
         }
@@ -340,7 +348,7 @@ impl<'h> World<'h> {
         let is_across = parts.len() > 1;
         for (&engine, part) in &parts {
             let decided = self.stores[engine].engine.decided_seq();
-            let receipt = with_writes(&mut self.stores[engine], part, |store, writes| match is_across {
+            let receipt = with_writes(self.at(engine), part, |store, writes| match is_across {
                 false => store.engine.write(store.now, writes),
                 true => store.engine.write_part(store.now, writes, &ticket),
             })?;
@@ -363,7 +371,7 @@ impl<'h> World<'h> {
         for _ in 0..2_000 {
             let mut is_ready = true;
             for (&engine, part) in parts {
-                let store = &mut self.stores[engine];
+                let store = self.at(engine);
                 match with_writes(store, part, |store, writes| store.engine.admit(store.now, writes)) {
                     Ok(()) => {}
                     Err(error) if error.kind() == ErrorKind::Retry => is_ready = false,
@@ -390,13 +398,13 @@ impl<'h> World<'h> {
     }
 
     fn turn(&mut self) {
-        self.stores.iter_mut().for_each(|store| store.turn(Wait::Poll));
+        (0..self.stores.len()).for_each(|shard| self.at(shard).turn(Wait::Poll));
         self.acknowledge();
     }
 
     fn sync(&mut self) -> Result<(), Violation> {
-        for store in &mut self.stores {
-            store.sync()?;
+        for shard in 0..self.stores.len() {
+            self.at(shard).sync()?;
         }
         self.turn();
         self.check_health()?;

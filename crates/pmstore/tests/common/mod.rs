@@ -12,7 +12,7 @@ use tierstone_engine::harness::Harness;
 use tierstone_engine::{Durability, Engine, IndexKind};
 use tierstone_media::region::Region;
 use tierstone_media::sim::{
-    PowerCut, SimDevice, SimMachine, SimMachineSettings, SimMedium, SimSettings, WordMachine,
+    PowerCut, SimDevice, SimMachine, SimMachineSettings, SimMedium, SimSettings, WordMachine, set_processor,
 };
 use tierstone_media::{BLOCK_BYTES, Geometry as DeviceGeometry};
 use tierstone_pmstore::{BuildReport, Geometry, Keyspace, OpenReport, OpenSettings, PmShard, ShardSettings};
@@ -120,14 +120,16 @@ pub fn flip_bit(machine: &WordMachine, offset: usize, bit: u32) {
     region.overwrite(offset as u64, &[region.image()[offset] ^ 1 << bit]);
 }
 
-/// All shards of a store.
+/// All shards of a store, each on a processor of its own from its building on; the opening is done by the first, 0.
 pub fn open_all(
     place: &impl Place,
     settings: &OpenSettings,
 ) -> tierstone_base::Result<(Vec<Store>, OpenReport, Vec<BuildReport>)> {
+    set_processor(0);
     let opened = tierstone_pmstore::open(place.region(), settings)?;
     let (mut stores, mut reports) = (Vec::new(), Vec::new());
-    for plan in opened.plans {
+    for (number, plan) in (1..).zip(opened.plans) {
+        set_processor(number);
         let (shard, report) = plan.build()?;
         stores.push(Harness::new(shard, device(), opened.hasher));
         reports.push(report);
