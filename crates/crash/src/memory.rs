@@ -93,6 +93,16 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
         self.processor = number;
     }
 
+    /// The threads on the processors end, by a kernel that lets other threads on: what they were writing back is made durable by
+    /// the next fence of processor 0, whose thread comes after them.
+    pub fn end_threads(&mut self) {
+        for pending in self.pending.values_mut() {
+            let count = pending.written_back.iter().map(|(_, count)| *count).max();
+            pending.written_back = count.map(|count| (0, count)).into_iter().collect();
+        }
+        self.processor = 0;
+    }
+
     /// What the CPU reads now.
     pub fn bytes(&self) -> &[u8] {
         &self.current

@@ -117,6 +117,22 @@ fn two_processors_may_write_back_one_line() {
 }
 
 #[test]
+fn what_ended_threads_wrote_back_is_the_first_processors_to_fence() {
+    let seen = survivors(&[0, 8, 16], |memory: &mut LineMemory| {
+        for processor in 0..2 {
+            memory.set_processor(processor);
+            memory.store_u64(processor as usize * 64, 1);
+            memory.write_back(processor as usize * 64, 1);
+        }
+        memory.store_u64(128, 1);
+        memory.end_threads();
+        memory.fence();
+    });
+    let expected: [&[u8]; 2] = [&[1, 1, 0], &[1, 1, 1]];
+    assert_eq!(seen, set(&expected));
+}
+
+#[test]
 fn a_long_store_may_tear_at_words_and_a_word_never_tears() {
     let mut seen = BTreeSet::new();
     explore(ExploreSettings::exhaustive(), |choices| {

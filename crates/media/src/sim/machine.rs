@@ -159,7 +159,8 @@ impl<const UNIT: usize> SimMachine<UNIT> {
         self.next_life()
     }
 
-    /// The process ends, the machine does not: the region keeps what was stored, durable or not; of each device see
+    /// The process ends, the machine does not: the region keeps what was stored, durable or not, and what was written back is
+    /// durable after the next fence of processor 0 ([`super::set_processor`]); of each device see
     /// [`SimMedium::kill_process`]. Handles from before are dead.
     ///
     /// # Panics
@@ -167,6 +168,7 @@ impl<const UNIT: usize> SimMachine<UNIT> {
     pub fn kill_process(&self) -> MachineLife<UNIT> {
         assert!(!self.power_is_off(), "a process cannot run without power");
         self.media.iter().for_each(|medium| medium.state.lock().kill_process());
+        self.region.end_threads();
         self.power.plan_life();
         self.next_life()
     }

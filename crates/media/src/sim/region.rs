@@ -155,6 +155,11 @@ impl<const UNIT: usize> SimRegion<UNIT> {
         self.shared.trace.line(format_args!("region REPLACED"));
     }
 
+    /// The process ends, the machine does not.
+    pub(crate) fn end_threads(&self) {
+        self.shared.memory.lock().end_threads();
+    }
+
     /// The next life begins: handles from before are dead.
     pub(crate) fn next_life(&self) {
         self.shared.epoch.fetch_add(1, SeqCst);
