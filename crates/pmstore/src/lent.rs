@@ -5,7 +5,7 @@ use crate::blocks::Blocks;
 use tierstone_base::Result;
 
 impl Blocks {
-    /// Takes a free block for something else than records; `None`: there is none. Up to two barriers.
+    /// Takes a free block for something else than records; `None`: there is none. Up to one barrier.
     pub fn lend(&mut self) -> Result<Option<u32>> {
         if !self.secure(1)? {
             return Ok(None);

@@ -51,7 +51,7 @@ impl OverflowBlocks {
         self.taken_bytes
     }
 
-    /// Takes room for `bytes` bytes. One or two barriers for each segment that is new.
+    /// Takes room for `bytes` bytes. No barrier.
     ///
     /// # Errors
     /// `NoSpace`: nothing is taken. When the region fails.
@@ -61,20 +61,18 @@ impl OverflowBlocks {
         let mut left = bytes;
         while left > 0 {
             let part = left.min(segment_bytes);
-            match self.take_run(part, kept) {
-                Ok(Some(offset)) => extents.push(Extent { offset, len: part as u32 }),
-                failed => {
-                    self.free(&extents)?;
-                    let full = "the persistent memory is full: it has no room for a long value; delete keys, or give the store more";
-                    return Err(failed.err().unwrap_or_else(|| Error::new(ErrorKind::NoSpace, full)));
-                }
-            }
+            let Some(offset) = self.take_run(part, kept) else {
+                self.free(&extents)?;
+                let full = "the persistent memory is full: it has no room for a long value; delete keys, or give the store more";
+                return Err(Error::new(ErrorKind::NoSpace, full));
+            };
+            extents.push(Extent { offset, len: part as u32 });
             left -= part;
         }
         Ok(extents)
     }
 
-    fn take_run(&mut self, bytes: u64, kept: u32) -> Result<Option<u64>> {
+    fn take_run(&mut self, bytes: u64, kept: u32) -> Option<u64> {
         let class = if bytes == self.maker.layout.geometry.segment_bytes { 3 } else { self.class_of(bytes) };
         let (unit, units) = (self.unit(class), self.units(class));
         let wanted = bytes.div_ceil(unit);
@@ -83,9 +81,9 @@ impl OverflowBlocks {
             .find_map(|(&segment, bits)| run(bits, units, wanted).map(|first| (segment, first)));
         let (segment, first) = match found {
             Some(found) => found,
-            None if self.maker.space.free() <= kept => return Ok(None),
+            None if self.maker.space.free() <= kept => return None,
             None => {
-                let Some(segment) = self.maker.space.claim(self.maker.shard) else { return Ok(None) };
+                let segment = self.maker.space.claim(self.maker.shard)?;
                 let kind = SegmentKind::Overflow(class as u8);
                 // Durable with the value, which no record names before that.
                 self.maker.space.name(segment, Entry { kind, device: self.maker.shard, logical: 0 });
@@ -95,7 +93,7 @@ impl OverflowBlocks {
         };
         let offset = self.maker.layout.segment(segment) + first * unit;
         self.mark(class, segment, first, wanted);
-        Ok(Some(offset))
+        Some(offset)
     }
 
     /// Takes in a segment of which nothing is known to be taken.
