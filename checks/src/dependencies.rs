@@ -8,6 +8,10 @@ use std::collections::BTreeSet;
 /// The page that argues each dependency.
 pub const PAGE: &str = "docs/dependencies.md";
 
+/// Lock files of workspaces beside this one, whose packages depend on the members here. Cargo refuses such a file with
+/// `--locked` once a member's dependencies have changed, and nothing else here would notice.
+const OTHER_LOCKS: [&str; 2] = ["bench/peers/Cargo.lock", "fuzz/Cargo.lock"];
+
 /// The feature with which tests switch rules off; the program does not pay for it.
 const MUTATIONS: &str = "mutations";
 
@@ -52,7 +56,49 @@ pub fn findings(tree: &Tree) -> Vec<Finding> {
     for name in argued.difference(&declared) {
         findings.push(Finding::new(PAGE, 0, format!("argues for {name}, which the root manifest lacks")));
     }
+    findings.extend(OTHER_LOCKS.into_iter().flat_map(|path| stale_packages(tree, path)));
     findings
+}
+
+/// Members of which a lock file of another workspace knows other dependencies among the members than they have.
+fn stale_packages(tree: &Tree, path: &str) -> Vec<Finding> {
+    if tree.text(path).is_none() {
+        return Vec::new();
+    }
+    let lock = match table(tree, path) {
+        Ok(lock) => lock,
+        Err(finding) => return vec![finding],
+    };
+    let packages = lock.get("package").and_then(toml::Value::as_array).into_iter().flatten();
+    packages
+        .filter_map(|package| {
+            let name = package.get("name")?.as_str()?;
+            let locked = package.get("dependencies").and_then(toml::Value::as_array).into_iter().flatten();
+            let locked: BTreeSet<&str> = locked
+                .filter_map(|entry| entry.as_str()?.split(' ').next())
+                .filter(|name| is_own(name))
+                .collect();
+            let manifest = tree.files.keys().filter(|path| is_member_manifest(path)).find_map(|path| {
+                let manifest = table(tree, path).ok()?;
+                (manifest.get("package")?.get("name")?.as_str()? == name).then_some(manifest)
+            })?;
+            let built: BTreeSet<String> = built_dependencies(&manifest)
+                .map(|(name, _)| name.clone())
+                .filter(|name| is_own(name))
+                .collect();
+            let differ = !locked.iter().copied().eq(built.iter().map(String::as_str));
+            differ.then(|| {
+                let message =
+                    format!("{name} has other dependencies now: `cargo metadata` there writes it anew");
+                Finding::new(path, 0, message)
+            })
+        })
+        .collect()
+}
+
+/// Whether a package is one of this house.
+fn is_own(name: &str) -> bool {
+    name == "tierstone" || name.starts_with("tierstone-")
 }
 
 fn table(tree: &Tree, path: &str) -> Result<toml::Table, Finding> {
@@ -94,17 +140,22 @@ fn member_dependencies(manifest: &toml::Table) -> Vec<(String, bool)> {
 
 /// Dependencies that the built program has and of which rules can be switched off.
 fn rules_switched_off(manifest: &toml::Table) -> Vec<String> {
-    let targets = manifest.get("target").and_then(toml::Value::as_table);
-    let places = std::iter::once(manifest)
-        .chain(targets.into_iter().flat_map(|targets| targets.values()).filter_map(toml::Value::as_table));
-    let built = places.flat_map(|place| {
-        ["dependencies", "build-dependencies"].into_iter().filter_map(|kind| place.get(kind)?.as_table())
-    });
     let asks = |entry: &toml::Value| {
         let features = entry.get("features").and_then(toml::Value::as_array);
         features.is_some_and(|features| features.iter().any(|feature| feature.as_str() == Some(MUTATIONS)))
     };
-    built.flatten().filter(|(_, entry)| asks(entry)).map(|(name, _)| name.clone()).collect()
+    built_dependencies(manifest).filter(|(_, entry)| asks(entry)).map(|(name, _)| name.clone()).collect()
+}
+
+/// What a member is built with, tests aside.
+fn built_dependencies(manifest: &toml::Table) -> impl Iterator<Item = (&String, &toml::Value)> {
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let places = std::iter::once(manifest)
+        .chain(targets.into_iter().flat_map(|targets| targets.values()).filter_map(toml::Value::as_table));
+    let kinds = ["dependencies", "build-dependencies"];
+    places
+        .flat_map(move |place| kinds.into_iter().filter_map(move |kind| place.get(kind)?.as_table()))
+        .flatten()
 }
 
 /// Names in the first column of the table of the page.

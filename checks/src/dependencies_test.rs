@@ -51,3 +51,25 @@ fn a_manifest_that_does_not_parse_is_found() {
     assert_eq!(found("[", PAGE_TEXT, "").len(), 1);
     assert_eq!(found(ROOT, PAGE_TEXT, "[").len(), 2);
 }
+
+#[test]
+fn a_lock_file_of_another_workspace_that_is_stale_is_found() {
+    let member = "[package]\nname = \"tierstone-wire\"\n[dependencies]\nserde.workspace = true\n\
+                  tierstone-base.workspace = true\n[dev-dependencies]\ntierstone-crash.workspace = true\n";
+    let found = |locked: &str| {
+        let lock = format!("[[package]]\nname = \"tierstone-wire\"\ndependencies = [{locked}]\n");
+        let tree = Tree::of(&[
+            ("Cargo.toml", ROOT),
+            (PAGE, PAGE_TEXT),
+            ("crates/wire/Cargo.toml", member),
+            ("fuzz/Cargo.lock", &lock),
+        ]);
+        findings(&tree).into_iter().map(|finding| finding.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(found("\"serde\", \"tierstone-base\""), Vec::<String>::new());
+    assert_eq!(found("\"serde 1.0.1\", \"tierstone-base 0.1.0\""), Vec::<String>::new());
+    for stale in ["\"serde\"", "\"tierstone-base\", \"tierstone-persist\""] {
+        let found = found(stale);
+        assert!(found.len() == 1 && found[0].contains("tierstone-wire has other dependencies"), "{found:?}");
+    }
+}
