@@ -26,7 +26,7 @@ use tierstone_base::units::parse_size;
 use tierstone_media::file::{DirectIo, FileBackend};
 use tierstone_server::DriverKind;
 use tierstone_server::redis::node::NodeSettings;
-use tierstone_server::redis::parse_eviction;
+use tierstone_server::redis::{EVICTION_NAMES, parse_eviction};
 
 /// Everything that the settings say: what is put together while they are read.
 #[derive(Debug)]
@@ -152,13 +152,13 @@ const GENERAL: &[Setting] = &[
         name: "maxmemory-policy",
         variable: "TIERSTONE_MAXMEMORY_POLICY",
         value: "POLICY",
-        help: "What is done when the index has used up its memory or the data their space: noeviction (new keys are refused), allkeys-lru (old keys are evicted) or volatile-ttl (keys that expire are evicted, those first that expire next)",
+        help: "What is done when the index has used up its memory or the data their space: noeviction (new keys are refused), allkeys-lru (old keys are evicted), allkeys-random (any keys are), volatile-lru, volatile-random (the same, of keys that expire) or volatile-ttl (those first that expire next)",
         default: "noeviction",
-        trade_off: "allkeys-lru is a cache: keys go without notice, those written longest ago first, but for what was read lately and is cached; with volatile-ttl keys without an expiry stay, and new ones are refused when only these are left; each that goes costs a deletion in the log",
+        trade_off: "allkeys-lru is a cache: keys go without notice, those written longest ago first, but for what was read lately and is cached; the random ones let those go together that were written together; with the volatile ones keys without an expiry stay, and new ones are refused when only these are left; each that goes costs a deletion in the log",
         redis: "maxmemory-policy",
         apply: |all, text| {
             let policy = parse_eviction(text)
-                .ok_or_else(|| wrong("write noeviction, allkeys-lru or volatile-ttl".into()))?;
+                .ok_or_else(|| wrong(format!("write one of {}", EVICTION_NAMES.join(", "))))?;
             all.node.eviction = policy;
             Ok(())
         },

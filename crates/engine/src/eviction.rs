@@ -11,8 +11,27 @@ pub enum Eviction {
     /// Keys are evicted, those first whose records were written longest ago, but for what was asked for lately
     /// as far as the engine knows.
     OldestFirst,
+    /// Of the keys that expire those are evicted first whose records were written longest ago, but for what was
+    /// asked for lately as far as the engine knows; keys that never expire stay.
+    OldestExpiring,
     /// Keys that expire are evicted, those first that expire next, as far as the engine knows; others stay.
     NearestExpiry,
+    /// Keys are evicted in no order, whether or not they were asked for; those written together may go together.
+    Random,
+    /// Keys that expire are evicted in no order; others stay.
+    RandomExpiring,
+}
+
+impl Eviction {
+    /// Whether keys that never expire stay.
+    pub fn is_of_expiring(self) -> bool {
+        matches!(self, Eviction::OldestExpiring | Eviction::NearestExpiry | Eviction::RandomExpiring)
+    }
+
+    /// Whether what was asked for lately goes last.
+    pub fn spares_the_asked_for(self) -> bool {
+        matches!(self, Eviction::OldestFirst | Eviction::OldestExpiring)
+    }
 }
 
 /// What an engine does in the background when it is told to.

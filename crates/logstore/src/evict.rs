@@ -5,9 +5,10 @@
 //! first first. Of each the summary is read, and in pieces the records that the index points to. One that
 //! the record cache holds and that was asked for lately is spared, once a round.
 //!
-//! Where only keys that expire may go, those first that expire next, the segments' profiles
-//! ([`crate::expired::profile`]) say which segment comes next and until when its records go. They know times in
-//! some buckets a segment only, so the order is that of buckets. Nothing is spared then.
+//! Where those go first that expire next, the segments' profiles ([`crate::expired::profile`]) say which segment
+//! comes next and until when its records go. They know times in some buckets a segment only, so the order is that
+//! of buckets. Where they go in no order, each round of the hand shuffles the segments, and the records of a
+//! segment go together: what they leave needs no cleaning. Nothing is spared in these cases.
 //!
 //! Rules:
 //! 1. An evicted key is deleted as by a user: its tombstone is in the log before whatever is written to the key
@@ -33,7 +34,7 @@ use crate::shard::LogShard;
 use crate::stream::Stream;
 use crate::summary_load::{SummaryLoad, blocks_of};
 use std::collections::VecDeque;
-use tierstone_base::{KeyspaceId, Position, Result};
+use tierstone_base::{KeyspaceId, Position, Result, SeededRandom};
 use tierstone_cache::FrameId;
 use tierstone_engine::{Eviction, Key, ValueKind, Write, WriteKind};
 use tierstone_media::{IoBuffer, IoCompletion, IoKind};
@@ -74,8 +75,10 @@ pub(crate) struct Evictor {
     is_tight: bool,
     /// The segment that comes first after this one is the next: what orders them, and its number.
     hand: (u64, u32),
-    /// Where only keys that expire may go: those that expire later than this stay, in milliseconds since 1970.
+    /// Where those go first that expire next: those that expire later than this stay, in milliseconds since 1970.
     until_ms: u64,
+    /// Rounds of the hand: each shuffles anew where there is no order.
+    rounds: u64,
     /// Keys evicted when the last walk began.
     walk_began_at: u64,
     /// Whether this round takes what was asked for lately too.
@@ -268,22 +271,33 @@ impl LogShard {
 
     /// What orders a segment among the others; `None` when it has nothing that may go.
     fn eviction_place(&self, segment: &Segment) -> Option<u64> {
-        match self.evictor.policy {
-            Eviction::NearestExpiry => segment.expiry.as_ref()?.first_ms(),
-            Eviction::None | Eviction::OldestFirst => Some(segment.opened_seq),
+        let policy = self.evictor.policy;
+        let first_ms = segment.expiry.as_ref().and_then(|profile| profile.first_ms());
+        if policy.is_of_expiring() && first_ms.is_none() {
+            return None;
+        }
+        match policy {
+            Eviction::NearestExpiry => first_ms,
+            Eviction::None | Eviction::OldestFirst | Eviction::OldestExpiring => Some(segment.opened_seq),
+            Eviction::Random | Eviction::RandomExpiring => {
+                let seed = segment.opened_seq.rotate_left(32) ^ self.evictor.rounds;
+                Some(SeededRandom::new(seed).below(u64::MAX - 1) + 1)
+            }
         }
     }
 
     /// Whether a key that expires then, or never (zero), may go.
     fn may_expire_early(&self, expiry_ms: u64) -> bool {
-        self.evictor.policy != Eviction::NearestExpiry
-            || (1..=self.evictor.until_ms).contains(&expiry_ms)
+        let policy = self.evictor.policy;
+        !policy.is_of_expiring()
+            || expiry_ms != 0 && (policy != Eviction::NearestExpiry || expiry_ms <= self.evictor.until_ms)
             || self.identity.mutations.is_on("evicted_without_expiry")
     }
 
     /// The hand has gone round.
     fn end_eviction_round(&mut self) {
         self.evictor.hand = (0, 0);
+        self.evictor.rounds += 1;
         let found_any = self.evictor.evicted_keys > self.evictor.round_began_at;
         self.evictor.round_began_at = self.evictor.evicted_keys;
         // What was spared is old enough when nothing else is left.
@@ -398,7 +412,7 @@ impl LogShard {
 
     fn is_spared(&self, target: Target) -> bool {
         match target {
-            Target::Frame(_) if self.evictor.policy == Eviction::NearestExpiry => false,
+            Target::Frame(_) if !self.evictor.policy.spares_the_asked_for() => false,
             Target::Frame(bits) => !self.evictor.takes_all && self.cache.is_touched(FrameId::from_bits(bits)),
             Target::Device(_) => false,
         }

@@ -164,28 +164,102 @@ fn without_a_policy_nothing_is_evicted_and_it_may_change() {
     assert_eq!(store.engine.statistics().keys, keys);
 }
 
-/// When the first keys of the test below expire, in milliseconds since 1970.
+/// When the first keys of the tests below expire, in milliseconds since 1970.
 const SOON_MS: u64 = 1 << 50;
+
+/// Puts keys that expire then, or never (zero).
+fn put_expiring(store: &mut Store, numbers: std::ops::Range<u64>, expiry_ms: u64) -> Result<(), String> {
+    for from in numbers.step_by(25) {
+        let keys: Vec<[u8; 8]> = (from..from + 25).map(u64::to_le_bytes).collect();
+        let kind = WriteKind::Put { value: &[7; 2_000], expiry_ms, kind: Default::default() };
+        let writes: Vec<Write<'_>> =
+            keys.iter().map(|key| Write { key: store.key(KEYSPACE, key), kind }).collect();
+        write(store, &writes).map_err(|kind| format!("key {from}: {kind:?}"))?;
+        step(store);
+    }
+    Ok(())
+}
+
+fn count_there(store: &mut Store, numbers: std::ops::Range<u64>) -> usize {
+    numbers.filter(|&number| is_there(store, number)).count()
+}
+
+/// Under a policy for keys that expire: those that never do stay, whenever they were written, and when only such
+/// are left writers are refused.
+fn only_expiring_keys_go(policy: Eviction, settings: &OpenSettings) -> Result<Store, String> {
+    let (_medium, mut store) = fresh(256 << 10, 60, settings);
+    store.engine.set_eviction(policy);
+    put_expiring(&mut store, 0..1_000, 0)?;
+    // Two and a half times what there is room for, the later the sooner to expire.
+    for thousand in 0..16 {
+        let from = 20_000 + thousand * 1_000;
+        put_expiring(&mut store, from..from + 1_000, SOON_MS - (thousand << 20))?;
+        put_expiring(&mut store, 1_000 + thousand * 25..1_025 + thousand * 25, 0)?;
+    }
+    let never = count_there(&mut store, 0..1_400);
+    if never != 1_400 {
+        return Err(format!("{never} of 1400 keys that never expire are there"));
+    }
+    Ok(store)
+}
+
+#[test]
+fn of_keys_that_expire_the_oldest_go_first() {
+    let mut store = only_expiring_keys_go(Eviction::OldestExpiring, &little_space()).unwrap();
+    let (first, last) = (count_there(&mut store, 20_000..25_000), count_there(&mut store, 34_000..36_000));
+    assert!(first < 500 && last == 2_000, "{first} of the first 5000 are there, {last} of the last 2000");
+    let refused = put_expiring(&mut store, 50_000..60_000, 0).unwrap_err();
+    assert!(refused.contains("NoSpace"), "{refused}");
+    assert_eq!(count_there(&mut store, 0..1_400), 1_400);
+}
+
+#[test]
+fn keys_that_expire_go_in_no_order() {
+    let mut store = only_expiring_keys_go(Eviction::RandomExpiring, &little_space()).unwrap();
+    let (first, last) = (count_there(&mut store, 20_000..28_000), count_there(&mut store, 28_000..36_000));
+    // By age or by expiry one of them would be nothing. Those written first were at stake most often.
+    assert!(
+        first > 100 && last > first && last < 7_900,
+        "{first} of the first half are there, {last} of the last"
+    );
+}
+
+#[test]
+fn keys_go_in_no_order() {
+    let settings = little_space();
+    let (_medium, mut store) = fresh(256 << 10, 60, &settings);
+    store.engine.set_eviction(Eviction::Random);
+    put_expiring(&mut store, 0..16_000, 0).unwrap();
+    let (first, last) = (count_there(&mut store, 0..8_000), count_there(&mut store, 8_000..16_000));
+    assert!(
+        first > 100 && last > first && last < 7_900,
+        "{first} of the first half are there, {last} of the last"
+    );
+    // What is asked for is not spared.
+    for round in 0..200 {
+        put_expiring(&mut store, 20_000 + round * 100..20_100 + round * 100, 0).unwrap();
+        count_there(&mut store, 8_000..8_100);
+    }
+    let asked_for = count_there(&mut store, 8_000..8_100);
+    assert!(asked_for < 40, "{asked_for} of 100 keys that are read stayed");
+}
+
+#[test]
+fn an_eviction_of_a_key_without_an_expiry_is_noticed_under_each_policy() {
+    for policy in [Eviction::OldestExpiring, Eviction::RandomExpiring] {
+        let mut settings = mutated("evicted_without_expiry");
+        settings.shard = little_space().shard;
+        let found = only_expiring_keys_go(policy, &settings).err();
+        assert!(found.as_ref().is_some_and(|text| text.contains("never expire")), "{policy:?}: {found:?}");
+    }
+}
 
 /// Keys that never expire, that expire late, sooner and soonest, and more of the last than there is room for:
 /// those that expire next go, others stay; and when only those are left that never expire, writers are refused.
 fn nearest_expiries_go_first(settings: &OpenSettings) -> Result<(), String> {
     let (_medium, mut store) = fresh(256 << 10, 60, settings);
     store.engine.set_eviction(Eviction::NearestExpiry);
-    let put = |store: &mut Store, numbers: std::ops::Range<u64>, expiry_ms: u64| {
-        for from in numbers.step_by(25) {
-            let keys: Vec<[u8; 8]> = (from..from + 25).map(u64::to_le_bytes).collect();
-            let kind = WriteKind::Put { value: &[7; 2_000], expiry_ms, kind: Default::default() };
-            let writes: Vec<Write<'_>> =
-                keys.iter().map(|key| Write { key: store.key(KEYSPACE, key), kind }).collect();
-            write(store, &writes).map_err(|kind| format!("key {from}: {kind:?}"))?;
-            step(store);
-        }
-        Ok::<(), String>(())
-    };
-    let there = |store: &mut Store, numbers: std::ops::Range<u64>| {
-        numbers.filter(|&number| is_there(store, number)).count()
-    };
+    let (put, there) = (put_expiring, count_there);
     put(&mut store, 0..1_000, 0)?;
     put(&mut store, 10_000..11_000, SOON_MS + (1 << 40))?;
     // Each thousand expires later than the one before.

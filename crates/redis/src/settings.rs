@@ -82,7 +82,7 @@ pub struct Settings {
 /// The shortest limit that `proto-max-bulk-len` may be set to.
 const VALUE_LIMIT_MIN_BYTES: u64 = 1 << 20;
 /// The longest.
-const VALUE_LIMIT_MAX_BYTES: u64 = 512 << 20;
+pub(crate) const VALUE_LIMIT_MAX_BYTES: u64 = 512 << 20;
 
 /// The setting that says when writes are acknowledged.
 pub(crate) const DURABILITY: &str = "durability";
@@ -100,10 +100,24 @@ pub(crate) const ACL_LOG_MAX: &str = "acllog-max-len";
 pub const ACL_LOG_LIMIT: i64 = 100_000;
 /// The setting that keeps clients of other machines out as long as nobody has to say who he is.
 pub const PROTECTED_MODE: &str = "protected-mode";
-const NO_EVICTION: &str = "noeviction";
-const OLDEST_FIRST: &str = "allkeys-lru";
-const NEAREST_EXPIRY: &str = "volatile-ttl";
-const EVICTIONS: [&str; 3] = [NO_EVICTION, OLDEST_FIRST, NEAREST_EXPIRY];
+/// Those of Redis's eviction policies that are here.
+const POLICIES: [Eviction; 6] = [
+    Eviction::None,
+    Eviction::OldestFirst,
+    Eviction::Random,
+    Eviction::OldestExpiring,
+    Eviction::RandomExpiring,
+    Eviction::NearestExpiry,
+];
+/// Their names, in the same order.
+pub const EVICTION_NAMES: [&str; POLICIES.len()] = {
+    let (mut names, mut index) = ([""; POLICIES.len()], 0);
+    while index < names.len() {
+        names[index] = format_eviction(POLICIES[index]);
+        index += 1;
+    }
+    names
+};
 
 impl Settings {
     /// The executor's own settings, for `databases` databases and values up to `value_size_max_bytes`.
@@ -115,7 +129,7 @@ impl Settings {
         let refusals = SettingKind::Integer { min: 0, max: ACL_LOG_LIMIT };
         settings.add(ACL_LOG_MAX, "128", refusals, true);
         settings.add(DURABILITY, &format_durability(durability), SettingKind::Durability, true);
-        settings.add(EVICTION, NO_EVICTION, SettingKind::Choice(&EVICTIONS), true);
+        settings.add(EVICTION, format_eviction(Eviction::None), SettingKind::Choice(&EVICTION_NAMES), true);
         let rate = SettingKind::Bytes { min: 0, max: i64::MAX as u64 };
         settings.add(SCRUB_RATE, &SCRUB_RATE_DEFAULT.to_string(), rate, true);
         crate::slowlog::add_settings(&mut settings);
@@ -144,7 +158,9 @@ impl Settings {
     /// Eviction and scrubbing are off for good where the engine has them not: `CONFIG SET` refuses to change that.
     pub(crate) fn with_housekeeping(&mut self, engine: &impl Engine) -> &Settings {
         let Housekeeping { evicts, scrubs } = engine.housekeeping();
-        for (name, off, has) in [(EVICTION, NO_EVICTION, evicts), (SCRUB_RATE, "0", scrubs)] {
+        for (name, off, has) in
+            [(EVICTION, format_eviction(Eviction::None), evicts), (SCRUB_RATE, "0", scrubs)]
+        {
             if let Some(setting) = self.all.get_mut(name).filter(|_| !has) {
                 (setting.value, setting.is_settable) = (off.to_owned(), false);
             }
@@ -278,15 +294,12 @@ pub fn check_own(name: &str, value: &str) -> Result<String, String> {
 /// What stands in for those of Redis's eviction policies that are not here.
 fn absent_policy(value: &str) -> Option<String> {
     let instead = match value.to_ascii_lowercase().as_str() {
-        "allkeys-lfu" | "allkeys-random" => {
-            "allkeys-lru, which spares what the record cache holds and was asked for"
-        }
-        "volatile-lru" | "volatile-lfu" | "volatile-random" => {
-            "volatile-ttl, which evicts only keys that expire, those first that expire next"
-        }
+        "allkeys-lfu" => "allkeys-lru",
+        "volatile-lfu" => "volatile-lru",
         _ => return None,
     };
-    Some(format!("'{value}' is not available, nearest to it is {instead}; "))
+    let spares = "which spares what the record cache holds and was asked for";
+    Some(format!("'{value}' is not available, nearest to it is {instead}, {spares}; "))
 }
 
 /// Reads a size as Redis's configuration writes it: `k`, `m`, `g` are powers of 1000, `kb`, `mb`, `gb`
@@ -349,22 +362,20 @@ pub fn format_output_limits(limits: OutputBufferLimits) -> String {
     format!("normal {hard_bytes} {soft_bytes} {soft_s} slave 0 0 0 pubsub {hard_bytes} {soft_bytes} {soft_s}")
 }
 
-/// Reads `noeviction`, `allkeys-lru` or `volatile-ttl`.
+/// Reads one of [`EVICTION_NAMES`], in letters of either case.
 pub fn parse_eviction(text: &str) -> Option<Eviction> {
-    match text.to_ascii_lowercase().as_str() {
-        NO_EVICTION => Some(Eviction::None),
-        OLDEST_FIRST => Some(Eviction::OldestFirst),
-        NEAREST_EXPIRY => Some(Eviction::NearestExpiry),
-        _ => None,
-    }
+    POLICIES.into_iter().find(|policy| format_eviction(*policy).eq_ignore_ascii_case(text))
 }
 
 /// Writes what [`parse_eviction`] reads.
-pub fn format_eviction(eviction: Eviction) -> &'static str {
+pub const fn format_eviction(eviction: Eviction) -> &'static str {
     match eviction {
-        Eviction::None => NO_EVICTION,
-        Eviction::OldestFirst => OLDEST_FIRST,
-        Eviction::NearestExpiry => NEAREST_EXPIRY,
+        Eviction::None => "noeviction",
+        Eviction::OldestFirst => "allkeys-lru",
+        Eviction::Random => "allkeys-random",
+        Eviction::OldestExpiring => "volatile-lru",
+        Eviction::RandomExpiring => "volatile-random",
+        Eviction::NearestExpiry => "volatile-ttl",
     }
 }
 

@@ -26,5 +26,6 @@ mod volume;
 pub use energy::EnergySettings;
 pub use node::{Node, NodeSettings, SettingsFile};
 pub use tierstone_redis::settings::{
-    ACL_LOG_LIMIT, check_own, format_durability, parse_durability, parse_eviction, parse_output_limits,
+    ACL_LOG_LIMIT, EVICTION_NAMES, check_own, format_durability, parse_durability, parse_eviction,
+    parse_output_limits,
 };
