@@ -12,7 +12,7 @@ use crate::map_request::MapRequest;
 use crate::monitor::Monitors;
 use crate::remote::Message;
 use crate::session::{ConnectionId, Session};
-use crate::settings::{Setting, Settings};
+use crate::settings::{PROTECTED_MODE, Setting, Settings};
 use crate::table;
 use crate::timing::Timing;
 use crate::tracking::Tracking;
@@ -452,6 +452,48 @@ pub struct Host {
     pub(crate) is_partial: bool,
     /// Takes the time of commands.
     pub(crate) timing: Timing,
+}
+
+impl Host {
+    /// A host without a connection, of the shard `shard` of so many. Requests may hold nothing yet.
+    pub(crate) fn new(
+        facts: ServerFacts,
+        settings: Settings,
+        users: Arc<Users>,
+        shard: (ShardId, u16),
+    ) -> Host {
+        Host {
+            sessions: Map::default(),
+            users,
+            acl_log: AclLog::default(),
+            passwords_made: 0,
+            channels: Channels::default(),
+            settings,
+            counters: Counters::default(),
+            outputs: Vec::new(),
+            last_save_s: facts.started.wall_ms / 1_000,
+            facts,
+            throughput: Throughput::default(),
+            pause: None,
+            held_bytes_max: 0,
+            account: Account::new(0),
+            connection_bytes: (0, 0),
+            events: Events::default(),
+            trackers: 0,
+            tracking_before: None,
+            monitors: Monitors::new(shard),
+            latencies: Latencies::default(),
+            is_partial: false,
+            timing: Timing::default(),
+        }
+    }
+
+    /// Whether clients of other machines are kept out now: nobody has to say who he is, and nobody has said that this
+    /// is meant.
+    pub(crate) fn is_protected(&self) -> bool {
+        let setting = self.settings.get(PROTECTED_MODE);
+        setting.is_some_and(|setting| setting.value == "yes") && self.users.is_open()
+    }
 }
 
 /// One run of one control command.

@@ -16,12 +16,9 @@ use crate::account::Account;
 use crate::acl::Users;
 use crate::args::Args;
 use crate::backup::Backups;
-use crate::channels::Channels;
-use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts, Throughput};
-use crate::events::Events;
-use crate::latency::{Latencies, Spikes};
+use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts};
+use crate::latency::Spikes;
 use crate::making::{Making, Plan};
-use crate::monitor::Monitors;
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
 use crate::settings::{
     ACL_LOG_MAX, DURABILITY, EVICTION, PASSWORD, SCRUB_RATE, Setting, Settings, format_eviction,
@@ -29,7 +26,6 @@ use crate::settings::{
 use crate::slowlog::SlowLog;
 use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
-use crate::timing::Timing;
 use crate::tracking::Tracker;
 use crate::upload::{Ticket, Uploads};
 use std::collections::BTreeMap;
@@ -146,30 +142,10 @@ impl<E: Engine> Executor<E> {
         let scrub_rate = registry.with_housekeeping(shard.engine_mut()).scrub_rate(shard.count());
         shard.engine_mut().set_scrub_rate(scrub_rate);
         registry.forget_changes();
-        let host = Host {
-            sessions: Map::default(),
-            users,
-            acl_log: Default::default(),
-            passwords_made: 0,
-            channels: Channels::default(),
-            settings: registry,
-            counters: Counters::default(),
-            outputs: Vec::new(),
-            last_save_s: settings.facts.started.wall_ms / 1_000,
-            facts: settings.facts,
-            throughput: Throughput::default(),
-            pause: None,
-            held_bytes_max: settings.held_bytes_max,
-            account: Account::new(settings.held_bytes_max),
-            connection_bytes: (0, 0),
-            events: Events::default(),
-            trackers: 0,
-            tracking_before: None,
-            monitors: Monitors::new((shard.index(), shard.count())),
-            latencies: Latencies::default(),
-            is_partial: false,
-            timing: Timing::default(),
-        };
+        let place = (shard.index(), shard.count());
+        let mut host = Host::new(settings.facts, registry, users, place);
+        (host.held_bytes_max, host.account) =
+            (settings.held_bytes_max, Account::new(settings.held_bytes_max));
         let mut executor = Executor {
             shard,
             host,

@@ -2,7 +2,7 @@
 //!
 //! Reading order:
 //! 1. [`executor`] is what the server drives: requests in, replies and outputs out;
-//! 2. [`request`] admits a request and finds what carries it out; [`table`] has all commands;
+//! 2. [`request`] admits a request and finds what carries it out; [`table`] has all commands, `resolve` finds a request's;
 //! 3. [`run`] runs data commands over views, at once or after a wait ([`task`]);
 //! 4. [`commands`] are the commands by family, over a [`context::Context`] (data) or a
 //!    [`control::Control`] (sessions and settings);
@@ -55,6 +55,7 @@ mod recipe;
 mod rehearsal;
 pub mod remote;
 mod request;
+mod resolve;
 mod run;
 mod secrets;
 pub mod session;

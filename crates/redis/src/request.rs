@@ -3,10 +3,10 @@
 use crate::account::Held;
 use crate::acl::{Denied, change_of_settings};
 use crate::args::{Args, OwnedArgs};
-use crate::context::wrong_arity;
 use crate::control::{ControlHandler, Flow, Output};
 use crate::executor::{Executor, Outcome};
 use crate::remote::Route;
+use crate::resolve::resolve;
 use crate::run::{Ran, run_control};
 use crate::session::{ConnectionId, Queued, ReplyMode, Session, Transaction};
 use crate::settings::DURABILITY;
@@ -19,8 +19,6 @@ use tierstone_wire::resp::{ReplyWriter, Version};
 /// The longest key, in bytes.
 const KEY_SIZE_MAX_BYTES: usize = 65_535;
 const KEY_TOO_LONG: &str = "ERR key is longer than 65535 bytes";
-/// Bytes of arguments that the error of an unknown command shows.
-const SHOWN_BYTES: usize = 128;
 
 /// Whether a command's answers are messages of channels, which `CLIENT REPLY` does not keep back.
 fn is_answered_by_push(command: &Command) -> bool {
@@ -223,34 +221,12 @@ impl<E: Engine> Executor<E> {
 
     /// Whether a request may run, in the order in which Redis looks at it.
     fn admit(&self, now: Now, session: &Session, args: Args<'_>) -> Admitted {
-        let Some(found) = table::lookup(args.at(0)) else {
-            if is_http(args.at(0)) {
-                return Admitted::CrossProtocol;
-            }
-            return Admitted::Refused(unknown_command(args).into());
+        let (found, command) = match resolve(args) {
+            Ok(found) => found,
+            Err(refusal) => return refusal,
         };
-        let mut command = found.command;
-        if !command.subcommands.is_empty() && args.len() > 1 {
-            match table::subcommand(command, args.at(1)) {
-                Some(subcommand) => command = subcommand,
-                None => {
-                    let given = String::from_utf8_lossy(&args.at(1)[..args.at(1).len().min(SHOWN_BYTES)]);
-                    let container = command.name.to_ascii_uppercase();
-                    // Redis's DEBUG finds its words by itself.
-                    let what = if container == "DEBUG" { " or wrong number of arguments for" } else { "" };
-                    let text = format!("ERR unknown subcommand{what} '{given}'. Try {container} HELP.");
-                    return Admitted::Refused(text.into());
-                }
-            }
-        }
-        if !command.takes(args.len()) || matches!(command.action, Action::Container) {
-            let crate::context::Halt::Error(text) = wrong_arity(command.name) else {
-                unreachable!("a wrong arity is an error")
-            };
-            return Admitted::Refused(text);
-        }
         if !session.may_do_all
-            && let Some(refusal) = self.check_user(session, found.index, command, args)
+            && let Some(refusal) = self.host.check_user(session, found.index, command, args)
         {
             return refusal;
         }
@@ -546,12 +522,6 @@ pub(crate) enum Admitted {
     CrossProtocol,
 }
 
-/// Whether a line begins as a request of HTTP with a body does. Redis ends such connections as well: the
-/// body, which an attacker's page chooses, could be commands.
-fn is_http(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
-}
-
 /// Why a command may not be part of a transaction, if so.
 pub(crate) fn refused_inside(command: &Command) -> Option<&'static str> {
     match command.action {
@@ -580,20 +550,4 @@ fn may_listen(command: &Command) -> bool {
             | "quit"
             | "reset"
     )
-}
-
-fn unknown_command(args: Args<'_>) -> String {
-    let shown =
-        |bytes: &[u8], max: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned();
-    let mut text =
-        format!("ERR unknown command '{}', with args beginning with: ", shown(args.at(0), SHOWN_BYTES));
-    let start = text.len();
-    for argument in args.from(1) {
-        let used = text.len() - start;
-        if used >= SHOWN_BYTES {
-            break;
-        }
-        text.push_str(&format!("'{}' ", shown(argument, SHOWN_BYTES - used)));
-    }
-    text
 }

@@ -2,6 +2,7 @@
 
 use crate::acl::log::Denial;
 use crate::args::Args;
+use crate::control::Host;
 use crate::executor::{Executor, Outcome};
 use crate::request::{Admitted, refused_inside};
 use crate::session::{ConnectionId, Session};
@@ -12,13 +13,15 @@ use tierstone_wire::resp::Version;
 
 /// A request that its user may not make.
 pub(crate) struct Denied {
-    text: String,
+    /// What its client is told.
+    pub text: String,
     /// The command's name.
     name: &'static str,
-    denial: Denial,
+    /// What is kept of it.
+    pub denial: Denial,
 }
 
-impl<E: Engine> Executor<E> {
+impl Host {
     /// What keeps a connection from a request that must be looked at for who it is, if anything.
     pub(crate) fn check_user(
         &self,
@@ -27,7 +30,7 @@ impl<E: Engine> Executor<E> {
         command: &'static Command,
         args: Args<'_>,
     ) -> Option<Admitted> {
-        if session.must_authenticate(&self.host.users) && !command.has(flag::NO_AUTH) {
+        if session.must_authenticate(&self.users) && !command.has(flag::NO_AUTH) {
             return Some(Admitted::Refused("NOAUTH Authentication required.".into()));
         }
         let in_transaction = session.transaction.is_some();
@@ -39,7 +42,9 @@ impl<E: Engine> Executor<E> {
         let denial = Denial::of(refused, &session.user, command, args, in_transaction);
         Some(Admitted::Denied(Box::new(Denied { text, name: command.name, denial })))
     }
+}
 
+impl<E: Engine> Executor<E> {
     /// Answers a request that its user may not make.
     pub(crate) fn deny(
         &mut self,

@@ -14,7 +14,7 @@ use crate::control::{Host, Output};
 use crate::executor::{Executor, Outcome};
 use crate::remote::{Ending, HOME, Message};
 use crate::session::{ConnectionId, Queued, Session};
-use crate::settings::{ACL_LOG_MAX, PASSWORD, PROTECTED_MODE};
+use crate::settings::{ACL_LOG_MAX, PASSWORD};
 use crate::task::{Origin, Task, Work};
 use std::sync::Arc;
 use tierstone_base::{Now, Result, ShardId};
@@ -127,8 +127,7 @@ impl<E: Engine> Executor<E> {
     /// Whether clients of other machines are kept out now: nobody has to say who he is, and nobody has said that this
     /// is meant (`protected-mode`).
     pub fn is_protected(&self) -> bool {
-        let setting = self.host.settings.get(PROTECTED_MODE);
-        setting.is_some_and(|setting| setting.value == "yes") && self.host.users.is_open()
+        self.host.is_protected()
     }
 
     /// Lets the first shard change users; `connection` is answered with `reply`, or what the change gives, when all

@@ -1,4 +1,5 @@
-//! Who answers at a shard's doors while its index is being made: Redis's `-LOADING`, and `INFO` with how far it has come.
+//! Who answers at a shard's doors while its index is being made: Redis's `-LOADING`, and `INFO` with how far it has come. Who a client
+//! is, its protocol and its name are taken as ever ([`Greeter`]), so that libraries find a server that is loading, not one that refuses their password.
 //!
 //! A shard's thread makes its index before it listens. Clients that come meanwhile would wait in the kernel's queue,
 //! for longer than many have patience. So, when an opening takes longer than [`PATIENCE`], the doors of each shard that is
@@ -8,6 +9,7 @@
 //! Invariant: a lobby's thread has ended before its shard listens, so nobody is let in who is not served; its clients
 //! are closed, as by a restart, and come again.
 
+use super::service::{PROTECTED, info_of};
 use crate::connections::Connections;
 use crate::driver::{DriverBuilder, DriverHandle, Parts};
 use crate::gate::ReplyQueue;
@@ -17,12 +19,15 @@ use crate::service::{ConnectionId, Peer, Received, Service, Want};
 use crate::settings::{DriverKind, TransportSettings};
 use crate::wake::Waker;
 use rustls::ServerConfig;
+use std::iter::StepBy;
+use std::ops::RangeFrom;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tierstone_base::{Now, Result, Seq, ShardId};
-use tierstone_engine::OpeningProgress;
 use tierstone_media::{IoCompletion, IoRequest};
-use tierstone_redis::opening::{LOADING, loading_fields};
+use tierstone_redis::control::Flow;
+use tierstone_redis::opening::{Greeter, LOADING};
+use tierstone_redis::{Args, ServerFacts, Users};
 use tierstone_wire::resp::{Arguments, Progress, ReplyWriter, RequestLimits, RequestParser, Version};
 
 /// How long clients wait for the shards before they are told.
@@ -33,18 +38,14 @@ const REQUEST_BYTES_MAX: usize = 256 << 10;
 /// What clients' buffers may take, in bytes.
 const BUFFER_BYTES_MAX: usize = 8 << 20;
 
-/// What a lobby tells.
+/// What a lobby tells, and whom.
 #[derive(Clone, Debug)]
 pub(super) struct LobbyFacts {
-    pub progress: OpeningProgress,
-    /// When the opening began.
-    pub started: Now,
-    /// Versions of Redis, and of this program.
-    pub versions: (String, String),
-    /// Whether a client has to say who it is before it is told anything else.
-    pub needs_authentication: bool,
-    /// Whether clients of other machines are kept out.
-    pub is_protected: bool,
+    pub facts: ServerFacts,
+    pub users: Arc<Users>,
+    pub databases: u32,
+    /// Of how many shards this is one.
+    pub shards: u16,
 }
 
 /// The lobby of a shard.
@@ -94,11 +95,15 @@ impl Lobby {
             stop_timeout_ms: 100,
             ..settings.clone()
         };
-        let facts = facts.clone();
+        let LobbyFacts { facts, users, databases, shards } = facts.clone();
+        let service = LobbyService {
+            greeter: Greeter::new(facts, users, databases),
+            names: (u64::from(self.shard) + 1..).step_by(usize::from(shards.max(1))),
+        };
         let driver = DriverBuilder::new(format!("lobby-{}", self.shard), settings, Waker::new()?)
             .listeners(doors)
             .tls(tls)
-            .spawn(move || Ok(Parts { service: LobbyService { facts }, device: Device::None }))?;
+            .spawn(move || Ok(Parts { service, device: Device::None }))?;
         *state = State::Open(driver);
         Ok(())
     }
@@ -118,60 +123,34 @@ impl Lobby {
 /// What answers in a lobby.
 #[derive(Debug)]
 struct LobbyService {
-    facts: LobbyFacts,
+    greeter: Greeter,
+    /// The names of clients, `CLIENT ID`: those of different shards differ.
+    names: StepBy<RangeFrom<u64>>,
 }
 
 /// What is kept for each client.
 struct Guest {
     parser: RequestParser,
     arguments: Arguments,
-    may_ask: bool,
-}
-
-impl LobbyService {
-    /// Answers one request; false when the connection is to be closed after it.
-    fn answer(&self, now: Now, may_ask: bool, name: &[u8], output: &mut ReplyQueue) -> bool {
-        let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
-        let is_last = is("QUIT");
-        output.push_with(0, |bytes| {
-            let mut reply = ReplyWriter::new(bytes, Version::Resp2);
-            if is_last {
-                reply.ok();
-            } else if is("INFO") && may_ask {
-                reply.bulk(self.info(now).as_bytes());
-            } else {
-                reply.error(LOADING);
-            }
-        });
-        !is_last
-    }
-
-    fn info(&self, now: Now) -> String {
-        let LobbyFacts { progress, started, versions: (redis, own), .. } = &self.facts;
-        let mut text = format!(
-            "# Server\r\nredis_version:{redis}\r\nredis_mode:standalone\r\nserver_name:tierstone\r\n\
-             tierstone_version:{own}\r\n\r\n# Persistence\r\n"
-        );
-        if loading_fields(&mut text, progress.seen(), (*started, now)).is_err() {
-            unreachable!("writing to a string does not fail");
-        }
-        text
-    }
+    name: u64,
 }
 
 impl Service for LobbyService {
     type Connection = Guest;
 
-    fn connect(&mut self, _: Now, _: ConnectionId, peer: &Peer) -> std::result::Result<Guest, Vec<u8>> {
-        let LobbyFacts { needs_authentication, is_protected, .. } = self.facts;
+    fn connect(&mut self, now: Now, _: ConnectionId, peer: &Peer) -> std::result::Result<Guest, Vec<u8>> {
+        if !peer.is_local() && self.greeter.is_protected() {
+            return Err(PROTECTED.to_vec());
+        }
         let limits = RequestLimits {
             bulk_size_max_bytes: REQUEST_BYTES_MAX,
             request_size_max_bytes: REQUEST_BYTES_MAX,
             argument_count_max: REQUEST_BYTES_MAX / 16,
             ..RequestLimits::default()
         };
-        let may_ask = !needs_authentication && (peer.is_local() || !is_protected);
-        Ok(Guest { parser: RequestParser::new(limits), arguments: Arguments::new(), may_ask })
+        let name = self.names.next().unwrap_or_default();
+        self.greeter.connect(now, name, info_of(peer));
+        Ok(Guest { parser: RequestParser::new(limits), arguments: Arguments::new(), name })
     }
 
     fn too_many_connections(&self) -> &[u8] {
@@ -198,8 +177,10 @@ impl Service for LobbyService {
             match guest.parser.parse(rest, &mut guest.arguments) {
                 Ok(Progress::Complete { consumed: len }) => {
                     consumed += len;
-                    let name = guest.arguments.get(0, rest).unwrap_or_default();
-                    if !self.answer(now, guest.may_ask, name, output) {
+                    let args = Args::Request(guest.arguments.request(rest));
+                    let mut flow = Flow::Done;
+                    output.push_with(0, |reply| flow = self.greeter.request(now, guest.name, args, reply));
+                    if flow == Flow::Close {
                         return Received { consumed, want: Want::Close };
                     }
                 }
@@ -216,7 +197,9 @@ impl Service for LobbyService {
         }
     }
 
-    fn disconnect(&mut self, _: ConnectionId, _: Guest) {}
+    fn disconnect(&mut self, _: ConnectionId, guest: Guest) {
+        self.greeter.disconnect(guest.name);
+    }
 
     fn step(
         &mut self,

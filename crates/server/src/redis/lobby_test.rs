@@ -3,7 +3,7 @@ use crate::listen::ListenAddress;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use tierstone_base::{Clock, SystemClock};
-use tierstone_engine::OpeningPart;
+use tierstone_engine::{OpeningPart, OpeningProgress};
 
 /// A shard's doors, its lobby, and an opening that is a quarter done.
 struct House {
@@ -20,13 +20,9 @@ fn house() -> House {
     let progress = OpeningProgress::default();
     let part = progress.part(400);
     part.advance(100);
-    let facts = LobbyFacts {
-        progress,
-        started: SystemClock::new().now(),
-        versions: ("8.2.0".into(), "0.1.0".into()),
-        needs_authentication: false,
-        is_protected: true,
-    };
+    let facts =
+        ServerFacts { opening: progress, started: SystemClock::new().now(), ..ServerFacts::default() };
+    let facts = LobbyFacts { facts, users: Arc::new(Users::with_password("")), databases: 16, shards: 1 };
     let address = doors[0].local_address().unwrap();
     House { lobby: Lobby::new(0, &doors).unwrap(), doors, address, facts, part }
 }
@@ -65,11 +61,41 @@ fn clients_are_told_that_the_store_is_being_opened_and_how_far_it_has_come() {
 }
 
 #[test]
-fn whoever_has_to_say_who_he_is_learns_nothing_else() {
+fn whoever_has_to_say_who_he_is_learns_nothing_else_before() {
+    const NO_AUTH: &str = "-NOAUTH Authentication required.\r\n";
     let mut house = house();
-    house.facts.needs_authentication = true;
+    house.facts.users = Arc::new(Users::with_password("secret"));
     house.open();
-    assert_eq!(house.ask(b"INFO\r\nQUIT\r\n"), format!("{REFUSAL}+OK\r\n"));
+    assert_eq!(house.ask(b"INFO\r\nGET a\r\nQUIT\r\n"), format!("{NO_AUTH}{NO_AUTH}+OK\r\n"));
+    let wrong = house.ask(b"AUTH wrong\r\nINFO\r\nQUIT\r\n");
+    assert_eq!(
+        wrong,
+        format!("-WRONGPASS invalid username-password pair or user is disabled.\r\n{NO_AUTH}+OK\r\n")
+    );
+    let right = house.ask(b"AUTH default secret\r\nINFO\r\nGET a\r\nQUIT\r\n");
+    assert!(right.starts_with("+OK\r\n$") && right.contains("\r\nloading:1\r\n"), "{right}");
+    assert!(right.ends_with(&format!("\r\n{REFUSAL}+OK\r\n")), "{right}");
+    house.lobby.close();
+}
+
+#[test]
+fn what_libraries_say_at_first_is_answered_as_ever() {
+    let house = house();
+    house.open();
+    let told = house.ask(
+        b"HELLO 3 SETNAME me\r\nCLIENT SETINFO LIB-NAME lib\r\nCLIENT GETNAME\r\nSELECT 15\r\nSELECT 16\r\n\
+          COMMAND COUNT\r\nCONFIG SET maxclients 7\r\nNO SUCH\r\nRESET\r\nCLIENT GETNAME\r\nQUIT\r\n",
+    );
+    let hello = "%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n8.2.0\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:1\r\n\
+                 $4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n";
+    let commands = tierstone_redis::table::count();
+    let expected = format!(
+        "{hello}+OK\r\n$2\r\nme\r\n+OK\r\n-ERR DB index is out of range\r\n:{commands}\r\n{REFUSAL}\
+         -ERR unknown command 'NO', with args beginning with: 'SUCH' \r\n+RESET\r\n$-1\r\n+OK\r\n"
+    );
+    assert_eq!(told, expected);
+    // The next has another name.
+    assert!(house.ask(b"CLIENT ID\r\nQUIT\r\n").starts_with(":2\r\n"));
     house.lobby.close();
 }
 

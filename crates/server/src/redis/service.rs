@@ -36,7 +36,21 @@ use tierstone_store::TaskId;
 use tierstone_wire::resp::{Arguments, Progress, ReplyWriter, RequestLimits, RequestParser, Version};
 
 /// What clients of other machines are told while they are kept out.
-const PROTECTED: &[u8] = b"-DENIED this server is in protected mode: it needs no password, and so it lets in clients of its own machine only. Give it a password (--password, CONFIG SET requirepass or ACL SETUSER default), or, where everybody who reaches it may do everything, say so with --protected-mode no or CONFIG SET protected-mode no\r\n";
+pub(super) const PROTECTED: &[u8] = b"-DENIED this server is in protected mode: it needs no password, and so it lets in clients of its own machine only. Give it a password (--password, CONFIG SET requirepass or ACL SETUSER default), or, where everybody who reaches it may do everything, say so with --protected-mode no or CONFIG SET protected-mode no\r\n";
+
+/// What commands know of the peer of a connection.
+pub(super) fn info_of(peer: &Peer) -> ConnectionInfo {
+    match peer {
+        Peer::Tcp { address, local } => ConnectionInfo {
+            address: address.to_string(),
+            local_address: local.to_string(),
+            is_remote: !peer.is_local(),
+        },
+        Peer::Unix => {
+            ConnectionInfo { address: "unix:0".into(), local_address: "unix:0".into(), is_remote: false }
+        }
+    }
+}
 
 /// How often a shard's thread turns at least where somebody looks at its heartbeat, in microseconds.
 pub const HEARTBEAT_INTERVAL_US: u64 = 1_000_000;
@@ -425,17 +439,7 @@ impl<E: Engine> Service for RedisService<E> {
         // Ids of different shards never meet, and grow in the order of connections.
         let name = self.next_name * self.shards.len() as u64 + u64::from(self.shard) + 1;
         self.next_name += 1;
-        let info = match peer {
-            Peer::Tcp { address, local } => ConnectionInfo {
-                address: address.to_string(),
-                local_address: local.to_string(),
-                is_remote: !peer.is_local(),
-            },
-            Peer::Unix => {
-                ConnectionInfo { address: "unix:0".into(), local_address: "unix:0".into(), is_remote: false }
-            }
-        };
-        self.executor.connect(now, name, info);
+        self.executor.connect(now, name, info_of(peer));
         self.names.insert(name, id);
         let authenticated = self.executor.is_authenticated(name);
         let mut parser = RequestParser::new(self.limits);

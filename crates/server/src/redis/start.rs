@@ -150,11 +150,10 @@ fn wait_for_shards(
 fn open_lobbies(common: &Common<'_>, lobbies: &[Arc<Lobby>]) {
     let settings = common.settings;
     let facts = LobbyFacts {
-        progress: settings.database.progress.clone(),
-        started: common.facts.started,
-        versions: (common.facts.redis_version.clone(), common.facts.server_version.clone()),
-        needs_authentication: !settings.password.is_empty() || common.users.is_some(),
-        is_protected: settings.is_protected,
+        facts: common.facts.clone(),
+        users: common.users.clone().unwrap_or_else(|| Arc::new(Users::with_password(&settings.password))),
+        databases: common.map.databases(),
+        shards: common.shards.len() as u16,
     };
     for lobby in lobbies {
         if let Err(error) = lobby.open(&facts, &settings.transport, common.tls.clone()) {
