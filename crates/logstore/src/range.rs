@@ -1,7 +1,7 @@
 //! Ranges: keys from an order, their values from memory or the device, in the order of the keys.
 //!
 //! Invariants:
-//! 1. A page has at most [`READS_AT_ONCE`] keys under way. Entries leave in the order of their keys.
+//! 1. A page has at most [`READS_AT_ONCE_MAX`] keys under way, fewer where records are long. Entries leave in the order of their keys.
 //! 2. A page ends when it has looked at as many keys as it may give, or has [`PAGE_BYTES_MAX`].
 //! 3. A key that goes while its record is being read is left out; one whose record moves is looked for
 //!    again; one that comes behind the last key taken is seen.
@@ -23,10 +23,10 @@ use tierstone_cache::FrameId;
 use tierstone_engine::cuts::Cut;
 use tierstone_engine::{Cost, Direction, Event, Key, OwnedRecord, RangeEntry, RangeRequest};
 
-/// Keys of a page whose records are under way at the same time.
-const READS_AT_ONCE: usize = 32;
-/// Keys are taken from the order when there is room for so many.
-const KEYS_A_LOOK: usize = READS_AT_ONCE / 2;
+/// Keys of a page whose records are under way at the same time: as many as have [`PAGE_BYTES_MAX`] together as a rule, within
+/// these bounds. All that a short range wants are read at once, so that its thread is woken once.
+const READS_AT_ONCE_MIN: usize = 32;
+const READS_AT_ONCE_MAX: usize = 128;
 /// A page with so many bytes takes no further keys.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 /// What an entry counts besides its key and value.
@@ -163,12 +163,14 @@ impl LogShard {
         for place in 0..page.slots.len() {
             self.look_again(number, &mut page, place);
         }
+        let at_once = self.reads_at_once(page.request.keyspace);
         loop {
             page.emit();
-            if !page.wants_keys() || page.slots.len() + KEYS_A_LOOK > READS_AT_ONCE {
+            // Half of them at least, so that runs are long.
+            if !page.wants_keys() || page.slots.len() + at_once / 2 > at_once {
                 break;
             }
-            self.take_keys(number, &mut page);
+            self.take_keys(number, &mut page, at_once);
         }
         if !page.slots.is_empty() {
             self.reads.ranges.insert(number, page);
@@ -182,9 +184,16 @@ impl LogShard {
         self.reads.ready.push(Event::Ranged { token: request.token, entries, next, error, cost });
     }
 
+    /// Keys of a page of `keyspace` that may be under way at the same time.
+    fn reads_at_once(&self, keyspace: KeyspaceId) -> usize {
+        let keys = self.keyspaces.get(keyspace).map_or(0, |keyspace| keyspace.index.len() as u64);
+        let mean_bytes = self.segments.live_bytes() / keys.max(1);
+        ((PAGE_BYTES_MAX as u64 / mean_bytes.max(1)) as usize).clamp(READS_AT_ONCE_MIN, READS_AT_ONCE_MAX)
+    }
+
     /// Takes the next keys of the range and looks for their records.
-    fn take_keys(&mut self, number: u64, page: &mut RangePage) {
-        let wanted = (READS_AT_ONCE - page.slots.len()).min(page.request.limit as usize);
+    fn take_keys(&mut self, number: u64, page: &mut RangePage, at_once: usize) {
+        let wanted = (at_once - page.slots.len()).min(page.request.limit as usize);
         let keys = match self.next_keys(page, wanted) {
             Ok(keys) => keys,
             Err(error) => {

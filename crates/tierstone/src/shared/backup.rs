@@ -49,7 +49,7 @@ impl Inner {
         let wakers = self.mailboxes.iter().map(|mailbox| Arc::clone(&mailbox.waker)).collect();
         let answers: Vec<Answer<BackupCut>> = {
             let _one_after_another = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
-            let shares = Cut::shares(wakers).into_iter().zip(0..);
+            let shares = Cut::shares(self.mailboxes.len(), wakers).into_iter().zip(0..);
             shares
                 .map(|(share, shard)| {
                     let since = base.map(|base| base.of_shard(shard));

@@ -1,7 +1,7 @@
 //! One snapshot over all shards of a shared handle: a cut at one moment.
 //!
 //! Each shard takes its snapshot when the message comes, and applies nothing until all have taken
-//! theirs. So at the moment of the last one, every shard is as its snapshot shows it: a write that was
+//! theirs; or all take it while a caller is inside all of them. So at the moment of the last one, every shard is as its snapshot shows it: a write that was
 //! answered before the request is in; and of two writes of which one was answered before the other was
 //! sent, the first is in if the second is.
 //!
@@ -58,9 +58,8 @@ impl Drop for Taken {
 }
 
 impl Cut {
-    /// The shares of a cut by the shards that `wakers` wake.
-    pub fn shares(wakers: Vec<Arc<Waker>>) -> Vec<Share> {
-        let count = wakers.len();
+    /// The shares of a cut by `count` shards; `wakers` wake those that have to be told when it is whole.
+    pub fn shares(count: usize, wakers: Vec<Arc<Waker>>) -> Vec<Share> {
         let cut = Arc::new(Cut { missing: AtomicUsize::new(count), wakers });
         (0..count).map(|_| Share(Arc::clone(&cut))).collect()
     }
@@ -95,7 +94,7 @@ mod tests {
     #[test]
     fn a_cut_is_whole_when_every_share_is_taken_or_gone() {
         let (mut sleeper, waker) = Sleeper::new().unwrap();
-        let mut shares = Cut::shares(vec![Arc::clone(&waker), waker]);
+        let mut shares = Cut::shares(2, vec![Arc::clone(&waker), waker]);
         let cut = shares.pop().unwrap().take();
         assert!(!cut.is_whole());
         drop(shares);

@@ -213,6 +213,7 @@ impl Message {
                 | Message::Range { .. }
                 | Message::GetAt { .. }
                 | Message::ScanAt { .. }
+                | Message::Release { .. }
                 | Message::Len { .. }
         )
     }

@@ -1,6 +1,7 @@
 //! Ranges of the shared handle.
 
 use super::message::Message;
+use super::waiter::Caller;
 use super::{Answer, Inner, SharedSnapshot, SharedStore};
 use crate::range::{KeyRange, Merge, RangePage};
 use crate::scan::Entry;
@@ -47,12 +48,15 @@ impl Shown {
 type Asked = Vec<(u16, Answer<RangePage>)>;
 
 impl Inner {
-    /// Asks the shards for the pages that `merge` wants, of a snapshot if it has numbers.
-    fn ask_ranges(&self, ids: Option<&[SnapshotId]>, merge: &mut Merge) -> Asked {
+    /// Asks the shards for the pages that `merge` wants, of a snapshot if it has numbers. A caller that waits does so for
+    /// the last one.
+    fn ask_ranges(&self, waits: bool, ids: Option<&[SnapshotId]>, merge: &mut Merge) -> Asked {
         let wanted = merge.wanted();
+        let last = wanted.last().map(|(shard, _)| *shard);
         let ask = |(shard, mut request): (u16, tierstone_engine::RangeRequest)| {
             request.snapshot = ids.map(|ids| ids[usize::from(shard)]);
-            (shard, self.ask(shard, |reply| Message::Range { request, reply }))
+            let caller = if waits && last == Some(shard) { Caller::Waits } else { Caller::GoesOn };
+            (shard, self.ask_for(caller, shard, |reply| Message::Range { request, reply }))
         };
         wanted.into_iter().map(ask).collect()
     }
@@ -116,7 +120,7 @@ impl SharedRange {
         if self.shown.wants_cut() {
             self.shown = Shown::Cut(Some(self.store.snapshot_async().await?));
         }
-        let asked = self.store.inner.ask_ranges(self.shown.ids(), &mut self.merge);
+        let asked = self.store.inner.ask_ranges(false, self.shown.ids(), &mut self.merge);
         take_async(&mut self.merge, asked).await
     }
 
@@ -124,7 +128,7 @@ impl SharedRange {
         if self.shown.wants_cut() {
             self.shown = Shown::Cut(Some(self.store.snapshot()?));
         }
-        let asked = self.store.inner.ask_ranges(self.shown.ids(), &mut self.merge);
+        let asked = self.store.inner.ask_ranges(true, self.shown.ids(), &mut self.merge);
         take(&mut self.merge, asked)
     }
 
@@ -182,7 +186,7 @@ impl<'s> SharedSnapshotRange<'s> {
     /// The next entry, for tasks.
     pub async fn next_async(&mut self) -> Option<Result<Entry>> {
         while !self.merge.is_known() {
-            let asked = self.ask();
+            let asked = self.ask(false);
             if let Err(error) = take_async(&mut self.merge, asked).await {
                 self.merge.end();
                 return Some(Err(error));
@@ -191,8 +195,8 @@ impl<'s> SharedSnapshotRange<'s> {
         self.merge.next()
     }
 
-    fn ask(&mut self) -> Asked {
-        self.snapshot.inner().ask_ranges(Some(self.snapshot.ids()), &mut self.merge)
+    fn ask(&mut self, waits: bool) -> Asked {
+        self.snapshot.inner().ask_ranges(waits, Some(self.snapshot.ids()), &mut self.merge)
     }
 }
 
@@ -201,7 +205,7 @@ impl Iterator for SharedSnapshotRange<'_> {
 
     fn next(&mut self) -> Option<Result<Entry>> {
         while !self.merge.is_known() {
-            let asked = self.ask();
+            let asked = self.ask(true);
             if let Err(error) = take(&mut self.merge, asked) {
                 self.merge.end();
                 return Some(Err(error));

@@ -196,7 +196,7 @@ fn a_shard_applies_nothing_between_its_part_of_a_cut_and_the_whole() {
     let mut one = World::new(&one_medium, Durability::Sync);
     let mut other = World::new(&other_medium, Durability::Sync);
     let (_sleeper, waker) = Sleeper::new().unwrap();
-    let mut shares = Cut::shares(vec![Arc::clone(&waker), waker]);
+    let mut shares = Cut::shares(2, vec![Arc::clone(&waker), waker]);
     // A write that must read an old record first, and one behind it that waits for its turn.
     let mut parked = one.put("key:7", b"new");
     let (reply, mut taken) = Answer::new();
@@ -235,7 +235,7 @@ fn a_snapshot_is_given_out_when_all_that_it_shows_is_durable() {
     let mut world = World::new(&medium, Durability::Sync);
     let mut put = world.put("key", b"value");
     let (reply, mut taken) = Answer::new();
-    let share = Cut::shares(vec![Sleeper::new().unwrap().1]).pop().unwrap();
+    let share = Cut::shares(1, vec![Sleeper::new().unwrap().1]).pop().unwrap();
     world.take(Message::Snapshot { share, store: Weak::new(), reply });
     assert!(poll(&mut taken).is_none(), "nothing is durable yet");
     while poll(&mut put).is_none() {

@@ -10,10 +10,12 @@
 //!    waits for room, a part, or a step before the time until which it sleeps.
 //! 4. The shard does not end while a caller is at the device for it.
 //! 5. Who waits for an answer is told after the lock is open again; so is who gets a request.
+//! 6. Who is inside one shard enters another only where that is free at once ([`carry_in_together`]).
 //!
 //! Nobody holds the lock while waiting for anything. A caller that finds it taken tries for a moment, and
 //! leaves its message in the mailbox then.
 
+use super::Mailbox;
 use super::gate::Ready;
 use super::message::Message;
 use super::service::Service;
@@ -166,6 +168,15 @@ impl Shard {
         None
     }
 
+    /// Enters for something that comes to several shards at one moment: only where it is free within a moment, a message
+    /// may be handled, and none has to be handled before.
+    fn enter_with_others(&self, is_next: impl Fn() -> bool) -> Option<Guard<'_>> {
+        self.try_enter().filter(|guard| {
+            let takes = |inside: &Inside| inside.service.is_open_for_more() && !inside.service.has_part();
+            guard.as_ref().is_some_and(takes) && is_next()
+        })
+    }
+
     /// Does a request that the caller was given, and what it leads to.
     pub fn lead(&self, request: IoRequest, waker: &Waker, caller: &Caller) {
         let files = self.enter().and_then(|inside| inside.as_ref().map(|inside| inside.files.clone()));
@@ -197,6 +208,41 @@ impl Shard {
         }
         waker.wake();
     }
+}
+
+/// Has a message of each shard handled in this thread while it is inside all of them: at one moment. Gives the messages
+/// back where one of the shards has somebody inside, or something else to do first. Tried, so that two who do this cannot
+/// wait for each other.
+pub(super) fn carry_in_together(ends: &[Mailbox], messages: Vec<Message>) -> Option<Vec<Message>> {
+    let mut guards = Vec::with_capacity(ends.len());
+    for end in ends {
+        match end.shard.enter_with_others(|| end.sender.is_empty()) {
+            Some(guard) => guards.push(guard),
+            None => return Some(messages),
+        }
+    }
+    for (guard, message) in guards.iter_mut().zip(messages) {
+        if let Some(inside) = guard.as_mut() {
+            inside.service.set_now(inside.clock.now());
+            inside.service.take(message);
+        }
+    }
+    // All have taken theirs.
+    for (mut guard, end) in guards.into_iter().zip(ends) {
+        let Some(inside) = guard.as_mut() else { continue };
+        inside.service.end_hold();
+        let now_us = inside.service.now_us();
+        let is_due = inside.service.engine.next_step_at_us().is_some_and(|at_us| at_us <= now_us);
+        if is_due || inside.service.is_waited_for() {
+            let now = inside.service.set_now(inside.clock.now());
+            inside.turn(now);
+            inside.service.open_gate();
+        }
+        let leaving = inside.leave(false, &Caller::GoesOn, &end.shard.left);
+        drop(guard);
+        leaving.end(&end.waker);
+    }
+    None
 }
 
 impl Inside {

@@ -1,5 +1,6 @@
 use super::super::across::Across;
 use super::super::answer::{Answer, Reply};
+use super::super::cut::{Cut, Taken};
 use super::super::message::{OwnedBatch, OwnedKey, OwnedPut};
 use super::super::sleep::Sleeper;
 use super::super::thread::ShardThread;
@@ -179,7 +180,7 @@ fn nothing_is_carried_past_a_message_in_the_mailbox_or_into_a_shard_that_waits()
     }
     world.rest();
     let (cut, waker) =
-        (super::super::cut::Cut::shares(vec![Arc::clone(&world.waker); 2]), Arc::clone(&world.waker));
+        (super::super::cut::Cut::shares(2, vec![Arc::clone(&world.waker); 2]), Arc::clone(&world.waker));
     let mut shares = cut.into_iter();
     let (reply, _taken) = Answer::new();
     let message = Message::Snapshot { share: shares.next().unwrap(), store: std::sync::Weak::new(), reply };
@@ -287,4 +288,87 @@ fn a_shard_that_has_ended_gives_messages_back() {
     let message = world.shard.carry_in(put, || true, &world.waker, &Caller::writes());
     assert!(message.is_some());
     assert!(world.shard.enter().is_none());
+}
+
+/// A cut of both worlds as one caller takes it; what was given back.
+fn cut_together(worlds: [&World; 2]) -> (Vec<Answer<Taken>>, Option<Vec<Message>>) {
+    let ends = worlds.map(|world| Mailbox {
+        sender: world.mailbox.clone(),
+        waker: Arc::clone(&world.waker),
+        shard: Arc::clone(&world.shard),
+    });
+    let message = |share| {
+        let (reply, answer) = Answer::new();
+        (Message::Snapshot { share, store: std::sync::Weak::new(), reply }, answer)
+    };
+    let (messages, answers) = Cut::shares(2, Vec::new()).into_iter().map(message).unzip();
+    let back = carry_in_together(&ends, messages);
+    (answers, back)
+}
+
+#[test]
+fn a_cut_of_shards_that_rest_is_taken_without_their_threads() {
+    let (one, mut other) = (World::new(), World::new());
+    let (answers, back) = cut_together([&one, &other]);
+    assert!(back.is_none());
+    assert!(answers.iter().all(Answer::is_there), "all that is shown is durable already");
+    let ids = answers.into_iter().filter_map(|answer| answer.wait().unwrap().keep());
+    assert_eq!(ids.count(), 2);
+    assert!([&one, &other].iter().all(|world| world.thread.left.is_empty()));
+    // Neither waits for anything.
+    let (put, answer) = one.put("key", b"value");
+    assert!(one.carry_in(put, &Caller::writes()));
+    answer.wait().unwrap();
+    // What is not durable yet is so before anybody hears of the cut that shows it.
+    let writer = Caller::writes();
+    let (put, put_answer) = other.put("key", b"value");
+    let request = other.begin(put, &writer);
+    let (mut answers, back) = cut_together([&one, &other]);
+    assert!(back.is_none());
+    let (late, early) = (answers.pop().unwrap(), answers.pop().unwrap());
+    assert!(early.is_there() && !late.is_there());
+    other.shard.hand_on(request, &other.waker);
+    while !late.is_there() {
+        other.turn();
+    }
+    put_answer.wait().unwrap();
+    late.wait().unwrap();
+}
+
+#[test]
+fn a_cut_is_left_to_the_threads_where_one_has_something_to_do_first() {
+    let (one, mut other) = (World::new(), World::new());
+    let gives_back = |other: &World| {
+        let (answers, back) = cut_together([&one, other]);
+        assert!(!answers.iter().any(Answer::is_there));
+        assert_eq!(back.map_or(0, |messages| messages.len()), 2);
+        assert!(!one.inside(|inside| inside.service.is_holding()), "nothing was taken");
+    };
+    // Somebody is inside.
+    let inside = other.shard.enter().unwrap();
+    gives_back(&other);
+    drop(inside);
+    // A message lies in the mailbox.
+    let (put, answer) = other.put("key", b"value");
+    other.mailbox.send(put).unwrap();
+    gives_back(&other);
+    while !answer.is_there() {
+        other.turn();
+    }
+    other.rest();
+    // A part of a batch waits.
+    let (reply, _batch_answer) = Answer::new();
+    let mut seats = Across::seats(1, vec![Arc::clone(&other.waker); 2], reply).into_iter();
+    let OwnedKey { keyspace, position, bytes } = other.key("other");
+    let mut batch = OwnedBatch::default();
+    batch.batch.put(&bytes, b"value");
+    batch.places.push((keyspace, position, 0));
+    other.mailbox.send(Message::Part { batch, seat: seats.next().unwrap() }).unwrap();
+    while !other.inside(|inside| inside.service.has_part()) {
+        other.turn();
+    }
+    gives_back(&other);
+    drop(seats);
+    other.rest();
+    assert!(cut_together([&one, &other]).1.is_none());
 }

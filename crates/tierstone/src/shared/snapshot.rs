@@ -3,6 +3,7 @@
 use super::cut::{Cut, Taken};
 use super::keyspace::{Part, gather, gather_async};
 use super::message::Message;
+use super::shard::carry_in_together;
 use super::{Answer, Inner, SharedSnapshotRange, SharedStore};
 use crate::batch::KeyspaceName;
 use crate::named::resolve;
@@ -47,9 +48,19 @@ pub struct SharedSnapshot {
 impl Inner {
     /// Asks every shard for its part of one cut.
     fn cut(self: &Arc<Self>) -> Vec<Answer<Taken>> {
-        let wakers = self.mailboxes.iter().map(|mailbox| Arc::clone(&mailbox.waker)).collect();
         let _one_after_another = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
-        let shares = Cut::shares(wakers).into_iter().zip(0..);
+        let count = self.mailboxes.len();
+        let message = |share| {
+            let ((reply, answer), store) = (Answer::new(), Arc::downgrade(self));
+            (Message::Snapshot { share, store, reply }, answer)
+        };
+        // Nobody has to be told of a cut that is whole before anybody else comes in.
+        let (messages, answers) = Cut::shares(count, Vec::new()).into_iter().map(message).unzip();
+        if carry_in_together(&self.mailboxes, messages).is_none() {
+            return answers;
+        }
+        let wakers = self.mailboxes.iter().map(|mailbox| Arc::clone(&mailbox.waker)).collect();
+        let shares = Cut::shares(count, wakers).into_iter().zip(0..);
         let ask = |(share, shard)| {
             let store = Arc::downgrade(self);
             self.ask(shard, |reply| Message::Snapshot { share, store, reply })

@@ -60,7 +60,7 @@ impl Service {
     }
 
     /// Whether a part waits.
-    pub(super) fn has_part(&self) -> bool {
+    pub fn has_part(&self) -> bool {
         self.parts.current.is_some()
     }
 

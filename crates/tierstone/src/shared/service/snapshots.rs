@@ -54,7 +54,7 @@ impl Service {
     }
 
     /// Whether the shard waits for a cut to become whole.
-    pub(super) fn is_holding(&self) -> bool {
+    pub fn is_holding(&self) -> bool {
         self.holding.is_some()
     }
 
