@@ -277,6 +277,12 @@ impl SegmentTable {
         (!self.ready.is_empty()).then(|| self.ready.remove(0))
     }
 
+    /// Takes this free segment with space on the device; false when it is not this shard's own any more.
+    pub fn take_own_ready(&mut self, segment: u32) -> bool {
+        let place = self.ready.iter().position(|ready| *ready == segment);
+        place.map(|place| self.ready.remove(place)).is_some()
+    }
+
     /// Puts a segment back that was taken to be prepared or discarded.
     pub fn put_back(&mut self, segment: u32, ready: bool) {
         if ready {

@@ -7,11 +7,13 @@ use common::{Store, fresh, mutated, small_settings};
 use tierstone_base::{Error, ErrorKind, KeyspaceId};
 use tierstone_engine::{Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
-use tierstone_media::Wait;
 use tierstone_media::sim::SimMedium;
+use tierstone_media::{BLOCK_BYTES, BlockDevice, IoKind, Wait};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
 const SEGMENT_BYTES: u64 = 128 << 10;
+/// The same where groups may be large.
+const LONG_SEGMENT_BYTES: u64 = 4 << 20;
 /// Free segments that are ready: the reserve and one more. And those that stay ready in any case.
 const READY_WANTED: usize = 4;
 const READY_KEPT: usize = 8;
@@ -171,4 +173,60 @@ fn a_reserve_without_space_and_a_shortage_that_nobody_reckons_with_are_noticed()
         println!("{name}: {found:?}");
         assert!(found.iter().any(Result::is_err), "{name} is not noticed");
     }
+}
+
+/// Writes batches of `count` records with values of `len` bytes, a group each, until `segments` have been filled; gives
+/// how much was prepared of each segment that was.
+fn prepared(store: &mut Store, (count, len): (u64, usize), until_us: u64, segments: u64) -> Vec<u64> {
+    let (mut requests, mut completions, mut events) = (Vec::new(), Vec::new(), Vec::new());
+    let mut lengths = Vec::new();
+    let mut turn = |store: &mut Store| {
+        store.engine.take_requests(&mut requests);
+        lengths.extend(requests.iter().filter_map(|request| match request.kind {
+            IoKind::Prepare { len } => Some(len),
+            _ => None,
+        }));
+        store.device.submit(&mut requests);
+        store.device.complete(Wait::All, &mut completions);
+        store.engine.step(store.now, &mut completions, &mut events);
+    };
+    let value = vec![7; len];
+    let written = |store: &Store| store.engine.statistics().device.bytes_written;
+    let (before, mut number) = (written(store), 0u64);
+    while written(store) - before < segments * LONG_SEGMENT_BYTES {
+        store.now.monotonic_us = (store.now.monotonic_us + 100).min(until_us);
+        let keys: Vec<[u8; 8]> = (number..number + count).map(u64::to_le_bytes).collect();
+        let kind = WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() };
+        let writes: Vec<Write<'_>> =
+            keys.iter().map(|key| Write { key: store.key(KEYSPACE, key), kind }).collect();
+        match store.engine.write(store.now, &writes) {
+            Ok(_) => number += count,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Retry, "{error}"),
+        }
+        turn(store);
+        turn(store);
+    }
+    lengths
+}
+
+#[test]
+fn zeros_go_ahead_of_small_groups_and_not_of_large_ones_until_these_are_over() {
+    let mut settings = OpenSettings { existing_segments: Some(Vec::new()), ..small_settings() };
+    settings.shard.memory_bytes = 64 << 20;
+    settings.shard.group_bytes_max = 1 << 20;
+    let open = || fresh(LONG_SEGMENT_BYTES, 64, &settings);
+    // All within half a second: fast.
+    let (_medium, mut store) = open();
+    let mut small = prepared(&mut store, (20, 1_000), 400_000, 6);
+    // Of what comes nothing is known at first.
+    small.drain(..READY_WANTED);
+    assert!(small.len() >= 6 && small.iter().all(|len| *len == LONG_SEGMENT_BYTES), "{small:?}");
+    let (_medium, mut store) = open();
+    let large = prepared(&mut store, (700, 1_000), 400_000, 6);
+    assert!(large.len() >= 4 && large.iter().all(|len| *len == BLOCK_BYTES as u64), "{large:?}");
+    // Nothing is written for a second: what is ready is filled.
+    store.now.monotonic_us += 1_000_000;
+    let rest = prepared(&mut store, (1, 1_000), u64::MAX, 1);
+    let whole = rest.iter().take_while(|len| **len == LONG_SEGMENT_BYTES).count();
+    assert!(whole >= 2 && whole == rest.len(), "{rest:?}");
 }
