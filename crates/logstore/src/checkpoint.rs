@@ -216,9 +216,14 @@ impl LogShard {
         Some(wanted.max(self.checkpoints.not_before_us).max(self.loading_until_us()))
     }
 
-    fn is_tail_worth_saving(&self) -> bool {
+    /// Records since the last checkpoint.
+    fn tail_records(&self) -> u64 {
         let tail = &self.checkpoints.tail;
-        let records = tail.records + self.applied.saturating_sub(tail.from_seq);
+        tail.records + self.applied.saturating_sub(tail.from_seq)
+    }
+
+    fn is_tail_worth_saving(&self) -> bool {
+        let records = self.tail_records();
         records >= self.settings.checkpoint_tail_records_min.max(1) && records > self.key_count() / 100
     }
 
@@ -227,7 +232,8 @@ impl LogShard {
         let bytes = tail.bytes + self.hot.record_bytes.saturating_sub(tail.from_bytes);
         let factor = u64::from(self.settings.checkpoint_tail_per_index);
         let wanted = self.keyspaces.memory_bytes() * factor;
-        bytes >= wanted.max(self.settings.checkpoint_tail_bytes_min)
+        let long = self.settings.checkpoint_tail_records_long / u64::from(self.identity.shard_count.max(1));
+        bytes >= wanted.max(self.settings.checkpoint_tail_bytes_min) && self.tail_records() >= long
     }
 
     pub(crate) fn key_count(&self) -> u64 {

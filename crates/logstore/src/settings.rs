@@ -71,8 +71,10 @@ pub struct ShardSettings {
     /// Without a pause, a checkpoint is written when the log has grown by so many bytes for each byte of
     /// the index: its cost is the inverse, a crash costs at most the replay of so much.
     pub checkpoint_tail_per_index: u32,
-    /// ... and by this many bytes at least.
+    /// ... and by this many bytes at least,
     pub checkpoint_tail_bytes_min: u64,
+    /// ... and by this many records, of all shards together: those of the default are replayed in some 0.4 s.
+    pub checkpoint_tail_records_long: u64,
     /// Fewer records after the last checkpoint are not worth another: a second replays millions.
     pub checkpoint_tail_records_min: u64,
     /// Bytes of the index that one step puts into a checkpoint, or one region of it if that is more.
@@ -104,6 +106,7 @@ impl Default for ShardSettings {
             checkpoint_idle_ms: 1_000,
             checkpoint_tail_per_index: 8,
             checkpoint_tail_bytes_min: 64 << 20,
+            checkpoint_tail_records_long: 2_000_000,
             checkpoint_tail_records_min: 10_000,
             checkpoint_step_bytes: 8 << 10,
         }

@@ -104,6 +104,7 @@ fn checkpoint_work(mut write: impl FnMut(&mut Store, &[u8])) -> (u64, u64) {
     settings.shard.memory_bytes = 4 << 20;
     settings.shard.checkpoint_tail_records_min = 1;
     settings.shard.checkpoint_tail_bytes_min = 1;
+    settings.shard.checkpoint_tail_records_long = 1;
     settings.shard.checkpoint_tail_per_index = 0;
     let (_medium, mut store) = fresh(256 << 10, 40, &settings);
     for number in 0..2_000u32 {
