@@ -62,7 +62,7 @@ impl LogShard {
             (self.space.opened_before, self.space.opened_at_us) = (opened, now_us);
         }
         let is_fast = opened > 0 && now_us < self.space.opened_at_us + SLOW_SEGMENT_US;
-        let busy = !self.has_small_groups() && is_fast;
+        let takes_only = !self.has_small_groups() && is_fast;
         let is_short = self.segments.pool().is_short();
         if is_short {
             self.segments.withhold();
@@ -78,12 +78,12 @@ impl LogShard {
         let len = self.segments.segment_bytes();
         let (segment, tag, kind) = if ready < self.ready_wanted(is_short) {
             let Some(segment) = self.segments.take_raw() else { return };
-            let len = if busy { BLOCK_BYTES as u64 } else { len };
+            let len = if takes_only { BLOCK_BYTES as u64 } else { len };
             (segment, IoTag::Prepare { segment }, IoKind::Prepare { len })
-        } else if ready > used.max(READY_KEPT) && !busy {
+        } else if ready > used.max(READY_KEPT) && !is_fast {
             let Some(segment) = self.segments.take_ready() else { return };
             (segment, IoTag::Discard { segment }, IoKind::Discard { len })
-        } else if let Some(segment) = self.take_thin(busy) {
+        } else if let Some(segment) = self.take_thin(takes_only) {
             (segment, IoTag::Prepare { segment }, IoKind::Prepare { len })
         } else {
             return;
@@ -110,9 +110,9 @@ impl LogShard {
     }
 
     /// A free segment whose space is to be filled, now that there is time for it, and nobody misses it meanwhile.
-    fn take_thin(&mut self, busy: bool) -> Option<u32> {
+    fn take_thin(&mut self, takes_only: bool) -> Option<u32> {
         let has_others = self.segments.own_free_count() > self.cleaner.kept.max(self.reserved()) + 1;
-        while !busy
+        while !takes_only
             && has_others
             && let Some(segment) = self.space.thin.pop()
         {
