@@ -212,6 +212,11 @@ fn read_from_the_device() -> (Store, SnapshotId) {
     let medium = medium(64 << 10, 32);
     let (mut store, _) = open_on(medium.device(), &settings).unwrap();
     put_all(&mut store, SPACE, 0);
+    // More than are read at once.
+    for number in KEYS..2 * KEYS {
+        store.put(SPACE, &key(number), &value(number, 0)).unwrap();
+    }
+    store.sync().unwrap();
     let mut store = common::reopen(store, &medium, &settings);
     store.put(SPACE, b"known", &value(0, 0)).unwrap();
     let snapshot = store.engine.snapshot(store.now).unwrap();
@@ -222,7 +227,7 @@ fn read_from_the_device() -> (Store, SnapshotId) {
 fn a_page_under_way_ends_at_the_loss_of_its_snapshot_and_says_so() {
     for release in [false, true] {
         let (mut store, snapshot) = read_from_the_device();
-        store.engine.range(store.now, RangeRequest { limit: 100, ..whole(snapshot, Direction::Forward) });
+        store.engine.range(store.now, RangeRequest { limit: 200, ..whole(snapshot, Direction::Forward) });
         let mut requests = Vec::new();
         store.engine.take_requests(&mut requests);
         assert!((1..=32).contains(&requests.len()), "{} reads at once", requests.len());
@@ -237,7 +242,7 @@ fn a_page_under_way_ends_at_the_loss_of_its_snapshot_and_says_so() {
         let (keys, next, error) = page(&mut store);
         // What was under way ends well.
         let expected: Vec<_> = (0..keys.len() as u64).map(key).collect();
-        assert!(keys == expected && keys.len() < 100, "{} keys", keys.len());
+        assert!(keys == expected && keys.len() < 200, "{} keys", keys.len());
         assert_eq!(next.as_ref(), keys.last());
         assert_eq!(error, (!release).then_some(ErrorKind::SnapshotLost));
         let after = RangeRequest { from: Excluded(next.unwrap()), ..whole(snapshot, Direction::Forward) };
