@@ -23,9 +23,9 @@ pub struct SpaceKeeper {
     in_flight: bool,
     opened_before: u64,
     opened_at_us: u64,
-    /// Segments of the hot log opened, its groups then, and whether those before were small.
-    hot_before: (u64, u64),
-    had_small_groups: bool,
+    /// The hot log when its last segment was opened, and whether its groups are large.
+    hot_before: HotLog,
+    has_large_groups: bool,
     /// Free segments whose space is taken and not filled.
     thin: Vec<u32>,
     /// After a refusal, when to try again.
@@ -36,6 +36,14 @@ pub struct SpaceKeeper {
     asked: Option<(u64, u64)>,
     /// Whether the pool counts this shard among those whose cleaners cannot go on without a segment.
     starves: bool,
+}
+
+/// What the hot log has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct HotLog {
+    opened: u64,
+    groups: u64,
+    record_bytes: u64,
 }
 
 /// Free segments that should be ready.
@@ -95,18 +103,23 @@ impl LogShard {
         self.requests.push_space(tag, kind, self.identity.geometry.segment_offset(segment));
     }
 
-    /// Whether the groups of the segment that is being written are small, or those of the one before were.
+    /// Whether groups are small: those of the segment that is being written, or, before it has any, of the one before.
     fn has_small_groups(&mut self) -> bool {
-        let (opened, groups) = (self.hot.segments_opened(), self.hot.group_count());
-        let (opened_before, groups_before) = self.space.hot_before;
-        // At most one segment has been written since it was opened.
-        let are_small =
-            groups.saturating_sub(groups_before) * LARGE_GROUP_BYTES > self.segments.segment_bytes();
-        if opened != opened_before {
-            self.space.hot_before = (opened, groups);
-            self.space.had_small_groups = are_small;
+        let hot = HotLog {
+            opened: self.hot.segments_opened(),
+            groups: self.hot.group_count(),
+            record_bytes: self.hot.record_bytes,
+        };
+        let before = self.space.hot_before;
+        let groups = hot.groups.saturating_sub(before.groups);
+        if groups > 0 {
+            let bytes = hot.record_bytes.saturating_sub(before.record_bytes);
+            self.space.has_large_groups = bytes >= groups * LARGE_GROUP_BYTES;
         }
-        are_small || self.space.had_small_groups
+        if hot.opened != before.opened {
+            self.space.hot_before = hot;
+        }
+        !self.space.has_large_groups
     }
 
     /// A free segment whose space is to be filled, now that there is time for it, and nobody misses it meanwhile.
