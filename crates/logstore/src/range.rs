@@ -186,7 +186,7 @@ impl LogShard {
 
     /// Keys of a page of `keyspace` that may be under way at the same time.
     fn reads_at_once(&self, keyspace: KeyspaceId) -> usize {
-        let keys = self.keyspaces.get(keyspace).map_or(0, |keyspace| keyspace.index.len() as u64);
+        let keys = self.keyspaces.get(keyspace).map_or(0, |keyspace| keyspace.index.len());
         let mean_bytes = self.segments.live_bytes() / keys.max(1);
         ((PAGE_BYTES_MAX as u64 / mean_bytes.max(1)) as usize).clamp(READS_AT_ONCE_MIN, READS_AT_ONCE_MAX)
     }
