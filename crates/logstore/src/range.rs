@@ -1,7 +1,8 @@
 //! Ranges: keys from an order, their values from memory or the device, in the order of the keys.
 //!
 //! Invariants:
-//! 1. A page has at most [`READS_AT_ONCE_MAX`] keys under way, fewer where records are long. Entries leave in the order of their keys.
+//! 1. A page has at most [`READS_AT_ONCE_MAX`] keys under way, fewer where records are long. Entries leave in the
+//!    order of their keys.
 //! 2. A page ends when it has looked at as many keys as it may give, or has [`PAGE_BYTES_MAX`].
 //! 3. A key that goes while its record is being read is left out; one whose record moves is looked for
 //!    again; one that comes behind the last key taken is seen.

@@ -1,9 +1,9 @@
 //! One snapshot over all shards of a shared handle: a cut at one moment.
 //!
 //! Each shard takes its snapshot when the message comes, and applies nothing until all have taken
-//! theirs; or all take it while a caller is inside all of them. So at the moment of the last one, every shard is as its snapshot shows it: a write that was
-//! answered before the request is in; and of two writes of which one was answered before the other was
-//! sent, the first is in if the second is.
+//! theirs; or a caller takes all of them while it is inside all shards. So at the moment of the last one,
+//! every shard is as its snapshot shows it: a write that was answered before the request is in; and of two
+//! writes of which one was answered before the other was sent, the first is in if the second is.
 //!
 //! Invariants:
 //! 1. Requests for cuts come to all shards in one order (their sender holds a lock): two cuts cannot
