@@ -1,4 +1,4 @@
-use super::super::across::Across;
+use super::super::across::{Across, Seat};
 use super::super::answer::{Answer, Reply};
 use super::super::cut::{Cut, Taken};
 use super::super::message::{OwnedBatch, OwnedKey, OwnedPut};
@@ -123,6 +123,18 @@ impl World {
         })
     }
 
+    /// Sends a part of a batch over two shards, the other of which has not voted as long as its seat lives.
+    fn send_part(&self) -> (Seat, Answer<()>) {
+        let (reply, answer) = Answer::new();
+        let mut seats = Across::seats(1, vec![Arc::clone(&self.waker); 2], reply);
+        let OwnedKey { keyspace, position, bytes } = self.key("other");
+        let mut batch = OwnedBatch::default();
+        batch.batch.put(&bytes, b"value");
+        batch.places.push((keyspace, position, 0));
+        self.mailbox.send(Message::Part { batch, seat: seats.pop().unwrap() }).unwrap();
+        (seats.pop().unwrap(), answer)
+    }
+
     fn carry_in(&self, message: Message, caller: &Caller) -> bool {
         self.shard.carry_in(message, || self.mailbox.is_empty(), &self.waker, caller).is_none()
     }
@@ -245,14 +257,7 @@ fn what_a_caller_brings_to_a_shard_that_stands_still_waits_for_the_thread() {
     let caller = Caller::writes();
     let (put, answer) = world.put("key", b"value");
     let request = world.begin(put, &caller);
-    // A part of a batch over two shards, the other of which has not voted yet.
-    let (reply, _batch_answer) = Answer::new();
-    let mut seats = Across::seats(1, vec![Arc::clone(&world.waker); 2], reply).into_iter();
-    let OwnedKey { keyspace, position, bytes } = world.key("other");
-    let mut batch = OwnedBatch::default();
-    batch.batch.put(&bytes, b"value");
-    batch.places.push((keyspace, position, 0));
-    world.mailbox.send(Message::Part { batch, seat: seats.next().unwrap() }).unwrap();
+    let (seat, _batch_answer) = world.send_part();
     while !world.inside(|inside| inside.service.stands_still()) {
         world.turn();
     }
@@ -260,7 +265,7 @@ fn what_a_caller_brings_to_a_shard_that_stands_still_waits_for_the_thread() {
     world.shard.carry_out(request, &files, (&world.waker, &caller));
     assert!(!answer.is_there());
     assert_eq!(world.inside(|inside| inside.returned.len()), 1);
-    drop(seats);
+    drop(seat);
     while !answer.is_there() {
         world.turn();
     }
@@ -357,18 +362,12 @@ fn a_cut_is_left_to_the_threads_where_one_has_something_to_do_first() {
     }
     other.rest();
     // A part of a batch waits.
-    let (reply, _batch_answer) = Answer::new();
-    let mut seats = Across::seats(1, vec![Arc::clone(&other.waker); 2], reply).into_iter();
-    let OwnedKey { keyspace, position, bytes } = other.key("other");
-    let mut batch = OwnedBatch::default();
-    batch.batch.put(&bytes, b"value");
-    batch.places.push((keyspace, position, 0));
-    other.mailbox.send(Message::Part { batch, seat: seats.next().unwrap() }).unwrap();
+    let (seat, _batch_answer) = other.send_part();
     while !other.inside(|inside| inside.service.has_part()) {
         other.turn();
     }
     gives_back(&other);
-    drop(seats);
+    drop(seat);
     other.rest();
     assert!(cut_together([&one, &other]).1.is_none());
 }
