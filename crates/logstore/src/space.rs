@@ -50,8 +50,8 @@ struct HotLog {
 const READY_WANTED: u32 = 2;
 /// A segment that fills faster than this is filled by bulk load, if its groups are large.
 const SLOW_SEGMENT_US: u64 = 500_000;
-/// Writing twice as many zeros ahead takes a device about as long as a change of metadata, 1.8 GB/s against 175 µs; and
-/// batches of a load come in such groups where they are divided among shards.
+/// Writing twice as many zeros ahead takes a device about as long as a change of metadata, 1.8 GB/s against 175 µs: half
+/// is left for what else it does.
 const LARGE_GROUP_BYTES: u64 = 128 << 10;
 /// How long nothing is tried after the device had no space.
 const REFUSAL_PAUSE_US: u64 = 1_000_000;
