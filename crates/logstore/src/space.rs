@@ -14,6 +14,7 @@
 
 use crate::admission::KEPT_FOR_CLEANER;
 use crate::io::IoTag;
+use crate::segments::Role;
 use crate::shard::LogShard;
 use tierstone_media::{BLOCK_BYTES, DeviceErrorKind, IoCompletion, IoKind};
 
@@ -69,6 +70,9 @@ impl LogShard {
         let opened = self.hot.segments_opened() + self.cold.segments_opened();
         if opened != self.space.opened_before {
             (self.space.opened_before, self.space.opened_at_us) = (opened, now_us);
+            // What is being written needs no zeros, nor when it is free again.
+            let segments = &self.segments;
+            self.space.thin.retain(|segment| segments.get(*segment).role == Role::Free);
         }
         let is_fast = opened > 0 && now_us < self.space.opened_at_us + SLOW_SEGMENT_US;
         let takes_only = !self.has_small_groups() && is_fast;
