@@ -18,6 +18,7 @@ pub mod buffer;
 pub mod conformance;
 pub mod device;
 pub mod file;
+mod lock;
 pub mod probe;
 pub mod region;
 pub mod sim;

@@ -150,3 +150,26 @@ fn a_full_shared_store_takes_deletes_and_resumes() {
         }
     }
 }
+
+#[test]
+fn a_store_opens_while_the_process_makes_children() {
+    // A child has copies of all open files, locks included, until it has become its program.
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                std::process::Command::new("/bin/true").status().unwrap();
+            }
+        });
+        for _ in 0..30 {
+            let directory = TemporaryDirectory::new();
+            let options = directory.options(backends()[0]);
+            let opened = Store::open(&options).and_then(Store::close).and_then(|()| Store::open(&options));
+            if let Err(error) = opened {
+                is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+                panic!("{error}");
+            }
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}

@@ -18,9 +18,9 @@ use super::plan::Place;
 use super::segment::{Durability, SegmentFile, lock};
 use super::settings::{DurableMethod, FileBackend, FileStoreSettings};
 use super::{FileDevice, ThreadDevice, UringDevice};
+use crate::lock::LockedFile;
 use crate::{DeviceError, DeviceErrorKind, Geometry, Guarantee};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use tierstone_base::{ErrorKind, Result};
@@ -75,7 +75,7 @@ pub(crate) struct StoreInner {
     creation: Mutex<()>,
     housekeeper: Housekeeper,
     /// Last, so that it is released after all files are closed.
-    _lock: File,
+    _lock: LockedFile,
 }
 
 #[derive(Debug)]
@@ -258,7 +258,7 @@ impl StoreInner {
 
     /// Puts another file in the place of a segment's, so that tests can make requests fail.
     #[cfg(test)]
-    pub fn replace_file(&self, segment: u32, file: File) {
+    pub fn replace_file(&self, segment: u32, file: std::fs::File) {
         let open = Some(SegmentFile::new(Place::Segment(segment), file));
         lock(&self.table).insert(segment, Entry { member: 0, open });
     }

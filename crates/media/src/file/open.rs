@@ -8,9 +8,9 @@ use super::member::Member;
 use super::plan::Place;
 use super::settings::FileStoreSettings;
 use crate::Geometry;
-use rustix::fs::{FlockOperation, flock};
+use crate::lock::LockedFile;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result, SeededRandom};
@@ -18,7 +18,7 @@ use tierstone_base::{Error, ErrorKind, Result, SeededRandom};
 /// A store whose lock is held and whose directories are all there.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub lock: File,
+    pub lock: LockedFile,
     /// The marker of member 0.
     pub marker: Marker,
     pub members: Vec<Member>,
@@ -252,18 +252,18 @@ fn ensure_superblock(first: &Member, marker: &Marker) -> Result<()> {
 }
 
 /// Takes the exclusive lock of a store and leaves this process's id in it for whoever is refused.
-fn take_lock(first: &Path) -> Result<File> {
+fn take_lock(first: &Path) -> Result<LockedFile> {
     let path = first.join("lock");
-    let mut file = OpenOptions::new()
+    let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
         .open(&path)
         .map_err(|error| cannot_open(error, &path))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
+    let mut file = match LockedFile::lock(file) {
+        Ok(file) => file,
+        Err((mut file, None)) => {
             let mut holder = String::new();
             // The id is a help for the reader; without it the refusal stands all the same.
             let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut holder);
@@ -274,8 +274,8 @@ fn take_lock(first: &Path) -> Result<File> {
             let busy = format!("{holder} has the store in {} open", first.display());
             return Err(Error::new(ErrorKind::Busy, busy));
         }
-        Err(error) => return Err(at(error, "cannot lock", &path)),
-    }
+        Err((_, Some(error))) => return Err(at(error, "cannot lock", &path)),
+    };
     let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| {
         let id = std::process::id();
         writeln!(file, "{id}")

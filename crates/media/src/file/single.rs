@@ -20,12 +20,13 @@ use super::segment::kind_of;
 use super::settings::DirectIo;
 use super::threads::refused;
 use super::transfer::{read_all, write_all};
+use crate::lock::LockedFile;
 use crate::probe::filesystem::FileSystem;
 use crate::{
     BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, DurableWriteScope, Geometry, Guarantee, IoBuffer,
     IoCompletion, IoKind, IoRequest, Wait,
 };
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::fd::RawFd;
@@ -82,7 +83,7 @@ pub struct SingleFile {
 #[derive(Debug)]
 struct Inner {
     path: PathBuf,
-    file: File,
+    file: LockedFile,
     geometry: Geometry,
     guarantee: Guarantee,
     is_block_device: bool,
@@ -155,22 +156,16 @@ impl SingleFile {
         // Of a block device, exclusive means: not mounted, and no part of anything.
         let flags = if direct { libc::O_DIRECT } else { 0 } | if is_block_device { libc::O_EXCL } else { 0 };
         let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
-        let mut file = opened.map_err(|error| match error.raw_os_error() {
+        let file = opened.map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY) => {
                 Error::new(ErrorKind::Busy, format!("{} is in use by the system", path.display()))
             }
             _ => at(error, "cannot open", path),
         })?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(Error::new(
-                    ErrorKind::Busy,
-                    format!("another process has {} open", path.display()),
-                ));
-            }
-            Err(error) => return Err(at(error, "cannot lock", path)),
-        }
+        let mut file = LockedFile::lock(file).map_err(|(_, error)| match error {
+            None => Error::new(ErrorKind::Busy, format!("another process has {} open", path.display())),
+            Some(error) => at(error, "cannot lock", path),
+        })?;
         let bytes = file.seek(SeekFrom::End(0)).map_err(|error| at(error, "cannot measure", path))?;
         let segments = bytes.saturating_sub(META_BYTES) / SEGMENT_BYTES;
         if segments == 0 {
@@ -260,7 +255,7 @@ impl SingleFile {
 
     fn flush(&self) -> std::result::Result<(), DeviceError> {
         self.check_whole()?;
-        rustix::fs::fdatasync(&self.inner.file).map_err(|error| self.error(error.raw_os_error(), "flush", 0))
+        rustix::fs::fdatasync(&*self.inner.file).map_err(|error| self.error(error.raw_os_error(), "flush", 0))
     }
 
     /// Gives space back, if that leaves zeros.

@@ -165,7 +165,7 @@ fn map_file(
         let message = format!("{name} is a DAX device, which has no msync; choose another way or none");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    mapped::lock(&file, &name)?;
+    let file = mapped::lock(file, &name)?;
     let domain = device.domain.unwrap_or(PersistenceDomain::Unknown);
     let flush = mapped::chosen_flush(settings, device.promise().0)?;
     let guarantee = device.guarantee(flush);

@@ -5,8 +5,9 @@ use super::instructions::{self, FlushMethod, STREAMS};
 use super::mapping::Mapping;
 use super::{LINE_BYTES, Region, WORD_BYTES, device, words};
 use crate::Guarantee;
+use crate::lock::LockedFile;
 use crate::probe::FileSystem;
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::ops::Range;
@@ -143,7 +144,7 @@ pub struct MappedRegion {
     unsynced: Mutex<Option<Range<usize>>>,
     failed: AtomicBool,
     /// Holds the lock of the file.
-    _file: Option<File>,
+    _file: Option<LockedFile>,
 }
 
 impl MappedRegion {
@@ -165,11 +166,10 @@ impl MappedRegion {
         }
         let region_bytes = bytes.next_multiple_of(LINE_BYTES);
         refuse_small(region_bytes, settings, &name.to_string())?;
-        let mut file =
-            OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
         let made = (|| {
-            lock(&file, &name.to_string())?;
-            fallocate(&file, FallocateFlags::empty(), 0, region_bytes + REGION_HEADER_BYTES)
+            let mut file = lock(file, &name.to_string())?;
+            fallocate(&*file, FallocateFlags::empty(), 0, region_bytes + REGION_HEADER_BYTES)
                 .map_err(|error| failed(error.into()))?;
             file.sync_all().map_err(failed)?;
             // crash here [region-without-header]: the header is zeros, and opening refuses the file
@@ -198,8 +198,8 @@ impl MappedRegion {
         if device::is_character_device(path) {
             return Ok(device::map(path, device::Access::Open, settings)?.0);
         }
-        let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-        lock(&file, &name)?;
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+        let mut file = lock(file, &name)?;
         let file_bytes = file.metadata().map_err(failed)?.len();
         let mut bytes = [0; 32];
         if file_bytes < REGION_HEADER_BYTES {
@@ -240,7 +240,12 @@ impl MappedRegion {
         Ok(Self::with(mapping, 0, report, None))
     }
 
-    fn map(path: &Path, file: File, region_bytes: u64, settings: &RegionSettings) -> Result<MappedRegion> {
+    fn map(
+        path: &Path,
+        file: LockedFile,
+        region_bytes: u64,
+        settings: &RegionSettings,
+    ) -> Result<MappedRegion> {
         let name = path.display();
         let file_system = FileSystem::of(path)?;
         let bytes = (region_bytes + REGION_HEADER_BYTES) as usize;
@@ -271,7 +276,7 @@ impl MappedRegion {
         mapping: Mapping,
         skipped_words: usize,
         report: RegionReport,
-        file: Option<File>,
+        file: Option<LockedFile>,
     ) -> MappedRegion {
         let (unsynced, failed) = (Mutex::new(None), AtomicBool::new(false));
         MappedRegion { mapping, skipped_words, report, unsynced, failed, _file: file }
@@ -471,8 +476,8 @@ pub(super) fn refuse_small(bytes: u64, settings: &RegionSettings, name: &str) ->
     Ok(())
 }
 
-pub(super) fn lock(file: &File, name: &str) -> Result<()> {
-    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+pub(super) fn lock(file: File, name: &str) -> Result<LockedFile> {
+    LockedFile::lock(file).map_err(|_| {
         Error::new(
             ErrorKind::Busy,
             format!("{name} is mapped already, here or by another process; close that one"),
