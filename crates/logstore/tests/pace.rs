@@ -97,3 +97,28 @@ fn a_store_in_which_nobody_writes_is_cleaned_until_it_has_the_space_that_it_want
     println!("{before} segments were free, {} are, after {seconds} s", free(&store));
     assert!(free(&store) >= wanted, "{} of {wanted} segments are free", free(&store));
 }
+
+#[test]
+fn the_time_of_the_next_step_does_not_move_with_every_write() {
+    const WRITES: u64 = 4_000;
+    let mut random = SeededRandom::new(13);
+    let mut store = cleaned_store(&settings(Mutations::none()), &mut random);
+    let (mut earlier, mut waits, mut until_us) = (0, 0, 0);
+    for _ in 0..WRITES {
+        let number = random.below(KEYS);
+        store.put(KEYSPACE, &number.to_le_bytes(), &VALUE).expect("there is room");
+        while store.device.in_flight() > 0 {
+            store.turn(Wait::One);
+        }
+        // Whoever sleeps until then is woken for nothing when it comes nearer.
+        let now_us = store.now.monotonic_us;
+        if let Some(at_us) = store.engine.next_step_at_us().filter(|at_us| *at_us > now_us) {
+            waits += 1;
+            earlier += u64::from(until_us > now_us && at_us < until_us);
+            until_us = at_us;
+        }
+    }
+    println!("{waits} waits after {WRITES} writes, {earlier} of them shorter than thought before");
+    assert!(waits > WRITES / 4, "cleaning hardly ever waits: the test tests nothing");
+    assert!(earlier < waits / 20, "{earlier} of {waits} waits became shorter");
+}

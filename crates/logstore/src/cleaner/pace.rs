@@ -31,6 +31,9 @@ pub(crate) struct Pace {
     /// Bytes of the log that had been taken when credit was last given, and when that was.
     taken_bytes: u64,
     given_at_us: u64,
+    /// When time alone lets it go on, as it was when something was passed last. What writes give since is not counted:
+    /// they bring steps themselves, and a time that comes nearer with each write would wake threads for nothing.
+    due_at_us: u64,
     /// A write has found no space.
     is_hurried: bool,
 }
@@ -46,10 +49,11 @@ impl Pace {
         self.is_hurried = false;
     }
 
-    /// When time alone has given credit again.
-    fn due_us(&self) -> u64 {
+    /// Works out when time alone has given credit again: not before what was said last.
+    fn set_due(&mut self) {
         let owed = -self.credit_bytes.min(0.0);
-        self.given_at_us + (owed * 1e6 / IDLE_BYTES_A_SECOND as f64).ceil() as u64 + 1
+        let due_at_us = self.given_at_us + (owed * 1e6 / IDLE_BYTES_A_SECOND as f64).ceil() as u64 + 1;
+        self.due_at_us = self.due_at_us.max(due_at_us);
     }
 }
 
@@ -66,7 +70,11 @@ impl LogShard {
         }
         let haste = self.haste();
         self.give_credit(cost * (1.0 + (HASTE_MAX - 1.0) * haste.unwrap_or(1.0)));
-        haste.is_none() || self.cleaner.pace.credit_bytes > 0.0
+        let goes_on = haste.is_none() || self.cleaner.pace.credit_bytes > 0.0;
+        if !goes_on && self.cleaner.pace.due_at_us <= self.now.monotonic_us {
+            self.cleaner.pace.set_due();
+        }
+        goes_on
     }
 
     /// From now on the victim is gone through at the pace of writes.
@@ -106,12 +114,13 @@ impl LogShard {
     /// The cleaner has passed `units` of its victim.
     pub(super) fn charge_pace(&mut self, units: u32) {
         self.cleaner.pace.credit_bytes -= f64::from(units) * UNIT_BYTES as f64;
+        self.cleaner.pace.set_due();
     }
 
     /// When a victim that waits for its turn may be gone on with, if no write comes before.
     pub(crate) fn next_clean_step_us(&self) -> Option<u64> {
         let waits =
             self.cleaner.victim.as_ref().is_some_and(|victim| victim.cost.is_some() && !victim.is_reading());
-        (waits && !self.cleaner.stopped && !self.is_victim_held()).then(|| self.cleaner.pace.due_us())
+        (waits && !self.cleaner.stopped && !self.is_victim_held()).then_some(self.cleaner.pace.due_at_us)
     }
 }

@@ -32,7 +32,10 @@ use tierstone_engine::{Engine, Event};
 use tierstone_media::{IoCompletion, IoKind, IoRequest};
 
 /// How often a caller looks whether the shard has become free.
-const TRIES: u32 = 100;
+const TRIES: u32 = 20;
+/// How often it lets another thread have its processor then, and looks again: who is inside may wait for one. A message
+/// that goes to the shard's thread costs two switches of threads, and those that come meanwhile have to follow it.
+const YIELDS: u32 = 10;
 /// The longest request that a caller does itself: longer ones are nobody's answer alone.
 const OWN_BYTES_MAX: usize = 128 << 10;
 
@@ -122,8 +125,11 @@ impl Shard {
     }
 
     /// Enters if it is free within a moment.
-    fn try_enter(&self) -> Option<Guard<'_>> {
-        for _ in 0..TRIES {
+    fn try_enter(&self, yields: u32) -> Option<Guard<'_>> {
+        for turn in 0..TRIES + yields {
+            if turn >= TRIES {
+                std::thread::yield_now();
+            }
             if !self.is_wanted.load(Ordering::Relaxed) {
                 match self.inside.try_lock() {
                     Ok(inside) => return Some(inside),
@@ -145,7 +151,7 @@ impl Shard {
         waker: &Waker,
         caller: &Caller,
     ) -> Option<Message> {
-        let Some(mut guard) = self.try_enter() else { return Some(message) };
+        let Some(mut guard) = self.try_enter(YIELDS) else { return Some(message) };
         let Some(inside) = guard.as_mut().filter(|inside| inside.service.is_open_for_more() && is_next())
         else {
             return Some(message);
@@ -171,7 +177,8 @@ impl Shard {
     /// Enters for something that comes to several shards at one moment: only where it is free within a moment, a message
     /// may be handled, and none has to be handled before.
     fn enter_with_others(&self, is_next: impl Fn() -> bool) -> Option<Guard<'_>> {
-        self.try_enter().filter(|guard| {
+        // Who holds others does not yield.
+        self.try_enter(0).filter(|guard| {
             let takes = |inside: &Inside| inside.service.is_open_for_more() && !inside.service.has_part();
             guard.as_ref().is_some_and(takes) && is_next()
         })
