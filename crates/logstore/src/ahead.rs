@@ -58,7 +58,8 @@ impl<I: Iterator<Item = (KeyspaceId, Position)>> Ahead<I> {
 
     /// The key so far ahead, if there is one; at first all up to it.
     fn at(&self, is_first: bool, ahead: usize) -> impl Iterator<Item = &(KeyspaceId, Position)> {
-        let before = if is_first { 0 } else { ahead };
-        self.coming.iter().take(ahead + 1).skip(before)
+        let end = self.coming.len().min(ahead + 1);
+        let begin = if is_first { 0 } else { end.min(ahead) };
+        self.coming.range(begin..end)
     }
 }
