@@ -477,11 +477,12 @@ pub(super) fn refuse_small(bytes: u64, settings: &RegionSettings, name: &str) ->
 }
 
 pub(super) fn lock(file: File, name: &str) -> Result<LockedFile> {
-    LockedFile::lock(file).map_err(|_| {
-        Error::new(
+    LockedFile::lock(file).map_err(|(_, error)| match error {
+        None => Error::new(
             ErrorKind::Busy,
             format!("{name} is mapped already, here or by another process; close that one"),
-        )
+        ),
+        Some(error) => Error::from(error).context(&format!("cannot lock {name}")),
     })
 }
 

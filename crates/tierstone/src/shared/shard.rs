@@ -12,8 +12,8 @@
 //! 5. Who waits for an answer is told after the lock is open again; so is who gets a request.
 //! 6. Who is inside one shard enters another only where that is free at once ([`carry_in_together`]).
 //!
-//! Nobody holds the lock while waiting for anything. A caller that finds it taken tries for a moment, and
-//! leaves its message in the mailbox then.
+//! Nobody holds the lock while waiting for anything. A caller that finds it taken tries for a moment, lets
+//! others have its processor if it blocks anyway, and leaves its message in the mailbox then.
 
 use super::Mailbox;
 use super::gate::Ready;
@@ -32,10 +32,10 @@ use tierstone_engine::{Engine, Event};
 use tierstone_media::{IoCompletion, IoKind, IoRequest};
 
 /// How often a caller looks whether the shard has become free.
-const TRIES: u32 = 20;
-/// How often it lets another thread have its processor then, and looks again: who is inside may wait for one. A message
-/// that goes to the shard's thread costs two switches of threads, and those that come meanwhile have to follow it.
-const YIELDS: u32 = 10;
+const TRIES: u32 = 100;
+/// How often one that blocks anyway lets another thread have its processor then, and looks again: who is inside may wait for
+/// one. A message that goes to the shard's thread costs two switches of threads, and those that come meanwhile follow it.
+const YIELDS: u32 = 3;
 /// The longest request that a caller does itself: longer ones are nobody's answer alone.
 const OWN_BYTES_MAX: usize = 128 << 10;
 
@@ -151,7 +151,8 @@ impl Shard {
         waker: &Waker,
         caller: &Caller,
     ) -> Option<Message> {
-        let Some(mut guard) = self.try_enter(YIELDS) else { return Some(message) };
+        let yields = if matches!(caller, Caller::GoesOn) { 0 } else { YIELDS };
+        let Some(mut guard) = self.try_enter(yields) else { return Some(message) };
         let Some(inside) = guard.as_mut().filter(|inside| inside.service.is_open_for_more() && is_next())
         else {
             return Some(message);
