@@ -49,6 +49,15 @@ fn stop_evicting(connection: &mut Connection) {
     assert!(ask(connection, &[b"CONFIG", b"SET", b"maxmemory-policy", b"noeviction"]).is_ok());
 }
 
+/// Deletes `prefix:N` for all numbers: where nothing is evicted any more, the store may be as full as it can be.
+fn make_room(connection: &mut Connection, prefix: &str, numbers: std::ops::Range<usize>) {
+    let keys: Vec<String> = numbers.map(|number| format!("{prefix}:{number}")).collect();
+    let mut request: Vec<&[u8]> = vec![b"DEL"];
+    request.extend(keys.iter().map(String::as_bytes));
+    let deleted = ask(connection, &request).integer().expect("a count");
+    assert!(deleted > 0, "the keys written last are gone");
+}
+
 #[test]
 fn an_eviction_ends_the_transaction_of_who_watched_the_key() {
     let folder = Folder::new();
@@ -70,6 +79,7 @@ fn an_eviction_ends_the_transaction_of_who_watched_the_key() {
     assert!(ask(&mut watcher, &[b"WATCH", b"stays"]).is_ok());
     watchers.push(("stays", watcher));
     stop_evicting(&mut writer);
+    make_room(&mut writer, "more", 7_800..8_000);
     for (key, mut watcher) in watchers {
         assert!(ask(&mut watcher, &[b"MULTI"]).is_ok());
         ask(&mut watcher, &[b"SET", b"seen", key.as_bytes()]);
