@@ -2,7 +2,7 @@
 //! and in memory, and that every old record that it needs is known.
 
 use crate::ahead::Ahead;
-use crate::format::record::{self, FLAG_KEYED, PART_BYTES};
+use crate::format::record::{self, FLAG_KEYED, PART_BYTES, RecordHeader};
 use crate::format::summary;
 use crate::index::ordered;
 use crate::location::UNIT_BYTES;
@@ -81,6 +81,33 @@ fn writer_of(writes: &[Write<'_>]) -> Writer {
     Writer::of(writes.iter().map(|write| &write.key))
 }
 
+/// What writes take of the log, whatever their old records are.
+#[derive(Clone, Copy, Debug)]
+struct LogNeed {
+    /// Of the records, and of their keys in the summary.
+    bytes: u64,
+    key_bytes: u64,
+    /// Units of the longest record.
+    units_max: usize,
+}
+
+impl LogNeed {
+    /// Of no writes. The first record of a part is longer by less than a unit.
+    fn new(purpose: Purpose) -> LogNeed {
+        LogNeed { bytes: (extra_units(purpose) * UNIT_BYTES) as u64, key_bytes: 0, units_max: 1 }
+    }
+
+    fn add(&mut self, header: &RecordHeader, purpose: Purpose) {
+        self.bytes += (header.units() * UNIT_BYTES) as u64;
+        self.key_bytes += summary::key_bytes(header) as u64;
+        self.units_max = self.units_max.max(header.units() + extra_units(purpose));
+    }
+}
+
+fn extra_units(purpose: Purpose) -> usize {
+    usize::from(purpose == Purpose::Part)
+}
+
 impl LogShard {
     /// Why nothing can be written, if so.
     pub(crate) fn unwritable(&self) -> Option<Error> {
@@ -108,6 +135,7 @@ impl LogShard {
 
     /// As [`LogShard::admit`], of a batch; gives what was found of each key too.
     pub(crate) fn admit_all(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<(u64, Vec<Search>)> {
+        self.refuse_early(writes, purpose)?;
         let mut searches = Vec::with_capacity(writes.len());
         let mut ahead =
             Ahead::of_records(writes.iter().map(|write| (write.key.keyspace, write.key.position)));
@@ -119,6 +147,26 @@ impl LogShard {
         Ok((undo_bytes, searches))
     }
 
+    /// Refuses a batch that has to wait for reads or for space before its old records are searched for. It comes again
+    /// and again meanwhile, and the search is most of what it costs.
+    fn refuse_early(&mut self, writes: &[Write<'_>], purpose: Purpose) -> Result<()> {
+        if self.has_reservations() && self.is_reservation_coming(writer_of(writes)) {
+            return Err(Error::new(ErrorKind::Retry, "old records are being read"));
+        }
+        let longest = Stream::record_bytes_max(self.identity.geometry);
+        let mut need = LogNeed::new(purpose);
+        for write in writes {
+            let header = self.header_of(write, 0, 0, None);
+            check_lengths(write, header.record_len() + extra_units(purpose) * PART_BYTES, longest)?;
+            need.add(&header, purpose);
+        }
+        let found = self.find_space(need, reserve_of(writes, purpose));
+        if found.is_err() {
+            self.release_records(writes);
+        }
+        found
+    }
+
     /// Refuses, before anything is applied, what could not be applied whole. `searches`: what was found of
     /// each write's key. Gives the bytes of what would take a part back.
     pub(crate) fn admit(
@@ -128,17 +176,14 @@ impl LogShard {
         purpose: Purpose,
     ) -> Result<u64> {
         let longest = Stream::record_bytes_max(self.identity.geometry);
-        // The first record of a part is longer than it says here by less than a unit.
-        let extra_units = usize::from(purpose == Purpose::Part);
-        let (mut bytes, mut key_bytes) = ((extra_units * UNIT_BYTES) as u64, 0u64);
-        let mut units_max = 1;
+        let mut need = LogNeed::new(purpose);
         let (mut undo_bytes, mut index_bytes, mut room) = (0u64, 0, None);
         let reserve = reserve_of(writes, purpose);
         let mut unknown = false;
         for (write, search) in writes.iter().zip(searches) {
             unknown |= search.found == Found::Unknown;
             let header = self.header_of(write, 0, 0, None);
-            check_lengths(write, header.record_len() + extra_units * PART_BYTES, longest)?;
+            check_lengths(write, header.record_len() + extra_units(purpose) * PART_BYTES, longest)?;
             let is_put = matches!(write.kind, WriteKind::Put { .. });
             if is_put && search.found == Found::Absent && reserve != Reserve::ForDeletes {
                 index_bytes += INDEX_BYTES_A_NEW_KEY_MAX;
@@ -147,9 +192,7 @@ impl LogShard {
                     index_bytes += ordered::bytes_of_new_key_max(write.key.bytes.len());
                 }
             }
-            bytes += (header.units() * UNIT_BYTES) as u64;
-            key_bytes += summary::key_bytes(&header) as u64;
-            units_max = units_max.max(header.units() + extra_units);
+            need.add(&header, purpose);
             if purpose == Purpose::Part {
                 // Room for what would take the part back: the old record, or a tombstone.
                 let old_units = match search.found {
@@ -163,7 +206,8 @@ impl LogShard {
                 }
             }
         }
-        let admitted = self.admit_space((bytes + undo_bytes, key_bytes), units_max, reserve);
+        need.bytes += undo_bytes;
+        let admitted = self.admit_space(need, reserve);
         if let Err(error) = admitted.and_then(|()| self.admit_memory(index_bytes, room)) {
             // The space may have to come from the very segments whose records are held.
             self.release_records(writes);
@@ -200,9 +244,16 @@ impl LogShard {
         }
     }
 
-    /// `bytes`: of the records, and of their keys in the summary.
-    fn admit_space(&mut self, bytes: (u64, u64), units_max: usize, reserve: Reserve) -> Result<()> {
-        let (bytes, key_bytes) = bytes;
+    fn admit_space(&mut self, need: LogNeed, reserve: Reserve) -> Result<()> {
+        self.find_space(need, reserve)?;
+        self.cleaner.pace.calm();
+        self.end_space_wait();
+        Ok(())
+    }
+
+    /// Sees to it that there is space; what has been asked for because there was none stands until something is admitted.
+    fn find_space(&mut self, need: LogNeed, reserve: Reserve) -> Result<()> {
+        let LogNeed { bytes, key_bytes, units_max } = need;
         let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
         // Parts that are not decided have their room kept.
         let bytes = if reserve == Reserve::All { bytes } else { bytes + self.hot.kept_bytes() };
@@ -223,8 +274,6 @@ impl LogShard {
             return Err(Error::new(ErrorKind::Retry, "writes keep pace with cleaning"));
         }
         if needed == 0 || self.secure_for(reserve, needed + kept) {
-            self.cleaner.pace.calm();
-            self.end_space_wait();
             return Ok(());
         }
         self.cleaner.pace.hurry();

@@ -111,6 +111,13 @@ impl LogShard {
         !self.reads.reservations.by_writer.is_empty()
     }
 
+    /// Whether reads for `writer` are under way.
+    pub(crate) fn is_reservation_coming(&self, writer: Writer) -> bool {
+        let known = self.reads.reservations.by_writer.get(&writer);
+        let fetch = known.and_then(|reservation| self.reads.fetches.get(&reservation.token));
+        fetch.is_some_and(|fetch| fetch.outstanding > 0)
+    }
+
     /// Gives back what is reserved for `writer`: it was applied, or has to wait for something that what it
     /// holds might keep from happening.
     pub(crate) fn release_reservation(&mut self, writer: Writer) {

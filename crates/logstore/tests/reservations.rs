@@ -62,6 +62,28 @@ fn a_batch_of_keys_at_one_position_finds_all_its_old_records() {
 }
 
 #[test]
+fn a_batch_that_comes_again_while_it_waits_for_reads_is_refused_without_a_search() {
+    let (_medium, mut store) = opened(&uncached(), 40);
+    let keys: Vec<Vec<u8>> = (0..40).map(key).collect();
+    let put = WriteKind::Put { value: b"new", expiry_ms: 0, kind: Default::default() };
+    let writes: Vec<Write<'_>> =
+        keys.iter().map(|bytes| Write { key: store.key(SPACE, bytes), kind: put }).collect();
+    let mut refused = Vec::new();
+    while let Err(error) = store.engine.write(store.now, &writes) {
+        refused.push(error.to_string());
+        assert!(refused.len() < 1_000, "the batch waits for ever");
+        store.turn(Wait::One);
+    }
+    // What a search says comes once: before the reads were asked for.
+    let searches = refused.iter().filter(|text| text.contains("must be read first")).count();
+    let waits = refused.iter().filter(|text| text.contains("are being read")).count();
+    assert!(searches == 1 && waits > 1 && waits + searches == refused.len(), "{refused:?}");
+    for bytes in &keys {
+        assert_eq!(store.get(SPACE, bytes).unwrap().unwrap().1, b"new");
+    }
+}
+
+#[test]
 fn more_overwrites_at_once_than_places_all_come_through() {
     const KEYS: u64 = 300;
     let mut settings = uncached();
