@@ -17,7 +17,7 @@ use tierstone_base::{Error, ErrorKind, Now, Result, Seq, Token};
 use tierstone_engine::{
     BatchTicket, Commit, Engine, Event, Health, Key, Lookup, PREFETCHED_KEYS, SnapshotId, Write, WriteReceipt,
 };
-use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
+use tierstone_media::{BlockDevice, IoCompletion, IoKind, IoRequest, Wait};
 
 mod pages;
 mod ranges;
@@ -35,6 +35,8 @@ const ROOM_PATIENCE_US: u64 = 30_000_000;
 pub(crate) const FREEING_PATIENCE_US: u64 = 1_000_000;
 /// How often a record may move away between its fetch and the look at it.
 pub(crate) const FETCH_ROUNDS: u32 = 100;
+/// Writing so many bytes takes a device longer than a step of cleaning takes a processor, which is 100 µs.
+const LONG_WRITE_BYTES: usize = 64 << 10;
 /// Reads in flight at a time for one call.
 pub(crate) const READS_AT_ONCE: usize = 1024;
 
@@ -200,8 +202,11 @@ impl<D: BlockDevice> Lane<D> {
 
     /// Whether something is under way, or to be done, that nobody waits for.
     pub fn has_work(&self) -> bool {
-        self.device.in_flight() > 0
-            || self.engine.next_step_at_us().is_some_and(|at_us| at_us <= self.now.monotonic_us)
+        self.device.in_flight() > 0 || self.wants_turn()
+    }
+
+    fn wants_turn(&self) -> bool {
+        self.engine.next_step_at_us().is_some_and(|at_us| at_us <= self.now.monotonic_us)
     }
 
     /// Applies `writes` as one; waits while there is no room yet.
@@ -268,11 +273,29 @@ impl<D: BlockDevice> Lane<D> {
         }
         let began_us = self.now.monotonic_us;
         let mut patience = Patience::default();
+        self.work_beside_write(seq);
         while self.engine.durable_seq() < seq {
             self.check_health()?;
             self.wait_for_write(began_us, &mut patience)?;
         }
         Ok(())
+    }
+
+    /// Hands the device a write that takes it long, and does meanwhile what the engine wants done, cleaning above
+    /// all. A short one is over sooner than such a step: it is left to the thread that waits for it.
+    fn work_beside_write(&mut self, seq: Seq) {
+        self.engine.take_requests(&mut self.requests);
+        let written = |request: &IoRequest| match request.kind {
+            IoKind::Write | IoKind::WriteDurable => request.buffer.as_ref().map_or(0, |buffer| buffer.len()),
+            _ => 0,
+        };
+        if self.requests.iter().map(written).sum::<usize>() < LONG_WRITE_BYTES {
+            return;
+        }
+        self.turn(Wait::Poll);
+        while self.engine.durable_seq() < seq && self.wants_turn() && self.check_health().is_ok() {
+            self.turn(Wait::Poll);
+        }
     }
 
     /// Waits until it is durable that what was just found to have expired has: a clock that is set back
