@@ -15,8 +15,13 @@
 //!
 //! The engines share the ticket; nothing of it is durable. A crash leaves parts, and recovery decides.
 
+use crate::durability::WriteReceipt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use tierstone_base::Result;
+
+/// A part of a batch over several engines that an engine takes: writes it.
+pub type PreparedPart<'e> = Box<dyn FnOnce(&Arc<BatchTicket>) -> Result<WriteReceipt> + 'e>;
 
 /// What the parts of one batch know of each other.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! The contract itself: requests, answers and the [`Engine`] trait.
 
 use crate::backup::{BackupCut, BackupSince, BackupStep};
-use crate::batch::BatchTicket;
+use crate::batch::{BatchTicket, PreparedPart};
 pub use crate::cost::Cost;
+pub use crate::durability::{Commit, Durability, WriteReceipt};
 use crate::eviction::{Eviction, Housekeeping};
 pub use crate::health::{Admission, Health};
 pub use crate::statistics::EngineStatistics;
@@ -104,58 +105,6 @@ pub enum WriteKind<'a> {
     },
     /// It loses its value, if it had one.
     Delete,
-}
-
-/// What the engine promises about a write that it has accepted; the weakest is the greatest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Commit {
-    /// Acknowledge when the durable sequence has reached it.
-    Durable,
-    /// The same; commits gather for some time first.
-    Grouped,
-    /// May be acknowledged at once; a crash may lose it within the stated bound.
-    Relaxed,
-}
-
-/// The answer to an accepted batch of writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WriteReceipt {
-    /// The sequence of the last write of the batch.
-    pub seq: Seq,
-    /// When it may be acknowledged.
-    pub commit: Commit,
-    /// What applying the batch cost. Its bytes are those of its records in the log; the device write that makes
-    /// them durable is their group's, shared by all in it, and counted in [`EngineStatistics::device`] only.
-    pub cost: Cost,
-}
-
-/// When a write may be acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Durability {
-    /// When it is durable. Groups form only from what arrives while a group is being written.
-    #[default]
-    Sync,
-    /// When it is durable; groups gather for up to this long first. Nothing acknowledged is lost.
-    Group {
-        /// The longest time a write waits for company, in milliseconds.
-        interval_ms: u32,
-    },
-    /// At once, as long as what a crash would lose was written within
-    /// [`RELAXED_BOUND_MS`](Durability::RELAXED_BOUND_MS); while the device is further behind, when it is
-    /// durable.
-    Relaxed,
-}
-
-impl Durability {
-    /// The longest span of time whose acknowledged writes a crash may take in `relaxed`, in
-    /// milliseconds.
-    pub const RELAXED_BOUND_MS: u64 = 1_000;
-
-    /// The longest span of time whose acknowledged writes a crash may take, in milliseconds; zero: none
-    /// is taken.
-    pub fn loss_bound_ms(self) -> u64 {
-        if self == Durability::Relaxed { Self::RELAXED_BOUND_MS } else { 0 }
-    }
 }
 
 /// One page of a walk through a keyspace.
@@ -406,6 +355,17 @@ pub trait Engine {
         writes: &[Write<'_>],
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt>;
+
+    /// [`Engine::admit`] and [`Engine::write_part`] as one, with a look at the other engines between: what was found for
+    /// the first serves the second, since nothing can be asked of the engine meanwhile. What is given writes the part;
+    /// dropped, it has changed nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::admit`]; those of [`Engine::write_part`] come when the part is written.
+    fn prepare_part<'e>(&'e mut self, now: Now, writes: &'e [Write<'e>]) -> Result<PreparedPart<'e>> {
+        self.admit(now, writes)?;
+        Ok(Box::new(move |batch| self.write_part(now, writes, batch)))
+    }
 
     /// Takes this engine's part of a refused batch back: applies `writes`, which restore what was there
     /// before. The part counts as decided then. To be called for each part that was

@@ -25,6 +25,7 @@ pub mod conformance;
 pub mod contract;
 pub mod cost;
 pub mod cuts;
+pub mod durability;
 pub mod eviction;
 pub mod harness;
 pub mod health;
@@ -37,7 +38,7 @@ pub use backup::{
     BackupCut, BackupPiece, BackupRecord, BackupRecords, BackupSince, BackupStep, HeldPart, PartEntry,
     PartName, PartState,
 };
-pub use batch::BatchTicket;
+pub use batch::{BatchTicket, PreparedPart};
 pub use contract::{
     Admission, Commit, Cost, Direction, Durability, Engine, EngineStatistics, Event, Health, IndexKind, Key,
     Lookup, OwnedRecord, PREFETCHED_KEYS, RangeEntry, RangeRequest, RecordMeta, RecordView, ScanEntry,

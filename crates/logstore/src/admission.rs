@@ -36,8 +36,17 @@ pub(crate) enum Purpose {
     Write,
     /// The same, as a part of a batch over several shards.
     Part,
+    /// A part that was admitted just now, and others perhaps written since: it does not wait for cleaning, nor for what
+    /// others have come to need meanwhile. What it takes was made sure of when it was admitted.
+    AdmittedPart,
     /// What takes a part back.
     Undo,
+}
+
+impl Purpose {
+    fn is_part(self) -> bool {
+        matches!(self, Purpose::Part | Purpose::AdmittedPart)
+    }
 }
 
 /// How much of the reserved segments a write may use.
@@ -70,10 +79,8 @@ fn reserve_of(writes: &[Write<'_>], purpose: Purpose) -> Reserve {
     let frees = |write: &Write<'_>| !is_put(write) || write.key.keyspace.is_ledger();
     match purpose {
         Purpose::Undo => Reserve::All,
-        Purpose::Write | Purpose::Part if writes.iter().all(frees) && !writes.iter().all(is_put) => {
-            Reserve::ForDeletes
-        }
-        Purpose::Write | Purpose::Part => Reserve::None,
+        _ if writes.iter().all(frees) && !writes.iter().all(is_put) => Reserve::ForDeletes,
+        Purpose::Write | Purpose::Part | Purpose::AdmittedPart => Reserve::None,
     }
 }
 
@@ -89,12 +96,14 @@ struct LogNeed {
     key_bytes: u64,
     /// Units of the longest record.
     units_max: usize,
+    is_admitted: bool,
 }
 
 impl LogNeed {
     /// Of no writes. The first record of a part is longer by less than a unit.
     fn new(purpose: Purpose) -> LogNeed {
-        LogNeed { bytes: (extra_units(purpose) * UNIT_BYTES) as u64, key_bytes: 0, units_max: 1 }
+        let is_admitted = purpose == Purpose::AdmittedPart;
+        LogNeed { bytes: (extra_units(purpose) * UNIT_BYTES) as u64, key_bytes: 0, units_max: 1, is_admitted }
     }
 
     fn add(&mut self, header: &RecordHeader, purpose: Purpose) {
@@ -105,7 +114,7 @@ impl LogNeed {
 }
 
 fn extra_units(purpose: Purpose) -> usize {
-    usize::from(purpose == Purpose::Part)
+    usize::from(purpose.is_part())
 }
 
 impl LogShard {
@@ -193,7 +202,7 @@ impl LogShard {
                 }
             }
             need.add(&header, purpose);
-            if purpose == Purpose::Part {
+            if purpose.is_part() {
                 // Room for what would take the part back: the old record, or a tombstone.
                 let old_units = match search.found {
                     Found::Absent | Found::Unknown => 0,
@@ -253,7 +262,7 @@ impl LogShard {
 
     /// Sees to it that there is space; what has been asked for because there was none stands until something is admitted.
     fn find_space(&mut self, need: LogNeed, reserve: Reserve) -> Result<()> {
-        let LogNeed { bytes, key_bytes, units_max } = need;
+        let LogNeed { bytes, key_bytes, units_max, is_admitted } = need;
         let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
         // Parts that are not decided have their room kept.
         let bytes = if reserve == Reserve::All { bytes } else { bytes + self.hot.kept_bytes() };
@@ -262,6 +271,8 @@ impl LogShard {
         let needed = if has_room { 0 } else { (bytes + key_bytes).div_ceil(room) as u32 };
         let kept = match reserve {
             _ if needed == 0 => 0,
+            // As it was when it was admitted: what others took since would make it more.
+            Reserve::None if is_admitted => self.cleaner.kept.max(self.reserved()),
             Reserve::None => self.kept_from_writers(),
             Reserve::ForDeletes => KEPT_FOR_CLEANER,
             Reserve::All => 0,
@@ -269,11 +280,15 @@ impl LogShard {
         if reserve == Reserve::None && needed > 0 {
             self.cleaner.kept = kept;
         }
-        if reserve == Reserve::None && self.must_pace(bytes) {
+        if reserve == Reserve::None && !is_admitted && self.must_pace(bytes) {
             self.cleaner.pace.hurry();
             return Err(Error::new(ErrorKind::Retry, "writes keep pace with cleaning"));
         }
-        if needed == 0 || self.secure_for(reserve, needed + kept) {
+        let has_segments = match is_admitted {
+            true => self.segments.secure(needed + kept),
+            false => needed == 0 || self.secure_for(reserve, needed + kept),
+        };
+        if has_segments {
             return Ok(());
         }
         self.cleaner.pace.hurry();

@@ -1,13 +1,14 @@
 //! The log store as an [`Engine`].
 
+use crate::admission::Purpose;
 use crate::read_path::{Found, Search};
 use crate::shard::LogShard;
 use std::sync::Arc;
 use tierstone_base::{CpuClock, KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
     Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics,
-    Event, Eviction, Health, Housekeeping, IndexKind, Key, Lookup, RangeRequest, RecordView, ScanRequest,
-    SnapshotId, ValueKind, Verification, Write, WriteReceipt,
+    Event, Eviction, Health, Housekeeping, IndexKind, Key, Lookup, PreparedPart, RangeRequest, RecordView,
+    ScanRequest, SnapshotId, ValueKind, Verification, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -77,7 +78,7 @@ impl Engine for LogShard {
 
     fn admit(&mut self, now: Now, writes: &[Write<'_>]) -> Result<()> {
         self.see(now);
-        self.admit_inner(writes)
+        self.admit_part(writes, Purpose::Part).map(drop)
     }
 
     fn write_part(
@@ -87,6 +88,12 @@ impl Engine for LogShard {
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
         self.charged(now, |shard| shard.write_part_inner(writes, batch))
+    }
+
+    fn prepare_part<'e>(&'e mut self, now: Now, writes: &'e [Write<'e>]) -> Result<PreparedPart<'e>> {
+        self.see(now);
+        let found = self.admit_part(writes, Purpose::Part)?;
+        Ok(Box::new(move |batch| self.charged(now, |shard| shard.write_admitted_part(writes, found, batch))))
     }
 
     fn undo_part(

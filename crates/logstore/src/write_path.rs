@@ -65,13 +65,18 @@ impl LogShard {
         Ok(self.receipt())
     }
 
-    /// Whether `writes` would be taken, as a part too.
-    pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
+    /// Whether `writes` would be taken, as a part too: gives the bytes of what would take the part back, and what was
+    /// found of each key.
+    pub(crate) fn admit_part(
+        &mut self,
+        writes: &[Write<'_>],
+        purpose: Purpose,
+    ) -> Result<(u64, Vec<Search>)> {
         if let Some(error) = self.refused_by_split(writes) {
             return Err(error);
         }
         self.check_writable()?;
-        self.admit_all(writes, Purpose::Part).map(drop)
+        self.admit_all(writes, purpose)
     }
 
     /// Applies this shard's part of a batch over several.
@@ -80,14 +85,20 @@ impl LogShard {
         writes: &[Write<'_>],
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
+        let found = self.admit_part(writes, Purpose::AdmittedPart)?;
+        self.write_admitted_part(writes, found, batch)
+    }
+
+    /// The same of one that was admitted just now: `found` is what that gave, and nothing has been done since.
+    pub(crate) fn write_admitted_part(
+        &mut self,
+        writes: &[Write<'_>],
+        (undo_bytes, searches): (u64, Vec<Search>),
+        batch: &Arc<BatchTicket>,
+    ) -> Result<WriteReceipt> {
         if writes.is_empty() {
             return Err(Error::new(ErrorKind::InvalidInput, "a part of a batch has at least one write"));
         }
-        if let Some(error) = self.refused_by_split(writes) {
-            return Err(error);
-        }
-        self.check_writable()?;
-        let (undo_bytes, searches) = self.admit_all(writes, Purpose::Part)?;
         self.write_batch(writes, searches, Some((batch, undo_bytes)))
     }
 

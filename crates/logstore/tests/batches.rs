@@ -5,7 +5,7 @@ mod common;
 
 use common::{Store, medium, small_settings};
 use std::sync::Arc;
-use tierstone_base::{ErrorKind, KeyspaceId};
+use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{BatchTicket, Engine, Write, WriteKind};
 use tierstone_logstore::check::{CheckReport, CheckSettings, check};
@@ -196,4 +196,60 @@ fn no_record_of_a_batch_is_durable_before_its_last() {
         assert!(turns < 10_000, "the batch never becomes durable");
     }
     assert!(groups >= 4, "the batch took several groups: {groups}");
+}
+
+/// Turns of both shards until the first of them takes `writes` as a part.
+fn admitted(store: &mut Store, other: &mut Store, writes: &[Write<'_>]) {
+    for _ in 0..20_000 {
+        match store.engine.admit(store.now, writes) {
+            Ok(()) => return,
+            Err(error) if error.kind() == ErrorKind::Retry => {}
+            Err(error) => panic!("{error}"),
+        }
+        for store in [&mut *store, &mut *other] {
+            store.turn(Wait::One);
+            let due_us = store.engine.next_step_at_us().unwrap_or(0);
+            store.now.monotonic_us = store.now.monotonic_us.max(due_us);
+        }
+    }
+    panic!("the shard is busy for ever")
+}
+
+#[test]
+fn a_part_that_was_admitted_is_taken_whatever_the_others_have_written_since() {
+    const KEYS: usize = 360;
+    let medium = medium(128 << 10, 64);
+    let (mut stores, _) = open(medium.device(), &medium);
+    let value = [7; 4_000];
+    let keys: Vec<Vec<Vec<u8>>> = [0, 1]
+        .map(|shard| (0..KEYS).map(|number| key_of(shard, &stores[shard], &format!("{number} "))).collect())
+        .into();
+    let mut random = SeededRandom::new(31);
+    for number in 0..1_500 {
+        let some: Vec<[usize; 2]> =
+            (0..6).map(|_| [0; 2].map(|_| random.below(KEYS as u64) as usize)).collect();
+        let part = |store: &Store, shard: usize| -> Vec<Write<'_>> {
+            let kind = WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() };
+            let write = |of: &[usize; 2]| Write { key: store.key(KEYSPACE, &keys[shard][of[shard]]), kind };
+            some.iter().map(write).collect()
+        };
+        let batch = BatchTicket::new(number + 1, 2);
+        let [first, second] = &mut stores[..] else { panic!("two shards") };
+        let writes = part(first, 0);
+        admitted(first, second, &writes);
+        // The other has its way meanwhile, with what is free for both, until it has to wait.
+        let others = part(second, 1);
+        for write in &others {
+            if second.engine.write(second.now, &[*write]).is_err() {
+                second.turn(Wait::One);
+            }
+        }
+        let taken = first.engine.write_part(first.now, &writes, &batch);
+        assert!(taken.is_ok(), "batch {number}: {}", taken.unwrap_err());
+        admitted(second, first, &others);
+        second.engine.write_part(second.now, &others, &batch).unwrap();
+        [first, second].into_iter().for_each(|store| store.turn(Wait::One));
+    }
+    let cleaned = stores.iter().map(|store| store.engine.statistics().cleaned_bytes_written);
+    assert!(cleaned.min() > Some(0), "nothing was cleaned");
 }

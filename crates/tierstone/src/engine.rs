@@ -9,8 +9,8 @@ use tierstone_base::{
 };
 use tierstone_engine::{
     Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Durability, Engine, EngineStatistics, Event,
-    Eviction, Health, Housekeeping, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, ValueKind,
-    Verification, Write, WriteReceipt,
+    Eviction, Health, Housekeeping, IndexKind, Key, Lookup, PreparedPart, RangeRequest, ScanRequest,
+    SnapshotId, ValueKind, Verification, Write, WriteReceipt,
 };
 use tierstone_logstore::{
     BuildReport, LogShard, OpenReport, OpenedStore, PutOff, ShardPlan, SuperblockWriter,
@@ -253,6 +253,10 @@ impl Engine for DatabaseShard {
 
     fn admit(&mut self, now: Now, writes: &[Write<'_>]) -> Result<()> {
         each!(self, engine => engine.admit(now, writes))
+    }
+
+    fn prepare_part<'e>(&'e mut self, now: Now, writes: &'e [Write<'e>]) -> Result<PreparedPart<'e>> {
+        each!(self, engine => engine.prepare_part(now, writes))
     }
 
     fn write_part(

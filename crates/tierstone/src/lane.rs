@@ -11,11 +11,11 @@
 use crate::engine::DatabaseShard;
 use crate::plain::{later, look, owned_value, pause_us, prefetch, value_of, write_plain};
 use crate::space::SpaceWatch;
-use std::sync::Arc;
 use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{Error, ErrorKind, Now, Result, Seq, Token};
 use tierstone_engine::{
-    BatchTicket, Commit, Engine, Event, Health, Key, Lookup, PREFETCHED_KEYS, SnapshotId, Write, WriteReceipt,
+    Commit, Engine, Event, Health, Key, Lookup, PREFETCHED_KEYS, PreparedPart, SnapshotId, Write,
+    WriteReceipt,
 };
 use tierstone_media::{BlockDevice, IoCompletion, IoKind, IoRequest, Wait};
 
@@ -549,9 +549,9 @@ impl<D: BlockDevice> Lane<D> {
         self.engine.admit(self.now, writes)
     }
 
-    /// Applies this shard's part of a batch that was admitted.
-    pub fn write_part(&mut self, writes: &[Write<'_>], batch: &Arc<BatchTicket>) -> Result<WriteReceipt> {
-        self.engine.write_part(self.now, writes, batch)
+    /// What writes this shard's part of a batch, if it is taken now.
+    pub fn prepare_part<'e>(&'e mut self, writes: &'e [Write<'e>]) -> Result<PreparedPart<'e>> {
+        self.engine.prepare_part(self.now, writes)
     }
 
     /// Starts to write what is left and to seal what is open.

@@ -281,6 +281,7 @@ impl<'a, E: Engine> Life<'a, E> {
     ) -> Result<Seq, Violation> {
         let receipt = with_writes(&mut self.engines[engine], part, |harness, writes| match ticket {
             None => harness.engine.write(harness.now, writes),
+            Some(ticket) if ticket.id() % 2 == 0 => harness.engine.prepare_part(harness.now, writes)?(ticket),
             Some(ticket) => harness.engine.write_part(harness.now, writes, ticket),
         })?;
         Ok(receipt.seq)

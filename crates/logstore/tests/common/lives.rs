@@ -708,6 +708,9 @@ impl<'a> World<'a> {
             let engine = &mut harness.engine;
             let written = match part {
                 None => engine.write(now, &writes),
+                Some((ticket, false)) if ticket.id() % 2 == 0 => {
+                    engine.prepare_part(now, &writes).and_then(|write| write(ticket))
+                }
                 Some((ticket, false)) => engine.write_part(now, &writes, ticket),
                 Some((ticket, true)) => engine.undo_part(now, &writes, ticket),
             };

@@ -7,7 +7,7 @@
 use super::Store;
 use crate::lane::{Lane, RoomWait, ShutWait};
 use crate::storage::StorageDevice;
-use tierstone_base::Result;
+use tierstone_base::{Error, Result};
 use tierstone_engine::{BatchTicket, Commit, Engine, Write, WriteReceipt};
 use tierstone_media::Wait;
 
@@ -28,13 +28,8 @@ pub(super) fn write(store: &mut Store, writes: &[Write<'_>]) -> Result<()> {
         lane.check_health()?;
         lane.tick();
     }
-    admit(store, &parts)?;
     store.batches += 1;
-    let batch = BatchTicket::new(store.batches, parts.len() as u16);
-    let mut receipts = Vec::with_capacity(parts.len());
-    for (shard, writes) in &parts {
-        receipts.push((*shard, store.lanes[*shard].write_part(writes, &batch)?));
-    }
+    let receipts = write_when_all_take(store, &parts)?;
     let is_relaxed = receipts.iter().all(|(_, receipt)| receipt.commit == Commit::Relaxed);
     let given = if is_relaxed { Commit::Relaxed } else { Commit::Durable };
     receipts.iter().for_each(|(shard, _)| store.lanes[*shard].note_given(given));
@@ -48,23 +43,60 @@ pub(super) fn write(store: &mut Store, writes: &[Write<'_>]) -> Result<()> {
     receipts.into_iter().try_for_each(|(shard, receipt)| store.lanes[shard].make_durable(receipt.seq))
 }
 
-/// Waits until all shards would take their parts.
-fn admit(store: &mut Store, parts: &[(usize, Vec<Write<'_>>)]) -> Result<()> {
+/// What became of a batch.
+enum Outcome {
+    /// Each part's shard and receipt.
+    Written(Vec<(usize, WriteReceipt)>),
+    /// No part was written: the shard of the part at this place does not take it.
+    Refused(usize, Error),
+}
+
+/// Writes the parts as soon as all shards take theirs.
+fn write_when_all_take(
+    store: &mut Store,
+    parts: &[(usize, Vec<Write<'_>>)],
+) -> Result<Vec<(usize, WriteReceipt)>> {
     let mut rooms: Vec<RoomWait> =
         parts.iter().map(|(shard, _)| RoomWait::new(store.lanes[*shard].tick())).collect();
     loop {
-        let mut has_waited = false;
-        for ((shard, writes), room) in parts.iter().zip(&mut rooms) {
-            while let Err(error) = store.lanes[*shard].admit(writes) {
-                has_waited = true;
-                store.lanes[*shard].wait_for_room(room, error)?;
-                turn_others(&mut store.lanes, *shard);
+        let (place, mut error) = match write_if_all_take(&mut store.lanes, parts, store.batches)? {
+            Outcome::Written(receipts) => return Ok(receipts),
+            Outcome::Refused(place, error) => (place, error),
+        };
+        // Those before it would have to look their keys up each time that it is asked.
+        let (shard, writes) = &parts[place];
+        loop {
+            store.lanes[*shard].wait_for_room(&mut rooms[place], error)?;
+            turn_others(&mut store.lanes, *shard);
+            match store.lanes[*shard].admit(writes) {
+                Ok(()) => break,
+                Err(next) => error = next,
             }
         }
-        if !has_waited {
-            return Ok(());
+    }
+}
+
+/// Writes the parts if all shards take theirs now.
+fn write_if_all_take(
+    lanes: &mut [Lane<StorageDevice>],
+    parts: &[(usize, Vec<Write<'_>>)],
+    number: u64,
+) -> Result<Outcome> {
+    let mut prepared = Vec::with_capacity(parts.len());
+    // The parts are in the order of their shards.
+    let mut lanes = lanes.iter_mut().enumerate();
+    for (place, (shard, writes)) in parts.iter().enumerate() {
+        let Some((_, lane)) = lanes.find(|(lane, _)| lane == shard) else {
+            unreachable!("a part of shard {shard}, which there is not or which comes twice")
+        };
+        match lane.prepare_part(writes) {
+            Ok(part) => prepared.push((*shard, part)),
+            Err(error) => return Ok(Outcome::Refused(place, error)),
         }
     }
+    let batch = BatchTicket::new(number, parts.len() as u16);
+    let written = prepared.into_iter().map(|(shard, write)| Ok((shard, write(&batch)?)));
+    written.collect::<Result<_>>().map(Outcome::Written)
 }
 
 /// Applies `writes` of one shard as one; waits while there is no room yet.
