@@ -36,8 +36,8 @@ pub(crate) enum Purpose {
     Write,
     /// The same, as a part of a batch over several shards.
     Part,
-    /// A part that was admitted just now, and others perhaps written since: it does not wait for cleaning, nor for what
-    /// others have come to need meanwhile. What it takes was made sure of when it was admitted.
+    /// A part that was admitted, and nothing has been done here since, but perhaps by other shards: it does not wait for
+    /// cleaning, nor for what others have come to need. What it takes was made sure of when it was admitted.
     AdmittedPart,
     /// What takes a part back.
     Undo,

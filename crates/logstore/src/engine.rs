@@ -78,7 +78,9 @@ impl Engine for LogShard {
 
     fn admit(&mut self, now: Now, writes: &[Write<'_>]) -> Result<()> {
         self.see(now);
-        self.admit_part(writes, Purpose::Part).map(drop)
+        let admitted = self.admit_part(writes, Purpose::Part);
+        self.admitted_at = admitted.is_ok().then_some((self.reads.steps, self.applied));
+        admitted.map(drop)
     }
 
     fn write_part(

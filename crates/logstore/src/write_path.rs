@@ -85,7 +85,9 @@ impl LogShard {
         writes: &[Write<'_>],
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
-        let found = self.admit_part(writes, Purpose::AdmittedPart)?;
+        let is_admitted = self.admitted_at.take() == Some((self.reads.steps, self.applied));
+        let found =
+            self.admit_part(writes, if is_admitted { Purpose::AdmittedPart } else { Purpose::Part })?;
         self.write_admitted_part(writes, found, batch)
     }
 
