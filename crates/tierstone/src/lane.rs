@@ -284,6 +284,9 @@ impl<D: BlockDevice> Lane<D> {
     /// Hands the device a write that takes it long, and does meanwhile what the engine wants done, cleaning above
     /// all. A short one is over sooner than such a step: it is left to the thread that waits for it.
     fn work_beside_write(&mut self, seq: Seq) {
+        if self.engine.durable_seq() >= seq {
+            return;
+        }
         self.engine.take_requests(&mut self.requests);
         let written = |request: &IoRequest| match request.kind {
             IoKind::Write | IoKind::WriteDurable => request.buffer.as_ref().map_or(0, |buffer| buffer.len()),
