@@ -198,6 +198,7 @@ impl Engine for PmShard {
 
     fn step(&mut self, now: Now, completions: &mut Vec<IoCompletion>, events: &mut Vec<Event>) {
         completions.clear();
+        self.release_admitted();
         self.step_inner(now, events);
     }
 

@@ -12,7 +12,7 @@
 //! 4. After a fence that failed nothing becomes durable any more (`failed`).
 
 use crate::blocks::{Blocks, Maker};
-use crate::format::{Extent, FLAG_KEY_OUT, RecordHead, payload_checksum, record_is_whole};
+use crate::format::{Extent, FLAG_KEY_OUT, Overflow, RecordHead, payload_checksum, record_is_whole};
 use crate::graves::Graves;
 use crate::index::KeyMode;
 use crate::keys::Keys;
@@ -91,6 +91,8 @@ pub struct PmShard {
     pub(crate) longest_bytes: u64,
     pub(crate) blocks: Blocks,
     pub(crate) overflow: OverflowBlocks,
+    /// Room for the long values of a part that was admitted, kept for it until the next step.
+    pub(crate) admitted: Vec<Option<Overflow>>,
     pub(crate) log: Log,
     pub(crate) graves: Graves,
     pub(crate) checkpoints: crate::checkpoint::Checkpoints,
@@ -146,6 +148,7 @@ impl PmShard {
             blocks: Blocks::new(maker.clone()),
             graves: Graves::new(maker.layout.shard_bytes()),
             overflow: OverflowBlocks::new(maker.clone()),
+            admitted: Vec::new(),
             maker,
             settings,
             mutations,

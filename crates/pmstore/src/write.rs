@@ -93,6 +93,9 @@ impl PmShard {
         is_undo: bool,
     ) -> Result<WriteReceipt> {
         self.see(now);
+        if part.is_none() {
+            self.release_admitted();
+        }
         let mut shapes = std::mem::take(&mut self.shapes);
         let receipt =
             self.check(writes, &mut shapes).and_then(|()| self.write_shaped(writes, &shapes, part, is_undo));
@@ -134,15 +137,41 @@ impl PmShard {
 
     /// See [`tierstone_engine::Engine::admit`].
     pub(crate) fn admit_inner(&mut self, writes: &[Write<'_>]) -> Result<()> {
+        self.release_admitted();
         let mut shapes = Vec::new();
         self.check(writes, &mut shapes)?;
+        self.wait_for_backup()?;
         for write in writes {
             let found = self.find_replaced(&write.key)?;
             self.refuse_new_key(write, found, false)?;
         }
         self.make_room(writes, &shapes, false)?;
-        let payloads = self.take_payloads(writes, &shapes)?;
-        payloads.into_iter().flatten().try_for_each(|overflow| self.overflow.free(&overflow.extents))
+        // All shards have their overflow blocks of one region: another might take them before the part is written.
+        self.admitted = self.take_payloads(writes, &shapes)?;
+        Ok(())
+    }
+
+    /// Gives back what was kept for a part that was not written.
+    pub(crate) fn release_admitted(&mut self) {
+        for overflow in std::mem::take(&mut self.admitted).into_iter().flatten() {
+            let freed = self.overflow.free(&overflow.extents);
+            if self.fatal(freed).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// What was kept for writes of these shapes, if they are the ones that were admitted.
+    fn take_admitted(&mut self, shapes: &[Shape]) -> Option<Vec<Option<Overflow>>> {
+        let bytes = |overflow: &Overflow| overflow.extents.iter().map(|extent| extent.len as usize).sum();
+        let is_for =
+            |(kept, shape): (&Option<Overflow>, &Shape)| kept.as_ref().map_or(0, bytes) == shape.payload;
+        let fits = self.admitted.len() == shapes.len() && self.admitted.iter().zip(shapes).all(is_for);
+        if !fits {
+            self.release_admitted();
+            return None;
+        }
+        Some(std::mem::take(&mut self.admitted))
     }
 
     /// Refuses a key that is not there while indexes may not grow; what takes a batch back may always.
@@ -295,7 +324,10 @@ impl PmShard {
 
     /// Takes overflow blocks and puts the long values there, durably. One barrier if there are any.
     fn put_payloads(&mut self, writes: &[Write<'_>], shapes: &[Shape]) -> Result<Vec<Option<Overflow>>> {
-        let mut payloads = self.take_payloads(writes, shapes)?;
+        let mut payloads = match self.take_admitted(shapes) {
+            Some(payloads) => payloads,
+            None => self.take_payloads(writes, shapes)?,
+        };
         let is_unfenced = self.mutations.is_on("overflow_after_record");
         let mut seq = self.applied;
         let mut joined = Vec::new();

@@ -320,10 +320,17 @@ fn writes_wait_for_a_backup_that_nobody_takes_and_then_it_is_lost() {
     while number < 36_000 {
         let name = key(number);
         let kind = WriteKind::Put { value: &[1; 600], expiry_ms: 0, kind: Default::default() };
-        match store.engine.write(store.now, &[Write { key: store.key(KeyspaceId(1), &name), kind }]) {
-            Ok(_) => number += 1,
+        let writes = [Write { key: store.key(KeyspaceId(1), &name), kind }];
+        let admitted = store.engine.admit(store.now, &writes);
+        match store.engine.write(store.now, &writes) {
+            Ok(_) => {
+                assert!(admitted.is_ok(), "{admitted:?}");
+                number += 1;
+            }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+                let refused_before = admitted.expect_err("what is admitted is taken");
+                assert_eq!(refused_before.message(), error.message());
                 if error.message().contains("backup") {
                     assert_eq!(store.engine.admission(), Admission::Throttled);
                     refused += 1;

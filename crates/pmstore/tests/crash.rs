@@ -198,7 +198,7 @@ fn what_recovery_appends_is_durable_before_the_log_goes() {
 #[test]
 fn an_old_record_whose_long_key_is_overwritten_is_passed_over() {
     let plan = two_shards(roomy());
-    let settings = || ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(1_000_804, 40) };
+    let settings = || ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(2_000_000, 400) };
     let mutated = plan.clone().mutated(&Mutations::one("old_keys_are_read"));
     assert_caught("old_keys_are_read", || mutated.explore::<64>(settings(), &across()));
     plan.explore::<64>(settings(), &across()).assert_clean();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId};
 use tierstone_crash::{Choices, Mutations};
 use tierstone_engine::conformance::{self, ModelSettings};
-use tierstone_engine::{Engine, Health, Write, WriteKind};
+use tierstone_engine::{BatchTicket, Engine, Health, Write, WriteKind};
 use tierstone_media::Wait;
 use tierstone_media::region::{MappedRegion, Region, RegionSettings, RegionSource};
 use tierstone_media::sim::{SimMachineSettings, WordMachine};
@@ -374,4 +374,43 @@ fn shards_and_plans_go_to_other_threads() {
         true
     }
     assert!(goes(None::<tierstone_pmstore::PmShard>) && goes(None::<tierstone_pmstore::ShardPlan>));
+}
+
+#[test]
+fn long_values_of_a_part_that_was_admitted_keep_their_room() {
+    const LONG: usize = 3_000;
+    let settings = OpenSettings { shard_count: 2, ..small_settings() };
+    let (shards, ..) = open_all(&machine(1 << 20), &settings).unwrap();
+    let [mut first, mut second]: [Store; 2] = shards.try_into().map_err(|_| "two shards").unwrap();
+    let long = value(1, LONG);
+    let names = [name(1), name(2)];
+    let kind = WriteKind::Put { value: &long, expiry_ms: 0, kind: Default::default() };
+    let writes = [0, 1].map(|place| Write { key: first.key(KEYSPACE, &names[place]), kind });
+    first.engine.admit(first.now, &writes).unwrap();
+    let taken = fill(&mut second, LONG);
+    assert!(taken > 10, "{taken} values");
+    let batch = BatchTicket::new(1, 2);
+    first.engine.write_part(first.now, &writes, &batch).expect("a part that was admitted is taken");
+    let gone = name(0);
+    let delete = [Write { key: second.key(KEYSPACE, &gone), kind: WriteKind::Delete }];
+    second.engine.write_part(second.now, &delete, &batch).unwrap();
+    second.sync().unwrap();
+    first.sync().unwrap();
+    for name in &names {
+        assert_eq!(first.get(KEYSPACE, name).unwrap().unwrap().1, long);
+    }
+    // What is admitted and not written keeps nothing from others beyond the next step.
+    let others = [3, 4].map(name);
+    let writes = [0, 1].map(|place| Write { key: first.key(KEYSPACE, &others[place]), kind });
+    let admitted = (1..20).find_map(|number| {
+        let gone = name(number);
+        let delete = [Write { key: second.key(KEYSPACE, &gone), kind: WriteKind::Delete }];
+        second.engine.write(second.now, &delete).unwrap();
+        second.settle(1_000);
+        first.engine.admit(first.now, &writes).ok()
+    });
+    assert!(admitted.is_some(), "deletions give no room");
+    first.turn(Wait::One);
+    let put = value(2, LONG);
+    assert!(second.put(KEYSPACE, b"another", &put).is_ok(), "the room is kept for ever");
 }
