@@ -449,6 +449,11 @@ fn hostile_rules_are_refused_or_come_back_as_they_are_shown() {
         b"+", b"-", b"@", b"|", b"~", b"%", b"R", b"W", b"&", b"(", b")", b"*", b"get", b"config", b"all",
         b"#", b">", b"<", b"!", b"\xff", b" ", b"select",
     ];
+    // Shown as they are, they would end within a pattern or argument, and the file could not be read again.
+    for rule in ["(~))", "(+get ~a) +set)", "(allkeys &))", "(%R~b) +get)", "+get|a b", "+get|a "] {
+        let refused = server.call(id, &[b"ACL", b"SETUSER", b"bob", rule.as_bytes()]);
+        assert!(refused.error().is_some_and(|error| error.ends_with("Syntax error")), "{rule}: {refused:?}");
+    }
     for _ in 0..4_000 {
         let rules: Vec<Vec<u8>> = (0..1 + random.below(4))
             .map(|_| {

@@ -3,6 +3,7 @@
 //! Invariant: the text of the rules, applied to a user without rules, gives the same commands. Rules that a later one
 //! makes meaningless are left out of it, as Redis does.
 
+use crate::acl::has_spaces;
 use crate::acl::user::RuleError;
 use crate::table::{self, Command, category};
 use std::collections::BTreeMap;
@@ -127,7 +128,8 @@ impl CommandRules {
         if container.contains(&b'|') {
             return Err(RuleError::FirstArgumentOfSubcommand);
         }
-        if argument.is_empty() {
+        // What is a rule of its own once it is shown could not be read again.
+        if argument.is_empty() || has_spaces(argument) {
             return Err(RuleError::Syntax);
         }
         if found.command.subcommands.is_empty() {

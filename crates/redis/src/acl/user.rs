@@ -180,6 +180,10 @@ impl User {
             [b'(', inside @ .., b')'] => {
                 let mut selector = Selector::default();
                 for rule in inside.split(u8::is_ascii_whitespace) {
+                    if rule.ends_with(b")") {
+                        // Read again from a file, where rules stand for themselves, it would end the selector.
+                        return Err(RuleError::Syntax);
+                    }
                     if !rule.is_empty() {
                         selector.apply(rule)?;
                     }
