@@ -8,12 +8,15 @@
 //!    anything that was acknowledged.
 //!
 //! [`RecordCache`] holds the bytes of records for the log store; [`policy`] decides replacement for
-//! anything that has a key and a size, and [`trace`] makes the access patterns that compare them.
+//! anything that has a key and a size, [`FrequencySketch`] tells how often keys were asked for, and [`trace`] makes
+//! the access patterns that compare policies.
 
+mod frequency;
 pub mod policy;
 mod record;
 pub mod trace;
 
+pub use frequency::{FrequencySketch, LeastUsed};
 pub use record::{
     FrameId, FrameOwner, FrameView, NewFrame, RecordCache, RecordCacheSettings, RecordCacheStatistics,
 };

@@ -497,6 +497,13 @@ pub trait Engine {
         let _ = deleted;
     }
 
+    /// About how often a key was asked for lately, from 0 to 15, whether or not it is there; `None` while that is not
+    /// counted ([`Eviction::counts_uses`]).
+    fn uses(&self, key: Key<'_>) -> Option<u8> {
+        let _ = key;
+        None
+    }
+
     /// Says how many bytes others take from the memory that the engine was given: buffers of connections,
     /// requests that wait. An engine with a cache makes room for them.
     fn note_outside_bytes(&mut self, _bytes: u64) {}

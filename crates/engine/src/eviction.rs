@@ -16,6 +16,10 @@ pub enum Eviction {
     OldestExpiring,
     /// Keys that expire are evicted, those first that expire next, as far as the engine knows; others stay.
     NearestExpiry,
+    /// Keys are evicted, those first that were asked for least often lately, as far as the engine knows.
+    LeastUsed,
+    /// Keys that expire are evicted, those first that were asked for least often lately; others stay.
+    LeastUsedExpiring,
     /// Keys are evicted in no order, whether or not they were asked for; those written together may go together.
     Random,
     /// Keys that expire are evicted in no order; others stay.
@@ -25,12 +29,23 @@ pub enum Eviction {
 impl Eviction {
     /// Whether keys that never expire stay.
     pub fn is_of_expiring(self) -> bool {
-        matches!(self, Eviction::OldestExpiring | Eviction::NearestExpiry | Eviction::RandomExpiring)
+        matches!(
+            self,
+            Eviction::OldestExpiring
+                | Eviction::LeastUsedExpiring
+                | Eviction::NearestExpiry
+                | Eviction::RandomExpiring
+        )
     }
 
     /// Whether what was asked for lately goes last.
     pub fn spares_the_asked_for(self) -> bool {
         matches!(self, Eviction::OldestFirst | Eviction::OldestExpiring)
+    }
+
+    /// Whether it is counted how often keys are asked for.
+    pub fn counts_uses(self) -> bool {
+        matches!(self, Eviction::LeastUsed | Eviction::LeastUsedExpiring)
     }
 }
 

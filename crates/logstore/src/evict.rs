@@ -8,7 +8,8 @@
 //! Where those go first that expire next, the segments' profiles ([`crate::expired::profile`]) say which segment
 //! comes next and until when its records go. They know times in some buckets a segment only, so the order is that
 //! of buckets. Where they go in no order, each round of the hand shuffles the segments, and the records of a
-//! segment go together: what they leave needs no cleaning. Nothing is spared in these cases.
+//! segment go together: what they leave needs no cleaning. Nothing is spared in these cases. Where those go first that
+//! are asked for least, of what the hand comes to a third goes ([`crate::uses`]), and the rest is spared.
 //!
 //! Rules:
 //! 1. An evicted key is deleted as by a user: its tombstone is in the log before whatever is written to the key
@@ -156,6 +157,8 @@ impl LogShard {
             (self.evictor.hand, self.evictor.until_ms) = ((0, 0), 0);
         }
         self.evictor.policy = policy;
+        let bytes_max = self.uses_bytes_max();
+        self.uses.switch(policy.counts_uses(), bytes_max);
         self.evictor.barren_until_us = 0;
         if policy == Eviction::None {
             self.evictor.short_index = None;
@@ -219,6 +222,7 @@ impl LogShard {
 
     /// Goes on with the walk under way, or begins the next if something is to be evicted.
     pub(crate) fn evict_step(&mut self) {
+        self.fit_uses();
         if self.evictor.policy == Eviction::None && self.evictor.walk.is_none() {
             return;
         }
@@ -278,7 +282,11 @@ impl LogShard {
         }
         match policy {
             Eviction::NearestExpiry => first_ms,
-            Eviction::None | Eviction::OldestFirst | Eviction::OldestExpiring => Some(segment.opened_seq),
+            Eviction::None
+            | Eviction::OldestFirst
+            | Eviction::OldestExpiring
+            | Eviction::LeastUsed
+            | Eviction::LeastUsedExpiring => Some(segment.opened_seq),
             Eviction::Random | Eviction::RandomExpiring => {
                 let seed = segment.opened_seq.rotate_left(32) ^ self.evictor.rounds;
                 Some(SeededRandom::new(seed).below(u64::MAX - 1) + 1)
@@ -408,6 +416,7 @@ impl LogShard {
         }
         self.target_of(entry, Location::new(segment, entry.unit))
             .is_some_and(|target| !self.is_spared(target))
+            && !self.uses.spares_at_hand(entry.keyspace, entry.position)
     }
 
     fn is_spared(&self, target: Target) -> bool {
@@ -468,6 +477,9 @@ impl LogShard {
     /// record was asked for or got another expiry meanwhile, or when it cannot be told from another.
     fn target_of_named(&mut self, named: &Named) -> Option<Target> {
         if !self.may_expire_early(self.expiry_of(named.position, &named.header)) {
+            return None;
+        }
+        if self.uses.spares(named.keyspace, named.position) {
             return None;
         }
         let entry =

@@ -58,6 +58,7 @@ mod stream;
 mod summary_load;
 mod touch;
 pub mod transfer;
+mod uses;
 mod verify;
 mod walk;
 mod write_path;

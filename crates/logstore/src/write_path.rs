@@ -200,6 +200,9 @@ impl LogShard {
         if absent && !damaged && matches!(write.kind, WriteKind::Delete) && !self.hot.in_batch() {
             return Ok(None);
         }
+        if let WriteKind::Put { .. } = write.kind {
+            self.uses.written(write.key.keyspace, write.key.position, !absent);
+        }
         if let Some(value) = self.touchable(write, &search) {
             return self.apply_touch(write, &search, value, batch).map(|()| None);
         }

@@ -147,6 +147,66 @@ fn what_is_read_now_and_then_stays() {
     assert!(others < 100, "{others} of 900 others did");
 }
 
+/// Keys of which half are asked for now and then, far more than the record cache holds, and new ones that nobody asks
+/// for: how many of the first are there in the end of those asked for, and of the others.
+fn stay_under_load(policy: Eviction) -> (usize, usize) {
+    let mut settings = little_space();
+    settings.shard.cache_bytes_max = 128 << 10;
+    let (_medium, mut store) = fresh(256 << 10, 60, &settings);
+    store.engine.set_eviction(policy);
+    for from in (0..20_000).step_by(25) {
+        put(&mut store, from..from + 25, &[7; 2_000]).unwrap();
+        let first = from / 25 % 20 * 50;
+        for number in first.min(from)..(first + 50).min(from) {
+            if number % 2 == 0 {
+                is_there(&mut store, number);
+            }
+        }
+    }
+    assert!(store.engine.statistics().evicted_keys > 10_000, "{:?}", store.engine.statistics());
+    let mut left = [0, 0];
+    (0..1_000).for_each(|number| left[(number % 2) as usize] += usize::from(is_there(&mut store, number)));
+    (left[0], left[1])
+}
+
+#[test]
+fn what_is_asked_for_most_often_stays_though_it_is_not_cached() {
+    let (asked, others) = stay_under_load(Eviction::LeastUsed);
+    assert!(asked >= 450, "{asked} of 500 keys that are asked for stayed");
+    assert!(others < 50, "{others} of 500 others did");
+    // The record cache alone knows too little of them.
+    let (asked, _) = stay_under_load(Eviction::OldestFirst);
+    assert!(asked < 250, "{asked} of 500 keys stayed by age");
+}
+
+#[test]
+fn uses_are_counted_under_a_policy_that_asks_for_them() {
+    let (_medium, mut store) = fresh(256 << 10, 60, &little_space());
+    let uses = |store: &Store, number: u64| store.engine.uses(store.key(KEYSPACE, &number.to_le_bytes()));
+    put(&mut store, 0..25, b"value").unwrap();
+    let index_bytes = store.engine.statistics().index_bytes;
+    assert_eq!(uses(&store, 3), None, "nothing is counted");
+    store.engine.set_eviction(Eviction::LeastUsed);
+    assert_eq!(uses(&store, 3), Some(0));
+    (0..4).for_each(|_| assert!(is_there(&mut store, 3)));
+    assert!(!is_there(&mut store, 1_000));
+    assert_eq!((uses(&store, 3), uses(&store, 1_000), uses(&store, 4)), (Some(4), Some(1), Some(0)));
+    put(&mut store, 0..25, b"value").unwrap();
+    assert_eq!((uses(&store, 3), uses(&store, 4)), (Some(5), Some(1)), "to write a key is to use it");
+    put(&mut store, 1_000..1_025, b"value").unwrap();
+    assert_eq!(
+        (uses(&store, 1_000), uses(&store, 1_001)),
+        (Some(1), Some(1)),
+        "a key that was missed counts once"
+    );
+    assert!(store.engine.statistics().index_bytes > index_bytes + 4_000, "counters are memory of the index");
+    // Another policy that counts keeps the counts, one that does not drops them.
+    store.engine.set_eviction(Eviction::LeastUsedExpiring);
+    assert_eq!(uses(&store, 3), Some(5));
+    store.engine.set_eviction(Eviction::OldestFirst);
+    assert_eq!(uses(&store, 3), None);
+}
+
 #[test]
 fn without_a_policy_nothing_is_evicted_and_it_may_change() {
     let settings = little_space();
@@ -214,6 +274,21 @@ fn of_keys_that_expire_the_oldest_go_first() {
 }
 
 #[test]
+fn of_keys_that_expire_those_asked_for_least_go_first() {
+    let mut store = only_expiring_keys_go(Eviction::LeastUsedExpiring, &little_space()).unwrap();
+    for round in 0..40 {
+        (0..5).for_each(|_| assert_eq!(count_there(&mut store, 35_000..35_200), 200));
+        put_expiring(&mut store, 50_000 + round * 250..50_250 + round * 250, SOON_MS).unwrap();
+    }
+    assert_eq!(count_there(&mut store, 0..1_400), 1_400, "those that never expire");
+    let others = count_there(&mut store, 35_200..36_000);
+    assert!(others < 600, "{others} of 800 that nobody asked for are there");
+    let refused = put_expiring(&mut store, 80_000..90_000, 0).unwrap_err();
+    assert!(refused.contains("NoSpace"), "{refused}");
+    assert_eq!(count_there(&mut store, 0..1_400), 1_400);
+}
+
+#[test]
 fn keys_that_expire_go_in_no_order() {
     let mut store = only_expiring_keys_go(Eviction::RandomExpiring, &little_space()).unwrap();
     let (first, last) = (count_there(&mut store, 20_000..28_000), count_there(&mut store, 28_000..36_000));
@@ -246,7 +321,7 @@ fn keys_go_in_no_order() {
 
 #[test]
 fn an_eviction_of_a_key_without_an_expiry_is_noticed_under_each_policy() {
-    for policy in [Eviction::OldestExpiring, Eviction::RandomExpiring] {
+    for policy in [Eviction::OldestExpiring, Eviction::LeastUsedExpiring, Eviction::RandomExpiring] {
         let mut settings = mutated("evicted_without_expiry");
         settings.shard = little_space().shard;
         let found = only_expiring_keys_go(policy, &settings).err();
@@ -306,12 +381,15 @@ fn an_eviction_of_a_key_without_an_expiry_is_noticed() {
     assert!(found.as_ref().is_some_and(|text| text.contains("never expire")), "{found:?}");
 }
 
+/// The policies of which the model below takes another at each opening.
+const POLICIES: [Eviction; 3] = [Eviction::OldestFirst, Eviction::LeastUsed, Eviction::Random];
+
 /// Random writes, deletions, reads and openings over a store that evicts: a key has its newest value or none,
 /// and one that is gone stays gone.
 fn follow_model(seed: u64, settings: &OpenSettings) -> Result<(), String> {
     let mut random = SeededRandom::new(seed);
     let (medium, mut store) = fresh(128 << 10, 24, settings);
-    store.engine.set_eviction(Eviction::OldestFirst);
+    store.engine.set_eviction(POLICIES[random.below(3) as usize]);
     let mut model: BTreeMap<u64, u64> = BTreeMap::new();
     let mut evicted = 0;
     for version in 1..16_000u64 {
@@ -339,7 +417,7 @@ fn follow_model(seed: u64, settings: &OpenSettings) -> Result<(), String> {
                 true => reopen_after_kill(store, &medium, settings),
                 false => reopen(store, &medium, settings),
             };
-            store.engine.set_eviction(Eviction::OldestFirst);
+            store.engine.set_eviction(POLICIES[random.below(3) as usize]);
             for number in 0..KEYS {
                 check(&mut store, &mut model, number)?;
             }

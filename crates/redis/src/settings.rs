@@ -100,12 +100,14 @@ pub(crate) const ACL_LOG_MAX: &str = "acllog-max-len";
 pub const ACL_LOG_LIMIT: i64 = 100_000;
 /// The setting that keeps clients of other machines out as long as nobody has to say who he is.
 pub const PROTECTED_MODE: &str = "protected-mode";
-/// Those of Redis's eviction policies that are here.
-const POLICIES: [Eviction; 6] = [
+/// Redis's eviction policies.
+const POLICIES: [Eviction; 8] = [
     Eviction::None,
     Eviction::OldestFirst,
+    Eviction::LeastUsed,
     Eviction::Random,
     Eviction::OldestExpiring,
+    Eviction::LeastUsedExpiring,
     Eviction::RandomExpiring,
     Eviction::NearestExpiry,
 ];
@@ -219,10 +221,8 @@ impl Settings {
             SettingKind::Events => crate::events::check(value),
             SettingKind::Choice(names) => {
                 let name = names.iter().find(|name| name.eq_ignore_ascii_case(value));
-                name.map(|&name| name.to_owned()).ok_or_else(|| {
-                    let why = absent_policy(value).unwrap_or_default();
-                    format!("{why}argument(s) must be one of the following: {}", names.join(", "))
-                })
+                name.map(|&name| name.to_owned())
+                    .ok_or_else(|| format!("argument(s) must be one of the following: {}", names.join(", ")))
             }
             SettingKind::Boolean => match value.to_ascii_lowercase().as_str() {
                 "yes" | "no" => Ok(value.to_ascii_lowercase()),
@@ -289,17 +289,6 @@ impl Settings {
 /// What is wrong with it.
 pub fn check_own(name: &str, value: &str) -> Result<String, String> {
     Settings::new(1, VALUE_LIMIT_MAX_BYTES, Durability::default()).check(name, value)
-}
-
-/// What stands in for those of Redis's eviction policies that are not here.
-fn absent_policy(value: &str) -> Option<String> {
-    let instead = match value.to_ascii_lowercase().as_str() {
-        "allkeys-lfu" => "allkeys-lru",
-        "volatile-lfu" => "volatile-lru",
-        _ => return None,
-    };
-    let spares = "which spares what the record cache holds and was asked for";
-    Some(format!("'{value}' is not available, nearest to it is {instead}, {spares}; "))
 }
 
 /// Reads a size as Redis's configuration writes it: `k`, `m`, `g` are powers of 1000, `kb`, `mb`, `gb`
@@ -372,8 +361,10 @@ pub const fn format_eviction(eviction: Eviction) -> &'static str {
     match eviction {
         Eviction::None => "noeviction",
         Eviction::OldestFirst => "allkeys-lru",
+        Eviction::LeastUsed => "allkeys-lfu",
         Eviction::Random => "allkeys-random",
         Eviction::OldestExpiring => "volatile-lru",
+        Eviction::LeastUsedExpiring => "volatile-lfu",
         Eviction::RandomExpiring => "volatile-random",
         Eviction::NearestExpiry => "volatile-ttl",
     }

@@ -43,6 +43,11 @@ pub trait Records {
     fn applied_seq(&self) -> Seq;
     /// As [`Engine::len`].
     fn len(&self, keyspace: KeyspaceId) -> u64;
+    /// As [`Engine::uses`].
+    fn uses(&self, key: Key<'_>) -> Option<u8> {
+        let _ = key;
+        None
+    }
 }
 
 impl<E: Engine> Records for E {
@@ -60,6 +65,10 @@ impl<E: Engine> Records for E {
 
     fn len(&self, keyspace: KeyspaceId) -> u64 {
         Engine::len(self, keyspace)
+    }
+
+    fn uses(&self, key: Key<'_>) -> Option<u8> {
+        Engine::uses(self, key)
     }
 }
 
@@ -203,6 +212,14 @@ impl<'s> View<'s> {
             }
             Lookup::Fetch => Err(want(self.wanted, self.failures, key)),
         }
+    }
+
+    /// As [`Engine::uses`].
+    ///
+    /// # Errors
+    /// The database does not exist.
+    pub fn uses(&self, database: u32, bytes: &[u8]) -> Result<Option<u8>, Stop> {
+        Ok(self.records.uses(self.key(database, bytes)?))
     }
 
     /// Touches all of `keys`, so that one suspension fetches them together.

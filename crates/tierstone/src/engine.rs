@@ -373,6 +373,10 @@ impl Engine for DatabaseShard {
         each!(self, engine => engine.evict(now))
     }
 
+    fn uses(&self, key: Key<'_>) -> Option<u8> {
+        each!(self, engine => engine.uses(key))
+    }
+
     fn pass_evictable(&mut self, deleted: bool) {
         each!(self, engine => engine.pass_evictable(deleted))
     }

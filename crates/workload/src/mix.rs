@@ -19,16 +19,19 @@ pub enum OperationKind {
     Scan,
     /// Reads one record, then overwrites it; its latency covers both.
     ReadModifyWrite,
+    /// Reads one record, and writes it if it is not there, as callers of a cache do; its latency covers both.
+    ReadThrough,
 }
 
 impl OperationKind {
     /// All kinds, in the order of their declaration.
-    pub const ALL: [OperationKind; 5] = [
+    pub const ALL: [OperationKind; 6] = [
         OperationKind::Get,
         OperationKind::Set,
         OperationKind::Insert,
         OperationKind::Scan,
         OperationKind::ReadModifyWrite,
+        OperationKind::ReadThrough,
     ];
 
     /// Its name in results.
@@ -39,6 +42,7 @@ impl OperationKind {
             OperationKind::Insert => "insert",
             OperationKind::Scan => "scan",
             OperationKind::ReadModifyWrite => "read_modify_write",
+            OperationKind::ReadThrough => "read_through",
         }
     }
 }
@@ -63,13 +67,19 @@ pub struct Mix {
     pub scan: f64,
     /// Share of [`OperationKind::ReadModifyWrite`].
     pub read_modify_write: f64,
+    /// Share of [`OperationKind::ReadThrough`].
+    pub read_through: f64,
 }
 
 impl Mix {
     /// Reads only.
-    pub const GET: Mix = Mix { get: 1.0, set: 0.0, insert: 0.0, scan: 0.0, read_modify_write: 0.0 };
+    pub const GET: Mix = Mix { get: 1.0, ..Mix::NONE };
     /// Overwrites only.
-    pub const SET: Mix = Mix { get: 0.0, set: 1.0, insert: 0.0, scan: 0.0, read_modify_write: 0.0 };
+    pub const SET: Mix = Mix { set: 1.0, ..Mix::NONE };
+    /// Reads of a cache only: what is not there is written.
+    pub const READ_THROUGH: Mix = Mix { read_through: 1.0, ..Mix::NONE };
+    const NONE: Mix =
+        Mix { get: 0.0, set: 0.0, insert: 0.0, scan: 0.0, read_modify_write: 0.0, read_through: 0.0 };
 
     /// Overwrites with share `put_ratio` (0 to 1), reads otherwise.
     pub fn puts(put_ratio: f64) -> Mix {
@@ -112,8 +122,8 @@ impl Mix {
         chosen
     }
 
-    fn shares(&self) -> [f64; 5] {
-        [self.get, self.set, self.insert, self.scan, self.read_modify_write]
+    fn shares(&self) -> [f64; OperationKind::ALL.len()] {
+        [self.get, self.set, self.insert, self.scan, self.read_modify_write, self.read_through]
     }
 }
 

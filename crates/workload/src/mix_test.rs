@@ -4,10 +4,10 @@ use super::{Mix, OperationKind};
 
 #[test]
 fn kinds_come_in_their_shares() {
-    let mix = Mix { get: 0.5, set: 0.2, insert: 0.1, scan: 0.15, read_modify_write: 0.05 };
+    let mix = Mix { get: 0.5, set: 0.2, insert: 0.1, scan: 0.1, read_modify_write: 0.05, read_through: 0.05 };
     mix.validate().unwrap();
     let mut random = SeededRandom::new(1);
-    let mut counts = [0u32; 5];
+    let mut counts = [0u32; 6];
     for _ in 0..100_000 {
         counts[mix.choose(&mut random) as usize] += 1;
     }
@@ -16,7 +16,7 @@ fn kinds_come_in_their_shares() {
         .zip(mix.shares())
         .map(|(count, share)| (f64::from(*count) - share * 1e5).powi(2) / (share * 1e5))
         .sum();
-    assert!(chi_square < 18.5, "four degrees of freedom, p = 0.001: {chi_square}");
+    assert!(chi_square < 20.5, "five degrees of freedom, p = 0.001: {chi_square}");
 }
 
 #[test]

@@ -115,6 +115,14 @@ impl Recorder {
         self.histograms[kind as usize].get_or_insert_default().record_us(now_us.saturating_sub(began_us));
     }
 
+    /// A record that was asked for at `began_us` is not there.
+    #[inline]
+    pub(crate) fn missed(&mut self, began_us: u64) {
+        if self.is_measured(began_us) {
+            self.misses += 1;
+        }
+    }
+
     /// The answer was an error.
     #[cold]
     pub(crate) fn failed(&mut self, began_us: u64, text: &[u8]) {

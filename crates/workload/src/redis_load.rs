@@ -7,7 +7,7 @@
 //!
 //! Operations on this protocol: `GET`; `SET` for overwrite and insert; a scan is one `MGET` of as many
 //! successive record numbers, as strings have no ranges; read-modify-write is a `GET` and, after its
-//! answer, a `SET` on the same connection.
+//! answer, a `SET` on the same connection; read-through the same, but that the `SET` comes only where nothing was found.
 //!
 //! Invariants:
 //! 1. Replies are matched with operations by their order on a connection.

@@ -208,6 +208,19 @@ fn every_ycsb_workload_runs_clean_and_is_verified() {
 }
 
 #[test]
+fn a_read_through_writes_what_was_not_there() {
+    for refill in [Refill::WhenEmpty, Refill::AtOnce] {
+        let (server, address) = Shared::start(Habits::default());
+        let plan = Plan { refill, ..plan(address, small(50, Mix::READ_THROUGH), 4, 2_000) };
+        let outcome = run(&plan, &mut keep_going).unwrap();
+        assert!(outcome.is_clean(), "{outcome:?}");
+        assert_eq!((outcome.operations, server.records.lock().unwrap().len()), (2_000, 50));
+        // Several may ask for one before it is there.
+        assert!((50..500).contains(&outcome.misses), "{} misses", outcome.misses);
+    }
+}
+
+#[test]
 fn damaged_swapped_and_lost_records_are_found() {
     let (server, address) = Shared::start(Habits::default());
     let mut plan = plan(address, small(200, Mix::GET), 16, 1);

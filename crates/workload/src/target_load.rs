@@ -210,6 +210,8 @@ struct Caller<T> {
     /// Keys and values of the current call, one behind the other, and where each ends.
     bytes: Vec<u8>,
     bounds: Vec<usize>,
+    /// Which of the keys read last are not there.
+    absent: Vec<usize>,
 }
 
 impl<T: Target> Caller<T> {
@@ -230,6 +232,7 @@ impl<T: Target> Caller<T> {
             batch: Vec::with_capacity(pacing.pipeline),
             bytes: Vec::new(),
             bounds: Vec::new(),
+            absent: Vec::new(),
         }
     }
 
@@ -294,16 +297,22 @@ impl<T: Target> Caller<T> {
 
     /// Reads, then writes, then scans of the batch.
     fn call(&mut self, context: &Context<'_>) {
-        use OperationKind::{Get, Insert, ReadModifyWrite, Scan, Set};
+        use OperationKind::{Get, Insert, ReadModifyWrite, ReadThrough, Scan, Set};
         let batch = std::mem::take(&mut self.batch);
         let read = self.get_all(batch.iter().filter(|(o, _)| matches!(o.kind, Get | ReadModifyWrite)));
         self.count(&batch, &[Get], &read, context);
+        let through: Vec<&(Operation, u64)> = batch.iter().filter(|(o, _)| o.kind == ReadThrough).collect();
+        let result = self.get_all(through.iter().copied()).and_then(|()| {
+            let absent = std::mem::take(&mut self.absent);
+            self.put_all(absent.iter().filter_map(|index| through.get(*index).copied()))
+        });
+        self.count(&batch, &[ReadThrough], &result, context);
         // A read-modify-write whose read failed still writes: what it writes does not depend on it.
         let written =
             self.put_all(batch.iter().filter(|(o, _)| matches!(o.kind, Set | Insert | ReadModifyWrite)));
         self.count(&batch, &[Set, Insert, ReadModifyWrite], &written, context);
         for entry in batch.iter().filter(|(operation, _)| operation.kind == Scan) {
-            let scanned = self.scan(&entry.0);
+            let scanned = self.scan(&entry.0, entry.1);
             self.count(std::slice::from_ref(entry), &[Scan], &scanned, context);
         }
         self.batch = batch;
@@ -329,11 +338,14 @@ impl<T: Target> Caller<T> {
     }
 
     fn get_all<'a>(&mut self, operations: impl Iterator<Item = &'a (Operation, u64)>) -> Result<()> {
-        let ids: Vec<u64> = operations.map(|(operation, _)| operation.id).collect();
-        self.read(&ids)
+        let (ids, began_us): (Vec<u64>, Vec<u64>) =
+            operations.map(|(operation, began_us)| (operation.id, *began_us)).unzip();
+        self.read(&ids, began_us.first().copied().unwrap_or_default())
     }
 
-    fn read(&mut self, ids: &[u64]) -> Result<()> {
+    /// Reads records that were asked for at `began_us`, and keeps which of them are not there.
+    fn read(&mut self, ids: &[u64], began_us: u64) -> Result<()> {
+        self.absent.clear();
         if ids.is_empty() {
             return Ok(());
         }
@@ -345,9 +357,12 @@ impl<T: Target> Caller<T> {
         }
         self.recorder.bytes_sent += self.bytes.len() as u64;
         let keys: Vec<&[u8]> = pieces(&self.bytes, &self.bounds).collect();
-        let (recorder, verify) = (&mut self.recorder, self.verify);
+        let (recorder, absent, verify) = (&mut self.recorder, &mut self.absent, self.verify);
         self.target.get_many(&keys, &mut |index, value| match value {
-            None => recorder.misses += 1,
+            None => {
+                recorder.missed(began_us);
+                absent.push(index);
+            }
             Some(value) => {
                 recorder.bytes_received += value.len() as u64;
                 let is_right = ids.get(index).is_some_and(|id| check_value(*id, value).is_ok());
@@ -380,7 +395,7 @@ impl<T: Target> Caller<T> {
         }
     }
 
-    fn scan(&mut self, operation: &Operation) -> Result<()> {
+    fn scan(&mut self, operation: &Operation, began_us: u64) -> Result<()> {
         self.bytes.clear();
         self.key.append(operation.id, &mut self.bytes);
         let received = &mut self.recorder.bytes_received;
@@ -389,7 +404,7 @@ impl<T: Target> Caller<T> {
         });
         scanned.unwrap_or_else(|| {
             let ids: Vec<u64> = (operation.id..).take(operation.scan_len as usize).collect();
-            self.read(&ids)
+            self.read(&ids, began_us)
         })
     }
 }

@@ -91,6 +91,22 @@ fn damage_and_loss_are_found() {
 }
 
 #[test]
+fn a_read_through_writes_what_was_not_there() {
+    let workload = Workload { records: 50, mix: Mix::READ_THROUGH, ..Workload::default() };
+    let memory = Memory::default();
+    let outcome = run(&workload, &pacing(1, 4, 2_000), &mut || Ok(memory.clone()), &mut keep_going).unwrap();
+    assert!(outcome.is_clean(), "{outcome:?}");
+    // One of a pipeline of four may be asked for twice before it is there.
+    let records = memory.records.lock().unwrap().len() as u64;
+    assert!(
+        records == 50 && (50..60).contains(&outcome.misses),
+        "{records} records, {} misses",
+        outcome.misses
+    );
+    assert_eq!(outcome.kinds[&OperationKind::ReadThrough].operations, 2_000);
+}
+
+#[test]
 fn a_pipeline_becomes_batches() {
     let workload = Workload { records: 100, ..Workload::default() };
     let memory = Memory::default();

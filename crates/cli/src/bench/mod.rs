@@ -52,7 +52,7 @@ struct LoadArgs {
     #[command(flatten)]
     tls: TlsArgs,
     /// YCSB a to f, or get (reads only), set (overwrites only), puts:SHARE (overwrites with that share, 0 to 1, else
-    /// reads)
+    /// reads), cache (reads, and writes of what was not found)
     #[arg(long, value_name = "NAME", default_value = "a")]
     workload: String,
     /// Records that are loaded first
@@ -130,6 +130,12 @@ impl LoadArgs {
         let mut workload = match self.workload.to_ascii_lowercase().as_str() {
             "get" => Workload { records: self.records, mix: Mix::GET, ..Workload::default() },
             "set" => Workload { records: self.records, mix: Mix::SET, ..Workload::default() },
+            "cache" => Workload {
+                records: self.records,
+                mix: Mix::READ_THROUGH,
+                distribution: Distribution::SCRAMBLED_ZIPF,
+                ..Workload::default()
+            },
             name => match (name.parse::<Ycsb>(), put_share(name)) {
                 (Ok(ycsb), _) => Workload::ycsb(ycsb, self.records),
                 (Err(_), Some(share)) => {
@@ -137,7 +143,7 @@ impl LoadArgs {
                 }
                 (Err(_), None) => {
                     let message = format!(
-                        "workload '{name}': write a, b, c, d, e, f, get, set, or puts:SHARE with a share from 0 to 1"
+                        "workload '{name}': write a, b, c, d, e, f, get, set, cache, or puts:SHARE with a share from 0 to 1"
                     );
                     return Err(Error::new(ErrorKind::InvalidInput, message));
                 }

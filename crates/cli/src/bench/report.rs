@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tierstone_base::Result;
 use tierstone_base::units::format_duration_us;
 use tierstone_workload::redis_load::Plan;
-use tierstone_workload::{LatencySummary, Outcome};
+use tierstone_workload::{LatencySummary, OperationKind, Outcome};
 
 /// What the measured part cost the own server.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -139,6 +139,10 @@ impl BenchReport {
         row("errors", self.run.errors.to_string());
         row("not answered", self.run.unanswered.to_string());
         row("misses", self.run.misses.to_string());
+        if self.run.kinds.contains_key(&OperationKind::ReadThrough) {
+            let found = 1.0 - self.run.misses as f64 / self.run.operations.max(1) as f64;
+            row("found, %", format!("{:.2}", found * 100.0));
+        }
         if let Some(verified) = &self.verified {
             row(
                 "wrong values",

@@ -288,10 +288,14 @@ pub(crate) fn object_idletime(context: &mut Context<'_, '_>) -> Run {
 }
 
 pub(crate) fn object_freq(context: &mut Context<'_, '_>) -> Run {
-    for_existing(context, |_| {
-        fail(
+    for_existing(context, |context| match context.view.uses(context.db, context.args.at(2))? {
+        Some(uses) => {
+            context.reply.integer(i64::from(uses));
+            Ok(())
+        }
+        None => fail(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
-        )
+        ),
     })
 }
 

@@ -26,7 +26,7 @@ static OBJECT: [Command; 5] = [
         group: "generic",
         since: "4.0.0",
         complexity: "O(1)",
-        summary: "Answers that frequencies are not kept.",
+        summary: "Returns about how often a key was asked for lately, 0 to 15, under a policy of LFU.",
         action: Action::Data(keys::object_freq),
         subcommands: &[],
     },

@@ -208,16 +208,18 @@ impl Worker {
             let operation = pending.operation;
             match kind {
                 Skimmed::Error => self.recorder.failed(pending.began_us, link.reply(place)),
-                Skimmed::Null => self.recorder.misses += 1,
+                Skimmed::Null => self.recorder.missed(pending.began_us),
                 _ if self.verify && is_read(&pending) => {
                     look_into(&pending, link.reply(place), &mut self.recorder);
                 }
                 _ => {}
             }
-            if operation.kind == OperationKind::ReadModifyWrite
-                && !pending.is_second_half
-                && kind != Skimmed::Error
-            {
+            let writes_now = match operation.kind {
+                OperationKind::ReadModifyWrite => kind != Skimmed::Error,
+                OperationKind::ReadThrough => kind == Skimmed::Null,
+                _ => false,
+            };
+            if writes_now && !pending.is_second_half {
                 self.commands.set(operation.id, operation.version, &mut link.output);
                 link.pending.push_back(Pending { is_second_half: true, ..pending });
                 continue;
@@ -326,7 +328,7 @@ impl Worker {
         }
         let link = &mut self.links[index];
         match operation.kind {
-            OperationKind::Get | OperationKind::ReadModifyWrite => {
+            OperationKind::Get | OperationKind::ReadModifyWrite | OperationKind::ReadThrough => {
                 self.commands.get(operation.id, &mut link.output);
             }
             OperationKind::Set | OperationKind::Insert => {
@@ -381,7 +383,7 @@ impl Worker {
 fn is_read(pending: &Pending) -> bool {
     match pending.operation.kind {
         OperationKind::Get | OperationKind::Scan => true,
-        OperationKind::ReadModifyWrite => !pending.is_second_half,
+        OperationKind::ReadModifyWrite | OperationKind::ReadThrough => !pending.is_second_half,
         OperationKind::Set | OperationKind::Insert => false,
     }
 }
@@ -392,7 +394,7 @@ fn look_into(pending: &Pending, reply: &[u8], recorder: &mut Recorder) {
     let mut found = 0;
     for body in bodies(reply) {
         match body {
-            None => recorder.misses += 1,
+            None => recorder.missed(pending.began_us),
             Some(value) => {
                 if check_value(pending.operation.id + found, value).is_err() {
                     recorder.verification_failures += 1;
