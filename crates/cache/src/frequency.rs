@@ -136,25 +136,39 @@ impl FrequencySketch {
 }
 
 /// Which of the keys that are looked at one after the other are among those asked for least.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LeastUsed {
     /// Keys looked at lately by how often they were asked for, and all together.
     seen: [u32; FrequencySketch::MOST as usize + 1],
     all: u32,
+    /// When so many were looked at, they count half.
+    looked_max: u32,
+}
+
+impl Default for LeastUsed {
+    fn default() -> Self {
+        LeastUsed { seen: Default::default(), all: 0, looked_max: Self::LOOKED_MIN }
+    }
 }
 
 impl LeastUsed {
     /// Of so many keys that are looked at one at least is among the least used.
-    const ONE_IN: u32 = 3;
-    /// When so many were looked at, they count half.
-    const LOOKED_MAX: u32 = 8_192;
+    const ONE_IN: u64 = 3;
+    /// Those looked at before count half when there are as many as keys, or so many.
+    const LOOKED_MIN: u32 = 8_192;
+    const LOOKED_MAX: u32 = 1 << 30;
+
+    /// Of so many keys some are looked at: about the last half of them to all count.
+    pub fn fit(&mut self, keys: u64) {
+        self.looked_max = keys.clamp(Self::LOOKED_MIN.into(), Self::LOOKED_MAX.into()) as u32;
+    }
 
     /// A key of this estimate was looked at; whether it is among the third that was asked for least.
     pub fn look(&mut self, estimate: u8) -> bool {
         let estimate = estimate.min(FrequencySketch::MOST);
         self.seen[usize::from(estimate)] += 1;
         self.all += 1;
-        if self.all >= Self::LOOKED_MAX {
+        if self.all >= self.looked_max {
             self.seen.iter_mut().for_each(|count| *count /= 2);
             self.all = self.seen.iter().sum();
         }
@@ -165,7 +179,7 @@ impl LeastUsed {
     pub fn is_among(&self, estimate: u8) -> bool {
         // Those asked for less often than this key are less than a third.
         let below: u32 = self.seen[..usize::from(estimate.min(FrequencySketch::MOST))].iter().sum();
-        below * Self::ONE_IN < self.all.max(1)
+        u64::from(below) * Self::ONE_IN < u64::from(self.all.max(1))
     }
 }
 

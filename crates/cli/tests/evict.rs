@@ -7,7 +7,7 @@ mod common;
 use common::{Folder, Server, ask, seed};
 use std::collections::BTreeSet;
 use tierstone_base::SeededRandom;
-use tierstone_client::Connection;
+use tierstone_client::{Connection, Value};
 
 /// So little memory that the cache passes what nobody asks for, and less space than is written.
 const SMALL: [&str; 10] = [
@@ -224,4 +224,32 @@ fn walks_counts_and_expiries_stay_right_while_keys_are_evicted() {
     let server = Server::start(&folder, &SMALL);
     let again = check(&mut server.connect(), &found);
     assert!(again.is_subset(&all), "seed {seed}: an evicted key came back");
+}
+
+#[test]
+fn what_is_asked_for_often_stays_and_tells_how_often() {
+    let folder = Folder::new();
+    let server = Server::start(
+        &folder,
+        &[&SMALL[..6], &["--maxmemory-policy", "allkeys-lfu", "--shards", "2"]].concat(),
+    );
+    let mut connection = server.connect();
+    let often = |number: usize| format!("often:{number}");
+    fill(&mut connection, "often", 0..200);
+    for round in 0..40 {
+        for number in 0..200 {
+            let key = often(number);
+            assert!(
+                ask(&mut connection, &[b"GET", key.as_bytes()]).bytes().is_some(),
+                "{key}, round {round}"
+            );
+        }
+        fill(&mut connection, "once", round * 200..(round + 1) * 200);
+    }
+    assert!(server.info("evicted_keys") > 4_000, "{} keys went", server.info("evicted_keys"));
+    let frequency =
+        |connection: &mut Connection, key: &str| ask(connection, &[b"OBJECT", b"FREQ", key.as_bytes()]);
+    assert!(frequency(&mut connection, &often(7)).integer().is_some_and(|uses| uses >= 5));
+    assert!(frequency(&mut connection, "once:7999").integer().is_some_and(|uses| uses < 5));
+    assert_eq!(frequency(&mut connection, "absent"), Value::Null, "of a key that is not there");
 }

@@ -256,12 +256,34 @@ impl LogShard {
     fn admit_space(&mut self, need: LogNeed, reserve: Reserve) -> Result<()> {
         self.find_space(need, reserve)?;
         self.cleaner.pace.calm();
+        self.evictor.is_barren = false;
         self.end_space_wait();
         Ok(())
     }
 
     /// Sees to it that there is space; what has been asked for because there was none stands until something is admitted.
+    ///
+    /// Hundreds may wait for space, and each asks at every turn: whoever wants no less than one that was told to wait is told
+    /// the same, unless there was a step since, or a write.
     fn find_space(&mut self, need: LogNeed, reserve: Reserve) -> Result<()> {
+        let may_be_told_again = reserve == Reserve::None && !need.is_admitted;
+        let at = (self.reads.steps, self.applied);
+        if may_be_told_again
+            && self.cleaner.waited.is_some_and(|(step, seq, bytes)| (step, seq) == at && need.bytes >= bytes)
+        {
+            return Err(Error::new(ErrorKind::Retry, "others wait for space"));
+        }
+        let found = self.look_for_space(need, reserve);
+        if let Err(error) = &found
+            && may_be_told_again
+            && error.kind() == ErrorKind::Retry
+        {
+            self.cleaner.waited = Some((at.0, at.1, need.bytes));
+        }
+        found
+    }
+
+    fn look_for_space(&mut self, need: LogNeed, reserve: Reserve) -> Result<()> {
         let LogNeed { bytes, key_bytes, units_max, is_admitted } = need;
         let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
         // Parts that are not decided have their room kept.
@@ -283,6 +305,9 @@ impl LogShard {
         if reserve == Reserve::None && !is_admitted && self.must_pace(bytes) {
             self.cleaner.pace.hurry();
             return Err(Error::new(ErrorKind::Retry, "writes keep pace with cleaning"));
+        }
+        if reserve == Reserve::None && !is_admitted && self.must_wait_for_eviction() {
+            return Err(Error::new(ErrorKind::Retry, "keys are being evicted"));
         }
         let has_segments = match is_admitted {
             true => self.segments.secure(needed + kept),

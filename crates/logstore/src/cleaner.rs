@@ -56,6 +56,8 @@ pub struct Cleaner {
     starved: bool,
     /// Free segments that writers leave, as last reckoned.
     pub(crate) kept: u32,
+    /// When a write was told to wait for space last, by shard steps and the newest write, and what it wanted, in bytes.
+    pub(crate) waited: Option<(u64, Seq, u64)>,
     /// The last sweep of tombstones takes segments opened before this sequence.
     pub(crate) swept_to: Seq,
     /// Bytes of records that had been written when it began.

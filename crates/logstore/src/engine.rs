@@ -36,14 +36,14 @@ impl Engine for LogShard {
         match found {
             Found::Absent if damaged => return Lookup::Fetch,
             Found::Absent => {
-                self.uses.asked(key.keyspace, key.position);
+                self.evictor.uses.asked(key.keyspace, key.position);
                 return Lookup::Missing;
             }
             Found::Unknown => return Lookup::Fetch,
             Found::Frame(frame) => self.cache.touch(frame),
             Found::Held(_) | Found::Unsubmitted(_) => {}
         }
-        self.uses.asked(key.keyspace, key.position);
+        self.evictor.uses.asked(key.keyspace, key.position);
         let meta = self.meta_at(key.position, &header);
         if self.is_past(meta.expiry_ms, now.wall_ms) {
             return Lookup::Missing;
@@ -254,7 +254,7 @@ impl Engine for LogShard {
     }
 
     fn uses(&self, key: Key<'_>) -> Option<u8> {
-        self.uses.of(key.keyspace, key.position)
+        self.evictor.uses.of(key.keyspace, key.position)
     }
 
     fn note_outside_bytes(&mut self, bytes: u64) {
@@ -275,7 +275,7 @@ impl Engine for LogShard {
         EngineStatistics {
             keys: self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum(),
             memory_part_bytes: self.memory.part_bytes(),
-            index_bytes: self.keyspaces.memory_bytes() + self.touches.bytes() + self.uses.bytes(),
+            index_bytes: self.keyspaces.memory_bytes() + self.touches.bytes() + self.evictor.uses.bytes(),
             cache_bytes: cache.live_bytes,
             buffer_bytes: (self.hot.memory_bytes() + self.cold.memory_bytes()) as u64
                 + self.reads.held.values().map(|held| held.buffer.len() as u64).sum::<u64>(),

@@ -18,6 +18,8 @@
 //! 2. A key is deleted only while the index points to the very record that was named.
 //! 3. Where only keys that expire may go, one that does not, or any more, stays (`evicted_without_expiry`).
 //! 4. A step looks at a bounded number of entries; at most one piece of records is in memory.
+//! 5. Where keys may be evicted, writers wait while more than 89 % of the space is live: deletions
+//!    need room themselves, and a store that is all but full has none to give (`writes_outrun_eviction`).
 //!
 //! Who owns what: the hand and the named keys are the shard's; whether a key may go is the caller's to say
 //! ([`tierstone_engine::Engine::evictable`]): locks, watches and large values are not known here.
@@ -34,27 +36,26 @@ use crate::segments::{Role, Segment};
 use crate::shard::LogShard;
 use crate::stream::Stream;
 use crate::summary_load::{SummaryLoad, blocks_of};
+use crate::uses::Uses;
 use std::collections::VecDeque;
 use tierstone_base::{KeyspaceId, Position, Result, SeededRandom};
 use tierstone_cache::FrameId;
 use tierstone_engine::{Eviction, Key, ValueKind, Write, WriteKind};
 use tierstone_media::{IoBuffer, IoCompletion, IoKind};
 
-/// Entries of a summary that one step looks at, each with a search of the index: some 100 µs.
-const ENTRIES_A_STEP: usize = 512;
-/// Bytes and records of a piece.
-const PIECE_BYTES: usize = 64 << 10;
+mod room;
+
+/// Entries of a summary that one step looks at, each with a search of the index: some 200 µs.
+const ENTRIES_A_STEP: usize = 1_024;
+/// ... and of one that is only looked at.
+const SAMPLED_ENTRIES: usize = 64;
+/// Bytes of a piece, by the memory of the shard and within these bounds, and its records.
+const PIECE_PARTS: u64 = 128;
+const PIECE_BYTES_MIN: u64 = 64 << 10;
+const PIECE_BYTES_MAX: u64 = 512 << 10;
 const RECORDS_A_PIECE: usize = 512;
-/// Steps from one look at what is left to the next.
-const LOOK_EVERY: u64 = 64;
-/// Room for one part in so many of the index is kept, within these bounds in bytes.
-const ROOM_PARTS: u64 = 32;
-const ROOM_BYTES_MIN: u64 = 32 << 10;
-const ROOM_BYTES_MAX: u64 = 8 << 20;
-/// More live data than this part of the capacity leaves the cleaner too little to gain.
-const LIVE_FRACTION_MAX: f64 = 0.85;
-/// When a write found no space, so many segments' worth of records goes.
-const SEGMENTS_AT_ONCE: u64 = 2;
+/// The next piece is looked for while fewer keys than this are named.
+const NAMED_KEYS: usize = 256;
 /// Rounds in which nothing could be evicted, after which nobody is told to wait for a while.
 const BARREN_ROUNDS: u32 = 3;
 const BARREN_PAUSE_US: u64 = 200_000;
@@ -68,6 +69,8 @@ const STUCK_PAUSE_US: u64 = 50_000;
 #[derive(Debug, Default)]
 pub(crate) struct Evictor {
     pub policy: Eviction,
+    /// How often keys are asked for.
+    pub uses: Uses,
     /// The keyspace whose index is short of room, and the bytes that a write wants.
     short_index: Option<(KeyspaceId, u64)>,
     /// Until so many bytes of records have been evicted, space is short.
@@ -90,6 +93,9 @@ pub(crate) struct Evictor {
     round_began_at: u64,
     barren_rounds: u32,
     barren_until_us: u64,
+    /// So many rounds found nothing, and nothing was evicted or admitted since: who finds no space is told so, and not
+    /// to wait.
+    pub is_barren: bool,
     /// Since when deletions have found no room.
     held_since_us: Option<u64>,
     evicted_bytes: u64,
@@ -105,6 +111,8 @@ struct Walk {
     summary: Vec<u8>,
     cursor: SummaryCursor,
     piece: Vec<SummaryEntry>,
+    /// Nothing of it is evicted: it is looked at to learn how often keys are asked for.
+    is_sample: bool,
 }
 
 #[derive(Debug)]
@@ -157,67 +165,15 @@ impl LogShard {
             (self.evictor.hand, self.evictor.until_ms) = ((0, 0), 0);
         }
         self.evictor.policy = policy;
+        self.evictor.is_barren = false;
         let bytes_max = self.uses_bytes_max();
-        self.uses.switch(policy.counts_uses(), bytes_max);
+        self.evictor.uses.switch(policy.counts_uses(), bytes_max);
         self.evictor.barren_until_us = 0;
         if policy == Eviction::None {
             self.evictor.short_index = None;
             self.evictor.until_bytes = 0;
             self.evictor.is_tight = false;
         }
-    }
-
-    /// Whether keys are evicted so that the index of `keyspace` has room for `bytes` more.
-    pub(crate) fn can_evict_for_index(&mut self, keyspace: KeyspaceId, bytes: u64) -> bool {
-        // Who wants more than an index may ever have waits in vain.
-        let fits = bytes <= self.index_limit() / 2;
-        let can = fits && !self.shutting && self.evictor.may_evict(self.now.monotonic_us);
-        if can {
-            self.evictor.short_index = Some((keyspace, bytes));
-        }
-        can
-    }
-
-    /// Whether keys are evicted so that segments can be cleaned.
-    pub(crate) fn can_evict_for_space(&mut self) -> bool {
-        let can = !self.shutting && self.evictor.may_evict(self.now.monotonic_us);
-        if can && self.evictor.evicted_bytes >= self.evictor.until_bytes {
-            let bytes = SEGMENTS_AT_ONCE * self.segments.segment_bytes();
-            self.evictor.until_bytes = self.evictor.evicted_bytes + bytes;
-        }
-        can
-    }
-
-    /// Bytes that the index of `keyspace` may still take.
-    pub(crate) fn index_room(&self, keyspace: KeyspaceId) -> u64 {
-        let free = self.keyspaces.get(keyspace).map_or(0, |keyspace| keyspace.index.free_bytes());
-        (self.index_limit() + free)
-            .saturating_sub(self.keyspaces.memory_bytes() + crate::admission::INDEX_SLACK_BYTES)
-    }
-
-    fn room_wanted(&self) -> u64 {
-        (self.index_limit() / ROOM_PARTS).clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX)
-    }
-
-    /// Whether anything is to be evicted now.
-    fn wants_eviction(&mut self) -> bool {
-        if !self.evictor.may_evict(self.now.monotonic_us) {
-            return false;
-        }
-        if self.evictor.is_tight || self.reads.steps.is_multiple_of(LOOK_EVERY) {
-            let capacity = u64::from(self.capacity_count()) * self.segments.segment_bytes();
-            // Tombstones are left to cleaning: each key more that goes makes another.
-            let records = self.segments.live_bytes().saturating_sub(self.segments.tombstone_bytes());
-            self.evictor.is_tight = records as f64 > capacity as f64 * LIVE_FRACTION_MAX;
-        }
-        if let Some((keyspace, bytes)) = self.evictor.short_index
-            && self.index_room(keyspace) >= self.room_wanted() + bytes
-        {
-            self.evictor.short_index = None;
-        }
-        self.evictor.short_index.is_some()
-            || self.evictor.is_tight
-            || self.evictor.evicted_bytes < self.evictor.until_bytes
     }
 
     /// Goes on with the walk under way, or begins the next if something is to be evicted.
@@ -232,7 +188,7 @@ impl LogShard {
         match self.evictor.walk.take() {
             Some(walk) if matches!(walk.stage, Stage::Gathering) => self.gather_evictable(walk),
             Some(walk) => self.evictor.walk = Some(walk),
-            None if !self.shutting && self.evictor.named.is_empty() && self.wants_eviction() => {
+            None if !self.shutting && self.evictor.named.len() < NAMED_KEYS && self.wants_eviction() => {
                 self.begin_eviction_walk();
             }
             None => {}
@@ -247,20 +203,16 @@ impl LogShard {
             self.evictor.hand = (0, 0);
         }
         self.evictor.walk_began_at = self.evictor.evicted_keys;
-        let next = self
-            .segments
-            .iter()
-            .filter(|(number, segment)| {
-                segment.role == Role::Sealed
-                    && segment.live_records > segment.tombstone_records
-                    && !self.cleaner.is_unreadable(*number)
-            })
-            .filter_map(|(number, segment)| Some((self.eviction_place(segment)?, number)))
-            .filter(|place| *place > self.evictor.hand)
-            .min();
+        let is_sample = self.evictor.uses.wants_samples();
+        let next = match is_sample {
+            true => self.segment_to_sample(),
+            false => self.evictable_segments().filter(|place| *place > self.evictor.hand).min(),
+        };
         let Some((place, number)) = next else { return self.end_eviction_round() };
-        self.evictor.hand = (place, number);
-        self.evictor.until_ms = place;
+        if !is_sample {
+            self.evictor.hand = (place, number);
+            self.evictor.until_ms = place;
+        }
         let segment = self.segments.get_mut(number);
         segment.pins += 1;
         let walk = Walk {
@@ -269,8 +221,27 @@ impl LogShard {
             summary: Vec::new(),
             cursor: SummaryCursor::new(segment.summary.records),
             piece: Vec::new(),
+            is_sample,
         };
         self.read_evicted_summary(walk, None);
+    }
+
+    /// Segments that may hold what is evicted, each with what orders it.
+    fn evictable_segments(&self) -> impl Iterator<Item = (u64, u32)> {
+        let holds_keys = |(number, segment): &(u32, &Segment)| {
+            segment.role == Role::Sealed
+                && segment.live_records > segment.tombstone_records
+                && !self.cleaner.is_unreadable(*number)
+        };
+        let places = self.segments.iter().filter(holds_keys);
+        places.filter_map(|(number, segment)| Some((self.eviction_place(segment)?, number)))
+    }
+
+    /// Any segment: the oldest ones alone would say nothing of the others.
+    fn segment_to_sample(&mut self) -> Option<(u64, u32)> {
+        let all: Vec<(u64, u32)> = self.evictable_segments().collect();
+        let chosen = SeededRandom::new(self.reads.steps).below((all.len() as u64).max(1));
+        all.get(chosen as usize).copied()
     }
 
     /// What orders a segment among the others; `None` when it has nothing that may go.
@@ -322,6 +293,7 @@ impl LogShard {
         }
         if self.evictor.barren_rounds >= BARREN_ROUNDS && !self.hot.is_sealing() {
             self.evictor.barren_rounds = 0;
+            self.evictor.is_barren = true;
             self.evictor.barren_until_us = self.now.monotonic_us + BARREN_PAUSE_US;
             self.evictor.short_index = None;
             self.evictor.until_bytes = 0;
@@ -367,7 +339,7 @@ impl LogShard {
 
     /// Goes on through the summary, to the next piece or to its end.
     fn gather_evictable(&mut self, mut walk: Walk) {
-        if !self.evictor.named.is_empty() {
+        if self.evictor.named.len() >= NAMED_KEYS {
             self.evictor.walk = Some(walk);
             return;
         }
@@ -376,7 +348,16 @@ impl LogShard {
         }
         let summary = std::mem::take(&mut walk.summary);
         let mut reader = SummaryReader::resume(&summary, walk.cursor);
+        if walk.is_sample {
+            for entry in reader.by_ref().take(SAMPLED_ENTRIES) {
+                self.may_go(&entry, walk.segment);
+            }
+            self.evictor.uses.note_sampled();
+            return self.end_eviction_walk(walk.segment);
+        }
         let (mut left, mut is_at_end) = (ENTRIES_A_STEP, false);
+        let piece_bytes = self.settings.memory_bytes / PIECE_PARTS;
+        let piece_bytes = piece_bytes.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX) as usize;
         walk.piece.clear();
         while left > 0 {
             let Some(entry) = reader.next() else {
@@ -390,7 +371,7 @@ impl LogShard {
             walk.piece.push(entry);
             let first = walk.piece.first().map_or(entry.unit, |first| first.unit);
             let span = (entry.unit + entry.units - first) as usize * UNIT_BYTES;
-            if span >= PIECE_BYTES || walk.piece.len() >= RECORDS_A_PIECE {
+            if span >= piece_bytes || walk.piece.len() >= RECORDS_A_PIECE {
                 break;
             }
         }
@@ -416,7 +397,7 @@ impl LogShard {
         }
         self.target_of(entry, Location::new(segment, entry.unit))
             .is_some_and(|target| !self.is_spared(target))
-            && !self.uses.spares_at_hand(entry.keyspace, entry.position)
+            && !self.evictor.uses.spares_at_hand(entry.keyspace, entry.position)
     }
 
     fn is_spared(&self, target: Target) -> bool {
@@ -479,7 +460,7 @@ impl LogShard {
         if !self.may_expire_early(self.expiry_of(named.position, &named.header)) {
             return None;
         }
-        if self.uses.spares(named.keyspace, named.position) {
+        if self.evictor.uses.spares(named.keyspace, named.position) {
             return None;
         }
         let entry =
@@ -541,6 +522,7 @@ impl LogShard {
     }
 
     fn note_evicted(&mut self, units: usize) {
+        self.evictor.is_barren = false;
         self.evictor.evicted_keys += 1;
         self.evictor.evicted_bytes += (units * UNIT_BYTES) as u64;
     }

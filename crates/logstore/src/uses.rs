@@ -12,6 +12,8 @@ use tierstone_cache::{FrequencySketch, LeastUsed};
 
 /// The counters take at most one part in so many of what the index may take.
 const INDEX_PARTS: u64 = 8;
+/// So many segments are looked at before the first key goes: what the hand comes to first may be what is asked for most.
+const SAMPLES: u32 = 16;
 /// Shard steps from one look at the number of keys to the next.
 const FIT_EVERY: u64 = 64;
 
@@ -25,6 +27,8 @@ pub(crate) struct Uses {
 struct Counted {
     sketch: FrequencySketch,
     least: LeastUsed,
+    /// Segments that were looked at before anything was evicted.
+    samples: u32,
 }
 
 fn name_of(keyspace: KeyspaceId, position: Position) -> u64 {
@@ -35,7 +39,11 @@ impl Uses {
     /// Begins or ends counting; the counters may take so many bytes.
     pub fn switch(&mut self, on: bool, bytes_max: u64) {
         if on != self.counted.is_some() {
-            let begin = || Counted { sketch: FrequencySketch::new(bytes_max), least: LeastUsed::default() };
+            let begin = || Counted {
+                sketch: FrequencySketch::new(bytes_max),
+                least: LeastUsed::default(),
+                samples: 0,
+            };
             self.counted = on.then(begin);
         }
     }
@@ -72,6 +80,18 @@ impl Uses {
         Some(counted.sketch.estimate(name_of(keyspace, position)))
     }
 
+    /// Whether it must be learnt first how often keys are asked for.
+    pub fn wants_samples(&self) -> bool {
+        self.counted.as_ref().is_some_and(|counted| counted.samples < SAMPLES)
+    }
+
+    /// A segment was looked at.
+    pub fn note_sampled(&mut self) {
+        if let Some(counted) = &mut self.counted {
+            counted.samples += 1;
+        }
+    }
+
     /// Whether a key that the hand has come to is asked for more than the third that is asked for least; always
     /// false while nothing is counted.
     pub fn spares_at_hand(&mut self, keyspace: KeyspaceId, position: Position) -> bool {
@@ -95,10 +115,12 @@ impl LogShard {
 
     /// The counters keep up with the number of keys.
     pub(crate) fn fit_uses(&mut self) {
-        if let Some(counted) = &mut self.uses.counted
+        if let Some(counted) = &mut self.evictor.uses.counted
             && self.reads.steps.is_multiple_of(FIT_EVERY)
         {
-            counted.sketch.fit(self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum());
+            let keys = self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum();
+            counted.sketch.fit(keys);
+            counted.least.fit(keys);
         }
     }
 }

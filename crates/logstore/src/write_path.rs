@@ -201,7 +201,7 @@ impl LogShard {
             return Ok(None);
         }
         if let WriteKind::Put { .. } = write.kind {
-            self.uses.written(write.key.keyspace, write.key.position, !absent);
+            self.evictor.uses.written(write.key.keyspace, write.key.position, !absent);
         }
         if let Some(value) = self.touchable(write, &search) {
             return self.apply_touch(write, &search, value, batch).map(|()| None);

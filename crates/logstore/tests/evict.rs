@@ -147,6 +147,41 @@ fn what_is_read_now_and_then_stays() {
     assert!(others < 100, "{others} of 900 others did");
 }
 
+/// A store that is filled without eviction until a write finds no room; what the first write is told that comes when
+/// little is left and keys may be evicted, before any has been.
+fn told_when_little_is_left(settings: &OpenSettings) -> Result<(), String> {
+    let live = |store: &Store| {
+        let statistics = store.engine.statistics();
+        statistics.space_live_bytes as f64 / statistics.space_capacity_bytes as f64
+    };
+    let (_medium, mut store) = fresh(512 << 10, 200, settings);
+    for from in (0..).step_by(40) {
+        put(&mut store, from..from + 40, &[7; 2_000]).unwrap();
+        if live(&store) > 0.895 {
+            break;
+        }
+    }
+    store.engine.set_eviction(Eviction::OldestFirst);
+    let key = store.key(KEYSPACE, b"one more");
+    let kind = WriteKind::Put { value: &[7; 2_000], expiry_ms: 0, kind: Default::default() };
+    let told =
+        store.engine.write(store.now, &[Write { key, kind }]).map(drop).map_err(|error| error.to_string());
+    write(&mut store, &[Write { key, kind }]).unwrap();
+    assert!(told.is_ok() || live(&store) < 0.895, "it is taken when some have gone: {}", live(&store));
+    told
+}
+
+#[test]
+fn writers_wait_for_deletions_while_there_is_room_for_both() {
+    let mut plain = little_space();
+    plain.shard.group_bytes_max = 256 << 10;
+    let told = told_when_little_is_left(&plain);
+    assert!(told.as_ref().is_err_and(|text| text.contains("keys are being evicted")), "{told:?}");
+    let mut settings = mutated("writes_outrun_eviction");
+    settings.shard = plain.shard;
+    assert_eq!(told_when_little_is_left(&settings), Ok(()), "writes that outrun eviction are not noticed");
+}
+
 /// Keys of which half are asked for now and then, far more than the record cache holds, and new ones that nobody asks
 /// for: how many of the first are there in the end of those asked for, and of the others.
 fn stay_under_load(policy: Eviction) -> (usize, usize) {

@@ -37,6 +37,9 @@ use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_store::participant::{Outgoing, Participant};
 use tierstone_store::{DatabaseMap, Shard, ShardEvent, ShardSettings, TaskId, Workspace};
 
+/// So many tries in a row that are refused end the tries of a step.
+const REFUSED_MAX: usize = 16;
+
 /// What an executor is told when it is made.
 #[derive(Clone, Debug)]
 pub struct ExecutorSettings {
@@ -303,13 +306,22 @@ impl<E: Engine> Executor<E> {
         });
     }
 
+    /// Tries again what waits for room or for old records. Where the store is cleaned, hundreds of writes may wait: when
+    /// so many in a row are refused again, the others are tried first at the next step.
     fn run_retries(&mut self, now: Now) {
-        for task in std::mem::take(&mut self.retries) {
+        let mut waiting = std::mem::take(&mut self.retries).into_iter();
+        let mut refused = 0;
+        while refused < REFUSED_MAX
+            && let Some(task) = waiting.next()
+        {
             if let Some(state) = self.tasks.get_mut(&task) {
                 state.state = State::Events;
                 self.run_task(now, task);
+                refused = if self.retries.last() == Some(&task) { refused + 1 } else { 0 };
             }
         }
+        let tried = std::mem::replace(&mut self.retries, waiting.collect());
+        self.retries.extend(tried);
     }
 
     /// Ends what waited for durability or for a time.

@@ -474,7 +474,7 @@ fn settings_that_can_be_set_have_an_effect() {
     let words: Vec<&[u8]> = vec![b"SET", b"k", b"v"];
     let outcome = server.executors[0].request(server.now, id, Args::Slices(&words), &mut reply);
     assert_eq!(outcome, Outcome::Ready { gate: 0 }, "relaxed writes are not gated");
-    assert_eq!(server.settings_told.len(), 11);
+    assert_eq!(server.settings_told.len(), 12);
 }
 
 #[test]

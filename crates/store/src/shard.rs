@@ -149,6 +149,8 @@ pub struct Shard<E> {
     next_id: u64,
     waiting: Map<Token, Waiting>,
     events: Vec<Event>,
+    /// The newest write when keys were evicted last.
+    pub(crate) evicted_at: Seq,
     pub(crate) ids: ValueIds,
     pub(crate) ledger: Ledger,
     /// Who waits for whom.
@@ -186,6 +188,7 @@ impl<E: Engine> Shard<E> {
             next_id: 0,
             waiting: Map::default(),
             events: Vec::new(),
+            evicted_at: 0,
             locks: LockTable::default(),
             watches: WatchTable::default(),
             key_events: KeyEvents::default(),

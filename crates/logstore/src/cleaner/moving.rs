@@ -2,7 +2,7 @@
 //!
 //! Every step does a bounded part, whatever the size of the segment and of its records: a part of the
 //! summary is read and checksummed, or [`ENTRIES_A_STEP`] of its entries are looked at, or
-//! [`RECORDS_A_STEP`] records of a piece that was read are moved. A record that is longer than a piece is a
+//! [`RECORDS_A_STEP`] records of a piece that was read are moved, four times as many while writes wait. A record that is longer than a piece is a
 //! step of its own.
 
 use crate::ahead::Ahead;
@@ -176,7 +176,7 @@ impl LogShard {
     /// Goes on through the victim's summary, to the next piece that must be read or to its end.
     fn gather(&mut self, mut victim: Victim) {
         let summary = std::mem::take(&mut victim.summary);
-        let mut left = ENTRIES_A_STEP;
+        let mut left = self.work_a_step(ENTRIES_A_STEP);
         // When a whole piece has no room, a single record may.
         for span_max in [self.settings.clean_step_bytes, 0] {
             let gathered = self.gather_piece(&mut victim, &summary, span_max, &mut left);
@@ -265,7 +265,8 @@ impl LogShard {
     /// How many records of a piece, from its first on, are moved in this step; the log may have been written to
     /// since the piece was asked for.
     fn count_to_move(&mut self, victim: &Victim, entries: &[SummaryEntry]) -> usize {
-        let some = entries.get(..RECORDS_A_STEP).unwrap_or(entries);
+        let most = self.work_a_step(RECORDS_A_STEP);
+        let some = entries.get(..most).unwrap_or(entries);
         let Some(first) = some.first() else { return 0 };
         if self.has_room_for(some) {
             return some.len();

@@ -23,6 +23,11 @@ const COST_MAX: f64 = 64.0;
 /// How much faster cleaning is just above the level at which writes wait.
 const HASTE_MAX: f64 = 4.0;
 
+/// While writes wait, a step does as much as so many others, where segments are this long; a short one is gone through
+/// in a few steps anyway.
+const HURRIED_STEPS: usize = 4;
+const HURRIED_SEGMENT_BYTES: u64 = 1 << 20;
+
 /// What cleaning may do.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
@@ -58,6 +63,13 @@ impl Pace {
 }
 
 impl LogShard {
+    /// How much a step does, where it does `calm` as a rule: more while writes wait, for what else there is to do at every
+    /// turn would take most of the time.
+    pub(super) fn work_a_step(&self, calm: usize) -> usize {
+        let is_long = self.segments.segment_bytes() >= HURRIED_SEGMENT_BYTES;
+        if self.cleaner.pace.is_hurried && is_long { HURRIED_STEPS * calm } else { calm }
+    }
+
     /// Whether the victim may be gone on with now. Credit is given by the way.
     pub(super) fn keeps_pace(&mut self) -> bool {
         let Some(victim) = self.cleaner.victim.as_ref() else { return true };
