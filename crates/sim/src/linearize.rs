@@ -36,6 +36,8 @@ struct Search<'a> {
     visited: BTreeSet<(Vec<u64>, ObjectState, Vec<Earlier>)>,
     /// Whether a crash may take back what was acknowledged.
     takes_back: bool,
+    /// Whether keys may be evicted.
+    evicts: bool,
     budget: u64,
     best: (usize, String),
     doubts_max: usize,
@@ -135,23 +137,31 @@ fn is_crash(event: &Event) -> bool {
 }
 
 /// Whether the events of one object (in the order in which they were asked) have an explanation. Takes at
-/// most `budget` configurations; exponential only in how many events overlap.
-pub fn check(events: &[&Event], budget: u64) -> Verdict {
+/// most `budget` configurations; exponential only in how many events overlap. With `evicts` a key may go at any time, but
+/// not come back.
+pub fn check(events: &[&Event], budget: u64, evicts: bool) -> Verdict {
     // An explanation is one however it was found: with few of the events in doubt it is found soonest. That
     // there is none only a search without a limit can say.
     for doubts_max in [0, 1, 2, 4, 8] {
-        if search(events, budget, doubts_max) == Verdict::Explained {
+        if search(events, budget, doubts_max, evicts) == Verdict::Explained {
             return Verdict::Explained;
         }
     }
-    search(events, budget, usize::MAX)
+    search(events, budget, usize::MAX, evicts)
 }
 
 /// `doubts_max`: of events without a reply, at most so many take effect.
-fn search(events: &[&Event], budget: u64, doubts_max: usize) -> Verdict {
+fn search(events: &[&Event], budget: u64, doubts_max: usize, evicts: bool) -> Verdict {
     let takes_back = events.iter().any(|event| is_crash(event));
-    let mut search =
-        Search { events, visited: BTreeSet::new(), takes_back, budget, best: (0, String::new()), doubts_max };
+    let mut search = Search {
+        events,
+        visited: BTreeSet::new(),
+        takes_back,
+        evicts,
+        budget,
+        best: (0, String::new()),
+        doubts_max,
+    };
     let start = Place {
         done: vec![0; events.len().div_ceil(64)],
         count: 0,
@@ -284,7 +294,11 @@ impl Search<'_> {
             }
             return true;
         }
-        for found in place.state.seen_during(event.span, &event.steps) {
+        let mut seen = place.state.seen_during(event.span, &event.steps);
+        if self.evicts {
+            seen = seen.iter().flat_map(|state| state.with_evictions(&event.steps)).collect();
+        }
+        for found in seen {
             let mut state = found.clone();
             let Seen::Replies(replies) = &event.seen else {
                 if place.doubts >= self.doubts_max {

@@ -22,7 +22,7 @@ fn value(text: &str) -> Seen {
 }
 
 fn verdict(history: &History) -> Verdict {
-    check(&history.of(OBJECT), 10_000)
+    check(&history.of(OBJECT), 10_000, false)
 }
 
 #[test]
@@ -173,5 +173,23 @@ fn what_nobody_saw_expire_may_be_there_after_a_start_with_an_earlier_clock() {
         let read = history.ask(2, OBJECT, step(Verb::Get), 5);
         history.end(read, value("a"), 50);
         assert_eq!(verdict(&history) == Verdict::Explained, is_possible, "shown: {is_shown}");
+    }
+}
+
+/// Set, read as gone, read again: what was seen to have gone does not come back, and where keys are not evicted it does not go.
+#[test]
+fn a_key_may_be_evicted_and_does_not_come_back() {
+    for (again, evicts, is_possible) in
+        [(Value::Null, true, true), (Value::Bulk("a".into()), true, false), (Value::Null, false, false)]
+    {
+        let mut history = History::default();
+        let write = history.ask(1, OBJECT, set("a"), 0);
+        history.end(write, ok(), 0);
+        for seen in [Value::Bulk("a".into()), Value::Null, again.clone()] {
+            let read = history.ask(1, OBJECT, step(Verb::Get), 0);
+            history.end(read, Seen::Replies(vec![seen]), 0);
+        }
+        let verdict = check(&history.of(OBJECT), 10_000, evicts);
+        assert_eq!(verdict == Verdict::Explained, is_possible, "{again:?}, {evicts}: {verdict:?}");
     }
 }

@@ -135,6 +135,19 @@ impl ObjectState {
         seen
     }
 
+    /// The states in which `steps` may find the object where any of the keys that they look at may have been evicted.
+    pub fn with_evictions(&self, steps: &[Step]) -> Vec<ObjectState> {
+        let mut seen = vec![self.clone()];
+        for (at, _) in
+            self.cells.iter().enumerate().filter(|(at, cell)| cell.is_some() && is_looked_at(*at, steps))
+        {
+            let mut gone = seen.clone();
+            gone.iter_mut().for_each(|state| state.cells[at] = None);
+            seen.extend(gone);
+        }
+        seen
+    }
+
     /// Carries out one step during `span`; gives the reply that a client must see.
     pub fn apply(&mut self, step: &Step, span: WallSpan) -> Value {
         match step.verb {

@@ -17,7 +17,7 @@ use tierstone::engine::{DatabasePlan, DatabaseShard, OpenedEngines};
 use tierstone::nvm::open_in_region;
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Result, ShardId};
 use tierstone_crash::Mutations;
-use tierstone_engine::Durability;
+use tierstone_engine::{Durability, Engine, Eviction};
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry};
 use tierstone_logstore::{OpenReport, OpenSettings, RedoMemory, ShardSettings, SuperblockWriter};
 use tierstone_media::file::DurableMethod;
@@ -52,6 +52,8 @@ pub struct NodeSettings {
     pub value_bytes_max: u64,
     /// When writes may be acknowledged.
     pub durability: Durability,
+    /// What is done when space is short.
+    pub eviction: Eviction,
     /// For the store's secret, when it is made.
     pub seed: u64,
     /// Rules broken on purpose.
@@ -189,6 +191,12 @@ impl Node {
             spreading: Vec::new(),
             failed: Vec::new(),
         })
+    }
+
+    /// Keys that were evicted since the node was opened.
+    pub fn evicted_keys(&self) -> u64 {
+        let engine = |driver: &ShardDriver| driver.service().executor().shard().engine().statistics();
+        self.drivers.iter().map(|driver| engine(driver).evicted_keys).sum()
     }
 
     /// What the node's own thread does: takes what shards tell it, goes on with changes.
@@ -361,7 +369,7 @@ fn start_shard(
             users: None,
             transaction_size_max_bytes: 1 << 20,
             held_bytes_max: 4 * common.settings.value_bytes_max,
-            eviction: Default::default(),
+            eviction: common.settings.eviction,
             facts: ServerFacts { started: now(), ..ServerFacts::default() },
             values: Vec::new(),
         },

@@ -106,6 +106,10 @@ pub const LARGE_FROM: u32 = 1_000;
 const CHANNELS: u64 = 3;
 /// The most keys that are added at a time.
 const GROWTH_MAX: u64 = 40;
+/// Keys that fill the device, in one request.
+const FILLERS_MAX: u64 = 8;
+/// Bytes of a value that fills the device, about.
+const FILLER_BYTES_MAX: u64 = 2_500;
 
 /// The longest part of a value that says nothing, in bytes.
 const VALUE_BYTES_MAX: u64 = 3_000;
@@ -170,6 +174,8 @@ pub struct Script {
     pub swaps: bool,
     /// Whether keys are added that stay.
     pub grows: bool,
+    /// Whether these are long, and may go.
+    pub fills: bool,
     /// Whether messages are published.
     pub publishes: bool,
     /// Whether objects may lie on several shards.
@@ -232,6 +238,7 @@ impl Script {
             touches: false,
             swaps: false,
             grows: false,
+            fills: false,
             publishes: false,
             spreads: true,
             expiry_unit_ms: 1,
@@ -356,17 +363,19 @@ impl Script {
         request(&[b"SWAPDB", b"0", b"1"], Expect::AllOk(ids.collect()))
     }
 
-    /// Adds keys that stay.
+    /// Adds keys that stay, or such as fill the device.
     fn grow(&mut self, random: &mut SeededRandom) -> Request {
         let mut words = vec![b"MSET".to_vec()];
         let mut keys = Vec::new();
-        for _ in 0..1 + random.below(GROWTH_MAX) {
+        let most = if self.fills { FILLERS_MAX } else { GROWTH_MAX };
+        for _ in 0..1 + random.below(most) {
             self.grown += 1;
             let key = format!("g{}", self.grown).into_bytes();
-            words.extend([key.clone(), b"there".to_vec()]);
+            let len = if self.fills { 500 + random.below(FILLER_BYTES_MAX) as usize } else { 0 };
+            words.extend([key.clone(), if self.fills { vec![b'f'; len] } else { b"there".to_vec() }]);
             keys.push(key);
         }
-        Request { words, expect: Expect::Grown(keys) }
+        Request { words, expect: if self.fills { Expect::Ok } else { Expect::Grown(keys) } }
     }
 
     fn large(

@@ -39,6 +39,8 @@ pub struct SimulationSettings {
     pub has_large_values: bool,
     /// Whether many keys are added that stay, while scans go on, over ends of the node too.
     pub has_growth: bool,
+    /// Whether keys are evicted: the device is small, and keys that nobody asks for again fill it.
+    pub has_eviction: bool,
     /// Whether writes are acknowledged before they are durable. Time goes faster then, the device slower.
     pub is_relaxed: bool,
     /// Whether the expiry of keys is changed often, which leaves even short values where they are.
@@ -67,6 +69,7 @@ impl SimulationSettings {
             has_channels: false,
             has_large_values: false,
             has_growth: false,
+            has_eviction: false,
             is_relaxed: false,
             has_touches: false,
             mutations: Mutations::none(),
@@ -121,6 +124,8 @@ pub struct Outcome {
     /// Times that the redo log's memory was lost, and those of them in which the store was not opened without it
     /// until the loss was accepted.
     pub regions_lost: (u32, u32),
+    /// Keys that were evicted.
+    pub evicted_keys: u64,
     /// Groups that openings took from the redo log.
     pub groups_replayed: u64,
     /// Simulated microseconds.

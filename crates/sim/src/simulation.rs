@@ -75,6 +75,7 @@ pub struct Simulation {
     /// See [`Outcome`].
     regions_lost: (u32, u32),
     groups_replayed: u64,
+    evicted_keys: u64,
 }
 
 /// Why a run ended early.
@@ -93,7 +94,11 @@ impl Simulation {
                 _ => SEARCH_BUDGET,
             };
             for object in simulation.history.objects() {
-                match linearize::check(&simulation.history.of(object), budget) {
+                match linearize::check(
+                    &simulation.history.of(object),
+                    budget,
+                    simulation.settings.has_eviction,
+                ) {
                     Verdict::Explained => {}
                     Verdict::TooHard => unjudged += 1,
                     Verdict::Impossible(why) => {
@@ -127,6 +132,7 @@ impl Simulation {
             losses_in_turns: simulation.losses_in_turns,
             regions_lost: simulation.regions_lost,
             groups_replayed: simulation.groups_replayed,
+            evicted_keys: simulation.evicted_keys,
             duration_us: simulation.medium.now_us(),
             history: simulation.history,
             transcript: simulation.transcript,
@@ -429,8 +435,8 @@ impl Simulation {
             self.scans.0 += 1;
             self.scans.1 += u64::from(life != self.lives.len());
         }
-        // Where databases change places, or writes may be lost, nobody can say what stays.
-        let stays = !self.settings.has_swaps && !self.settings.may_lose();
+        // Where databases change places, keys are evicted, or writes may be lost, nobody can say what stays.
+        let stays = !self.settings.has_swaps && !self.settings.may_lose() && !self.settings.has_eviction;
         for id in heard.acknowledged.iter().filter(|_| stays) {
             self.lasting.acknowledged(*id, &self.history);
         }
@@ -443,7 +449,9 @@ impl Simulation {
                 || error.starts_with("OOM")
                 || self.was_full && names_space(error)
                 // The device of a relaxed run may take seconds for a write.
-                || self.settings.is_relaxed && error.contains("cleaning made no room for this write in time")
+                // ... and parts of two batches may wait for each other where nearly all space is used.
+                || (self.settings.is_relaxed || self.settings.has_eviction)
+                    && error.contains("cleaning made no room for this write in time")
         };
         if let Some(error) = heard.errors.iter().find(|error| !is_expected(error)) {
             return Err(format!("client {connection} is told {error:?}, and no fault is armed"));

@@ -241,7 +241,7 @@ fn second_opinions(program: &Path, histories: &[Vec<&Event>]) -> Vec<String> {
 fn first_opinion(history: &History) -> &'static str {
     let mut opinion = "ok";
     for object in history.objects() {
-        match check(&history.of(object), BUDGET) {
+        match check(&history.of(object), BUDGET, false) {
             Verdict::Explained => {}
             Verdict::Impossible(_) => opinion = "illegal",
             Verdict::TooHard => panic!("a history of {EVENTS} events is too hard"),

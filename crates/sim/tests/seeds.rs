@@ -193,3 +193,14 @@ fn changes_of_expiry_that_get_lost_are_noticed() {
 fn batches_of_which_a_part_was_lost_are_noticed() {
     noticed("keep_undecided_batches", 200);
 }
+
+fn with_eviction(seed: u64) -> SimulationSettings {
+    SimulationSettings { has_eviction: true, shard_counts: vec![1, 2, 3], ..SimulationSettings::new(seed) }
+}
+
+/// Seed 11005 is never answered where parts of batches wait for room without end.
+#[test]
+fn keys_that_are_evicted_do_not_come_back() {
+    let sums = run_all("keys_that_are_evicted", (11_000, 40), with_eviction);
+    assert!(sums.evicted_keys > 500 || number("SEED").is_some(), "{sums:?}");
+}

@@ -5,6 +5,9 @@
 //! 2. Records are gathered in one run under the locks; those that must be fetched are waited for
 //!    with the locks held.
 //! 3. What is sent stays correct however long the messages take.
+//! 4. A part that the engine does not take within [`PART_WAIT_US`] is refused, and the batch with it:
+//!    what it waits for may wait for it. Another batch's part is sealed, and its space comes back, when all logs have said that
+//!    it is decided, and a log says so of its parts in their order: of one behind a part of this batch never.
 
 use crate::large::ValueId;
 use crate::lock::{LockMode, TaskId};
@@ -14,8 +17,11 @@ use crate::view::Wanted;
 use crate::watch::WatcherId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tierstone_base::{ErrorKind, Now, Result, Seq, ShardId, Token};
+use tierstone_base::{Error, ErrorKind, Now, Result, Seq, ShardId, Token};
 use tierstone_engine::{BatchTicket, Engine, Key, Lookup, Write, WriteKind};
+
+/// How long a part waits for an engine that is busy or has no room, in microseconds.
+const PART_WAIT_US: u64 = 2_000_000;
 
 #[derive(Debug)]
 struct Batch {
@@ -37,6 +43,8 @@ struct Batch {
     is_read_only: bool,
     /// Writes that the engine was too busy to take, to be tried again.
     deferred: Option<Deferred>,
+    /// Since when the part waits.
+    waits_since_us: Option<u64>,
     /// Large values that have lost their names and may get them back.
     died: Vec<ValueId>,
 }
@@ -105,6 +113,7 @@ impl Participant {
                     has_writes: false,
                     is_read_only: false,
                     deferred: None,
+                    waits_since_us: None,
                     died: Vec::new(),
                 };
                 self.batches.insert(batch, state);
@@ -251,8 +260,15 @@ impl Participant {
         let Some(deferred) = state.deferred.take() else { return };
         let ticket = state.ticket.clone();
         shard.tracking.set_writer(state.writer);
-        let result = write_owned(now, shard, &deferred, ticket.as_ref(), &mut state.died);
+        let mut result = write_owned(now, shard, &deferred, ticket.as_ref(), &mut state.died);
         shard.tracking.set_writer(None);
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry) && !deferred.is_undo {
+            let since_us = *state.waits_since_us.get_or_insert(now.monotonic_us);
+            if now.monotonic_us >= since_us.saturating_add(PART_WAIT_US) {
+                let text = "the device is full: cleaning made no room for this write in time";
+                result = Err(Error::new(ErrorKind::NoSpace, text));
+            }
+        }
         if let Err(error) = &result
             && (error.kind() == ErrorKind::Retry || deferred.is_undo && is_about_room(error.kind()))
         {

@@ -204,6 +204,11 @@ impl<E: Engine> RedisService<E> {
         }
     }
 
+    /// What carries requests out.
+    pub fn executor(&self) -> &Executor<E> {
+        &self.executor
+    }
+
     /// The request of `len` bytes at the start of `input`, and those that have come behind it. Gives how many
     /// bytes were consumed, and what the driver should do instead of going on, if anything.
     fn requests(

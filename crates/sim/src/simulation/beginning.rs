@@ -14,7 +14,7 @@ use crate::wall::WallClock;
 use std::collections::BTreeSet;
 use tierstone_base::{Error, ErrorKind, Result, SeededRandom};
 use tierstone_crash::Choices;
-use tierstone_engine::Durability;
+use tierstone_engine::{Durability, Eviction};
 use tierstone_logstore::ShardSettings;
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_media::sim::{CompletionOrder, CutPoints, PowerCut, StaleRange};
@@ -25,13 +25,20 @@ use tierstone_server::{Peer, TransportSettings};
 const SEGMENTS: u32 = 48;
 /// The same with large values, whose segments are larger.
 const LARGE_SEGMENTS: u32 = 64;
+/// The same where keys are evicted, for four shards at most.
+const EVICTING_SEGMENTS: u32 = 36;
+/// Policies of lives in which keys are evicted.
+const POLICIES: [Eviction; 3] = [Eviction::OldestFirst, Eviction::LeastUsed, Eviction::Random];
 
 impl Simulation {
     pub(super) fn new(settings: SimulationSettings) -> Self {
         let mut random = SeededRandom::new(settings.seed);
         let (pace, latency) = disturbance::pace_and_latency(&mut random, &settings);
-        let (segments, segment_bytes) =
-            if settings.has_large_values { (LARGE_SEGMENTS, 512 << 10) } else { (SEGMENTS, 64 << 10) };
+        let (segments, segment_bytes) = match (settings.has_large_values, settings.has_eviction) {
+            (true, _) => (LARGE_SEGMENTS, 512 << 10),
+            (_, true) => (EVICTING_SEGMENTS, 64 << 10),
+            _ => (SEGMENTS, 64 << 10),
+        };
         let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes, segment_limit: segments };
         let device = SimSettings {
             order: CompletionOrder::Timed,
@@ -77,6 +84,7 @@ impl Simulation {
             losses_in_turns: 0,
             regions_lost: (0, 0),
             groups_replayed: 0,
+            evicted_keys: 0,
         }
     }
 
@@ -90,6 +98,10 @@ impl Simulation {
         let memory_bytes = if self.random.chance(0.5) { 256 << 10 } else { 2 << 20 };
         let has_large = self.settings.has_large_values;
         let memory_bytes = if has_large { memory_bytes * 8 } else { memory_bytes };
+        let eviction = match self.settings.has_eviction {
+            true => POLICIES[self.random.below(POLICIES.len() as u64) as usize],
+            false => Eviction::None,
+        };
         let usual = ShardSettings::default();
         let touch_value_bytes_min = if self.settings.has_touches { 0 } else { usual.touch_value_bytes_min };
         let ground = self.settings.ground;
@@ -119,6 +131,7 @@ impl Simulation {
             },
             value_bytes_max: if has_large { 16 << 20 } else { 1 << 20 },
             durability,
+            eviction,
             seed: self.settings.seed,
             mutations: self.settings.mutations.clone(),
         }
@@ -239,7 +252,8 @@ fn script(settings: &SimulationSettings, objects: u32, is_fast: bool) -> Script 
     script.flushes = settings.has_flushes;
     script.touches = settings.has_touches;
     script.swaps = settings.has_swaps;
-    script.grows = settings.has_growth;
+    script.grows = settings.has_growth || settings.has_eviction;
+    script.fills = settings.has_eviction;
     script.publishes = settings.has_channels;
     // A batch over shards that was acknowledged may be lost although later writes are not.
     script.spreads = !settings.may_lose();

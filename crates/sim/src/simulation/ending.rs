@@ -9,6 +9,8 @@ use tierstone_engine::Durability;
 
 /// Ticks in which a node must have answered everything.
 const QUIET_TICKS: u32 = 60_000;
+/// The same where parts of batches may wait for each other for two seconds.
+const LONG_QUIET_TICKS: u32 = 400_000;
 
 /// A device whose durable writes take longer does not write what it gets within half of the stated bound.
 const SLOW_DEVICE_US: u64 = 50_000;
@@ -26,8 +28,12 @@ impl Simulation {
         self.quiesce(node)
     }
 
+    fn quiet_ticks(&self) -> u32 {
+        if self.settings.has_eviction { LONG_QUIET_TICKS } else { QUIET_TICKS }
+    }
+
     fn quiesce(&mut self, node: &mut Node) -> Result<(), Broken> {
-        for _ in 0..QUIET_TICKS {
+        for _ in 0..self.quiet_ticks() {
             if self.clients.iter().all(Client::is_answered) || !node.failed.is_empty() {
                 return Ok(());
             }
@@ -44,6 +50,7 @@ impl Simulation {
 
     pub(super) fn end_life(&mut self, mut node: Node, end: End) -> Result<(), Broken> {
         self.note(&format!("the life ends: {end:?}"));
+        self.evicted_keys += node.evicted_keys();
         self.give_space();
         if end == End::Stop {
             self.stop(&mut node)?;
@@ -117,7 +124,7 @@ impl Simulation {
         }
         let now = self.now();
         node.drivers.iter_mut().for_each(|driver| driver.stop(now));
-        for _ in 0..QUIET_TICKS {
+        for _ in 0..self.quiet_ticks() {
             if node.drivers.iter().all(|driver| driver.is_done()) || !node.failed.is_empty() {
                 return Ok(());
             }

@@ -48,6 +48,7 @@ pub struct Sums {
     pub losses_in_turns: u32,
     pub regions_lost: (u32, u32),
     pub groups_replayed: u64,
+    pub evicted_keys: u64,
 }
 
 /// Runs `seeds` with settings made by `make`, and shows that enough has happened for them to mean something.
@@ -68,6 +69,7 @@ pub fn run_all(test: &str, (first, default): (u64, u64), make: impl Fn(u64) -> S
         sums.regions_lost.0 += outcome.regions_lost.0;
         sums.regions_lost.1 += outcome.regions_lost.1;
         sums.groups_replayed += outcome.groups_replayed;
+        sums.evicted_keys += outcome.evicted_keys;
         sums.taken = (sums.taken.0 + outcome.taken.0, sums.taken.1 + outcome.taken.1);
     }
     println!(
