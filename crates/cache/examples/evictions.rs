@@ -1,7 +1,8 @@
 //! Prints how often a store that evicts keys finds what it is asked for, by what it evicts: this store's `allkeys-lru`
-//! (oldest written first, sparing what the record cache was asked for) beside least recently and least frequently
-//! used and random, as Markdown. `cargo run -p tierstone-cache --example evictions -- [PART]`: with a part of 100, a
-//! hundredth of the requests and of the keys. The figures are in `docs/decisions/039-no-lfu.md`.
+//! (oldest written first, sparing what the record cache was asked for) and `allkeys-lfu` (a third of what the hand comes to)
+//! beside least recently and least frequently used and random, as Markdown. `cargo run -p tierstone-cache --example evictions -- [PART]`: with a part of 100, a
+//! hundredth of the requests and of the keys. The figures are in `docs/decisions/039-no-lfu.md` and
+//! `docs/decisions/043-lfu-by-a-sketch.md`.
 
 #![expect(clippy::expect_used, reason = "a measurement ends at the first surprise")]
 
@@ -10,7 +11,7 @@ use tierstone_base::SeededRandom;
 use tierstone_base::collections::Map;
 use tierstone_cache::policy::{Lru, Policy, RecordCachePolicy, S3Fifo, S3FifoSettings, replay};
 use tierstone_cache::trace::{Request, TraceSettings, ZIPF_THETA, shifting_hot_set, zipf, zipf_with_scans};
-use tierstone_cache::{RecordCache, RecordCacheSettings};
+use tierstone_cache::{FrequencySketch, LeastUsed, RecordCache, RecordCacheSettings};
 
 /// The record cache's part of what the store holds.
 const CACHE_PART: u64 = 8;
@@ -74,6 +75,74 @@ impl Policy for OldestWritten {
     fn remove(&mut self, key: u64) -> bool {
         self.cache.remove(key);
         let Some((bytes, _)) = self.keys.remove(&key) else { return false };
+        self.used_bytes -= bytes;
+        true
+    }
+
+    fn contains(&self, key: u64) -> bool {
+        self.keys.contains_key(&key)
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+}
+
+/// This store's `allkeys-lfu`: of the keys that the hand comes to the third goes that was asked for least.
+struct LeastUsedThird {
+    capacity_bytes: u64,
+    used_bytes: u64,
+    keys: Map<u64, u64>,
+    written: VecDeque<u64>,
+    sketch: FrequencySketch,
+    least: LeastUsed,
+}
+
+impl LeastUsedThird {
+    /// For as many keys of `key_bytes` as there is room for.
+    fn new(capacity_bytes: u64, key_bytes: u64) -> Self {
+        let (mut sketch, mut least) = (FrequencySketch::new(u64::MAX), LeastUsed::default());
+        sketch.fit(capacity_bytes / key_bytes);
+        least.fit(capacity_bytes / key_bytes);
+        LeastUsedThird {
+            capacity_bytes,
+            used_bytes: 0,
+            keys: Map::default(),
+            written: VecDeque::new(),
+            sketch,
+            least,
+        }
+    }
+}
+
+impl Policy for LeastUsedThird {
+    fn access(&mut self, key: u64, bytes: u64, evicted: &mut Vec<u64>) -> bool {
+        self.sketch.add(key);
+        if self.keys.contains_key(&key) {
+            return true;
+        }
+        while self.used_bytes + bytes > self.capacity_bytes
+            && let Some(oldest) = self.written.pop_front()
+        {
+            if self.least.look(self.sketch.estimate(oldest)) {
+                self.remove(oldest);
+                evicted.push(oldest);
+            } else {
+                self.written.push_back(oldest);
+            }
+        }
+        self.used_bytes += bytes;
+        self.keys.insert(key, bytes);
+        self.written.push_back(key);
+        false
+    }
+
+    fn remove(&mut self, key: u64) -> bool {
+        let Some(bytes) = self.keys.remove(&key) else { return false };
         self.used_bytes -= bytes;
         true
     }
@@ -244,9 +313,9 @@ fn main() -> tierstone_base::Result<()> {
     };
     println!("Hit rates in percent; {} requests, {} keys of 144 B.\n", settings.requests, settings.keys);
     println!(
-        "| trace | room | this store | LRU | LFU, exact | LFU with ageing | LFU, sampled as Redis | random | S3-FIFO over all |"
+        "| trace | room | allkeys-lru here | allkeys-lfu here | LRU | LFU, exact | LFU with ageing | LFU, sampled as Redis | random | S3-FIFO over all |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     print_rows("Zipf 0.99", settings, &zipf(settings, ZIPF_THETA))?;
     print_rows("Zipf 0.8", settings, &zipf(settings, 0.8))?;
     print_rows("Zipf 0.99, 30 % scans", settings, &zipf_with_scans(settings, ZIPF_THETA, 0.3, 5000))?;
@@ -261,6 +330,7 @@ fn print_rows(name: &str, settings: TraceSettings, trace: &[Request]) -> tiersto
         let decay = 2 * capacity / u64::from(settings.bytes_min);
         let counts = [
             replay(&mut OldestWritten::new(capacity)?, trace),
+            replay(&mut LeastUsedThird::new(capacity, u64::from(settings.bytes_min)), trace),
             replay(&mut Lru::new(capacity), trace),
             replay(&mut Lfu::new(capacity, false), trace),
             replay(&mut Lfu::new(capacity, true), trace),
