@@ -22,6 +22,9 @@ pub struct Row {
     p99_us: f64,
     p999_us: f64,
     max_us: f64,
+    /// At a rate: of the calls themselves, counted from the call and not from when it was due.
+    call_p99_us: Option<f64>,
+    call_p999_us: Option<f64>,
     /// The longest time without any answer.
     longest_gap_us: u64,
     /// Of the whole process, generator included.
@@ -48,6 +51,8 @@ impl Row {
             p99_us: latency.p99_us as f64,
             p999_us: latency.p999_us as f64,
             max_us: latency.max_us as f64,
+            call_p99_us: outcome.call_latency.map(|latency| latency.p99_us as f64),
+            call_p999_us: outcome.call_latency.map(|latency| latency.p999_us as f64),
             longest_gap_us: outcome.longest_gap_us,
             cpu_us_per_operation: each(used.cpu_us),
             written_bytes_per_operation: each(used.written_bytes),

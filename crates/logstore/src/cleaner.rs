@@ -54,6 +54,8 @@ pub struct Cleaner {
     unreadable: Vec<u32>,
     /// The victim waits for room that only a dead segment can give.
     starved: bool,
+    /// Others have to leave shared segments before this shard goes on.
+    pub(crate) is_held_up: bool,
     /// Free segments that writers leave, as last reckoned.
     pub(crate) kept: u32,
     /// When a write was told to wait for space last, by shard steps and the newest write, and what it wanted, in bytes.

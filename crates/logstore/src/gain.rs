@@ -56,6 +56,10 @@ const SWEPT_PARTS: u64 = 16;
 const MARGIN: u32 = 4;
 /// The same where that would be a large part of the store; the log may wait for a whole segment there.
 const MARGIN_SMALL: u32 = 2;
+/// So many more, so that it begins gently (`crates/logstore/src/cleaner/pace.rs`).
+const PACED: u32 = 2;
+/// Where space is short, a shard leaves so many segments before others that have to leave them too.
+const SHARED_AHEAD_MAX: usize = 2;
 /// Fewer segments are a small store.
 const SEGMENTS_OF_A_SMALL_STORE: u32 = 48;
 /// An entry of a summary may be longer in the segment that a record is moved to, by this many bytes: its
@@ -77,7 +81,7 @@ impl LogShard {
     /// Cleaning begins when fewer segments than this are free.
     pub(crate) fn free_wanted(&self) -> u32 {
         let fraction = f64::from(self.segments.total_count()) * self.settings.clean_below_free_fraction;
-        (fraction as u32).max(self.cleaner.kept.max(self.reserved()) + self.margin())
+        (fraction as u32).max(self.cleaner.kept.max(self.reserved()) + self.margin() + self.paced())
     }
 
     /// Whether cleaning must make space: for this shard, or for others that have asked. `coming`: segments that
@@ -86,7 +90,8 @@ impl LogShard {
         self.segments.free_count() + coming < self.free_wanted() || self.is_asked_for_space()
     }
 
-    /// Chooses by free space and age: the benefit over the cost of Rosenblum and Ousterhout (1992).
+    /// Chooses by free space and age: the benefit over the cost of Rosenblum and Ousterhout (1992), the age with an
+    /// exponent of its own (`docs/decisions/045-cleaning-begins-late.md`).
     pub(crate) fn choose_victim(&mut self) {
         if let Some(number) = self.next_to_compact() {
             self.start_victim(number);
@@ -105,7 +110,8 @@ impl LogShard {
         self.cleaner.kept = self.kept_from_writers();
         let low = self.is_space_low(coming);
         let shedding = self.shedding_tombstones();
-        let mut best: Option<((u32, f64), u32)> = None;
+        let last_shared = self.last_shared_to_leave();
+        let (mut best, mut is_held_up): (Option<((u32, f64), u32)>, _) = (None, false);
         for (number, segment) in self.segments.iter() {
             if !low && segment.live_records > 0 {
                 continue;
@@ -116,14 +122,20 @@ impl LogShard {
             if protected || !(sheds.is_some() || self.may_clean(number, segment)) {
                 continue;
             }
+            if segment.shared.is_some() && segment.live_records > 0 && number > last_shared {
+                is_held_up = true;
+                continue;
+            }
             let live = sheds.map_or_else(|| self.live_fraction(segment).min(1.0), |(_, live)| live);
             let age = self.applied.saturating_sub(segment.opened_seq) as f64 + 1.0;
-            let score = (self.rank(number, segment), (1.0 - live) * age / (1.0 + live));
+            let worth = (1.0 - live) * age.powf(self.settings.clean_age_exponent) / (1.0 + live);
+            let score = (self.rank(number, segment), worth);
             if best.is_none_or(|(so_far, _)| score > so_far) {
                 best = Some((score, number));
             }
         }
         self.cleaner.found_none = low && best.is_none();
+        self.cleaner.is_held_up = is_held_up && best.is_none();
         if let Some((_, number)) = best {
             self.start_victim(number);
             self.pace_victim();
@@ -140,8 +152,24 @@ impl LogShard {
         match (is_short, segment.live_records, &segment.shared) {
             (true, 0, _) => u32::MAX,
             (true, _, Some(_)) => u32::MAX - 1 - number,
+            // Who asks may be ahead, and waits for this shard to follow.
+            (false, _, Some(_)) if self.is_asked_for_space() => u32::MAX - 1 - number,
             _ => 0,
         }
+    }
+
+    /// Of the segments that several shards have to leave, the last one by number that this shard may leave now. Where space
+    /// is short it is no more than some ahead of others: its copies would take the space that those need to follow, and
+    /// nothing became free. The shard that is behind all others is never held up: what it has left of those before its
+    /// next one has been left by all.
+    fn last_shared_to_leave(&self) -> u32 {
+        let is_short = self.segments.free_count() <= self.cleaner.kept.max(self.reserved());
+        if !is_short || self.identity.shard_count <= 1 || self.identity.mutations.is_on("shards_run_ahead") {
+            return u32::MAX;
+        }
+        let is_left = |segment: &Segment| segment.role == Role::Left && segment.may_hold_records();
+        let left = self.segments.iter().filter(|(_, segment)| is_left(segment));
+        left.map(|(number, _)| number).nth(SHARED_AHEAD_MAX - 1).unwrap_or(u32::MAX)
     }
 
     /// Where tombstones weigh much, moves the oldest segment, dense or not: when all that are older than a
@@ -183,6 +211,11 @@ impl LogShard {
         }
     }
 
+    /// Free segments over which the cleaner keeps pace with writes, before they wait.
+    fn paced(&self) -> u32 {
+        if self.segments.total_count() < SEGMENTS_OF_A_SMALL_STORE { 0 } else { PACED }
+    }
+
     /// Free segments at which cleaning begins above those that writers leave.
     fn margin(&self) -> u32 {
         if self.segments.total_count() < SEGMENTS_OF_A_SMALL_STORE { MARGIN_SMALL } else { MARGIN }
@@ -201,7 +234,8 @@ impl LogShard {
 
     /// Whether so much is free that what copies leave behind makes nobody wait.
     pub(crate) fn has_space_to_cluster(&self) -> bool {
-        self.segments.free_count() > self.paced_from() + self.free_wanted() / 2
+        let level = self.paced_from();
+        self.segments.free_count() > level + self.free_wanted().saturating_sub(level) / 2
     }
 
     /// Whether a write of `bytes` must wait until cleaning has got further: what is free, and what cleaning
@@ -375,13 +409,16 @@ impl LogShard {
         }
         let is_pinned = |number: u32| self.segments.get(number).snapshot_records > 0;
         let starved = self.is_starved();
+        let last_shared = self.last_shared_to_leave();
         self.is_moving()
             || (!starved && self.shedding_tombstones().is_some())
             || self.cleaner.emptied_segments().any(|number| !is_pinned(number))
             || self.segments.iter().any(|(number, segment)| {
                 segment.role == Role::Freeing
                     || self.is_dead(number, segment)
-                    || (!starved && self.may_clean(number, segment))
+                    || (!starved
+                        && (segment.shared.is_none() || number <= last_shared)
+                        && self.may_clean(number, segment))
             })
     }
 

@@ -42,9 +42,14 @@ pub struct ShardSettings {
     pub write_buffer_bytes_max: usize,
     /// Above this many reads in flight the shard is throttled.
     pub reads_in_flight_max: usize,
-    /// Cleaning begins when fewer than this part of the shard's segments is free, 0 to 1. Higher
-    /// values leave less usable space and move fewer live bytes a freed byte... until space is short.
+    /// Cleaning begins when fewer than this part of the store's segments is free, 0 to 1, or some nine segments if
+    /// that is more. Higher: longer bursts of writes find free segments, and every freed byte costs more moved ones,
+    /// since records have so much less time to die.
     pub clean_below_free_fraction: f64,
+    /// What the age of a segment counts when cleaning chooses, 0 to 1, as the exponent of the age: 0 takes the emptiest, 1 is the
+    /// benefit over the cost of Rosenblum and Ousterhout (1992). Higher: what dies soon is waited for; and young segments that small
+    /// groups have filled with padding, which is dead from the start, are waited for too.
+    pub clean_age_exponent: f64,
     /// Bytes that one step of cleaning may move.
     pub clean_step_bytes: usize,
     /// Segments that only deletes and the cleaner may use, so that a full store can be emptied; fewer than
@@ -96,7 +101,8 @@ impl Default for ShardSettings {
             lazy_wait_ms: 100,
             write_buffer_bytes_max: 8 << 20,
             reads_in_flight_max: 1024,
-            clean_below_free_fraction: 0.15,
+            clean_below_free_fraction: 0.04,
+            clean_age_exponent: 0.5,
             clean_step_bytes: 256 << 10,
             reserved_segments: 3,
             cluster_bytes_per_second: 64 << 20,

@@ -192,6 +192,7 @@ impl LogShard {
 
     /// Keeps a free segment for the cleaner, and leaves to other shards what is free beyond what this one keeps;
     /// and beyond the one that its cleaner needs, where theirs cannot go on without one. What is lent comes back: a victim that has a segment to go to is freed.
+    /// A cleaner that waits for others to leave shared segments needs none until they have.
     pub(crate) fn share_free(&mut self) {
         self.note_starving();
         self.segments.give_back(self.cleaner.kept.max(self.reserved()) + 1);
@@ -200,7 +201,8 @@ impl LogShard {
         }
         let missing = self.starving_others().saturating_sub(self.segments.pool_count());
         let own = self.segments.own_free_count();
-        let lent = missing.min(own.saturating_sub(KEPT_FOR_CLEANER));
+        let is_held_up = self.cleaner.is_held_up && self.segments_being_cleaned() == 0;
+        let lent = missing.min(if is_held_up { own } else { own.saturating_sub(KEPT_FOR_CLEANER) });
         if lent > 0 {
             self.segments.give_back(own - lent);
             self.wake_others_for_space();

@@ -325,6 +325,9 @@ fn a_region_that_is_too_small_is_not_used_and_the_report_says_so() {
     assert_eq!(value(&mut store), b"value");
 }
 
+/// How often everything is written again in the opening without the region.
+const ROUNDS: u64 = 16;
+
 /// Whether everything is there when a region comes back after an opening without it, in which every segment was
 /// written anew.
 fn is_whole_after_the_region_comes_back(mutations: Mutations) -> bool {
@@ -332,7 +335,7 @@ fn is_whole_after_the_region_comes_back(mutations: Mutations) -> bool {
     let medium = killed(&region);
     let (mut store, _) = open(&medium, None, true).unwrap();
     let value = |number: u64| vec![number as u8; 1_500];
-    for round in 0..12u64 {
+    for round in 0..ROUNDS {
         for number in 0..300u64 {
             store.put(KEYSPACE, &number.to_le_bytes(), &value(round + number)).unwrap();
         }
@@ -351,7 +354,7 @@ fn is_whole_after_the_region_comes_back(mutations: Mutations) -> bool {
     };
     let mut holds = |number: u64| {
         let found = store.get(KEYSPACE, &number.to_le_bytes());
-        found.is_ok_and(|found| found.is_some_and(|(_, bytes)| bytes == value(11 + number)))
+        found.is_ok_and(|found| found.is_some_and(|(_, bytes)| bytes == value(ROUNDS - 1 + number)))
     };
     (0..300).all(&mut holds) && report.damaged_segments.is_empty()
 }

@@ -11,12 +11,15 @@
 //!    gathering and scattering; the run is then repeated with it.
 //! 3. When one participant refuses its writes, the others get the old records back before any lock is
 //!    let go: nobody sees a part.
+//! 4. A batch that did nothing but read and write records, and that a participant refused in favour of another, begins anew. Its
+//!    parts are then written one after the other, in the order of the shards: of such batches none waits for
+//!    one that waits for it.
 
 use crate::context::error_text;
 use crate::control::Output;
 use crate::executor::Executor;
 use crate::gathered::Gathered;
-use crate::making::{Made, Plan};
+use crate::making::{Made, Plan, is_about_loss};
 use crate::remote::Message;
 use crate::run::{run_handler, run_queued};
 use crate::session::{ConnectionId, Queued};
@@ -24,12 +27,15 @@ use crate::table::Action;
 use crate::task::{Origin, Task, Work};
 use crate::tracking::{RememberedBy, writer_of};
 use std::collections::{BTreeMap, BTreeSet};
-use tierstone_base::{Error, ErrorKind, Now, Position, ShardId};
-use tierstone_engine::{Engine, WriteKind};
-use tierstone_store::large::parse_key;
+use tierstone_base::{Error, ErrorKind, Now, ShardId};
+use tierstone_engine::Engine;
 use tierstone_store::message::{BatchId, OwnedKey, OwnedWrite, ShardMessage};
-use tierstone_store::{Overlay, Stop, TaskId, ValueIds, View};
+use tierstone_store::{Stop, TaskId, View};
 use tierstone_wire::resp::{ReplyWriter, Version};
+
+mod writes;
+
+use writes::{is_new_chunk, plan_writes};
 
 /// How often a batch may begin anew because of keys that were not foreseen.
 const ATTEMPTS_MAX: u32 = 8;
@@ -60,6 +66,10 @@ pub(crate) struct Coordination {
     error: Option<Error>,
     outstanding: usize,
     refused: BTreeSet<ShardId>,
+    /// Whether it has begun anew in favour of others.
+    has_yielded: bool,
+    /// What participants are still to be sent, when those before have answered.
+    unsent: Vec<(ShardId, ShardMessage)>,
     writes: BTreeMap<ShardId, Vec<OwnedWrite>>,
     undo: BTreeMap<ShardId, Vec<OwnedWrite>>,
     reply: Vec<u8>,
@@ -103,6 +113,8 @@ impl Coordination {
             error: None,
             outstanding: 0,
             refused: BTreeSet::new(),
+            has_yielded: false,
+            unsent: Vec::new(),
             writes: BTreeMap::new(),
             undo: BTreeMap::new(),
             reply: Vec::new(),
@@ -128,6 +140,24 @@ impl Coordination {
         let mut reply = Vec::new();
         ReplyWriter::new(&mut reply, version).null_array();
         self.is_dirty.then_some(reply)
+    }
+
+    /// Whether it may be taken back and begin anew: it did nothing but read and write records.
+    fn may_yield(&self) -> bool {
+        let is_plain = |queued: &Queued| matches!(queued.command.action, Action::Data(_));
+        !self.has_yielded && self.watcher.is_none() && self.commands.iter().all(is_plain)
+    }
+
+    /// Whether it was refused in favour of another batch, and begins anew.
+    fn yields(&mut self) -> bool {
+        let is_refused = self.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Retry);
+        if !is_refused || !self.may_yield() {
+            return false;
+        }
+        // These count what was not foreseen.
+        (self.attempts, self.makings, self.error) = (0, 0, None);
+        self.has_yielded = true;
+        true
     }
 
     /// The answer to a batch that `error` has kept from having any effect.
@@ -231,11 +261,28 @@ impl<E: Engine> Executor<E> {
                 let Some(coordination) = self.coordination(id) else { return };
                 if let Some(error) = error {
                     coordination.refused.insert(from);
-                    coordination.error = Some(error);
+                    // What a later attempt would meet too counts more.
+                    let is_final = |error: &Error| error.kind() != ErrorKind::Retry;
+                    if !coordination.error.as_ref().is_some_and(is_final) {
+                        coordination.error = Some(error);
+                    }
                 }
                 coordination.outstanding -= 1;
-                if coordination.outstanding == 0 {
-                    self.decide(now, id);
+                if coordination.outstanding > 0 {
+                    return;
+                }
+                let is_refused = !coordination.refused.is_empty();
+                match coordination.unsent.pop() {
+                    Some((to, message)) if !is_refused => {
+                        coordination.outstanding = 1;
+                        self.send_batch(to, message);
+                    }
+                    unsent => {
+                        // Who was sent nothing has nothing to take back.
+                        let never = unsent.into_iter().chain(std::mem::take(&mut coordination.unsent));
+                        coordination.refused.extend(never.map(|(shard, _)| shard));
+                        self.decide(now, id);
+                    }
                 }
             }
             message => {
@@ -478,7 +525,8 @@ impl<E: Engine> Executor<E> {
         let Some(coordination) = self.coordination(id) else { return };
         coordination.phase = Phase::Preparing;
         coordination.outstanding = coordination.participants.len();
-        let batch = coordination.batch;
+        let (batch, has_yielded) = (coordination.batch, coordination.has_yielded);
+        let yields = coordination.may_yield();
         // Where nothing is written, the locks go when all have prepared.
         let remembered = coordination.remembered.take_if(|_| coordination.writes.is_empty());
         let participants: Vec<ShardId> = coordination.writes.keys().copied().collect();
@@ -491,17 +539,27 @@ impl<E: Engine> Executor<E> {
         let writer = self.tasks.get(&id).and_then(|task| writer_of(task.tracker));
         self.send_remembered(remembered);
         let ticket = batch.ticket(participants.len());
-        for shard in shards {
-            let writes = writes.remove(&shard).unwrap_or_default();
-            let (participants, ticket) = (participants.clone(), ticket.clone());
-            self.send_batch(shard, ShardMessage::Prepare { batch, participants, writes, ticket, writer });
+        let mut messages: Vec<(ShardId, ShardMessage)> = shards
+            .into_iter()
+            .map(|shard| {
+                let writes = writes.remove(&shard).unwrap_or_default();
+                let (participants, ticket) = (participants.clone(), ticket.clone());
+                (shard, ShardMessage::Prepare { batch, participants, writes, ticket, writer, yields })
+            })
+            .collect();
+        if has_yielded && let Some(coordination) = self.coordination(id) {
+            // The first one first.
+            coordination.unsent = messages.drain(1..).rev().collect();
+            coordination.outstanding = 1;
         }
+        messages.into_iter().for_each(|(shard, message)| self.send_batch(shard, message));
     }
 
     /// All participants have answered: decides, and answers.
     fn decide(&mut self, now: Now, id: TaskId) {
         let Some(coordination) = self.coordination(id) else { return };
         let batch = coordination.batch;
+        let begins_anew = coordination.yields();
         let refused = std::mem::take(&mut coordination.refused);
         let mut undo = std::mem::take(&mut coordination.undo);
         let has_writes = !undo.is_empty();
@@ -513,8 +571,10 @@ impl<E: Engine> Executor<E> {
             reply = coordination.refusal(error);
             effects.clear();
         }
-        self.host.outputs.append(&mut effects);
-        self.send_remembered(remembered);
+        if !begins_anew {
+            self.host.outputs.append(&mut effects);
+            self.send_remembered(remembered);
+        }
         if has_writes {
             for shard in shards {
                 let restores = !refused.is_empty() && !refused.contains(&shard);
@@ -524,6 +584,10 @@ impl<E: Engine> Executor<E> {
         }
         self.batches.remove(&batch.number);
         self.drop_made(id);
+        if begins_anew {
+            self.coordinate(now, id);
+            return;
+        }
         if let Some(Task { origin: Origin::Connection(connection), work: Work::Coordinated(work), .. }) =
             self.tasks.get(&id).map(Box::as_ref)
             && work.is_transaction
@@ -533,59 +597,4 @@ impl<E: Engine> Executor<E> {
         }
         self.finish(now, id, reply, 0, false);
     }
-}
-
-/// Whether a value that was there may be gone.
-fn is_about_loss(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Corrupt | ErrorKind::Unsupported)
-}
-
-/// Splits the writes by shards, with what undoes them; the keys whose old records are not known.
-///
-/// Chunks of new values need no undoing: with their map they lose their name, and are reclaimed.
-fn plan_writes(
-    coordination: &mut Coordination,
-    overlay: &Overlay,
-    count: u16,
-    is_new: impl Fn(&OwnedKey) -> bool,
-) -> BTreeSet<OwnedKey> {
-    let mut missing = BTreeSet::new();
-    let mut restored: BTreeSet<OwnedKey> = BTreeSet::new();
-    coordination.writes.clear();
-    coordination.undo.clear();
-    for write in overlay.iter() {
-        let key = OwnedKey {
-            keyspace: write.key.keyspace,
-            position: write.key.position,
-            bytes: write.key.bytes.to_vec(),
-        };
-        let shard = shard_of(key.position, count);
-        let value = match write.kind {
-            WriteKind::Put { value, expiry_ms, kind } => Some((value.to_vec(), expiry_ms, kind)),
-            WriteKind::Delete => None,
-        };
-        match coordination.gathered.records.get(&key) {
-            None if is_new(&key) => {}
-            None => {
-                missing.insert(key.clone());
-            }
-            Some(old) if restored.insert(key.clone()) => {
-                let value = old.as_ref().map(|old| (old.value.clone(), old.meta.expiry_ms, old.meta.kind));
-                let undo = coordination.undo.entry(shard).or_default();
-                undo.push(OwnedWrite { key: key.clone(), value });
-            }
-            Some(_) => {}
-        }
-        coordination.writes.entry(shard).or_default().push(OwnedWrite { key, value });
-    }
-    missing
-}
-
-/// Whether `key` is a chunk of a value that has got its id since `mark`.
-fn is_new_chunk(key: &OwnedKey, ids: &ValueIds, mark: u64) -> bool {
-    key.keyspace.is_chunks() && parse_key(&key.bytes).is_some_and(|(id, _)| ids.is_since(mark, id))
-}
-
-fn shard_of(position: Position, count: u16) -> ShardId {
-    position.shard(count)
 }

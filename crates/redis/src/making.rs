@@ -308,3 +308,8 @@ impl<E: Engine> Executor<E> {
         self.host.outputs.push(Output::Send { to, message });
     }
 }
+
+/// Whether a value that was there may be gone.
+pub(crate) fn is_about_loss(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Corrupt | ErrorKind::Unsupported)
+}

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{noticed, noticed_in, number, run, run_all, seeds};
-use tierstone_sim::{End, SimulationSettings};
+use tierstone_crash::Mutations;
+use tierstone_sim::{End, Simulation, SimulationSettings};
 
 #[test]
 fn acknowledged_writes_outlive_every_end_of_a_node() {
@@ -196,6 +197,17 @@ fn batches_of_which_a_part_was_lost_are_noticed() {
 
 fn with_eviction(seed: u64) -> SimulationSettings {
     SimulationSettings { has_eviction: true, shard_counts: vec![1, 2, 3], ..SimulationSettings::new(seed) }
+}
+
+#[test]
+fn shards_that_run_ahead_of_others_in_what_all_have_to_leave_are_noticed() {
+    let caught = (11_000..11_040).find_map(|seed| {
+        let mutations = Mutations::one("shards_run_ahead");
+        Simulation::run(SimulationSettings { mutations, ..with_eviction(seed) }).violation
+    });
+    let violation = caught.expect("40 seeds: nothing was noticed");
+    let signs = ["are never answered", "the device is full"];
+    assert!(signs.iter().any(|sign| violation.contains(sign)), "{violation}");
 }
 
 /// Seed 11005 is never answered where parts of batches wait for room without end.

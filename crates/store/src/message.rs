@@ -103,6 +103,8 @@ pub enum ShardMessage {
         ticket: Option<Arc<BatchTicket>>,
         /// Whose copies stay as they are ([`crate::TrackTable::set_writer`]).
         writer: Option<WatcherId>,
+        /// Whether the batch is taken back, and begins anew, where it might wait for another one that waits for it.
+        yields: bool,
     },
     /// The writes are durable, or were refused and not applied.
     Prepared {

@@ -5,9 +5,14 @@
 //! 2. Records are gathered in one run under the locks; those that must be fetched are waited for
 //!    with the locks held.
 //! 3. What is sent stays correct however long the messages take.
-//! 4. A part that the engine does not take within [`PART_WAIT_US`] is refused, and the batch with it:
-//!    what it waits for may wait for it. Another batch's part is sealed, and its space comes back, when all logs have said that
-//!    it is decided, and a log says so of its parts in their order: of one behind a part of this batch never.
+//! 4. What a part that the engine does not take waits for may wait for it. Another batch's part is sealed, and its space comes
+//!    back, when all logs have said that it is decided, and a log says so of its parts in their order: of one behind a part of this
+//!    batch never. So where a part of an earlier batch is written here and not decided, or one of a batch that does not yield, a part of a
+//!    batch that does waits [`YIELDS_AFTER_US`] and is then refused with `Retry`: its batch is taken back and begins anew, with its parts
+//!    one after the other. Then it does not yield: it waits for those only that have their part on a later shard still
+//!    before them. So of such batches that wait in a circle one yields, and none does so twice.
+//! 5. In any case a part waits no longer than [`PART_WAIT_US`], and the batch ends with it: batches that cannot begin anew
+//!    (transactions that watch keys, or do more than read and write records) may wait for each other so long.
 
 use crate::large::ValueId;
 use crate::lock::{LockMode, TaskId};
@@ -22,6 +27,8 @@ use tierstone_engine::{BatchTicket, Engine, Key, Lookup, Write, WriteKind};
 
 /// How long a part waits for an engine that is busy or has no room, in microseconds.
 const PART_WAIT_US: u64 = 2_000_000;
+/// The same where it may be another batch that it waits for, and is to yield.
+const YIELDS_AFTER_US: u64 = 20_000;
 
 #[derive(Debug)]
 struct Batch {
@@ -45,6 +52,10 @@ struct Batch {
     deferred: Option<Deferred>,
     /// Since when the part waits.
     waits_since_us: Option<u64>,
+    /// Whether its writes were applied here, as a part.
+    is_written: bool,
+    /// Whether it yields to others.
+    yields: bool,
     /// Large values that have lost their names and may get them back.
     died: Vec<ValueId>,
 }
@@ -114,6 +125,8 @@ impl Participant {
                     is_read_only: false,
                     deferred: None,
                     waits_since_us: None,
+                    is_written: false,
+                    yields: true,
                     died: Vec::new(),
                 };
                 self.batches.insert(batch, state);
@@ -121,12 +134,13 @@ impl Participant {
                     self.gather(now, shard, batch, outgoing);
                 }
             }
-            ShardMessage::Prepare { batch, participants, writes, ticket, writer } => {
+            ShardMessage::Prepare { batch, participants, writes, ticket, writer, yields } => {
                 let Some(state) = self.batches.get_mut(&batch) else { return };
                 state.is_read_only = participants.is_empty();
                 state.has_writes = !writes.is_empty();
                 state.ticket = ticket;
                 state.writer = writer;
+                state.yields = yields;
                 state.deferred = Some(Deferred { writes, is_undo: false });
                 self.apply(now, shard, batch, outgoing, granted);
                 self.poll(now, shard, outgoing, granted);
@@ -262,15 +276,20 @@ impl Participant {
         shard.tracking.set_writer(state.writer);
         let mut result = write_owned(now, shard, &deferred, ticket.as_ref(), &mut state.died);
         shard.tracking.set_writer(None);
-        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry) && !deferred.is_undo {
-            let since_us = *state.waits_since_us.get_or_insert(now.monotonic_us);
-            if now.monotonic_us >= since_us.saturating_add(PART_WAIT_US) {
+        let is_refused = |error: &Error| error.kind() == ErrorKind::Retry && !deferred.is_undo;
+        let mut is_given_up = false;
+        if result.as_ref().is_err_and(is_refused) {
+            let waited_us = now.monotonic_us - *state.waits_since_us.get_or_insert(now.monotonic_us);
+            if waited_us >= PART_WAIT_US {
                 let text = "the device is full: cleaning made no room for this write in time";
                 result = Err(Error::new(ErrorKind::NoSpace, text));
             }
+            is_given_up = waited_us >= YIELDS_AFTER_US && self.yields(batch);
         }
+        let Some(state) = self.batches.get_mut(&batch) else { return };
         if let Err(error) = &result
-            && (error.kind() == ErrorKind::Retry || deferred.is_undo && is_about_room(error.kind()))
+            && (error.kind() == ErrorKind::Retry && !is_given_up
+                || deferred.is_undo && is_about_room(error.kind()))
         {
             state.deferred = Some(deferred);
             return;
@@ -281,11 +300,20 @@ impl Participant {
             return;
         }
         match result {
-            Ok(gate) => state.prepared_at = Some(gate.max(shard.gate(state.observed))),
+            Ok(gate) => {
+                state.is_written = state.ticket.is_some() && state.has_writes;
+                state.prepared_at = Some(gate.max(shard.gate(state.observed)));
+            }
             Err(error) => {
                 outgoing.push((batch.coordinator, ShardMessage::Prepared { batch, error: Some(error) }));
             }
         }
+    }
+
+    /// Whether `batch` may be waiting for another one to which it yields, and which has a part here that is not decided.
+    fn yields(&self, batch: BatchId) -> bool {
+        let goes_first = |(id, other): (&BatchId, &Batch)| other.is_written && (*id < batch || !other.yields);
+        self.batches.get(&batch).is_some_and(|state| state.yields) && self.batches.iter().any(goes_first)
     }
 
     fn forget<E: Engine>(&mut self, shard: &mut Shard<E>, batch: BatchId, granted: &mut Vec<TaskId>) {

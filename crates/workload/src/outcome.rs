@@ -85,6 +85,9 @@ pub struct Outcome {
     pub kinds: BTreeMap<OperationKind, KindOutcome>,
     /// Open loop: how late operations were sent, against their intended times.
     pub send_delay: Option<LatencySummary>,
+    /// Open loop of a library's calls: latencies from the call instead of from when it was due, as tools without a schedule
+    /// count them. Of a thread that is late these tell what the store did, the others what a user would have seen.
+    pub call_latency: Option<LatencySummary>,
     /// The longest time that a thread awaited replies and none came, in microseconds.
     pub longest_gap_us: u64,
     /// Bytes sent, warm-up included.

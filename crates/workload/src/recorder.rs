@@ -15,6 +15,7 @@ const ERROR_TEXT_MAX_BYTES: usize = 256;
 pub(crate) struct Recorder {
     histograms: [Option<Box<LatencyHistogram>>; OperationKind::ALL.len()],
     send_delay: LatencyHistogram,
+    calls: LatencyHistogram,
     /// What begins before is warm-up.
     measured_from_us: u64,
     last_reply_us: u64,
@@ -40,6 +41,7 @@ impl Recorder {
         Recorder {
             histograms: [const { None }; OperationKind::ALL.len()],
             send_delay: LatencyHistogram::new(),
+            calls: LatencyHistogram::new(),
             measured_from_us,
             last_reply_us: measured_from_us,
             cpu_started_us: 0.0,
@@ -79,6 +81,14 @@ impl Recorder {
     pub(crate) fn sent_late(&mut self, intended_us: u64, now_us: u64) {
         if self.is_measured(intended_us) {
             self.send_delay.record_us(now_us.saturating_sub(intended_us));
+        }
+    }
+
+    /// A call that was due at `began_us` lasted from `called_us` to `now_us`.
+    #[inline]
+    pub(crate) fn returned(&mut self, began_us: u64, called_us: u64, now_us: u64) {
+        if self.is_measured(began_us) {
+            self.calls.record_us(now_us.saturating_sub(called_us));
         }
     }
 
@@ -146,7 +156,7 @@ impl Recorder {
 pub(crate) fn combine(recorders: Vec<Recorder>, rate_intended: Option<f64>) -> Outcome {
     let mut outcome = Outcome { rate_intended, ..Outcome::default() };
     let mut kinds: BTreeMap<OperationKind, LatencyHistogram> = BTreeMap::new();
-    let mut send_delay = LatencyHistogram::new();
+    let (mut send_delay, mut calls) = (LatencyHistogram::new(), LatencyHistogram::new());
     let (mut cpu_us, mut last_reply_us, mut measured_from_us) = (0.0, 0, u64::MAX);
     for recorder in recorders {
         outcome.operations += recorder.operations;
@@ -163,6 +173,7 @@ pub(crate) fn combine(recorders: Vec<Recorder>, rate_intended: Option<f64>) -> O
         last_reply_us = last_reply_us.max(recorder.last_reply_us);
         measured_from_us = measured_from_us.min(recorder.measured_from_us);
         send_delay.merge(&recorder.send_delay);
+        calls.merge(&recorder.calls);
         for (kind, histogram) in OperationKind::ALL.into_iter().zip(&recorder.histograms) {
             if let Some(histogram) = histogram {
                 kinds.entry(kind).or_default().merge(histogram);
@@ -177,6 +188,7 @@ pub(crate) fn combine(recorders: Vec<Recorder>, rate_intended: Option<f64>) -> O
     if let Some(intended) = rate_intended {
         outcome.rate_error = Some((outcome.rate - intended) / intended);
         outcome.send_delay = Some(LatencySummary::from(&send_delay));
+        outcome.call_latency = (calls.count() > 0).then(|| LatencySummary::from(&calls));
     }
     let mut all = LatencyHistogram::new();
     for (kind, histogram) in kinds {

@@ -207,6 +207,8 @@ struct Caller<T> {
     recorder: Recorder,
     /// The operations of the current batch and their beginnings.
     batch: Vec<(Operation, u64)>,
+    /// When the calls of the batch began.
+    called_us: u64,
     /// Keys and values of the current call, one behind the other, and where each ends.
     bytes: Vec<u8>,
     bounds: Vec<usize>,
@@ -230,6 +232,7 @@ impl<T: Target> Caller<T> {
             verify: workload.verify,
             recorder: Recorder::new(0),
             batch: Vec::with_capacity(pacing.pipeline),
+            called_us: 0,
             bytes: Vec::new(),
             bounds: Vec::new(),
             absent: Vec::new(),
@@ -255,6 +258,7 @@ impl<T: Target> Caller<T> {
                 continue;
             }
             self.recorder.awaits(now_us);
+            self.called_us = now_us;
             self.call(context);
             self.recorder.heard(context.now_us(), false);
             self.batch.clear();
@@ -334,6 +338,7 @@ impl<T: Target> Caller<T> {
                 self.source.insert_answered(operation.id);
             }
             self.recorder.answered(operation.kind, *began_us, now_us);
+            self.recorder.returned(*began_us, self.called_us, now_us);
         }
     }
 

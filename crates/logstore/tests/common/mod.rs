@@ -46,6 +46,7 @@ pub fn small_settings() -> OpenSettings {
             group_bytes_max: 16 << 10,
             overlap_bytes: 32 << 10,
             lazy_bytes_max: 24 << 10,
+            clean_below_free_fraction: 0.15,
             clean_step_bytes: 16 << 10,
             touch_value_bytes_min: 0,
             ..ShardSettings::default()
