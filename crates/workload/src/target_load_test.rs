@@ -134,6 +134,9 @@ fn an_open_loop_sends_every_operation_of_its_schedule() {
         assert_eq!(outcome.operations, 5000);
         assert_eq!(outcome.rate_intended, Some(1e5));
         assert_eq!(outcome.send_delay.unwrap().count, 5000);
+        let calls = outcome.call_latency.unwrap();
+        assert_eq!(calls.count, 5000);
+        assert!(calls.max_us <= outcome.latency.max_us, "a call is no longer than from when it was due");
     }
 }
 
