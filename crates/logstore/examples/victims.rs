@@ -1,11 +1,11 @@
 //! What cleaning moves, in a model: segments, a hot log that small groups fill with padding, a dense cold log for what is
 //! moved, so many segments kept free, and victims by the benefit over the cost with an exponent of the age. Prints Markdown:
-//! `cargo run --release -p tierstone-logstore --example victims`. The figures are in
+//! `cargo run --release -p tierstone-logstore --example victims [RECORDS]`, with so many records a segment. The figures are in
 //! `docs/decisions/045-cleaning-begins-late.md`; they are modelled, and counted.
 
 use tierstone_base::SeededRandom;
 
-/// Segments of the store, and records of each.
+/// Segments of the store, and records of each as a rule.
 const SEGMENTS: usize = 160;
 const RECORDS: usize = 2_000;
 /// Writes before and while counting, as parts of the capacity.
@@ -30,6 +30,8 @@ struct Segment {
 /// What is asked of the model.
 #[derive(Clone, Copy)]
 struct Setting {
+    /// Records that fit into a segment.
+    records: usize,
     /// Live records of all that fit.
     fill: f64,
     /// Records' worth of padding behind each that is written; what is moved lies dense.
@@ -55,7 +57,7 @@ struct Model {
 
 impl Model {
     fn new(setting: Setting) -> Model {
-        let keys = ((SEGMENTS * RECORDS) as f64 * setting.fill) as usize;
+        let keys = ((SEGMENTS * setting.records) as f64 * setting.fill) as usize;
         Model {
             setting,
             segments: vec![Segment::default(); SEGMENTS],
@@ -71,7 +73,9 @@ impl Model {
     /// Puts a record of `key`, with so much padding, into the segment `open`, or into a new one.
     fn put(&mut self, open: Option<usize>, key: u32, padding: usize) -> Option<usize> {
         let fits = |number: &usize| {
-            self.segments.get(*number).is_some_and(|segment| segment.used + 1 + padding <= RECORDS)
+            self.segments
+                .get(*number)
+                .is_some_and(|segment| segment.used + 1 + padding <= self.setting.records)
         };
         let number = match open.filter(fits) {
             Some(number) => number,
@@ -108,13 +112,14 @@ impl Model {
 
     fn clean(&mut self) -> Option<()> {
         let worth = |segment: &Segment| {
-            let live = segment.live as f64 / RECORDS as f64;
+            let live = segment.live as f64 / self.setting.records as f64;
             let age = (self.written - segment.opened) as f64 + 1.0;
             (1.0 - live) * age.powf(self.setting.exponent) / (1.0 + live)
         };
         let is_open = |number: usize| self.hot == Some(number) || self.cold == Some(number);
-        let may_clean =
-            |segment: &Segment| segment.is_held && segment.live as f64 <= LIVE_MAX * RECORDS as f64;
+        let may_clean = |segment: &Segment| {
+            segment.is_held && segment.live as f64 <= LIVE_MAX * self.setting.records as f64
+        };
         let found = self.segments.iter().enumerate();
         let found = found.filter(|(number, segment)| !is_open(*number) && may_clean(segment));
         let (victim, _) = found.max_by(|(_, one), (_, other)| worth(one).total_cmp(&worth(other)))?;
@@ -132,6 +137,7 @@ impl Model {
     /// Records moved for each that is written, when it has settled.
     fn run(mut self) -> Option<f64> {
         let keys = self.place.len();
+        let capacity = SEGMENTS * self.setting.records;
         let mut random = SeededRandom::new(1);
         let mut names: Vec<u32> = (0..keys as u32).collect();
         for last in (1..keys).rev() {
@@ -146,8 +152,8 @@ impl Model {
             .collect();
         (0..keys as u32).try_for_each(|key| self.write(key, 0))?;
         let mut owed = 0.0;
-        for write in 0..SEGMENTS * RECORDS * (SETTLED_AFTER + COUNTED) {
-            if write == SEGMENTS * RECORDS * SETTLED_AFTER {
+        for write in 0..capacity * (SETTLED_AFTER + COUNTED) {
+            if write == capacity * SETTLED_AFTER {
                 self.moved = 0;
             }
             let rank = if self.setting.is_even {
@@ -161,12 +167,13 @@ impl Model {
             owed -= padding as f64;
             self.write(*names.get(rank)?, padding)?;
         }
-        Some(self.moved as f64 / (SEGMENTS * RECORDS * COUNTED) as f64)
+        Some(self.moved as f64 / (capacity * COUNTED) as f64)
     }
 }
 
-fn main() {
-    println!("{SEGMENTS} segments of {RECORDS} records; records moved for each that is written.\n");
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let records = std::env::args().nth(1).map_or(Ok(RECORDS), |text| text.parse())?;
+    println!("{SEGMENTS} segments of {records} records; records moved for each that is written.\n");
     println!(
         "| writes | live | padding a record | kept free | by the age | by its root | by free space alone |"
     );
@@ -175,7 +182,7 @@ fn main() {
         for (fill, padding) in [(0.5, 0.0), (0.5, 1.7), (0.78, 0.0), (0.78, 1.7), (0.88, 0.0)] {
             for free in [0.15, 0.08, 0.04] {
                 let row = [1.0, 0.5, 0.0].map(|exponent| {
-                    let moved = Model::new(Setting { fill, padding, free, exponent, is_even }).run();
+                    let moved = Model::new(Setting { records, fill, padding, free, exponent, is_even }).run();
                     moved.map_or("no room".to_owned(), |moved| format!("{moved:.2}"))
                 });
                 let law = if is_even { "uniform" } else { "Zipf 0.99" };
@@ -183,4 +190,5 @@ fn main() {
             }
         }
     }
+    Ok(())
 }
