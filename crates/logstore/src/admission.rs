@@ -294,7 +294,7 @@ impl LogShard {
         let kept = match reserve {
             _ if needed == 0 => 0,
             // As it was when it was admitted: what others took since would make it more.
-            Reserve::None if is_admitted => self.cleaner.kept.max(self.reserved()),
+            Reserve::None if is_admitted => self.left_by_writers(),
             Reserve::None => self.kept_from_writers(),
             Reserve::ForDeletes => KEPT_FOR_CLEANER,
             Reserve::All => 0,

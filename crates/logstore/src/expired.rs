@@ -175,7 +175,7 @@ impl LogShard {
         let holds = |(_, segment): &(u32, &Segment)| segment.may_hold_records();
         let opened = |(_, segment): &(u32, &Segment)| segment.opened_seq;
         let oldest = self.segments.iter().filter(holds).min_by_key(opened).map(|(number, _)| number);
-        let room = self.segments.free_count() > self.cleaner.kept.max(self.reserved());
+        let room = !self.is_short();
         let is_worth = |&(number, segment): &(u32, &Segment)| {
             let due = due_in(segment, self.now.wall_ms);
             let live = segment.live_records;
@@ -188,7 +188,7 @@ impl LogShard {
 
     /// Whether the segment that users write holds what has expired and can go by cleaning only.
     fn open_has_due(&self) -> bool {
-        let room = self.segments.free_count() > self.cleaner.kept.max(self.reserved());
+        let room = !self.is_short();
         let due = |number| due_in(self.segments.get(number), self.now.wall_ms).tied.records > 0;
         room && self.hot.is_marked() && self.hot.written_segment().is_some_and(due)
     }

@@ -78,10 +78,20 @@ impl LogShard {
         self.settings.reserved_segments.max(RESERVED_MIN)
     }
 
+    /// Free segments that writers leave, as last reckoned.
+    pub(crate) fn left_by_writers(&self) -> u32 {
+        self.cleaner.kept.max(self.reserved())
+    }
+
+    /// Whether no more is free than what writers leave.
+    pub(crate) fn is_short(&self) -> bool {
+        self.segments.free_count() <= self.left_by_writers()
+    }
+
     /// Cleaning begins when fewer segments than this are free.
     pub(crate) fn free_wanted(&self) -> u32 {
         let fraction = f64::from(self.segments.total_count()) * self.settings.clean_below_free_fraction;
-        (fraction as u32).max(self.cleaner.kept.max(self.reserved()) + self.margin() + self.paced())
+        (fraction as u32).max(self.left_by_writers() + self.margin() + self.paced())
     }
 
     /// Whether cleaning must make space: for this shard, or for others that have asked. `coming`: segments that
@@ -148,8 +158,7 @@ impl LogShard {
     /// same order in all of them. Else each might spend its free segment on others than the rest do, and none became
     /// free. Behind what nothing lives in, which takes no room.
     fn rank(&self, number: u32, segment: &Segment) -> u32 {
-        let is_short = self.segments.free_count() <= self.cleaner.kept.max(self.reserved());
-        match (is_short, segment.live_records, &segment.shared) {
+        match (self.is_short(), segment.live_records, &segment.shared) {
             (true, 0, _) => u32::MAX,
             (true, _, Some(_)) => u32::MAX - 1 - number,
             // Who asks may be ahead, and waits for this shard to follow.
@@ -163,8 +172,10 @@ impl LogShard {
     /// nothing became free. The shard that is behind all others is never held up: what it has left of those before its
     /// next one has been left by all.
     fn last_shared_to_leave(&self) -> u32 {
-        let is_short = self.segments.free_count() <= self.cleaner.kept.max(self.reserved());
-        if !is_short || self.identity.shard_count <= 1 || self.identity.mutations.is_on("shards_run_ahead") {
+        if !self.is_short()
+            || self.identity.shard_count <= 1
+            || self.identity.mutations.is_on("shards_run_ahead")
+        {
             return u32::MAX;
         }
         let is_left = |segment: &Segment| segment.role == Role::Left && segment.may_hold_records();
@@ -178,8 +189,7 @@ impl LogShard {
         let tombstone_bytes = self.segments.tombstone_bytes();
         let weigh_much = tombstone_bytes * TOMBSTONE_PARTS > self.segments.live_bytes()
             && tombstone_bytes * SWEPT_PARTS >= self.segments.segment_bytes();
-        let room = self.segments.free_count() > self.cleaner.kept.max(self.reserved());
-        if !weigh_much || !room || self.checkpoints.is_writing() {
+        if !weigh_much || self.is_short() || self.checkpoints.is_writing() {
             return;
         }
         // What is not free yet may still hold older versions: tombstones would be moved for it.
@@ -229,7 +239,7 @@ impl LogShard {
 
     /// So few free segments make writes wait.
     pub(crate) fn paced_from(&self) -> u32 {
-        self.cleaner.kept.max(self.reserved()) + self.margin() - 1
+        self.left_by_writers() + self.margin() - 1
     }
 
     /// Whether so much is free that what copies leave behind makes nobody wait.
@@ -243,7 +253,7 @@ impl LogShard {
     /// the victim is free. There each byte waits for a byte, and never for the rest of a segment.
     pub(crate) fn must_pace(&self, bytes: u64) -> bool {
         let segment_bytes = self.segments.segment_bytes();
-        let free = self.segments.free_count().saturating_sub(self.cleaner.kept.max(self.reserved()));
+        let free = self.segments.free_count().saturating_sub(self.left_by_writers());
         // What a segment takes besides records is not to be waited for when the next one is opened.
         let segment_bytes = segment_bytes.saturating_sub(3 * BLOCK_BYTES as u64);
         let level = u64::from(self.margin() - 1) * segment_bytes;
@@ -303,12 +313,11 @@ impl LogShard {
     }
 
     pub(crate) fn may_clean(&self, number: u32, segment: &Segment) -> bool {
-        let short = self.segments.free_count() <= self.cleaner.kept.max(self.reserved());
         let live = self.live_fraction(segment);
         segment.role == Role::Sealed
             && (segment.snapshot_records == 0 || self.ignores_snapshot_pins())
             && !self.cleaner.is_unreadable(number)
-            && (live <= LIVE_FRACTION_MAX || (short && live < 1.0))
+            && (live <= LIVE_FRACTION_MAX || (self.is_short() && live < 1.0))
             && (segment.live_records == 0 || !self.is_of_this_streak(segment))
     }
 
@@ -316,9 +325,8 @@ impl LogShard {
     /// and what then remains of it, over what an empty segment takes. Whoever waits for this waits for deletions to be
     /// forgotten, of which there is an end.
     fn shedding_tombstones(&self) -> Option<(u32, f64)> {
-        let is_short = self.segments.free_count() <= self.cleaner.kept.max(self.reserved());
         let weigh_much = self.segments.tombstone_bytes() * SWEPT_PARTS >= self.segments.segment_bytes();
-        if !is_short || !weigh_much || self.identity.mutations.is_on("tombstones_fill_the_store") {
+        if !self.is_short() || !weigh_much || self.identity.mutations.is_on("tombstones_fill_the_store") {
             return None;
         }
         let holding = || self.segments.iter().filter(|(_, segment)| segment.may_hold_records());

@@ -129,7 +129,7 @@ impl LogShard {
 
     /// A free segment whose space is to be filled, now that there is time for it, and nobody misses it meanwhile.
     fn take_thin(&mut self, takes_only: bool) -> Option<u32> {
-        let has_others = self.segments.own_free_count() > self.cleaner.kept.max(self.reserved()) + 1;
+        let has_others = self.segments.own_free_count() > self.left_by_writers() + 1;
         while !takes_only
             && has_others
             && let Some(segment) = self.space.thin.pop()
@@ -154,7 +154,7 @@ impl LogShard {
         if self.identity.mutations.is_on("reserve_without_space") {
             return READY_WANTED;
         }
-        let kept = self.cleaner.kept.max(self.reserved());
+        let kept = self.left_by_writers();
         if is_short { self.free_wanted() + 1 } else { READY_WANTED.max(kept + 1) }
     }
 
@@ -195,7 +195,7 @@ impl LogShard {
     /// A cleaner that waits for others to leave shared segments needs none until they have.
     pub(crate) fn share_free(&mut self) {
         self.note_starving();
-        self.segments.give_back(self.cleaner.kept.max(self.reserved()) + 1);
+        self.segments.give_back(self.left_by_writers() + 1);
         if self.segments.own_free_count() < KEPT_FOR_CLEANER && self.segments_being_cleaned() == 0 {
             self.segments.secure_leaving(KEPT_FOR_CLEANER, self.starving_others());
         }
