@@ -8,7 +8,7 @@
 //! 2. Dropping a node is the death of its process.
 
 use crate::ground::{Ground, MEMORY_GEOMETRY, NodeDevice};
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -26,7 +26,7 @@ use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
 use tierstone_redis::{Executor, ExecutorSettings, ServerFacts};
 use tierstone_server::redis::clients::ClientLedger;
 use tierstone_server::redis::mail::{ToNode, ToShard};
-use tierstone_server::redis::metrics::ShardSnapshot;
+use tierstone_server::redis::metrics::NewestNumbers;
 use tierstone_server::redis::service::{RedisService, ServiceParts};
 use tierstone_server::{MailReceiver, MailSender, ManualDriver, TransportSettings, Waker, mailbox};
 use tierstone_store::{DatabaseMap, MapChange, TaskId};
@@ -132,7 +132,7 @@ struct Common<'a> {
     machine: &'a WordMachine,
     senders: &'a [MailSender<ToShard>],
     node: Sender<ToNode>,
-    snapshots: Sender<ShardSnapshot>,
+    snapshots: NewestNumbers,
     serving: Arc<AtomicUsize>,
     clients: Arc<ClientLedger>,
 }
@@ -150,7 +150,6 @@ impl Node {
             .map_err(|error| Error::new(ErrorKind::Corrupt, error.to_string()))?;
         let mut damaged = opened.report.damaged_segments.clone();
         let (node_sender, messages) = unbounded();
-        let (snapshot_sender, _) = bounded(1);
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
         for _ in &opened.plans {
             // Never asleep, so a wake-up is one store to memory.
@@ -166,7 +165,7 @@ impl Node {
             machine,
             senders: &senders,
             node: node_sender,
-            snapshots: snapshot_sender,
+            snapshots: NewestNumbers::new(0),
             serving: Arc::new(AtomicUsize::new(senders.len())),
             clients: Arc::new(ClientLedger::new(senders.len())),
         };

@@ -5,11 +5,10 @@ use super::service::{Heartbeat, RedisConnection};
 use super::volume;
 use crate::connections::{Connections, StageLatencies};
 use crate::http::{Answer, Page};
-use crossbeam_channel::Receiver;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tierstone::volume::VolumeTeller;
 use tierstone_base::histogram::LatencyBuckets;
 use tierstone_base::units::format_size;
@@ -83,6 +82,35 @@ impl ShardSnapshot {
     }
 }
 
+/// The newest numbers of each shard, however seldom they are looked at: its thread tells them, the HTTP thread takes them, and
+/// a shard's thread waits for nobody.
+#[derive(Clone, Debug)]
+pub struct NewestNumbers(Arc<[Mutex<Option<Box<ShardSnapshot>>>]>);
+
+impl NewestNumbers {
+    /// Of so many shards, numbered from zero.
+    pub fn new(shards: usize) -> Self {
+        NewestNumbers((0..shards).map(|_| Mutex::default()).collect())
+    }
+
+    /// Puts a shard's numbers in the place of those before. They stay as they are if just now somebody takes them.
+    pub fn tell(&self, snapshot: ShardSnapshot) {
+        if let Some(slot) = self.0.get(usize::from(snapshot.shard))
+            && let Ok(mut slot) = slot.try_lock()
+        {
+            *slot = Some(Box::new(snapshot));
+        }
+    }
+
+    /// What was told since the last time.
+    fn take(&self) -> impl Iterator<Item = ShardSnapshot> {
+        let take = |slot: &Mutex<Option<Box<ShardSnapshot>>>| {
+            slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+        };
+        self.0.iter().filter_map(take).map(|snapshot| *snapshot)
+    }
+}
+
 /// A shard's thread that has not turned for so long is taken for hung, in microseconds: it turns once a
 /// second even when there is nothing to do.
 pub const HUNG_AFTER_US: u64 = 30_000_000;
@@ -98,7 +126,7 @@ struct Watched {
 
 /// Keeps the newest numbers of each shard, on the HTTP thread.
 pub struct MetricsBoard {
-    incoming: Receiver<ShardSnapshot>,
+    incoming: NewestNumbers,
     newest: BTreeMap<ShardId, ShardSnapshot>,
     ready: Arc<AtomicBool>,
     watched: Vec<Watched>,
@@ -267,7 +295,7 @@ const STAGES: &[Stage] = &[
 
 impl MetricsBoard {
     /// A board that is told by `incoming`; `ready` says whether clients are served.
-    pub fn new(incoming: Receiver<ShardSnapshot>, ready: Arc<AtomicBool>) -> Self {
+    pub fn new(incoming: NewestNumbers, ready: Arc<AtomicBool>) -> Self {
         MetricsBoard {
             incoming,
             newest: BTreeMap::new(),
@@ -338,7 +366,7 @@ impl MetricsBoard {
 
     /// A page for the HTTP door.
     pub fn answer(&mut self, page: Page) -> Answer {
-        for snapshot in self.incoming.try_iter() {
+        for snapshot in self.incoming.take() {
             self.newest.insert(snapshot.shard, snapshot);
         }
         let failed = self.newest.values().find(|snapshot| !snapshot.is_healthy);

@@ -1,14 +1,13 @@
 use super::*;
-use crossbeam_channel::bounded;
 
 #[test]
 fn metrics_name_every_stage_and_count_cumulatively() {
-    let (sender, receiver) = bounded(2);
-    let mut board = MetricsBoard::new(receiver, Arc::new(AtomicBool::new(true)));
+    let numbers = NewestNumbers::new(4);
+    let mut board = MetricsBoard::new(numbers.clone(), Arc::new(AtomicBool::new(true)));
     let mut snapshot = ShardSnapshot { shard: 3, is_healthy: true, ..ShardSnapshot::default() };
     snapshot.stages.gate.record_us(150);
     snapshot.stages.gate.record_us(150_000);
-    sender.send(snapshot).unwrap();
+    numbers.tell(snapshot);
     let Answer::Fine(text) = board.answer(Page::Metrics) else { panic!("metrics are always given") };
     for line in [
         "tierstone_stage_latency_seconds_bucket{shard=\"3\",stage=\"gate\",le=\"0.0001\"} 0",
@@ -27,14 +26,14 @@ fn metrics_name_every_stage_and_count_cumulatively() {
 
 #[test]
 fn full_space_is_foreseen_for_all_shards_together() {
-    let (sender, receiver) = bounded(2);
-    let mut board = MetricsBoard::new(receiver, Arc::new(AtomicBool::new(true)));
+    let numbers = NewestNumbers::new(4);
+    let mut board = MetricsBoard::new(numbers.clone(), Arc::new(AtomicBool::new(true)));
     let mut full_in = |shard, live, capacity, growth| {
         let mut snapshot = ShardSnapshot { shard, ..ShardSnapshot::default() };
         snapshot.engine.space_live_bytes = live;
         snapshot.engine.space_capacity_bytes = capacity;
         snapshot.engine.space_growth_bytes_per_day = growth;
-        sender.send(snapshot).unwrap();
+        numbers.tell(snapshot);
         let Answer::Fine(text) = board.answer(Page::Metrics) else { panic!("metrics are always given") };
         let line = text.lines().find_map(|line| line.strip_prefix("tierstone_space_full_in_seconds "));
         line.unwrap().to_owned()
@@ -57,9 +56,9 @@ impl Clock for Hand {
 
 #[test]
 fn a_thread_that_does_not_turn_any_more_ends_the_life_of_the_process() {
-    let (_sender, receiver) = bounded(2);
+    let numbers = NewestNumbers::new(4);
     let (hand, beats) = (Hand::default(), vec![Heartbeat::default(), Heartbeat::default()]);
-    let mut board = MetricsBoard::new(receiver, Arc::new(AtomicBool::new(true)))
+    let mut board = MetricsBoard::new(numbers.clone(), Arc::new(AtomicBool::new(true)))
         .with_liveness(beats.clone(), Box::new(hand.clone()));
     let mut live_after = |us: u64| {
         hand.0.fetch_add(us, Ordering::Relaxed);
@@ -82,15 +81,15 @@ fn a_thread_that_does_not_turn_any_more_ends_the_life_of_the_process() {
 
 #[test]
 fn the_accounts_of_writing_and_the_process_are_told() {
-    let (sender, receiver) = bounded(2);
+    let numbers = NewestNumbers::new(4);
     let process = || ProcessNumbers { resident_bytes: 7, user_us: 1_500_000, system_us: 500_000 };
-    let mut board = MetricsBoard::new(receiver, Arc::new(AtomicBool::new(true))).with_process(process);
+    let mut board = MetricsBoard::new(numbers.clone(), Arc::new(AtomicBool::new(true))).with_process(process);
     let mut snapshot = ShardSnapshot { is_healthy: true, ..ShardSnapshot::default() };
     snapshot.engine.record_bytes_written = 11;
     snapshot.engine.checkpoint_bytes_written = 12;
     snapshot.engine.device.flushes = 13;
     snapshot.engine.snapshots = 14;
-    sender.send(snapshot).unwrap();
+    numbers.tell(snapshot);
     let Answer::Fine(text) = board.answer(Page::Metrics) else { panic!("metrics are always given") };
     for line in [
         "tierstone_record_bytes_total{shard=\"0\"} 11",
@@ -106,16 +105,16 @@ fn the_accounts_of_writing_and_the_process_are_told() {
 
 #[test]
 fn joules_are_told_with_their_label() {
-    let (sender, receiver) = bounded(2);
+    let numbers = NewestNumbers::new(4);
     let process = || ProcessNumbers { resident_bytes: 7, user_us: 750_000, system_us: 250_000 };
     let clock = Hand::default();
     clock.0.store(10_000_000, Ordering::Relaxed);
     let model = tierstone_energy::presets::named("cloud").unwrap();
     let watch = Arc::new(tierstone_energy::Watch::without_meters(model, 2));
-    let mut board = MetricsBoard::new(receiver, Arc::new(AtomicBool::new(true)))
+    let mut board = MetricsBoard::new(numbers.clone(), Arc::new(AtomicBool::new(true)))
         .with_process(process)
         .with_energy(watch, Box::new(clock));
-    sender.send(ShardSnapshot { is_healthy: true, requests: 1_000, ..ShardSnapshot::default() }).unwrap();
+    numbers.tell(ShardSnapshot { is_healthy: true, requests: 1_000, ..ShardSnapshot::default() });
     let Answer::Fine(text) = board.answer(Page::Metrics) else { panic!("metrics are always given") };
     for (start, joules) in [
         ("tierstone_energy_joules_total{label=\"modelled\",model=\"cloud\",part=\"idle\"} ", 14.8),
@@ -134,10 +133,10 @@ fn joules_are_told_with_their_label() {
 
 #[test]
 fn who_asks_before_all_is_open_is_told_how_far_it_has_come() {
-    let (_sender, receiver) = bounded(2);
+    let numbers = NewestNumbers::new(4);
     let opening = OpeningProgress::default();
     let ready = Arc::new(AtomicBool::new(false));
-    let mut board = MetricsBoard::new(receiver, Arc::clone(&ready)).with_opening(opening.clone());
+    let mut board = MetricsBoard::new(numbers.clone(), Arc::clone(&ready)).with_opening(opening.clone());
     assert_eq!(board.answer(Page::Ready), Answer::Unavailable("opening\n".into()));
     let (first, second) = (opening.part(1 << 20), opening.part(3 << 20));
     second.advance(1 << 20);
@@ -155,4 +154,26 @@ fn who_asks_before_all_is_open_is_told_how_far_it_has_come() {
     drop(second);
     ready.store(true, Ordering::Release);
     assert_eq!(board.answer(Page::Ready), Answer::Fine("ready\n".into()));
+}
+
+/// However many numbers were told between two looks, the last ones are seen, and a failure at the first look.
+#[test]
+fn what_is_told_last_is_seen() {
+    let numbers = NewestNumbers::new(2);
+    let mut board = MetricsBoard::new(numbers.clone(), Arc::new(AtomicBool::new(true)));
+    for commands in 0..1_000 {
+        for shard in 0..2 {
+            numbers.tell(ShardSnapshot { shard, commands, is_healthy: true, ..ShardSnapshot::default() });
+        }
+    }
+    let Answer::Fine(text) = board.answer(Page::Metrics) else { panic!("metrics are always given") };
+    for shard in 0..2 {
+        let line = format!("tierstone_commands_total{{shard=\"{shard}\"}} 999");
+        assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+    }
+    numbers.tell(ShardSnapshot { shard: 1, is_healthy: false, ..ShardSnapshot::default() });
+    assert!(matches!(board.answer(Page::Ready), Answer::Unavailable(_)), "the device of shard 1 has failed");
+    // What does not change any more stays, and a shard that is not there is not told of.
+    numbers.tell(ShardSnapshot { shard: 7, ..ShardSnapshot::default() });
+    assert!(matches!(board.answer(Page::Ready), Answer::Unavailable(_)));
 }

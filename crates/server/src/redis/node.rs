@@ -7,7 +7,7 @@ use super::clients::ClientLedger;
 use super::energy::{self, EnergySettings};
 use super::facts::server_facts;
 use super::mail::{ToNode, ToShard};
-use super::metrics::MetricsBoard;
+use super::metrics::{MetricsBoard, NewestNumbers};
 use super::service::Heartbeat;
 use super::start::{Common, ShardStart, start_shards, tell_damage};
 use super::users_file;
@@ -19,7 +19,7 @@ use crate::mailbox::{MailSender, mailbox};
 use crate::settings::TransportSettings;
 use crate::tls::TlsSettings;
 use crate::wake::Waker;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -239,11 +239,11 @@ impl Node {
         let count = plans.len();
         let ready = Arc::new(AtomicBool::new(false));
         let (node_sender, messages) = unbounded();
-        let (snapshot_sender, snapshots) = bounded(4 * count);
+        let snapshots = NewestNumbers::new(count);
         let (listeners, [addresses, tls_addresses]) = listen(settings, count)?;
         let watch = energy::watch(&settings.energy)?;
         let heartbeats: Vec<Heartbeat> = plans.iter().map(|_| Heartbeat::default()).collect();
-        let http = start_http(settings, snapshots, &ready, &heartbeats, (&watch, &database))?;
+        let http = start_http(settings, snapshots.clone(), &ready, &heartbeats, (&watch, &database))?;
         let (mut starts, mut shards) = (Vec::new(), Vec::new());
         for ((plan, listeners), heartbeat) in plans.into_iter().zip(listeners).zip(heartbeats) {
             let waker = Waker::new()?;
@@ -267,7 +267,7 @@ impl Node {
             tls,
             shards: &shards,
             node: &node_sender,
-            snapshots: &snapshot_sender,
+            snapshots: &snapshots,
             serving: Arc::new(AtomicUsize::new(count)),
             clients: Arc::new(ClientLedger::new(count)),
         };
@@ -478,7 +478,7 @@ fn addresses_of(listeners: &[Vec<Listener>]) -> Vec<SocketAddr> {
 
 fn start_http(
     settings: &NodeSettings,
-    snapshots: Receiver<super::metrics::ShardSnapshot>,
+    snapshots: NewestNumbers,
     ready: &Arc<AtomicBool>,
     heartbeats: &[Heartbeat],
     (watch, database): (&Arc<Watch>, &Database),

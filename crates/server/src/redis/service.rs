@@ -15,7 +15,7 @@ use super::ahead::Ahead;
 use super::clients::ClientLedger;
 use super::incoming::Incoming;
 use super::mail::{ToNode, ToShard};
-use super::metrics::ShardSnapshot;
+use super::metrics::NewestNumbers;
 use crate::connections::Connections;
 use crate::gate::{ReplyQueue, SlotId};
 use crate::mailbox::{MailReceiver, MailSender};
@@ -69,7 +69,7 @@ pub struct ServiceParts<E> {
     /// To the node's thread.
     pub node: Sender<ToNode>,
     /// Where the numbers go.
-    pub snapshots: Sender<ShardSnapshot>,
+    pub snapshots: NewestNumbers,
     /// Limits of requests.
     pub limits: RequestLimits,
     /// What the connections' buffers may take, as their transport is told
@@ -109,7 +109,7 @@ pub struct RedisService<E> {
     mail: MailReceiver<ToShard>,
     shards: Vec<MailSender<ToShard>>,
     node: Sender<ToNode>,
-    snapshots: Sender<ShardSnapshot>,
+    snapshots: NewestNumbers,
     limits: RequestLimits,
     pub(super) buffer_bytes_max: usize,
     /// Connections by the id that the executor knows them by.

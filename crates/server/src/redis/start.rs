@@ -3,6 +3,7 @@
 use super::clients::ClientLedger;
 use super::lobby::{Lobby, LobbyFacts, PATIENCE};
 use super::mail::{ToNode, ToShard};
+use super::metrics::NewestNumbers;
 use super::node::NodeSettings;
 use super::service::{Heartbeat, RedisService, ServiceParts};
 use crate::driver::{DriverBuilder, DriverHandle, Parts};
@@ -53,7 +54,7 @@ pub(super) struct Common<'a> {
     pub tls: Option<Arc<ServerConfig>>,
     pub shards: &'a [MailSender<ToShard>],
     pub node: &'a Sender<ToNode>,
-    pub snapshots: &'a Sender<super::metrics::ShardSnapshot>,
+    pub snapshots: &'a NewestNumbers,
     pub serving: Arc<AtomicUsize>,
     pub clients: Arc<ClientLedger>,
 }

@@ -35,9 +35,7 @@ impl<E: Engine> RedisService<E> {
         if now.monotonic_us >= self.snapshot_due_us {
             self.snapshot_due_us = now.monotonic_us + SNAPSHOT_INTERVAL_US;
             self.told_commands = self.executor.counters().commands;
-            let snapshot = ShardSnapshot::of(self.shard, &self.executor, connections);
-            // A full channel holds numbers that nobody has read yet.
-            let _ = self.snapshots.try_send(snapshot);
+            self.snapshots.tell(ShardSnapshot::of(self.shard, &self.executor, connections));
         }
         let findings = self.executor.shard_mut().engine_mut().take_scrub_findings();
         if !findings.is_empty() {
