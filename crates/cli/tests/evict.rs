@@ -253,3 +253,62 @@ fn what_is_asked_for_often_stays_and_tells_how_often() {
     assert!(frequency(&mut connection, "once:7999").integer().is_some_and(|uses| uses < 5));
     assert_eq!(frequency(&mut connection, "absent"), Value::Null, "of a key that is not there");
 }
+
+#[test]
+fn asking_about_a_key_is_no_use_of_it_nor_is_what_a_client_reads_that_does_not_touch() {
+    for shards in ["1", "4"] {
+        let folder = Folder::new();
+        let server = Server::start(
+            &folder,
+            &[&SMALL[..6], &["--maxmemory-policy", "allkeys-lfu", "--shards", shards]].concat(),
+        );
+        let (mut connection, mut quiet) = (server.connect(), server.connect());
+        // Over several shards where there are several.
+        let keys: Vec<String> = (0..8).map(|number| format!("key:{number}")).collect();
+        for key in &keys {
+            ask(&mut connection, &[b"SET", key.as_bytes(), b"value"]);
+        }
+        let all = |connection: &mut Connection, name: &str| {
+            let words: Vec<&[u8]> =
+                std::iter::once(name.as_bytes()).chain(keys.iter().map(|key| key.as_bytes())).collect();
+            ask(connection, &words)
+        };
+        let frequency =
+            || ask(&mut server.connect(), &[b"OBJECT", b"FREQ", b"key:3"]).integer().expect("it is there");
+        let before = frequency();
+        for _ in 0..5 {
+            assert_eq!(all(&mut connection, "EXISTS").integer(), Some(8));
+            all(&mut connection, "WATCH");
+            for words in [
+                "TTL",
+                "PTTL",
+                "EXPIRETIME",
+                "PEXPIRETIME",
+                "TYPE",
+                "OBJECT ENCODING",
+                "OBJECT REFCOUNT",
+                "MEMORY USAGE",
+            ] {
+                let words: Vec<&[u8]> = words.split(' ').chain(["key:3"]).map(str::as_bytes).collect();
+                ask(&mut connection, &words);
+            }
+        }
+        assert_eq!(frequency(), before, "{shards} shards: asking about it");
+        assert_eq!(ask(&mut quiet, &[b"CLIENT", b"NO-TOUCH", b"on"]), Value::Simple("OK".into()));
+        for _ in 0..5 {
+            assert_eq!(ask(&mut quiet, &[b"GET", b"key:3"]).bytes(), Some(&b"value"[..]));
+            all(&mut quiet, "MGET");
+            ask(&mut quiet, &[b"MULTI"]);
+            ask(&mut quiet, &[b"GET", b"key:3"]);
+            all(&mut quiet, "MGET");
+            ask(&mut quiet, &[b"EXEC"]);
+        }
+        assert_eq!(frequency(), before, "{shards} shards: read without touching");
+        assert_eq!(all(&mut quiet, "TOUCH").integer(), Some(8));
+        assert_eq!(frequency(), before + 1, "{shards} shards: touched");
+        ask(&mut quiet, &[b"CLIENT", b"NO-TOUCH", b"off"]);
+        ask(&mut quiet, &[b"GET", b"key:3"]);
+        all(&mut quiet, "MGET");
+        assert_eq!(frequency(), before + 3, "{shards} shards: read as others do");
+    }
+}

@@ -309,6 +309,11 @@ pub trait Engine {
     /// Looks a key up in memory. Cost: no I/O, no allocation.
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_>;
 
+    /// As [`Engine::lookup`], but no use of the key: it stays as likely to be evicted, and its record to leave memory, as it was.
+    fn peek(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+        self.lookup(now, key)
+    }
+
     /// `keys` will be looked up or written right away: has the processor fetch the memory that this touches,
     /// for all of them side by side. A hint, for [`PREFETCHED_KEYS`] at a time, which changes nothing. Cost: a
     /// look at the index for each key.

@@ -40,6 +40,8 @@ pub struct MapEngine {
     /// Answers of reads at snapshots that the next step gives.
     read: Vec<Event>,
     parts: Vec<Part>,
+    /// Writes are refused, as by an engine that has no room for them just now.
+    is_full: bool,
     meter: Meter,
 }
 
@@ -70,6 +72,41 @@ impl MapEngine {
     /// An empty engine whose first write has a sequence above `last`.
     pub fn new(last: Seq) -> Self {
         MapEngine { applied: last, durable: last, ..MapEngine::default() }
+    }
+
+    /// From now on refuses what is written, as an engine does that may have room for it later, or takes it again. What takes back a
+    /// part it always takes.
+    pub fn set_full(&mut self, is_full: bool) {
+        self.is_full = is_full;
+    }
+
+    fn check_room(&self) -> Result<()> {
+        if self.is_full { Err(Error::new(ErrorKind::Retry, "there is no room just now")) } else { Ok(()) }
+    }
+
+    fn put_all(&mut self, writes: &[Write<'_>]) -> WriteReceipt {
+        let since = self.meter.read();
+        for write in writes {
+            self.applied += 1;
+            self.user_bytes += write.key.bytes.len() as u64;
+            match write.kind {
+                WriteKind::Put { value, expiry_ms, kind } => {
+                    let meta = RecordMeta { seq: self.applied, expiry_ms, kind };
+                    self.user_bytes += value.len() as u64;
+                    self.records.insert(map_key(write.key), (meta, value.to_vec()));
+                }
+                WriteKind::Delete => {
+                    self.records.remove(&map_key(write.key));
+                }
+            }
+        }
+        let commit = match self.durability {
+            Durability::Sync => Commit::Durable,
+            Durability::Group { .. } => Commit::Grouped,
+            Durability::Relaxed => Commit::Relaxed,
+        };
+        let cost = Cost { cpu_ns: self.meter.call(since, true), ..Cost::default() };
+        WriteReceipt { seq: self.applied, commit, cost }
     }
 
     fn page(&self, request: ScanRequest) -> Event {
@@ -190,55 +227,36 @@ impl Engine for MapEngine {
     }
 
     fn write(&mut self, _now: Now, writes: &[Write<'_>]) -> Result<WriteReceipt> {
-        let since = self.meter.read();
-        for write in writes {
-            self.applied += 1;
-            self.user_bytes += write.key.bytes.len() as u64;
-            match write.kind {
-                WriteKind::Put { value, expiry_ms, kind } => {
-                    let meta = RecordMeta { seq: self.applied, expiry_ms, kind };
-                    self.user_bytes += value.len() as u64;
-                    self.records.insert(map_key(write.key), (meta, value.to_vec()));
-                }
-                WriteKind::Delete => {
-                    self.records.remove(&map_key(write.key));
-                }
-            }
-        }
-        let commit = match self.durability {
-            Durability::Sync => Commit::Durable,
-            Durability::Group { .. } => Commit::Grouped,
-            Durability::Relaxed => Commit::Relaxed,
-        };
-        let cost = Cost { cpu_ns: self.meter.call(since, true), ..Cost::default() };
-        Ok(WriteReceipt { seq: self.applied, commit, cost })
+        self.check_room()?;
+        Ok(self.put_all(writes))
     }
 
     fn admit(&mut self, _now: Now, _writes: &[Write<'_>]) -> Result<()> {
-        Ok(())
+        self.check_room()
     }
 
     fn write_part(
         &mut self,
-        now: Now,
+        _now: Now,
         writes: &[Write<'_>],
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
         if writes.is_empty() {
             return Err(Error::new(ErrorKind::InvalidInput, "a part of a batch has at least one write"));
         }
+        self.check_room()?;
         let first = self.applied + 1;
         self.parts.push(Part { first, is_durable: false, is_undone: false, batch: Arc::clone(batch) });
-        self.write(now, writes)
+        Ok(self.put_all(writes))
     }
 
     fn undo_part(
         &mut self,
-        now: Now,
+        _now: Now,
         writes: &[Write<'_>],
         batch: &Arc<BatchTicket>,
     ) -> Result<WriteReceipt> {
-        let receipt = self.write(now, writes)?;
+        let receipt = self.put_all(writes);
         let own = self.parts.iter_mut().filter(|part| Arc::ptr_eq(&part.batch, batch));
         own.for_each(|part| part.is_undone = true);
         Ok(receipt)

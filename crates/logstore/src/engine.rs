@@ -28,22 +28,22 @@ impl LogShard {
         }
         answer
     }
-}
 
-impl Engine for LogShard {
-    fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+    /// What is in memory of `key`; whether that is a use of it.
+    fn look(&mut self, now: Now, key: Key<'_>, is_use: bool) -> Lookup<'_> {
         let Search { found, header, damaged, .. } = self.search(&key);
-        match found {
-            Found::Absent if damaged => return Lookup::Fetch,
-            Found::Absent => {
-                self.evictor.uses.asked(key.keyspace, key.position);
-                return Lookup::Missing;
-            }
-            Found::Unknown => return Lookup::Fetch,
-            Found::Frame(frame) => self.cache.touch(frame),
-            Found::Held(_) | Found::Unsubmitted(_) => {}
+        if found == Found::Unknown || found == Found::Absent && damaged {
+            return Lookup::Fetch;
         }
-        self.evictor.uses.asked(key.keyspace, key.position);
+        if is_use {
+            self.evictor.uses.asked(key.keyspace, key.position);
+            if let Found::Frame(frame) = found {
+                self.cache.touch(frame);
+            }
+        }
+        if found == Found::Absent {
+            return Lookup::Missing;
+        }
         let meta = self.meta_at(key.position, &header);
         if self.is_past(meta.expiry_ms, now.wall_ms) {
             return Lookup::Missing;
@@ -56,6 +56,16 @@ impl Engine for LogShard {
             Some(value) => Lookup::Found(RecordView { meta, value }),
             None => unreachable!("the search found the record's bytes in memory"),
         }
+    }
+}
+
+impl Engine for LogShard {
+    fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+        self.look(now, key, true)
+    }
+
+    fn peek(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+        self.look(now, key, false)
     }
 
     fn prefetch(&self, keys: &[Key<'_>]) {
@@ -275,7 +285,10 @@ impl Engine for LogShard {
         EngineStatistics {
             keys: self.keyspaces.iter().map(|keyspace| keyspace.index.len()).sum(),
             memory_part_bytes: self.memory.part_bytes(),
-            index_bytes: self.keyspaces.memory_bytes() + self.touches.bytes() + self.evictor.uses.bytes(),
+            index_bytes: self.keyspaces.memory_bytes()
+                + self.touches.bytes()
+                + self.evictor.uses.bytes()
+                + self.segments.mark_bytes(),
             cache_bytes: cache.live_bytes,
             buffer_bytes: (self.hot.memory_bytes() + self.cold.memory_bytes()) as u64
                 + self.reads.held.values().map(|held| held.buffer.len() as u64).sum::<u64>(),

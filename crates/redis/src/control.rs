@@ -442,6 +442,8 @@ pub struct Host {
     pub(crate) events: Events,
     /// Connections that track what they read.
     pub(crate) trackers: usize,
+    /// Whether any connection has asked not to use what it reads.
+    pub(crate) has_untouching: bool,
     /// Whose tracking the run of a transaction at hand has changed, and what it was before.
     pub(crate) tracking_before: Option<(ConnectionId, Option<Box<Tracking>>)>,
     /// Who watches what clients do.
@@ -480,6 +482,7 @@ impl Host {
             connection_bytes: (0, 0),
             events: Events::default(),
             trackers: 0,
+            has_untouching: false,
             tracking_before: None,
             monitors: Monitors::new(shard),
             latencies: Latencies::default(),

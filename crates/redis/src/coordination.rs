@@ -20,7 +20,6 @@ use crate::control::Output;
 use crate::executor::Executor;
 use crate::gathered::Gathered;
 use crate::making::{Made, Plan, is_about_loss};
-use crate::remote::Message;
 use crate::run::{run_handler, run_queued};
 use crate::session::{ConnectionId, Queued};
 use crate::table::Action;
@@ -220,10 +219,6 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    fn send_batch(&mut self, to: ShardId, message: ShardMessage) {
-        self.host.outputs.push(Output::Send { to, message: Message::Batch(message) });
-    }
-
     /// Locks the next participant, or goes on when all are locked.
     fn lock_next(&mut self, now: Now, id: TaskId) {
         let Some(coordination) = self.coordination(id) else { return };
@@ -232,9 +227,9 @@ impl<E: Engine> Executor<E> {
             self.run_gathered(now, id);
             return;
         };
-        let batch = coordination.batch;
-        let watcher = coordination.watcher.as_ref().map(|(watcher, _)| *watcher);
-        self.send_batch(shard, ShardMessage::Lock { batch, keys, watcher });
+        let (batch, watcher) = (coordination.batch, coordination.watcher.as_ref().map(|watching| watching.0));
+        let is_use = self.uses_what_it_reads(id);
+        self.send_batch(shard, ShardMessage::Lock { batch, keys, watcher, is_use });
     }
 
     /// Takes a message about a batch.
@@ -430,6 +425,7 @@ impl<E: Engine> Executor<E> {
             let mut setting = crate::run::Setting {
                 db: task.db,
                 version: task.version,
+                is_use: false,
                 value_size_max_bytes: host.settings.value_size_max_bytes,
                 scratch,
                 reads: &mut reads,

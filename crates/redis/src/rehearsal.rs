@@ -47,6 +47,7 @@ pub(crate) fn rehearse(
                 let mut setting = Setting {
                     db,
                     version: rehearsal.version,
+                    is_use: false,
                     value_size_max_bytes: rehearsal.value_size_max_bytes,
                     scratch: rehearsal.scratch,
                     reads: &mut rehearsal.reads,

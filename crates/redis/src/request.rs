@@ -91,7 +91,7 @@ impl<E: Engine> Executor<E> {
         if !self.shard.owns(position) || bytes.len() > KEY_SIZE_MAX_BYTES || session.conflicts(&[position]) {
             return None;
         }
-        let version = session.version;
+        let (version, is_use) = (session.version, !session.is_untouching);
         session.last_command = if is_get { "get" } else { "set" };
         let now = self.shard.clock(now);
         let key = Key { keyspace, position, bytes };
@@ -100,7 +100,9 @@ impl<E: Engine> Executor<E> {
                 return None;
             }
             let mut writer = ReplyWriter::new(reply, version);
-            let seq = match self.shard.engine_mut().lookup(now, key) {
+            let engine = self.shard.engine_mut();
+            let found = if is_use { engine.lookup(now, key) } else { engine.peek(now, key) };
+            let seq = match found {
                 Lookup::Found(record) if record.meta.kind == ValueKind::STRING => {
                     writer.bulk(record.value);
                     self.host.counters.hits += 1;

@@ -11,7 +11,7 @@ use crate::session::{ConnectionId, Queued};
 use crate::stream::ReplyPart;
 use crate::table::{Action, Command, TaskKind};
 use crate::task::{Origin, State, Task, Work};
-use crate::tracking::writer_of;
+use crate::tracking::{is_use, writer_of};
 use tierstone_base::{ErrorKind, Now, Seq};
 use tierstone_engine::Engine;
 use tierstone_store::{FetchFailure, LockMode, RunOutcome, Stop, TaskId, View, WatchedKey};
@@ -40,6 +40,8 @@ pub(crate) enum Ran {
 pub(crate) struct Setting<'a> {
     pub(crate) db: u32,
     pub(crate) version: Version,
+    /// Whether what is read counts as used.
+    pub(crate) is_use: bool,
     pub(crate) value_size_max_bytes: u64,
     pub(crate) scratch: &'a mut Vec<u8>,
     pub(crate) reads: &'a mut ReadCounts,
@@ -61,6 +63,7 @@ pub(crate) fn run_handler(
 ) -> Result<(), Stop> {
     let start = reply.len();
     let (mark, events) = (view.mark(), setting.events.mark());
+    view.count_as_use(setting.is_use);
     setting.scratch.clear();
     if setting.scratch.capacity() > SCRATCH_KEPT_BYTES {
         *setting.scratch = Vec::new();
@@ -154,6 +157,7 @@ impl<E: Engine> Executor<E> {
         let mut setting = Setting {
             db,
             version,
+            is_use: is_use(tracker, command),
             value_size_max_bytes: host.settings.value_size_max_bytes,
             scratch,
             reads: &mut reads,
@@ -275,6 +279,7 @@ impl<E: Engine> Executor<E> {
         reply: &mut Vec<u8>,
     ) -> Ran {
         let outcome = self.shard.run(now, &mut self.workspace, failures, |view| {
+            view.count_as_use(false);
             view.prefetch(db, args.from(1))?;
             let mut watched = Vec::with_capacity(args.len() - 1);
             for bytes in args.from(1) {
@@ -509,6 +514,7 @@ pub(crate) fn run_queued(
     let args = queued.args.args();
     let Some(session) = host.sessions.get(&connection) else { return Ok(()) };
     let (db, version) = (session.db, session.version);
+    let is_use = is_use(session.tracker(facts.shard.0), queued.command);
     let (began_ns, start) = (host.timing.begin(now), reply.len());
     if host.refuses_now(queued, reply) {
         return Ok(());
@@ -523,6 +529,7 @@ pub(crate) fn run_queued(
             let mut setting = Setting {
                 db,
                 version,
+                is_use,
                 value_size_max_bytes,
                 scratch,
                 reads,

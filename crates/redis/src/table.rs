@@ -136,6 +136,8 @@ pub mod flag {
     pub const ALLOW_BUSY: u32 = 1 << 17;
     pub const NO_MANDATORY_KEYS: u32 = 1 << 18;
     pub const MOVABLE_KEYS: u32 = 1 << 19;
+    /// Without a name: what it reads does not count as used, as in Redis.
+    pub const NO_USE: u32 = 1 << 20;
     /// Names in the order in which Redis lists them.
     pub const NAMES: [(u32, &str); 17] = [
         (WRITE, "write"),

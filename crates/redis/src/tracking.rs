@@ -77,12 +77,13 @@ impl Tracking {
     }
 }
 
-/// For whom a command runs, where its client tracks.
+/// For whom a command runs, where its client tracks, or does not use what it reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracker {
     holder: Holder,
     remembers: bool,
     is_deaf: bool,
+    is_untouching: bool,
 }
 
 /// One message about copies.
@@ -188,11 +189,16 @@ impl Touched {
 }
 
 impl Session {
-    /// For whom it has its commands run, if it tracks.
-    fn tracker(&self, shard: ShardId) -> Option<Tracker> {
-        let tracking = self.tracking.as_deref()?;
+    /// For whom it has its commands run, if it tracks or does not use what it reads.
+    pub(crate) fn tracker(&self, shard: ShardId) -> Option<Tracker> {
+        let tracking = self.tracking.as_deref();
         let holder = Holder { client: self.id, shard };
-        Some(Tracker { holder, remembers: tracking.remembers(), is_deaf: tracking.is_deaf })
+        (tracking.is_some() || self.is_untouching).then(|| Tracker {
+            holder,
+            remembers: tracking.is_some_and(Tracking::remembers),
+            is_deaf: tracking.is_some_and(|tracking| tracking.is_deaf),
+            is_untouching: self.is_untouching,
+        })
     }
 
     /// A request was carried out, or refused: `CLIENT CACHING` is about one request, or one transaction.
@@ -286,13 +292,24 @@ impl Host {
 }
 
 impl<E: Engine> Executor<E> {
-    /// For whom `connection` has a command run, if it tracks.
+    /// For whom `connection` has a command run, if it tracks or does not use what it reads.
     #[inline]
     pub(crate) fn tracker_of(&self, connection: ConnectionId) -> Option<Tracker> {
-        if self.host.trackers == 0 {
+        if self.host.trackers == 0 && !self.host.has_untouching {
             return None;
         }
         self.host.sessions.get(&connection)?.tracker(self.shard.index())
+    }
+
+    /// Whether what a command or transaction over several shards reads counts as used.
+    pub(crate) fn uses_what_it_reads(&self, id: TaskId) -> bool {
+        let task = self.tasks.get(&id);
+        task.is_some_and(|task| match &task.work {
+            Work::Coordinated(work) => {
+                work.commands.iter().any(|queued| is_use(task.tracker, queued.command))
+            }
+            _ => true,
+        })
     }
 
     /// A data command has been run for `tracker`'s client just now: notes what it has read.
@@ -535,6 +552,12 @@ impl<E: Engine> Executor<E> {
         let bytes_max = usize::try_from(self.host.held_bytes_max / 2).unwrap_or(usize::MAX);
         self.shard.tracking.set_limits(keys_max, bytes_max);
     }
+}
+
+/// Whether what `command` reads counts as used: not what only asks about keys, nor what a client reads that does not touch them.
+pub(crate) fn is_use(tracker: Option<Tracker>, command: &Command) -> bool {
+    let is_untouching = tracker.is_some_and(|tracker| tracker.is_untouching) && command.name != "touch";
+    !is_untouching && !command.has(flag::NO_USE)
 }
 
 /// Who is not told of what `tracker`'s client writes.

@@ -81,6 +81,8 @@ pub enum ShardMessage {
         keys: Vec<OwnedKey>,
         /// Who must not have been disturbed.
         watcher: Option<WatcherId>,
+        /// Whether reading the records is a use of them ([`tierstone_engine::Engine::peek`]).
+        is_use: bool,
     },
     /// The locks are held.
     Locked {

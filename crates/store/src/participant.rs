@@ -35,6 +35,7 @@ struct Batch {
     task: TaskId,
     keys: Vec<OwnedKey>,
     watcher: Option<WatcherId>,
+    is_use: bool,
     outstanding: usize,
     tokens: Vec<Token>,
     failures: Vec<FetchFailure>,
@@ -103,7 +104,7 @@ impl Participant {
         granted: &mut Vec<TaskId>,
     ) {
         match message {
-            ShardMessage::Lock { batch, keys, watcher } => {
+            ShardMessage::Lock { batch, keys, watcher, is_use } => {
                 let task = shard.next_id();
                 // What is watched must stay as it is seen now, like what is read.
                 let watched = watcher.into_iter().flat_map(|watcher| shard.watches.positions(watcher));
@@ -114,6 +115,7 @@ impl Participant {
                     task,
                     keys,
                     watcher,
+                    is_use,
                     outstanding: 0,
                     tokens: Vec::new(),
                     failures: Vec::new(),
@@ -227,7 +229,12 @@ impl Participant {
         let mut wanted = Vec::new();
         let mut error = None;
         for key in &state.keys {
-            match shard.engine_mut().lookup(now, borrowed(key)) {
+            let engine = shard.engine_mut();
+            let found = match state.is_use {
+                true => engine.lookup(now, borrowed(key)),
+                false => engine.peek(now, borrowed(key)),
+            };
+            match found {
                 Lookup::Found(record) => {
                     state.observed = state.observed.max(record.meta.seq);
                     records.push(Some(OwnedRecord { meta: record.meta, value: record.value.to_vec() }));
@@ -364,3 +371,7 @@ fn write_owned<E: Engine>(
     died.extend(newly_died);
     Ok(applied.gate)
 }
+
+#[cfg(test)]
+#[path = "participant_test.rs"]
+mod participant_test;

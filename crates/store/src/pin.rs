@@ -142,7 +142,7 @@ impl<E: Engine> Shard<E> {
             }
             let place = Place { keyspace: write.key.keyspace.user(), slot: write.key.position.slot() };
             let (ids, hasher) = (&self.ids, self.hasher);
-            match self.engine.lookup(now, write.key) {
+            match self.engine.peek(now, write.key) {
                 Lookup::Found(record) => {
                     let shadow = new.entry(id).or_insert_with(|| NewShadow {
                         place,

@@ -320,6 +320,8 @@ impl<E: Engine> Shard<E> {
             wanted: &mut workspace.wanted,
             failures,
             now,
+            is_use: true,
+            used: None,
             observed: 0,
             has_missed: false,
             ids: &self.ids,

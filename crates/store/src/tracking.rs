@@ -295,7 +295,7 @@ impl<E: Engine> Shard<E> {
     ) {
         let now = self.clock(now);
         let key = Key { keyspace, position: self.position(bytes), bytes };
-        let expiry_ms = match self.engine.lookup(now, key) {
+        let expiry_ms = match self.engine.peek(now, key) {
             Lookup::Found(record) => record.meta.expiry_ms,
             Lookup::Missing => 0,
             // Its expiry cannot be known without reading it again.

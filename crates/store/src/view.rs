@@ -39,6 +39,10 @@ pub trait Records {
     }
     /// As [`Engine::lookup`].
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_>;
+    /// As [`Engine::peek`].
+    fn peek(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+        self.lookup(now, key)
+    }
     /// As [`Engine::applied_seq`].
     fn applied_seq(&self) -> Seq;
     /// As [`Engine::len`].
@@ -57,6 +61,10 @@ impl<E: Engine> Records for E {
 
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
         Engine::lookup(self, now, key)
+    }
+
+    fn peek(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+        Engine::peek(self, now, key)
     }
 
     fn applied_seq(&self) -> Seq {
@@ -92,6 +100,10 @@ pub struct View<'s> {
     pub(crate) wanted: &'s mut Vec<Wanted>,
     pub(crate) failures: &'s [FetchFailure],
     pub(crate) now: Now,
+    /// Whether what is looked up counts as used.
+    pub(crate) is_use: bool,
+    /// What was used last: looked up again by the same command, it is used once.
+    pub(crate) used: Option<(KeyspaceId, Position)>,
     pub(crate) observed: Seq,
     /// A key was missing: everything applied so far was observed.
     pub(crate) has_missed: bool,
@@ -122,6 +134,8 @@ impl<'s> View<'s> {
             wanted,
             failures,
             now,
+            is_use: true,
+            used: None,
             observed: 0,
             has_missed: false,
             ids,
@@ -134,6 +148,11 @@ impl<'s> View<'s> {
     /// The time of this run; expired records are missing by it.
     pub fn now(&self) -> Now {
         self.now
+    }
+
+    /// Whether what is read from now on counts as used, as it does at first ([`Engine::peek`]).
+    pub fn count_as_use(&mut self, is_use: bool) {
+        (self.is_use, self.used) = (is_use, None);
     }
 
     /// How many databases there are.
@@ -197,8 +216,14 @@ impl<'s> View<'s> {
                 WriteKind::Delete => None,
             });
         }
-        match self.records.lookup(self.now, key) {
+        let place = Some((key.keyspace, key.position));
+        let found = match self.is_use && self.used != place {
+            true => self.records.lookup(self.now, key),
+            false => self.records.peek(self.now, key),
+        };
+        match found {
             Lookup::Found(record) => {
+                self.used = if self.is_use { place } else { self.used };
                 self.observed = self.observed.max(record.meta.seq);
                 if let (Some(expiring), true) = (&mut self.expiring, key.keyspace.is_user()) {
                     expiring.note(key.keyspace, key.bytes, record.meta.expiry_ms);
@@ -222,11 +247,22 @@ impl<'s> View<'s> {
         Ok(self.records.uses(self.key(database, bytes)?))
     }
 
-    /// Touches all of `keys`, so that one suspension fetches them together.
+    /// Looks at all of `keys`, so that one suspension fetches them together. No use of them: that is what follows.
     ///
     /// # Errors
     /// As [`View::get`].
     pub fn prefetch<'k>(
+        &mut self,
+        database: u32,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+    ) -> Result<(), Stop> {
+        let is_use = std::mem::replace(&mut self.is_use, false);
+        let found = self.look_at_all(database, keys);
+        self.is_use = is_use;
+        found
+    }
+
+    fn look_at_all<'k>(
         &mut self,
         database: u32,
         keys: impl IntoIterator<Item = &'k [u8]>,
@@ -300,7 +336,7 @@ impl<'s> View<'s> {
         let mut suspends = false;
         for ((position, bytes), lives) in &latest {
             let key = Key { keyspace, position: *position, bytes };
-            match self.records.lookup(self.now, key) {
+            match self.records.peek(self.now, key) {
                 Lookup::Found(_) => total -= i64::from(!lives),
                 Lookup::Missing => total += i64::from(*lives),
                 Lookup::Fetch => {

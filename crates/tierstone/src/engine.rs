@@ -235,6 +235,10 @@ impl Engine for DatabaseShard {
         each!(self, engine => engine.lookup(now, key))
     }
 
+    fn peek(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+        each!(self, engine => engine.peek(now, key))
+    }
+
     fn prefetch(&self, keys: &[Key<'_>]) {
         each!(self, engine => engine.prefetch(keys))
     }

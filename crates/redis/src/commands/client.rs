@@ -257,7 +257,9 @@ pub(crate) fn no_evict(control: &mut Control<'_>) -> Result<Flow, Halt> {
 }
 
 pub(crate) fn no_touch(control: &mut Control<'_>) -> Result<Flow, Halt> {
-    control.session().is_untouching = on_or_off(control)?;
+    let is_untouching = on_or_off(control)?;
+    control.session().is_untouching = is_untouching;
+    control.host.has_untouching |= is_untouching;
     control.reply.ok();
     Ok(Flow::Done)
 }

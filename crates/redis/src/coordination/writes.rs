@@ -1,12 +1,22 @@
-//! What a batch over several shards writes on each of them, and what takes it back.
+//! What a batch over several shards tells each of them, writes there, and what takes it back.
 
 use super::Coordination;
+use crate::control::Output;
+use crate::executor::Executor;
+use crate::remote::Message;
 use std::collections::BTreeSet;
 use tierstone_base::{Position, ShardId};
-use tierstone_engine::WriteKind;
+use tierstone_engine::{Engine, WriteKind};
 use tierstone_store::large::parse_key;
-use tierstone_store::message::{OwnedKey, OwnedWrite};
+use tierstone_store::message::{OwnedKey, OwnedWrite, ShardMessage};
 use tierstone_store::{Overlay, ValueIds};
+
+impl<E: Engine> Executor<E> {
+    /// Tells a participant about a batch.
+    pub(super) fn send_batch(&mut self, to: ShardId, message: ShardMessage) {
+        self.host.outputs.push(Output::Send { to, message: Message::Batch(message) });
+    }
+}
 
 /// Splits the writes by shards, with what undoes them; the keys whose old records are not known.
 ///

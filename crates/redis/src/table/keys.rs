@@ -7,7 +7,7 @@ static OBJECT: [Command; 5] = [
     Command {
         name: "object|encoding",
         arity: 3,
-        flags: flag::READONLY,
+        flags: flag::READONLY | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         group: "generic",
@@ -20,7 +20,7 @@ static OBJECT: [Command; 5] = [
     Command {
         name: "object|freq",
         arity: 3,
-        flags: flag::READONLY,
+        flags: flag::READONLY | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         group: "generic",
@@ -46,7 +46,7 @@ static OBJECT: [Command; 5] = [
     Command {
         name: "object|idletime",
         arity: 3,
-        flags: flag::READONLY,
+        flags: flag::READONLY | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         group: "generic",
@@ -59,7 +59,7 @@ static OBJECT: [Command; 5] = [
     Command {
         name: "object|refcount",
         arity: 3,
-        flags: flag::READONLY,
+        flags: flag::READONLY | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         group: "generic",
@@ -101,7 +101,7 @@ pub(super) static COMMANDS: [Command; 25] = [
     Command {
         name: "exists",
         arity: -2,
-        flags: flag::READONLY | flag::FAST,
+        flags: flag::READONLY | flag::FAST | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: Keys::Range { first: 1, last: -1, step: 1 },
         group: "generic",
@@ -140,7 +140,7 @@ pub(super) static COMMANDS: [Command; 25] = [
     Command {
         name: "expiretime",
         arity: 2,
-        flags: flag::READONLY | flag::FAST,
+        flags: flag::READONLY | flag::FAST | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: Keys::Range { first: 1, last: 1, step: 1 },
         group: "generic",
@@ -231,7 +231,7 @@ pub(super) static COMMANDS: [Command; 25] = [
     Command {
         name: "pexpiretime",
         arity: 2,
-        flags: flag::READONLY | flag::FAST,
+        flags: flag::READONLY | flag::FAST | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: Keys::Range { first: 1, last: 1, step: 1 },
         group: "generic",
@@ -244,7 +244,7 @@ pub(super) static COMMANDS: [Command; 25] = [
     Command {
         name: "pttl",
         arity: 2,
-        flags: flag::READONLY | flag::FAST,
+        flags: flag::READONLY | flag::FAST | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: Keys::Range { first: 1, last: 1, step: 1 },
         group: "generic",
@@ -322,7 +322,7 @@ pub(super) static COMMANDS: [Command; 25] = [
     Command {
         name: "ttl",
         arity: 2,
-        flags: flag::READONLY | flag::FAST,
+        flags: flag::READONLY | flag::FAST | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: Keys::Range { first: 1, last: 1, step: 1 },
         group: "generic",
@@ -335,7 +335,7 @@ pub(super) static COMMANDS: [Command; 25] = [
     Command {
         name: "type",
         arity: 2,
-        flags: flag::READONLY | flag::FAST,
+        flags: flag::READONLY | flag::FAST | flag::NO_USE,
         categories: category::KEYSPACE,
         keys: Keys::Range { first: 1, last: 1, step: 1 },
         group: "generic",

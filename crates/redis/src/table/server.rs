@@ -277,7 +277,7 @@ static MEMORY: [Command; 6] = [
     Command {
         name: "memory|usage",
         arity: -3,
-        flags: flag::READONLY,
+        flags: flag::READONLY | flag::NO_USE,
         categories: 0,
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         group: "server",

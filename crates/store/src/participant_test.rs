@@ -1,0 +1,182 @@
+use super::*;
+use crate::database_map::DatabaseMap;
+use crate::shard::ShardSettings;
+use tierstone_base::{KeyHasher, KeyspaceId};
+use tierstone_engine::map_engine::MapEngine;
+use tierstone_engine::{Durability, ValueKind};
+
+const COORDINATOR: ShardId = 3;
+
+/// A participant with its shard, whose time goes on when it is told to.
+struct Scene {
+    shard: Shard<MapEngine>,
+    participant: Participant,
+    now: Now,
+    outgoing: Outgoing,
+    granted: Vec<TaskId>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let settings = ShardSettings {
+            index: 0,
+            count: 2,
+            map: DatabaseMap::new(2),
+            index_kind: Default::default(),
+            hasher: KeyHasher::new([1, 2]),
+            durability: Durability::Sync,
+            record_bytes_max: 1 << 20,
+        };
+        Scene {
+            shard: Shard::new(MapEngine::new(0), settings),
+            participant: Participant::default(),
+            now: Now { monotonic_us: 1, wall_ms: 1 },
+            outgoing: Vec::new(),
+            granted: Vec::new(),
+        }
+    }
+
+    fn receive(&mut self, message: ShardMessage) {
+        let Scene { shard, participant, now, outgoing, granted } = self;
+        participant.receive(*now, shard, message, outgoing, granted);
+    }
+
+    fn poll(&mut self) {
+        let Scene { shard, participant, now, outgoing, granted } = self;
+        participant.poll(*now, shard, outgoing, granted);
+    }
+
+    /// Locks the key of a batch and prepares a write of it, as one of two parts.
+    fn prepare(&mut self, number: u64, yields: bool) -> BatchId {
+        let batch = BatchId { coordinator: COORDINATOR, number };
+        let key = OwnedKey {
+            keyspace: KeyspaceId(1),
+            position: tierstone_base::Position(number),
+            bytes: number.to_le_bytes().to_vec(),
+        };
+        self.receive(ShardMessage::Lock { batch, keys: vec![key.clone()], watcher: None, is_use: true });
+        let value = Some((b"value".to_vec(), 0, ValueKind::STRING));
+        self.receive(ShardMessage::Prepare {
+            batch,
+            participants: vec![0, 1],
+            writes: vec![OwnedWrite { key, value }],
+            ticket: batch.ticket(2),
+            writer: None,
+            yields,
+        });
+        batch
+    }
+
+    /// Whether the part of `batch` was prepared since the last look, and if so with what.
+    fn prepared(&mut self, batch: BatchId) -> Option<Option<ErrorKind>> {
+        let found = self.outgoing.drain(..).filter_map(|(to, message)| match message {
+            ShardMessage::Prepared { batch: of, error } if of == batch => {
+                assert_eq!(to, COORDINATOR);
+                Some(error.map(|error| error.kind()))
+            }
+            _ => None,
+        });
+        let found: Vec<_> = found.collect();
+        assert!(found.len() <= 1, "answered more than once: {found:?}");
+        found.first().copied()
+    }
+
+    /// What becomes of a part of `batch` `waited_us` after it was refused for the first time.
+    fn prepared_after(&mut self, batch: BatchId, waited_us: u64) -> Option<Option<ErrorKind>> {
+        self.now.monotonic_us = 1 + waited_us;
+        self.poll();
+        self.prepared(batch)
+    }
+
+    fn has(&mut self, number: u64) -> bool {
+        let (position, bytes) = (tierstone_base::Position(number), number.to_le_bytes());
+        let key = Key { keyspace: KeyspaceId(1), position, bytes: &bytes };
+        matches!(self.shard.engine_mut().lookup(self.now, key), Lookup::Found(_))
+    }
+
+    fn make_durable(&mut self) {
+        self.shard.engine_mut().step(self.now, &mut Vec::new(), &mut Vec::new());
+        self.poll();
+    }
+}
+
+#[test]
+fn a_part_without_room_yields_to_an_earlier_batch_that_is_not_decided() {
+    let mut scene = Scene::new();
+    let first = scene.prepare(1, true);
+    scene.make_durable();
+    assert_eq!(scene.prepared(first), Some(None));
+    scene.shard.engine_mut().set_full(true);
+    let second = scene.prepare(2, true);
+    assert_eq!(scene.prepared_after(second, YIELDS_AFTER_US - 1), None, "there may be room yet");
+    assert_eq!(scene.prepared_after(second, YIELDS_AFTER_US), Some(Some(ErrorKind::Retry)));
+    // It is taken back: nothing of it was written, and its key is free for another.
+    scene.receive(ShardMessage::Decide { batch: second, undo: Vec::new() });
+    scene.receive(ShardMessage::Decide { batch: first, undo: Vec::new() });
+    assert!(scene.participant.is_empty() && scene.has(1) && !scene.has(2));
+    scene.shard.engine_mut().set_full(false);
+    let again = scene.prepare(2, true);
+    scene.make_durable();
+    assert_eq!(scene.prepared(again), Some(None));
+    assert!(scene.has(2));
+}
+
+#[test]
+fn a_part_does_not_yield_to_a_later_batch_that_would_yield_itself() {
+    let mut scene = Scene::new();
+    let later = scene.prepare(2, true);
+    scene.make_durable();
+    assert_eq!(scene.prepared(later), Some(None));
+    scene.shard.engine_mut().set_full(true);
+    let earlier = scene.prepare(1, true);
+    assert_eq!(scene.prepared_after(earlier, 50 * YIELDS_AFTER_US), None, "the later one yields");
+    scene.shard.engine_mut().set_full(false);
+    scene.poll();
+    scene.make_durable();
+    assert_eq!(scene.prepared(earlier), Some(None));
+}
+
+#[test]
+fn a_part_yields_to_any_batch_that_cannot() {
+    let mut scene = Scene::new();
+    let later = scene.prepare(2, false);
+    scene.make_durable();
+    assert_eq!(scene.prepared(later), Some(None));
+    scene.shard.engine_mut().set_full(true);
+    let earlier = scene.prepare(1, true);
+    assert_eq!(scene.prepared_after(earlier, YIELDS_AFTER_US), Some(Some(ErrorKind::Retry)));
+}
+
+#[test]
+fn a_part_that_cannot_yield_or_need_not_waits_two_seconds_for_room() {
+    for (first_is_decided, yields) in [(false, false), (true, true)] {
+        let mut scene = Scene::new();
+        let first = scene.prepare(1, true);
+        scene.make_durable();
+        assert_eq!(scene.prepared(first), Some(None));
+        if first_is_decided {
+            scene.receive(ShardMessage::Decide { batch: first, undo: Vec::new() });
+        }
+        scene.shard.engine_mut().set_full(true);
+        let second = scene.prepare(2, yields);
+        assert_eq!(scene.prepared_after(second, PART_WAIT_US - 1), None);
+        assert_eq!(scene.prepared_after(second, PART_WAIT_US), Some(Some(ErrorKind::NoSpace)));
+        assert!(!scene.has(2));
+    }
+}
+
+#[test]
+fn what_takes_a_part_back_is_written_whatever_room_there_is() {
+    let mut scene = Scene::new();
+    let batch = scene.prepare(1, true);
+    scene.make_durable();
+    assert_eq!(scene.prepared(batch), Some(None));
+    scene.shard.engine_mut().set_full(true);
+    let key = OwnedKey {
+        keyspace: KeyspaceId(1),
+        position: tierstone_base::Position(1),
+        bytes: 1u64.to_le_bytes().to_vec(),
+    };
+    scene.receive(ShardMessage::Decide { batch, undo: vec![OwnedWrite { key, value: None }] });
+    assert!(!scene.has(1) && scene.participant.is_empty());
+}
