@@ -1,7 +1,7 @@
 //! What is admitted: before a write changes anything it is seen that it can be applied whole, in space
 //! and in memory, and that every old record that it needs is known.
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Coming};
 use crate::format::record::{self, FLAG_KEYED, PART_BYTES, RecordHeader};
 use crate::format::summary;
 use crate::index::ordered;
@@ -147,7 +147,7 @@ impl LogShard {
         self.refuse_early(writes, purpose)?;
         let mut searches = Vec::with_capacity(writes.len());
         let mut ahead =
-            Ahead::of_records(writes.iter().map(|write| (write.key.keyspace, write.key.position)));
+            Ahead::of_records(writes.iter().map(|write| Coming::new(write.key.keyspace, write.key.position)));
         for write in writes {
             ahead.advance(self);
             searches.push(self.search(&write.key));

@@ -77,8 +77,10 @@ pub struct Cleaner {
 /// What cleaning has done since the shard was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct CleaningWork {
-    /// Entries of summaries that were looked at.
+    /// Entries of summaries whose records were searched for in the index.
     pub entries: u64,
+    /// Entries of summaries of which marks of dead records told.
+    pub marked: u64,
     /// Records of victims that were looked at in memory, to be moved or left.
     pub records: u64,
     /// Bytes of summaries and of these records.
@@ -205,6 +207,11 @@ impl LogShard {
         CleaningWork { lookups: self.sweeper.lookups, ..self.cleaner.work }
     }
 
+    /// Bytes of marks of dead records, which the index's bytes include.
+    pub fn mark_bytes(&self) -> u64 {
+        self.segments.mark_bytes()
+    }
+
     /// For a test's mutation.
     pub(crate) fn ignores_snapshot_pins(&self) -> bool {
         self.identity.mutations.is_on("snapshot_pins_ignored")
@@ -263,6 +270,10 @@ impl LogShard {
 
     /// The index entry that points to the record at `location`, if there is one.
     pub(crate) fn target_of(&mut self, entry: &SummaryEntry, location: Location) -> Option<Target> {
+        let is_marked = self.is_marked_dead(entry, location);
+        if is_marked && !cfg!(debug_assertions) {
+            return None;
+        }
         let keyspace = self.keyspaces.reachable(entry.keyspace)?;
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
@@ -272,7 +283,15 @@ impl LogShard {
             Target::Frame(bits) => self.cache.peek(FrameId::from_bits(*bits)).location == location.raw(),
         });
         self.candidates = candidates;
-        found
+        let is_broken = self.identity.mutations.is_on("marks_of_any_length");
+        debug_assert!(!is_marked || found.is_none() || is_broken, "{location:?} of {entry:?} is marked dead");
+        found.filter(|_| !is_marked)
+    }
+
+    /// Whether the record at `location` is known to be dead without a search of the index.
+    pub(crate) fn is_marked_dead(&self, entry: &SummaryEntry, location: Location) -> bool {
+        let any_length = self.identity.mutations.is_on("marks_of_any_length");
+        self.segments.is_dead(location, entry.units, any_length)
     }
 
     /// The index leaves out a record that has expired and that nobody needs: its key is in `key`, if its

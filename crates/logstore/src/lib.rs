@@ -19,6 +19,7 @@ mod checkpoint;
 mod cleaner;
 mod cluster;
 pub mod compact;
+mod dead;
 mod depth;
 mod engine;
 mod evict;

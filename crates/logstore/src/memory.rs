@@ -139,7 +139,7 @@ impl LogShard {
         if self.reads.steps.is_multiple_of(LOOK_EVERY) {
             self.share_memory();
             let index = self.keyspaces.memory_bytes() + self.touches.bytes();
-            let outside = self.memory.outside_bytes + self.evictor.uses.bytes();
+            let outside = self.outside_bytes();
             let wanted = self.settings.cache_bytes_beside(index, outside).min(self.memory.cache_bytes_max);
             // Never above what it began with, so the cache does not refuse.
             if wanted != self.memory.cache_bytes && self.cache.resize(wanted).is_ok() {
@@ -156,6 +156,11 @@ impl LogShard {
                 self.memory.is_shrinking && before == now.live_bytes && now.pinned_bytes > 0;
             self.give_memory();
         }
+    }
+
+    /// What is neither index nor cache: what others take, counts of uses, marks of dead records.
+    fn outside_bytes(&self) -> u64 {
+        self.memory.outside_bytes + self.evictor.uses.bytes() + self.segments.mark_bytes()
     }
 
     /// What the cache has left is another shard's.
@@ -175,7 +180,7 @@ impl LogShard {
         let ledger = Arc::clone(&self.memory.ledger);
         let (shard, step, base) = (self.memory.shard, ledger.step_bytes(), ledger.base_bytes());
         let index = self.keyspaces.memory_bytes() + self.memory.index_wanted + INDEX_SLACK_BYTES;
-        let (outside, ahead) = (self.memory.outside_bytes + self.evictor.uses.bytes(), STEPS_AHEAD * step);
+        let (outside, ahead) = (self.outside_bytes(), STEPS_AHEAD * step);
         let needed = self.settings.bytes_needed(index, outside, ahead, base / CACHE_PARTS);
         let has = self.settings.memory_bytes;
         let mut wanted = needed.saturating_sub(has).div_ceil(step) * step;

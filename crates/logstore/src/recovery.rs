@@ -237,7 +237,8 @@ impl ShardPlan {
     }
 
     fn table(&self, segments: &[(u32, Segment)]) -> SegmentTable {
-        let mut table = SegmentTable::new(self.identity.geometry.segment_bytes, Arc::clone(&self.pool));
+        let mut table = SegmentTable::new(self.identity.geometry.segment_bytes, Arc::clone(&self.pool))
+            .marking(self.settings.marks_dead_records);
         for &(segment, ready) in &self.free {
             table.grant(segment, ready);
         }

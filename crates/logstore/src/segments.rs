@@ -7,7 +7,9 @@
 //!    tombstones that may still be needed.
 //! 3. A segment with pins is never freed: somebody reads it or holds bytes that lie in it. Nor is one
 //!    with records of snapshots.
+//! 4. Marks of dead records ([`crate::dead`]) end with the segment's life.
 
+use crate::dead::DeadRecords;
 use crate::expired::profile::{ExpiryProfile, Trace};
 use crate::expired::trace_of;
 use crate::location::{Location, UNIT_BYTES};
@@ -84,6 +86,8 @@ pub struct Segment {
     pub unprofiled: (u32, u32),
     /// Users wrote it in this opening: what its records say of those that they replaced is what the index said.
     pub is_trusted: bool,
+    /// Which of its records died since it was opened.
+    pub(crate) dead: Option<Box<DeadRecords>>,
 }
 
 /// What the count of a shared segment becomes when its free header is durable.
@@ -127,12 +131,21 @@ pub struct SegmentTable {
     segment_bytes: u64,
     live_bytes: u64,
     tombstone_bytes: u64,
+    /// Whether dead records are marked, and the memory of the marks.
+    marks: bool,
+    mark_bytes: u64,
 }
 
 impl SegmentTable {
     /// A table for segments of `segment_bytes` of a store whose shards share `pool`.
     pub fn new(segment_bytes: u64, pool: Arc<SegmentPool>) -> Self {
         SegmentTable { segment_bytes, pool, ..SegmentTable::default() }
+    }
+
+    /// The same, which marks dead records or does not.
+    pub fn marking(mut self, marks: bool) -> Self {
+        self.marks = marks;
+        self
     }
 
     /// Bytes of a segment.
@@ -369,6 +382,16 @@ impl SegmentTable {
             entry.is_estimated || (entry.live_records > 0 && entry.live_bytes >= bytes),
             "{location:?}: {entry:?}"
         );
+        if self.marks {
+            let (live_bytes, live_records) = (entry.live_bytes, u64::from(entry.live_records.max(1)));
+            let marks = entry.dead.get_or_insert_with(|| {
+                let mean_units = live_bytes / live_records / UNIT_BYTES as u64;
+                let marks = DeadRecords::new(self.segment_bytes, mean_units);
+                self.mark_bytes += marks.bytes();
+                Box::new(marks)
+            });
+            marks.mark(location.unit(), units);
+        }
         entry.live_records = entry.live_records.saturating_sub(1);
         entry.live_bytes = entry.live_bytes.saturating_sub(bytes);
         if tombstone {
@@ -377,6 +400,30 @@ impl SegmentTable {
             self.tombstone_bytes = self.tombstone_bytes.saturating_sub(bytes);
         }
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
+    }
+
+    /// Whether the record of `units` at `location` is dead for certain; it may be dead when not. `any_length`: a test's mutation.
+    pub fn is_dead(&self, location: Location, units: u32, any_length: bool) -> bool {
+        let marks = self.known(location.segment()).and_then(|segment| segment.dead.as_ref());
+        marks.is_some_and(|marks| marks.has(location.unit(), units, any_length))
+    }
+
+    /// Whether the record of `units` at `location` would be marked if it were dead, as far as is known: its segment was written in
+    /// this opening.
+    pub fn tells_the_living(&self, location: Location, units: u32) -> bool {
+        self.known(location.segment()).is_some_and(|segment| {
+            segment.groups.is_some() && segment.dead.as_ref().is_some_and(|marks| marks.takes(units))
+        })
+    }
+
+    /// Memory of marks of dead records, in bytes.
+    pub fn mark_bytes(&self) -> u64 {
+        self.mark_bytes
+    }
+
+    fn forget_marks(&mut self, segment: u32) {
+        let marks = self.segments[segment as usize].dead.take();
+        self.mark_bytes -= marks.map_or(0, |marks| marks.bytes());
     }
 
     /// A record with an expiry was appended.
@@ -456,6 +503,7 @@ impl SegmentTable {
     /// Lets go of a shared segment; true when this was the last shard that needed it, which then
     /// owns it and frees it. `forget`: a test's mutation.
     pub fn let_go(&mut self, segment: u32, forget: bool) -> bool {
+        self.forget_marks(segment);
         let entry = &mut self.segments[segment as usize];
         let Some(shared) = entry.shared.clone() else { return true };
         if shared.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -470,6 +518,7 @@ impl SegmentTable {
 
     /// A segment whose free header is durable may be opened again.
     pub fn freed(&mut self, segment: u32) {
+        self.forget_marks(segment);
         let entry = &mut self.segments[segment as usize];
         debug_assert_eq!(entry.role, Role::Freeing);
         if let Some(shared) = &entry.shared {

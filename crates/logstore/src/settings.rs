@@ -50,6 +50,9 @@ pub struct ShardSettings {
     /// benefit over the cost of Rosenblum and Ousterhout (1992). Higher: what dies soon is waited for; and young segments that small
     /// groups have filled with padding, which is dead from the start, are waited for too.
     pub clean_age_exponent: f64,
+    /// Whether it is marked which records have died, so that cleaning need not search the index for them: of memory up to two
+    /// bits for each record of a segment's mean length that would fit into the segment.
+    pub marks_dead_records: bool,
     /// Bytes that one step of cleaning may move.
     pub clean_step_bytes: usize,
     /// Segments that only deletes and the cleaner may use, so that a full store can be emptied; fewer than
@@ -103,6 +106,7 @@ impl Default for ShardSettings {
             reads_in_flight_max: 1024,
             clean_below_free_fraction: 0.04,
             clean_age_exponent: 0.5,
+            marks_dead_records: true,
             clean_step_bytes: 256 << 10,
             reserved_segments: 3,
             cluster_bytes_per_second: 64 << 20,

@@ -73,9 +73,10 @@ fn plan(segments: u32, shards: u16, lives: u32) -> Plan {
     plan
 }
 
-/// Victims are chosen by the whole age: the crashes that follow were found with it.
+/// Victims are chosen by the whole age, and dead records are not marked: the crashes that follow were found so.
 fn by_age(mut plan: Plan) -> Plan {
     plan.open.shard.clean_age_exponent = 1.0;
+    plan.open.shard.marks_dead_records = false;
     plan
 }
 

@@ -176,6 +176,11 @@ fn copies_are_what_the_index_points_to() {
 }
 
 #[test]
+fn a_mark_of_a_dead_record_is_not_taken_for_another_ones() {
+    caught("marks_of_any_length", Plan::new(32 << 10, 9).cut_one_in(400), Mix::cleaning(), 300);
+}
+
+#[test]
 fn no_opening_number_is_used_twice() {
     caught("reuse_open_count", small(), batches(), 1_000);
 }

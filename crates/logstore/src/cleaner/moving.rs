@@ -5,7 +5,7 @@
 //! [`RECORDS_A_STEP`] records of a piece that was read are moved, four times as many while writes wait. A record that is longer than a piece is a
 //! step of its own.
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Coming};
 use crate::format::record::{
     self, Decoded, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_TOMBSTONE, PartMark, RecordHeader,
 };
@@ -23,6 +23,8 @@ use tierstone_media::{IoBuffer, IoCompletion, IoKind};
 
 /// Entries of the summary that one step looks at, each with a search of the index: about 100 µs.
 const ENTRIES_A_STEP: usize = 256;
+/// Entries of records of which marks tell cost a step one entry for so many.
+const MARKED_A_SEARCH: u64 = 8;
 /// Records that one step moves, each with searches of the index, two checksums and a copy: about 100 µs.
 const RECORDS_A_STEP: usize = 128;
 /// Records of a piece at most: their list is memory.
@@ -221,15 +223,26 @@ impl LogShard {
         left: &mut usize,
     ) -> Gathered {
         let mut reader = SummaryReader::resume(summary, victim.cursor);
-        let coming = SummaryReader::resume(summary, victim.cursor);
-        let mut ahead = Ahead::of_places(coming.map(|entry| (entry.keyspace, entry.position)));
+        let (coming, number) = (SummaryReader::resume(summary, victim.cursor), victim.segment);
+        // A single record is to be moved where there is no room for more: none that is dead after all may wait for that.
+        let trusts_all = span_max > 0;
+        let coming = coming.map(|entry| Coming::listed(number, &entry, trusts_all));
+        let mut ahead = Ahead::of_places(coming);
         loop {
-            ahead.advance(self);
             let before = reader.cursor(summary);
             let Some((entry, key)) = reader.next_keyed() else { break };
-            *left = left.saturating_sub(1);
-            self.cleaner.work.entries += 1;
-            if self.is_needed(victim, &entry, Some(key)) {
+            let told = self.told_by_marks(number, &entry, trusts_all);
+            if told.is_some() {
+                ahead.pass();
+                self.cleaner.work.marked += 1;
+                let counts = self.cleaner.work.marked.is_multiple_of(MARKED_A_SEARCH);
+                *left = left.saturating_sub(usize::from(counts));
+            } else {
+                ahead.advance(self);
+                self.cleaner.work.entries += 1;
+                *left = left.saturating_sub(1);
+            }
+            if told.unwrap_or_else(|| self.is_needed(victim, &entry, Some(key))) {
                 if victim.piece.is_empty() {
                     victim.piece_start = before;
                 }
@@ -312,7 +325,8 @@ impl LogShard {
         }
         self.cleaner.starved = false;
         let coming = &entries[piece.moved..];
-        let mut ahead = Ahead::of_places(coming.iter().map(|entry| (entry.keyspace, entry.position)));
+        let mut ahead =
+            Ahead::of_places(coming.iter().map(|entry| Coming::new(entry.keyspace, entry.position)));
         for entry in coming.iter().take(count) {
             ahead.advance(self);
             let at = entry.unit as usize * UNIT_BYTES - piece.start;
@@ -334,19 +348,46 @@ impl LogShard {
         }
     }
 
-    /// Whether a record of the victim must be kept. One that has expired and is not needed any more is
-    /// forgotten; `key` is known then, if its keyspace is ordered and the record can be read.
+    /// Whether a record of a segment lives, where marks of dead records tell without a search of the index. That it is dead is
+    /// certain. That it lives, which they tell of records written in this opening that do not expire, may be wrong and is looked
+    /// into when it is moved; not told without `trusts_all`.
+    pub(crate) fn told_by_marks(&self, number: u32, entry: &SummaryEntry, trusts_all: bool) -> Option<bool> {
+        let location = Location::new(number, entry.unit);
+        if entry.is_tombstone() || entry.is_touch() {
+            return None;
+        }
+        if self.is_marked_dead(entry, location) {
+            return Some(false);
+        }
+        let lives = trusts_all
+            && self.segments.tells_the_living(location, entry.units)
+            && self.expiry_of_entry(entry) == 0
+            && self.keyspaces.reachable(entry.keyspace).is_some();
+        lives.then_some(true)
+    }
+
     fn is_needed(&mut self, victim: &Victim, entry: &SummaryEntry, key: Option<&[u8]>) -> bool {
+        self.need_of(victim, entry, key).is_some()
+    }
+
+    /// Whether a record of the victim must be kept, and what of the index points to it, which of values something does. One that
+    /// has expired and is not needed any more is forgotten; `key` is known then, if its keyspace is ordered and the record can be
+    /// read.
+    fn need_of(
+        &mut self,
+        victim: &Victim,
+        entry: &SummaryEntry,
+        key: Option<&[u8]>,
+    ) -> Option<Option<Target>> {
         if entry.is_tombstone() {
-            return self.is_own(entry.position) && self.is_tombstone_needed(victim, entry.seq);
+            let is_needed = self.is_own(entry.position) && self.is_tombstone_needed(victim, entry.seq);
+            return is_needed.then_some(None);
         }
         let location = Location::new(victim.segment, entry.unit);
         if entry.is_touch() {
-            return self.is_touch_needed(entry, location);
+            return self.is_touch_needed(entry, location).then_some(None);
         }
-        if self.target_of(entry, location).is_none() {
-            return false;
-        }
+        let target = self.target_of(entry, location)?;
         let expiry_ms = self.expiry_of_entry(entry);
         if expiry_ms == 0
             || expiry_ms > self.now.wall_ms
@@ -354,11 +395,11 @@ impl LogShard {
             || self.is_tombstone_needed(victim, entry.seq)
             || self.goes_by_tombstone(entry)
         {
-            return true;
+            return Some(Some(target));
         }
-        let Some(key) = key else { return true };
+        let Some(key) = key else { return Some(Some(target)) };
         self.forget_expired(entry, key, location);
-        false
+        None
     }
 
     /// Whether a record is this shard's: a segment of an earlier opening may hold others', which their shards move. A log
@@ -382,9 +423,7 @@ impl LogShard {
             Decoded::Whole(found) => bytes.get(found.key_range()).map(|key| (found, key)),
             Decoded::Short { .. } | Decoded::Invalid => None,
         };
-        if !self.is_needed(victim, entry, whole.map(|(_, key)| key)) {
-            return true;
-        }
+        let Some(target) = self.need_of(victim, entry, whole.map(|(_, key)| key)) else { return true };
         let Some((found, key)) = whole else { return false };
         let location = Location::new(victim.segment, entry.unit);
         if self.drop_passed(location, bytes).is_some() {
@@ -402,7 +441,7 @@ impl LogShard {
         if found.is_touch() {
             return self.move_touch(entry, &header, bytes, location);
         }
-        let Some(target) = self.target_of(entry, location) else { return true };
+        let Some(target) = target else { return true };
         let expiry_ms = self.expiry_of(entry.position, &found);
         let shown = self.snapshots.cuts.need(found.seq, expiry_ms);
         if expiry_ms != 0 && expiry_ms <= self.now.wall_ms && !shown {
