@@ -25,6 +25,7 @@ const PASSED_AT_ONCE: usize = 64;
 pub(crate) struct Coming {
     keyspace: KeyspaceId,
     position: Position,
+    /// The segment that lists a record of it, the entry, and whether marks are trusted that say that it lives.
     listed: Option<(u32, SummaryEntry, bool)>,
 }
 

@@ -36,6 +36,15 @@ impl Scene {
         }
     }
 
+    /// One in which the part of a batch is written and durable, and the batch not decided.
+    fn with_part(number: u64, yields: bool) -> (Scene, BatchId) {
+        let mut scene = Scene::new();
+        let batch = scene.prepare(number, yields);
+        scene.make_durable();
+        assert_eq!(scene.prepared(batch), Some(None));
+        (scene, batch)
+    }
+
     fn receive(&mut self, message: ShardMessage) {
         let Scene { shard, participant, now, outgoing, granted } = self;
         participant.receive(*now, shard, message, outgoing, granted);
@@ -102,10 +111,7 @@ impl Scene {
 
 #[test]
 fn a_part_without_room_yields_to_an_earlier_batch_that_is_not_decided() {
-    let mut scene = Scene::new();
-    let first = scene.prepare(1, true);
-    scene.make_durable();
-    assert_eq!(scene.prepared(first), Some(None));
+    let (mut scene, first) = Scene::with_part(1, true);
     scene.shard.engine_mut().set_full(true);
     let second = scene.prepare(2, true);
     assert_eq!(scene.prepared_after(second, YIELDS_AFTER_US - 1), None, "there may be room yet");
@@ -123,10 +129,7 @@ fn a_part_without_room_yields_to_an_earlier_batch_that_is_not_decided() {
 
 #[test]
 fn a_part_does_not_yield_to_a_later_batch_that_would_yield_itself() {
-    let mut scene = Scene::new();
-    let later = scene.prepare(2, true);
-    scene.make_durable();
-    assert_eq!(scene.prepared(later), Some(None));
+    let (mut scene, later) = Scene::with_part(2, true);
     scene.shard.engine_mut().set_full(true);
     let earlier = scene.prepare(1, true);
     assert_eq!(scene.prepared_after(earlier, 50 * YIELDS_AFTER_US), None, "the later one yields");
@@ -138,10 +141,7 @@ fn a_part_does_not_yield_to_a_later_batch_that_would_yield_itself() {
 
 #[test]
 fn a_part_yields_to_any_batch_that_cannot() {
-    let mut scene = Scene::new();
-    let later = scene.prepare(2, false);
-    scene.make_durable();
-    assert_eq!(scene.prepared(later), Some(None));
+    let (mut scene, later) = Scene::with_part(2, false);
     scene.shard.engine_mut().set_full(true);
     let earlier = scene.prepare(1, true);
     assert_eq!(scene.prepared_after(earlier, YIELDS_AFTER_US), Some(Some(ErrorKind::Retry)));
@@ -150,10 +150,7 @@ fn a_part_yields_to_any_batch_that_cannot() {
 #[test]
 fn a_part_that_cannot_yield_or_need_not_waits_two_seconds_for_room() {
     for (first_is_decided, yields) in [(false, false), (true, true)] {
-        let mut scene = Scene::new();
-        let first = scene.prepare(1, true);
-        scene.make_durable();
-        assert_eq!(scene.prepared(first), Some(None));
+        let (mut scene, first) = Scene::with_part(1, true);
         if first_is_decided {
             scene.receive(ShardMessage::Decide { batch: first, undo: Vec::new() });
         }
@@ -167,10 +164,7 @@ fn a_part_that_cannot_yield_or_need_not_waits_two_seconds_for_room() {
 
 #[test]
 fn what_takes_a_part_back_is_written_whatever_room_there_is() {
-    let mut scene = Scene::new();
-    let batch = scene.prepare(1, true);
-    scene.make_durable();
-    assert_eq!(scene.prepared(batch), Some(None));
+    let (mut scene, batch) = Scene::with_part(1, true);
     scene.shard.engine_mut().set_full(true);
     let key = OwnedKey {
         keyspace: KeyspaceId(1),
