@@ -129,7 +129,7 @@ fn a_part_without_room_yields_to_an_earlier_batch_that_is_not_decided() {
 
 #[test]
 fn a_part_does_not_yield_to_a_later_batch_that_would_yield_itself() {
-    let (mut scene, later) = Scene::with_part(2, true);
+    let (mut scene, _) = Scene::with_part(2, true);
     scene.shard.engine_mut().set_full(true);
     let earlier = scene.prepare(1, true);
     assert_eq!(scene.prepared_after(earlier, 50 * YIELDS_AFTER_US), None, "the later one yields");
@@ -141,7 +141,7 @@ fn a_part_does_not_yield_to_a_later_batch_that_would_yield_itself() {
 
 #[test]
 fn a_part_yields_to_any_batch_that_cannot() {
-    let (mut scene, later) = Scene::with_part(2, false);
+    let (mut scene, _) = Scene::with_part(2, false);
     scene.shard.engine_mut().set_full(true);
     let earlier = scene.prepare(1, true);
     assert_eq!(scene.prepared_after(earlier, YIELDS_AFTER_US), Some(Some(ErrorKind::Retry)));
