@@ -314,6 +314,12 @@ pub trait Engine {
         self.lookup(now, key)
     }
 
+    /// [`Engine::lookup`] where that is a use of the key, else [`Engine::peek`].
+    #[inline]
+    fn look(&mut self, now: Now, key: Key<'_>, is_use: bool) -> Lookup<'_> {
+        if is_use { self.lookup(now, key) } else { self.peek(now, key) }
+    }
+
     /// `keys` will be looked up or written right away: has the processor fetch the memory that this touches,
     /// for all of them side by side. A hint, for [`PREFETCHED_KEYS`] at a time, which changes nothing. Cost: a
     /// look at the index for each key.

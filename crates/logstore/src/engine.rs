@@ -30,7 +30,7 @@ impl LogShard {
     }
 
     /// What is in memory of `key`; whether that is a use of it.
-    fn look(&mut self, now: Now, key: Key<'_>, is_use: bool) -> Lookup<'_> {
+    fn look_in_memory(&mut self, now: Now, key: Key<'_>, is_use: bool) -> Lookup<'_> {
         let Search { found, header, damaged, .. } = self.search(&key);
         if found == Found::Unknown || found == Found::Absent && damaged {
             return Lookup::Fetch;
@@ -61,11 +61,11 @@ impl LogShard {
 
 impl Engine for LogShard {
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
-        self.look(now, key, true)
+        self.look_in_memory(now, key, true)
     }
 
     fn peek(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
-        self.look(now, key, false)
+        self.look_in_memory(now, key, false)
     }
 
     fn prefetch(&self, keys: &[Key<'_>]) {

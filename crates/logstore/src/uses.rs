@@ -1,7 +1,7 @@
 //! How often keys are asked for, where those that are asked for least are evicted first.
 //!
-//! Counted is each lookup that found its answer, absent keys too (what is asked for and not there will be written
-//! soon), and each write of a key that is there; a write of a new key counts if nobody asked for it before. What is
+//! Counted is each lookup that found its answer and [is a use](tierstone_engine::Engine::peek), absent keys too (what is
+//! asked for and not there will be written soon), and each write of a key that is there; a write of a new key counts if nobody asked for it before. What is
 //! counted and when it fades says [`FrequencySketch`]; nothing is counted while another policy is chosen.
 //!
 //! Nothing here is durable: after an opening all keys begin alike.

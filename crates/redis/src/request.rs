@@ -100,9 +100,7 @@ impl<E: Engine> Executor<E> {
                 return None;
             }
             let mut writer = ReplyWriter::new(reply, version);
-            let engine = self.shard.engine_mut();
-            let found = if is_use { engine.lookup(now, key) } else { engine.peek(now, key) };
-            let seq = match found {
+            let seq = match self.shard.engine_mut().look(now, key, is_use) {
                 Lookup::Found(record) if record.meta.kind == ValueKind::STRING => {
                     writer.bulk(record.value);
                     self.host.counters.hits += 1;

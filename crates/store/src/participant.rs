@@ -229,12 +229,7 @@ impl Participant {
         let mut wanted = Vec::new();
         let mut error = None;
         for key in &state.keys {
-            let engine = shard.engine_mut();
-            let found = match state.is_use {
-                true => engine.lookup(now, borrowed(key)),
-                false => engine.peek(now, borrowed(key)),
-            };
-            match found {
+            match shard.engine_mut().look(now, borrowed(key), state.is_use) {
                 Lookup::Found(record) => {
                     state.observed = state.observed.max(record.meta.seq);
                     records.push(Some(OwnedRecord { meta: record.meta, value: record.value.to_vec() }));
