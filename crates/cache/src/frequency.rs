@@ -12,6 +12,8 @@
 //!    may be higher, by those of keys that share its counters.
 //! 3. The sketch takes no more bytes than it was allowed.
 
+use crate::hashing::mix;
+
 /// Words of 16 counters in a block: one line of the processor's cache.
 const BLOCK_WORDS: usize = 8;
 const BLOCK_BYTES: u64 = 64;
@@ -35,12 +37,6 @@ pub struct FrequencySketch {
     uses_a_block: u64,
     uses: u64,
     next_to_fade: usize,
-}
-
-fn mix(key: u64) -> u64 {
-    let key = (key ^ (key >> 32)).wrapping_mul(0x9E6C_63D0_876A_68A5);
-    let key = (key ^ (key >> 29)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    key ^ (key >> 32)
 }
 
 /// The words and shifts of a key's counters in its block.

@@ -8,15 +8,18 @@
 //!    anything that was acknowledged.
 //!
 //! [`RecordCache`] holds the bytes of records for the log store; [`policy`] decides replacement for
-//! anything that has a key and a size, [`FrequencySketch`] tells how often keys were asked for, and [`trace`] makes
-//! the access patterns that compare policies.
+//! anything that has a key and a size, [`FrequencySketch`] tells how often keys were asked for, [`RecencySketch`] how
+//! long ago, and [`trace`] makes the access patterns that compare policies.
 
 mod frequency;
+mod hashing;
 pub mod policy;
+mod recency;
 mod record;
 pub mod trace;
 
 pub use frequency::{FrequencySketch, LeastUsed};
+pub use recency::RecencySketch;
 pub use record::{
     FrameId, FrameOwner, FrameView, NewFrame, RecordCache, RecordCacheSettings, RecordCacheStatistics,
 };

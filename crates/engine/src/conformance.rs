@@ -1,12 +1,13 @@
 //! What every engine must do, as checks that a test calls with a way to make its engine.
 //!
 //! A check panics with its seed when the engine departs from the model. Losses of power are in [`crashes`],
-//! faults of the device in [`faults`];
+//! faults of the device in [`faults`], keys that go for want of room in [`eviction`];
 //! what only one engine has (cleaning, checkpoints), its own tests add.
 
 mod commits;
 mod costs;
 pub mod crashes;
+pub mod eviction;
 pub mod faults;
 mod ranges;
 

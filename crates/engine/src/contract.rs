@@ -91,6 +91,16 @@ pub struct Write<'a> {
     pub kind: WriteKind<'a>,
 }
 
+impl Write<'_> {
+    /// Whether `writes` only give space back: deletions, and with them entries of the ledger of large values. A large value
+    /// that loses its name is put there in the same batch, which makes the space of all its chunks come back.
+    pub fn only_free(writes: &[Write<'_>]) -> bool {
+        let is_put = |write: &Write<'_>| matches!(write.kind, WriteKind::Put { .. });
+        let frees = |write: &Write<'_>| !is_put(write) || write.key.keyspace.is_ledger();
+        writes.iter().all(frees) && !writes.iter().all(is_put)
+    }
+}
+
 /// What happens to a key.
 #[derive(Clone, Copy, Debug)]
 pub enum WriteKind<'a> {

@@ -72,14 +72,11 @@ fn check_lengths(write: &Write<'_>, record_len: usize, longest: usize) -> Result
     Err(Error::new(ErrorKind::InvalidInput, message))
 }
 
-/// How much of the reserve `writes` may use. A large value that loses its name is put on the ledger of what is to
-/// be deleted in the same batch: the entry is as good as a deletion, since it makes the space of all chunks come back.
+/// How much of the reserve `writes` may use.
 fn reserve_of(writes: &[Write<'_>], purpose: Purpose) -> Reserve {
-    let is_put = |write: &Write<'_>| matches!(write.kind, WriteKind::Put { .. });
-    let frees = |write: &Write<'_>| !is_put(write) || write.key.keyspace.is_ledger();
     match purpose {
         Purpose::Undo => Reserve::All,
-        _ if writes.iter().all(frees) && !writes.iter().all(is_put) => Reserve::ForDeletes,
+        _ if Write::only_free(writes) => Reserve::ForDeletes,
         Purpose::Write | Purpose::Part | Purpose::AdmittedPart => Reserve::None,
     }
 }

@@ -133,6 +133,8 @@ pub(crate) struct Blocks {
     queue: Vec<u32>,
     /// Segments that had no block in use at some time.
     pub emptied: Vec<u32>,
+    /// The segment that is being emptied: its blocks are not used again.
+    pub emptying: Option<u32>,
     /// Bytes of records that count, of all blocks.
     live_bytes: u64,
     /// What is written back and waits for a fence, to be sealed: block, life, end.
@@ -161,6 +163,7 @@ impl Blocks {
             victims,
             queue: Vec::new(),
             emptied: Vec::new(),
+            emptying: None,
             live_bytes: 0,
             sealing: Vec::new(),
             seals_early: false,
@@ -183,7 +186,7 @@ impl Blocks {
     /// Blocks that can be had, of other shards' free segments too.
     pub fn available(&self) -> u64 {
         let per_segment = u64::from(self.maker.layout.blocks_per_segment());
-        self.free.len() as u64 + u64::from(self.maker.space.free()) * per_segment
+        self.free.len() as u64 + u64::from(self.maker.space.free_for(self.maker.shard)) * per_segment
     }
 
     /// How many new blocks the records of these lengths would take.
@@ -216,7 +219,7 @@ impl Blocks {
 
     /// Sees to it that `wanted` blocks are free, as far as there are free segments. One barrier a segment.
     pub fn secure(&mut self, wanted: usize) -> Result<bool> {
-        while self.free.len() < wanted && self.maker.space.free() > 0 {
+        while self.free.len() < wanted && self.maker.space.free_for(self.maker.shard) > 0 {
             self.grow()?;
         }
         Ok(self.free.len() >= wanted)

@@ -165,7 +165,7 @@ pub fn check(
         Some(bits) => KeyHasher::weakened(header.hash_secret, bits),
         None => KeyHasher::new(header.hash_secret),
     };
-    let space = Arc::new(Space::new(memory.clone(), layout, 0));
+    let space = Arc::new(Space::new(memory.clone(), layout, 0, std::iter::empty()));
     let keyspaces = settings.keyspaces.clone().map(BTreeSet::from_iter);
     let checked = Checked { memory, layout, header, hasher, keyspaces, space };
     let mut report = CheckReport { shards: header.shards, ..CheckReport::default() };

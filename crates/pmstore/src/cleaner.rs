@@ -40,6 +40,13 @@ impl Contents {
 const PREFETCH_BYTES: u64 = 1024;
 const PREFETCH_LEN: u64 = 256;
 
+/// Counts of old records and places of tombstones may take so large a part of what indexes may; more has blocks cleaned ...
+const GRAVES_PARTS: u64 = 4;
+/// ... that give at least so large a part of a block.
+const GRAVES_GAIN_PARTS: u32 = 4;
+/// ... so many a step: they are little work where so much is old.
+const GRAVES_BLOCKS_A_STEP: u32 = 4;
+
 /// Free blocks beyond which a segment without records is given back.
 const KEPT_FREE_BLOCKS: usize = 8;
 
@@ -53,25 +60,38 @@ impl PmShard {
         self.maker.layout.block_payload() as u32 / 16
     }
 
-    /// Cleans one block if space is short. Cost: a block is read, what lives in it written; two barriers.
+    /// Cleans one block if space is short, some if old records are many. Cost: a block is read, what lives in it written; two
+    /// barriers.
     pub(crate) fn clean_step(&mut self) -> Result<()> {
         let wanted = self.settings.clean_below_blocks.saturating_add(self.checkpoints.wanted_blocks);
-        let is_short = self.blocks.available() < u64::from(wanted);
-        self.is_cleaning = false;
-        if !is_short && !self.wants_space {
+        let is_short = self.wants_space || self.blocks.available() < u64::from(wanted);
+        let has_many_graves =
+            !self.graves.is_partial && self.graves.bytes_needed() > self.settings.memory_bytes / GRAVES_PARTS;
+        self.is_cleaning = self.blocks.emptying.is_some();
+        if self.is_cleaning {
+            self.empty_step()?;
+        }
+        if !is_short && !has_many_graves {
             self.blocks.give_back(KEPT_FREE_BLOCKS)?;
             return Ok(());
         }
-        let victim = self.blocks.victim(self.least_gain());
+        let least = match is_short {
+            true => self.least_gain(),
+            false => self.maker.layout.block_payload() as u32 / GRAVES_GAIN_PARTS,
+        };
         self.wants_space = false;
-        if victim.is_none() {
-            self.note_no_victim();
-        }
-        if let Some(victim) = victim
-            && self.blocks.secure(1)?
-        {
-            self.is_cleaning = true;
-            self.clean(victim)?;
+        for _ in 0..if has_many_graves { GRAVES_BLOCKS_A_STEP } else { 1 } {
+            let victim = self.blocks.victim(least);
+            if victim.is_none() && !self.is_cleaning {
+                self.note_no_victim();
+            }
+            match victim {
+                Some(victim) if self.blocks.secure(1)? => {
+                    self.is_cleaning = true;
+                    self.clean(victim)?;
+                }
+                _ => break,
+            }
         }
         Ok(())
     }
@@ -113,7 +133,7 @@ impl PmShard {
         Ok(contents)
     }
 
-    fn clean(&mut self, victim: u32) -> Result<()> {
+    pub(crate) fn clean(&mut self, victim: u32) -> Result<()> {
         let contents = match self.contents(victim) {
             Ok(contents) => contents,
             Err(error) => {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Result, Seq, Token};
 use tierstone_engine::{
     Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics,
-    Event, Health, Housekeeping, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId, Verification,
-    Write, WriteReceipt,
+    Event, Eviction, Health, Housekeeping, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId,
+    ValueKind, Verification, Write, WriteReceipt,
 };
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -31,7 +31,11 @@ impl PmShard {
 
 impl Engine for PmShard {
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
-        self.lookup_inner(now, key)
+        self.lookup_inner(now, key, true)
+    }
+
+    fn peek(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+        self.lookup_inner(now, key, false)
     }
 
     fn prefetch(&self, keys: &[Key<'_>]) {
@@ -181,7 +185,7 @@ impl Engine for PmShard {
     }
 
     fn housekeeping(&self) -> Housekeeping {
-        Housekeeping { evicts: false, scrubs: true }
+        Housekeeping { evicts: true, scrubs: true }
     }
 
     fn set_scrub_rate(&mut self, bytes_per_second: u64) {
@@ -190,6 +194,29 @@ impl Engine for PmShard {
 
     fn take_scrub_findings(&mut self) -> Vec<String> {
         self.scrubber.take_findings()
+    }
+
+    fn set_eviction(&mut self, eviction: Eviction) {
+        self.change_eviction(eviction);
+    }
+
+    fn evictable(&mut self) -> Option<(Key<'_>, ValueKind)> {
+        self.first_evictable()
+    }
+
+    fn evict(&mut self, now: Now) -> Result<bool> {
+        let since = self.meter.read();
+        let result = self.evict_first(now);
+        self.meter.call(since, matches!(result, Ok(true)));
+        result
+    }
+
+    fn pass_evictable(&mut self, deleted: bool) {
+        self.pass_first(deleted);
+    }
+
+    fn uses(&self, key: Key<'_>) -> Option<u8> {
+        self.evictor.uses.how_often(key.keyspace, key.position)
     }
 
     fn note_outside_bytes(&mut self, bytes: u64) {
@@ -227,7 +254,11 @@ impl Engine for PmShard {
         let busy_us = is_busy.then_some(0);
         let others =
             [parts_us, busy_us, self.sweeper.due_at_us(), self.mark_due_at_us(), self.scrubber.due_at_us()];
-        others.into_iter().chain([self.due_at_us(), self.recount.due_at_us()]).flatten().min()
+        others
+            .into_iter()
+            .chain([self.due_at_us(), self.recount.due_at_us(), self.eviction_due_at_us()])
+            .flatten()
+            .min()
     }
 
     fn durable_seq(&self) -> Seq {

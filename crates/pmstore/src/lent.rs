@@ -23,12 +23,15 @@ impl Blocks {
     /// A block that was in use is free.
     pub fn take_back(&mut self, number: u32) {
         let segment = number / self.maker.layout.blocks_per_segment();
+        let is_emptied = self.emptying == Some(segment);
         if let Some(used) = self.segments.get_mut(&segment) {
             *used -= 1;
-            if *used == 0 {
+            if *used == 0 && !is_emptied {
                 self.emptied.push(segment);
             }
         }
-        self.free.push(number);
+        if !is_emptied {
+            self.free.push(number);
+        }
     }
 }

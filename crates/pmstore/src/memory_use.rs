@@ -22,13 +22,16 @@ impl PmShard {
         self.memory.new_keys += 1;
         if self.memory.new_keys >= COUNT_MEMORY_KEYS {
             self.count_memory();
+            self.fit_uses();
         }
     }
 
-    /// Bytes that indexes and the counts of old records take. The counts are not held against new keys, or deletes
+    /// Bytes that indexes, counters of uses and the counts of old records take. The last are not held against new keys, or deletes
     /// would make no room: the space of the blocks bounds them, and cleaning makes them fewer.
     pub(crate) fn index_and_grave_bytes(&self) -> u64 {
-        self.keyspaces.values().map(Keys::bytes).sum::<u64>() + self.graves.bytes()
+        self.keyspaces.values().map(Keys::bytes).sum::<u64>()
+            + self.evictor.uses.bytes()
+            + self.graves.bytes()
     }
 
     /// Counts what indexes take.
@@ -39,15 +42,22 @@ impl PmShard {
         self.memory.index_bytes = self.keyspaces.values().chain(swept).chain(retained).map(Keys::bytes).sum();
     }
 
+    /// Bytes that indexes may still take, as last counted.
+    pub(crate) fn memory_room(&self) -> u64 {
+        let MemoryUse { index_bytes, outside_bytes, .. } = self.memory;
+        let others = self.snapshots.table_bytes() + self.backups.bytes() + self.evictor.uses.bytes();
+        self.settings
+            .memory_bytes
+            .saturating_sub(index_bytes.saturating_add(outside_bytes).saturating_add(others))
+    }
+
     /// Whether new keys find memory.
     pub(crate) fn is_memory_full(&mut self) -> bool {
-        let MemoryUse { index_bytes, outside_bytes, .. } = self.memory;
-        let others = outside_bytes.saturating_add(self.snapshots.table_bytes() + self.backups.bytes());
-        if index_bytes.saturating_add(others) < self.settings.memory_bytes {
+        if self.memory_room() > 0 {
             return false;
         }
         // Keys may have gone since.
         self.count_memory();
-        self.memory.index_bytes.saturating_add(others) >= self.settings.memory_bytes
+        self.memory_room() == 0
     }
 }

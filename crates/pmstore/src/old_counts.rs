@@ -42,6 +42,8 @@ pub(crate) struct OldCounts {
     parts: Box<[Part]>,
     part_bits: u32,
     bytes: u64,
+    /// Positions that have a count.
+    len: u64,
 }
 
 /// Spreads all bits of a position, and can be turned back: different ones stay so.
@@ -122,7 +124,7 @@ impl OldCounts {
         let parts = (space_bytes / PART_SPACE_BYTES).clamp(1, 1 << PART_BITS_MAX).next_power_of_two();
         let parts: Box<[Part]> = (0..parts).map(|_| Part::default()).collect();
         let bytes = size_of_val(&*parts) as u64;
-        OldCounts { part_bits: parts.len().trailing_zeros(), parts, bytes }
+        OldCounts { part_bits: parts.len().trailing_zeros(), parts, bytes, len: 0 }
     }
 
     /// The part and the tag of a position.
@@ -157,6 +159,7 @@ impl OldCounts {
             if (part.len as usize + 1) * 16 <= part.words() * 13 {
                 part.set(at, tag << COUNT_BITS | 1);
                 part.len += 1;
+                self.len += 1;
                 return;
             }
         }
@@ -165,6 +168,7 @@ impl OldCounts {
         let (at, _) = part.find(tag);
         part.set(at, tag << COUNT_BITS | 1);
         part.len += 1;
+        self.len += 1;
     }
 
     /// One less. Whether none is left.
@@ -177,7 +181,10 @@ impl OldCounts {
         let (at, word) = part.find(tag);
         match word & COUNT_MAX {
             0 | COUNT_MAX => return false,
-            1 => part.empty(at),
+            1 => {
+                part.empty(at);
+                self.len -= 1;
+            }
             _ => {
                 part.set(at, word - 1);
                 return false;
@@ -194,6 +201,11 @@ impl OldCounts {
         let (part, tag) = self.place(grave);
         let part = &self.parts[part];
         if part.words() == 0 { 0 } else { (part.find(tag).1 & COUNT_MAX) as u32 }
+    }
+
+    /// How many positions have old records.
+    pub fn len(&self) -> u64 {
+        self.len
     }
 
     /// Bytes of memory.

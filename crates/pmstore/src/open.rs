@@ -132,6 +132,11 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
+    /// Segments besides the log's.
+    fn segments(&self) -> u32 {
+        (self.storage.len() + self.overflow.len()) as u32
+    }
+
     /// Whether the shard never had anything but the segments that it was made with.
     fn is_untouched(&self) -> bool {
         self.log.is_empty() && self.storage.is_empty() && self.overflow.is_empty()
@@ -186,7 +191,7 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
     }
     let owned = read_table(&memory, &layout, &mut report)?;
     let free = layout.segments - report.segments - report.damaged_segments.len() as u32;
-    let space = Arc::new(Space::new(memory.clone(), layout, free));
+    let space = Arc::new(Space::new(memory.clone(), layout, free, owned.iter().map(Owned::segments)));
     let maker = |shard| Maker {
         memory: memory.clone(),
         layout,

@@ -46,6 +46,11 @@ impl OverflowBlocks {
         (0..2).find(|&class| bytes <= self.unit(class) * RUN_UNITS).unwrap_or(2)
     }
 
+    /// Segments that it has.
+    pub fn segment_count(&self) -> u64 {
+        self.classes.iter().map(|segments| segments.len() as u64).sum()
+    }
+
     /// Bytes that are taken.
     pub fn taken_bytes(&self) -> u64 {
         self.taken_bytes
@@ -81,7 +86,7 @@ impl OverflowBlocks {
             .find_map(|(&segment, bits)| run(bits, units, wanted).map(|first| (segment, first)));
         let (segment, first) = match found {
             Some(found) => found,
-            None if self.maker.space.free() <= kept => return None,
+            None if self.maker.space.free_for(self.maker.shard) <= kept => return None,
             None => {
                 let segment = self.maker.space.claim(self.maker.shard)?;
                 let kind = SegmentKind::Overflow(class as u8);

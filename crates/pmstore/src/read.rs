@@ -28,12 +28,15 @@ enum ValuePlace {
 
 impl PmShard {
     /// See [`tierstone_engine::Engine::lookup`]. `Fetch` only where a record is damaged: the fetch says so.
-    pub(crate) fn lookup_inner(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
+    pub(crate) fn lookup_inner(&mut self, now: Now, key: Key<'_>, is_use: bool) -> Lookup<'_> {
         let found = match self.find(&key) {
-            Ok(Some(found)) => found,
-            Ok(None) => return Lookup::Missing,
+            Ok(found) => found,
             Err(_) => return Lookup::Fetch,
         };
+        if is_use {
+            self.evictor.uses.asked(key.keyspace, key.position, found.is_some());
+        }
+        let Some(found) = found else { return Lookup::Missing };
         self.now.monotonic_us = self.now.monotonic_us.max(now.monotonic_us);
         if self.is_past(found.head.expiry_ms, now.wall_ms) {
             return Lookup::Missing;

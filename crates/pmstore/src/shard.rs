@@ -37,6 +37,8 @@ pub(crate) struct Death {
     pub seq: Seq,
     pub place: u64,
     pub len: u32,
+    /// Of its long value.
+    pub long_bytes: u64,
     pub is_overflow: bool,
     /// A snapshot showed it when it was replaced.
     pub is_kept: bool,
@@ -91,6 +93,7 @@ pub struct PmShard {
     pub(crate) longest_bytes: u64,
     pub(crate) blocks: Blocks,
     pub(crate) overflow: OverflowBlocks,
+    pub(crate) emptied: crate::emptying::Emptied,
     /// Room for the long values of a part that was admitted, kept for it until the next step.
     pub(crate) admitted: Vec<Option<Overflow>>,
     pub(crate) log: Log,
@@ -106,6 +109,7 @@ pub struct PmShard {
     pub(crate) durable: Seq,
     pub(crate) past: Past,
     pub(crate) sweeper: crate::expired::Sweeper,
+    pub(crate) evictor: crate::evict::Evictor,
     /// When the first write came that is not durable.
     pub(crate) open_since_us: Option<u64>,
     pub(crate) wants_flush: bool,
@@ -132,6 +136,10 @@ pub struct PmShard {
     pub(crate) memory: crate::memory_use::MemoryUse,
 }
 
+fn bytes_of(extents: &[Extent]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.len)).sum()
+}
+
 /// Where in a shard's line the highest expiry shown as past is.
 pub(crate) const PAST_AT: u64 = 8;
 /// In `relaxed`, a fence comes after this long: half of the stated bound.
@@ -148,6 +156,7 @@ impl PmShard {
             blocks: Blocks::new(maker.clone()),
             graves: Graves::new(maker.layout.shard_bytes()),
             overflow: OverflowBlocks::new(maker.clone()),
+            emptied: Default::default(),
             admitted: Vec::new(),
             maker,
             settings,
@@ -172,6 +181,7 @@ impl PmShard {
             durable: 0,
             past: Past { shown_ms, is_dirty: false },
             sweeper: crate::expired::Sweeper::default(),
+            evictor: crate::evict::Evictor::default(),
             open_since_us: None,
             wants_flush: false,
             wants_space: false,
@@ -427,6 +437,8 @@ impl PmShard {
         };
         while let Some(death) = self.deaths.pop_front_if(|death| death.seq <= decided) {
             self.blocks.let_go(death.place);
+            self.evictor.dying_bytes -= u64::from(death.len);
+            self.evictor.dying_long_bytes -= death.long_bytes;
             self.snapshots.buried = death.seq;
             if death.is_kept
                 && !self.snapshots.has_left(death.place)
@@ -455,6 +467,7 @@ impl PmShard {
             return self.overflow.free(&extents);
         }
         // Not at once where the log names them no more either: the block that does may be a victim that lives still.
+        self.evictor.freeing_bytes += bytes_of(&extents);
         self.freeing.push((head.seq, extents));
         Ok(())
     }
@@ -465,6 +478,7 @@ impl PmShard {
         for at in (0..self.freeing.len()).rev() {
             if self.freeing[at].0 < first {
                 let (_, extents) = self.freeing.swap_remove(at);
+                self.evictor.freeing_bytes -= bytes_of(&extents);
                 self.overflow.free(&extents)?;
             }
         }
@@ -570,30 +584,5 @@ impl PmShard {
         }
         self.has_ended = true;
         Ok(())
-    }
-
-    /// Counters and sizes.
-    pub(crate) fn statistics_inner(&self) -> EngineStatistics {
-        let layout = &self.maker.layout;
-        let live = self.blocks.live_bytes();
-        let (snapshots, snapshots_lost) = self.snapshots.cuts.counts();
-        EngineStatistics {
-            keys: self.keyspaces.values().map(Keys::len).sum(),
-            index_bytes: self.index_and_grave_bytes(),
-            corrupt_reads: self.corrupt_reads.get(),
-            space_used_bytes: (self.blocks.table.len() as u64 + self.checkpoints.block_count())
-                * layout.geometry.block_bytes
-                + self.overflow.taken_bytes(),
-            space_live_bytes: live + self.overflow.taken_bytes(),
-            space_capacity_bytes: layout.storage_bytes(),
-            snapshots,
-            snapshots_lost,
-            snapshot_table_bytes: self.snapshots.table_bytes(),
-            snapshot_pinned_bytes: self.snapshots.kept_bytes(),
-            scrub: self.scrubber.statistics(),
-            device: tierstone_engine::Cost { cpu_ns: self.meter.total_ns(), ..Default::default() },
-            background_cpu_ns: self.meter.background_ns(),
-            ..self.counts
-        }
     }
 }

@@ -5,6 +5,7 @@
 //! frame counts or not; a record in a block that no frame has is made void by recovery.
 
 use crate::blocks::{Maker, Role};
+use crate::evict::long_bytes;
 use crate::format::{
     EXTENTS_MAX, FLAG_KEY_OUT, FLAG_OVERFLOW, FLAG_TOMBSTONE, FRAME_BYTES, FRAME_MORE, FrameHead, Layout,
     Overflow, RECORD_BYTES, RecordBody, RecordHead, payload_checksum,
@@ -114,9 +115,10 @@ impl PmShard {
             self.wait_for_backup()?;
         }
         let mut found = None;
+        let may_always = is_undo || Write::only_free(writes);
         for write in writes {
             found = self.find_replaced(&write.key)?;
-            self.refuse_new_key(write, found, is_undo)?;
+            self.refuse_new_key(write, found, may_always)?;
         }
         let before = self.counts.record_bytes_written;
         if part.is_some() || self.changes_something(writes, found)? {
@@ -141,9 +143,10 @@ impl PmShard {
         let mut shapes = Vec::new();
         self.check(writes, &mut shapes)?;
         self.wait_for_backup()?;
+        let may_always = Write::only_free(writes);
         for write in writes {
             let found = self.find_replaced(&write.key)?;
-            self.refuse_new_key(write, found, false)?;
+            self.refuse_new_key(write, found, may_always)?;
         }
         self.make_room(writes, &shapes, false)?;
         // All shards have their overflow blocks of one region: another might take them before the part is written.
@@ -174,14 +177,17 @@ impl PmShard {
         Some(std::mem::take(&mut self.admitted))
     }
 
-    /// Refuses a key that is not there while indexes may not grow; what takes a batch back may always.
-    fn refuse_new_key(&mut self, write: &Write<'_>, found: Option<Found>, is_undo: bool) -> Result<()> {
-        let is_new = found.is_none() && !is_undo && !matches!(write.kind, WriteKind::Delete);
+    /// Refuses a key that is not there while indexes may not grow; what takes a batch back, or only frees, always may.
+    fn refuse_new_key(&mut self, write: &Write<'_>, found: Option<Found>, may_always: bool) -> Result<()> {
+        let is_new = found.is_none() && !may_always && !matches!(write.kind, WriteKind::Delete);
         if !is_new || !self.is_memory_full() {
             return Ok(());
         }
         if self.lose_for_room() {
             return Err(Error::new(ErrorKind::Retry, "memory is being given back: step the engine"));
+        }
+        if self.can_evict_for_memory() {
+            return Err(Error::new(ErrorKind::Retry, "keys are being evicted to make room: step the engine"));
         }
         let message = format!(
             "the memory for indexes, {} bytes a shard, is used up: new keys are refused until keys are deleted or the store \
@@ -235,6 +241,9 @@ impl PmShard {
 
     /// Finds room in log and blocks.
     fn make_room(&mut self, writes: &[Write<'_>], shapes: &[Shape], is_undo: bool) -> Result<()> {
+        if !is_undo {
+            self.wait_for_eviction(writes)?;
+        }
         let bytes = frame_bytes(&self.maker.layout, shapes);
         if bytes > self.log.batch_max() {
             let message = format!(
@@ -253,7 +262,7 @@ impl PmShard {
         if wanted == 0 {
             return Ok(());
         }
-        let may_reserve = is_undo || writes.iter().all(|write| matches!(write.kind, WriteKind::Delete));
+        let may_reserve = is_undo || Write::only_free(writes);
         let kept = CLEANER_BLOCKS + if may_reserve { 0 } else { DELETE_BLOCKS };
         let secured = self.blocks.secure((wanted + kept) as usize);
         match self.fatal(secured)? {
@@ -268,6 +277,8 @@ impl PmShard {
         let may_come = self.blocks.has_victim(self.least_gain())
             || !self.deaths.is_empty()
             || !self.freeing.is_empty()
+            || self.blocks.emptying.is_some()
+            || self.can_evict_for_space()
             || self.lose_for_room();
         let may_come = match may_come {
             true => true,
@@ -306,7 +317,7 @@ impl PmShard {
                 payloads.push(None);
                 continue;
             }
-            match self.overflow.take(shape.payload as u64, 0) {
+            match self.overflow.take(shape.payload as u64, self.segments_kept_from_long_values()) {
                 Ok(extents) => payloads.push(Some(Overflow { checksum: 0, extents })),
                 Err(error) => {
                     for overflow in payloads.into_iter().flatten() {
@@ -314,11 +325,16 @@ impl PmShard {
                     }
                     let is_full = error.kind() == ErrorKind::NoSpace;
                     let may_come = is_full
-                        && (!self.deaths.is_empty() || !self.freeing.is_empty() || self.lose_for_room());
+                        && (!self.deaths.is_empty()
+                            || !self.freeing.is_empty()
+                            || self.can_empty_a_segment()
+                            || self.can_evict_for_space()
+                            || self.lose_for_room());
                     return Err(if may_come { self.no_space(0) } else { error });
                 }
             }
         }
+        self.emptied = Default::default();
         Ok(payloads)
     }
 
@@ -525,6 +541,9 @@ impl PmShard {
         if found.is_none() {
             self.note_new_key();
         }
+        if !head.is_tombstone() {
+            self.evictor.uses.written(key.keyspace, key.position, found.is_some());
+        }
         match found {
             Some(old) => {
                 self.note_old(grave, old.place);
@@ -543,7 +562,11 @@ impl PmShard {
     fn will_die(&mut self, old: Found, seq: Seq, is_kept: bool) {
         self.blocks.hold(old.place);
         let is_overflow = old.head.is_overflow();
-        self.deaths.push_back(Death { seq, place: old.place, len: old.head.len, is_overflow, is_kept });
+        let Found { place, head } = old;
+        let (len, long_bytes) = (head.len, long_bytes(&head));
+        self.evictor.dying_bytes += u64::from(len);
+        self.evictor.dying_long_bytes += long_bytes;
+        self.deaths.push_back(Death { seq, place, len, long_bytes, is_overflow, is_kept });
     }
 
     /// A key that was deleted is there again: its record stands for what the tombstone stood for.

@@ -129,6 +129,35 @@ fn one_key_put_and_deleted_for_ever_takes_no_space() {
     assert!(live < 48 << 10, "{live} bytes are live");
 }
 
+/// Keys of short values, every third of which is deleted, so that all segments have blocks in use; then one long value after
+/// the other finds segments of its own, and what is short stays.
+#[test]
+fn segments_with_blocks_in_use_are_emptied_for_long_values() {
+    let (region, mut store) = fresh(512 << 10, &small_settings());
+    let count = fill(&mut store, 200);
+    for number in (0..count).step_by(3) {
+        store.delete(KEYSPACE, &name(number)).unwrap();
+    }
+    let stays = |number: &u32| !number.is_multiple_of(3);
+    let lens = [12_000, 16_000, 3_000, 40_000];
+    for (number, len) in (count..).zip(lens) {
+        store.put(KEYSPACE, &name(number), &value(number, len)).unwrap();
+    }
+    store.sync().unwrap();
+    assert_holds(&mut store, (0..count).filter(stays), 200);
+    store = reopen_after_kill(store, &region, &small_settings());
+    assert_holds(&mut store, (0..count).filter(stays), 200);
+    for (number, len) in (count..).zip(lens) {
+        assert_holds(&mut store, number..=number, len);
+    }
+    // What does not fit is refused, and nothing is lost by trying.
+    let error = store.put(KEYSPACE, b"too long", &value(7, 150_000)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert_holds(&mut store, (0..count).filter(stays), 200);
+    let more = fill(&mut store, 201);
+    assert!(more > 20, "{more} records more have room");
+}
+
 #[test]
 fn dropped_keyspaces_give_their_space_back() {
     let (region, mut store) = fresh(256 << 10, &small_settings());

@@ -73,7 +73,8 @@ pub const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-b
 /// How an error of the store reads for a Redis client.
 pub fn error_text(error: &Error) -> Cow<'static, str> {
     let prefix = match error.kind() {
-        ErrorKind::InvalidInput => return TOO_LONG.into(),
+        // Of a value Redis's words are expected; of a key, or of a batch, the engine says more.
+        ErrorKind::InvalidInput if !error.message().starts_with("a batch") => return TOO_LONG.into(),
         ErrorKind::NoMemory => "OOM command not allowed when used memory > 'maxmemory': ",
         ErrorKind::NoSpace => "ERR no space left on the device: ",
         ErrorKind::Corrupt => "ERR corrupt record: ",

@@ -25,11 +25,17 @@ pub enum Ground {
     Memory,
 }
 
-/// How a store in memory divides it: so small that logs are truncated and blocks cleaned within a run.
-pub const MEMORY_GEOMETRY: tierstone_pmstore::Geometry =
-    tierstone_pmstore::Geometry { segment_bytes: 8 << 10, block_bytes: 4 << 10, log_segments: 3 };
+/// How a store in memory divides it: so small that logs are truncated and blocks cleaned within a run. Where keys are
+/// evicted, so many are written at once that they need a longer log.
+pub const fn memory_geometry(evicts: bool) -> tierstone_pmstore::Geometry {
+    let (segment_bytes, log_segments) = if evicts { (32 << 10, 4) } else { (8 << 10, 3) };
+    tierstone_pmstore::Geometry { segment_bytes, block_bytes: 4 << 10, log_segments }
+}
+
 /// Bytes of the engine's part of the memory: for all shards, and for each.
-const MEMORY_BYTES: (u64, u64) = (96 << 10, 64 << 10);
+const fn memory_bytes(evicts: bool) -> (u64, u64) {
+    if evicts { (64 << 10, 384 << 10) } else { (96 << 10, 64 << 10) }
+}
 
 impl Ground {
     /// Whether there is persistent memory.
@@ -37,18 +43,21 @@ impl Ground {
         self != Ground::Device
     }
 
-    /// A machine for nodes of up to `shards` shards; with little room for a redo log, if `is_tight`.
+    /// A machine for nodes of up to `shards` shards; with little room for a redo log, if `is_tight`, or for nodes that evict keys.
     pub fn machine(
         self,
         device: SimSettings,
         choices: &tierstone_crash::Choices,
-        (shards, is_tight): (u16, bool),
+        (shards, is_tight, evicts): (u16, bool, bool),
     ) -> WordMachine {
         let region_bytes = match self {
             Ground::Device => 0,
             Ground::DeviceWithRedo if is_tight => u64::from(shards) * (44 << 10),
             Ground::DeviceWithRedo => u64::from(shards) * (256 << 10),
-            Ground::Memory => ENGINE_BASE + MEMORY_BYTES.0 + u64::from(shards) * MEMORY_BYTES.1,
+            Ground::Memory => {
+                let (for_all, for_each) = memory_bytes(evicts);
+                ENGINE_BASE + for_all + u64::from(shards) * for_each
+            }
         };
         let settings = SimMachineSettings {
             power_cut: device.power_cut,

@@ -7,7 +7,7 @@
 //! 1. One change of the databases is under way at a time, as in production.
 //! 2. Dropping a node is the death of its process.
 
-use crate::ground::{Ground, MEMORY_GEOMETRY, NodeDevice};
+use crate::ground::{Ground, NodeDevice, memory_geometry};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -330,7 +330,10 @@ fn open_engines(
     };
     let region = Arc::new(machine.region());
     match settings.ground {
-        Ground::Memory => open_in_region(region, device, &open, MEMORY_GEOMETRY),
+        Ground::Memory => {
+            let geometry = memory_geometry(settings.eviction != Eviction::None);
+            open_in_region(region, device, &open, geometry)
+        }
         Ground::Device => tierstone_logstore::open(device, &open).map(OpenedEngines::from),
         Ground::DeviceWithRedo => {
             open.redo = Some(RedoMemory::new(region));

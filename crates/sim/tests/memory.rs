@@ -89,10 +89,33 @@ fn batches_over_shards_in_memory_are_whole_after_losses_of_power() {
     assert_cut_in_turns(&sums, 20);
 }
 
+/// A store that lies wholly in memory and evicts keys.
+fn evicting(seed: u64) -> SimulationSettings {
+    SimulationSettings { has_eviction: true, lives: 2, shard_counts: vec![1, 2, 3], ..in_memory(seed) }
+}
+
+#[test]
+fn keys_that_are_evicted_from_memory_do_not_come_back() {
+    let sums = run_all("keys_that_are_evicted_from_memory", (25_000, 60), evicting);
+    assert!(sums.evicted_keys > 500 || number("SEED").is_some(), "{sums:?}");
+}
+
+#[test]
+fn keys_that_are_evicted_from_memory_without_a_tombstone_are_noticed() {
+    let caught = (25_000..25_200).find_map(|seed| {
+        let mutations = Mutations::one("evicted_without_tombstone");
+        Simulation::run(SimulationSettings { mutations, ..evicting(seed) }).violation
+    });
+    // A key that is there again, or one whose long value others have written over.
+    let signs = ["no history", "is damaged"];
+    let is_seen = caught.as_ref().is_some_and(|violation| signs.iter().any(|sign| violation.contains(sign)));
+    assert!(is_seen, "{caught:?}");
+}
+
 #[test]
 fn one_seed_gives_one_run_with_memory_too() {
     for seed in seeds(0, 6) {
-        for make in [with_redo, in_memory, losing] {
+        for make in [with_redo, in_memory, losing, evicting] {
             let first = run(make(seed), "one_seed_gives_one_run_with_memory");
             let second = run(make(seed), "one_seed_gives_one_run_with_memory");
             assert!(first.transcript == second.transcript, "seed {seed}: transcripts differ");

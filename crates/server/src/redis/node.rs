@@ -234,7 +234,7 @@ impl Node {
             u64::from(settings.transport.connections_max) * u64::from(settings.database.shards)
                 + DESCRIPTORS_BESIDE_CLIENTS,
         );
-        let mut database = open_database(settings)?;
+        let mut database = volume::open_watched(&settings.database)?;
         let plans = database.take_plans();
         let count = plans.len();
         let ready = Arc::new(AtomicBool::new(false));
@@ -515,14 +515,4 @@ fn start_report(
         durable_method: database.durable_method().to_owned(),
         driver: drivers.first().map(|driver| format!("{:?}", driver.kind())).unwrap_or_default(),
     }
-}
-
-/// Opens the database, unless something is asked of it that it does not do.
-fn open_database(settings: &NodeSettings) -> Result<Database> {
-    let database = volume::open_watched(&settings.database)?;
-    if settings.eviction != Eviction::None && database.storage().nvm().is_some() {
-        let message = "a store in persistent memory evicts nothing; set maxmemory-policy noeviction";
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    Ok(database)
 }

@@ -55,7 +55,7 @@ impl Simulation {
         let shards = (ground == Ground::Memory).then(|| counts[random.below(counts.len() as u64) as usize]);
         let shards_max = shards.or(counts.iter().copied().max()).unwrap_or(1);
         let is_tight = ground == Ground::DeviceWithRedo && random.chance(0.5);
-        let machine = ground.machine(device, &choices, (shards_max, is_tight));
+        let machine = ground.machine(device, &choices, (shards_max, is_tight, settings.has_eviction));
         Simulation {
             medium: machine.media()[0].clone(),
             machine,
