@@ -37,6 +37,8 @@
 //! first that is not whole. Layout: `docs/formats/redo-region.md`.
 
 pub mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod invariants;
 mod memory;
 pub(crate) mod replay;
 mod slots;

@@ -71,6 +71,8 @@ pub mod upload;
 mod verify;
 pub mod walk;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use acl::invariants;
 pub use acl::{USERS_FILE_BYTES_MAX, Users};
 pub use args::{Args, OwnedArgs};
 pub use control::{

@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -47,6 +48,67 @@ fn pipelined_requests_are_answered_in_order_on_one_connection() {
         ["alive", "tierstone_up", "404 Not Found"].iter().map(|text| answer.find(text).unwrap()).collect();
     assert!(places.is_sorted(), "{answer}");
     assert_eq!(answer.matches("HTTP/1.1 ").count(), 3, "{answer}");
+}
+
+/// What a connection is answered to `pieces`, one after the other, until it is to be closed; and whether it is.
+fn answers(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
+    let provider: Provider = Box::new(|page| Answer::Fine(format!("{page:?}\n")));
+    let mut service = HttpService { provider };
+    let (mut input, mut all, mut closes) = (Vec::new(), Vec::new(), false);
+    for piece in pieces {
+        input.extend_from_slice(piece);
+        let mut output = ReplyQueue::new(usize::MAX);
+        let received = service.receive(
+            Now::default(),
+            ConnectionId { index: 0, generation: 0 },
+            &mut (),
+            &input,
+            &mut output,
+        );
+        assert!(received.consumed <= input.len());
+        input.drain(..received.consumed);
+        output.take(&mut all);
+        closes = matches!(received.want, Want::Close);
+        if closes {
+            break;
+        }
+    }
+    (all, closes)
+}
+
+/// Pieces of which requests are made.
+const WORDS: [&str; 14] = [
+    "GET /metrics HTTP/1.1\r\n\r\n",
+    "HEAD /live HTTP/1.0\r\n",
+    "GET /ready",
+    " HTTP/1.1\r\n",
+    "Connection: close\r\n",
+    "Connection: keep-alive\r\n",
+    "Content-Length: 0\r\n",
+    "Content-Length: 9\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "\r\n",
+    "\n",
+    "POST / HTTP/1.1\r\n",
+    ": ",
+    "\0\u{ff}",
+];
+
+proptest! {
+    #[test]
+    fn requests_are_answered_alike_however_they_come(
+        words in prop::collection::vec(0..WORDS.len(), 0..24),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+    ) {
+        let text: String = words.iter().map(|&word| WORDS[word]).collect();
+        let bytes = text.as_bytes();
+        let whole = answers(&[bytes]);
+        let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+        places.extend([0, bytes.len()]);
+        places.sort_unstable();
+        let pieces: Vec<&[u8]> = places.windows(2).map(|ends| &bytes[ends[0]..ends[1]]).collect();
+        prop_assert_eq!(answers(&pieces), whole);
+    }
 }
 
 #[test]

@@ -12,6 +12,8 @@
 
 mod admission;
 mod check;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod invariants;
 pub(crate) mod log;
 pub(crate) mod rules;
 mod shards;
