@@ -42,13 +42,14 @@ impl PmShard {
         self.memory.index_bytes = self.keyspaces.values().chain(swept).chain(retained).map(Keys::bytes).sum();
     }
 
-    /// Bytes that indexes may still take, as last counted.
+    /// Bytes that indexes may still take, as last counted. Half of the memory is theirs whatever others take, whom their own
+    /// bounds keep from more: else who waits for keys to be evicted would have all of them evicted for what he has sent.
     pub(crate) fn memory_room(&self) -> u64 {
         let MemoryUse { index_bytes, outside_bytes, .. } = self.memory;
-        let others = self.snapshots.table_bytes() + self.backups.bytes() + self.evictor.uses.bytes();
-        self.settings
-            .memory_bytes
-            .saturating_sub(index_bytes.saturating_add(outside_bytes).saturating_add(others))
+        let own = index_bytes.saturating_add(self.evictor.uses.bytes());
+        let others = outside_bytes.saturating_add(self.snapshots.table_bytes() + self.backups.bytes());
+        let left = self.settings.memory_bytes.saturating_sub(others);
+        left.max(self.settings.memory_bytes / 2).saturating_sub(own)
     }
 
     /// Whether new keys find memory.

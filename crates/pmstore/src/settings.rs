@@ -46,7 +46,7 @@ pub struct ShardSettings {
     /// When writes may be acknowledged.
     pub durability: Durability,
     /// What indexes, and others as they say ([`tierstone_engine::Engine::note_outside_bytes`]), may take of memory, in
-    /// bytes: above it new keys are refused, within some hundred keys. The tables of blocks and of old records are not
+    /// bytes: above it new keys are refused, within some hundred keys, but not before indexes have half of it. The tables of blocks and of old records are not
     /// counted: the space bounds them. Default: no bound.
     pub memory_bytes: u64,
     /// Cleaning begins when fewer blocks than this are free, those of free segments included. More: less usable
