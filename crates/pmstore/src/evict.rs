@@ -104,11 +104,6 @@ impl Evictor {
     fn is_stuck(&self, now_us: u64) -> bool {
         self.held_since_us.is_some_and(|since_us| now_us > since_us + STUCK_US)
     }
-
-    /// Whether who finds no room is told to wait.
-    fn may_evict(&self, now_us: u64) -> bool {
-        self.policy != Eviction::None && now_us >= self.barren_until_us && !self.is_stuck(now_us)
-    }
 }
 
 impl PmShard {
@@ -134,9 +129,10 @@ impl PmShard {
 
     /// The first key that may be evicted now.
     pub(crate) fn first_evictable(&mut self) -> Option<(Key<'_>, ValueKind)> {
-        let has_waited =
-            self.evictor.held_since_us.is_none() || self.now.monotonic_us >= self.evictor.retry_us;
-        if self.is_shutting || !has_waited || !self.wants_eviction() {
+        if !self.wants_eviction() {
+            return None;
+        }
+        if self.evictor.held_since_us.is_some() && self.now.monotonic_us < self.evictor.retry_us {
             return None;
         }
         if !self.has_good_name() {
@@ -320,3 +316,7 @@ impl PmShard {
         self.give_up(place, head.len, head.is_overflow())
     }
 }
+
+#[cfg(test)]
+#[path = "evict_test.rs"]
+mod evict_test;

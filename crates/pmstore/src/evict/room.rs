@@ -22,10 +22,17 @@ const SEGMENTS_AT_ONCE: u64 = 2;
 const TOMBSTONE_BYTES: u64 = RECORD_BYTES as u64 + 16;
 
 impl PmShard {
-    fn may_evict(&self) -> bool {
+    /// Whether there may be keys to evict.
+    fn may_find_some(&self) -> bool {
         // Nothing expires: of keys that do there are none.
         let has_some = !self.evictor.policy.is_of_expiring() || self.sweeper.has_expiring;
-        has_some && !self.is_shutting && self.evictor.may_evict(self.now.monotonic_us)
+        let is_barren = self.now.monotonic_us < self.evictor.barren_until_us;
+        self.evictor.policy != Eviction::None && has_some && !is_barren && !self.is_shutting
+    }
+
+    /// Whether who finds no room is told to wait.
+    fn may_evict(&self) -> bool {
+        self.may_find_some() && !self.evictor.is_stuck(self.now.monotonic_us)
     }
 
     /// Whether keys are evicted so that indexes may grow.
@@ -96,16 +103,18 @@ impl PmShard {
             let room = room.clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX);
             self.evictor.is_short_of_memory = self.memory_room() < room;
         }
-        self.wants_eviction_as_counted()
+        let wants = self.wants_eviction_as_counted();
+        if !wants {
+            // Who is not tried is not held up.
+            self.evictor.held_since_us = None;
+        }
+        wants
     }
 
     fn wants_eviction_as_counted(&self) -> bool {
         let evictor = &self.evictor;
-        evictor.policy != Eviction::None
-            && self.now.monotonic_us >= evictor.barren_until_us
-            && (evictor.is_short_of_memory
-                || evictor.evicted_bytes < evictor.until_bytes
-                || self.fills(LIVE_PERCENT_MAX) && self.may_evict())
+        let is_asked = evictor.is_short_of_memory || evictor.evicted_bytes < evictor.until_bytes;
+        self.may_find_some() && (is_asked || self.fills(LIVE_PERCENT_MAX))
     }
 
     /// When a step lets keys go that nothing else announces.
