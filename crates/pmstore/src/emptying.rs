@@ -127,7 +127,12 @@ impl PmShard {
         let Some(victim) = self.blocks.next_to_empty() else {
             // Blocks whose records are not decided yet are waited for.
             self.wants_flush |= !self.deaths.is_empty();
-            return self.end_emptying();
+            self.end_emptying()?;
+            if self.deaths.is_empty() {
+                // A block of it was found damaged meanwhile, and stays.
+                self.blocks.give_emptying_up();
+            }
+            return Ok(());
         };
         let cleaned = match self.blocks.secure(1)? {
             true => self.clean(victim),

@@ -52,7 +52,7 @@ pub(crate) struct Evictor {
     pub uses: Uses,
     /// Where the hand is.
     hand: (KeyspaceId, Position),
-    /// Keys of the run that is being gathered, worst first where it matters.
+    /// Keys of the run that is being gathered.
     run: Vec<Candidate>,
     named: VecDeque<Named>,
     /// Indexes are short of room.

@@ -113,6 +113,7 @@ impl PmShard {
     ) -> Result<WriteReceipt> {
         if !is_undo {
             self.wait_for_backup()?;
+            self.wait_for_eviction(writes, part.is_some())?;
         }
         let mut found = None;
         let may_always = is_undo || Write::only_free(writes);
@@ -148,6 +149,7 @@ impl PmShard {
             let found = self.find_replaced(&write.key)?;
             self.refuse_new_key(write, found, may_always)?;
         }
+        self.wait_for_eviction(writes, false)?;
         self.make_room(writes, &shapes, false)?;
         // All shards have their overflow blocks of one region: another might take them before the part is written.
         self.admitted = self.take_payloads(writes, &shapes)?;
@@ -241,9 +243,6 @@ impl PmShard {
 
     /// Finds room in log and blocks.
     fn make_room(&mut self, writes: &[Write<'_>], shapes: &[Shape], is_undo: bool) -> Result<()> {
-        if !is_undo {
-            self.wait_for_eviction(writes)?;
-        }
         let bytes = frame_bytes(&self.maker.layout, shapes);
         if bytes > self.log.batch_max() {
             let message = format!(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tierstone_base::ErrorKind;
 use tierstone_crash::Mutations;
 use tierstone_engine::conformance::eviction::{self, KEYSPACE, VALUE_BYTES, fill, is_there, put, write};
-use tierstone_engine::{Engine, Eviction, Write, WriteKind};
+use tierstone_engine::{BatchTicket, Engine, Eviction, Write, WriteKind};
 use tierstone_media::region::{MappedRegion, RegionSettings};
 use tierstone_pmstore::{Geometry, OpenSettings, ShardSettings};
 
@@ -132,6 +132,29 @@ fn an_eviction_of_a_key_without_an_expiry_is_noticed_under_each_policy() {
     }
     let found = eviction::nearest_expiries_go_first(small_mutated("evicted_without_expiry")).err();
     assert!(is_noticed(&found), "{found:?}");
+}
+
+/// While nobody lets keys go the store comes to the level at which writers wait: what was admitted below it is taken, though
+/// its long value has taken the store above it.
+#[test]
+fn a_part_that_was_admitted_is_taken() {
+    let mut store = small();
+    store.engine.set_eviction(Eviction::OldestFirst);
+    let value = vec![7; 60_000];
+    for number in 0_u64..1_000 {
+        let bytes = number.to_le_bytes();
+        let kind = WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() };
+        let writes = [Write { key: store.key(KEYSPACE, &bytes), kind }];
+        if let Err(error) = store.engine.admit(store.now, &writes) {
+            assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+            assert!(number > 100, "{number} parts were taken");
+            return;
+        }
+        let batch = BatchTicket::new(number + 1, 1);
+        store.engine.write_part(store.now, &writes, &batch).unwrap();
+        store.sync().unwrap();
+    }
+    panic!("the store is never full");
 }
 
 /// Of two shards one is filled before the other has anything: whether the other takes as much all the same.

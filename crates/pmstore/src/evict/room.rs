@@ -81,9 +81,10 @@ impl PmShard {
         ((layout.storage_bytes() / layout.geometry.segment_bytes / BLOCK_PARTS) as u32).max(1)
     }
 
-    /// Makes writers wait while deletions must have room first.
-    pub(crate) fn wait_for_eviction(&mut self, writes: &[Write<'_>]) -> Result<()> {
+    /// Makes writers wait while deletions must have room first; a part of a batch was admitted, and is taken.
+    pub(crate) fn wait_for_eviction(&mut self, writes: &[Write<'_>], is_part: bool) -> Result<()> {
         let waits = self.evictor.policy != Eviction::None
+            && !is_part
             && self.fills(LIVE_PERCENT_HELD)
             && !Write::only_free(writes)
             && self.may_evict()
