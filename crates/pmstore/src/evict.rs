@@ -158,9 +158,18 @@ impl PmShard {
     }
 
     fn is_still_named(&self, named: &Named) -> bool {
+        let Found { place, head } = named.found;
         let keys = self.keyspaces.get(&named.keyspace);
-        keys.is_some_and(|keys| keys.has(named.position, named.found.place))
-            && self.worth_of(&named.found.head) <= named.worth
+        // Its block may have been used again since, for another record of the key too.
+        keys.is_some_and(|keys| keys.has(named.position, place))
+            && self.head_at(place).is_some_and(|now| now.seq == head.seq)
+            && self.worth_of(&head) <= named.worth
+    }
+
+    /// What lies at `place` says of itself, not verified.
+    fn head_at(&self, place: u64) -> Option<RecordHead> {
+        let memory = &self.maker.memory;
+        RecordHead::decode(&memory.load::<RECORD_BYTES>(place), memory.len().saturating_sub(place))
     }
 
     /// Goes on to the next keys, and names those of a whole run that are worth least.
@@ -194,10 +203,7 @@ impl PmShard {
 
     /// A key whose record is at `place`, if the policy lets it go.
     fn candidate(&self, keyspace: KeyspaceId, place: u64) -> Option<Candidate> {
-        let head = RecordHead::decode(
-            &self.maker.memory.load::<RECORD_BYTES>(place),
-            self.maker.memory.len().saturating_sub(place),
-        )?;
+        let head = self.head_at(place)?;
         let may_go = head.expiry_ms != 0
             || !self.evictor.policy.is_of_expiring()
             || self.mutations.is_on("evicted_without_expiry");
@@ -229,6 +235,10 @@ impl PmShard {
         for candidate in run.drain(..) {
             // A damaged record is left alone: reads tell of it.
             let Ok((head, record)) = self.record(candidate.place) else { continue };
+            // Since it was looked at its block may have been cleaned and used again.
+            if head.seq != candidate.worth.1 {
+                continue;
+            }
             let Ok(key) = self.key_of(&head, &record) else { continue };
             let key: Box<[u8]> = key.as_ref().into();
             self.evictor.named.push_back(Named {
