@@ -1,12 +1,12 @@
 //! Eviction: a store that is full takes new keys in the place of old ones, and no key comes back.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "test code")]
+#![expect(clippy::panic, reason = "test code")]
 
 mod common;
 
 use common::{Store, fresh, mutated, reopen, reopen_after_kill, small_settings};
 use tierstone_base::ErrorKind;
-use tierstone_engine::conformance::eviction::{self, KEYSPACE, VALUE_BYTES, fill, is_there, put, write};
-use tierstone_engine::{Engine, Eviction, Write, WriteKind};
+use tierstone_engine::conformance::eviction::{self, VALUE_BYTES};
+use tierstone_engine::{Engine, Eviction};
 use tierstone_logstore::OpenSettings;
 
 fn little_memory() -> OpenSettings {
@@ -50,44 +50,15 @@ fn new_records_take_the_space_of_old_ones() {
     eviction::new_keys_take_the_room_of_old_ones(fresh, (25, &[7; VALUE_BYTES]), ErrorKind::NoSpace);
 }
 
-/// Where records are hardly longer than tombstones, deletions may find no room: writers are told so.
 #[test]
 fn small_records_are_taken_or_refused_and_never_left_waiting() {
-    let settings = &little_space();
-    let (_medium, mut store) = fresh(128 << 10, 40, settings);
-    let (taken, why) = fill(&mut store, u64::MAX, (100, &[7; 16]));
-    assert_eq!(why, Some(ErrorKind::NoSpace), "after {taken} keys");
-    let (_medium, mut store) = fresh(128 << 10, 40, settings);
-    store.engine.set_eviction(Eviction::OldestFirst);
-    let most = 3 * taken / 100 * 100;
-    let (more, why) = fill(&mut store, most, (100, &[7; 16]));
-    assert!(why.is_none_or(|kind| kind == ErrorKind::NoSpace), "{why:?}");
-    assert!(more > taken * 8 / 10, "{more} keys were taken, {taken} without eviction");
-    assert!(is_there(&mut store, more - 1), "what was taken last is there");
+    let fresh = || fresh(128 << 10, 40, &little_space()).1;
+    eviction::small_records_are_taken_or_refused(fresh, &[7; 16]);
 }
 
-/// A store that is filled without eviction until a write finds no room; what the first write is told that comes when
-/// little is left and keys may be evicted, before any has been.
 fn told_when_little_is_left(settings: &OpenSettings) -> Result<(), String> {
-    let live = |store: &Store| {
-        let statistics = store.engine.statistics();
-        statistics.space_live_bytes as f64 / statistics.space_capacity_bytes as f64
-    };
-    let (_medium, mut store) = fresh(512 << 10, 200, settings);
-    for from in (0..).step_by(40) {
-        put(&mut store, from..from + 40, &[7; 2_000]).unwrap();
-        if live(&store) > 0.895 {
-            break;
-        }
-    }
-    store.engine.set_eviction(Eviction::OldestFirst);
-    let key = store.key(KEYSPACE, b"one more");
-    let kind = WriteKind::Put { value: &[7; 2_000], expiry_ms: 0, kind: Default::default() };
-    let told =
-        store.engine.write(store.now, &[Write { key, kind }]).map(drop).map_err(|error| error.to_string());
-    write(&mut store, &[Write { key, kind }]).unwrap();
-    assert!(told.is_ok() || live(&store) < 0.895, "it is taken when some have gone: {}", live(&store));
-    told
+    let (_medium, store) = fresh(512 << 10, 200, settings);
+    eviction::told_when_little_is_left(store, 0.895, (40, &[7; VALUE_BYTES]))
 }
 
 #[test]
@@ -158,14 +129,7 @@ fn keys_that_expire_next_go_first_and_those_without_an_expiry_stay() {
 
 #[test]
 fn an_eviction_of_a_key_without_an_expiry_is_noticed_under_each_policy() {
-    let is_noticed =
-        |found: &Option<String>| found.as_ref().is_some_and(|text| text.contains("never expire"));
-    for policy in [Eviction::OldestExpiring, Eviction::LeastUsedExpiring, Eviction::RandomExpiring] {
-        let found = eviction::only_expiring_keys_go(small_mutated("evicted_without_expiry"), policy).err();
-        assert!(is_noticed(&found), "{policy:?}: {found:?}");
-    }
-    let found = eviction::nearest_expiries_go_first(small_mutated("evicted_without_expiry")).err();
-    assert!(is_noticed(&found), "{found:?}");
+    eviction::evictions_of_keys_without_an_expiry_are_noticed(|| small_mutated("evicted_without_expiry"));
 }
 
 fn follow_a_model(seed: u64, mut settings: OpenSettings) -> Result<(), String> {

@@ -5,6 +5,7 @@
 //!
 //! Nothing here is durable: after an opening all keys begin alike, and those written longest ago go first.
 
+use crate::graves::grave_of;
 use crate::shard::PmShard;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_cache::{FrequencySketch, RecencySketch};
@@ -22,10 +23,6 @@ pub(crate) enum Uses {
     Often(FrequencySketch),
     /// How long ago.
     Lately(RecencySketch),
-}
-
-fn name_of(keyspace: KeyspaceId, position: Position) -> u64 {
-    position.0 ^ u64::from(keyspace.0).rotate_left(48)
 }
 
 impl Uses {
@@ -54,8 +51,8 @@ impl Uses {
     pub fn asked(&mut self, keyspace: KeyspaceId, position: Position, is_there: bool) {
         match self {
             Uses::Off => {}
-            Uses::Often(sketch) => sketch.add(name_of(keyspace, position)),
-            Uses::Lately(sketch) if is_there => sketch.touch(name_of(keyspace, position)),
+            Uses::Often(sketch) => sketch.add(grave_of(keyspace, position)),
+            Uses::Lately(sketch) if is_there => sketch.touch(grave_of(keyspace, position)),
             Uses::Lately(_) => {}
         }
     }
@@ -65,16 +62,16 @@ impl Uses {
     pub fn written(&mut self, keyspace: KeyspaceId, position: Position, was_there: bool) {
         match self {
             Uses::Off => {}
-            Uses::Often(sketch) if was_there => sketch.add(name_of(keyspace, position)),
-            Uses::Often(sketch) => sketch.add_if_new(name_of(keyspace, position)),
-            Uses::Lately(sketch) => sketch.touch(name_of(keyspace, position)),
+            Uses::Often(sketch) if was_there => sketch.add(grave_of(keyspace, position)),
+            Uses::Often(sketch) => sketch.add_if_new(grave_of(keyspace, position)),
+            Uses::Lately(sketch) => sketch.touch(grave_of(keyspace, position)),
         }
     }
 
     /// About how often a key was asked for lately; `None` while that is not counted.
     pub fn how_often(&self, keyspace: KeyspaceId, position: Position) -> Option<u8> {
         match self {
-            Uses::Often(sketch) => Some(sketch.estimate(name_of(keyspace, position))),
+            Uses::Often(sketch) => Some(sketch.estimate(grave_of(keyspace, position))),
             Uses::Off | Uses::Lately(_) => None,
         }
     }
@@ -83,8 +80,8 @@ impl Uses {
     pub fn worth(&self, keyspace: KeyspaceId, position: Position) -> u8 {
         match self {
             Uses::Off => 0,
-            Uses::Often(sketch) => sketch.estimate(name_of(keyspace, position)),
-            Uses::Lately(sketch) => RecencySketch::OLDEST - sketch.age(name_of(keyspace, position)),
+            Uses::Often(sketch) => sketch.estimate(grave_of(keyspace, position)),
+            Uses::Lately(sketch) => RecencySketch::OLDEST - sketch.age(grave_of(keyspace, position)),
         }
     }
 }

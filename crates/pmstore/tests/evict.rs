@@ -7,7 +7,7 @@ use common::{Store, fresh, open_all, open_one, reopen, reopen_after_kill, small_
 use std::sync::Arc;
 use tierstone_base::ErrorKind;
 use tierstone_crash::Mutations;
-use tierstone_engine::conformance::eviction::{self, KEYSPACE, VALUE_BYTES, fill, is_there, put, write};
+use tierstone_engine::conformance::eviction::{self, KEYSPACE, VALUE_BYTES, put};
 use tierstone_engine::{BatchTicket, Engine, Eviction, Write, WriteKind};
 use tierstone_media::region::{MappedRegion, RegionSettings};
 use tierstone_pmstore::{Geometry, OpenSettings, ShardSettings};
@@ -57,20 +57,10 @@ fn long_values_take_the_space_of_old_ones() {
     eviction::new_keys_take_the_room_of_old_ones(fresh, (5, &[7; 20_000]), ErrorKind::NoSpace);
 }
 
-/// Where records are hardly longer than tombstones, deletions may find no room: writers are told so.
 #[test]
 fn small_records_are_taken_or_refused_and_never_left_waiting() {
     let fresh = || of_bytes(4 << 20, shard(), Mutations::default());
-    let mut store = fresh();
-    let (taken, why) = fill(&mut store, u64::MAX, (100, &[7; 4]));
-    assert_eq!(why, Some(ErrorKind::NoSpace), "after {taken} keys");
-    let mut store = fresh();
-    store.engine.set_eviction(Eviction::OldestFirst);
-    let most = 3 * taken / 100 * 100;
-    let (more, why) = fill(&mut store, most, (100, &[7; 4]));
-    assert!(why.is_none_or(|kind| kind == ErrorKind::NoSpace), "{why:?}");
-    assert!(more > taken * 8 / 10, "{more} keys were taken, {taken} without eviction");
-    assert!(is_there(&mut store, more - 1), "what was taken last is there");
+    eviction::small_records_are_taken_or_refused(fresh, &[7; 4]);
 }
 
 #[test]
@@ -124,14 +114,7 @@ fn keys_that_expire_next_go_first_and_those_without_an_expiry_stay() {
 
 #[test]
 fn an_eviction_of_a_key_without_an_expiry_is_noticed_under_each_policy() {
-    let is_noticed =
-        |found: &Option<String>| found.as_ref().is_some_and(|text| text.contains("never expire"));
-    for policy in [Eviction::OldestExpiring, Eviction::LeastUsedExpiring, Eviction::RandomExpiring] {
-        let found = eviction::only_expiring_keys_go(small_mutated("evicted_without_expiry"), policy).err();
-        assert!(is_noticed(&found), "{policy:?}: {found:?}");
-    }
-    let found = eviction::nearest_expiries_go_first(small_mutated("evicted_without_expiry")).err();
-    assert!(is_noticed(&found), "{found:?}");
+    eviction::evictions_of_keys_without_an_expiry_are_noticed(|| small_mutated("evicted_without_expiry"));
 }
 
 /// While nobody lets keys go the store comes to the level at which writers wait: what was admitted below it is taken, though
@@ -181,22 +164,8 @@ fn a_shard_that_is_filled_first_leaves_the_others_their_share() {
     assert_eq!(found, Err(ErrorKind::NoSpace), "shards that take more than their share are not noticed");
 }
 
-/// What the first write is told that comes when little is left and keys may be evicted, before any has been.
-fn told_when_little_is_left(mut store: Store) -> Result<(), String> {
-    for from in (0..).step_by(10) {
-        put(&mut store, from..from + 10, &[7; 500]).unwrap();
-        let statistics = store.engine.statistics();
-        if statistics.space_live_bytes * 1_000 > statistics.space_capacity_bytes * 945 {
-            break;
-        }
-    }
-    store.engine.set_eviction(Eviction::OldestFirst);
-    let key = store.key(KEYSPACE, b"one more");
-    let kind = WriteKind::Put { value: &[7; 500], expiry_ms: 0, kind: Default::default() };
-    let told =
-        store.engine.write(store.now, &[Write { key, kind }]).map(drop).map_err(|error| error.to_string());
-    write(&mut store, &[Write { key, kind }]).unwrap();
-    told
+fn told_when_little_is_left(store: Store) -> Result<(), String> {
+    eviction::told_when_little_is_left(store, 0.945, (10, &[7; 500]))
 }
 
 #[test]

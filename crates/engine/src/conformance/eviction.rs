@@ -360,6 +360,69 @@ pub fn nearest_expiries_go_first<E: Engine, D: BlockDevice>(mut store: Harness<E
     Ok(())
 }
 
+/// Keys without an expiry that go under a policy for those that expire are noticed by the checks above; `broken` makes
+/// a store that lets them go.
+pub fn evictions_of_keys_without_an_expiry_are_noticed<E: Engine, D: BlockDevice>(
+    broken: impl Fn() -> Harness<E, D>,
+) {
+    let is_noticed =
+        |found: &Option<String>| found.as_ref().is_some_and(|text| text.contains("never expire"));
+    for policy in [Eviction::OldestExpiring, Eviction::LeastUsedExpiring, Eviction::RandomExpiring] {
+        let found = only_expiring_keys_go(broken(), policy).err();
+        assert!(is_noticed(&found), "{policy:?}: {found:?}");
+    }
+    let found = nearest_expiries_go_first(broken()).err();
+    assert!(is_noticed(&found), "{found:?}");
+}
+
+/// Where records are hardly longer than tombstones, deletions may find no room: writers are told so, and never left waiting.
+pub fn small_records_are_taken_or_refused<E: Engine, D: BlockDevice>(
+    fresh: impl Fn() -> Harness<E, D>,
+    value: &[u8],
+) {
+    let mut store = fresh();
+    let (taken, why) = fill(&mut store, u64::MAX, (100, value));
+    assert_eq!(why, Some(ErrorKind::NoSpace), "after {taken} keys");
+    drop(store);
+    let mut store = fresh();
+    store.engine.set_eviction(Eviction::OldestFirst);
+    let most = 3 * taken / 100 * 100;
+    let (more, why) = fill(&mut store, most, (100, value));
+    assert!(why.is_none_or(|kind| kind == ErrorKind::NoSpace), "{why:?}");
+    assert!(more > taken * 8 / 10, "{more} keys were taken, {taken} without eviction");
+    assert!(is_there(&mut store, more - 1), "what was taken last is there");
+}
+
+/// A store is filled without eviction until so much of it lives, of one; what the first write is told that comes then,
+/// when keys may be evicted and none has been. In the end it is taken, when some have gone if it had to wait.
+///
+/// # Errors
+/// What it is told.
+pub fn told_when_little_is_left<E: Engine, D: BlockDevice>(
+    mut store: Harness<E, D>,
+    full: f64,
+    (batch, value): (u64, &[u8]),
+) -> Result<(), String> {
+    let live = |store: &Harness<E, D>| {
+        let statistics = store.engine.statistics();
+        statistics.space_live_bytes as f64 / statistics.space_capacity_bytes as f64
+    };
+    for from in (0..).step_by(batch as usize) {
+        assert_eq!(put(&mut store, from..from + batch, value), Ok(()));
+        if live(&store) > full {
+            break;
+        }
+    }
+    store.engine.set_eviction(Eviction::OldestFirst);
+    let key = store.key(KEYSPACE, b"one more");
+    let kind = WriteKind::Put { value, expiry_ms: 0, kind: Default::default() };
+    let told =
+        store.engine.write(store.now, &[Write { key, kind }]).map(drop).map_err(|error| error.to_string());
+    assert_eq!(write(&mut store, &[Write { key, kind }]), Ok(()));
+    assert!(told.is_ok() || live(&store) < full, "it is taken when some have gone: {}", live(&store));
+    told
+}
+
 /// Of the store that was being looked at: closed or killed, as it says, and opened again.
 pub type Reopen<'a, E, D> = &'a dyn Fn(Harness<E, D>, bool) -> Harness<E, D>;
 
