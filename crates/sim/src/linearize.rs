@@ -1,7 +1,8 @@
 //! Looks for an order of one object's events that explains what clients saw.
 //!
 //! The search is Wing and Gong's ("Testing and verifying concurrent objects", 1993) with Lowe's memory of
-//! visited configurations (2017). Departures: events without a reply may be left out, and must come before
+//! visited configurations (2017), in which what ended without a reply and cannot come any more is alike, whether
+//! it took effect or not. Departures: events without a reply may be left out, and must come before
 //! their connection's end; events of one connection keep their order; a read that agrees with the state
 //! is taken at once, because taking it closes no way, unless an event without a reply ended before it was
 //! asked; few events in doubt are let take effect before many are.
@@ -17,7 +18,7 @@
 use crate::history::{Event, Seen};
 use crate::model::{ObjectState, Verb};
 use crate::script::{Kind, kind};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use tierstone_engine::Durability;
 
 /// The answer.
@@ -33,7 +34,8 @@ pub enum Verdict {
 
 struct Search<'a> {
     events: &'a [&'a Event],
-    visited: BTreeSet<(Vec<u64>, ObjectState, Vec<Earlier>)>,
+    /// Configurations that were looked at, and with how few events in doubt taken.
+    visited: BTreeMap<(Vec<u64>, ObjectState, Vec<Earlier>), usize>,
     /// Whether a crash may take back what was acknowledged.
     takes_back: bool,
     /// Whether keys may be evicted.
@@ -155,7 +157,7 @@ fn search(events: &[&Event], budget: u64, doubts_max: usize, evicts: bool) -> Ve
     let takes_back = events.iter().any(|event| is_crash(event));
     let mut search = Search {
         events,
-        visited: BTreeSet::new(),
+        visited: BTreeMap::new(),
         takes_back,
         evicts,
         budget,
@@ -212,8 +214,7 @@ impl Search<'_> {
                 place.mark(read);
                 continue;
             }
-            let visited = (place.done.clone(), place.state.clone(), place.earlier.clone());
-            if !self.visited.insert(visited) {
+            if !self.is_new(&place) {
                 return false;
             }
             let mut any = false;
@@ -226,6 +227,40 @@ impl Search<'_> {
             }
             return false;
         }
+    }
+
+    /// Whether nothing was looked at that leads to all that this place leads to. Events in doubt that cannot come
+    /// any more make no difference, whether they took effect or not: two of them may have led to one state in many
+    /// ways.
+    fn is_new(&mut self, place: &Place) -> bool {
+        let newest_asked = self.newest_asked(place);
+        let mut settled = place.done.clone();
+        for at in (place.first..self.events.len()).filter(|&at| !is_certain(self.events[at])) {
+            if !place.is_done(at) && self.is_too_late(place, at, newest_asked) {
+                settled[at / 64] |= 1 << (at % 64);
+            }
+        }
+        // Without a bound it does not matter how many were taken.
+        let doubts = if self.doubts_max == usize::MAX { 0 } else { place.doubts };
+        let place = (settled, place.state.clone(), place.earlier.clone());
+        let fewest = self.visited.entry(place).or_insert(usize::MAX);
+        let is_new = doubts < *fewest;
+        *fewest = (*fewest).min(doubts);
+        is_new
+    }
+
+    /// Whether an event without a reply cannot come any more in all that follows, and whether it came bars no other.
+    /// Where the events of a connection keep their order only for some keys, one that came too late may still bar an
+    /// earlier one.
+    fn is_too_late(&self, place: &Place, at: usize, newest_asked: u64) -> bool {
+        let event = self.events[at];
+        event.ended < newest_asked || kind(event.object) != Kind::Large && self.is_overtaken(place, at)
+    }
+
+    /// Whether an event that was asked later and keeps its order with this one is explained already.
+    fn is_overtaken(&self, place: &Place, at: usize) -> bool {
+        (at + 1..self.events.len())
+            .any(|later| keep_order(self.events[later], self.events[at]) && place.is_done(later))
     }
 
     fn skip(&self, place: &mut Place) {
@@ -242,12 +277,17 @@ impl Search<'_> {
             .map(|at| self.events[at].ended)
             .min()
             .unwrap_or(u64::MAX);
-        let newest_done = (0..self.events.len()).rev().find(|&at| place.is_done(at));
-        let newest_asked = newest_done.map_or(0, |at| self.events[at].asked);
+        let newest_asked = self.newest_asked(place);
         open()
             .take_while(|&at| self.events[at].asked < limit)
             .filter(|&at| self.may_come(place, at, newest_asked))
             .collect()
+    }
+
+    /// When the newest of the explained events was asked.
+    fn newest_asked(&self, place: &Place) -> u64 {
+        let newest_done = (0..self.events.len()).rev().find(|&at| place.is_done(at));
+        newest_done.map_or(0, |at| self.events[at].asked)
     }
 
     /// The order of the connection, and the end of what has no reply.
@@ -263,9 +303,7 @@ impl Search<'_> {
         if earlier_is_owed {
             return false;
         }
-        is_certain(event)
-            || !(at + 1..self.events.len())
-                .any(|later| keep_order(self.events[later], event) && place.is_done(later))
+        is_certain(event) || !self.is_overtaken(place, at)
     }
 
     fn is_free_read(&self, place: &Place, at: usize) -> bool {

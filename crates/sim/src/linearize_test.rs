@@ -193,3 +193,23 @@ fn a_key_may_be_evicted_and_does_not_come_back() {
         assert_eq!(verdict == Verdict::Explained, is_possible, "{again:?}, {evicts}: {verdict:?}");
     }
 }
+
+#[test]
+fn which_of_many_in_doubt_took_effect_makes_no_difference_once_they_have_ended() {
+    for (seen, is_possible) in [("0", true), ("16", true), ("17", false)] {
+        let mut history = History::default();
+        let write = history.ask(0, OBJECT, set("0"), 0);
+        history.end(write, ok(), 0);
+        for connection in 1..=16 {
+            let lost = history.ask(connection, OBJECT, step(Verb::Add(1)), 0);
+            history.end(lost, Seen::Nothing, 0);
+        }
+        let read = history.ask(20, OBJECT, step(Verb::Get), 0);
+        history.end(read, value(seen), 0);
+        match verdict(&history) {
+            Verdict::Explained => assert!(is_possible, "{seen}"),
+            Verdict::Impossible(_) => assert!(!is_possible, "{seen}"),
+            Verdict::TooHard => panic!("{seen}: there are seventeen states, not two to the sixteenth"),
+        }
+    }
+}
