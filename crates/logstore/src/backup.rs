@@ -152,6 +152,7 @@ impl LogShard {
         // Open segments are left, so that they get their summaries.
         self.hot.roll(&mut self.segments);
         self.cold.roll(&mut self.segments);
+        self.keep_what_is_left();
         let cut = self.snapshots.begin_backup(self.applied, self.now);
         let emptied: BTreeSet<u32> = self.cleaner.emptied_segments().collect();
         let holds = |role| matches!(role, Role::Open | Role::Sealed | Role::Cleaning);

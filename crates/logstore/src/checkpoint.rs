@@ -175,7 +175,7 @@ impl LogShard {
             return;
         }
         let due = if self.shutting {
-            !self.checkpoints.ended && self.hot.is_idle() && self.cold.is_idle()
+            self.is_last_checkpoint_due()
         } else {
             self.next_checkpoint_us().is_some_and(|at| at <= self.now.monotonic_us)
         };
@@ -205,8 +205,7 @@ impl LogShard {
             return writing.wants_step().then_some(self.now.monotonic_us);
         }
         if self.shutting {
-            let due = !self.checkpoints.ended && self.hot.is_idle() && self.cold.is_idle();
-            return due.then_some(self.now.monotonic_us);
+            return self.is_last_checkpoint_due().then_some(self.now.monotonic_us);
         }
         if !self.is_tail_worth_saving() {
             return None;
@@ -214,6 +213,11 @@ impl LogShard {
         let idle_us = self.settings.checkpoint_idle_ms * 1_000;
         let wanted = if self.is_tail_long() { 0 } else { self.checkpoints.quiet_since_us + idle_us };
         Some(wanted.max(self.checkpoints.not_before_us).max(self.loading_until_us()))
+    }
+
+    fn is_last_checkpoint_due(&self) -> bool {
+        let is_calm = self.hot.is_idle() && self.cold.is_idle() && !self.forbids_checkpoints();
+        !self.checkpoints.ended && is_calm
     }
 
     /// Records since the last checkpoint.

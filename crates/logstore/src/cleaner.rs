@@ -163,6 +163,13 @@ impl Cleaner {
         self.emptied.iter().map(|emptied| emptied.segment)
     }
 
+    /// An emptied segment is not to be freed; whether it was one.
+    pub(crate) fn forget_emptied(&mut self, segment: u32) -> bool {
+        let before = self.emptied.len();
+        self.emptied.retain(|emptied| emptied.segment != segment);
+        self.emptied.len() < before
+    }
+
     /// Neither cleans nor frees a segment: what it holds is not all known.
     pub fn leave_alone(&mut self, segment: u32) {
         if !self.unreadable.contains(&segment) {
@@ -265,6 +272,7 @@ impl LogShard {
             self.counts.corrupt_reads += 1;
             self.cleaner.leave_alone(victim.segment);
             self.segments.get_mut(victim.segment).role = Role::Sealed;
+            self.give_up_retiring(victim.segment);
         }
     }
 
@@ -329,6 +337,7 @@ impl LogShard {
         self.cleaner.starved = false;
         let (segment, seq) = (victim.segment, self.applied);
         self.segments.clear_live(segment);
+        self.end_retiring_walk(segment);
         self.cold.close_group(&self.segments);
         let cold_groups = self.cold.group_count();
         self.cleaner.emptied.push(Emptied { segment, cold_groups, seq });
@@ -352,7 +361,14 @@ impl LogShard {
             let overwritten = seq <= decided || overwrites_early;
             let segment = self.segments.get(number);
             let shown = segment.snapshot_records > 0 && !pins_ignored;
-            if segment.pins > 0 || shown || !copied || !overwritten {
+            let is_retiring = self.is_retiring(number);
+            if is_retiring && !self.evicts_by_segments() {
+                self.give_up_retiring(number);
+                return false;
+            }
+            // What is left of a retiring segment is served until it goes.
+            let is_read = segment.pins > 0 && !is_retiring;
+            if is_read || shown || !copied || !overwritten {
                 return true;
             }
             if !self.is_past_kept(number) {
@@ -366,8 +382,12 @@ impl LogShard {
             }
             self.hot.forget_past(number);
             self.cold.forget_past(number);
-            self.reads.forget_segment(number);
             self.split_forgets_segment(number);
+            if is_retiring {
+                self.write_free_header(number);
+                return false;
+            }
+            self.reads.forget_segment(number);
             if self.segments.let_go(number, forget_shared) {
                 self.write_free_header(number);
             }
@@ -380,7 +400,7 @@ impl LogShard {
         let opened_seq = self.applied;
         let segment: &mut Segment = self.segments.get_mut(number);
         segment.role = Role::Freeing;
-        if self.identity.mutations.is_on("reuse_before_freed") {
+        if self.identity.mutations.is_on("reuse_before_freed") && !self.is_retiring(number) {
             self.segments.freed(number);
             self.checkpoints.freed(number);
             return;

@@ -32,17 +32,19 @@ use crate::format::summary::{SummaryCursor, SummaryEntry, SummaryReader};
 use crate::io::IoTag;
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::read_path::{Found, Search};
+use crate::retire::Retirer;
 use crate::segments::{Role, Segment};
 use crate::shard::LogShard;
 use crate::stream::Stream;
 use crate::summary_load::{SummaryLoad, blocks_of};
 use crate::uses::Uses;
 use std::collections::VecDeque;
-use tierstone_base::{KeyspaceId, Position, Result, SeededRandom};
+use tierstone_base::{KeyspaceId, Position, Result, SeededRandom, Seq};
 use tierstone_cache::FrameId;
 use tierstone_engine::{Eviction, Key, ValueKind, Write, WriteKind};
 use tierstone_media::{IoBuffer, IoCompletion, IoKind};
 
+mod retired;
 mod room;
 
 /// Entries of a summary that one step looks at, each with a search of the index: some 200 µs.
@@ -69,6 +71,8 @@ const STUCK_PAUSE_US: u64 = 50_000;
 #[derive(Debug, Default)]
 pub(crate) struct Evictor {
     pub policy: Eviction,
+    /// What goes by whole segments.
+    pub retirer: Retirer,
     /// How often keys are asked for.
     pub uses: Uses,
     /// The keyspace whose index is short of room, and the bytes that a write wants.
@@ -113,6 +117,8 @@ struct Walk {
     piece: Vec<SummaryEntry>,
     /// Nothing of it is evicted: it is looked at to learn how often keys are asked for.
     is_sample: bool,
+    /// The segment is retired: all that the index points to goes.
+    is_retired: bool,
 }
 
 #[derive(Debug)]
@@ -135,7 +141,18 @@ struct Named {
     location: Location,
 }
 
+impl Named {
+    fn key(&self) -> Key<'_> {
+        Key { keyspace: self.keyspace, position: self.position, bytes: &self.key }
+    }
+}
+
 impl Evictor {
+    /// Of a shard that was opened when this was the newest sequence.
+    pub fn of_shard_opened_at(applied: Seq) -> Self {
+        Evictor { retirer: Retirer::of_shard_opened_at(applied), ..Evictor::default() }
+    }
+
     fn may_evict(&self, now_us: u64) -> bool {
         let is_stuck = self.held_since_us.is_some_and(|since_us| now_us > since_us + STUCK_US);
         self.policy != Eviction::None && now_us >= self.barren_until_us && !is_stuck
@@ -179,15 +196,18 @@ impl LogShard {
     /// Goes on with the walk under way, or begins the next if something is to be evicted.
     pub(crate) fn evict_step(&mut self) {
         self.fit_uses();
-        if self.evictor.policy == Eviction::None && self.evictor.walk.is_none() {
+        let has_retired = self.retired_segment().is_some();
+        if self.evictor.policy == Eviction::None && self.evictor.walk.is_none() && !has_retired {
             return;
         }
         if self.shutting {
+            self.forget_named_in_retired();
             self.evictor.named.clear();
         }
         match self.evictor.walk.take() {
             Some(walk) if matches!(walk.stage, Stage::Gathering) => self.gather_evictable(walk),
             Some(walk) => self.evictor.walk = Some(walk),
+            None if self.is_retired_look_due() => self.begin_walk_through_retired(),
             None if !self.shutting && self.evictor.named.len() < NAMED_KEYS && self.wants_eviction() => {
                 self.begin_eviction_walk();
             }
@@ -213,6 +233,10 @@ impl LogShard {
             self.evictor.hand = (place, number);
             self.evictor.until_ms = place;
         }
+        self.begin_eviction_walk_in(number, is_sample, false);
+    }
+
+    fn begin_eviction_walk_in(&mut self, number: u32, is_sample: bool, is_retired: bool) {
         let segment = self.segments.get_mut(number);
         segment.pins += 1;
         let walk = Walk {
@@ -222,6 +246,7 @@ impl LogShard {
             cursor: SummaryCursor::new(segment.summary.records),
             piece: Vec::new(),
             is_sample,
+            is_retired,
         };
         self.read_evicted_summary(walk, None);
     }
@@ -343,7 +368,7 @@ impl LogShard {
             self.evictor.walk = Some(walk);
             return;
         }
-        if self.shutting || !self.wants_eviction() {
+        if !walk.is_retired && (self.shutting || !self.wants_eviction()) {
             return self.end_eviction_walk(walk.segment);
         }
         let summary = std::mem::take(&mut walk.summary);
@@ -365,7 +390,11 @@ impl LogShard {
                 break;
             };
             left -= 1;
-            if !self.may_go(&entry, walk.segment) {
+            let goes = match walk.is_retired {
+                true => self.is_still_there(&entry, walk.segment),
+                false => self.may_go(&entry, walk.segment),
+            };
+            if !goes {
                 continue;
             }
             walk.piece.push(entry);
@@ -378,9 +407,15 @@ impl LogShard {
         walk.cursor = reader.cursor(&summary);
         walk.summary = summary;
         if !walk.piece.is_empty() {
+            if walk.is_retired {
+                self.note_found_in_retired();
+            }
             self.read_evicted_piece(walk);
         } else if is_at_end {
             self.end_eviction_walk(walk.segment);
+            if walk.is_retired {
+                self.end_retired_look(walk.segment);
+            }
         } else {
             self.evictor.walk = Some(walk);
         }
@@ -426,7 +461,10 @@ impl LogShard {
         if let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) {
             for entry in &piece {
                 let at = entry.unit as usize * UNIT_BYTES - start;
-                self.name(number, entry, buffer.get(at..).unwrap_or_default());
+                let bytes = buffer.get(at..).unwrap_or_default();
+                if !(walk.is_retired && self.move_kept(number, entry, bytes)) {
+                    self.name(number, entry, bytes);
+                }
             }
         }
         walk.piece = piece;
@@ -435,7 +473,8 @@ impl LogShard {
 
     /// Names the key of a record that was read; a damaged one is left alone.
     fn name(&mut self, number: u32, entry: &SummaryEntry, bytes: &[u8]) {
-        if self.evictor.policy == Eviction::None || self.shutting {
+        let is_retired = self.retired_segment() == Some(number);
+        if !is_retired && (self.evictor.policy == Eviction::None || self.shutting) {
             return;
         }
         let longest = Stream::record_bytes_max(self.identity.geometry);
@@ -457,23 +496,19 @@ impl LogShard {
     /// The index's entry for a named record; `None` when the key has another record now, or none, when the
     /// record was asked for or got another expiry meanwhile, or when it cannot be told from another.
     fn target_of_named(&mut self, named: &Named) -> Option<Target> {
+        let entry =
+            SummaryEntry { position: named.position, keyspace: named.keyspace, ..SummaryEntry::default() };
+        if self.is_in_retired(named) {
+            return self.target_of(&entry, named.location);
+        }
         if !self.may_expire_early(self.expiry_of(named.position, &named.header)) {
             return None;
         }
         if self.evictor.uses.spares(named.keyspace, named.position) {
             return None;
         }
-        let entry =
-            SummaryEntry { position: named.position, keyspace: named.keyspace, ..SummaryEntry::default() };
         let target = self.target_of(&entry, named.location).filter(|target| !self.is_spared(*target))?;
-        let mut candidates = std::mem::take(&mut self.candidates);
-        candidates.clear();
-        if let Some(keyspace) = self.keyspaces.get(named.keyspace) {
-            keyspace.index.candidates(named.position, &mut candidates);
-        }
-        let is_alone = candidates.len() == 1;
-        self.candidates = candidates;
-        is_alone.then_some(target)
+        self.is_alone(&named.key()).then_some(target)
     }
 
     /// The first key that may be evicted now.
@@ -485,15 +520,19 @@ impl LogShard {
             }
         }
         let named = self.evictor.named.front()?;
-        let key = Key { keyspace: named.keyspace, position: named.position, bytes: &named.key };
-        Some((key, ValueKind(named.header.kind)))
+        Some((named.key(), ValueKind(named.header.kind)))
     }
 
     /// Deletes the first named key, if it still has the record that was named; whether it did.
     pub(crate) fn evict_first(&mut self) -> Result<bool> {
         let Some(named) = self.evictor.named.pop_front() else { return Ok(false) };
         let Some(target) = self.target_of_named(&named) else { return Ok(false) };
-        let key = Key { keyspace: named.keyspace, position: named.position, bytes: &named.key };
+        if self.is_in_retired(&named)
+            && let Some(went) = self.evict_left(&named, target)
+        {
+            return Ok(went);
+        }
+        let key = named.key();
         let write = Write { key, kind: WriteKind::Delete };
         if self.refused_by_split(&[write]).is_some() {
             return Ok(false);
@@ -529,10 +568,11 @@ impl LogShard {
 
     /// The first named key was deleted by the caller, or is to stay.
     pub(crate) fn pass_first(&mut self, evicted: bool) {
-        if let Some(named) = self.evictor.named.pop_front()
-            && evicted
-        {
+        let Some(named) = self.evictor.named.pop_front() else { return };
+        if evicted {
             self.note_evicted(named.header.units());
+        } else if self.is_in_retired(&named) {
+            self.keep_of_retired(named.location);
         }
     }
 

@@ -36,6 +36,14 @@ pub(crate) struct Streak {
     waste_bytes: u64,
 }
 
+/// The best victim so far, what made it so, and which part of it lives.
+#[derive(Clone, Copy, Debug)]
+struct Best {
+    score: (u32, f64),
+    number: u32,
+    live: f64,
+}
+
 /// A victim with more live bytes than this part of a segment gains too little to be worth moving, unless
 /// space is short.
 const LIVE_FRACTION_MAX: f64 = 0.97;
@@ -121,7 +129,7 @@ impl LogShard {
         let low = self.is_space_low(coming);
         let shedding = self.shedding_tombstones();
         let last_shared = self.last_shared_to_leave();
-        let (mut best, mut is_held_up): (Option<((u32, f64), u32)>, _) = (None, false);
+        let (mut best, mut is_held_up): (Option<Best>, _) = (None, false);
         for (number, segment) in self.segments.iter() {
             if !low && segment.live_records > 0 {
                 continue;
@@ -140,13 +148,17 @@ impl LogShard {
             let age = self.applied.saturating_sub(segment.opened_seq) as f64 + 1.0;
             let worth = (1.0 - live) * age.powf(self.settings.clean_age_exponent) / (1.0 + live);
             let score = (self.rank(number, segment), worth);
-            if best.is_none_or(|(so_far, _)| score > so_far) {
-                best = Some((score, number));
+            if best.is_none_or(|best| score > best.score) {
+                best = Some(Best { score, number, live });
             }
+        }
+        if low && self.retires_rather(best.map(|best| best.live)) {
+            self.cleaner.found_none = false;
+            return;
         }
         self.cleaner.found_none = low && best.is_none();
         self.cleaner.is_held_up = is_held_up && best.is_none();
-        if let Some((_, number)) = best {
+        if let Some(Best { number, .. }) = best {
             self.start_victim(number);
             self.pace_victim();
         } else if !low {
@@ -419,6 +431,7 @@ impl LogShard {
         let starved = self.is_starved();
         let last_shared = self.last_shared_to_leave();
         self.is_moving()
+            || (!starved && self.may_retire())
             || (!starved && self.shedding_tombstones().is_some())
             || self.cleaner.emptied_segments().any(|number| !is_pinned(number))
             || self.segments.iter().any(|(number, segment)| {

@@ -45,6 +45,7 @@ pub mod recovery;
 pub mod redo;
 mod refresh;
 mod reservations;
+mod retire;
 mod rules;
 mod runs;
 mod scrub;

@@ -36,6 +36,8 @@ pub enum Role {
     Cleaning,
     /// Its header is being overwritten with a free one.
     Freeing,
+    /// Its free header is durable, and the index may still point to records of it, which are being evicted.
+    Retired,
     /// It holds a checkpoint of the index.
     Checkpoint,
 }
@@ -97,7 +99,7 @@ impl Segment {
     /// Whether a crash now could bring records of it back.
     pub(crate) fn may_hold_records(&self) -> bool {
         match self.role {
-            Role::Foreign | Role::Free | Role::Checkpoint => false,
+            Role::Foreign | Role::Free | Role::Checkpoint | Role::Retired => false,
             Role::Left => self.shared.as_ref().is_some_and(|shared| shared.load(Ordering::Acquire) != GONE),
             Role::Open | Role::Sealed | Role::Cleaning | Role::Freeing => true,
         }
@@ -498,6 +500,30 @@ impl SegmentTable {
         (entry.live_records, entry.live_bytes) = (0, 0);
         (entry.tombstone_records, entry.tombstone_bytes) = (0, 0);
         (entry.expiry, entry.unprofiled) = (None, (0, 0));
+    }
+
+    /// A record of a segment was moved; the segment may be kept all the same.
+    pub fn move_away(&mut self, segment: u32, units: usize, tombstone: bool) {
+        let entry = &mut self.segments[segment as usize];
+        entry.is_estimated = true;
+        entry.live_records = entry.live_records.saturating_sub(1);
+        let bytes = ((units * UNIT_BYTES) as u64).min(entry.live_bytes);
+        entry.live_bytes -= bytes;
+        self.live_bytes = self.live_bytes.saturating_sub(bytes);
+        if tombstone {
+            let bytes = bytes.min(entry.tombstone_bytes);
+            entry.tombstone_records = entry.tombstone_records.saturating_sub(1);
+            entry.tombstone_bytes -= bytes;
+            self.tombstone_bytes = self.tombstone_bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// All of a segment's records were moved but for so many, of so many bytes, about: some may be dead already.
+    pub fn leave_live(&mut self, segment: u32, records: u32, bytes: u64) {
+        let entry = &mut self.segments[segment as usize];
+        (entry.live_records, entry.live_bytes, entry.is_estimated) = (records, bytes, true);
+        entry.unprofiled = (0, u32::MAX);
+        self.live_bytes += bytes;
     }
 
     /// Lets go of a shared segment; true when this was the last shard that needed it, which then

@@ -53,6 +53,9 @@ pub struct ShardSettings {
     /// Whether it is marked which records have died, so that cleaning need not search the index for them: of memory up to two
     /// bits for each record of a segment's mean length that would fit into the segment.
     pub marks_dead_records: bool,
+    /// Whether, where all keys may be evicted and space is short, the oldest segment goes with its keys, which then need no deletions
+    /// (`docs/decisions/048-segments-are-retired.md`).
+    pub retires_segments: bool,
     /// Bytes that one step of cleaning may move.
     pub clean_step_bytes: usize,
     /// Segments that only deletes and the cleaner may use, so that a full store can be emptied; fewer than
@@ -107,6 +110,7 @@ impl Default for ShardSettings {
             clean_below_free_fraction: 0.04,
             clean_age_exponent: 0.5,
             marks_dead_records: true,
+            retires_segments: true,
             clean_step_bytes: 256 << 10,
             reserved_segments: 3,
             cluster_bytes_per_second: 64 << 20,

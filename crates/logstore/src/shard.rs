@@ -208,7 +208,7 @@ impl LogShard {
             backups: crate::backup::Backups::default(),
             sweeper: crate::expired::Sweeper::new(),
             touches: crate::touch::Touches::default(),
-            evictor: crate::evict::Evictor::default(),
+            evictor: crate::evict::Evictor::of_shard_opened_at(applied),
             meter: tierstone_engine::cost::Meter::default(),
             growth: crate::growth::Growth::default(),
             clusterer: crate::cluster::Clusterer::default(),
@@ -222,6 +222,7 @@ impl LogShard {
     pub(crate) fn begin_end(&mut self) {
         self.shutting = true;
         self.cleaner.stop();
+        self.keep_what_is_left();
         self.end_compact();
         self.end_split();
         self.end_merge();
@@ -247,6 +248,7 @@ impl LogShard {
             && self.hot.is_idle()
             && self.cold.is_idle()
             && self.has_last_checkpoint()
+            && (self.failed.is_some() || self.retired_segment().is_none())
             && self.requests.outstanding() == 0
     }
 
@@ -393,6 +395,7 @@ impl LogShard {
                 let first_group = entry.groups.map_or(0, |groups| groups.0);
                 self.stream(stream).sealed(first_group, completion.buffer);
             }
+            IoTag::Free { segment } if self.is_retiring(segment) => self.note_retired(segment),
             IoTag::Free { segment } => {
                 self.segments.freed(segment);
                 self.checkpoints.freed(segment);
@@ -552,7 +555,7 @@ impl LogShard {
         if let Some(time) = self.memory.next_step_us(now_us) {
             at(time);
         }
-        if let Some(time) = self.evictor.next_step_us(now_us) {
+        if let Some(time) = self.next_eviction_step_us() {
             at(time);
         }
         if let Some(time) = self.reads.reservations.next_look_us() {

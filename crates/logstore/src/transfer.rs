@@ -570,7 +570,7 @@ impl LogShard {
     }
 
     /// Whether the index knows one record only that may be the key's.
-    fn is_alone(&mut self, key: &Key<'_>) -> bool {
+    pub(crate) fn is_alone(&mut self, key: &Key<'_>) -> bool {
         let mut candidates = std::mem::take(&mut self.candidates);
         if let Some(keyspace) = self.keyspaces.get(key.keyspace) {
             keyspace.index.candidates(key.position, &mut candidates);

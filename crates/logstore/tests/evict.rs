@@ -65,6 +65,7 @@ fn told_when_little_is_left(settings: &OpenSettings) -> Result<(), String> {
 fn writers_wait_for_deletions_while_there_is_room_for_both() {
     let mut plain = little_space();
     plain.shard.group_bytes_max = 256 << 10;
+    plain.shard.retires_segments = false;
     let told = told_when_little_is_left(&plain);
     assert!(told.as_ref().is_err_and(|text| text.contains("keys are being evicted")), "{told:?}");
     let mut settings = mutated("writes_outrun_eviction");

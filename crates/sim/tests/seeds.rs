@@ -5,7 +5,7 @@ mod common;
 
 use common::{noticed, noticed_in, number, run, run_all, seeds};
 use tierstone_crash::Mutations;
-use tierstone_sim::{End, Simulation, SimulationSettings};
+use tierstone_sim::{End, Ground, Simulation, SimulationSettings};
 
 #[test]
 fn acknowledged_writes_outlive_every_end_of_a_node() {
@@ -201,11 +201,13 @@ fn with_eviction(seed: u64) -> SimulationSettings {
 
 #[test]
 fn shards_that_run_ahead_of_others_in_what_all_have_to_leave_are_noticed() {
-    let caught = (11_000..11_040).find_map(|seed| {
+    let caught = (11_030..11_100).find_map(|seed| {
         let mutations = Mutations::one("shards_run_ahead");
-        Simulation::run(SimulationSettings { mutations, ..with_eviction(seed) }).violation
+        let violation = Simulation::run(SimulationSettings { mutations, ..with_eviction(seed) }).violation?;
+        println!("seed {seed}: {}", violation.lines().next().unwrap_or_default());
+        Some(violation)
     });
-    let violation = caught.expect("40 seeds: nothing was noticed");
+    let violation = caught.expect("nothing was noticed");
     let signs = ["are never answered", "the device is full"];
     assert!(signs.iter().any(|sign| violation.contains(sign)), "{violation}");
 }
@@ -214,5 +216,23 @@ fn shards_that_run_ahead_of_others_in_what_all_have_to_leave_are_noticed() {
 #[test]
 fn keys_that_are_evicted_do_not_come_back() {
     let sums = run_all("keys_that_are_evicted", (11_000, 40), with_eviction);
+    assert!(sums.evicted_keys > 500 || number("SEED").is_some(), "{sums:?}");
+}
+
+/// The same with as many shards in all lives of a node, so that segments are one shard's and go with their keys.
+fn retiring(seed: u64) -> SimulationSettings {
+    SimulationSettings { shard_counts: vec![1 + (seed % 3) as u16], ..with_eviction(seed) }
+}
+
+#[test]
+fn keys_that_go_with_their_segments_do_not_come_back() {
+    let sums = run_all("keys_that_go_with_their_segments", (26_000, 60), retiring);
+    assert!(sums.evicted_keys > 500 || number("SEED").is_some(), "{sums:?}");
+}
+
+#[test]
+fn keys_that_go_with_their_segments_beside_a_redo_log_do_not_come_back() {
+    let with_redo = |seed| SimulationSettings { ground: Ground::DeviceWithRedo, ..retiring(seed) };
+    let sums = run_all("keys_that_go_with_their_segments_beside", (27_000, 60), with_redo);
     assert!(sums.evicted_keys > 500 || number("SEED").is_some(), "{sums:?}");
 }

@@ -135,6 +135,7 @@ impl LogShard {
     /// Begins a checkpoint if nothing speaks against it.
     pub(super) fn begin_checkpoint(&mut self) -> bool {
         let is_calm = self.cleaner.is_idle()
+            && !self.forbids_checkpoints()
             && !self.sweeper.is_walking()
             && self.cold.is_idle()
             && self.refused.is_empty()

@@ -211,6 +211,12 @@ impl LogShard {
     fn starve(&mut self) {
         self.cleaner.starved = self.segments.free_count() == 0;
         self.free_one_dead();
+        if self.cleaner.starved
+            && let Some(number) = self.cleaner.victim_segment()
+            && self.starves_retiring(number)
+        {
+            (self.cleaner.victim, self.cleaner.starved) = (None, false);
+        }
     }
 
     /// Takes needed records into the victim's piece until they span `span_max` bytes. `left`: entries that
@@ -414,6 +420,13 @@ impl LogShard {
         victim.oldest_other <= seq && !self.identity.mutations.is_on("drop_tombstones_early")
     }
 
+    /// Copies one record of a segment that is no victim any more. The cold log has room for it.
+    pub(crate) fn move_out(&mut self, number: u32, entry: &SummaryEntry, bytes: &[u8]) {
+        let oldest_other = self.segments.oldest_opened_seq(number);
+        let victim = Victim::new(number, self.segments.get(number), oldest_other);
+        self.move_record(&victim, entry, bytes);
+    }
+
     /// Copies one record to the cold log if it is still needed. False when it cannot be read.
     fn move_record(&mut self, victim: &Victim, entry: &SummaryEntry, bytes: &[u8]) -> bool {
         let segment = self.segments.get(victim.segment);
@@ -434,6 +447,7 @@ impl LogShard {
         let header = RecordHeader { flags: found.flags & !FLAG_BATCH_MORE, ..found };
         if found.is_tombstone() {
             let moved = self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments);
+            self.note_moved(victim.segment, &found);
             // The victim's account of it, if there is one (recovery counts fewer tombstones as needed
             // than this rule does), ends with the victim.
             return moved.is_some();
@@ -453,6 +467,9 @@ impl LogShard {
                 return true;
             }
         }
+        if self.is_left((victim.segment, victim.oldest_other), (entry, &found), target) {
+            return true;
+        }
         self.split_meets_cleaned(victim.segment, entry, &found, bytes);
         let Some(moved) =
             self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments)
@@ -462,6 +479,7 @@ impl LogShard {
         if self.identity.mutations.is_on("copies_not_repointed") {
             return true;
         }
+        self.note_moved(victim.segment, &found);
         self.touched_value_moved(entry.position, &found, (location, moved));
         match target {
             Target::Frame(bits) => self.cache.set_location(FrameId::from_bits(bits), moved.raw()),

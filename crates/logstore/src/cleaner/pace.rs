@@ -20,6 +20,8 @@ const IDLE_BYTES_A_SECOND: u64 = 16 << 20;
 const PIECES_KEPT: f64 = 2.0;
 /// A victim that gains little is passed at most so many times as fast as writes take space.
 const COST_MAX: f64 = 64.0;
+/// A segment that is retired is passed so many times as fast as writes take space: some of it is moved.
+const RETIRING_COST: f64 = 2.0;
 /// How much faster cleaning is just above the level at which writes wait.
 const HASTE_MAX: f64 = 4.0;
 
@@ -95,6 +97,13 @@ impl LogShard {
         if let Some(victim) = &mut self.cleaner.victim {
             let live = self.segments.get(victim.segment).live_bytes as f64 / segment_bytes;
             victim.cost = Some(1.0 / (1.0 - live).max(1.0 / COST_MAX));
+        }
+    }
+
+    /// The same of one of which most is not moved.
+    pub(crate) fn pace_retiring(&mut self) {
+        if let Some(victim) = &mut self.cleaner.victim {
+            victim.cost = Some(RETIRING_COST);
         }
     }
 

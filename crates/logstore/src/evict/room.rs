@@ -39,6 +39,12 @@ impl LogShard {
         can && !self.evictor.is_barren
     }
 
+    /// As many keys go as make room for a segment.
+    pub(crate) fn evict_for_a_segment(&mut self) {
+        let until_bytes = self.evictor.evicted_bytes + self.segments.segment_bytes();
+        self.evictor.until_bytes = self.evictor.until_bytes.max(until_bytes);
+    }
+
     /// Bytes that the index of `keyspace` may still take.
     pub(crate) fn index_room(&self, keyspace: KeyspaceId) -> u64 {
         let free = self.keyspaces.get(keyspace).map_or(0, |keyspace| keyspace.index.free_bytes());
@@ -61,6 +67,7 @@ impl LogShard {
     /// Whether writers wait until keys have been evicted.
     pub(crate) fn must_wait_for_eviction(&mut self) -> bool {
         let waits = self.evictor.policy != Eviction::None
+            && self.evicts_one_by_one()
             && !self.shutting
             && self.evictor.may_evict(self.now.monotonic_us)
             && self.live_fraction_of_capacity() > LIVE_FRACTION_HELD
@@ -82,8 +89,9 @@ impl LogShard {
         {
             self.evictor.short_index = None;
         }
+        let wants_space = self.evictor.is_tight || self.evictor.evicted_bytes < self.evictor.until_bytes;
         self.evictor.short_index.is_some()
-            || self.evictor.is_tight
-            || self.evictor.evicted_bytes < self.evictor.until_bytes
+            || (wants_space && self.evicts_one_by_one())
+            || self.evictor.retirer.waits_for_samples && self.lacks_samples()
     }
 }

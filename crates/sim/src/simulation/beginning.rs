@@ -25,8 +25,8 @@ use tierstone_server::{Peer, TransportSettings};
 const SEGMENTS: u32 = 48;
 /// The same with large values, whose segments are larger.
 const LARGE_SEGMENTS: u32 = 64;
-/// The same where keys are evicted, for four shards at most.
-const EVICTING_SEGMENTS: u32 = 36;
+/// The same where keys are evicted: so many, and so many for each shard.
+const EVICTING_SEGMENTS: (u32, u32) = (3, 11);
 /// Policies of lives in which keys are evicted.
 const POLICIES: [Eviction; 3] = [Eviction::OldestFirst, Eviction::LeastUsed, Eviction::Random];
 
@@ -34,9 +34,10 @@ impl Simulation {
     pub(super) fn new(settings: SimulationSettings) -> Self {
         let mut random = SeededRandom::new(settings.seed);
         let (pace, latency) = disturbance::pace_and_latency(&mut random, &settings);
+        let shards_most = settings.shard_counts.iter().copied().max().unwrap_or(1);
         let (segments, segment_bytes) = match (settings.has_large_values, settings.has_eviction) {
             (true, _) => (LARGE_SEGMENTS, 512 << 10),
-            (_, true) => (EVICTING_SEGMENTS, 64 << 10),
+            (_, true) => (EVICTING_SEGMENTS.0 + EVICTING_SEGMENTS.1 * u32::from(shards_most), 64 << 10),
             _ => (SEGMENTS, 64 << 10),
         };
         let geometry = Geometry { meta_bytes: META_BYTES, segment_bytes, segment_limit: segments };

@@ -1,0 +1,225 @@
+//! Eviction by whole segments: what goes with its segment is gone for good, and nothing else goes.
+#![expect(clippy::panic, reason = "test code")]
+
+mod common;
+
+use common::{Store, geometry, mutated, open_on, reopen, small_settings};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use tierstone_base::{KeyspaceId, SeededRandom};
+use tierstone_crash::Choices;
+use tierstone_engine::conformance::eviction;
+use tierstone_engine::{Engine, Eviction, Write, WriteKind};
+use tierstone_logstore::{OpenSettings, RedoMemory};
+use tierstone_media::region::{Region, WordRegion};
+use tierstone_media::sim::{SimMedium, SimSettings};
+
+const SPACE: KeyspaceId = KeyspaceId(1);
+/// Keys of the model, which have no room at once.
+const KEYS: u64 = 900;
+const STEPS: u64 = 8_000;
+const REGION_BYTES: u64 = 1 << 20;
+
+/// Settings with memory for all keys: space is what is short.
+fn short_of_space(settings: OpenSettings) -> OpenSettings {
+    let mut settings = settings;
+    settings.shard.memory_bytes = 4 << 20;
+    settings.shard.cache_bytes_max = 64 << 10;
+    settings.shard.group_bytes_max = 8 << 10;
+    settings.shard.checkpoint_idle_ms = 0;
+    settings.shard.checkpoint_tail_records_min = 1;
+    settings
+}
+
+/// The same with a region that takes checkpoints of the index, whatever space there is on the device.
+fn with_region(settings: OpenSettings) -> OpenSettings {
+    let region: Arc<dyn Region + Send + Sync> = Arc::new(WordRegion::new(REGION_BYTES));
+    OpenSettings { redo: Some(RedoMemory::new(region)), ..settings }
+}
+
+/// What a key may be after a crash: nothing is always right, for it may have been evicted.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// As it was when everything was durable last.
+    firm: Option<u64>,
+    /// What it was since.
+    since: Vec<Option<u64>>,
+}
+
+impl Known {
+    fn newest(&self) -> Option<u64> {
+        self.since.last().copied().unwrap_or(self.firm)
+    }
+
+    fn settle(&mut self) {
+        self.firm = self.newest();
+        self.since.clear();
+    }
+}
+
+/// A store, what its keys may be, and what has happened.
+struct Model {
+    random: SeededRandom,
+    medium: SimMedium,
+    settings: OpenSettings,
+    known: BTreeMap<u64, Known>,
+    evicted: u64,
+    retired: u64,
+}
+
+fn version_of(store: &mut Store, number: u64) -> Result<Option<u64>, String> {
+    let found = store.get(SPACE, &number.to_le_bytes()).map_err(|error| error.to_string())?;
+    Ok(found.and_then(|(_, value)| value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))))
+}
+
+impl Model {
+    fn look(&mut self, store: &mut Store, number: u64) -> Result<(), String> {
+        let (found, known) = (version_of(store, number)?, self.known.entry(number).or_default());
+        if found.is_some() && found != known.newest() {
+            return Err(format!("key {number} is {found:?}, but {known:?}"));
+        }
+        if found.is_none() && known.newest().is_some() {
+            known.since.push(None);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, store: &mut Store, version: u64) -> Result<(), String> {
+        let number = self.random.below(KEYS);
+        let bytes = number.to_le_bytes();
+        let key = store.key(SPACE, &bytes);
+        let is_put = self.random.chance(0.95);
+        let mut value = version.to_le_bytes().to_vec();
+        value.resize(8 + self.random.below(1_000) as usize, 7);
+        let kind = match is_put {
+            true => WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() },
+            false => WriteKind::Delete,
+        };
+        eviction::write(store, &[Write { key, kind }]).map_err(|kind| format!("a write: {kind:?}"))?;
+        self.known.entry(number).or_default().since.push(is_put.then_some(version));
+        Ok(())
+    }
+
+    fn sync(&mut self, store: &mut Store) -> Result<(), String> {
+        store.sync().map_err(|error| error.to_string())?;
+        self.known.values_mut().for_each(Known::settle);
+        Ok(())
+    }
+
+    fn end(&mut self, store: &Store) {
+        self.evicted += store.engine.statistics().evicted_keys;
+        self.retired += store.engine.retired_segments();
+    }
+
+    /// Power is lost, the process killed, or the store closed, and opened again.
+    fn open_again(&mut self, mut store: Store) -> Result<Store, String> {
+        self.end(&store);
+        let way = self.random.below(3);
+        if way == 0 {
+            self.sync(&mut store)?;
+            store = reopen(store, &self.medium, &self.settings);
+        } else {
+            for _ in 0..100 {
+                let number = self.random.below(KEYS);
+                self.look(&mut store, number)?;
+            }
+            if store.engine.durable_seq() >= store.engine.applied_seq() {
+                // What was just seen stays so.
+                self.known.values_mut().for_each(Known::settle);
+            }
+            let now = store.now;
+            drop(store);
+            let device = match way {
+                1 => self.medium.kill_process(),
+                _ => {
+                    self.medium.cut_power();
+                    self.medium.power_on_after_loss()
+                }
+            };
+            store = open_on(device, &self.settings).map_err(|error| error.to_string())?.0;
+            store.now = now;
+        }
+        for number in 0..KEYS {
+            let (found, known) = (version_of(&mut store, number)?, self.known.entry(number).or_default());
+            if found.is_some() && found != known.firm && !known.since.contains(&found) {
+                return Err(format!("key {number} is {found:?} after way {way}, but was {known:?}"));
+            }
+            *known = Known { firm: found, since: Vec::new() };
+        }
+        self.set_policy(&mut store);
+        Ok(store)
+    }
+
+    fn set_policy(&mut self, store: &mut Store) {
+        let policies = [Eviction::OldestFirst, Eviction::LeastUsed];
+        store.engine.set_eviction(policies[self.random.below(2) as usize]);
+    }
+}
+
+/// Random writes, deletions, reads and ends; gives how many keys were evicted and segments retired.
+fn follow(seed: u64, settings: OpenSettings) -> Result<(u64, u64), String> {
+    let settings = short_of_space(settings);
+    let settings = if seed.is_multiple_of(2) { with_region(settings) } else { settings };
+    let sim = SimSettings::new(geometry(32 << 10, 20));
+    let medium = SimMedium::new(sim, &Choices::random(seed));
+    let mut store = open_on(medium.device(), &settings).map_err(|error| error.to_string())?.0;
+    let random = SeededRandom::new(seed);
+    let mut model = Model { random, medium, settings, known: BTreeMap::new(), evicted: 0, retired: 0 };
+    model.set_policy(&mut store);
+    for version in 1..STEPS {
+        model.write(&mut store, version)?;
+        if model.random.chance(0.8) {
+            eviction::step(&mut store);
+        }
+        let number = model.random.below(KEYS);
+        model.look(&mut store, number)?;
+        if model.random.chance(0.05) {
+            model.sync(&mut store)?;
+        }
+        // What happens just then is of most interest.
+        let chance = if store.engine.is_retiring_any() { 0.03 } else { 0.001 };
+        if model.random.chance(chance) {
+            store = model.open_again(store)?;
+        }
+    }
+    model.end(&store);
+    Ok((model.evicted, model.retired))
+}
+
+#[test]
+fn what_goes_with_its_segment_is_gone_for_good() {
+    let (mut evicted, mut retired) = (0, 0);
+    for seed in 1..9 {
+        let found = follow(seed, small_settings()).unwrap_or_else(|text| panic!("seed {seed}: {text}"));
+        (evicted, retired) = (evicted + found.0, retired + found.1);
+    }
+    println!("{evicted} keys, {retired} segments");
+    assert!(evicted > 1_000 && retired > 100, "{evicted} keys, {retired} segments");
+}
+
+fn assert_noticed(rule: &'static str, seeds: Range<u64>) {
+    let found = seeds.clone().find_map(|seed| Some((seed, follow(seed, mutated(rule)).err()?)));
+    let Some((seed, text)) = found else { panic!("{rule}: nothing was noticed in seeds {seeds:?}") };
+    println!("{rule}: seed {seed}: {}", text.chars().take(200).collect::<String>());
+}
+
+#[test]
+fn a_key_that_is_forgotten_before_its_segment_is_free_is_noticed() {
+    assert_noticed("left_forgotten_early", 15..75);
+}
+
+#[test]
+fn a_key_that_is_left_beside_an_older_version_is_noticed() {
+    assert_noticed("left_beside_older", 60..160);
+}
+
+#[test]
+fn a_key_that_is_left_beside_its_own_copy_is_noticed() {
+    assert_noticed("left_beside_copies", 1..100);
+}
+
+#[test]
+fn a_segment_that_is_opened_again_while_keys_lie_in_it_is_noticed() {
+    assert_noticed("retired_reused_early", 1..10);
+}
