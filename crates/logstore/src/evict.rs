@@ -196,6 +196,7 @@ impl LogShard {
     /// Goes on with the walk under way, or begins the next if something is to be evicted.
     pub(crate) fn evict_step(&mut self) {
         self.fit_uses();
+        self.free_empty_retired();
         let has_retired = self.retired_segment().is_some();
         if self.evictor.policy == Eviction::None && self.evictor.walk.is_none() && !has_retired {
             return;

@@ -78,6 +78,8 @@ pub(crate) struct Retirer {
     goes: bool,
     /// Records of the retired segment whose keys are to stay: they are moved after all.
     kept: BTreeSet<Location>,
+    /// Retired segments of which nothing is left, while somebody reads them.
+    empty: Vec<u32>,
     /// Until so many bytes of records have been evicted, keys are evicted one by one too.
     one_by_one_until: u64,
     /// It is to be learnt first how often keys are asked for.
@@ -113,7 +115,14 @@ impl LogShard {
 
     /// The same, and there is, or may be, a segment to go.
     pub(crate) fn may_retire(&self) -> bool {
-        self.evicts_by_segments() && (self.evictor.retirer.segment.is_some() || self.evictor.retirer.goes)
+        self.evicts_by_segments() && (self.is_retiring_soon() || self.evictor.retirer.goes)
+    }
+
+    /// Whether a segment is being retired, and need not wait for the end of a snapshot.
+    fn is_retiring_soon(&self) -> bool {
+        self.evictor.retirer.segment.is_some_and(|number| {
+            self.segments.get(number).role != Role::Retired || !self.is_told_of_changes()
+        })
     }
 
     /// Whether keys are evicted one by one where space is short.
@@ -150,7 +159,8 @@ impl LogShard {
             return false;
         }
         if self.evictor.retirer.segment.is_some() {
-            return true;
+            self.evictor.retirer.goes = self.is_retiring_soon();
+            return self.evictor.retirer.goes;
         }
         // What the hand comes to first may be what is asked for most.
         self.evictor.retirer.waits_for_samples = self.lacks_samples();
@@ -227,7 +237,7 @@ impl LogShard {
         target: Target,
     ) -> bool {
         let is_walked = self.is_retiring(number) && self.segments.get(number).role == Role::Cleaning;
-        if !is_walked || self.evictor.policy == Eviction::None {
+        if !is_walked || !self.evicts_by_segments() {
             return false;
         }
         let kind = ValueKind(found.kind);
@@ -324,6 +334,7 @@ impl LogShard {
         self.evictor.retirer.look_from_us = 0;
         self.evictor.retirer.retired += 1;
         if self.identity.mutations.is_on("retired_reused_early") {
+            self.evictor.retirer.segment = None;
             self.free_retired(number);
         }
     }
@@ -359,16 +370,29 @@ impl LogShard {
     /// A look is over: if it found nothing the segment is free, as soon as nobody reads it.
     pub(crate) fn end_retired_look(&mut self, number: u32) {
         self.evictor.retirer.look_from_us = self.now.monotonic_us + LOOK_PAUSE_US;
-        let segment = self.segments.get(number);
-        let is_read = segment.pins > 0 || segment.snapshot_records > 0;
-        if !self.evictor.retirer.found_any && !is_read && segment.role == Role::Retired {
-            self.free_retired(number);
+        if !self.evictor.retirer.found_any && self.is_retiring(number) {
+            self.evictor.retirer.segment = None;
+            self.evictor.retirer.kept.clear();
+            self.evictor.retirer.empty.push(number);
+            self.free_empty_retired();
         }
     }
 
+    /// Frees retired segments to which the index does not point any more, and which nobody reads.
+    pub(crate) fn free_empty_retired(&mut self) {
+        let mut empty = std::mem::take(&mut self.evictor.retirer.empty);
+        empty.retain(|&number| {
+            let segment = self.segments.get(number);
+            let is_read = segment.pins > 0 || segment.snapshot_records > 0;
+            if !is_read {
+                self.free_retired(number);
+            }
+            is_read
+        });
+        self.evictor.retirer.empty = empty;
+    }
+
     fn free_retired(&mut self, number: u32) {
-        self.evictor.retirer.segment = None;
-        self.evictor.retirer.kept.clear();
         self.segments.clear_live(number);
         self.reads.forget_segment(number);
         self.segments.get_mut(number).role = Role::Freeing;
