@@ -302,6 +302,13 @@ impl LogShard {
         (segment.live_bytes + entries) as f64 / packed as f64
     }
 
+    /// The part of what writers may fill that lives, packed as cleaning packs it, about. Cost: a look at every segment.
+    pub(crate) fn packed_fraction(&self) -> f64 {
+        let holding = self.segments.iter().filter(|(_, segment)| segment.may_hold_records());
+        let segments: f64 = holding.map(|(_, segment)| self.live_fraction(segment)).sum();
+        segments / f64::from(self.capacity_count().saturating_sub(self.left_by_writers()).max(1))
+    }
+
     /// Whether cleaning the open segment would make space: single deletes fill it with padding.
     pub(crate) fn is_open_segment_sparse(&self) -> bool {
         self.hot.written_segment().is_some_and(|number| self.live_fraction(self.segments.get(number)) < 0.5)

@@ -394,14 +394,17 @@ impl SegmentTable {
             });
             marks.mark(location.unit(), units);
         }
+        // Of an estimate no more goes than it has: the sums stay those of the segments.
+        let live_bytes = bytes.min(entry.live_bytes);
         entry.live_records = entry.live_records.saturating_sub(1);
-        entry.live_bytes = entry.live_bytes.saturating_sub(bytes);
+        entry.live_bytes -= live_bytes;
+        self.live_bytes -= live_bytes;
         if tombstone {
+            let tombstone_bytes = bytes.min(entry.tombstone_bytes);
             entry.tombstone_records = entry.tombstone_records.saturating_sub(1);
-            entry.tombstone_bytes = entry.tombstone_bytes.saturating_sub(bytes);
-            self.tombstone_bytes = self.tombstone_bytes.saturating_sub(bytes);
+            entry.tombstone_bytes -= tombstone_bytes;
+            self.tombstone_bytes -= tombstone_bytes;
         }
-        self.live_bytes = self.live_bytes.saturating_sub(bytes);
     }
 
     /// Whether the record of `units` at `location` is dead for certain; it may be dead when not. `any_length`: a test's mutation.
@@ -502,20 +505,9 @@ impl SegmentTable {
         (entry.expiry, entry.unprofiled) = (None, (0, 0));
     }
 
-    /// A record of a segment was moved; the segment may be kept all the same.
-    pub fn move_away(&mut self, segment: u32, units: usize, tombstone: bool) {
-        let entry = &mut self.segments[segment as usize];
-        entry.is_estimated = true;
-        entry.live_records = entry.live_records.saturating_sub(1);
-        let bytes = ((units * UNIT_BYTES) as u64).min(entry.live_bytes);
-        entry.live_bytes -= bytes;
-        self.live_bytes = self.live_bytes.saturating_sub(bytes);
-        if tombstone {
-            let bytes = bytes.min(entry.tombstone_bytes);
-            entry.tombstone_records = entry.tombstone_records.saturating_sub(1);
-            entry.tombstone_bytes -= bytes;
-            self.tombstone_bytes = self.tombstone_bytes.saturating_sub(bytes);
-        }
+    /// Whether the sum of live bytes is that of the segments. Cost: a look at every segment.
+    pub fn is_summed(&self) -> bool {
+        self.live_bytes == self.segments.iter().map(|segment| segment.live_bytes).sum::<u64>()
     }
 
     /// All of a segment's records were moved but for so many, of so many bytes, about: some may be dead already.

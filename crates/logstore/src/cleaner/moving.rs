@@ -447,7 +447,6 @@ impl LogShard {
         let header = RecordHeader { flags: found.flags & !FLAG_BATCH_MORE, ..found };
         if found.is_tombstone() {
             let moved = self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments);
-            self.note_moved(victim.segment, &found);
             // The victim's account of it, if there is one (recovery counts fewer tombstones as needed
             // than this rule does), ends with the victim.
             return moved.is_some();
@@ -479,7 +478,6 @@ impl LogShard {
         if self.identity.mutations.is_on("copies_not_repointed") {
             return true;
         }
-        self.note_moved(victim.segment, &found);
         self.touched_value_moved(entry.position, &found, (location, moved));
         match target {
             Target::Frame(bits) => self.cache.set_location(FrameId::from_bits(bits), moved.raw()),
