@@ -362,7 +362,7 @@ impl LogShard {
             let segment = self.segments.get(number);
             let shown = segment.snapshot_records > 0 && !pins_ignored;
             let is_retiring = self.is_retiring(number);
-            if is_retiring && !self.evicts_by_segments() {
+            if is_retiring && !self.goes_on_retiring() {
                 self.give_up_retiring(number);
                 return false;
             }

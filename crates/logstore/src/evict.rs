@@ -292,7 +292,7 @@ impl LogShard {
     }
 
     /// Whether a key that expires then, or never (zero), may go.
-    fn may_expire_early(&self, expiry_ms: u64) -> bool {
+    pub(crate) fn may_expire_early(&self, expiry_ms: u64) -> bool {
         let policy = self.evictor.policy;
         !policy.is_of_expiring()
             || expiry_ms != 0 && (policy != Eviction::NearestExpiry || expiry_ms <= self.evictor.until_ms)

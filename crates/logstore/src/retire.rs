@@ -66,6 +66,8 @@ pub(crate) struct Retirer {
     opened_at: Seq,
     /// It, from the choice of the victim to its end.
     segment: Option<u32>,
+    /// The policy under which it was chosen.
+    policy: Eviction,
     /// Its live bytes when it was chosen.
     live_bytes: u64,
     /// What was left of it.
@@ -112,7 +114,8 @@ impl LogShard {
 
     /// Whether keys go by whole segments where space is short.
     pub(crate) fn evicts_by_segments(&self) -> bool {
-        matches!(self.evictor.policy, Eviction::OldestFirst | Eviction::LeastUsed)
+        let policy = self.evictor.policy;
+        (policy.spares_the_asked_for() || policy.counts_uses())
             && !self.shutting
             && self.settings.retires_segments
     }
@@ -134,6 +137,11 @@ impl LogShard {
         !self.evicts_by_segments()
             || !self.evictor.retirer.goes
             || self.evicted_bytes() < self.evictor.retirer.one_by_one_until
+    }
+
+    /// Whether the segment is being retired under the policy under which that was begun.
+    pub(crate) fn goes_on_retiring(&self) -> bool {
+        self.evicts_by_segments() && self.evictor.retirer.policy == self.evictor.policy
     }
 
     /// Whether a snapshot, a backup or a move of keys between shards needs deletions to be told of what goes.
@@ -184,6 +192,9 @@ impl LogShard {
         if self.is_told_of_changes() || self.cleaner.has_unreadable() {
             return false;
         }
+        if self.evictor.policy.is_of_expiring() && !self.is_mostly_expiring() {
+            return false;
+        }
         let holding = self.segments.iter().filter(|(_, segment)| segment.may_hold_records());
         let Some((number, oldest)) = holding.min_by_key(|(number, segment)| (segment.opened_seq, *number))
         else {
@@ -212,6 +223,16 @@ impl LogShard {
         }
     }
 
+    /// Whether half of what lives expires, as far as is known: what never does is moved each time that its segment is the oldest.
+    fn is_mostly_expiring(&self) -> bool {
+        let expiring = |segment: &Segment| {
+            let due = segment.expiry.as_ref().map(|profile| profile.due(u64::MAX)).unwrap_or_default();
+            u64::from(due.loose.units + due.tied.units) * UNIT_BYTES as u64
+        };
+        let bytes: u64 = self.segments.iter().map(|(_, segment)| expiring(segment)).sum();
+        bytes * 2 >= self.segments.live_bytes()
+    }
+
     /// Whether a segment besides this one may hold copies of what was written before this opening.
     fn has_copies_of_earlier(&self, but: u32) -> bool {
         let is_one = |(number, segment): (u32, &Segment)| {
@@ -231,6 +252,7 @@ impl LogShard {
         self.pace_retiring();
         self.evictor.retirer.segment = Some(number);
         self.evictor.retirer.live_bytes = live_bytes;
+        self.evictor.retirer.policy = self.evictor.policy;
         (self.evictor.retirer.left_records, self.evictor.retirer.left_bytes) = (0, 0);
         self.evictor.retirer.takes_earlier = takes_earlier;
     }
@@ -244,7 +266,7 @@ impl LogShard {
         target: Target,
     ) -> bool {
         let is_walked = self.is_retiring(number) && self.segments.get(number).role == Role::Cleaning;
-        if !is_walked || !self.evicts_by_segments() {
+        if !is_walked || !self.goes_on_retiring() || !self.may_expire_early(self.expiry_of_entry(entry)) {
             return false;
         }
         let kind = ValueKind(found.kind);
