@@ -1,7 +1,7 @@
 //! Eviction by whole segments: the segment that was opened first is freed with what is left in it, and no key of it
 //! needs a deletion in the log.
 //!
-//! Where all keys may go and space is short, the oldest segment becomes the cleaner's victim. What was asked for lately,
+//! Under the policies of LRU and LFU, when space is short, the oldest segment becomes the cleaner's victim. What was asked for lately,
 //! and what may not go like this, is moved as by cleaning; the rest is *left*. When the copies are durable the free header
 //! is written, and the index goes on pointing to what was left: whoever asks for it is served. When the header is durable
 //! the segment is [retired](Role::Retired), and the evictor names its keys, which go from the index one by one, without a
@@ -257,6 +257,12 @@ impl LogShard {
         self.evictor.retirer.takes_earlier = takes_earlier;
     }
 
+    /// Whether this is a victim in which records are left.
+    pub(crate) fn is_left_behind(&self, number: u32) -> bool {
+        let is_walked = self.is_retiring(number) && self.segments.get(number).role == Role::Cleaning;
+        is_walked && self.goes_on_retiring()
+    }
+
     /// Whether a record of the victim is left in it, to go with it. `oldest_other`: when the oldest of the other segments was
     /// opened.
     pub(crate) fn is_left(
@@ -265,8 +271,7 @@ impl LogShard {
         (entry, found): (&SummaryEntry, &RecordHeader),
         target: Target,
     ) -> bool {
-        let is_walked = self.is_retiring(number) && self.segments.get(number).role == Role::Cleaning;
-        if !is_walked || !self.goes_on_retiring() || !self.may_expire_early(self.expiry_of_entry(entry)) {
+        if !self.is_left_behind(number) || !self.may_expire_early(self.expiry_of_entry(entry)) {
             return false;
         }
         let kind = ValueKind(found.kind);

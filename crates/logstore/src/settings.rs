@@ -53,7 +53,7 @@ pub struct ShardSettings {
     /// Whether it is marked which records have died, so that cleaning need not search the index for them: of memory up to two
     /// bits for each record of a segment's mean length that would fit into the segment.
     pub marks_dead_records: bool,
-    /// Whether, where all keys may be evicted and space is short, the oldest segment goes with its keys, which then need no deletions
+    /// Whether, where space is short and the policy is one of LRU or LFU, the oldest segment goes with its keys, which then need no deletions
     /// (`docs/decisions/048-segments-are-retired.md`).
     pub retires_segments: bool,
     /// Bytes that one step of cleaning may move.

@@ -479,6 +479,7 @@ impl LogShard {
             return true;
         }
         self.touched_value_moved(entry.position, &found, (location, moved));
+        self.name_moved_large(victim.segment, (entry, &found, key), (target, moved));
         match target {
             Target::Frame(bits) => self.cache.set_location(FrameId::from_bits(bits), moved.raw()),
             Target::Device(_) => {

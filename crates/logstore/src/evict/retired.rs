@@ -1,11 +1,12 @@
 //! What is evicted from a retired segment ([`crate::retire`]): all that the index still points to.
 
-use super::Named;
-use crate::format::record::FLAG_TOMBSTONE;
+use super::{NAMED_KEYS, Named};
+use crate::format::record::{FLAG_TOMBSTONE, RecordHeader};
 use crate::format::summary::SummaryEntry;
 use crate::location::{Location, Target};
 use crate::shard::LogShard;
 use tierstone_cache::FrameId;
+use tierstone_engine::ValueKind;
 
 impl LogShard {
     /// When a step would go on evicting, if nothing announces it.
@@ -57,6 +58,25 @@ impl LogShard {
     /// Whether the hand, which has come to a record, passes it.
     pub(crate) fn hand_passes(&mut self, entry: &SummaryEntry, target: Target) -> bool {
         self.is_spared(target) || self.evictor.uses.spares_at_hand(entry.keyspace, entry.position)
+    }
+
+    /// A large value does not go with the segment of its name, for its chunks lie elsewhere: where it would, the name is moved and
+    /// evicted by itself, so that large values go as others do.
+    pub(crate) fn name_moved_large(
+        &mut self,
+        from: u32,
+        (entry, found, key): (&SummaryEntry, &RecordHeader, &[u8]),
+        (target, moved): (Target, Location),
+    ) {
+        let is_large = ValueKind(found.kind) == ValueKind::CHUNKED && entry.keyspace.is_user();
+        if !is_large || !self.is_left_behind(from) || !self.may_expire_early(self.expiry_of_entry(entry)) {
+            return;
+        }
+        if self.evictor.named.len() < NAMED_KEYS && !self.hand_passes(entry, target) {
+            let (keyspace, position) = (entry.keyspace, entry.position);
+            let named = Named { keyspace, position, key: key.into(), header: *found, location: moved };
+            self.evictor.named.push_back(named);
+        }
     }
 
     /// Whether the index points to a record of a retired segment.
