@@ -42,7 +42,7 @@ use tierstone_cache::FrameId;
 use tierstone_engine::{Eviction, ValueKind};
 
 /// A victim with more live than this part of a segment is worth less than keys: the oldest go instead. With 0.75 a
-/// cache found 0.6 points less and wrote more.
+/// cache finds up to three points more, serves a tenth to a fifth less and writes more (`docs/benchmarks/eviction.md`).
 const CLEANED_UP_TO: f64 = 0.5;
 /// ... but only where more than this part of what writers may fill lives, packed as cleaning packs it: keys do not go
 /// for dead records that cleaning would gain.
