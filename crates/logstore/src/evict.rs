@@ -553,7 +553,7 @@ impl LogShard {
         }
         self.evictor.held_since_us = None;
         if self.identity.mutations.is_on("evicted_without_tombstone") {
-            self.forget_named(&named, target);
+            self.forget_left(&named, target);
         } else {
             self.apply(&write, search, (false, None))?;
         }
@@ -575,16 +575,5 @@ impl LogShard {
         } else if self.is_in_retired(&named) {
             self.keep_of_retired(named.location);
         }
-    }
-
-    /// For a test's mutation: the index forgets the key, and the log knows nothing of it.
-    fn forget_named(&mut self, named: &Named, target: Target) {
-        if let Target::Frame(bits) = target {
-            self.cache.remove(FrameId::from_bits(bits));
-        }
-        if let Some(keyspace) = self.keyspaces.get_mut(named.keyspace) {
-            keyspace.index.remove(named.position, target.pack());
-        }
-        self.kill_found(named.position, named.location, &named.header);
     }
 }

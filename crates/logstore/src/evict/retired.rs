@@ -97,7 +97,7 @@ impl LogShard {
     }
 
     /// The index forgets a key whose record has gone with its segment.
-    fn forget_left(&mut self, named: &Named, target: Target) {
+    pub(super) fn forget_left(&mut self, named: &Named, target: Target) {
         self.note_change(&named.key());
         if let Target::Frame(bits) = target {
             self.cache.remove(FrameId::from_bits(bits));
