@@ -196,7 +196,8 @@ impl LogShard {
 
     /// Whether the shard, which is being closed, has its last checkpoint or needs none.
     pub(crate) fn has_last_checkpoint(&self) -> bool {
-        self.failed.is_some() || (self.checkpoints.ended && !self.checkpoints.is_writing())
+        let needs_none = self.failed.is_some() || self.is_retired_blocked();
+        needs_none || (self.checkpoints.ended && !self.checkpoints.is_writing())
     }
 
     /// When a step should begin a checkpoint or go on with one, if nothing else happens.

@@ -340,10 +340,10 @@ impl LogShard {
         let (Stage::Loading(mut load), Some(buffer)) =
             (std::mem::replace(&mut walk.stage, Stage::Gathering), completion.buffer)
         else {
-            return self.end_eviction_walk(number);
+            return self.end_unread_walk(&walk);
         };
         if completion.result.is_err() {
-            return self.end_eviction_walk(number);
+            return self.end_unread_walk(&walk);
         }
         if !load.take(&buffer) {
             walk.stage = Stage::Loading(load);
@@ -354,7 +354,16 @@ impl LogShard {
                 walk.summary = summary;
                 self.evictor.walk = Some(walk);
             }
-            None => self.end_eviction_walk(number),
+            None => self.end_unread_walk(&walk),
+        }
+    }
+
+    /// The summary cannot be read.
+    fn end_unread_walk(&mut self, walk: &Walk) {
+        self.end_eviction_walk(walk.segment);
+        if walk.is_retired {
+            self.note_unreadable_in_retired();
+            self.end_retired_look(walk.segment);
         }
     }
 
@@ -459,7 +468,11 @@ impl LogShard {
         walk.stage = Stage::Gathering;
         let start = (completion.offset - self.identity.geometry.segment_offset(number)) as usize;
         let piece = std::mem::take(&mut walk.piece);
-        if let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) {
+        let buffer = completion.buffer.filter(|_| completion.result.is_ok());
+        if walk.is_retired && buffer.is_none() {
+            self.note_unreadable_in_retired();
+        }
+        if let Some(buffer) = buffer {
             for entry in &piece {
                 let at = entry.unit as usize * UNIT_BYTES - start;
                 let bytes = buffer.get(at..).unwrap_or_default();
@@ -482,6 +495,9 @@ impl LogShard {
         let unit = self.hot.broken().salt_unit(entry.unit);
         let Decoded::Whole(header) = record::decode(bytes, self.segments.get(number).salt, unit, longest)
         else {
+            if is_retired {
+                self.note_unreadable_in_retired();
+            }
             return;
         };
         let Some(key) = bytes.get(header.key_range()) else { return };

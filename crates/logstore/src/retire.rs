@@ -41,9 +41,9 @@ use tierstone_base::Seq;
 use tierstone_cache::FrameId;
 use tierstone_engine::{Eviction, ValueKind};
 
-/// A victim with more live than this part of a segment is worth less than keys: the oldest go instead. With 0.75 a
-/// cache finds up to three points more, serves a tenth to a fifth less and writes more (`docs/benchmarks/eviction.md`).
-const CLEANED_UP_TO: f64 = 0.5;
+/// A victim with more live than this part of a segment is worth less than keys: the oldest go instead. Below it a
+/// cache keeps fewer keys, above it writes more and finds hardly more (`docs/benchmarks/eviction.md`).
+const CLEANED_UP_TO: f64 = 0.75;
 /// ... but only where more than this part of what writers may fill lives, packed as cleaning packs it: keys do not go
 /// for dead records that cleaning would gain.
 const FULL: f64 = 0.85;
@@ -58,6 +58,8 @@ const SPARED_SEGMENTS: u64 = 8;
 const LEFT_PARTS: u64 = 4;
 /// After a look at what the index still points to has found something that could not go, the next one waits so long.
 const LOOK_PAUSE_US: u64 = 500;
+/// ... and after one that has met what cannot be read, so long.
+const BLOCKED_PAUSE_US: u64 = 1_000_000;
 
 /// The segment that is being retired.
 #[derive(Debug, Default)]
@@ -80,6 +82,9 @@ pub(crate) struct Retirer {
     /// Whether the look at what the index still points to has found anything, and when the next one may begin.
     found_any: bool,
     look_from_us: u64,
+    /// Whether the look has met what cannot be read, and whether the last one had: then nobody waits for the segment.
+    met_unreadable: bool,
+    is_blocked: bool,
     /// Whether the last attempt found something to retire, or to wait for; else keys are evicted one by one.
     goes: bool,
     /// Records of the retired segment whose keys are to stay: they are moved after all.
@@ -125,11 +130,16 @@ impl LogShard {
         self.evicts_by_segments() && (self.is_retiring_soon() || self.evictor.retirer.goes)
     }
 
-    /// Whether a segment is being retired, and need not wait for the end of a snapshot.
+    /// Whether a segment is being retired, and need not wait for the end of a snapshot, nor for a device that reads again.
     fn is_retiring_soon(&self) -> bool {
-        self.evictor.retirer.segment.is_some_and(|number| {
-            self.segments.get(number).role != Role::Retired || !self.is_told_of_changes()
-        })
+        let waits = self.evictor.retirer.is_blocked || self.is_told_of_changes();
+        let is_soon = |number: u32| !waits || self.segments.get(number).role != Role::Retired;
+        self.evictor.retirer.segment.is_some_and(is_soon)
+    }
+
+    /// Whether the retired segment stays as it is, for something in it cannot be read.
+    pub fn is_retired_blocked(&self) -> bool {
+        self.evictor.retirer.is_blocked
     }
 
     /// Whether keys are evicted one by one where space is short.
@@ -155,7 +165,7 @@ impl LogShard {
     }
 
     /// The segment whose free header is durable, while the index may point to records of it.
-    pub(crate) fn retired_segment(&self) -> Option<u32> {
+    pub fn retired_segment(&self) -> Option<u32> {
         self.evictor.retirer.segment.filter(|&number| self.segments.get(number).role == Role::Retired)
     }
 
@@ -173,13 +183,14 @@ impl LogShard {
         if best_live.is_some() && self.packed_fraction() <= FULL {
             return false;
         }
-        if self.evictor.retirer.segment.is_some() {
-            self.evictor.retirer.goes = self.is_retiring_soon();
-            return self.evictor.retirer.goes;
-        }
-        // What the hand comes to first may be what is asked for most.
-        self.evictor.retirer.waits_for_samples = self.lacks_samples();
-        let goes = self.evictor.retirer.waits_for_samples || self.retire_oldest();
+        let goes = match self.evictor.retirer.segment {
+            Some(_) => self.is_retiring_soon(),
+            None => {
+                // What the hand comes to first may be what is asked for most.
+                self.evictor.retirer.waits_for_samples = self.lacks_samples();
+                self.evictor.retirer.waits_for_samples || self.retire_oldest()
+            }
+        };
         self.evictor.retirer.goes = goes;
         if !goes && best_live.is_none_or(|live| live > DENSE) {
             self.evict_for_a_segment();
@@ -360,7 +371,7 @@ impl LogShard {
     /// The free header is durable.
     pub(crate) fn note_retired(&mut self, number: u32) {
         self.segments.get_mut(number).role = Role::Retired;
-        self.evictor.retirer.look_from_us = 0;
+        (self.evictor.retirer.look_from_us, self.evictor.retirer.is_blocked) = (0, false);
         self.evictor.retirer.retired += 1;
         if self.identity.mutations.is_on("retired_reused_early") {
             self.evictor.retirer.segment = None;
@@ -382,14 +393,20 @@ impl LogShard {
     /// Moves a record of the retired segment whose key is to stay, if there is room now; whether it is one.
     pub(crate) fn move_kept(&mut self, number: u32, entry: &SummaryEntry, bytes: &[u8]) -> bool {
         let is_kept = self.evictor.retirer.kept.contains(&Location::new(number, entry.unit));
-        if is_kept && self.has_room_for(std::slice::from_ref(entry)) {
-            self.move_out(number, entry, bytes);
+        if is_kept && self.has_room_for(std::slice::from_ref(entry)) && !self.move_out(number, entry, bytes) {
+            self.note_unreadable_in_retired();
         }
         is_kept
     }
 
     pub(crate) fn begin_retired_look(&mut self) {
-        self.evictor.retirer.found_any = false;
+        (self.evictor.retirer.found_any, self.evictor.retirer.met_unreadable) = (false, false);
+    }
+
+    /// What is left of the retired segment, or its summary, cannot be read. It stays closed while the index points to it, which
+    /// is asked again now and then: a device may recover, and a key be written anew.
+    pub(crate) fn note_unreadable_in_retired(&mut self) {
+        self.evictor.retirer.met_unreadable = true;
     }
 
     pub(crate) fn note_found_in_retired(&mut self) {
@@ -398,8 +415,12 @@ impl LogShard {
 
     /// A look is over: if it found nothing the segment is free, as soon as nobody reads it.
     pub(crate) fn end_retired_look(&mut self, number: u32) {
-        self.evictor.retirer.look_from_us = self.now.monotonic_us + LOOK_PAUSE_US;
-        if !self.evictor.retirer.found_any && self.is_retiring(number) {
+        let (found_any, is_blocked) = (self.evictor.retirer.found_any, self.evictor.retirer.met_unreadable);
+        self.counts.corrupt_reads += u64::from(is_blocked && !self.evictor.retirer.is_blocked);
+        self.evictor.retirer.is_blocked = is_blocked;
+        let pause_us = if is_blocked { BLOCKED_PAUSE_US } else { LOOK_PAUSE_US };
+        self.evictor.retirer.look_from_us = self.now.monotonic_us + pause_us;
+        if !found_any && !is_blocked && self.is_retiring(number) {
             self.evictor.retirer.segment = None;
             self.evictor.retirer.kept.clear();
             self.evictor.retirer.empty.push(number);

@@ -248,7 +248,7 @@ impl LogShard {
             && self.hot.is_idle()
             && self.cold.is_idle()
             && self.has_last_checkpoint()
-            && (self.failed.is_some() || self.retired_segment().is_none())
+            && (self.failed.is_some() || self.retired_segment().is_none() || self.is_retired_blocked())
             && self.requests.outstanding() == 0
     }
 

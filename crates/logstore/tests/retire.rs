@@ -13,7 +13,7 @@ use tierstone_engine::conformance::eviction;
 use tierstone_engine::{Engine, Eviction, Write, WriteKind};
 use tierstone_logstore::{OpenSettings, RedoMemory};
 use tierstone_media::region::{Region, WordRegion};
-use tierstone_media::sim::{SimMedium, SimSettings};
+use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, SimMedium, SimSettings};
 
 const SPACE: KeyspaceId = KeyspaceId(1);
 /// Keys of the model, which have no room at once.
@@ -264,4 +264,77 @@ fn a_key_that_never_expires_and_is_left_is_noticed() {
 #[test]
 fn a_segment_that_is_opened_again_while_keys_lie_in_it_is_noticed() {
     assert_noticed("retired_reused_early", 1..10);
+}
+
+/// Writes keys that were never there from `number` on, until `is_enough`; gives the next one.
+fn write_until(store: &mut Store, mut number: u64, is_enough: impl Fn(&Store) -> bool) -> u64 {
+    let most = number + 20_000;
+    while !is_enough(store) {
+        assert!(number < most, "{number} keys");
+        let bytes = number.to_le_bytes();
+        let kind = WriteKind::Put { value: &[7; 500], expiry_ms: 0, kind: Default::default() };
+        let write = Write { key: store.key(SPACE, &bytes), kind };
+        eviction::write(store, &[write]).unwrap_or_else(|kind| panic!("key {number}: {kind:?}"));
+        number += 1;
+        eviction::step(store);
+    }
+    number
+}
+
+/// A cache whose retired segment cannot be read when its keys are to go; the key to be written next.
+fn blocked(settings: &OpenSettings) -> (SimMedium, Store, u64) {
+    let medium = SimMedium::new(SimSettings::new(geometry(32 << 10, 20)), &Choices::random(1));
+    let mut store = open_on(medium.device(), settings).unwrap_or_else(|error| panic!("{error}")).0;
+    store.engine.set_eviction(Eviction::OldestFirst);
+    let next = write_until(&mut store, 0, |store| store.engine.retired_segment().is_some());
+    let Some(segment) = store.engine.retired_segment() else { panic!("nothing is retired") };
+    let from = medium.settings().geometry.segment_offset(segment);
+    medium.inject(Fault::new(FaultTarget::Read, FaultEffect::Fail).within(from..from + (32 << 10)));
+    let next = write_until(&mut store, next, |store| store.engine.is_retired_blocked());
+    (medium, store, next)
+}
+
+#[test]
+fn a_retired_segment_that_cannot_be_read_holds_nobody_up() {
+    let settings = short_of_space(small_settings());
+    let (medium, mut store, next) = blocked(&settings);
+    let (retired, corrupt) = (store.engine.retired_segments(), store.engine.statistics().corrupt_reads);
+    // Several times what there is room for: others go by deletions meanwhile.
+    let evicted = store.engine.statistics().evicted_keys;
+    let next =
+        write_until(&mut store, next, |store| store.engine.statistics().evicted_keys > evicted + 5_000);
+    assert!(store.engine.is_retired_blocked() && store.engine.retired_segments() == retired);
+    assert_eq!(store.engine.statistics().corrupt_reads, corrupt, "told once");
+    for number in next - 100..next {
+        let key = number.to_le_bytes();
+        assert!(matches!(store.get(SPACE, &key), Ok(Some(_))), "key {number}");
+    }
+    medium.clear_faults();
+    write_until(&mut store, next, |store| store.engine.retired_segments() > retired + 2);
+}
+
+#[test]
+fn a_store_whose_retired_segment_cannot_be_read_is_closed_and_opened() {
+    for settings in [short_of_space(small_settings()), with_region(short_of_space(small_settings()))] {
+        let (medium, mut store, next) = blocked(&settings);
+        let present =
+            |store: &mut Store, number: u64| version_of(store, number).is_ok_and(|found| found.is_some());
+        let before: Vec<u64> = (0..next).filter(|&number| present(&mut store, number)).collect();
+        store.engine.shut();
+        for _ in 0..10_000 {
+            eviction::step(&mut store);
+        }
+        assert!(store.engine.is_shut(), "a store that cannot read what it has given up does not close");
+        drop(store);
+        medium.clear_faults();
+        let device = medium.kill_process();
+        let mut store = open_on(device, &settings).unwrap_or_else(|error| panic!("{error}")).0;
+        store.engine.set_eviction(Eviction::OldestFirst);
+        let after: Vec<u64> = (0..next).filter(|&number| present(&mut store, number)).collect();
+        // What was left in the segment and cached was served until then; it holds 56 of these records.
+        let gone = before.iter().filter(|number| !after.contains(number)).count();
+        assert!(after.len() > 200 && gone < 57, "{} keys before, {} after", before.len(), after.len());
+        assert!(after.iter().all(|number| before.contains(number)), "a key has come back");
+        write_until(&mut store, next, |store| store.engine.retired_segments() > 2);
+    }
 }

@@ -421,10 +421,10 @@ impl LogShard {
     }
 
     /// Copies one record of a segment that is no victim any more. The cold log has room for it.
-    pub(crate) fn move_out(&mut self, number: u32, entry: &SummaryEntry, bytes: &[u8]) {
+    pub(crate) fn move_out(&mut self, number: u32, entry: &SummaryEntry, bytes: &[u8]) -> bool {
         let oldest_other = self.segments.oldest_opened_seq(number);
         let victim = Victim::new(number, self.segments.get(number), oldest_other);
-        self.move_record(&victim, entry, bytes);
+        self.move_record(&victim, entry, bytes)
     }
 
     /// Copies one record to the cold log if it is still needed. False when it cannot be read.
