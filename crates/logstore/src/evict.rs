@@ -291,12 +291,16 @@ impl LogShard {
         }
     }
 
-    /// Whether a key that expires then, or never (zero), may go.
-    pub(crate) fn may_expire_early(&self, expiry_ms: u64) -> bool {
-        let policy = self.evictor.policy;
-        !policy.is_of_expiring()
-            || expiry_ms != 0 && (policy != Eviction::NearestExpiry || expiry_ms <= self.evictor.until_ms)
-            || self.identity.mutations.is_on("evicted_without_expiry")
+    /// Whether a key that expires then, or never (zero), may go to where the hand is.
+    fn may_expire_early(&self, expiry_ms: u64) -> bool {
+        let is_near = self.evictor.policy != Eviction::NearestExpiry || expiry_ms <= self.evictor.until_ms;
+        is_near && self.may_go_before_expiry(expiry_ms)
+    }
+
+    /// Whether the policy lets such a key go.
+    pub(crate) fn may_go_before_expiry(&self, expiry_ms: u64) -> bool {
+        let may_go = expiry_ms != 0 || !self.evictor.policy.is_of_expiring();
+        may_go || self.identity.mutations.is_on("evicted_without_expiry")
     }
 
     /// The hand has gone round.

@@ -53,6 +53,10 @@ const DENSE: f64 = 0.9;
 /// so many in a row.
 const SPARED_FOR_EACH_LEFT: u64 = 3;
 const SPARED_SEGMENTS: u64 = 8;
+/// Where those go first that expire next, so much of what expires goes: one part in so many, as the profiles of some
+/// segments tell.
+const NEAREST_PARTS: u64 = 3;
+const PROFILES_LOOKED_AT: usize = 64;
 /// A segment of which less than one part in so many was left gave too little: keys are evicted one by one, for as
 /// much as a segment.
 const LEFT_PARTS: u64 = 4;
@@ -77,6 +81,8 @@ pub(crate) struct Retirer {
     left_bytes: u64,
     /// Bytes that were spared and that none were left for.
     spared_bytes: u64,
+    /// Where those go first that expire next: what expires later than this is moved, in milliseconds since 1970.
+    until_ms: u64,
     /// Whether records from before this opening are left too.
     takes_earlier: bool,
     /// Whether the look at what the index still points to has found anything, and when the next one may begin.
@@ -120,9 +126,8 @@ impl LogShard {
     /// Whether keys go by whole segments where space is short.
     pub(crate) fn evicts_by_segments(&self) -> bool {
         let policy = self.evictor.policy;
-        (policy.spares_the_asked_for() || policy.counts_uses())
-            && !self.shutting
-            && self.settings.retires_segments
+        let is_in_order = policy.spares_the_asked_for() || policy.counts_uses();
+        (is_in_order || policy == Eviction::NearestExpiry) && !self.shutting && self.settings.retires_segments
     }
 
     /// The same, and there is, or may be, a segment to go.
@@ -244,6 +249,28 @@ impl LogShard {
         bytes * 2 >= self.segments.live_bytes()
     }
 
+    /// When the nearest part of what expires will have done so.
+    fn nearest_part_until_ms(&self) -> u64 {
+        let profiles = || self.segments.iter().filter_map(|(_, segment)| segment.expiry.as_ref());
+        let step = (profiles().count() / PROFILES_LOOKED_AT).max(1);
+        let mut all: Vec<(u64, u64)> = profiles().step_by(step).flat_map(|some| some.by_time()).collect();
+        all.sort_unstable();
+        let wanted = all.iter().map(|(_, units)| units).sum::<u64>() / NEAREST_PARTS;
+        let mut sum = 0;
+        let is_enough = |(_, units): &&(u64, u64)| {
+            sum += units;
+            sum > wanted
+        };
+        all.iter().find(is_enough).map_or(0, |(until_ms, _)| *until_ms)
+    }
+
+    /// Whether a key that expires then, or never (zero), may go with its segment.
+    pub(crate) fn may_go_with_segment(&self, expiry_ms: u64) -> bool {
+        let goes_early = self.evictor.retirer.policy != Eviction::NearestExpiry
+            || expiry_ms <= self.evictor.retirer.until_ms;
+        goes_early && self.may_go_before_expiry(expiry_ms)
+    }
+
     /// Whether a segment besides this one may hold copies of what was written before this opening.
     fn has_copies_of_earlier(&self, but: u32) -> bool {
         let is_one = |(number, segment): (u32, &Segment)| {
@@ -264,6 +291,9 @@ impl LogShard {
         self.evictor.retirer.segment = Some(number);
         self.evictor.retirer.live_bytes = live_bytes;
         self.evictor.retirer.policy = self.evictor.policy;
+        if self.evictor.policy == Eviction::NearestExpiry {
+            self.evictor.retirer.until_ms = self.nearest_part_until_ms();
+        }
         (self.evictor.retirer.left_records, self.evictor.retirer.left_bytes) = (0, 0);
         self.evictor.retirer.takes_earlier = takes_earlier;
     }
@@ -282,7 +312,7 @@ impl LogShard {
         (entry, found): (&SummaryEntry, &RecordHeader),
         target: Target,
     ) -> bool {
-        if !self.is_left_behind(number) || !self.may_expire_early(self.expiry_of_entry(entry)) {
+        if !self.is_left_behind(number) || !self.may_go_with_segment(self.expiry_of_entry(entry)) {
             return false;
         }
         let kind = ValueKind(found.kind);

@@ -225,6 +225,7 @@ impl LogShard {
             || touch.is_none() && is_full
             || self.may_be_shown_unchanged()
             || self.may_become_void(header.seq)
+            || self.may_go_beneath(place)
         {
             return None;
         }
@@ -238,6 +239,11 @@ impl LogShard {
             !self.reads.snapshot_reads.is_empty() || self.reads.scans.values().any(|page| page.cut.is_some())
         };
         (self.snapshots.is_any() || is_read()) && !self.identity.mutations.is_on("snapshot_sees_touch")
+    }
+
+    /// Whether the record is in a segment that is being retired: a touch would not keep a key that never expires any more.
+    fn may_go_beneath(&self, place: Location) -> bool {
+        self.is_retiring(place.segment()) && !self.identity.mutations.is_on("left_touched")
     }
 
     /// Whether the record of a write may become void in a crash although later writes count: it belongs to a part

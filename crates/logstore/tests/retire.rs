@@ -38,18 +38,26 @@ fn with_region(settings: OpenSettings) -> OpenSettings {
     OpenSettings { redo: Some(RedoMemory::new(region)), ..settings }
 }
 
-/// What a key may be after a crash: nothing is always right, for it may have been evicted.
+/// What a key holds: the number of its value, and when it expires.
+type Held = Option<(u64, u64)>;
+
+/// What a key may be after a crash: where it may have been evicted, nothing is right too.
 #[derive(Clone, Debug, Default)]
 struct Known {
     /// As it was when everything was durable last.
-    firm: Option<u64>,
+    firm: Held,
     /// What it was since.
-    since: Vec<Option<u64>>,
+    since: Vec<Held>,
 }
 
 impl Known {
-    fn newest(&self) -> Option<u64> {
+    fn newest(&self) -> Held {
         self.since.last().copied().unwrap_or(self.firm)
+    }
+
+    /// Whether the key stayed, whichever of these it was.
+    fn is_lasting(&self) -> bool {
+        self.since.iter().chain([&self.firm]).all(|held| held.is_some_and(|(_, expiry_ms)| expiry_ms == 0))
     }
 
     fn settle(&mut self) {
@@ -58,18 +66,13 @@ impl Known {
     }
 }
 
-/// Keys that never expire, of four one.
-fn is_lasting(number: u64) -> bool {
-    number.is_multiple_of(4)
-}
-
 /// Far in the future, in milliseconds since 1970.
 const LATE_MS: u64 = 1 << 42;
 
 /// A store, what its keys may be, and what has happened.
 struct Model {
-    /// Only keys that expire may go.
-    is_of_expiring: bool,
+    /// One of them at a time; either all or none spare keys that do not expire.
+    policies: &'static [Eviction],
     random: SeededRandom,
     medium: SimMedium,
     settings: OpenSettings,
@@ -78,15 +81,21 @@ struct Model {
     retired: u64,
 }
 
-fn version_of(store: &mut Store, number: u64) -> Result<Option<u64>, String> {
+fn held(store: &mut Store, number: u64) -> Result<Held, String> {
     let found = store.get(SPACE, &number.to_le_bytes()).map_err(|error| error.to_string())?;
-    Ok(found.and_then(|(_, value)| value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))))
+    let version = |value: &[u8]| value.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    Ok(found.map(|(meta, value)| (version(&value), meta.expiry_ms)))
 }
 
 impl Model {
+    fn is_of_expiring(&self) -> bool {
+        self.policies.iter().any(|policy| policy.is_of_expiring())
+    }
+
     fn look(&mut self, store: &mut Store, number: u64) -> Result<(), String> {
-        let (found, known) = (version_of(store, number)?, self.known.entry(number).or_default());
-        let is_lost = found.is_none() && self.is_of_expiring && is_lasting(number);
+        let is_of_expiring = self.is_of_expiring();
+        let (found, known) = (held(store, number)?, self.known.entry(number).or_default());
+        let is_lost = is_of_expiring && known.newest().is_some_and(|(_, expiry_ms)| expiry_ms == 0);
         if found != known.newest() && (found.is_some() || is_lost) {
             return Err(format!("key {number} is {found:?}, but {known:?}"));
         }
@@ -98,25 +107,38 @@ impl Model {
 
     fn write(&mut self, store: &mut Store, version: u64) -> Result<(), String> {
         let number = self.random.below(KEYS);
+        let expiry_ms = if self.is_of_expiring() && self.random.chance(0.75) {
+            LATE_MS + self.random.below(1_000) * 1_024
+        } else {
+            0
+        };
+        let chosen = self.random.below(20);
+        // What happens then is of most interest.
+        let again = if store.engine.is_retiring_any() { 12 } else { 4 };
+        let before = if chosen < again && self.is_of_expiring() { held(store, number)? } else { None };
+        // A value that is there gets another expiry, or a key a new value, or none.
+        let new = match before {
+            Some((version, _)) => Some((version, expiry_ms)),
+            None => (chosen != 19).then_some((version, expiry_ms)),
+        };
         let bytes = number.to_le_bytes();
         let key = store.key(SPACE, &bytes);
-        let is_put = self.random.chance(0.95);
-        let mut value = version.to_le_bytes().to_vec();
-        value.resize(8 + self.random.below(1_000) as usize, 7);
-        let kind = match is_put {
-            true => {
-                let expiry_ms = if self.is_of_expiring && !is_lasting(number) { LATE_MS } else { 0 };
+        let mut value = Vec::new();
+        let kind = match new {
+            Some((version, expiry_ms)) => {
+                value.extend(version.to_le_bytes());
+                value.resize(8 + SeededRandom::new(version).below(1_000) as usize, 7);
                 WriteKind::Put { value: &value, expiry_ms, kind: Default::default() }
             }
-            false => WriteKind::Delete,
+            None => WriteKind::Delete,
         };
         match eviction::write(store, &[Write { key, kind }]) {
             Ok(()) => {}
             // In so small a store there may be no key to go at times, after a loss of power that has left copies.
-            Err(ErrorKind::NoSpace) if self.is_of_expiring => return Ok(()),
+            Err(ErrorKind::NoSpace) if self.is_of_expiring() => return Ok(()),
             Err(kind) => return Err(format!("a write: {kind:?}")),
         }
-        self.known.entry(number).or_default().since.push(is_put.then_some(version));
+        self.known.entry(number).or_default().since.push(new);
         Ok(())
     }
 
@@ -159,10 +181,11 @@ impl Model {
             store = open_on(device, &self.settings).map_err(|error| error.to_string())?.0;
             store.now = now;
         }
+        let is_of_expiring = self.is_of_expiring();
         for number in 0..KEYS {
-            let (found, known) = (version_of(&mut store, number)?, self.known.entry(number).or_default());
+            let (found, known) = (held(&mut store, number)?, self.known.entry(number).or_default());
             let may_be = found == known.firm || known.since.contains(&found);
-            let is_lost = found.is_none() && self.is_of_expiring && is_lasting(number);
+            let is_lost = is_of_expiring && known.is_lasting();
             if !may_be && (found.is_some() || is_lost) {
                 return Err(format!("key {number} is {found:?} after way {way}, but was {known:?}"));
             }
@@ -173,16 +196,13 @@ impl Model {
     }
 
     fn set_policy(&mut self, store: &mut Store) {
-        let policies = match self.is_of_expiring {
-            true => [Eviction::OldestExpiring, Eviction::LeastUsedExpiring],
-            false => [Eviction::OldestFirst, Eviction::LeastUsed],
-        };
-        store.engine.set_eviction(policies[self.random.below(2) as usize]);
+        let chosen = self.random.below(self.policies.len() as u64);
+        store.engine.set_eviction(self.policies[chosen as usize]);
     }
 }
 
 /// Random writes, deletions, reads and ends; gives how many keys were evicted and segments retired.
-fn follow(seed: u64, settings: OpenSettings, is_of_expiring: bool) -> Result<(u64, u64), String> {
+fn follow(seed: u64, settings: OpenSettings, policies: &'static [Eviction]) -> Result<(u64, u64), String> {
     let settings = short_of_space(settings);
     let settings = if seed.is_multiple_of(2) { with_region(settings) } else { settings };
     let sim = SimSettings::new(geometry(32 << 10, 20));
@@ -190,7 +210,7 @@ fn follow(seed: u64, settings: OpenSettings, is_of_expiring: bool) -> Result<(u6
     let mut store = open_on(medium.device(), &settings).map_err(|error| error.to_string())?.0;
     let random = SeededRandom::new(seed);
     let known = BTreeMap::new();
-    let mut model = Model { is_of_expiring, random, medium, settings, known, evicted: 0, retired: 0 };
+    let mut model = Model { policies, random, medium, settings, known, evicted: 0, retired: 0 };
     model.set_policy(&mut store);
     for version in 1..STEPS {
         model.write(&mut store, version)?;
@@ -212,10 +232,14 @@ fn follow(seed: u64, settings: OpenSettings, is_of_expiring: bool) -> Result<(u6
     Ok((model.evicted, model.retired))
 }
 
-fn follow_all(is_of_expiring: bool, least: u64) {
+const OF_ALL: &[Eviction] = &[Eviction::OldestFirst, Eviction::LeastUsed];
+const OF_EXPIRING: &[Eviction] =
+    &[Eviction::OldestExpiring, Eviction::LeastUsedExpiring, Eviction::NearestExpiry];
+
+fn follow_all(policies: &'static [Eviction], least: u64) {
     let (mut evicted, mut retired) = (0, 0);
     for seed in 1..7 {
-        let found = follow(seed, small_settings(), is_of_expiring);
+        let found = follow(seed, small_settings(), policies);
         let found = found.unwrap_or_else(|text| panic!("seed {seed}: {text}"));
         (evicted, retired) = (evicted + found.0, retired + found.1);
     }
@@ -225,45 +249,49 @@ fn follow_all(is_of_expiring: bool, least: u64) {
 
 #[test]
 fn what_goes_with_its_segment_is_gone_for_good() {
-    follow_all(false, 100);
+    follow_all(OF_ALL, 100);
 }
 
 #[test]
 fn what_never_expires_stays_where_only_other_keys_may_go() {
-    follow_all(true, 20);
+    follow_all(OF_EXPIRING, 20);
+    follow_all(&[Eviction::NearestExpiry], 20);
 }
 
-fn assert_noticed(rule: &'static str, seeds: Range<u64>) {
-    let found = seeds
-        .clone()
-        .find_map(|seed| Some((seed, follow(seed, mutated(rule), rule == "evicted_without_expiry").err()?)));
+fn assert_noticed(rule: &'static str, policies: &'static [Eviction], seeds: Range<u64>) {
+    let found = seeds.clone().find_map(|seed| Some((seed, follow(seed, mutated(rule), policies).err()?)));
     let Some((seed, text)) = found else { panic!("{rule}: nothing was noticed in seeds {seeds:?}") };
     println!("{rule}: seed {seed}: {}", text.chars().take(200).collect::<String>());
 }
 
 #[test]
 fn a_key_that_is_forgotten_before_its_segment_is_free_is_noticed() {
-    assert_noticed("left_forgotten_early", 15..75);
+    assert_noticed("left_forgotten_early", OF_ALL, 15..75);
 }
 
 #[test]
 fn a_key_that_is_left_beside_an_older_version_is_noticed() {
-    assert_noticed("left_beside_older", 60..160);
+    assert_noticed("left_beside_older", OF_ALL, 60..160);
 }
 
 #[test]
 fn a_key_that_is_left_beside_its_own_copy_is_noticed() {
-    assert_noticed("left_beside_copies", 1..100);
+    assert_noticed("left_beside_copies", OF_ALL, 1..100);
 }
 
 #[test]
 fn a_key_that_never_expires_and_is_left_is_noticed() {
-    assert_noticed("evicted_without_expiry", 1..20);
+    assert_noticed("evicted_without_expiry", OF_EXPIRING, 1..20);
+}
+
+#[test]
+fn a_key_that_is_left_and_shall_not_expire_any_more_is_noticed() {
+    assert_noticed("left_touched", OF_EXPIRING, 60..200);
 }
 
 #[test]
 fn a_segment_that_is_opened_again_while_keys_lie_in_it_is_noticed() {
-    assert_noticed("retired_reused_early", 1..10);
+    assert_noticed("retired_reused_early", OF_ALL, 3..12);
 }
 
 /// Writes keys that were never there from `number` on, until `is_enough`; gives the next one.
@@ -317,8 +345,7 @@ fn a_retired_segment_that_cannot_be_read_holds_nobody_up() {
 fn a_store_whose_retired_segment_cannot_be_read_is_closed_and_opened() {
     for settings in [short_of_space(small_settings()), with_region(short_of_space(small_settings()))] {
         let (medium, mut store, next) = blocked(&settings);
-        let present =
-            |store: &mut Store, number: u64| version_of(store, number).is_ok_and(|found| found.is_some());
+        let present = |store: &mut Store, number: u64| held(store, number).is_ok_and(|found| found.is_some());
         let before: Vec<u64> = (0..next).filter(|&number| present(&mut store, number)).collect();
         store.engine.shut();
         for _ in 0..10_000 {

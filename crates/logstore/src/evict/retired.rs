@@ -69,7 +69,7 @@ impl LogShard {
         (target, moved): (Target, Location),
     ) {
         let is_large = ValueKind(found.kind) == ValueKind::CHUNKED && entry.keyspace.is_user();
-        if !is_large || !self.is_left_behind(from) || !self.may_expire_early(self.expiry_of_entry(entry)) {
+        if !is_large || !self.is_left_behind(from) || !self.may_go_with_segment(self.expiry_of_entry(entry)) {
             return;
         }
         if self.evictor.named.len() < NAMED_KEYS && !self.hand_passes(entry, target) {

@@ -118,6 +118,12 @@ impl ExpiryProfile {
         self.buckets.first().map(|bucket| bucket.until_ms)
     }
 
+    /// How many units expire until when, in the order of time.
+    pub fn by_time(&self) -> impl Iterator<Item = (u64, u64)> {
+        let units = |due: &Due| u64::from(due.loose.units) + u64::from(due.tied.units);
+        self.buckets.iter().map(move |bucket| (bucket.until_ms, units(&bucket.due)))
+    }
+
     fn first_until(&self, until_ms: u64) -> usize {
         self.buckets.partition_point(|bucket| bucket.until_ms < until_ms)
     }
