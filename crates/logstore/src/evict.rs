@@ -58,9 +58,6 @@ const PIECE_BYTES_MAX: u64 = 512 << 10;
 const RECORDS_A_PIECE: usize = 512;
 /// The next piece is looked for while fewer keys than this are named.
 const NAMED_KEYS: usize = 256;
-/// Rounds in which nothing could be evicted, after which nobody is told to wait for a while.
-const BARREN_ROUNDS: u32 = 3;
-const BARREN_PAUSE_US: u64 = 200_000;
 /// How long a deletion that found the shard busy waits for the next try.
 const BUSY_PAUSE_US: u64 = 200;
 /// When deletions have found no room for so long, nobody is told to wait for them, and they are tried less often.
@@ -205,6 +202,7 @@ impl LogShard {
             self.forget_named_in_retired();
             self.evictor.named.clear();
         }
+        self.give_way_to_retired();
         match self.evictor.walk.take() {
             Some(walk) if matches!(walk.stage, Stage::Gathering) => self.gather_evictable(walk),
             Some(walk) => self.evictor.walk = Some(walk),
@@ -274,7 +272,8 @@ impl LogShard {
     fn eviction_place(&self, segment: &Segment) -> Option<u64> {
         let policy = self.evictor.policy;
         let first_ms = segment.expiry.as_ref().and_then(|profile| profile.first_ms());
-        if policy.is_of_expiring() && first_ms.is_none() {
+        // What an earlier opening has left may expire, until it is known not to.
+        if policy.is_of_expiring() && first_ms.is_none() && !segment.is_unprofiled() {
             return None;
         }
         match policy {
@@ -301,33 +300,6 @@ impl LogShard {
     pub(crate) fn may_go_before_expiry(&self, expiry_ms: u64) -> bool {
         let may_go = expiry_ms != 0 || !self.evictor.policy.is_of_expiring();
         may_go || self.identity.mutations.is_on("evicted_without_expiry")
-    }
-
-    /// The hand has gone round.
-    fn end_eviction_round(&mut self) {
-        self.evictor.hand = (0, 0);
-        self.evictor.rounds += 1;
-        let found_any = self.evictor.evicted_keys > self.evictor.round_began_at;
-        self.evictor.round_began_at = self.evictor.evicted_keys;
-        // What was spared is old enough when nothing else is left.
-        self.evictor.takes_all = !found_any;
-        self.evictor.barren_rounds = if found_any { 0 } else { self.evictor.barren_rounds + 1 };
-        let holds_keys = |number| {
-            let segment = self.segments.get(number);
-            segment.live_records > segment.tombstone_records && self.eviction_place(segment).is_some()
-        };
-        let is_open_worth = self.hot.is_marked() && self.hot.written_segment().is_some_and(holds_keys);
-        if self.evictor.barren_rounds == 1 && is_open_worth {
-            // All that is left may lie in the open segment.
-            self.hot.roll(&mut self.segments);
-        }
-        if self.evictor.barren_rounds >= BARREN_ROUNDS && !self.hot.is_sealing() {
-            self.evictor.barren_rounds = 0;
-            self.evictor.is_barren = true;
-            self.evictor.barren_until_us = self.now.monotonic_us + BARREN_PAUSE_US;
-            self.evictor.short_index = None;
-            self.evictor.until_bytes = 0;
-        }
     }
 
     fn read_evicted_summary(&mut self, walk: Walk, spare: Option<IoBuffer>) {
@@ -582,7 +554,7 @@ impl LogShard {
     }
 
     fn note_evicted(&mut self, units: usize) {
-        self.evictor.is_barren = false;
+        (self.evictor.is_barren, self.evictor.barren_until_us) = (false, 0);
         self.evictor.evicted_keys += 1;
         self.evictor.evicted_bytes += (units * UNIT_BYTES) as u64;
     }

@@ -161,7 +161,8 @@ impl LogShard {
             || self.expired_to_clean().is_some()
             || self.open_has_due()
             || self.segments.iter().any(|(_, segment)| {
-                is_walkable(segment) && (is_unknown(segment) || due_in(segment, wall_ms).loose.records > 0)
+                is_walkable(segment)
+                    && (segment.is_unprofiled() || due_in(segment, wall_ms).loose.records > 0)
             })
     }
 
@@ -214,7 +215,7 @@ impl LogShard {
         let mut unknown = None;
         let mut any = false;
         for (number, segment) in self.segments.iter().filter(|(_, segment)| is_walkable(segment)) {
-            any |= segment.expiry.is_some() || is_unknown(segment);
+            any |= segment.expiry.is_some() || segment.is_unprofiled();
             if let Some(profile) = &segment.expiry {
                 next_ms = next_ms.min(profile.next_ms(wall_ms).unwrap_or(u64::MAX));
             }
@@ -223,7 +224,7 @@ impl LogShard {
             if due > 0 && worth && best.is_none_or(|(most, _)| due > most) {
                 best = Some((due, number));
             }
-            if is_unknown(segment) && unknown.is_none() {
+            if segment.is_unprofiled() && unknown.is_none() {
                 unknown = Some(number);
             }
         }
@@ -244,6 +245,16 @@ impl LogShard {
         if let Some(number) = best.map(|(_, number)| number).or(unknown) {
             self.begin_walk(number);
         }
+    }
+
+    /// Segments of earlier openings are walked one soon after the other, if there are any whose profile is unknown.
+    pub(crate) fn hurry_profiles(&mut self) -> bool {
+        let is_any = self.segments.iter().any(|(_, segment)| segment.is_unprofiled());
+        if is_any {
+            self.sweeper.has_expiring = true;
+            self.sweeper.look_at_us = self.sweeper.look_at_us.min(self.now.monotonic_us + LOOK_US_SHORT);
+        }
+        is_any
     }
 
     fn note_progress(&mut self) {
@@ -419,11 +430,6 @@ impl LogShard {
 /// Whether a segment's summary can be walked.
 fn is_walkable(segment: &Segment) -> bool {
     matches!(segment.role, Role::Open | Role::Sealed)
-}
-
-/// Whether records of a segment are not in its profile.
-fn is_unknown(segment: &Segment) -> bool {
-    segment.unprofiled.0 < segment.unprofiled.1 && segment.role == Role::Sealed && segment.live_records > 0
 }
 
 fn due_in(segment: &Segment, wall_ms: u64) -> Due {

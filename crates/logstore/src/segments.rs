@@ -96,6 +96,11 @@ pub struct Segment {
 const GONE: u32 = u32::MAX;
 
 impl Segment {
+    /// Whether records of it may expire that are not in its profile, for an earlier opening has left them.
+    pub(crate) fn is_unprofiled(&self) -> bool {
+        self.unprofiled.0 < self.unprofiled.1 && self.role == Role::Sealed && self.live_records > 0
+    }
+
     /// Whether a crash now could bring records of it back.
     pub(crate) fn may_hold_records(&self) -> bool {
         match self.role {

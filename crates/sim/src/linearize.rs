@@ -16,7 +16,7 @@
 //!    written within [`Durability::RELAXED_BOUND_MS`].
 
 use crate::history::{Event, Seen};
-use crate::model::{ObjectState, Verb};
+use crate::model::{Evicts, ObjectState, Verb};
 use crate::script::{Kind, kind};
 use std::collections::BTreeMap;
 use tierstone_engine::Durability;
@@ -38,8 +38,7 @@ struct Search<'a> {
     visited: BTreeMap<(Vec<u64>, ObjectState, Vec<Earlier>), usize>,
     /// Whether a crash may take back what was acknowledged.
     takes_back: bool,
-    /// Whether keys may be evicted.
-    evicts: bool,
+    evicts: Evicts,
     budget: u64,
     best: (usize, String),
     doubts_max: usize,
@@ -139,9 +138,9 @@ fn is_crash(event: &Event) -> bool {
 }
 
 /// Whether the events of one object (in the order in which they were asked) have an explanation. Takes at
-/// most `budget` configurations; exponential only in how many events overlap. With `evicts` a key may go at any time, but
-/// not come back.
-pub fn check(events: &[&Event], budget: u64, evicts: bool) -> Verdict {
+/// most `budget` configurations; exponential only in how many events overlap. A key that may be evicted may go at any
+/// time, but not come back.
+pub fn check(events: &[&Event], budget: u64, evicts: Evicts) -> Verdict {
     // An explanation is one however it was found: with few of the events in doubt it is found soonest. That
     // there is none only a search without a limit can say.
     for doubts_max in [0, 1, 2, 4, 8] {
@@ -153,7 +152,7 @@ pub fn check(events: &[&Event], budget: u64, evicts: bool) -> Verdict {
 }
 
 /// `doubts_max`: of events without a reply, at most so many take effect.
-fn search(events: &[&Event], budget: u64, doubts_max: usize, evicts: bool) -> Verdict {
+fn search(events: &[&Event], budget: u64, doubts_max: usize, evicts: Evicts) -> Verdict {
     let takes_back = events.iter().any(|event| is_crash(event));
     let mut search = Search {
         events,
@@ -333,8 +332,8 @@ impl Search<'_> {
             return true;
         }
         let mut seen = place.state.seen_during(event.span, &event.steps);
-        if self.evicts {
-            seen = seen.iter().flat_map(|state| state.with_evictions(&event.steps)).collect();
+        if self.evicts != Evicts::None {
+            seen = seen.iter().flat_map(|state| state.with_evictions(&event.steps, self.evicts)).collect();
         }
         for found in seen {
             let mut state = found.clone();

@@ -1,6 +1,6 @@
 use super::*;
 use crate::history::History;
-use crate::model::{ObjectId, Step, Verb};
+use crate::model::{Evicts, ObjectId, Step, Verb};
 use tierstone_wire::resp::Value;
 
 const OBJECT: ObjectId = ObjectId { database: 0, number: 0 };
@@ -22,7 +22,7 @@ fn value(text: &str) -> Seen {
 }
 
 fn verdict(history: &History) -> Verdict {
-    check(&history.of(OBJECT), 10_000, false)
+    check(&history.of(OBJECT), 10_000, Evicts::None)
 }
 
 #[test]
@@ -179,9 +179,11 @@ fn what_nobody_saw_expire_may_be_there_after_a_start_with_an_earlier_clock() {
 /// Set, read as gone, read again: what was seen to have gone does not come back, and where keys are not evicted it does not go.
 #[test]
 fn a_key_may_be_evicted_and_does_not_come_back() {
-    for (again, evicts, is_possible) in
-        [(Value::Null, true, true), (Value::Bulk("a".into()), true, false), (Value::Null, false, false)]
-    {
+    for (again, evicts, is_possible) in [
+        (Value::Null, Evicts::All, true),
+        (Value::Bulk("a".into()), Evicts::All, false),
+        (Value::Null, Evicts::None, false),
+    ] {
         let mut history = History::default();
         let write = history.ask(1, OBJECT, set("a"), 0);
         history.end(write, ok(), 0);
@@ -190,7 +192,7 @@ fn a_key_may_be_evicted_and_does_not_come_back() {
             history.end(read, Seen::Replies(vec![seen]), 0);
         }
         let verdict = check(&history.of(OBJECT), 10_000, evicts);
-        assert_eq!(verdict == Verdict::Explained, is_possible, "{again:?}, {evicts}: {verdict:?}");
+        assert_eq!(verdict == Verdict::Explained, is_possible, "{again:?}, {evicts:?}: {verdict:?}");
     }
 }
 
@@ -211,5 +213,22 @@ fn which_of_many_in_doubt_took_effect_makes_no_difference_once_they_have_ended()
             Verdict::Impossible(_) => assert!(!is_possible, "{seen}"),
             Verdict::TooHard => panic!("{seen}: there are seventeen states, not two to the sixteenth"),
         }
+    }
+}
+
+/// A key that expires late is set, perhaps told to stay, and read as gone.
+#[test]
+fn where_keys_that_expire_are_evicted_the_others_stay() {
+    for (verb, is_possible) in [(Verb::Get, true), (Verb::Persist, false)] {
+        let mut history = History::default();
+        let write = history.ask(1, OBJECT, step(Verb::SetFor("a".into(), 1_000_000)), 0);
+        history.end(write, ok(), 0);
+        let seen = if verb == Verb::Get { Value::Bulk("a".into()) } else { Value::Integer(1) };
+        for (verb, seen) in [(verb.clone(), seen), (Verb::Get, Value::Null)] {
+            let asked = history.ask(1, OBJECT, step(verb), 0);
+            history.end(asked, Seen::Replies(vec![seen]), 0);
+        }
+        let verdict = check(&history.of(OBJECT), 10_000, Evicts::Expiring);
+        assert_eq!(verdict == Verdict::Explained, is_possible, "{verb:?}: {verdict:?}");
     }
 }

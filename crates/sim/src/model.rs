@@ -85,6 +85,17 @@ struct Cell {
     expiry_ms: Option<(u64, u64)>,
 }
 
+/// Which keys may be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evicts {
+    /// None.
+    None,
+    /// Those that expire.
+    Expiring,
+    /// All.
+    All,
+}
+
 /// The keys of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectState {
@@ -135,11 +146,17 @@ impl ObjectState {
         seen
     }
 
-    /// The states in which `steps` may find the object where any of the keys that they look at may have been evicted.
-    pub fn with_evictions(&self, steps: &[Step]) -> Vec<ObjectState> {
+    /// The states in which `steps` may find the object where the keys that they look at may have been evicted.
+    pub fn with_evictions(&self, steps: &[Step], evicts: Evicts) -> Vec<ObjectState> {
         let mut seen = vec![self.clone()];
+        let may_go = |cell: &Cell| match evicts {
+            Evicts::None => false,
+            Evicts::Expiring => cell.expiry_ms.is_some(),
+            Evicts::All => true,
+        };
+        let cells = self.cells.iter().enumerate();
         for (at, _) in
-            self.cells.iter().enumerate().filter(|(at, cell)| cell.is_some() && is_looked_at(*at, steps))
+            cells.filter(|(at, cell)| cell.as_ref().is_some_and(may_go) && is_looked_at(*at, steps))
         {
             let mut gone = seen.clone();
             gone.iter_mut().for_each(|state| state.cells[at] = None);

@@ -176,6 +176,8 @@ pub struct Script {
     pub grows: bool,
     /// Whether these are long, and may go.
     pub fills: bool,
+    /// ... and expire late.
+    pub fills_for_a_time: bool,
     /// Whether messages are published.
     pub publishes: bool,
     /// Whether objects may lie on several shards.
@@ -239,6 +241,7 @@ impl Script {
             swaps: false,
             grows: false,
             fills: false,
+            fills_for_a_time: false,
             publishes: false,
             spreads: true,
             expiry_unit_ms: 1,
@@ -365,6 +368,13 @@ impl Script {
 
     /// Adds keys that stay, or such as fill the device.
     fn grow(&mut self, random: &mut SeededRandom) -> Request {
+        if self.fills_for_a_time {
+            self.grown += 1;
+            let key = format!("g{}", self.grown);
+            let value = vec![b'f'; 500 + random.below(FILLERS_MAX / 2 * FILLER_BYTES_MAX) as usize];
+            let for_ms = ((1 << 40) + random.below(1 << 20)).to_string();
+            return request(&[b"SET", key.as_bytes(), &value, b"PX", for_ms.as_bytes()], Expect::Ok);
+        }
         let mut words = vec![b"MSET".to_vec()];
         let mut keys = Vec::new();
         let most = if self.fills { FILLERS_MAX } else { GROWTH_MAX };

@@ -2,6 +2,7 @@
 
 use crate::ground::Ground;
 use crate::history::History;
+use crate::model::Evicts;
 use tierstone_crash::Mutations;
 
 /// What a run is made of. Plain data.
@@ -41,6 +42,8 @@ pub struct SimulationSettings {
     pub has_growth: bool,
     /// Whether keys are evicted: the device is small, and keys that nobody asks for again fill it.
     pub has_eviction: bool,
+    /// Whether only keys that expire are, with `has_eviction`.
+    pub spares_lasting: bool,
     /// Whether writes are acknowledged before they are durable. Time goes faster then, the device slower.
     pub is_relaxed: bool,
     /// Whether the expiry of keys is changed often, which leaves even short values where they are.
@@ -70,9 +73,19 @@ impl SimulationSettings {
             has_large_values: false,
             has_growth: false,
             has_eviction: false,
+            spares_lasting: false,
             is_relaxed: false,
             has_touches: false,
             mutations: Mutations::none(),
+        }
+    }
+
+    /// Which keys may be evicted.
+    pub(crate) fn evicts(&self) -> Evicts {
+        match (self.has_eviction, self.spares_lasting) {
+            (false, _) => Evicts::None,
+            (true, true) => Evicts::Expiring,
+            (true, false) => Evicts::All,
         }
     }
 

@@ -94,11 +94,7 @@ impl Simulation {
                 _ => SEARCH_BUDGET,
             };
             for object in simulation.history.objects() {
-                match linearize::check(
-                    &simulation.history.of(object),
-                    budget,
-                    simulation.settings.has_eviction,
-                ) {
+                match linearize::check(&simulation.history.of(object), budget, simulation.settings.evicts()) {
                     Verdict::Explained => {}
                     Verdict::TooHard => unjudged += 1,
                     Verdict::Impossible(why) => {

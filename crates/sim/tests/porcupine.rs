@@ -14,7 +14,7 @@ use tierstone_crash::Mutations;
 use tierstone_sim::content::Content;
 use tierstone_sim::history::{Event, History, Seen};
 use tierstone_sim::linearize::{Verdict, check};
-use tierstone_sim::model::{ObjectId, ObjectState, Step, Verb, WallSpan};
+use tierstone_sim::model::{Evicts, ObjectId, ObjectState, Step, Verb, WallSpan};
 use tierstone_sim::{Simulation, SimulationSettings};
 use tierstone_wire::resp::Value;
 
@@ -241,7 +241,7 @@ fn second_opinions(program: &Path, histories: &[Vec<&Event>]) -> Vec<String> {
 fn first_opinion(history: &History) -> &'static str {
     let mut opinion = "ok";
     for object in history.objects() {
-        match check(&history.of(object), BUDGET, false) {
+        match check(&history.of(object), BUDGET, Evicts::None) {
             Verdict::Explained => {}
             Verdict::Impossible(_) => opinion = "illegal",
             Verdict::TooHard => panic!("a history of {EVENTS} events is too hard"),

@@ -236,3 +236,22 @@ fn keys_that_go_with_their_segments_beside_a_redo_log_do_not_come_back() {
     let sums = run_all("keys_that_go_with_their_segments_beside", (27_000, 60), with_redo);
     assert!(sums.evicted_keys > 500 || number("SEED").is_some(), "{sums:?}");
 }
+
+/// Only keys that expire go, and how they do is changed often: of a key that was told to stay nothing is forgiven.
+fn sparing_lasting(seed: u64) -> SimulationSettings {
+    SimulationSettings { spares_lasting: true, has_touches: true, ..retiring(seed) }
+}
+
+#[test]
+fn keys_that_never_expire_stay_where_others_are_evicted() {
+    let sums = run_all("keys_that_never_expire", (28_000, 60), sparing_lasting);
+    assert!(sums.evicted_keys > 500 || number("SEED").is_some(), "{sums:?}");
+}
+
+/// Seed 28464 is never answered then.
+#[test]
+fn deletions_that_keep_a_retired_segment_waiting_are_noticed() {
+    let mutations = Mutations::one("deletions_before_retired");
+    let outcome = Simulation::run(SimulationSettings { mutations, ..sparing_lasting(28_464) });
+    assert!(outcome.violation.is_some_and(|text| text.contains("are never answered")));
+}

@@ -1,6 +1,6 @@
 //! What is evicted from a retired segment ([`crate::retire`]): all that the index still points to.
 
-use super::{NAMED_KEYS, Named};
+use super::{NAMED_KEYS, Named, Stage, Walk};
 use crate::format::record::{FLAG_TOMBSTONE, RecordHeader};
 use crate::format::summary::SummaryEntry;
 use crate::location::{Location, Target};
@@ -21,6 +21,24 @@ impl LogShard {
     pub(super) fn is_retired_look_due(&self) -> bool {
         let is_due = self.next_retired_look_us().is_some_and(|at| at <= self.now.monotonic_us);
         is_due && self.evictor.named.is_empty()
+    }
+
+    /// Keys whose deletions find no room do not keep the retired segment waiting: what is left there needs none, and the room may
+    /// be that segment. They are found again.
+    pub(super) fn give_way_to_retired(&mut self) {
+        let is_due = self.next_retired_look_us().is_some_and(|at| at <= self.now.monotonic_us);
+        let may_end = |walk: &Walk| !walk.is_retired && matches!(walk.stage, Stage::Gathering);
+        if is_due
+            && self.evictor.held_since_us.is_some()
+            && self.evictor.walk.as_ref().is_none_or(may_end)
+            && !self.identity.mutations.is_on("deletions_before_retired")
+        {
+            self.evictor.named.clear();
+            self.evictor.held_since_us = None;
+            if let Some(walk) = self.evictor.walk.take() {
+                self.end_eviction_walk(walk.segment);
+            }
+        }
     }
 
     pub(super) fn begin_walk_through_retired(&mut self) {

@@ -16,6 +16,9 @@ const LIVE_FRACTION_HELD: f64 = 0.89;
 const SEGMENTS_AT_ONCE: u64 = 2;
 /// Steps from one look at what is left to the next.
 const LOOK_EVERY: u64 = 64;
+/// Rounds in which nothing could be evicted, after which nobody is told to wait for a while.
+const BARREN_ROUNDS: u32 = 3;
+const BARREN_PAUSE_US: u64 = 200_000;
 
 impl LogShard {
     /// Whether keys are evicted so that the index of `keyspace` has room for `bytes` more.
@@ -93,5 +96,36 @@ impl LogShard {
         self.evictor.short_index.is_some()
             || (wants_space && self.evicts_one_by_one())
             || self.evictor.retirer.waits_for_samples && self.lacks_samples()
+    }
+
+    /// The hand has gone round.
+    pub(super) fn end_eviction_round(&mut self) {
+        self.evictor.hand = (0, 0);
+        self.evictor.rounds += 1;
+        let found_any =
+            self.evictor.evicted_keys > self.evictor.round_began_at || !self.evictor.named.is_empty();
+        self.evictor.round_began_at = self.evictor.evicted_keys;
+        // What was spared is old enough when nothing else is left.
+        self.evictor.takes_all = !found_any;
+        // What comes next is known of some segments when they have been walked.
+        let is_learning = self.evictor.policy == Eviction::NearestExpiry && self.hurry_profiles();
+        let is_barren = !found_any && !is_learning;
+        self.evictor.barren_rounds = if is_barren { self.evictor.barren_rounds + 1 } else { 0 };
+        let holds_keys = |number| {
+            let segment = self.segments.get(number);
+            segment.live_records > segment.tombstone_records && self.eviction_place(segment).is_some()
+        };
+        let is_open_worth = self.hot.is_marked() && self.hot.written_segment().is_some_and(holds_keys);
+        if self.evictor.barren_rounds == 1 && is_open_worth {
+            // All that is left may lie in the open segment.
+            self.hot.roll(&mut self.segments);
+        }
+        if self.evictor.barren_rounds >= BARREN_ROUNDS && !self.hot.is_sealing() {
+            self.evictor.barren_rounds = 0;
+            self.evictor.is_barren = true;
+            self.evictor.barren_until_us = self.now.monotonic_us + BARREN_PAUSE_US;
+            self.evictor.short_index = None;
+            self.evictor.until_bytes = 0;
+        }
     }
 }

@@ -6,6 +6,7 @@ use crate::client::Client;
 use crate::ground::Ground;
 use crate::history::History;
 use crate::lasting::Lasting;
+use crate::model::Evicts;
 use crate::node::{Node, NodeSettings};
 use crate::script::{Expect, Request, Script};
 use crate::settings::{End, SimulationSettings};
@@ -29,6 +30,13 @@ const LARGE_SEGMENTS: u32 = 64;
 const EVICTING_SEGMENTS: (u32, u32) = (3, 11);
 /// Policies of lives in which keys are evicted.
 const POLICIES: [Eviction; 3] = [Eviction::OldestFirst, Eviction::LeastUsed, Eviction::Random];
+/// ... and in which only those are that expire.
+const POLICIES_OF_EXPIRING: [Eviction; 4] = [
+    Eviction::OldestExpiring,
+    Eviction::LeastUsedExpiring,
+    Eviction::NearestExpiry,
+    Eviction::RandomExpiring,
+];
 
 impl Simulation {
     pub(super) fn new(settings: SimulationSettings) -> Self {
@@ -99,10 +107,13 @@ impl Simulation {
         let memory_bytes = if self.random.chance(0.5) { 256 << 10 } else { 2 << 20 };
         let has_large = self.settings.has_large_values;
         let memory_bytes = if has_large { memory_bytes * 8 } else { memory_bytes };
-        let eviction = match self.settings.has_eviction {
-            true => POLICIES[self.random.below(POLICIES.len() as u64) as usize],
-            false => Eviction::None,
+        let policies: &[Eviction] = match self.settings.evicts() {
+            Evicts::All => &POLICIES,
+            Evicts::Expiring => &POLICIES_OF_EXPIRING,
+            Evicts::None => &[],
         };
+        let chosen = policies.len().checked_sub(1).map(|last| self.random.below(last as u64 + 1) as usize);
+        let eviction = chosen.map_or(Eviction::None, |chosen| policies[chosen]);
         let usual = ShardSettings::default();
         let touch_value_bytes_min = if self.settings.has_touches { 0 } else { usual.touch_value_bytes_min };
         let ground = self.settings.ground;
@@ -255,6 +266,7 @@ fn script(settings: &SimulationSettings, objects: u32, is_fast: bool) -> Script 
     script.swaps = settings.has_swaps;
     script.grows = settings.has_growth || settings.has_eviction;
     script.fills = settings.has_eviction;
+    script.fills_for_a_time = settings.spares_lasting;
     script.publishes = settings.has_channels;
     // A batch over shards that was acknowledged may be lost although later writes are not.
     script.spreads = !settings.may_lose();
