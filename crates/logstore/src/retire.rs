@@ -57,6 +57,8 @@ const SPARED_SEGMENTS: u64 = 8;
 /// segments tell.
 const NEAREST_PARTS: u64 = 3;
 const PROFILES_LOOKED_AT: usize = 64;
+/// Where only keys that expire may go, one part in so many of what lives must expire.
+const EXPIRING_PARTS: u64 = 4;
 /// A segment of which less than one part in so many was left gave too little: keys are evicted one by one, for as
 /// much as a segment.
 const LEFT_PARTS: u64 = 4;
@@ -208,7 +210,7 @@ impl LogShard {
         if self.is_told_of_changes() || self.cleaner.has_unreadable() {
             return false;
         }
-        if self.evictor.policy.is_of_expiring() && !self.is_mostly_expiring() {
+        if self.evictor.policy.is_of_expiring() && !self.has_enough_expiring() {
             return false;
         }
         let holding = self.segments.iter().filter(|(_, segment)| segment.may_hold_records());
@@ -239,14 +241,14 @@ impl LogShard {
         }
     }
 
-    /// Whether half of what lives expires, as far as is known: what never does is moved each time that its segment is the oldest.
-    fn is_mostly_expiring(&self) -> bool {
+    /// Whether enough of what lives expires, as far as is known: what never does is moved each time that its segment is the oldest.
+    fn has_enough_expiring(&self) -> bool {
         let expiring = |segment: &Segment| {
             let due = segment.expiry.as_ref().map(|profile| profile.due(u64::MAX)).unwrap_or_default();
             u64::from(due.loose.units + due.tied.units) * UNIT_BYTES as u64
         };
         let bytes: u64 = self.segments.iter().map(|(_, segment)| expiring(segment)).sum();
-        bytes * 2 >= self.segments.live_bytes()
+        bytes * EXPIRING_PARTS >= self.segments.live_bytes()
     }
 
     /// When the nearest part of what expires will have done so.
