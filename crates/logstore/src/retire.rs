@@ -1,8 +1,8 @@
 //! Eviction by whole segments: the segment that was opened first is freed with what is left in it, and no key of it
 //! needs a deletion in the log.
 //!
-//! Under the policies of LRU and LFU, when space is short, the oldest segment becomes the cleaner's victim. What was asked for lately,
-//! and what may not go like this, is moved as by cleaning; the rest is *left*. When the copies are durable the free header
+//! Under the policies of LRU and LFU and the one of what expires next, when space is short, the oldest segment becomes the
+//! cleaner's victim. What was asked for lately, or expires late, and what may not go like this, is moved as by cleaning; the rest is *left*. When the copies are durable the free header
 //! is written, and the index goes on pointing to what was left: whoever asks for it is served. When the header is durable
 //! the segment is [retired](Role::Retired), and the evictor names its keys, which go from the index one by one, without a
 //! record. When none is left the segment may be opened again.
@@ -22,9 +22,14 @@
 //!    segment which is not there counts for nothing anyway, so this saves work only.) One that counts is made void before, as for any
 //!    victim.
 //! 6. While a snapshot, a backup or a move of keys between shards might miss what goes, it goes by a deletion.
+//! 7. A change of expiry of a value in it writes the value anew: a touch would not keep a key that is to stay (`left_touched`).
+//! 8. Keys whose deletions find no room do not keep it from being gone through (`deletions_before_retired`).
 //!
 //! A key that the layer above wants to stay, because a command has locked it, is moved when its segment has been retired:
 //! the command may be waiting for space. Should that copy be lost by a crash, the key was evicted then.
+//!
+//! What cannot be read keeps the segment closed. It is looked at again each second; neither writes nor the closing of the shard
+//! wait for it.
 //!
 //! Crash before the header is durable: all is there, and nobody was told otherwise. After: what was left has gone,
 //! as if it had been evicted at the crash, whether or not somebody had been told.

@@ -420,7 +420,8 @@ impl LogShard {
         victim.oldest_other <= seq && !self.identity.mutations.is_on("drop_tombstones_early")
     }
 
-    /// Copies one record of a segment that is no victim any more. The cold log has room for it.
+    /// Copies one record of a segment that is no victim any more. The cold log has room for it. False when it
+    /// cannot be read.
     pub(crate) fn move_out(&mut self, number: u32, entry: &SummaryEntry, bytes: &[u8]) -> bool {
         let oldest_other = self.segments.oldest_opened_seq(number);
         let victim = Victim::new(number, self.segments.get(number), oldest_other);
