@@ -10,9 +10,10 @@
 //!    every write that made one of the segment's records dead (`free_before_overwrites_durable`), and
 //!    decided: recovery drops parts of batches over several shards that are not
 //!    (`free_before_overwrites_decided`).
-//! 2. A tombstone is dropped only when every other segment that holds records was opened after the
+//! 2. A tombstone is dropped only when every other segment that holds dead records was opened after the
 //!    deletion: only live records are ever copied, so no younger segment can hold an older version
-//!    of the key (`drop_tombstones_early`). An expired record counts as a tombstone.
+//!    of the key (`drop_tombstones_early`), and where all lives none can (`few_dead_overlooked`). An expired record
+//!    counts as a tombstone.
 //! 3. A segment is opened again only when its free header is durable: otherwise a crash could bring
 //!    back old records whose tombstones are gone.
 //!
@@ -31,6 +32,7 @@ use crate::io::IoTag;
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::segments::{Role, Segment};
 use crate::shard::LogShard;
+use crate::tombstones::Sweep;
 use moving::Victim;
 use pace::Pace;
 use tierstone_base::Seq;
@@ -60,10 +62,7 @@ pub struct Cleaner {
     pub(crate) kept: u32,
     /// When a write was told to wait for space last, by shard steps and the newest write, and what it wanted, in bytes.
     pub(crate) waited: Option<(u64, Seq, u64)>,
-    /// The last sweep of tombstones takes segments opened before this sequence.
-    pub(crate) swept_to: Seq,
-    /// Bytes of records that had been written when it began.
-    pub(crate) swept_at_bytes: u64,
+    pub(crate) sweep: Sweep,
     /// Space is short and no segment is worth cleaning.
     pub(crate) found_none: bool,
     /// What cleaning has come to lately.
@@ -251,7 +250,6 @@ impl LogShard {
         if !self.make_way(number) {
             return;
         }
-        let oldest_other = self.segments.oldest_opened_seq(number);
         let segment = self.segments.get_mut(number);
         segment.role = Role::Cleaning;
         if segment.live_records == 0 && !segment.is_estimated {
@@ -261,7 +259,7 @@ impl LogShard {
             self.free_emptied();
             return;
         }
-        let victim = Victim::new(number, segment, oldest_other);
+        let victim = self.new_victim(number);
         self.read_summary_part(victim, None);
     }
 
@@ -336,6 +334,7 @@ impl LogShard {
     fn finish_victim(&mut self, victim: Victim) {
         self.cleaner.starved = false;
         let (segment, seq) = (victim.segment, self.applied);
+        self.cleaner.sweep.met(self.segments.get(segment).tombstone_bytes);
         self.segments.clear_live(segment);
         self.end_retiring_walk(segment);
         self.cold.close_group(&self.segments);

@@ -22,7 +22,6 @@ use crate::location::UNIT_BYTES;
 use crate::segments::{Role, Segment};
 use crate::settings::group_bytes_max;
 use crate::shard::LogShard;
-use tierstone_base::Seq;
 use tierstone_media::BLOCK_BYTES;
 
 /// What cleaning has come to since it last made space.
@@ -46,7 +45,7 @@ struct Best {
 
 /// A victim with more live bytes than this part of a segment gains too little to be worth moving, unless
 /// space is short.
-const LIVE_FRACTION_MAX: f64 = 0.97;
+pub(crate) const LIVE_FRACTION_MAX: f64 = 0.97;
 /// While space is plenty and segments are many, dead ones are looked for once in so many steps: the
 /// search looks at every segment.
 const STEPS_A_LOOK: u64 = 64;
@@ -55,10 +54,6 @@ const SEGMENTS_A_STEP: u32 = 256;
 /// Fewer reserved segments do not do: one that takes deletions, one that takes what is moved, and one
 /// that cleaning gains however the others are filled.
 pub(crate) const RESERVED_MIN: u32 = 3;
-/// A sweep begins when tombstones weigh more than one part in so many of what is live.
-const TOMBSTONE_PARTS: u64 = 8;
-/// ... and than one part in so many of a segment: for less, nothing is moved.
-const SWEPT_PARTS: u64 = 16;
 /// Cleaning begins when so few segments are free above those that writers leave: one for the log, one for
 /// what is moved, one that is nearly emptied, and one to begin in time.
 const MARGIN: u32 = 4;
@@ -156,6 +151,10 @@ impl LogShard {
             self.cleaner.found_none = false;
             return;
         }
+        if low && self.sweeps_rather(best.map(|best| best.live)) {
+            self.cleaner.found_none = false;
+            return;
+        }
         self.cleaner.found_none = low && best.is_none();
         self.cleaner.is_held_up = is_held_up && best.is_none();
         if let Some(Best { number, .. }) = best {
@@ -193,44 +192,6 @@ impl LogShard {
         let is_left = |segment: &Segment| segment.role == Role::Left && segment.may_hold_records();
         let left = self.segments.iter().filter(|(_, segment)| is_left(segment));
         left.map(|(number, _)| number).nth(SHARED_AHEAD_MAX - 1).unwrap_or(u32::MAX)
-    }
-
-    /// Where tombstones weigh much, moves the oldest segment, dense or not: when all that are older than a
-    /// tombstone have been moved, it goes with its own. A sweep takes each segment once.
-    fn sweep_tombstones(&mut self) {
-        let tombstone_bytes = self.segments.tombstone_bytes();
-        let weigh_much = tombstone_bytes * TOMBSTONE_PARTS > self.segments.live_bytes()
-            && tombstone_bytes * SWEPT_PARTS >= self.segments.segment_bytes();
-        if !weigh_much || self.is_short() || self.checkpoints.is_writing() {
-            return;
-        }
-        // What is not free yet may still hold older versions: tombstones would be moved for it.
-        if self.cleaner.emptied_segments().next().is_some() || self.segments.is_freeing() {
-            return;
-        }
-        let may_move = |number: u32, segment: &Segment| {
-            segment.role == Role::Sealed
-                && segment.snapshot_records == 0
-                && !self.cleaner.is_unreadable(number)
-                && segment.opened_seq < self.cleaner.swept_to
-        };
-        let found = self.segments.iter().filter(|(number, segment)| may_move(*number, segment));
-        match found.min_by_key(|(_, segment)| segment.opened_seq).map(|(number, _)| number) {
-            Some(number) => self.start_victim(number),
-            // The open segments are swept too: they may hold the tombstones.
-            None if self.hot.is_idle() && !self.hot.is_sealing() && self.hot.is_marked() => {
-                // Where something keeps the last sweep's tombstones, sweeping again does not help.
-                let grown = self.hot.record_bytes - self.cleaner.swept_at_bytes;
-                if grown * TOMBSTONE_PARTS <= self.segments.live_bytes() {
-                    return;
-                }
-                self.cleaner.swept_to = self.applied + 1;
-                self.cleaner.swept_at_bytes = self.hot.record_bytes;
-                self.hot.roll(&mut self.segments);
-                self.cold.roll(&mut self.segments);
-            }
-            None => {}
-        }
     }
 
     /// Free segments over which the cleaner keeps pace with writes, before they wait.
@@ -284,7 +245,7 @@ impl LogShard {
     /// What the live records need over what an empty segment surely gives to records like these: each
     /// group may lose a block to padding, the end a record, and the summary takes its part. A victim
     /// begins and ends a group. Above one where the segment holds more than would surely fit again.
-    fn live_fraction(&self, segment: &Segment) -> f64 {
+    pub(crate) fn live_fraction(&self, segment: &Segment) -> f64 {
         let block = BLOCK_BYTES as u64;
         let segment_bytes = self.segments.segment_bytes();
         let group_bytes = group_bytes_max(&self.settings, self.identity.geometry, StreamId::Cold) as u64;
@@ -340,69 +301,6 @@ impl LogShard {
             && (segment.live_records == 0 || !self.is_of_this_streak(segment))
     }
 
-    /// Where space is short, a segment that is worth cleaning, however dense it is, for the tombstones that go with it;
-    /// and what then remains of it, over what an empty segment takes. Whoever waits for this waits for deletions to be
-    /// forgotten, of which there is an end.
-    fn shedding_tombstones(&self) -> Option<(u32, f64)> {
-        let weigh_much = self.segments.tombstone_bytes() * SWEPT_PARTS >= self.segments.segment_bytes();
-        if !self.is_short() || !weigh_much || self.identity.mutations.is_on("tombstones_fill_the_store") {
-            return None;
-        }
-        let holding = || self.segments.iter().filter(|(_, segment)| segment.may_hold_records());
-        let oldest = holding().min_by_key(|(number, segment)| (segment.opened_seq, *number))?;
-        if holding().any(|(_, segment)| segment.shared.is_some()) {
-            return None;
-        }
-        let younger = || holding().filter(|(number, _)| *number != oldest.0);
-        let opened = |is_wanted: fn(&Segment) -> bool| {
-            younger().filter(|(_, segment)| is_wanted(segment)).map(|(_, segment)| segment.opened_seq).min()
-        };
-        let next = opened(|_| true).unwrap_or(self.applied);
-        let next_hot = opened(|segment| !segment.cold).unwrap_or(self.applied);
-        let remains = self.remains_of_oldest(oldest, next, next_hot);
-        remains.map(|live| (oldest.0, live)).or_else(|| {
-            // An estimate too, see below.
-            let is_left_out =
-                self.segments.free_count() <= 2 || self.identity.mutations.is_on("only_the_oldest_sheds");
-            let opened_seq = oldest.1.opened_seq;
-            let others =
-                younger().filter(|(_, segment)| !is_left_out && segment.cold && !segment.is_estimated);
-            others
-                .filter_map(|(number, segment)| {
-                    // Each tombstone has a sequence of its own, and a cold segment's are older than its opening, but for
-                    // those that were moved into it after deletions that came later. Moved once more, it is opened anew.
-                    let needed =
-                        segment.opened_seq.saturating_sub(opened_seq).min(segment.tombstone_records.into());
-                    let part = 1.0 - needed as f64 / f64::from(segment.tombstone_records.max(1));
-                    Some((number, self.remains((number, segment), part)?))
-                })
-                .min_by(|(_, one), (_, other)| one.total_cmp(other))
-        })
-    }
-
-    /// Of the segment opened first, those tombstones go that are older than every other segment: of the cold log all,
-    /// of the hot log those from before the opening of the next segment of either. `next`, `next_hot`: when that was.
-    fn remains_of_oldest(&self, (number, oldest): (u32, &Segment), next: Seq, next_hot: Seq) -> Option<f64> {
-        let last = if oldest.cold { oldest.opened_seq } else { next_hot };
-        let span = last.saturating_sub(oldest.opened_seq);
-        let is_known = next >= last;
-        let part = if is_known { 1.0 } else { (next - oldest.opened_seq) as f64 / span.max(1) as f64 };
-        // An estimated part may be less: then the segment may take two others to be moved to.
-        let has_room = is_known || self.segments.free_count() > 2;
-        self.remains((number, oldest), part).filter(|_| has_room)
-    }
-
-    /// What remains of a sealed segment without this part of its tombstones, if that is less by enough.
-    fn remains(&self, (number, segment): (u32, &Segment), part: f64) -> Option<f64> {
-        let is_left_alone = segment.snapshot_records > 0 || self.cleaner.is_unreadable(number);
-        if segment.role != Role::Sealed || is_left_alone || segment.tombstone_records == 0 {
-            return None;
-        }
-        let gone = part * segment.tombstone_bytes as f64 / segment.live_bytes.max(1) as f64;
-        let live = self.live_fraction(segment) * (1.0 - gone).max(0.0);
-        (live <= LIVE_FRACTION_MAX).then_some(live)
-    }
-
     /// Whether a segment holds what was moved since cleaning last made space.
     fn is_of_this_streak(&self, segment: &Segment) -> bool {
         let from_group = self.cleaner.streak.from_group;
@@ -439,7 +337,7 @@ impl LogShard {
         let last_shared = self.last_shared_to_leave();
         self.is_moving()
             || (!starved && self.may_retire())
-            || (!starved && self.shedding_tombstones().is_some())
+            || (!starved && (self.shedding_tombstones().is_some() || self.can_sweep_tombstones()))
             || self.cleaner.emptied_segments().any(|number| !is_pinned(number))
             || self.segments.iter().any(|(number, segment)| {
                 segment.role == Role::Freeing

@@ -58,6 +58,7 @@ mod snapshots;
 mod space;
 mod stream;
 mod summary_load;
+mod tombstones;
 mod touch;
 pub mod transfer;
 mod uses;

@@ -63,7 +63,7 @@ const SPARED_SEGMENTS: u64 = 8;
 const NEAREST_PARTS: u64 = 3;
 const PROFILES_LOOKED_AT: usize = 64;
 /// Where only keys that expire may go, one part in so many of what lives must expire.
-const EXPIRING_PARTS: u64 = 4;
+const EXPIRING_PARTS: u64 = 20;
 /// A segment of which less than one part in so many was left gave too little: keys are evicted one by one, for as
 /// much as a segment.
 const LEFT_PARTS: u64 = 4;

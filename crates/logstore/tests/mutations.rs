@@ -112,6 +112,11 @@ fn tombstones_outlive_what_they_hide() {
     caught("drop_tombstones_early", Plan::new(32 << 10, 9).cut_one_in(400), Mix::cleaning(), 1_000);
 }
 
+#[test]
+fn a_segment_with_a_few_dead_records_keeps_tombstones_too() {
+    caught("few_dead_overlooked", Plan::new(32 << 10, 9).cut_one_in(400), Mix::cleaning(), 2_000);
+}
+
 /// Keys get a value in a segment that stays, then one that expires in a segment that is emptied.
 #[test]
 fn an_expired_record_hides_older_ones_until_they_are_gone() {

@@ -271,7 +271,7 @@ fn a_key_that_is_forgotten_before_its_segment_is_free_is_noticed() {
 
 #[test]
 fn a_key_that_is_left_beside_an_older_version_is_noticed() {
-    assert_noticed("left_beside_older", OF_ALL, 60..160);
+    assert_noticed("left_beside_older", OF_ALL, 60..400);
 }
 
 #[test]

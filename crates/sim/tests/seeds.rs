@@ -250,7 +250,7 @@ fn keys_that_never_expire_stay_where_others_are_evicted() {
 
 #[test]
 fn deletions_that_keep_a_retired_segment_waiting_are_noticed() {
-    let caught = (28_400..29_400).find_map(|seed| {
+    let caught = (29_900..31_400).find_map(|seed| {
         let mutations = Mutations::one("deletions_before_retired");
         let violation =
             Simulation::run(SimulationSettings { mutations, ..sparing_lasting(seed) }).violation?;

@@ -41,6 +41,8 @@ pub(super) struct Victim {
     piece_start: SummaryCursor,
     /// Every other segment with records was opened at or after this sequence.
     oldest_other: Seq,
+    /// ... and those that hold any dead record.
+    oldest_dead: Seq,
     /// Needed records, next to each other, that are gathered, read or moved.
     piece: Vec<SummaryEntry>,
     /// Bytes that are passed for each that is gained, where it is gone through at the pace of writes.
@@ -83,7 +85,7 @@ enum Gathered {
 
 impl Victim {
     /// A victim of which nothing has been read.
-    pub fn new(number: u32, segment: &Segment, oldest_other: Seq) -> Self {
+    fn new(number: u32, segment: &Segment, (oldest_other, oldest_dead): (Seq, Seq)) -> Self {
         let cursor = SummaryCursor::new(segment.summary.records);
         Victim {
             segment: number,
@@ -92,6 +94,7 @@ impl Victim {
             cursor,
             piece_start: cursor,
             oldest_other,
+            oldest_dead,
             piece: Vec::new(),
             cost: None,
         }
@@ -417,14 +420,19 @@ impl LogShard {
     }
 
     fn is_tombstone_needed(&self, victim: &Victim, seq: Seq) -> bool {
-        victim.oldest_other <= seq && !self.identity.mutations.is_on("drop_tombstones_early")
+        victim.oldest_dead <= seq && !self.identity.mutations.is_on("drop_tombstones_early")
+    }
+
+    /// Of which nothing has been read.
+    pub(super) fn new_victim(&self, number: u32) -> Victim {
+        let oldest = (self.segments.oldest_opened_seq(number), self.oldest_with_dead(number));
+        Victim::new(number, self.segments.get(number), oldest)
     }
 
     /// Copies one record of a segment that is no victim any more. The cold log has room for it. False when it
     /// cannot be read.
     pub(crate) fn move_out(&mut self, number: u32, entry: &SummaryEntry, bytes: &[u8]) -> bool {
-        let oldest_other = self.segments.oldest_opened_seq(number);
-        let victim = Victim::new(number, self.segments.get(number), oldest_other);
+        let victim = self.new_victim(number);
         self.move_record(&victim, entry, bytes)
     }
 
@@ -450,6 +458,7 @@ impl LogShard {
             let moved = self.cold.append_encoded(bytes, &header, entry.position, now_us, &mut self.segments);
             // The victim's account of it, if there is one (recovery counts fewer tombstones as needed
             // than this rule does), ends with the victim.
+            self.cleaner.sweep.moved((found.units() * UNIT_BYTES) as u64);
             return moved.is_some();
         }
         if found.is_touch() {

@@ -22,6 +22,8 @@ const PIECES_KEPT: f64 = 2.0;
 const COST_MAX: f64 = 64.0;
 /// A segment that is retired is passed so many times as fast as writes take space: some of it is moved.
 const RETIRING_COST: f64 = 2.0;
+/// A dense segment that is swept is passed so many times as fast as writes take space: it gives none back.
+const SWEEPING_COST: f64 = 4.0;
 /// How much faster cleaning is just above the level at which writes wait.
 const HASTE_MAX: f64 = 4.0;
 
@@ -104,6 +106,13 @@ impl LogShard {
     pub(crate) fn pace_retiring(&mut self) {
         if let Some(victim) = &mut self.cleaner.victim {
             victim.cost = Some(RETIRING_COST);
+        }
+    }
+
+    /// The same of one that is moved for the tombstones that others then need not keep.
+    pub(crate) fn pace_sweep(&mut self) {
+        if let Some(victim) = &mut self.cleaner.victim {
+            victim.cost = Some(SWEEPING_COST);
         }
     }
 
