@@ -62,6 +62,7 @@ pub struct Cleaner {
     pub(crate) kept: u32,
     /// When a write was told to wait for space last, by shard steps and the newest write, and what it wanted, in bytes.
     pub(crate) waited: Option<(u64, Seq, u64)>,
+    /// How far tombstones have been swept.
     pub(crate) sweep: Sweep,
     /// Space is short and no segment is worth cleaning.
     pub(crate) found_none: bool,

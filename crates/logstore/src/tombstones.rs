@@ -97,6 +97,11 @@ impl LogShard {
         holding.map(|(_, segment)| segment.opened_seq).min().unwrap_or(Seq::MAX)
     }
 
+    /// Whether so many bytes of tombstones are enough for anything to be moved.
+    fn are_worth_moving_for(&self, bytes: u64) -> bool {
+        bytes * SWEPT_PARTS >= self.segments.segment_bytes()
+    }
+
     /// Whether tombstones take much of the space that records leave to writers, both packed as cleaning packs them. Cost: a
     /// look at every segment.
     fn are_tombstones_crowding(&self) -> bool {
@@ -143,7 +148,7 @@ impl LogShard {
 
     /// Whether a sweep may begin or go on beside other cleaning.
     fn may_sweep_beside(&self) -> bool {
-        self.segments.tombstone_bytes() * SWEPT_PARTS >= self.segments.segment_bytes()
+        self.are_worth_moving_for(self.segments.tombstone_bytes())
             && self.is_left_to_sweeps()
             && (self.is_short() || self.are_tombstones_crowding())
             && !self.is_told_of_changes()
@@ -156,8 +161,7 @@ impl LogShard {
         let Sweep { met_bytes, moved_bytes, left_bytes, .. } = self.cleaner.sweep;
         let grown = self.segments.tombstone_bytes().saturating_sub(left_bytes);
         let more = grown.max(met_bytes.saturating_sub(moved_bytes));
-        let is_reason = more * GAINED_PARTS >= self.segments.live_bytes()
-            && more * SWEPT_PARTS >= self.segments.segment_bytes();
+        let is_reason = more * GAINED_PARTS >= self.segments.live_bytes() && self.are_worth_moving_for(more);
         is_reason.then_some(self.applied + 1)
     }
 
@@ -212,7 +216,7 @@ impl LogShard {
     pub(crate) fn sweep_tombstones(&mut self) {
         let tombstone_bytes = self.segments.tombstone_bytes();
         let weigh_much = tombstone_bytes * TOMBSTONE_PARTS > self.segments.live_bytes()
-            && tombstone_bytes * SWEPT_PARTS >= self.segments.segment_bytes();
+            && self.are_worth_moving_for(tombstone_bytes);
         if !weigh_much || self.is_short() || self.checkpoints.is_writing() {
             return;
         }
@@ -241,9 +245,11 @@ impl LogShard {
     /// that go with it; and what then remains of it, over what an empty segment takes. Whoever waits for this waits for
     /// deletions to be forgotten, of which there is an end. Cost: a look at every segment.
     pub(crate) fn shedding_tombstones(&self) -> Option<(u32, f64)> {
-        let weigh_much = self.segments.tombstone_bytes() * SWEPT_PARTS >= self.segments.segment_bytes();
-        let is_wanted = self.is_short() || (self.is_left_to_sweeps() && self.are_tombstones_crowding());
-        if !is_wanted || !weigh_much || self.identity.mutations.is_on("tombstones_fill_the_store") {
+        let is_wanted = || self.is_short() || (self.is_left_to_sweeps() && self.are_tombstones_crowding());
+        if !self.are_worth_moving_for(self.segments.tombstone_bytes())
+            || !is_wanted()
+            || self.identity.mutations.is_on("tombstones_fill_the_store")
+        {
             return None;
         }
         let holding = || self.segments.iter().filter(|(_, segment)| segment.may_hold_records());
