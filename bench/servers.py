@@ -45,11 +45,11 @@ def peer_binaries():
 
 
 class Server:
-    """A server process on a port of its own, pinned to CPU 0."""
+    """A server process on a port of its own, pinned to CPU 0 or to others."""
 
-    def __init__(self, name, command, port):
+    def __init__(self, name, command, port, cpus="0"):
         self.name, self.port = name, port
-        pin = ["taskset", "-c", "0"] if os.cpu_count() > 1 and shutil.which("taskset") else []
+        pin = ["taskset", "-c", cpus] if os.cpu_count() > 1 and shutil.which("taskset") else []
         self.process = subprocess.Popen(
             [*pin, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -1,5 +1,6 @@
 //! The arguments of one request, borrowed from wherever they lie.
 
+use crate::bundle::Bundled;
 use crate::upload::Staged;
 use tierstone_base::Position;
 use tierstone_wire::resp::Request;
@@ -13,6 +14,8 @@ pub enum Args<'a> {
     Located(Request<'a>, Position),
     /// Kept while the command waits.
     Owned(&'a OwnedArgs),
+    /// In what another shard has sent.
+    Bundled(Bundled<'a>),
     /// Anywhere.
     Slices(&'a [&'a [u8]]),
 }
@@ -24,6 +27,7 @@ impl<'a> Args<'a> {
         match self {
             Args::Request(request) | Args::Located(request, _) => request.len(),
             Args::Owned(owned) => owned.ends.len(),
+            Args::Bundled(bundled) => bundled.len(),
             Args::Slices(slices) => slices.len(),
         }
     }
@@ -39,6 +43,7 @@ impl<'a> Args<'a> {
         match self {
             Args::Request(request) | Args::Located(request, _) => request.get(index),
             Args::Owned(owned) => owned.get(index),
+            Args::Bundled(bundled) => bundled.get(index),
             Args::Slices(slices) => slices.get(index).copied(),
         }
     }
@@ -54,7 +59,7 @@ impl<'a> Args<'a> {
     pub fn staged(&self, index: usize) -> Option<&'a Staged> {
         match self {
             Args::Owned(owned) => owned.staged.iter().find(|(at, _)| *at == index).map(|(_, staged)| staged),
-            Args::Request(_) | Args::Located(..) | Args::Slices(_) => None,
+            Args::Request(_) | Args::Located(..) | Args::Bundled(_) | Args::Slices(_) => None,
         }
     }
 
@@ -63,7 +68,7 @@ impl<'a> Args<'a> {
     pub fn position(&self) -> Option<Position> {
         match self {
             Args::Located(_, position) => Some(*position),
-            Args::Request(_) | Args::Owned(_) | Args::Slices(_) => None,
+            Args::Request(_) | Args::Owned(_) | Args::Bundled(_) | Args::Slices(_) => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What commands over sessions and settings work with, and what the executor tells its caller.
 
+use crate::bundle::Bundle;
 use crate::account::Account;
 use crate::acl::Users;
 use crate::acl::log::AclLog;
@@ -53,6 +54,9 @@ pub enum Output {
         /// Whether the connection ends behind it.
         closes: bool,
     },
+    /// Replies of suspended requests that another shard has carried out ([`Bundle::replies`]): as `Reply` each, with
+    /// gate 0, in their order. To be given back by [`crate::Executor::recycle`].
+    Replies(Box<Bundle>),
     /// A piece of the reply of a suspended request; the request stays suspended. When the connection
     /// has taken it, [`crate::Executor::pull`] asks for the next.
     Part {

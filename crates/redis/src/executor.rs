@@ -16,6 +16,7 @@ use crate::account::Account;
 use crate::acl::Users;
 use crate::args::Args;
 use crate::backup::Backups;
+use crate::bundle::Bundles;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts};
 use crate::latency::Spikes;
 use crate::making::{Making, Plan};
@@ -104,7 +105,9 @@ pub struct Executor<E> {
     /// The tasks of the batches that this shard coordinates, by number.
     pub(crate) batches: BTreeMap<u64, TaskId>,
     pub(crate) outgoing: Outgoing,
-    /// Answers to other shards that wait for a sequence to be durable.
+    /// Requests for other shards, and answers to theirs.
+    pub(crate) bundles: Bundles,
+    /// Other answers to other shards that wait for a sequence to be durable.
     pub(crate) gated: BTreeMap<(Seq, u64), Output>,
     pub(crate) transaction_size_max_bytes: usize,
     pub(crate) uploads: Uploads,
@@ -163,6 +166,7 @@ impl<E: Engine> Executor<E> {
             backups: Backups::default(),
             batches: BTreeMap::new(),
             outgoing: Outgoing::new(),
+            bundles: Bundles::new(place.1),
             gated: BTreeMap::new(),
             transaction_size_max_bytes: settings.transaction_size_max_bytes,
             uploads: Uploads::default(),
@@ -276,13 +280,14 @@ impl<E: Engine> Executor<E> {
         self.end_pause(now);
         self.host.throughput.note(now.monotonic_us, self.host.counters.commands);
         self.tell_stale();
-        outputs.append(&mut self.host.outputs);
+        self.drain_outputs(outputs);
     }
 
     /// What came up since the last step (messages of channels, changes of the databases): the same
     /// outputs that a step would give.
     pub fn drain_outputs(&mut self, outputs: &mut Vec<Output>) {
         outputs.append(&mut self.host.outputs);
+        self.send_bundles(outputs);
     }
 
     /// Takes out the messages of channels that wait among the outputs for a connection that is about to make a
@@ -339,6 +344,7 @@ impl<E: Engine> Executor<E> {
             let output = entry.remove();
             self.host.outputs.push(output);
         }
+        self.bundles.release(durable);
         while let Some(entry) = self.timers.first_entry()
             && entry.key().0 <= now.monotonic_us
         {
@@ -395,7 +401,9 @@ impl<E: Engine> Executor<E> {
 
     /// When a step is wanted even if nothing happens, by the monotonic clock.
     pub fn next_step_at_us(&self) -> Option<u64> {
-        let has_untold = !self.host.outputs.is_empty() || self.shard.tracking.has_stale();
+        let has_untold = !self.host.outputs.is_empty()
+            || self.bundles.has_any_to_send()
+            || self.shard.tracking.has_stale();
         let retry = (!self.retries.is_empty() || has_untold).then_some(0);
         let timer = self.timers.first_key_value().map(|((at, _), ())| *at);
         let pause = self.host.pause.map(|pause| pause.until_us);
@@ -440,7 +448,7 @@ impl<E: Engine> Executor<E> {
         self.shard.engine_mut().note_outside_bytes(outside);
     }
 
-    /// Requests that wait now.
+    /// Requests that wait now, but for those that are on their way to another shard and are answered there at once.
     pub fn suspended(&self) -> usize {
         self.tasks.len()
     }

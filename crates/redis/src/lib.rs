@@ -11,7 +11,7 @@
 //! 7. `stream` sends large values while the client takes them;
 //! 8. [`making`] makes large values from others, window by window;
 //! 9. `acl` decides who may do what;
-//! 10. [`remote`] and [`coordination`] are what several shards do together;
+//! 10. [`remote`], `forward` and [`coordination`] are what several shards do together;
 //! 11. [`timing`], [`slowlog`], [`latency`], [`monitor`], [`events`] and [`operators`] are for those who look into the server;
 //! 12. [`tracking`] tells clients which of their copies are stale; [`clients`] what clients take of memory;
 //! 13. [`opening`] is what they are told while a store is being opened.
@@ -28,6 +28,7 @@ mod acl;
 pub mod args;
 pub mod backup;
 pub mod broadcast;
+pub mod bundle;
 mod channels;
 pub mod clients;
 mod commands;
@@ -39,6 +40,7 @@ mod events;
 pub mod everywhere;
 mod executor;
 mod fold;
+mod forward;
 mod gathered;
 pub mod glob;
 mod key_specs;

@@ -5,7 +5,7 @@ use crate::control::{Host, Output};
 use crate::executor::{Executor, Outcome};
 use crate::remote::{HOME, Message};
 use crate::session::ConnectionId;
-use crate::slowlog::SlowEntry;
+use crate::slowlog::{SlowEntry, SlowOf};
 use crate::table::{self, Action, Command, TaskKind};
 use crate::task::{Origin, Task, Work};
 use tierstone_base::{Now, ShardId};
@@ -16,10 +16,10 @@ use tierstone_wire::resp::{ReplyWriter, Version};
 /// One message of this kind.
 #[derive(Clone, Debug)]
 pub enum OperatorMessage {
-    /// A command was slow: one of the client behind a task of the receiver, or one for the receiver's list.
+    /// A command was slow: one of a client of the receiver, or one for the receiver's list.
     Slow {
-        /// The receiver's task; none for its list.
-        ticket: Option<TaskId>,
+        /// Whose.
+        of: SlowOf,
         /// The command.
         entry: Box<SlowEntry>,
     },
@@ -146,7 +146,7 @@ impl<E: Engine> Executor<E> {
     /// Takes a message of this kind.
     pub(crate) fn operator_message(&mut self, now: Now, from: ShardId, message: OperatorMessage) {
         match message {
-            OperatorMessage::Slow { ticket, entry } => self.slow_message(ticket, entry),
+            OperatorMessage::Slow { of, entry } => self.slow_message(of, entry),
             OperatorMessage::Monitor { has_joined } => self.host.monitors.note_elsewhere(has_joined),
             OperatorMessage::Line { bytes } => self.host.give_line(&bytes),
             OperatorMessage::Spike { event, at_s, took_ms } => self.spikes.note(event, at_s, took_ms),

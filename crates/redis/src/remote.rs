@@ -9,6 +9,7 @@
 use crate::acl::UsersMessage;
 use crate::args::{Args, OwnedArgs};
 use crate::backup::BackupMessage;
+use crate::bundle::{Bundle, Forward};
 use crate::commands::tracking::Asked;
 use crate::control::Output;
 use crate::coordination::Coordination;
@@ -52,6 +53,21 @@ pub enum Message {
         version: Version,
         /// For whom, where the client keeps copies.
         tracker: Option<Tracker>,
+    },
+    /// Carry these requests out: what [`Message::Run`] asks, many at a time.
+    Forwards(Box<Bundle>),
+    /// The replies to those that were answered at once.
+    Answers(Box<Bundle>),
+    /// A plain request of `Forwards` is answered later, by `Ran` or in parts.
+    Waits {
+        /// The asker's name for it.
+        ticket: TaskId,
+        /// Whose it is.
+        connection: ConnectionId,
+        /// The database.
+        db: u32,
+        /// The protocol of the reply.
+        version: Version,
     },
     /// The reply to a `Run`, or to a `Walk` of one page.
     Ran {
@@ -259,7 +275,16 @@ impl<E: Engine> Executor<E> {
             Message::Batch(message) => self.batch_message(now, from, message),
             Message::Run { ticket, command, args, db, version, tracker } => {
                 self.tracker = tracker;
-                self.run_for(now, (from, ticket), command, &args, (db, version));
+                self.host.timing.offered(false);
+                let (args, mut reply) = (args.args(), Vec::new());
+                if let Some(gate) = self.run_for(now, (from, ticket), command, args, (db, version), &mut reply) {
+                    self.answer_shard(from, ticket, reply, gate);
+                }
+            }
+            Message::Forwards(bundle) => self.forwarded(now, from, bundle),
+            Message::Answers(bundle) => self.answered(now, bundle),
+            Message::Waits { ticket, connection, db, version } => {
+                self.waits_elsewhere(ticket, connection, (db, version));
             }
             Message::Ran { ticket, reply } => match self.tasks.get_mut(&ticket).map(Box::as_mut) {
                 // A part of a `WATCH` over several shards: what is not watched must not be called so.
@@ -408,9 +433,17 @@ impl<E: Engine> Executor<E> {
         match route {
             Route::There(to) => {
                 self.tasks.insert(id, Task::new(origin, db, version, Work::Forwarded));
-                let args = args.to_owned();
-                let message = Message::Run { ticket: id, command, args, db, version, tracker };
-                self.host.outputs.push(Output::Send { to, message });
+                let position = self.positions.first().copied().unwrap_or(Position(0));
+                if crate::forward::fits(args) {
+                    let ticket = id;
+                    let forward =
+                        Forward { ticket, connection: None, command, db, version, tracker, position };
+                    self.bundles.forward(to, forward, args);
+                } else {
+                    let args = args.to_owned();
+                    let message = Message::Run { ticket: id, command, args, db, version, tracker };
+                    self.host.outputs.push(Output::Send { to, message });
+                }
             }
             Route::Everywhere => {
                 let fan_out = self.fan_out(Ending::Sum);

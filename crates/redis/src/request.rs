@@ -13,7 +13,7 @@ use crate::settings::DURABILITY;
 use crate::table::{self, Action, Command, Found, TaskKind, flag, quick_index};
 use crate::task::{Origin, Task, Work};
 use tierstone_base::Now;
-use tierstone_engine::{Engine, Key, Lookup, ValueKind};
+use tierstone_engine::{Engine, Key};
 use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// The longest key, in bytes.
@@ -50,7 +50,11 @@ impl<E: Engine> Executor<E> {
         if is_quick {
             let began_ns = self.host.timing.begin_quick(now);
             if let Some(outcome) = self.quick(now, connection, args, reply) {
-                self.note_quick(now, connection, began_ns, args);
+                match outcome {
+                    // Timed by the shard that carries it out.
+                    Outcome::Suspended(_) => self.host.timing.forget(),
+                    _ => self.note_quick(now, connection, began_ns, args),
+                }
                 return outcome;
             }
         } else {
@@ -67,8 +71,7 @@ impl<E: Engine> Executor<E> {
         outcome
     }
 
-    /// Plain `GET` and `SET` of keys of this shard; `None` when it is something else, or something stands in
-    /// the way.
+    /// Plain `GET` and `SET`; `None` when it is something else, or something stands in the way.
     #[inline]
     fn quick(
         &mut self,
@@ -88,46 +91,18 @@ impl<E: Engine> Executor<E> {
         let keyspace = self.shard.map().keyspace(session.db)?;
         let position = args.position().unwrap_or_else(|| self.shard.position(bytes));
         debug_assert_eq!(position, self.shard.position(bytes), "the position is another key's");
-        if !self.shard.owns(position) || bytes.len() > KEY_SIZE_MAX_BYTES || session.conflicts(&[position]) {
+        if bytes.len() > KEY_SIZE_MAX_BYTES || session.conflicts(&[position]) {
             return None;
+        }
+        if !self.shard.owns(position) {
+            return self.forward_plain(connection, position, is_get, args);
         }
         let (version, is_use) = (session.version, !session.is_untouching);
         session.last_command = if is_get { "get" } else { "set" };
-        let now = self.shard.clock(now);
-        let key = Key { keyspace, position, bytes };
-        if is_get {
-            if self.shard.locks.blocks_reader(position) {
-                return None;
-            }
-            let mut writer = ReplyWriter::new(reply, version);
-            let seq = match self.shard.engine_mut().look(now, key, is_use) {
-                Lookup::Found(record) if record.meta.kind == ValueKind::STRING => {
-                    writer.bulk(record.value);
-                    self.host.counters.hits += 1;
-                    Some(record.meta.seq)
-                }
-                Lookup::Missing => {
-                    writer.null();
-                    self.host.counters.misses += 1;
-                    None
-                }
-                _ => return None,
-            };
-            // That the key has expired may have been noted just now.
-            let seq = seq.unwrap_or_else(|| self.shard.engine().applied_seq());
-            self.host.counters.call(quick_index(true));
-            return Some(Outcome::Ready { gate: self.shard.gate(seq) });
-        }
-        let value = args.at(2);
-        if self.shard.locks.blocks_writer(position)
-            || value.len() as u64 > u64::from(self.shard.value_ids().chunk_bytes())
-        {
-            return None;
-        }
-        let applied = self.shard.put(now, key, value, 0).ok()?;
-        self.host.counters.call(quick_index(false));
-        ReplyWriter::new(reply, version).ok();
-        Some(Outcome::Ready { gate: applied.gate })
+        let (key, value) = (Key { keyspace, position, bytes }, is_set.then(|| args.at(2)));
+        let gate = self.answer_plain(now, key, value, (version, is_use), reply)?;
+        self.host.counters.call(quick_index(is_get));
+        Some(Outcome::Ready { gate })
     }
 
     /// Any request.

@@ -10,7 +10,7 @@
 //!
 //! A crash takes the list with it.
 
-use crate::args::{Args, OwnedArgs};
+use crate::args::Args;
 use crate::context::{Halt, fail, fail_with};
 use crate::control::Host;
 use crate::executor::{Executor, Outcome};
@@ -24,7 +24,7 @@ use crate::settings::Settings;
 use crate::table::{Action, Command, flag};
 use crate::task::{Origin, Task, Work};
 use std::collections::VecDeque;
-use tierstone_base::{Now, ShardId};
+use tierstone_base::{Now, Seq, ShardId};
 use tierstone_engine::Engine;
 use tierstone_store::TaskId;
 use tierstone_wire::resp::{ReplyWriter, Version};
@@ -54,7 +54,24 @@ pub struct SlowEntry {
     pub name: Vec<u8>,
 }
 
+/// Whose a slow command was, for the one who is told of it.
+#[derive(Clone, Copy, Debug)]
+pub enum SlowOf {
+    /// It is for the list: its entry says whose.
+    List,
+    /// The client's behind this task of the receiver.
+    Task(TaskId),
+    /// This client's of the receiver.
+    Client(ConnectionId),
+}
+
 impl SlowEntry {
+    /// An entry about the command of another shard's client, whom that one knows.
+    fn of_another(now: Now, took_us: u64, args: Vec<Vec<u8>>) -> Box<SlowEntry> {
+        let at_s = now.wall_ms / 1_000;
+        Box::new(SlowEntry { at_s, took_us, args, address: String::new(), name: Vec::new() })
+    }
+
     fn size_bytes(&self) -> usize {
         let args = self.args.iter().map(|arg| arg.capacity() + size_of::<Vec<u8>>()).sum::<usize>();
         size_of::<Self>() + args + self.address.capacity() + self.name.capacity()
@@ -171,7 +188,7 @@ impl Host {
             address: session.info.address.clone(),
             name: session.name.clone(),
         };
-        let message = OperatorMessage::Slow { ticket: None, entry: Box::new(entry) };
+        let message = OperatorMessage::Slow { of: SlowOf::List, entry: Box::new(entry) };
         self.outputs.push(message.to(HOME));
     }
 }
@@ -253,9 +270,8 @@ impl<E: Engine> Executor<E> {
         match origin {
             Origin::Connection(connection) => self.host.tell_slow(now, connection, took_us, args()),
             Origin::Shard(to, ticket) => {
-                let (at_s, args) = (now.wall_ms / 1_000, args());
-                let entry = SlowEntry { at_s, took_us, args, address: String::new(), name: Vec::new() };
-                let message = OperatorMessage::Slow { ticket: Some(ticket), entry: Box::new(entry) };
+                let entry = SlowEntry::of_another(now, took_us, args());
+                let message = OperatorMessage::Slow { of: SlowOf::Task(ticket), entry };
                 self.host.outputs.push(message.to(to));
             }
         }
@@ -288,51 +304,70 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// Carries out a command for another shard.
+    /// Carries out a command for another shard: gives the sequence that must be durable before the reply may leave; `None`:
+    /// it comes later.
     pub(crate) fn run_for(
         &mut self,
         now: Now,
         (from, ticket): (ShardId, TaskId),
         command: &'static Command,
-        args: &OwnedArgs,
+        args: Args<'_>,
         setting: (u32, Version),
-    ) {
-        self.host.timing.offered(false);
-        let began_ns = self.host.timing.begin(now);
+        reply: &mut Vec<u8>,
+    ) -> Option<Seq> {
+        let began_ns = self.host.timing.begin_request(now, command, args);
         self.tell_gone(now);
-        self.collect_positions(command, args.args());
-        let mut reply = Vec::new();
+        self.collect_positions(command, args);
         let origin = Origin::Shard(from, ticket);
-        let started = self.start(now, origin, command, args.args(), setting, &mut reply);
-        if let Some(began_ns) = began_ns {
-            match started {
-                Started::Done(_) => {
-                    self.note_end(now, origin, (command, began_ns), || trimmed(command, args.args()));
+        match self.start(now, origin, command, args, setting, reply) {
+            Started::Done(gate) => {
+                if let Some(began_ns) = began_ns {
+                    self.note_end(now, origin, (command, began_ns), || trimmed(command, args));
                 }
-                Started::Suspended(id) => {
-                    self.note_suspended(now, (id, origin), (command, began_ns), args.args());
+                Some(gate)
+            }
+            Started::Suspended(id) => {
+                if let Some(began_ns) = began_ns.or_else(|| self.host.timing.begin_wait(now)) {
+                    self.note_suspended(now, (id, origin), (command, began_ns), args);
                 }
+                None
             }
         }
-        if let Started::Done(gate) = started {
-            self.answer_shard(from, ticket, reply, gate);
+    }
+
+    /// A plain request of another shard's client was answered at once.
+    pub(crate) fn note_forward(
+        &mut self,
+        now: Now,
+        (from, connection): (ShardId, ConnectionId),
+        (command, began_ns): (&'static Command, u64),
+        args: Args<'_>,
+    ) {
+        let took_ns = self.host.timing.end(now, began_ns);
+        self.host.note_latency(now, command, took_ns);
+        let took_us = took_ns / 1_000;
+        if self.host.timing.is_slow(took_us) {
+            let entry = SlowEntry::of_another(now, took_us, trimmed(command, args));
+            let message = OperatorMessage::Slow { of: SlowOf::Client(connection), entry };
+            self.host.outputs.push(message.to(from));
         }
     }
 
     /// Another shard has found a slow command: one of a client of this shard, or for the list.
-    pub(crate) fn slow_message(&mut self, ticket: Option<TaskId>, mut entry: Box<SlowEntry>) {
-        let Some(ticket) = ticket else {
-            let len_max = self.slow_len_max();
-            self.slow_log.push(*entry, len_max);
-            return;
+    pub(crate) fn slow_message(&mut self, of: SlowOf, mut entry: Box<SlowEntry>) {
+        let connection = match of {
+            SlowOf::List => {
+                let len_max = self.slow_len_max();
+                self.slow_log.push(*entry, len_max);
+                return;
+            }
+            SlowOf::Task(ticket) => self.tasks.get(&ticket).and_then(|task| task.connection()),
+            SlowOf::Client(connection) => Some(connection),
         };
-        let Some(Origin::Connection(connection)) = self.tasks.get(&ticket).map(|task| task.origin) else {
-            return;
-        };
-        if let Some(session) = self.host.sessions.get(&connection) {
+        if let Some(session) = connection.and_then(|connection| self.host.sessions.get(&connection)) {
             entry.address.clone_from(&session.info.address);
             entry.name.clone_from(&session.name);
-            self.host.outputs.push(OperatorMessage::Slow { ticket: None, entry }.to(HOME));
+            self.host.outputs.push(OperatorMessage::Slow { of: SlowOf::List, entry }.to(HOME));
         }
     }
 

@@ -267,6 +267,17 @@ impl<E: Engine> Server<E> {
                     *slot = Slot::Ready { bytes: whole, gate };
                     connection.is_closed |= closes;
                 }
+                Output::Replies(bundle) => {
+                    for (connection, task, bytes) in bundle.replies() {
+                        let Some(connection) = self.connections.get_mut(&connection) else { continue };
+                        let is_it = |slot: &&mut Slot| matches!(slot, Slot::Waiting(other) if *other == task);
+                        let slot = connection.slots.iter_mut().find(is_it);
+                        let slot =
+                            slot.unwrap_or_else(|| panic!("task {task} was answered twice or never begun"));
+                        *slot = Slot::Ready { bytes: bytes.to_vec(), gate: 0 };
+                    }
+                    self.executors[from].recycle(bundle);
+                }
                 Output::Part { connection, task, bytes, .. } => {
                     if let Some(connection) = self.connections.get_mut(&connection) {
                         connection.part_bytes_max = connection.part_bytes_max.max(bytes.len());

@@ -336,6 +336,17 @@ impl<E: Engine> RedisService<E> {
                         connections.close(id);
                     }
                 }
+                Output::Replies(bundle) => {
+                    for (connection, task, bytes) in bundle.replies() {
+                        let Some(&id) = self.names.get(&connection) else { continue };
+                        let Some(link) = connections.get(id) else { continue };
+                        if let Some(place) = link.state.slots.iter().position(|(held, _)| *held == task) {
+                            let (_, slot) = link.state.slots.remove(place);
+                            link.output.fill(slot, 0, bytes);
+                        }
+                    }
+                    self.executor.recycle(bundle);
+                }
                 Output::Part { connection, task, bytes, gate } => {
                     let Some(&id) = self.names.get(&connection) else { continue };
                     let Some(link) = connections.get(id) else { continue };
