@@ -1,10 +1,10 @@
 //! What commands over sessions and settings work with, and what the executor tells its caller.
 
-use crate::bundle::Bundle;
 use crate::account::Account;
 use crate::acl::Users;
 use crate::acl::log::AclLog;
 use crate::args::Args;
+use crate::bundle::Bundle;
 use crate::channels::Channels;
 use crate::context::Halt;
 use crate::events::Events;
@@ -56,7 +56,14 @@ pub enum Output {
     },
     /// Replies of suspended requests that another shard has carried out ([`Bundle::replies`]): as `Reply` each, with
     /// gate 0, in their order. To be given back by [`crate::Executor::recycle`].
-    Replies(Box<Bundle>),
+    Replies(Bundle),
+    /// The reply of a request that was called [`crate::Outcome::Forwarded`] takes longer.
+    Waits {
+        /// Whose.
+        connection: ConnectionId,
+        /// Which request's.
+        task: TaskId,
+    },
     /// A piece of the reply of a suspended request; the request stays suspended. When the connection
     /// has taken it, [`crate::Executor::pull`] asks for the next.
     Part {

@@ -76,6 +76,8 @@ pub enum Outcome {
     },
     /// Its reply comes later, as [`Output::Reply`] with this id; its place is here.
     Suspended(TaskId),
+    /// The same, and the reply is likely to come within a round of messages; [`Output::Waits`] says if not.
+    Forwarded(TaskId),
     /// Nothing has happened: offer it again after [`Output::Resume`].
     Blocked,
     /// Its reply is written, and the connection ends behind it.

@@ -1,4 +1,4 @@
-//! Requests of one key that another shard has: there in bundles, answered in bundles.
+//! Where a request is carried out; and requests whose keys one other shard has: there in bundles, answered in bundles.
 //!
 //! Invariants:
 //! 1. Of a plain `GET` or `SET` the asker keeps no task, only its session's note that it waits; connection and name go
@@ -9,25 +9,136 @@
 //!    before those who were told of what it did.
 //! 3. An answer leaves when what it has observed is durable here.
 
-use crate::args::Args;
-use crate::bundle::{ARGUMENTS_BYTES_MAX, Bundle, Bundled, Forward};
+use crate::args::{Args, OwnedArgs};
+use crate::bundle::{ARGUMENTS_BYTES_MAX, ARGUMENTS_MAX, Bundle, Bundled, Cursor, Forward};
 use crate::control::Output;
+use crate::coordination::Coordination;
 use crate::executor::{Executor, Outcome};
-use crate::remote::Message;
-use crate::session::ConnectionId;
-use crate::table::{self, quick_index};
+use crate::remote::{Ending, Message};
+use crate::session::{ConnectionId, Queued};
+use crate::table::{self, Action, Command, flag, quick_index};
 use crate::task::{Origin, Task, Work};
-use tierstone_base::{Now, Position, Seq, ShardId};
+use std::collections::BTreeSet;
+use tierstone_base::{KeyspaceId, Now, Position, Seq, ShardId};
 use tierstone_engine::{Engine, Key, Lookup, PREFETCHED_KEYS, ValueKind};
 use tierstone_store::TaskId;
 use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// Whether these arguments fit into a bundle.
 pub(crate) fn fits(args: Args<'_>) -> bool {
-    !args.has_staged() && args.size_bytes() <= ARGUMENTS_BYTES_MAX
+    args.len() <= ARGUMENTS_MAX && !args.has_staged() && args.size_bytes() <= ARGUMENTS_BYTES_MAX
+}
+
+/// Where a command is carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// By this shard.
+    Here,
+    /// By another.
+    There(ShardId),
+    /// By several together.
+    Across,
+    /// By all, each for itself.
+    Everywhere,
 }
 
 impl<E: Engine> Executor<E> {
+    /// Where a data command is carried out. Its positions are collected.
+    pub(crate) fn route(&self, command: &Command) -> Route {
+        if self.shard.count() == 1 {
+            return Route::Here;
+        }
+        if self.positions.is_empty() {
+            let is_count = matches!(command.action, Action::Data(_)) && command.has(flag::READONLY);
+            return if is_count { Route::Everywhere } else { Route::Here };
+        }
+        self.route_of(self.positions.iter().copied())
+    }
+
+    fn route_of(&self, mut positions: impl Iterator<Item = Position>) -> Route {
+        let count = self.shard.count();
+        let Some(first) = positions.next().map(|position| position.shard(count)) else {
+            return Route::Here;
+        };
+        if !positions.all(|position| position.shard(count) == first) {
+            Route::Across
+        } else if first == self.shard.index() {
+            Route::Here
+        } else {
+            Route::There(first)
+        }
+    }
+
+    /// Where a transaction is carried out. Its positions are collected.
+    pub(crate) fn route_transaction(&self, connection: ConnectionId) -> Route {
+        let count = self.shard.count();
+        let watching = self.host.sessions.get(&connection).map(|session| &session.watching_shards);
+        let mut shards: BTreeSet<ShardId> =
+            self.positions.iter().map(|position| position.shard(count)).collect();
+        shards.extend(watching.into_iter().flatten());
+        let is_here = shards.iter().all(|shard| *shard == self.shard.index());
+        if is_here { Route::Here } else { Route::Across }
+    }
+
+    /// Starts a data command of which other shards have a part. Its positions are collected.
+    pub(crate) fn start_elsewhere(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        route: Route,
+        command: &'static Command,
+        args: Args<'_>,
+        (db, version): (u32, Version),
+    ) -> TaskId {
+        let (id, tracker) = (self.shard.next_id(), self.tracker.take());
+        match route {
+            Route::There(to) => {
+                self.tasks.insert(id, Task::new(origin, db, version, Work::Forwarded));
+                let position = self.positions.first().copied().unwrap_or(Position(0));
+                if crate::forward::fits(args) {
+                    let ticket = id;
+                    let forward =
+                        Forward { ticket, connection: None, command, db, version, tracker, position };
+                    self.bundles.forward(to, forward, args);
+                } else {
+                    let args = args.to_owned();
+                    let message = Message::Run { ticket: id, command, args, db, version, tracker };
+                    self.host.outputs.push(Output::Send { to, message });
+                }
+            }
+            Route::Everywhere => {
+                let fan_out = self.fan_out(Ending::Sum);
+                self.tasks.insert(id, Task::new(origin, db, version, fan_out));
+                let message = |_| Message::Count { ticket: id, db };
+                self.send_everywhere(message);
+            }
+            Route::Across | Route::Here => {
+                let queued = Queued { command, index: 0, args: args.to_owned(), refused: None };
+                let work = Coordination::command(queued);
+                let task = Task::new(origin, db, version, Work::Coordinated(Box::new(work)));
+                self.tasks.insert(id, task.with_tracker(tracker));
+                self.coordinate(now, id);
+            }
+        }
+        id
+    }
+
+    /// Carries a command out that came by a message of its own.
+    pub(crate) fn run_alone(
+        &mut self,
+        now: Now,
+        (from, ticket): (ShardId, TaskId),
+        command: &'static Command,
+        args: &OwnedArgs,
+        setting: (u32, Version),
+    ) {
+        self.host.timing.offered(false);
+        let mut reply = Vec::new();
+        if let Some(gate) = self.run_for(now, (from, ticket), command, args.args(), setting, &mut reply) {
+            self.answer_shard(from, ticket, reply, gate);
+        }
+    }
+
     /// Sends a plain `GET` or `SET` of `connection` to the shard that has its key; `None`: it goes the long way.
     #[inline]
     pub(crate) fn forward_plain(
@@ -51,26 +162,32 @@ impl<E: Engine> Executor<E> {
         self.bundles.forward(position.shard(self.shard.count()), forward, args);
         self.host.counters.call(index);
         self.host.counters.suspended += 1;
-        Some(Outcome::Suspended(ticket))
+        // What waits for a device is no matter of a moment.
+        let is_soon = is_get || self.shard.is_relaxed();
+        Some(if is_soon { Outcome::Forwarded(ticket) } else { Outcome::Suspended(ticket) })
     }
 
     /// Carries out what another shard's clients ask.
-    pub(crate) fn forwarded(&mut self, now: Now, from: ShardId, bundle: Box<Bundle>) {
+    pub(crate) fn forwarded(&mut self, now: Now, from: ShardId, bundle: Bundle) {
         let (mut answers, mut late) = (self.bundles.spare(), self.bundles.spare());
         let (durable, mut gate) = (self.shard.engine().decided_seq(), 0);
-        for index in 0..bundle.forwards() {
-            if index % PREFETCHED_KEYS == 0 {
-                self.prefetch_forwarded(&bundle, index);
+        let (mut cursor, mut count) = (Cursor::default(), 0);
+        loop {
+            if count % PREFETCHED_KEYS == 0 {
+                self.prefetch_forwarded(&bundle, cursor);
             }
-            let (mut forward, args) = bundle.request(index);
-            self.host.timing.offered(index > 0);
-            let start = answers.buffer().len();
+            let Some((mut forward, args)) = bundle.request(&mut cursor) else { break };
+            self.host.timing.offered(count > 0);
+            count += 1;
+            let start = answers.begin_answer();
             match self.carry_out_forward(now, from, &mut forward, args, answers.buffer()) {
-                None => answers.buffer().truncate(start),
-                Some(seq) if seq <= durable => answers.end_answer(&forward),
+                None => answers.drop_answer(start),
                 Some(seq) => {
-                    answers.move_answer(start, &forward, &mut late);
-                    gate = gate.max(seq);
+                    answers.end_answer(start, &forward);
+                    if seq > durable {
+                        answers.move_answer(start, &mut late);
+                        gate = gate.max(seq);
+                    }
                 }
             }
             if answers.has_long_answers() {
@@ -83,17 +200,20 @@ impl<E: Engine> Executor<E> {
         self.bundles.recycle(bundle);
     }
 
-    /// Has the processor fetch what the requests from `first` on will touch.
-    fn prefetch_forwarded(&self, bundle: &Bundle, first: usize) {
-        let mut wanted = [None; PREFETCHED_KEYS];
-        let end = bundle.forwards().min(first + PREFETCHED_KEYS);
-        for (place, index) in wanted.iter_mut().zip(first..end) {
-            let (forward, args) = bundle.request(index);
-            *place = self.key_of(&forward, args);
+    /// Has the processor fetch what the requests from `cursor` on will touch.
+    fn prefetch_forwarded(&self, bundle: &Bundle, mut cursor: Cursor) {
+        let mut wanted =
+            [Key { keyspace: KeyspaceId(0), position: Position(0), bytes: b"" }; PREFETCHED_KEYS];
+        let mut count = 0;
+        while count < PREFETCHED_KEYS
+            && let Some((forward, args)) = bundle.request(&mut cursor)
+        {
+            if let Some(key) = self.key_of(&forward, args) {
+                wanted[count] = key;
+                count += 1;
+            }
         }
-        let Some(any) = wanted.iter().flatten().next().copied() else { return };
-        let keys = wanted.map(|key| key.unwrap_or(any));
-        self.shard.engine().prefetch(&keys[..end - first]);
+        self.shard.engine().prefetch(&wanted[..count]);
     }
 
     /// The key of a plain `GET` or `SET`.
@@ -202,21 +322,22 @@ impl<E: Engine> Executor<E> {
         if self.host.sessions.contains_key(&connection) {
             let origin = Origin::Connection(connection);
             self.tasks.insert(ticket, Task::new(origin, db, version, Work::Forwarded));
+            self.host.outputs.push(Output::Waits { connection, task: ticket });
         }
     }
 
     /// Another shard has answered.
-    pub(crate) fn answered(&mut self, now: Now, bundle: Box<Bundle>) {
+    pub(crate) fn answered(&mut self, now: Now, bundle: Bundle) {
         let mut resumed = Vec::new();
         let mut has_replies = false;
-        for (answer, bytes) in bundle.answers() {
-            let Some(connection) = answer.connection else {
-                self.finish(now, answer.ticket, bytes, 0, false);
+        for (ticket, connection, bytes) in bundle.answers() {
+            let Some(connection) = connection else {
+                self.finish(now, ticket, bytes, 0, false);
                 continue;
             };
             has_replies = true;
             if let Some(session) = self.host.sessions.get_mut(&connection) {
-                session.resume(answer.ticket);
+                session.resume(ticket);
                 self.host.counters.note_error(bytes);
                 if std::mem::take(&mut session.is_blocked) {
                     resumed.push(connection);
@@ -233,7 +354,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Takes back what [`Output::Replies`] gave, to be used again.
-    pub fn recycle(&mut self, bundle: Box<Bundle>) {
+    pub fn recycle(&mut self, bundle: Bundle) {
         self.bundles.recycle(bundle);
     }
 

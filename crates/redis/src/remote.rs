@@ -9,7 +9,7 @@
 use crate::acl::UsersMessage;
 use crate::args::{Args, OwnedArgs};
 use crate::backup::BackupMessage;
-use crate::bundle::{Bundle, Forward};
+use crate::bundle::Bundle;
 use crate::commands::tracking::Asked;
 use crate::control::Output;
 use crate::coordination::Coordination;
@@ -18,13 +18,13 @@ use crate::executor::{Executor, Outcome};
 use crate::making::PieceMessage;
 use crate::operators::OperatorMessage;
 use crate::session::{ChannelKind, ConnectionId, Queued};
-use crate::table::{Action, Command, flag};
+use crate::table::Command;
 use crate::task::{Origin, Task, Work};
 use crate::tracking::{Tracker, TrackingMessage};
 use crate::upload::{Ticket, UploadMessage};
 use crate::verify::Verified;
 use crate::walk::{Walk, WalkKind, write_walk};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use tierstone_base::{Error, Now, Position, Seq, ShardId};
 use tierstone_engine::{Engine, Verification};
 use tierstone_store::message::ShardMessage;
@@ -55,9 +55,9 @@ pub enum Message {
         tracker: Option<Tracker>,
     },
     /// Carry these requests out: what [`Message::Run`] asks, many at a time.
-    Forwards(Box<Bundle>),
+    Forwards(Bundle),
     /// The replies to those that were answered at once.
-    Answers(Box<Bundle>),
+    Answers(Bundle),
     /// A plain request of `Forwards` is answered later, by `Ran` or in parts.
     Waits {
         /// The asker's name for it.
@@ -235,19 +235,6 @@ pub enum Message {
     Tracking(TrackingMessage),
 }
 
-/// Where a command is carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    /// By this shard.
-    Here,
-    /// By another.
-    There(ShardId),
-    /// By several together.
-    Across,
-    /// By all, each for itself.
-    Everywhere,
-}
-
 /// A question to every shard.
 #[derive(Debug)]
 pub(crate) struct FanOut {
@@ -275,11 +262,7 @@ impl<E: Engine> Executor<E> {
             Message::Batch(message) => self.batch_message(now, from, message),
             Message::Run { ticket, command, args, db, version, tracker } => {
                 self.tracker = tracker;
-                self.host.timing.offered(false);
-                let (args, mut reply) = (args.args(), Vec::new());
-                if let Some(gate) = self.run_for(now, (from, ticket), command, args, (db, version), &mut reply) {
-                    self.answer_shard(from, ticket, reply, gate);
-                }
+                self.run_alone(now, (from, ticket), command, &args, (db, version));
             }
             Message::Forwards(bundle) => self.forwarded(now, from, bundle),
             Message::Answers(bundle) => self.answered(now, bundle),
@@ -380,86 +363,6 @@ impl<E: Engine> Executor<E> {
         {
             self.send_gated(shard, Message::Walked { ticket, found }, gate);
         }
-    }
-
-    /// Where a data command is carried out. Its positions are collected.
-    pub(crate) fn route(&self, command: &Command) -> Route {
-        if self.shard.count() == 1 {
-            return Route::Here;
-        }
-        if self.positions.is_empty() {
-            let is_count = matches!(command.action, Action::Data(_)) && command.has(flag::READONLY);
-            return if is_count { Route::Everywhere } else { Route::Here };
-        }
-        self.route_of(self.positions.iter().copied())
-    }
-
-    fn route_of(&self, mut positions: impl Iterator<Item = Position>) -> Route {
-        let count = self.shard.count();
-        let Some(first) = positions.next().map(|position| position.shard(count)) else {
-            return Route::Here;
-        };
-        if !positions.all(|position| position.shard(count) == first) {
-            Route::Across
-        } else if first == self.shard.index() {
-            Route::Here
-        } else {
-            Route::There(first)
-        }
-    }
-
-    /// Where a transaction is carried out. Its positions are collected.
-    pub(crate) fn route_transaction(&self, connection: ConnectionId) -> Route {
-        let count = self.shard.count();
-        let watching = self.host.sessions.get(&connection).map(|session| &session.watching_shards);
-        let mut shards: BTreeSet<ShardId> =
-            self.positions.iter().map(|position| position.shard(count)).collect();
-        shards.extend(watching.into_iter().flatten());
-        let is_here = shards.iter().all(|shard| *shard == self.shard.index());
-        if is_here { Route::Here } else { Route::Across }
-    }
-
-    /// Starts a data command of which other shards have a part. Its positions are collected.
-    pub(crate) fn start_elsewhere(
-        &mut self,
-        now: Now,
-        origin: Origin,
-        route: Route,
-        command: &'static Command,
-        args: Args<'_>,
-        (db, version): (u32, Version),
-    ) -> TaskId {
-        let (id, tracker) = (self.shard.next_id(), self.tracker.take());
-        match route {
-            Route::There(to) => {
-                self.tasks.insert(id, Task::new(origin, db, version, Work::Forwarded));
-                let position = self.positions.first().copied().unwrap_or(Position(0));
-                if crate::forward::fits(args) {
-                    let ticket = id;
-                    let forward =
-                        Forward { ticket, connection: None, command, db, version, tracker, position };
-                    self.bundles.forward(to, forward, args);
-                } else {
-                    let args = args.to_owned();
-                    let message = Message::Run { ticket: id, command, args, db, version, tracker };
-                    self.host.outputs.push(Output::Send { to, message });
-                }
-            }
-            Route::Everywhere => {
-                let fan_out = self.fan_out(Ending::Sum);
-                self.tasks.insert(id, Task::new(origin, db, version, fan_out));
-                let message = |_| Message::Count { ticket: id, db };
-                self.send_everywhere(message);
-            }
-            Route::Across | Route::Here => {
-                let queued = Queued { command, index: 0, args: args.to_owned(), refused: None };
-                let work = Coordination::command(queued);
-                let task = Task::new(origin, db, version, Work::Coordinated(Box::new(work)));
-                self.tasks.insert(id, task.with_tracker(tracker));
-                self.coordinate(now, id);
-            }
-        }
-        id
     }
 
     /// Starts a transaction of which other shards have a part.

@@ -5,7 +5,7 @@ use crate::acl::{Denied, change_of_settings};
 use crate::args::{Args, OwnedArgs};
 use crate::control::{ControlHandler, Flow, Output};
 use crate::executor::{Executor, Outcome};
-use crate::remote::Route;
+use crate::forward::Route;
 use crate::resolve::resolve;
 use crate::run::{Ran, run_control};
 use crate::session::{ConnectionId, Queued, ReplyMode, Session, Transaction};
@@ -52,7 +52,7 @@ impl<E: Engine> Executor<E> {
             if let Some(outcome) = self.quick(now, connection, args, reply) {
                 match outcome {
                     // Timed by the shard that carries it out.
-                    Outcome::Suspended(_) => self.host.timing.forget(),
+                    Outcome::Suspended(_) | Outcome::Forwarded(_) => self.host.timing.forget(),
                     _ => self.note_quick(now, connection, began_ns, args),
                 }
                 return outcome;

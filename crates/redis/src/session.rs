@@ -238,7 +238,11 @@ impl Session {
 
     /// Forgets a command that is no longer suspended.
     pub fn resume(&mut self, task: TaskId) {
-        self.pending.retain(|(other, ..)| *other != task);
+        // The positions of a command lie side by side, and who asked first is mostly answered first.
+        if let Some(first) = self.pending.iter().position(|(other, _)| *other == task) {
+            let count = self.pending[first..].iter().take_while(|(other, _)| *other == task).count();
+            self.pending.drain(first..first + count);
+        }
         self.barriers.retain(|other| *other != task);
     }
 

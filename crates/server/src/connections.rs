@@ -65,6 +65,8 @@ pub(crate) struct Entry<C> {
     pub is_receive_paused: bool,
     pub is_changed: bool,
     pub is_gated: bool,
+    /// Until when its replies wait for others, once one has waited; 0: none has.
+    pub together_by_us: u64,
     pub is_resumed: bool,
     /// It waits for memory.
     pub is_in_line: bool,

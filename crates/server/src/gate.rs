@@ -40,7 +40,7 @@ impl SlotId {
 }
 
 /// A run of replies that lie together and share a gate, or a reserved place.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Piece {
     start: usize,
     len: usize,
@@ -48,6 +48,8 @@ struct Piece {
     is_open: bool,
     /// Whether parts of it were given while it is open.
     is_stream: bool,
+    /// Whether it is open and will be filled soon.
+    is_soon: bool,
 }
 
 /// The replies of one connection that were not handed to its socket.
@@ -65,6 +67,8 @@ pub struct ReplyQueue {
     durable: Seq,
     full_bytes: usize,
     is_gated: bool,
+    /// How many places will be filled soon.
+    soon: usize,
 }
 
 impl ReplyQueue {
@@ -80,6 +84,7 @@ impl ReplyQueue {
             durable: 0,
             full_bytes,
             is_gated: true,
+            soon: 0,
         }
     }
 
@@ -120,7 +125,7 @@ impl ReplyQueue {
             Some(last) if !last.is_open && gate <= last.gate && last.start + last.len == start => {
                 last.len += len;
             }
-            _ => self.pieces.push_back(Piece { start, len, gate, is_open: false, is_stream: false }),
+            _ => self.pieces.push_back(Piece { start, len, gate, ..Piece::default() }),
         }
     }
 
@@ -129,8 +134,34 @@ impl ReplyQueue {
     pub fn reserve(&mut self) -> SlotId {
         let slot = SlotId(self.first_piece + self.pieces.len() as u64);
         let start = self.bytes.len();
-        self.pieces.push_back(Piece { start, len: 0, gate: 0, is_open: true, is_stream: false });
+        self.pieces.push_back(Piece { start, is_open: true, ..Piece::default() });
         slot
+    }
+
+    /// The same for a reply that comes soon, by which is meant: those before it may be sent together with it.
+    pub fn reserve_soon(&mut self) -> SlotId {
+        let slot = self.reserve();
+        if let Some(piece) = self.pieces.back_mut() {
+            piece.is_soon = true;
+            self.soon += 1;
+        }
+        slot
+    }
+
+    /// What was to come soon in a reserved place comes later. Does nothing if it has come.
+    pub fn not_soon(&mut self, slot: SlotId) {
+        let index = slot.0.wrapping_sub(self.first_piece);
+        let piece = usize::try_from(index).ok().and_then(|index| self.pieces.get_mut(index));
+        if let Some(piece) = piece.filter(|piece| piece.is_soon) {
+            piece.is_soon = false;
+            self.soon -= 1;
+        }
+    }
+
+    /// Whether a reserved place will be filled soon.
+    #[inline]
+    pub fn has_soon(&self) -> bool {
+        self.soon > 0
     }
 
     /// Completes a reserved place with `reply` (after what [`ReplyQueue::extend_with`] gave). Returns
@@ -177,6 +208,7 @@ impl ReplyQueue {
         piece.gate = if self.is_gated { piece.gate.max(gate) } else { 0 };
         piece.is_open = stays_open;
         piece.is_stream |= stays_open;
+        self.soon -= usize::from(std::mem::take(&mut piece.is_soon));
         true
     }
 

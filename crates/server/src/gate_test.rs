@@ -6,6 +6,8 @@ use proptest::prelude::*;
 enum Act {
     Push { gate: Seq, len: usize },
     Reserve,
+    ReserveSoon,
+    NotSoon { choice: usize },
     Fill { choice: usize, gate: Seq, len: usize },
     Extend { choice: usize, gate: Seq, len: usize },
     Release { by: Seq },
@@ -19,6 +21,8 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         6 => (gate.clone(), len.clone()).prop_map(|(gate, len)| Act::Push { gate, len }),
         3 => Just(Act::Reserve),
+        2 => Just(Act::ReserveSoon),
+        1 => any::<usize>().prop_map(|choice| Act::NotSoon { choice }),
         3 => (any::<usize>(), gate.clone(), len.clone())
             .prop_map(|(choice, gate, len)| Act::Fill { choice, gate, len }),
         2 => (any::<usize>(), gate, len).prop_map(|(choice, gate, len)| Act::Extend { choice, gate, len }),
@@ -33,6 +37,7 @@ struct ModelReply {
     bytes: Vec<u8>,
     gate: Seq,
     is_open: bool,
+    is_soon: bool,
 }
 
 /// The naive queue: a list of replies, of which the front ones may leave.
@@ -101,7 +106,7 @@ impl Pair {
         let reply = self.reply(number);
         reply.bytes.extend_from_slice(&bytes);
         reply.gate = reply.gate.max(gate);
-        reply.is_open = stays_open;
+        (reply.is_open, reply.is_soon) = (stays_open, false);
         if !stays_open {
             assert!(!self.queue.fill(slot, 0, b"again"), "a filled place takes nothing more");
         }
@@ -112,13 +117,16 @@ impl Pair {
             Act::Push { gate, len } => {
                 let bytes = self.bytes(len);
                 self.queue.push(gate, &bytes);
-                self.model.replies.push(ModelReply { bytes, gate, is_open: false });
+                self.model.replies.push(ModelReply { bytes, gate, is_open: false, is_soon: false });
                 self.made += 1;
             }
-            Act::Reserve => {
-                self.slots.push((self.queue.reserve(), self.made));
-                self.model.replies.push(ModelReply { bytes: Vec::new(), gate: 0, is_open: true });
-                self.made += 1;
+            Act::Reserve => self.reserve(false),
+            Act::ReserveSoon => self.reserve(true),
+            Act::NotSoon { .. } if self.slots.is_empty() => {}
+            Act::NotSoon { choice } => {
+                let (slot, number) = self.slots[choice % self.slots.len()];
+                self.queue.not_soon(slot);
+                self.reply(number).is_soon = false;
             }
             Act::Fill { choice, gate, len } => self.write_slot(choice, gate, len, false),
             Act::Extend { choice, gate, len } => self.write_slot(choice, gate, len, true),
@@ -131,6 +139,15 @@ impl Pair {
         }
         let held: usize = self.model.replies.iter().map(|reply| reply.bytes.len()).sum();
         assert_eq!(self.queue.len(), held);
+        let has_soon = self.model.replies.iter().any(|reply| reply.is_soon);
+        assert_eq!(self.queue.has_soon(), has_soon);
+    }
+
+    fn reserve(&mut self, is_soon: bool) {
+        let slot = if is_soon { self.queue.reserve_soon() } else { self.queue.reserve() };
+        self.slots.push((slot, self.made));
+        self.model.replies.push(ModelReply { bytes: Vec::new(), gate: 0, is_open: true, is_soon });
+        self.made += 1;
     }
 
     fn take(&mut self) {

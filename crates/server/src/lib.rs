@@ -33,6 +33,7 @@ pub mod redis;
 pub mod service;
 pub mod settings;
 mod tls;
+mod together;
 mod turn;
 pub mod wake;
 

@@ -223,6 +223,12 @@ impl<S: Service, D: BlockDevice> ManualDriver<S, D> {
         self.turn.connections.is_empty() && self.turn.service.is_quiet()
     }
 
+    /// The service, for what a test says to it.
+    #[cfg(test)]
+    pub(crate) fn service_mut(&mut self) -> &mut S {
+        &mut self.turn.service
+    }
+
     /// The service.
     pub fn service(&self) -> &S {
         &self.turn.service

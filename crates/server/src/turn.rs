@@ -15,6 +15,7 @@ use crate::reactor::{Reactor, Sending};
 use crate::service::{ConnectionMemory, Peer, Service, Want};
 use crate::settings::{OutputLimits, TransportSettings};
 use crate::tls::TlsSession;
+use crate::together::Together;
 use tierstone_base::{Now, Seq};
 use tierstone_media::{IoCompletion, IoRequest};
 
@@ -57,6 +58,7 @@ pub(crate) struct Turn<S: Service> {
     is_stopping: bool,
     /// Who waits for memory.
     pub line: Line,
+    pub together: Together,
     #[cfg(any(test, feature = "mutations"))]
     pub is_ungated: bool,
 }
@@ -78,6 +80,7 @@ impl<S: Service> Turn<S> {
             next_sweep_us: now.monotonic_us + SWEEP_INTERVAL_US,
             is_stopping: false,
             line: Line::default(),
+            together: Together::default(),
             #[cfg(any(test, feature = "mutations"))]
             is_ungated: false,
         }
@@ -119,6 +122,7 @@ impl<S: Service> Turn<S> {
                     is_receive_paused: false,
                     is_changed: false,
                     is_gated: false,
+                    together_by_us: 0,
                     is_resumed: false,
                     is_in_line: false,
                     is_first_in_line: false,
@@ -296,10 +300,8 @@ impl<S: Service> Turn<S> {
     /// The monotonic time of the next turn that is wanted even if nothing happens.
     pub fn next_turn_at_us(&self) -> Option<u64> {
         let sweep = (!self.connections.is_empty()).then_some(self.next_sweep_us);
-        match (self.service.next_step_at_us(), sweep) {
-            (Some(step), Some(sweep)) => Some(step.min(sweep)),
-            (step, sweep) => step.or(sweep),
-        }
+        let times = [self.service.next_step_at_us(), sweep, self.together.next_turn_at_us()];
+        times.into_iter().flatten().min()
     }
 
     /// The second half of a turn: the step, and what follows from it.
@@ -323,6 +325,7 @@ impl<S: Service> Turn<S> {
             self.end_late_handshakes();
         }
         self.move_line(reactor);
+        self.end_waits();
         let mut changed = std::mem::replace(&mut self.connections.changed, std::mem::take(&mut self.scratch));
         for index in changed.drain(..) {
             self.settle(index, reactor);
@@ -387,6 +390,8 @@ impl<S: Service> Turn<S> {
         let Some(entry) = self.connections.entry(index) else { return };
         entry.is_changed = false;
         let may_send = entry.phase != Phase::Aborted && entry.sending == 0;
+        let may_send = may_send && !self.waits_for_more(index);
+        let Some(entry) = self.connections.entry(index) else { return };
         if may_send && entry.tls.is_some() {
             self.settle_sealed(index, reactor);
         } else if may_send && entry.output.release(self.durable) {

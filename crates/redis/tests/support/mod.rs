@@ -207,7 +207,7 @@ impl<E: Engine> Server<E> {
             let mut bytes = Vec::new();
             match executor.request(self.now, id, args, &mut bytes) {
                 Outcome::Ready { gate } => connection.slots.push_back(Slot::Ready { bytes, gate }),
-                Outcome::Suspended(task) => {
+                Outcome::Suspended(task) | Outcome::Forwarded(task) => {
                     assert!(bytes.is_empty(), "a suspended request has written a reply");
                     connection.slots.push_back(Slot::Waiting(task));
                 }
@@ -253,31 +253,33 @@ impl<E: Engine> Server<E> {
         }
     }
 
+    /// The reply of a request that waited.
+    fn fill(&mut self, (connection, task): (ConnectionId, u64), bytes: Vec<u8>, gate: u64) {
+        let Some(connection) = self.connections.get_mut(&connection) else { return };
+        let is_it = |slot: &&mut Slot| matches!(slot, Slot::Waiting(other) if *other == task);
+        let slot = connection.slots.iter_mut().find(is_it);
+        let slot = slot.unwrap_or_else(|| panic!("task {task} was answered twice or never begun"));
+        let mut whole = connection.parts.remove(&task).unwrap_or_default();
+        whole.extend(bytes);
+        *slot = Slot::Ready { bytes: whole, gate };
+    }
+
     fn handle(&mut self, from: usize, outputs: Vec<Output>) {
         for output in outputs {
             match output {
                 Output::Reply { connection, task, bytes, gate, closes } => {
-                    let Some(connection) = self.connections.get_mut(&connection) else { continue };
-                    let is_it = |slot: &&mut Slot| matches!(slot, Slot::Waiting(other) if *other == task);
-                    let slot = connection.slots.iter_mut().find(is_it);
-                    let slot =
-                        slot.unwrap_or_else(|| panic!("task {task} was answered twice or never begun"));
-                    let mut whole = connection.parts.remove(&task).unwrap_or_default();
-                    whole.extend(bytes);
-                    *slot = Slot::Ready { bytes: whole, gate };
-                    connection.is_closed |= closes;
+                    self.fill((connection, task), bytes, gate);
+                    if let Some(connection) = self.connections.get_mut(&connection) {
+                        connection.is_closed |= closes;
+                    }
                 }
                 Output::Replies(bundle) => {
                     for (connection, task, bytes) in bundle.replies() {
-                        let Some(connection) = self.connections.get_mut(&connection) else { continue };
-                        let is_it = |slot: &&mut Slot| matches!(slot, Slot::Waiting(other) if *other == task);
-                        let slot = connection.slots.iter_mut().find(is_it);
-                        let slot =
-                            slot.unwrap_or_else(|| panic!("task {task} was answered twice or never begun"));
-                        *slot = Slot::Ready { bytes: bytes.to_vec(), gate: 0 };
+                        self.fill((connection, task), bytes.to_vec(), 0);
                     }
                     self.executors[from].recycle(bundle);
                 }
+                Output::Waits { .. } => {}
                 Output::Part { connection, task, bytes, .. } => {
                     if let Some(connection) = self.connections.get_mut(&connection) {
                         connection.part_bytes_max = connection.part_bytes_max.max(bytes.len());

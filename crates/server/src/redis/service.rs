@@ -9,6 +9,7 @@
 //!    their last requests may need it; or after half of the time that a stop may take.
 
 mod evict;
+mod replies;
 mod rounds;
 
 use super::ahead::Ahead;
@@ -277,6 +278,7 @@ impl<E: Engine> RedisService<E> {
         match outcome {
             Outcome::Ready { gate } => output.push(gate, &self.reply),
             Outcome::Suspended(task) => connection.slots.push((task, output.reserve())),
+            Outcome::Forwarded(task) => connection.slots.push((task, output.reserve_soon())),
             Outcome::Blocked => return Some(Want::Pause),
             Outcome::Close { gate } => {
                 output.push(gate, &self.reply);
@@ -324,42 +326,11 @@ impl<E: Engine> RedisService<E> {
         let mut outputs = std::mem::take(&mut self.outputs);
         for output in outputs.drain(..) {
             match output {
-                Output::Reply { connection, task, bytes, gate, closes } => {
-                    let Some(&id) = self.names.get(&connection) else { continue };
-                    if let Some(link) = connections.get(id)
-                        && let Some(place) = link.state.slots.iter().position(|(held, _)| *held == task)
-                    {
-                        let (_, slot) = link.state.slots.remove(place);
-                        link.output.fill(slot, gate, &bytes);
-                    }
-                    if closes {
-                        connections.close(id);
-                    }
-                }
-                Output::Replies(bundle) => {
-                    for (connection, task, bytes) in bundle.replies() {
-                        let Some(&id) = self.names.get(&connection) else { continue };
-                        let Some(link) = connections.get(id) else { continue };
-                        if let Some(place) = link.state.slots.iter().position(|(held, _)| *held == task) {
-                            let (_, slot) = link.state.slots.remove(place);
-                            link.output.fill(slot, 0, bytes);
-                        }
-                    }
-                    self.executor.recycle(bundle);
-                }
-                Output::Part { connection, task, bytes, gate } => {
-                    let Some(&id) = self.names.get(&connection) else { continue };
-                    let Some(link) = connections.get(id) else { continue };
-                    if let Some((_, slot)) = link.state.slots.iter().find(|(held, _)| *held == task) {
-                        link.output.extend_with(*slot, gate, |out| out.extend_from_slice(&bytes));
-                        self.streams.push((id, task));
-                    }
-                }
-                Output::Push { connection, bytes, gate } => {
-                    if let Some(link) = self.names.get(&connection).and_then(|&id| connections.get(id)) {
-                        link.output.push(gate, &bytes);
-                    }
-                }
+                Output::Reply { .. }
+                | Output::Replies(_)
+                | Output::Waits { .. }
+                | Output::Part { .. }
+                | Output::Push { .. } => self.reply(output, connections),
                 Output::Resume { connection } => {
                     if let Some(&id) = self.names.get(&connection) {
                         connections.resume(id);
