@@ -349,8 +349,10 @@ impl Script {
     }
 
     fn flush(&mut self, history: &mut History, asking: Asking) -> Request {
-        let ids = (0..self.objects).map(|number| {
-            let object = ObjectId { database: asking.database, number };
+        // Where databases change places, what began in the first may be in this one.
+        let objects = self.objects_of(if self.swaps { 0 } else { asking.database });
+        let ids = objects.map(|object| {
+            let object = ObjectId { database: asking.database, ..object };
             let steps = (0..key_count(object)).map(|key| Step { key, verb: Verb::Flush }).collect();
             self.note(history, asking, object, steps)
         });
