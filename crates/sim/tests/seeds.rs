@@ -141,15 +141,17 @@ fn without_crashes_everything_is_explained() {
     });
 }
 
-/// Settings with everything that a node can do in one run.
+/// Settings with everything that a node can do in one run. Of a relaxed one a crash takes the end of each shard's log by
+/// itself: keys of two shards that are copied to each other, or databases that have changed places, are then as no history explains.
 fn with_everything(seed: u64) -> SimulationSettings {
+    let is_relaxed = seed % 6 == 3;
     SimulationSettings {
-        has_swaps: true,
-        has_flushes: true,
+        has_swaps: !is_relaxed,
+        has_flushes: !is_relaxed,
         has_channels: true,
         has_large_values: seed.is_multiple_of(2),
         has_device_errors: false,
-        is_relaxed: seed.is_multiple_of(3),
+        is_relaxed,
         ..SimulationSettings::new(seed)
     }
 }
