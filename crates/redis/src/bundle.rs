@@ -23,10 +23,8 @@ pub(crate) const BYTES_MAX: usize = 128 << 10;
 /// Requests with more arguments, or more bytes of them, go by a message of their own.
 pub(crate) const ARGUMENTS_MAX: usize = 1024;
 pub(crate) const ARGUMENTS_BYTES_MAX: usize = 64 << 10;
-/// Buffers that have grown beyond this are not kept.
-const KEPT_BYTES: usize = 512 << 10;
-/// Bundles kept for each shard.
-const KEPT_EACH: usize = 4;
+/// Bytes of empty bundles that an executor keeps.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// A request for another shard.
 #[derive(Clone, Copy, Debug)]
@@ -260,6 +258,12 @@ impl Bundle {
         self.forwards = 0;
     }
 
+    /// What its buffers take.
+    fn memory_bytes(&self) -> usize {
+        let others = self.others.capacity() * size_of::<(&'static Command, Option<Tracker>)>();
+        size_of::<Bundle>() + self.requests.capacity() + self.answers.capacity() + others
+    }
+
     fn clear(&mut self) {
         self.forget_requests();
         self.answers.clear();
@@ -275,8 +279,32 @@ pub(crate) struct Bundles {
     ready: Vec<(ShardId, Bundle)>,
     /// Answers that wait until a sequence is durable, in the order in which they were made.
     held: VecDeque<(Seq, ShardId, Bundle)>,
-    /// Empty ones.
-    spare: Vec<Bundle>,
+    spare: Spare,
+}
+
+/// Empty bundles.
+#[derive(Debug, Default)]
+struct Spare {
+    bundles: Vec<Bundle>,
+    /// What their buffers take.
+    bytes: usize,
+}
+
+impl Spare {
+    fn take(&mut self) -> Bundle {
+        let Some(bundle) = self.bundles.pop() else { return Bundle::default() };
+        self.bytes -= bundle.memory_bytes();
+        bundle
+    }
+
+    fn keep(&mut self, mut bundle: Bundle) {
+        let bytes = bundle.memory_bytes();
+        if self.bytes + bytes <= KEPT_BYTES {
+            bundle.clear();
+            self.bundles.push(bundle);
+            self.bytes += bytes;
+        }
+    }
 }
 
 impl Bundles {
@@ -289,7 +317,7 @@ impl Bundles {
     #[inline]
     pub fn forward(&mut self, to: ShardId, forward: Forward, args: Args<'_>) {
         let Some(place) = self.open.get_mut(usize::from(to)) else { return };
-        let bundle = place.get_or_insert_with(|| self.spare.pop().unwrap_or_default());
+        let bundle = place.get_or_insert_with(|| self.spare.take());
         bundle.forward(&forward, args);
         if bundle.is_full() {
             self.ready.extend(place.take().map(|bundle| (to, bundle)));
@@ -298,7 +326,12 @@ impl Bundles {
 
     /// An empty one.
     pub fn spare(&mut self) -> Bundle {
-        self.spare.pop().unwrap_or_default()
+        self.spare.take()
+    }
+
+    /// What is kept for another time takes so many bytes.
+    pub fn kept_bytes(&self) -> usize {
+        self.spare.bytes
     }
 
     /// Sends answers to `to`, when `gate` is durable if they wait for that.
@@ -334,12 +367,8 @@ impl Bundles {
     }
 
     /// Keeps a bundle for another time.
-    pub fn recycle(&mut self, mut bundle: Bundle) {
-        bundle.clear();
-        let kept_bytes = bundle.requests.capacity().max(bundle.answers.capacity());
-        if self.spare.len() < KEPT_EACH * self.open.len() && kept_bytes <= KEPT_BYTES {
-            self.spare.push(bundle);
-        }
+    pub fn recycle(&mut self, bundle: Bundle) {
+        self.spare.keep(bundle);
     }
 }
 

@@ -124,6 +124,12 @@ fn a_bundle_is_bounded_and_answers_wait_for_what_they_have_observed() {
     assert_eq!(bundles.take().count(), 1);
     let empty = bundles.spare();
     bundles.send_answers(1, empty, None);
+    let kept_bytes = bundles.kept_bytes();
+    assert!(kept_bytes > 0);
+    let mut long = bundles.spare();
+    long.buffer().resize(KEPT_BYTES, 0);
+    bundles.recycle(long);
+    assert!(bundles.kept_bytes() < kept_bytes, "what has grown much is not kept");
     bundles.release(12);
     assert_eq!(bundles.take().count(), 1, "who has nothing to say sends nothing");
 }

@@ -67,6 +67,8 @@ pub const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 pub const NO_SUCH_KEY: &str = "ERR no such key";
 /// A value of another type.
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+/// An uploaded value of which nothing is left.
+pub const EMPTIED: &str = "ERR the database was emptied while the value came: send it again";
 /// A value over the limit.
 pub const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
@@ -287,6 +289,9 @@ impl Context<'_, '_> {
             None => self.scratch.extend_from_slice(self.args.at(index)),
             Some(staged) => {
                 let (place, map) = (staged.place, &staged.map);
+                if !self.view.holds(place) {
+                    return fail(EMPTIED);
+                }
                 self.view.read_large(place, map, 0..map.len(), self.scratch)?;
             }
         }

@@ -446,6 +446,7 @@ impl<E: Engine> Executor<E> {
     pub fn note_connection_bytes(&mut self, bytes: u64, bytes_max: u64) {
         self.host.connection_bytes = (bytes, bytes_max);
         let kept = self.shard.key_events.bytes() + self.shard.tracking.bytes();
+        let kept = kept + self.bundles.kept_bytes() as u64;
         let outside = bytes + self.host.account.bytes() + kept;
         self.shard.engine_mut().note_outside_bytes(outside);
     }

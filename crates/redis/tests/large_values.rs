@@ -7,7 +7,7 @@ mod support;
 
 use support::Server;
 use support::fetching_engine::{FetchingEngine, Trouble};
-use support::large::{assert_all_given_back, chunks, rest, upload};
+use support::large::{self, assert_all_given_back, chunks, rest, upload};
 use tierstone_base::SeededRandom;
 use tierstone_engine::Engine;
 use tierstone_engine::map_engine::MapEngine;
@@ -484,6 +484,30 @@ fn uploaded_arguments_are_like_others() {
         assert_all_given_back(&mut server, &format!("seed {seed}"));
         let held: usize = server.executors.iter().map(|executor| executor.shard().engine().held()).sum();
         assert_eq!(held, 0, "seed {seed}: a record is still held");
+    }
+}
+
+#[test]
+fn an_upload_whose_database_is_emptied_is_refused_in_plain_words() {
+    for shards in [1, 2, 3] {
+        let mut server = Server::with_records((0..shards).map(|_| MapEngine::new(0)), 4096);
+        let (id, other) = (server.connect(), server.connect());
+        let value = vec![7; 200_000];
+        let args = large::staged(&mut server, id, &[b"SET", b"key"], &value, &[]);
+        assert_eq!(server.line(other, "SWAPDB 0 1"), "+OK");
+        server.send_owned(id, args);
+        server.settle();
+        assert_eq!(server.take_received(id), b"+OK\r\n", "where databases change places it is brought along");
+        let args = large::staged(&mut server, id, &[b"SET", b"key"], &value, &[]);
+        assert_eq!(server.line(other, "FLUSHDB"), "+OK");
+        server.send_owned(id, args);
+        server.settle();
+        let answer = String::from_utf8(server.take_received(id)).unwrap();
+        assert!(answer.starts_with("-ERR the database was emptied while the value came"), "{answer}");
+        assert_eq!(server.line(id, "EXISTS key"), ":0");
+        assert_eq!(upload(&mut server, id, &[b"SET", b"key"], &value, &[]), b"+OK\r\n");
+        server.raw(id, &[b"FLUSHALL"]);
+        assert_all_given_back(&mut server, &format!("{shards} shards"));
     }
 }
 

@@ -10,6 +10,7 @@
 //! 2. No byte is given whose gate is above the last durable sequence that the queue was told.
 //! 3. When every reply is ready and free, pushing is an append to one vector, and taking swaps it out.
 //!    Otherwise each byte is copied once more, and once again at most for compaction.
+//! 4. Behind the last reply ([`ReplyQueue::fill_last`]) nothing is given.
 //!
 //! The connection owns its queue; a crash leaves nothing, which is the point.
 
@@ -69,6 +70,8 @@ pub struct ReplyQueue {
     is_gated: bool,
     /// How many places will be filled soon.
     soon: usize,
+    /// Nothing more is taken: the last reply is there.
+    has_last: bool,
 }
 
 impl ReplyQueue {
@@ -85,6 +88,7 @@ impl ReplyQueue {
             full_bytes,
             is_gated: true,
             soon: 0,
+            has_last: false,
         }
     }
 
@@ -105,6 +109,9 @@ impl ReplyQueue {
     /// appends may be several replies. Cost beside `encode`: a few nanoseconds, no allocation when warm.
     #[inline]
     pub fn push_with<R>(&mut self, gate: Seq, encode: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        if self.has_last {
+            return encode(&mut Vec::new());
+        }
         let start = self.bytes.len();
         let result = encode(&mut self.bytes);
         debug_assert!(self.bytes.len() >= start, "an encoder removed bytes");
@@ -132,6 +139,10 @@ impl ReplyQueue {
     /// Takes the next place in the order for a reply that comes later; everything pushed from now on
     /// waits behind it.
     pub fn reserve(&mut self) -> SlotId {
+        if self.has_last {
+            // A place that is never found.
+            return SlotId(u64::MAX);
+        }
         let slot = SlotId(self.first_piece + self.pieces.len() as u64);
         let start = self.bytes.len();
         self.pieces.push_back(Piece { start, is_open: true, ..Piece::default() });
@@ -141,7 +152,7 @@ impl ReplyQueue {
     /// The same for a reply that comes soon, by which is meant: those before it may be sent together with it.
     pub fn reserve_soon(&mut self) -> SlotId {
         let slot = self.reserve();
-        if let Some(piece) = self.pieces.back_mut() {
+        if let Some(piece) = self.pieces.back_mut().filter(|_| !self.has_last) {
             piece.is_soon = true;
             self.soon += 1;
         }
@@ -168,6 +179,21 @@ impl ReplyQueue {
     /// whether the place was open; if not, nothing happens.
     pub fn fill(&mut self, slot: SlotId, gate: Seq, reply: &[u8]) -> bool {
         self.fill_with(slot, gate, |bytes| bytes.extend_from_slice(reply))
+    }
+
+    /// As [`ReplyQueue::fill`] for the last reply of all: what stands behind it, and what comes, is never given. So who was
+    /// told the length of a reply that then broke off takes nothing else for a part of it.
+    pub fn fill_last(&mut self, slot: SlotId, gate: Seq, reply: &[u8]) -> bool {
+        if !self.fill(slot, gate, reply) {
+            return false;
+        }
+        let index = (slot.0 - self.first_piece) as usize;
+        for piece in self.pieces.drain(index + 1..) {
+            self.pieces_bytes -= piece.len;
+            self.soon -= usize::from(piece.is_soon);
+        }
+        self.has_last = true;
+        true
     }
 
     /// Like [`ReplyQueue::fill`], with the bytes that `encode` appends; it is not called when the

@@ -10,6 +10,7 @@ enum Act {
     NotSoon { choice: usize },
     Fill { choice: usize, gate: Seq, len: usize },
     Extend { choice: usize, gate: Seq, len: usize },
+    FillLast { choice: usize, gate: Seq, len: usize },
     Release { by: Seq },
     Take,
     Shrink,
@@ -25,7 +26,10 @@ fn act() -> impl Strategy<Value = Act> {
         1 => any::<usize>().prop_map(|choice| Act::NotSoon { choice }),
         3 => (any::<usize>(), gate.clone(), len.clone())
             .prop_map(|(choice, gate, len)| Act::Fill { choice, gate, len }),
-        2 => (any::<usize>(), gate, len).prop_map(|(choice, gate, len)| Act::Extend { choice, gate, len }),
+        2 => (any::<usize>(), gate.clone(), len.clone())
+            .prop_map(|(choice, gate, len)| Act::Extend { choice, gate, len }),
+        1 => (any::<usize>(), gate, len)
+            .prop_map(|(choice, gate, len)| Act::FillLast { choice, gate, len }),
         2 => (0u64..10).prop_map(|by| Act::Release { by }),
         4 => Just(Act::Take),
         1 => Just(Act::Shrink),
@@ -69,13 +73,14 @@ struct Pair {
     model: Model,
     slots: Vec<(SlotId, usize)>,
     made: usize,
+    has_last: bool,
     written: u8,
 }
 
 impl Pair {
     fn new() -> Self {
         let (queue, model) = (ReplyQueue::new(usize::MAX), Model::default());
-        Pair { queue, model, slots: Vec::new(), made: 0, written: 0 }
+        Pair { queue, model, slots: Vec::new(), made: 0, has_last: false, written: 0 }
     }
 
     fn bytes(&mut self, len: usize) -> Vec<u8> {
@@ -117,6 +122,9 @@ impl Pair {
             Act::Push { gate, len } => {
                 let bytes = self.bytes(len);
                 self.queue.push(gate, &bytes);
+                if self.has_last {
+                    return;
+                }
                 self.model.replies.push(ModelReply { bytes, gate, is_open: false, is_soon: false });
                 self.made += 1;
             }
@@ -130,6 +138,7 @@ impl Pair {
             }
             Act::Fill { choice, gate, len } => self.write_slot(choice, gate, len, false),
             Act::Extend { choice, gate, len } => self.write_slot(choice, gate, len, true),
+            Act::FillLast { choice, gate, len } => self.fill_last(choice, gate, len),
             Act::Release { by } => {
                 self.model.durable += by;
                 self.queue.release(self.model.durable);
@@ -143,8 +152,34 @@ impl Pair {
         assert_eq!(self.queue.has_soon(), has_soon);
     }
 
+    /// Nothing comes behind this one: what does is taken and never seen.
+    fn fill_last(&mut self, choice: usize, gate: Seq, len: usize) {
+        if self.slots.is_empty() {
+            return;
+        }
+        let (slot, number) = self.slots[choice % self.slots.len()];
+        let bytes = self.bytes(len);
+        assert!(self.queue.fill_last(slot, gate, &bytes));
+        let gone = self.made - self.model.replies.len();
+        let reply = self.reply(number);
+        reply.bytes.extend_from_slice(&bytes);
+        (reply.gate, reply.is_open, reply.is_soon) = (reply.gate.max(gate), false, false);
+        self.model.replies.truncate(number - gone + 1);
+        (self.made, self.has_last) = (number + 1, true);
+        for (slot, other) in std::mem::take(&mut self.slots) {
+            if other < number {
+                self.slots.push((slot, other));
+            } else {
+                assert!(!self.queue.fill(slot, 0, b"behind the last"));
+            }
+        }
+    }
+
     fn reserve(&mut self, is_soon: bool) {
         let slot = if is_soon { self.queue.reserve_soon() } else { self.queue.reserve() };
+        if self.has_last {
+            return assert!(!self.queue.fill(slot, 0, b"behind the last"));
+        }
         self.slots.push((slot, self.made));
         self.model.replies.push(ModelReply { bytes: Vec::new(), gate: 0, is_open: true, is_soon });
         self.made += 1;

@@ -408,7 +408,9 @@ impl Simulation {
             if !is_open && !self.machine.power_is_off() {
                 let ended_well = self.clients[client].has_ended && self.clients[client].is_answered();
                 let connection = self.clients[client].connection;
-                if !ended_well {
+                // A reply whose length was told cannot go on when its database is emptied.
+                let breaks_off = self.settings.has_flushes && self.settings.has_large_values;
+                if !ended_well && !breaks_off {
                     return Err(format!("the server has closed the connection of client {connection}"));
                 }
                 self.note(&format!("c{connection} goes"));
@@ -444,6 +446,7 @@ impl Simulation {
             self.is_faulty
                 || error.starts_with("OOM")
                 || self.was_full && names_space(error)
+                || self.settings.has_flushes && error.contains("the database was emptied while")
                 // The device of a relaxed run may take seconds for a write.
                 // ... and parts of two batches may wait for each other where nearly all space is used.
                 || (self.settings.is_relaxed || self.settings.has_eviction)

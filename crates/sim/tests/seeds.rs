@@ -157,6 +157,16 @@ fn with_everything(seed: u64) -> SimulationSettings {
 }
 
 #[test]
+fn everything_in_one_run_is_explained() {
+    // The first two: an upload, and a reply of several pieces, whose databases were emptied meanwhile. Where so much is
+    // under way some histories are too tangled to be judged, so these are seen for what is told and for crashes.
+    let pinned = [204, 258].into_iter().filter(|_| number("SEED").is_none());
+    for seed in pinned.chain(seeds(14_000, 40)) {
+        run(with_everything(seed), "everything_in_one_run");
+    }
+}
+
+#[test]
 fn one_seed_gives_one_run() {
     for seed in seeds(0, 12) {
         let settings = || match seed {

@@ -65,6 +65,11 @@ impl View<'_> {
         Ok(Place { keyspace: key.keyspace, slot: key.position.slot() })
     }
 
+    /// Whether what lies at `place` may be there still: its database was not emptied.
+    pub fn holds(&self, place: Place) -> bool {
+        self.map.keyspaces().contains(&place.keyspace)
+    }
+
     /// A new large value of `len` zeros. It exists when its map is put.
     pub fn new_large(&self, len: u64) -> LargeMap {
         self.ids.new_map(len)

@@ -45,6 +45,20 @@ pub fn upload<E: Engine>(
     value: &[u8],
     rest: &[&[u8]],
 ) -> Vec<u8> {
+    let args = staged(server, id, words, value, rest);
+    server.send_owned(id, args);
+    server.settle();
+    server.take_received(id)
+}
+
+/// The same request, with its value uploaded, before it is made.
+pub fn staged<E: Engine>(
+    server: &mut Server<E>,
+    id: u64,
+    words: &[&[u8]],
+    value: &[u8],
+    rest: &[&[u8]],
+) -> tierstone_redis::OwnedArgs {
     let mut args: tierstone_redis::OwnedArgs = words.iter().copied().collect();
     let (now, shard) = (server.now, server.shard_of(id));
     let ticket = loop {
@@ -71,7 +85,5 @@ pub fn upload<E: Engine>(
     };
     args.push_staged(staged);
     args.extend(rest.iter().copied());
-    server.send_owned(id, args);
-    server.settle();
-    server.take_received(id)
+    args
 }

@@ -13,8 +13,13 @@ impl<E: Engine> RedisService<E> {
     pub(super) fn reply(&mut self, output: Output, connections: &mut Connections<RedisConnection>) {
         match output {
             Output::Reply { connection, task, bytes, gate, closes } => {
-                self.fill(connections, (connection, task), gate, &bytes);
-                if closes && let Some(&id) = self.names.get(&connection) {
+                if !closes {
+                    return self.fill(connections, (connection, task), gate, &bytes);
+                }
+                if let Some((link, slot)) = self.link(connections, (connection, task)) {
+                    link.output.fill_last(slot, gate, &bytes);
+                }
+                if let Some(&id) = self.names.get(&connection) {
                     connections.close(id);
                 }
             }
