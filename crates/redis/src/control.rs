@@ -51,7 +51,7 @@ pub enum Output {
         bytes: Vec<u8>,
         /// Sent when the shard's durable sequence has reached this.
         gate: Seq,
-        /// Whether the connection ends behind it: no other reply may follow, not of what was asked before either.
+        /// Whether the connection ends behind it: no reply to a later request may follow, also if there is one already.
         closes: bool,
     },
     /// Replies of suspended requests that another shard has carried out ([`Bundle::replies`]): as `Reply` each, with
