@@ -52,7 +52,8 @@ impl<S: Service> Turn<S> {
         now_us < entry.together_by_us
     }
 
-    /// Has those looked at who have waited for long enough.
+    /// Has those looked at who have waited for long enough, and forgets those in front who wait no more: nobody is to
+    /// wake for them.
     pub(crate) fn end_waits(&mut self) {
         while let Some((by_us, index)) = self.together.waiting.front().copied() {
             let is_its = self.connections.entry(index).is_some_and(|entry| entry.together_by_us == by_us);

@@ -112,7 +112,10 @@ fn what_comes_soon_is_waited_for_and_sent_together() {
     client.fill(1);
     assert_eq!(client.turn(50), "", "another one is to come");
     client.fill(1);
+    assert!(client.driver.next_turn_at_us().unwrap() < client.now.monotonic_us + 1_000);
     assert_eq!(client.turn(50), "..!.!.");
+    let next_us = client.driver.next_turn_at_us().unwrap();
+    assert!(next_us > client.now.monotonic_us + 1_000, "nobody wakes for those who have their replies");
     client.send("..");
     assert_eq!(client.turn(0), "..", "nothing is to come");
 }

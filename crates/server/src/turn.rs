@@ -331,6 +331,7 @@ impl<S: Service> Turn<S> {
             self.settle(index, reactor);
         }
         self.scratch = changed;
+        self.end_waits();
         // What was sent and heard in this turn is counted now.
         while let Some(id) = self.service.evict(self.now, &mut self.connections) {
             if !self.connections.is_there(id) {
