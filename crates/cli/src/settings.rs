@@ -122,8 +122,8 @@ const GENERAL: &[Setting] = &[
         name: "shards",
         variable: "TIERSTONE_SHARDS",
         value: "N",
-        help: "Threads that own a part of the keys each, 1 to 1024; any number opens any store",
-        default: "the number of cores, at most 8",
+        help: "Threads that own a part of the keys each, 1 to 1024; any number opens any store, but one at nvm:…, which keeps its own",
+        default: "the number of cores, at most 8; a store's own at nvm:…",
         trade_off: "At best one a core: more share cores, fewer leave them idle; memory moves between them in steps",
         redis: "",
         apply: |all, text| number(text).map(|shards| all.node.database.shards = shards),
@@ -555,6 +555,7 @@ impl ServerArgs {
                     .map_err(|error| error.context(&format!("--{} '{text}'", setting.name)))?;
             }
         }
+        redo::take_over_shards(&mut all, self.given.contains_key("shards"));
         Ok(all)
     }
 }

@@ -36,6 +36,23 @@ fn start(folder: &Folder, more: &[&str]) -> Server {
 }
 
 #[test]
+fn a_store_opens_with_its_own_number_of_shards_when_none_is_given() {
+    let folder = Folder::new();
+    let more = ["--index", "ordered", "--shards", "3"];
+    let server = start(&folder, &more);
+    assert!(ask(&mut server.connect(), &[b"SET", b"key", b"value"]).is_ok());
+    server.stop();
+    let server = start(&folder, &["--nvm-keys", "part"]);
+    assert_eq!(ask(&mut server.connect(), &[b"GET", b"key"]).bytes(), Some(&b"value"[..]));
+    let info = server.info_text("server");
+    assert!(info.lines().any(|line| line == "shards:3"), "{info}");
+    server.stop();
+    let capacity = ["--capacity", "256MiB", "--nvm-guarantee", "any"];
+    assert_eq!(starting(&folder, &place(&folder), &capacity).refused(), 2);
+    assert!(folder.complaints().contains("keeps the size"), "{}", folder.complaints());
+}
+
+#[test]
 fn what_was_acknowledged_survives_kills_under_load() {
     for driver in drivers() {
         let seed = seed();
@@ -92,10 +109,12 @@ fn what_such_a_store_cannot_be_is_refused_in_words() {
     refused(&data, &["--nvm-guarantee", "any"], "capacity");
     refused(&data, &["--capacity", "128MiB"], "DAX");
     assert!(!folder.path("store.region").exists(), "what cannot be used is not left behind");
-    refused(&data, &["--capacity", "1MiB", "--nvm-guarantee", "any"], "give the store");
+    refused(&data, &["--capacity", "1MiB", "--nvm-guarantee", "any"], "give it");
     assert!(!folder.path("store.region").exists(), "what is too small is not left behind");
     refused("nvm:emulated:64MiB", &["--nvm", "emulated:4MiB"], "redo log");
     refused("nvm:emulated:64MiB", &["--segment-size", "1MiB"], "segments");
+    refused("nvm:emulated:4KiB", &[], "give it");
+    refused(&folder.path("files").display().to_string(), &["--nvm-keys", "part"], "nvm:");
     refused("nvm:emulated:64MiB:bubble", &[], "preset");
     refused("nvm:emulated:64MiB,elsewhere", &[], "alone");
     let checked = program().args(["check", "nvm:emulated:64MiB"]).output().expect("the program runs");

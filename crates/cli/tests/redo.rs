@@ -92,6 +92,55 @@ fn a_region_that_would_not_survive_the_loss_of_power_is_refused_unless_told_othe
 }
 
 #[test]
+fn a_region_that_was_damaged_cut_or_is_in_use_is_refused_in_words_and_the_right_one_serves_again() {
+    let folder = Folder::new();
+    let arguments = with_region(&folder, &["--shards", "1"]);
+    let mut server = start(&folder, &arguments);
+    assert!(ask(&mut server.connect(), &[b"SET", b"key", b"value"]).is_ok());
+    let (path, kept) = (folder.path("redo.region"), folder.path("kept.region"));
+    // In use: by this server, and another one whose data lie elsewhere wants it.
+    let other = Folder::new();
+    let mut taken = with_region(&other, &["--shards", "1"]);
+    for argument in &mut taken {
+        if argument.ends_with("redo.region") {
+            *argument = path.display().to_string();
+        }
+    }
+    let refused = |folder: &Folder, arguments: &[String], word: &str| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        assert_ne!(spawn(folder, &arguments).refused(), 0, "{word}");
+        let said = folder.complaints();
+        assert!(said.lines().last().is_some_and(|line| line.contains(word)), "{word}: {said}");
+    };
+    refused(&other, &taken, "another process");
+    server.kill();
+    server.wait();
+    std::fs::copy(&path, &kept).expect("the region is copied");
+    let whole = std::fs::read(&kept).expect("the region is read");
+    let damaged = |word: &str, damage: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = whole.clone();
+        damage(&mut bytes);
+        std::fs::write(&path, bytes).expect("the region is written");
+        refused(&folder, &arguments, word);
+    };
+    damaged("no region", &|bytes| bytes[..8].copy_from_slice(b"elsewise"));
+    damaged("version 9", &|bytes| bytes[8] = 9);
+    damaged("torn or damaged", &|bytes| bytes[16..32].fill(7));
+    damaged("empty header", &|bytes| bytes[..32].fill(0));
+    damaged("cut or stretched", &|bytes| bytes.truncate(1 << 20));
+    damaged("cut or stretched", &|bytes| bytes.extend([0; 4096]));
+    // A region of which nothing is left: the newest writes are not there.
+    damaged("accepting their loss", &|bytes| bytes[4096..].fill(0));
+    std::fs::copy(&kept, &path).expect("the region is put back");
+    let larger: Vec<String> =
+        arguments.iter().map(|word| if word == "4MiB" { "8MiB".into() } else { word.clone() }).collect();
+    let server = start(&folder, &larger);
+    assert_eq!(ask(&mut server.connect(), &[b"GET", b"key"]).bytes(), Some(&b"value"[..]));
+    assert!(folder.complaints().contains("keeps the size"), "{}", folder.complaints());
+    server.stop();
+}
+
+#[test]
 fn a_region_in_the_memory_of_the_process_is_never_called_durable() {
     let folder = Folder::new();
     let small = ["--memory", "32MiB", "--shards", "1", "--segment-size", "128KiB"];

@@ -211,7 +211,7 @@ impl Blocks {
         let none = || {
             Error::new(
                 ErrorKind::NoSpace,
-                "the persistent memory is full: delete keys, or give the store more",
+                "the persistent memory is full: delete keys, or restore a backup into a larger region",
             )
         };
         self.free.pop().ok_or_else(none)

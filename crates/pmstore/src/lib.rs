@@ -52,7 +52,9 @@ mod victims;
 mod write;
 
 pub use found::LogDamage;
-pub use open::{Keyspace, OpenReport, OpenSettings, OpenedStore, is_untouched, open, shard_count};
+pub use open::{
+    Keyspace, OpenReport, OpenSettings, OpenedStore, is_untouched, least_region_bytes, open, shard_count,
+};
 pub use recovery::{BuildReport, ShardPlan};
 pub use settings::{Geometry, ShardSettings};
 pub use shard::PmShard;

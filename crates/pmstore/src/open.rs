@@ -161,6 +161,12 @@ pub fn shard_count(region: Arc<dyn Region + Send + Sync>, base: u64) -> Result<u
     Ok(existing(&PmMemory::new(region, base)?)?.0.shards)
 }
 
+/// Bytes of the smallest region in which so many shards can be made, behind its first `base`.
+pub fn least_region_bytes(geometry: Geometry, shards: u16, base: u64) -> u64 {
+    let shards = shards.clamp(1, crate::format::SHARDS_MAX);
+    base + Layout::of(geometry, shards, Layout::least_segments(geometry, shards) as u32).end()
+}
+
 /// Opens or makes the store in `region`, up to the point where shards can be built. Nothing else may use the region
 /// from [`OpenSettings::base`] on.
 ///
@@ -305,7 +311,7 @@ pub(crate) fn existing(memory: &PmMemory) -> Result<(Header, Layout)> {
 
 /// Makes a store: everything but the first word, durably, then that.
 fn create(memory: &PmMemory, settings: &OpenSettings) -> Result<(Header, Layout)> {
-    let layout = Layout::new(settings.geometry, settings.shard_count, memory.len())?;
+    let layout = Layout::new(settings.geometry, settings.shard_count, memory.len(), settings.base)?;
     let mut random = SeededRandom::new(settings.seed);
     let header = Header {
         store: random.next_u64(),

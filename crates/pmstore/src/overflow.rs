@@ -68,7 +68,7 @@ impl OverflowBlocks {
             let part = left.min(segment_bytes);
             let Some(offset) = self.take_run(part, kept) else {
                 self.free(&extents)?;
-                let full = "the persistent memory is full: it has no room for a long value; delete keys, or give the store more";
+                let full = "the persistent memory is full: it has no room for a long value; delete keys, or restore a backup into a larger region";
                 return Err(Error::new(ErrorKind::NoSpace, full));
             };
             extents.push(Extent { offset, len: part as u32 });

@@ -297,7 +297,7 @@ impl PmShard {
         }
         let message = format!(
             "the persistent memory is full: {} of {} free blocks of {} bytes are kept for deletes and cleaning; delete \
-             keys, or give the store more",
+             keys, or restore a backup into a larger region",
             self.blocks.free.len(),
             self.blocks.free.len() as u64 + blocks,
             self.maker.layout.geometry.block_bytes

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tierstone::DatabaseFacts;
 use tierstone::engine::{DatabasePlan, DatabaseShard, OpenedEngines};
-use tierstone::nvm::open_in_region;
+use tierstone::nvm::{EngineChoices, open_in_region};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Result, ShardId};
 use tierstone_crash::Mutations;
 use tierstone_engine::{Durability, Engine, Eviction};
@@ -332,7 +332,7 @@ fn open_engines(
     match settings.ground {
         Ground::Memory => {
             let geometry = memory_geometry(settings.eviction != Eviction::None);
-            open_in_region(region, device, &open, geometry)
+            open_in_region(region, device, &open, EngineChoices { geometry, ..EngineChoices::default() })
         }
         Ground::Device => tierstone_logstore::open(device, &open).map(OpenedEngines::from),
         Ground::DeviceWithRedo => {

@@ -83,6 +83,10 @@ pub struct DatabaseOptions {
     /// Make regions of persistent memory durable by `msync`: for files that do not lie on DAX, which then survive what
     /// their file system survives. Cost: a system call, and what the device takes, where else there is a fence. Default: no.
     pub msync: bool,
+    /// Of a store that lies wholly in persistent memory: ordered indexes hold eight bytes of each key in memory, behind what
+    /// neighbours share, and read the rest in place. Less memory, more so for long keys; some more reads of persistent memory.
+    /// May change from one opening to the next. Default: no, whole keys.
+    pub nvm_partial_keys: bool,
     /// Everything else about a shard; its memory is set from `memory_bytes`.
     #[serde(skip)]
     pub shard: ShardSettings,
@@ -124,6 +128,7 @@ impl Default for DatabaseOptions {
             redo: None,
             any_guarantee: false,
             msync: false,
+            nvm_partial_keys: false,
             shard: ShardSettings::default(),
             progress: OpeningProgress::default(),
         }
@@ -248,7 +253,9 @@ impl Database {
             ..OpenSettings::default()
         };
         let opened = match &storage {
-            Storage::Nvm(region) => nvm::open_shards(region, &mut device, &settings)?,
+            Storage::Nvm(region) => {
+                nvm::open_shards(region, &mut device, &settings, options.nvm_partial_keys)?
+            }
             Storage::Files(_) | Storage::Volume(_) => {
                 tierstone_logstore::open(&mut device, &settings)?.into()
             }
@@ -389,6 +396,11 @@ fn check(options: &DatabaseOptions) -> Result<()> {
     }
     if options.memory_bytes < (1 << 20) * u64::from(options.shards) {
         return wrong(format!("{} bytes of memory: at least 1 MiB a shard is needed", options.memory_bytes));
+    }
+    if options.nvm_partial_keys && nvm::NvmStore::among(&options.directories)?.is_none() {
+        return wrong(
+            "partial keys are of stores wholly in persistent memory (nvm:PATH); leave them out".into(),
+        );
     }
     Ok(())
 }

@@ -157,8 +157,8 @@ pub use repair::{RepairOptions, check, check_nvm, nvm_shards, repair};
 pub use replace::replace_file;
 pub use scan::{Cursor, Entry, Page};
 pub use shared::{
-    Answer, SharedBulkLoad, SharedKeyspace, SharedRange, SharedScan, SharedSnapshot, SharedSnapshotKeyspace,
-    SharedSnapshotRange, SharedSnapshotScan, SharedStore,
+    Answer, Opening, SharedBulkLoad, SharedKeyspace, SharedRange, SharedScan, SharedSnapshot,
+    SharedSnapshotKeyspace, SharedSnapshotRange, SharedSnapshotScan, SharedStore,
 };
 pub use snapshot::{Scan, Snapshot, SnapshotKeyspace};
 pub use tierstone_base::{Error, ErrorKind, Result};

@@ -18,7 +18,8 @@ use tierstone_logstore::check::{CheckProgress, check_bare};
 use tierstone_logstore::format::superblock::{META_BYTES, served_keyspaces};
 use tierstone_media::probe::filesystem::FileSystem;
 use tierstone_media::region::{
-    FlushMethod, Region, RegionDemand, RegionDevice, RegionReport, RegionSettings, RegionSource, SourceRegion,
+    FlushMethod, LINE_BYTES, Region, RegionDemand, RegionDevice, RegionReport, RegionSettings, RegionSource,
+    SourceRegion,
 };
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, Guarantee, IoCompletion, IoRequest, Wait};
 use tierstone_pmstore::check::{CheckReport, CheckSettings, DamageKind, Finding};
@@ -82,6 +83,7 @@ impl NvmStore {
         if is_emulated && options.capacity_bytes.is_some() {
             return wrong("the size of an emulated region stands in its name; leave the capacity out");
         }
+        refuse_small(&source, options)?;
         let settings = region_settings(&source, options);
         let opened = match (options.create, options.capacity_bytes) {
             (true, Some(bytes)) => source.open_or_create(bytes, &settings),
@@ -92,7 +94,9 @@ impl NvmStore {
                 (_, ErrorKind::Unsupported) => {
                     " (accept any guarantee, by --nvm-guarantee any, if it may be lost with the power; msync is --nvm-flush msync)"
                 }
-                (RegionSource::Path(path), _) if options.create && !path.exists() => {
+                (RegionSource::Path(path), _)
+                    if options.create && !path.exists() && !path.starts_with("/dev") =>
+                {
                     " (to make it, say how large: give a capacity)"
                 }
                 _ => "",
@@ -100,6 +104,9 @@ impl NvmStore {
             Error::new(error.kind(), format!("{PREFIX}{source}: {}{advice}", error.message()))
         })?;
         let place = PathBuf::from(format!("{PREFIX}{source}"));
+        if !is_new && matches!(&source, RegionSource::Path(path) if path.is_file()) {
+            refuse_another_size(&place, region.report().bytes, options.capacity_bytes)?;
+        }
         Ok(NvmStore { place, source, region: Arc::new(region), is_new })
     }
 
@@ -153,6 +160,41 @@ impl NvmStore {
     }
 }
 
+/// Refuses what is to be made and can hold no store, before anything is made.
+fn refuse_small(source: &RegionSource, options: &DatabaseOptions) -> Result<()> {
+    let bytes = match source {
+        RegionSource::Emulated { bytes, .. } => Some(*bytes),
+        RegionSource::Path(path) => options.capacity_bytes.filter(|_| options.create && !path.exists()),
+    };
+    let shards = options.shards.max(1);
+    let least = tierstone_pmstore::least_region_bytes(EngineGeometry::default(), shards, ENGINE_BASE);
+    match bytes {
+        Some(bytes) if bytes < least => {
+            let message = format!(
+                "{PREFIX}{source}: a region of {bytes} bytes is too small for a store of {shards} shards: give it {least} \
+                 bytes at least, or use fewer shards"
+            );
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a capacity that the file of a store does not have: it keeps the size that it was made with.
+fn refuse_another_size(place: &Path, bytes: u64, capacity: Option<u64>) -> Result<()> {
+    match capacity {
+        Some(capacity) if capacity.next_multiple_of(LINE_BYTES) != bytes => {
+            let message = format!(
+                "{}: the region has {bytes} bytes, and a capacity of {capacity} is asked for: it keeps the size it was made \
+                 with; leave the capacity out, or restore a backup of the store into a new region of that size",
+                place.display()
+            );
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The shape of the superblock's space: one block behind it belongs to nobody.
 pub fn superblock_geometry() -> Geometry {
     Geometry { meta_bytes: META_BYTES, segment_bytes: BLOCK_BYTES as u64, segment_limit: 1 }
@@ -172,8 +214,10 @@ pub(crate) fn open_shards(
     store: &NvmStore,
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
+    partial_keys: bool,
 ) -> Result<OpenedEngines> {
-    open_in_region(store.region(), device, settings, EngineGeometry::default()).map_err(|error| {
+    let engine = EngineChoices { partial_keys, ..EngineChoices::default() };
+    open_in_region(store.region(), device, settings, engine).map_err(|error| {
         if let (true, RegionSource::Path(path)) = (store.is_new, &store.source)
             && std::fs::metadata(path).is_ok_and(|found| found.is_file())
         {
@@ -196,7 +240,16 @@ fn forget_torn(region: &Arc<dyn Region + Send + Sync>, device: &mut dyn BlockDev
     }
 }
 
-/// Opens superblock and engine in `region`, or makes them; a new engine divides it by `geometry`. For drivers that bring
+/// What of the engine in a region is chosen at its opening.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EngineChoices {
+    /// How a new store divides the region.
+    pub geometry: EngineGeometry,
+    /// Ordered indexes hold a part of each key ([`DatabaseOptions::nvm_partial_keys`]).
+    pub partial_keys: bool,
+}
+
+/// Opens superblock and engine in `region`, or makes them. For drivers that bring
 /// a region of their own: the simulation of whole nodes. `device` is a handle on the region's start, of
 /// [`superblock_geometry`].
 ///
@@ -206,7 +259,7 @@ pub fn open_in_region(
     region: Arc<dyn Region + Send + Sync>,
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
-    geometry: EngineGeometry,
+    choices: EngineChoices,
 ) -> Result<OpenedEngines> {
     let mut inner = tierstone_pmstore::OpenSettings {
         base: ENGINE_BASE,
@@ -215,11 +268,12 @@ pub fn open_in_region(
         first_seq: settings.first_seq,
         create: settings.create,
         loss_accepted: settings.redo_loss_accepted,
-        geometry,
+        geometry: choices.geometry,
         mutations: settings.mutations.clone(),
         shard: tierstone_pmstore::ShardSettings {
             durability: settings.shard.durability,
             memory_bytes: settings.shard.memory_bytes,
+            partial_keys: choices.partial_keys,
             snapshot_table_bytes_max: settings.shard.snapshot_table_bytes_max,
             snapshot_pinned_fraction_max: settings.shard.snapshot_pinned_fraction_max,
             ..Default::default()

@@ -86,6 +86,54 @@ fn the_shared_handle_and_its_ranges_work_in_a_region() {
     assert_eq!(store.get(&key(499)).unwrap().as_deref(), Some(&b"value"[..]));
 }
 
+#[test]
+fn partial_keys_take_less_memory_and_show_the_same() {
+    let file = File::new("partial");
+    let long = |number: u32| {
+        format!("a-long-name-{:08x}-{number:032}", number.wrapping_mul(0x9e37_79b9)).into_bytes()
+    };
+    let whole = DatabaseOptions { shards: 1, ..file.options() };
+    let mut store = Store::open(&whole).unwrap();
+    (0..20_000).for_each(|number| store.put(&long(number), &number.to_le_bytes()).unwrap());
+    let all: Vec<Entry> = store.range(..).map(Result::unwrap).collect();
+    let of_whole = store.statistics().index_bytes;
+    store.close().unwrap();
+    let mut store = Store::open(&DatabaseOptions { nvm_partial_keys: true, ..whole.clone() }).unwrap();
+    assert_eq!(store.range(..).map(Result::unwrap).collect::<Vec<Entry>>(), all);
+    assert_eq!(store.get(&long(19_999)).unwrap().as_deref(), Some(&19_999_u32.to_le_bytes()[..]));
+    let of_parts = store.statistics().index_bytes;
+    assert!(of_parts < of_whole * 2 / 3, "{of_parts} bytes, and {of_whole} for whole keys");
+    drop(store);
+    let on_device = DatabaseOptions { nvm_partial_keys: true, ..DatabaseOptions::new(std::env::temp_dir()) };
+    assert_eq!(Store::open(&on_device).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn the_size_that_a_refusal_names_is_enough_and_stays() {
+    let file = File::new("least");
+    for shards in [1, 3] {
+        let small = DatabaseOptions { capacity_bytes: Some(1 << 20), shards, ..file.options() };
+        let said = Store::open(&small).unwrap_err().message().to_owned();
+        assert!(!file.0.exists(), "{said}");
+        let least = said.split("give it ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let least: u64 = least.parse().unwrap();
+        let less = DatabaseOptions { capacity_bytes: Some(least - 64), ..small.clone() };
+        assert_eq!(Store::open(&less).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let enough = DatabaseOptions { capacity_bytes: Some(least), ..small };
+        Store::open(&enough).unwrap().put(b"key", b"value").unwrap();
+        for capacity in [least / 2, least * 2] {
+            let other = DatabaseOptions { capacity_bytes: Some(capacity), ..enough.clone() };
+            let error = Store::open(&other).unwrap_err();
+            assert!(error.message().contains("keeps the size"), "{error}");
+        }
+        for capacity_bytes in [Some(least), None] {
+            let same = DatabaseOptions { capacity_bytes, ..enough.clone() };
+            assert!(Store::open(&same).unwrap().get(b"key").unwrap().is_some());
+        }
+        std::fs::remove_file(&file.0).unwrap();
+    }
+}
+
 /// The crash mark `region-without-superblock`: the engine's part is made, and nothing says so yet.
 #[test]
 fn a_region_whose_making_was_cut_off_becomes_a_store() {

@@ -26,12 +26,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "nvm-size",
         variable: "TIERSTONE_NVM_SIZE",
         value: "SIZE",
-        help: "Size of the region's file, when --nvm names one that is not there",
+        help: "Size of the region's file, when --nvm names one that is not there; one that is there keeps its size, and the log warns",
         default: "64MiB",
         trade_off: "A group of up to 1 MiB takes a slot, at least four a shard; more absorb bursts that the device cannot follow, up to 64 a shard",
         redis: "",
         apply: |all, text| {
-            redo(all).new_bytes = parse_size(text)?;
+            redo(all).new_bytes = Some(parse_size(text)?);
             Ok(())
         },
     },
@@ -70,6 +70,23 @@ pub(super) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "nvm-keys",
+        variable: "TIERSTONE_NVM_KEYS",
+        value: "WHICH",
+        help: "What ordered indexes (--index ordered) of a store at nvm:… hold of each key in memory: whole keys, or a part of 8 bytes, the rest being read in place; may change from start to start",
+        default: "whole",
+        trade_off: "part takes less memory, the less the longer keys are, and reads persistent memory more often",
+        redis: "",
+        apply: |all, text| {
+            all.node.database.nvm_partial_keys = match text {
+                "whole" => false,
+                "part" => true,
+                _ => return Err(wrong("write whole or part".into())),
+            };
+            Ok(())
+        },
+    },
+    Setting {
         name: "nvm-loss",
         variable: "TIERSTONE_NVM_LOSS",
         value: "WHAT",
@@ -87,6 +104,20 @@ pub(super) const SETTINGS: &[Setting] = &[
         },
     },
 ];
+
+/// Unless a number is given: as many shards as a store at `nvm:…` has that is there, for it opens with no other number. What
+/// is wrong with it is told by its opening.
+pub(super) fn take_over_shards(all: &mut ServerSettings, is_given: bool) {
+    let database = &mut all.node.database;
+    let is_emulated =
+        database.directories.iter().any(|data| data.to_string_lossy().starts_with("nvm:emulated:"));
+    if !is_given
+        && !is_emulated
+        && let Ok(Some(shards)) = tierstone::nvm_shards(&database.directories)
+    {
+        database.shards = shards;
+    }
+}
 
 fn redo(all: &mut ServerSettings) -> &mut RedoOptions {
     all.node.database.redo.get_or_insert_default()

@@ -20,6 +20,7 @@ const NAMES: &[&str] = &[
     "nvm-size",
     "nvm-guarantee",
     "nvm-flush",
+    "nvm-keys",
     "nvm-loss",
 ];
 

@@ -90,7 +90,7 @@ fn missing(is_given: bool, own: Option<RegionHeader>) -> Error {
     };
     let message = format!(
         "the newest writes of the store lie in a redo log in persistent memory, and {what}: give the region, or open \
-         the store without these writes by accepting their loss"
+         the store without these writes by accepting their loss (--nvm-loss accept)"
     );
     Error::new(ErrorKind::InvalidInput, message)
 }

@@ -16,8 +16,9 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of `bytes` bytes; the error says what is wrong with the geometry, or how much more is needed.
-    pub fn new(geometry: Geometry, shards: u16, bytes: u64) -> Result<Layout> {
+    /// The layout of `bytes` bytes behind the region's first `base`; the error says what is wrong with the geometry, or how
+    /// large a region is needed.
+    pub fn new(geometry: Geometry, shards: u16, bytes: u64, base: u64) -> Result<Layout> {
         let Geometry { segment_bytes, block_bytes, log_segments } = geometry;
         if bytes > crate::keys::STORE_BYTES_MAX {
             return Err(crate::keys::too_large(bytes));
@@ -36,16 +37,21 @@ impl Layout {
         while segments > 0 && Self::of(geometry, shards, segments as u32).end() > bytes {
             segments -= 1;
         }
-        let storage = BLOCKS_MIN.div_ceil(segment_bytes / block_bytes);
-        let least = u64::from(shards) * (u64::from(log_segments) + storage);
+        let least = Self::least_segments(geometry, shards);
         if segments < least || segments > SEGMENTS_MAX {
-            let wanted = Self::of(geometry, shards, least as u32).end();
+            let wanted = base + Self::of(geometry, shards, least as u32).end();
             return invalid(format!(
                 "{bytes} bytes hold {segments} segments of {segment_bytes} bytes; {shards} shards need {least}, and {SEGMENTS_MAX} \
-                 are possible: give the store {wanted} bytes at least, change the size of segments, or use fewer shards"
+                 are possible: give the store a region of {wanted} bytes at least, or use fewer shards"
             ));
         }
         Ok(Self::of(geometry, shards, segments as u32))
+    }
+
+    /// The fewest segments that so many shards can do with.
+    pub fn least_segments(geometry: Geometry, shards: u16) -> u64 {
+        let storage = BLOCKS_MIN.div_ceil(geometry.segment_bytes / geometry.block_bytes);
+        u64::from(shards) * (u64::from(geometry.log_segments) + storage)
     }
 
     /// The layout of so many segments.

@@ -168,6 +168,14 @@ impl StartReport {
                 0 => tracing::info!(groups = redo.groups_replayed, region = redo.text(), "redo log"),
                 _ => tracing::warn!(region = redo.text(), "redo log"),
             }
+            if let Some(asked) = redo.other_bytes_asked {
+                tracing::warn!(
+                    bytes = redo.region.bytes,
+                    asked,
+                    "the redo log's region keeps the size it was made with: stop the server in good order and remove the \
+                     file, and the next start makes it in the size that is asked for"
+                );
+            }
         }
         tracing::info!(
             created,

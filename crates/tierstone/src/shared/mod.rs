@@ -24,6 +24,7 @@ mod gate;
 mod keyspace;
 mod message;
 mod named;
+mod opening;
 mod range;
 mod service;
 mod shard;
@@ -36,36 +37,33 @@ mod waiter;
 pub use answer::Answer;
 pub use bulk::SharedBulkLoad;
 pub use keyspace::SharedKeyspace;
+pub use opening::Opening;
 pub use range::{SharedRange, SharedSnapshotRange};
 pub use snapshot::{SharedScan, SharedSnapshot, SharedSnapshotKeyspace, SharedSnapshotScan};
 
 use crate::batch::{Batch, KeyspaceName, PutOptions};
 use crate::database::{Database, DatabaseOptions};
-use crate::engine::DatabasePlan;
 use crate::named::resolve;
 use crate::plain::later;
 use crate::range::KeyRange;
 use crate::scan::{Cursor, Page};
 use crate::statistics::sum;
-use crate::storage::Storage;
 use across::Across;
 use answer::{Reply, closed};
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Sender;
 use message::{Message, OwnedBatch};
-use service::Service;
+use opening::{Ends, Start, Turns, spawn};
 use shard::Shard;
 use sleep::{Sleeper, Waker};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::num::NonZero;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
-use thread::ShardThread;
 use tierstone_base::clock::{Clock, SystemClock};
-use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Result};
-use tierstone_engine::{Durability, Engine, EngineStatistics, Verification};
-use tierstone_media::IoRequest;
-use tierstone_media::file::DurableMethod;
+use tierstone_base::{KeyHasher, KeyspaceId, Now, Position, Result};
+use tierstone_engine::{Durability, EngineStatistics, Verification};
 use tierstone_store::DatabaseMap;
 use transfer::Claims;
 use waiter::Caller;
@@ -136,6 +134,20 @@ impl SharedStore {
     /// # Errors
     /// `Busy`: it is open already, here or in another process. Others: see [`Database::open`].
     pub fn open(options: &DatabaseOptions) -> Result<SharedStore> {
+        let (store, opening) = Self::open_serving(options)?;
+        opening.wait()?;
+        Ok(store)
+    }
+
+    /// The same without waiting for the shards: each serves as soon as its own index is there, and of those that wait for
+    /// a processor the first to be made is one that was asked for. A call waits for the shards that it needs; a batch over
+    /// several shards, a snapshot and [`SharedStore::close`] for all that take part, which hold the others up for
+    /// moments meanwhile.
+    ///
+    /// # Errors
+    /// As [`SharedStore::open`], but for shards that cannot be made: [`Opening::wait`] tells of them, and calls that need one
+    /// get `Busy`.
+    pub fn open_serving(options: &DatabaseOptions) -> Result<(SharedStore, Opening)> {
         let mut database = Database::open(options)?;
         let clock = SystemClock::new();
         let relaxed = options.shard.durability == Durability::Relaxed;
@@ -151,12 +163,19 @@ impl SharedStore {
             claims: Claims::default(),
             is_backed_up: AtomicBool::new(false),
         };
+        // Reading devices is waiting, which any number may do; reading memory takes a processor.
+        let turns = match database.storage().nvm() {
+            Some(_) => std::thread::available_parallelism().map_or(1, NonZero::get),
+            None => usize::MAX,
+        };
+        let turns = Arc::new(Turns::new(turns));
         let (mut threads, mut ready) = (Vec::new(), Vec::new());
         for (plan, shard) in database.take_plans().into_iter().zip(0..) {
             let (sleeper, waker) = Sleeper::new()?;
             let woken = Arc::clone(&waker);
             plan.wake_for_others(Arc::new(move || woken.wake()));
             let start = Start {
+                turns: Arc::clone(&turns),
                 plan,
                 storage: database.storage().clone(),
                 method: database.facts().durable_method,
@@ -174,10 +193,8 @@ impl SharedStore {
             inner.mailboxes.push(Mailbox { sender, waker, shard: serving });
             ready.push(built);
         }
-        // When one shard cannot be built, dropping `inner` ends the threads of the others.
         inner.running = Mutex::new(Some(Running { threads, database }));
-        ready.into_iter().try_for_each(Answer::wait)?;
-        Ok(SharedStore { inner: Arc::new(inner) })
+        Ok((SharedStore { inner: Arc::new(inner) }, Opening { ready }))
     }
 
     /// The numbered database `number`, for calls in it; the calls of the store itself are in number 0.
@@ -517,72 +534,4 @@ fn join(thread: JoinHandle<()>) {
         // Its callers have seen that it is gone.
         let _ = thread.join();
     }
-}
-
-/// What a shard's thread is started with.
-struct Start {
-    plan: DatabasePlan,
-    storage: Storage,
-    method: DurableMethod,
-    clock: SystemClock,
-    relaxed: bool,
-    measure_cpu: bool,
-    scrub_rate: u64,
-}
-
-/// The thread's ends of the ways to a shard.
-struct Ends {
-    shard: Arc<Shard>,
-    mailbox: Receiver<Message>,
-    left: Receiver<IoRequest>,
-    sleeper: Sleeper,
-}
-
-fn spawn(shard: u32, start: Start, ends: Ends, ready: Reply<()>) -> Result<JoinHandle<()>> {
-    let thread = std::thread::Builder::new().name(format!("tierstone-{shard}"));
-    let body = move || match build(start, ends) {
-        Ok(shard) => {
-            drop(ready.send(Ok(())));
-            shard.run();
-        }
-        Err(error) => drop(ready.send(Err(error))),
-    };
-    thread.spawn(body).map_err(|error| Error::from(error).context("starting the thread of a shard"))
-}
-
-fn build(start: Start, ends: Ends) -> Result<ShardThread> {
-    let Start { plan, storage, method, clock, relaxed, measure_cpu, scrub_rate } = start;
-    let Ends { shard, mailbox, left, mut sleeper } = ends;
-    let mut device = storage.device(method)?;
-    let (for_callers, is_memory) = (storage.caller(method)?, storage.nvm().is_some());
-    // Device and shard alone keep files or volume open from here on.
-    drop(storage);
-    let (mut engine, _) = plan.build(&mut device)?;
-    if measure_cpu {
-        engine.set_cpu_clock(Box::new(clock));
-    }
-    engine.set_scrub_rate(scrub_rate);
-    match device.wake_descriptor() {
-        Some(descriptor) => sleeper.watch(descriptor)?,
-        // Whatever lies in memory is done when it was submitted.
-        None if is_memory => {}
-        None => {
-            let message = "the system gives no descriptor that announces completions";
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
-    }
-    shard.open(Service::new(engine, relaxed, clock.now()), for_callers, clock);
-    let (requests, completions) = (Vec::new(), Vec::new());
-    Ok(ShardThread {
-        shard,
-        device,
-        clock,
-        mailbox,
-        left,
-        sleeper,
-        requests,
-        completions,
-        idle_since_us: None,
-        given: Vec::new(),
-    })
 }
