@@ -67,6 +67,13 @@ impl SystemClock {
     pub fn new() -> Self {
         SystemClock { started: std::time::Instant::now() }
     }
+
+    /// Nanoseconds since the clock was made: what [`Now::monotonic_us`] counts, finer and without the wall clock, for measuring
+    /// what is shorter than a microsecond. Cost on Linux: about 25 ns.
+    #[inline]
+    pub fn monotonic_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
 }
 
 impl Default for SystemClock {
@@ -88,6 +95,6 @@ impl Clock for SystemClock {
 
 impl CpuClock for SystemClock {
     fn cpu_ns(&mut self) -> u64 {
-        self.started.elapsed().as_nanos() as u64
+        self.monotonic_ns()
     }
 }

@@ -1,11 +1,12 @@
-//! Latency histograms: HDR with three significant digits from 1 µs to 1 hour, and a few fixed buckets for
+//! Latency histograms: HDR with three significant digits from 1 ns to 1 hour, and a few fixed buckets for
 //! what is always counted.
 
 use hdrhistogram::Histogram;
 
-const HIGHEST_US: u64 = 3_600_000_000;
+const HIGHEST_NS: u64 = 3_600_000_000_000;
+const US_NS: u64 = 1_000;
 
-/// Latencies in microseconds. Memory: about 200 KB each.
+/// Latencies, recorded in nanoseconds or in whole microseconds, as the caller's clock tells them. Memory: up to 270 KB each.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram {
     counts: Histogram<u64>,
@@ -20,7 +21,7 @@ impl Default for LatencyHistogram {
 impl LatencyHistogram {
     /// An empty histogram.
     pub fn new() -> Self {
-        let counts = match Histogram::<u64>::new_with_max(HIGHEST_US, 3) {
+        let counts = match Histogram::<u64>::new_with_max(HIGHEST_NS, 3) {
             Ok(counts) => counts,
             Err(error) => unreachable!("the range and three digits are legal: {error}"),
         };
@@ -29,7 +30,12 @@ impl LatencyHistogram {
 
     /// Counts one latency; values over an hour count as an hour.
     pub fn record_us(&mut self, us: u64) {
-        self.counts.saturating_record(us.min(HIGHEST_US));
+        self.record_ns(us.saturating_mul(US_NS));
+    }
+
+    /// Counts one latency; values over an hour count as an hour.
+    pub fn record_ns(&mut self, ns: u64) {
+        self.counts.saturating_record(ns.min(HIGHEST_NS));
     }
 
     /// Adds all counts of `other`.
@@ -39,19 +45,29 @@ impl LatencyHistogram {
         }
     }
 
-    /// The latency in microseconds below which `quantile` (0 to 1) of the counts lie.
+    /// The latency below which `quantile` (0 to 1) of the counts lie, in whole microseconds, rounded down.
     pub fn quantile_us(&self, quantile: f64) -> u64 {
+        self.quantile_ns(quantile) / US_NS
+    }
+
+    /// The latency below which `quantile` (0 to 1) of the counts lie, in nanoseconds.
+    pub fn quantile_ns(&self, quantile: f64) -> u64 {
         self.counts.value_at_quantile(quantile)
     }
 
-    /// The largest latency counted, in microseconds.
+    /// The largest latency counted, in whole microseconds, rounded down.
     pub fn max_us(&self) -> u64 {
+        self.max_ns() / US_NS
+    }
+
+    /// The largest latency counted, in nanoseconds.
+    pub fn max_ns(&self) -> u64 {
         self.counts.max()
     }
 
     /// The mean in microseconds; zero when empty.
     pub fn mean_us(&self) -> f64 {
-        self.counts.mean()
+        self.counts.mean() / US_NS as f64
     }
 
     /// How many latencies were counted.
@@ -66,7 +82,7 @@ impl LatencyHistogram {
 
     /// How many counts lie at or below `us`: one cumulative bucket of a Prometheus histogram.
     pub fn count_at_or_below(&self, us: u64) -> u64 {
-        self.counts.count_between(0, us)
+        self.counts.count_between(0, us.saturating_mul(US_NS))
     }
 }
 
@@ -138,6 +154,31 @@ mod tests {
         let mut both = histogram.clone();
         both.merge(&histogram);
         assert_eq!(both.count(), 200_000);
+    }
+
+    #[test]
+    fn what_is_shorter_than_a_microsecond_is_told_apart() {
+        let mut histogram = LatencyHistogram::new();
+        [310, 320, 630, 640, 2_040].iter().for_each(|ns| histogram.record_ns(*ns));
+        assert_eq!(
+            (histogram.quantile_ns(0.4), histogram.quantile_ns(0.6), histogram.max_ns()),
+            (320, 630, 2_040)
+        );
+        assert_eq!((histogram.quantile_us(0.6), histogram.max_us()), (0, 2));
+        assert!((histogram.mean_us() - 0.788).abs() < 1e-9, "{}", histogram.mean_us());
+    }
+
+    #[test]
+    fn whole_microseconds_come_back_as_they_were_recorded() {
+        for us in [0, 1, 7, 100, 999, 1_023] {
+            let mut histogram = LatencyHistogram::new();
+            histogram.record_us(us);
+            assert_eq!((histogram.quantile_us(0.5), histogram.max_us()), (us, us));
+            assert_eq!(histogram.count_at_or_below(us), 1);
+        }
+        let mut histogram = LatencyHistogram::new();
+        histogram.record_us(u64::MAX);
+        assert!(histogram.max_us() >= 3_600_000_000, "{}", histogram.max_us());
     }
 
     #[test]

@@ -73,9 +73,12 @@ pub fn format_size(bytes: u64) -> String {
     }
 }
 
-/// Writes a duration given in microseconds: `740 us`, `1.2 ms`, `3.4 s`.
+/// Writes a duration given in microseconds: `0.63 us`, `740 us`, `1.2 ms`, `3.4 s`. Parts of a microsecond are written below ten,
+/// where there are some.
 pub fn format_duration_us(us: f64) -> String {
-    if us < 1_000.0 {
+    if us < 10.0 && us.fract() != 0.0 {
+        format!("{us:.2} us")
+    } else if us < 1_000.0 {
         format!("{us:.0} us")
     } else if us < 1_000_000.0 {
         format!("{:.1} ms", us / 1_000.0)
@@ -103,6 +106,21 @@ mod tests {
     fn durations_need_a_unit() {
         assert_eq!(parse_duration_us("10ms").ok(), Some(10_000));
         assert!(parse_duration_us("10").is_err());
+    }
+
+    #[test]
+    fn durations_are_written_short() {
+        for (us, text) in [
+            (0.0, "0 us"),
+            (0.631, "0.63 us"),
+            (7.0, "7 us"),
+            (12.6, "13 us"),
+            (740.0, "740 us"),
+            (1_240.0, "1.2 ms"),
+        ] {
+            assert_eq!(format_duration_us(us), text);
+        }
+        assert_eq!(format_duration_us(3_400_000.0), "3.4 s");
     }
 
     #[test]

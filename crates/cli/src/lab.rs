@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
-use tierstone_lab::catalogue::{Entry, catalogue};
+use tierstone_lab::catalogue::{Entry, catalogue, summary};
 use tierstone_lab::{
     ALL, Experiment, ExperimentResult, Kind, Published, PublishedSeries, RunSettings, Size, find, output,
 };
@@ -39,8 +39,8 @@ enum LabCommand {
 
 #[derive(Debug, Args)]
 struct ListArgs {
-    /// List every published table and figure with its state (runs, not yet, not reproducible), then every published
-    /// value that the experiments compare to
+    /// List every published table and figure with its state (runs, not yet, not reproducible, not a result such as a
+    /// drawing) and how many are in which, then every published value that the experiments compare to
     #[arg(long)]
     published: bool,
     /// Print JSON
@@ -141,7 +141,9 @@ fn list(args: &ListArgs) -> Result<()> {
     }
     let head = |heads: &[&str]| heads.iter().map(|&head| head.to_owned()).collect::<Vec<String>>();
     if args.published {
-        print_line(&table(&catalogue_rows(&catalogue()?)))?;
+        let entries = catalogue()?;
+        print_line(&table(&catalogue_rows(&entries)))?;
+        print_line(&format!("{}\n", summary(&entries)))?;
         let mut rows = vec![head(&["experiment", "value", "published", "unit", "where", "agreement"])];
         for experiment in ALL {
             rows.extend(experiment.published.iter().map(|value| published_row(experiment, value)));

@@ -51,21 +51,50 @@ pub fn run(args: &PersistArgs) -> Result<ExitCode> {
 
 /// The trace of a file, text or binary.
 fn read_trace(file: &Path) -> Result<Trace> {
-    let bytes = read_at_most(file, TRACE_BYTES_MAX)?;
+    let bytes = read_file(file, TRACE_BYTES_MAX)?;
     let trace = match bytes.starts_with(binary::MAGIC) {
         true => binary::read(&bytes),
-        false => text::read(&utf8(bytes)?),
+        false => text_of(&bytes).and_then(text::read),
     };
     trace.map_err(|error| error.context(&file.display().to_string()))
 }
 
-/// The text of a short file.
-fn read_text(file: &Path) -> Result<String> {
-    utf8(read_at_most(file, TEXT_BYTES_MAX)?).map_err(|error| error.context(&file.display().to_string()))
+/// The bytes as text that may be that of a trace.
+fn text_of(bytes: &[u8]) -> Result<&str> {
+    let (title, _) = text::TITLE.rsplit_once(' ').unwrap_or((text::TITLE, ""));
+    let text = std::str::from_utf8(bytes).ok().filter(|text| text.trim_start().starts_with(title));
+    text.ok_or_else(|| {
+        let message = format!(
+            "this is no trace: it begins neither with '{}' (text) nor with '{}' (binary), see \
+             docs/formats/persist-trace.md; what Valgrind recorded becomes one by 'tierstone persist import'",
+            text::TITLE,
+            binary::MAGIC.escape_ascii()
+        );
+        Error::new(ErrorKind::Incompatible, message)
+    })
 }
 
-fn utf8(bytes: Vec<u8>) -> Result<String> {
-    String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::InvalidInput, "this is no UTF-8 text"))
+/// The text of a short file.
+fn read_text(file: &Path) -> Result<String> {
+    String::from_utf8(read_file(file, TEXT_BYTES_MAX)?).map_err(|_| {
+        Error::new(ErrorKind::InvalidInput, format!("{}: this is no UTF-8 text", file.display()))
+    })
+}
+
+fn read_file(file: &Path, most: usize) -> Result<Vec<u8>> {
+    refuse_directory(file)?;
+    read_at_most(file, most)
+}
+
+/// Reading one would fail as a device does.
+fn refuse_directory(file: &Path) -> Result<()> {
+    match file.is_dir() {
+        true => {
+            let message = format!("{} is a directory: name a file", file.display());
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        false => Ok(()),
+    }
 }
 
 /// The model of a flag.

@@ -46,6 +46,9 @@ fn a_store_opens_with_its_own_number_of_shards_when_none_is_given() {
     assert_eq!(ask(&mut server.connect(), &[b"GET", b"key"]).bytes(), Some(&b"value"[..]));
     let info = server.info_text("server");
     assert!(info.lines().any(|line| line == "shards:3"), "{info}");
+    let info = server.info_text("persistence");
+    let region = info.lines().find(|line| line.starts_with("nvm_region:")).expect("what the region is");
+    assert!(region.contains("MAP_SYNC") && region.contains("process crash"), "{region}");
     server.stop();
     let capacity = ["--capacity", "256MiB", "--nvm-guarantee", "any"];
     assert_eq!(starting(&folder, &place(&folder), &capacity).refused(), 2);

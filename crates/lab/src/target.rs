@@ -8,7 +8,8 @@ use std::time::Duration;
 use tierstone::{
     Batch, DatabaseOptions, Durability, DurableMethod, RedoOptions, ShardSettings, SharedStore, Store,
 };
-use tierstone_base::{ErrorKind, Result};
+use tierstone_base::histogram::LatencyHistogram;
+use tierstone_base::{ErrorKind, Result, SystemClock};
 use tierstone_workload::key::KeyOrder;
 use tierstone_workload::value::ValueSettings;
 use tierstone_workload::{KeyFormat, Mix, SizeDistribution, Target, Workload};
@@ -52,6 +53,9 @@ pub struct StoreChoice {
     pub method: DurableMethod,
     /// A redo log in persistent memory.
     pub redo: Option<RedoOptions>,
+    /// The persistent memory that all of the store lies in, as `emulated:SIZE[:PRESET]`: then it has no directory, and what belongs
+    /// to devices (capacity, segments, the durable method, a redo log) has no meaning.
+    pub whole: Option<String>,
 }
 
 impl StoreChoice {
@@ -70,11 +74,25 @@ impl StoreChoice {
             durability: Durability::Sync,
             method,
             redo: None,
+            whole: None,
         }
     }
 
-    /// The options of a store in `directory`.
+    /// The options of a store in `directory`, or in the memory that all of it lies in.
     pub fn options(&self, directory: &Path) -> DatabaseOptions {
+        let on_device = self.on_device(directory);
+        let Some(region) = &self.whole else { return on_device };
+        DatabaseOptions {
+            directories: vec![format!("nvm:{region}").into()],
+            capacity_bytes: None,
+            segment_bytes: None,
+            durable_method: None,
+            redo: None,
+            ..on_device
+        }
+    }
+
+    fn on_device(&self, directory: &Path) -> DatabaseOptions {
         DatabaseOptions {
             shards: self.shards,
             memory_bytes: self.memory_bytes,
@@ -187,6 +205,56 @@ impl Target for LocalTarget {
             }
         }
         if self.waits { self.store.sync() } else { Ok(()) }
+    }
+}
+
+/// A target whose single calls are timed, in nanoseconds, gets and puts apart. What the generator does between them (names of
+/// keys, values, checks) is not in it, one reading of the clock is.
+#[derive(Debug)]
+pub struct Timed<'a, T> {
+    target: &'a mut T,
+    clock: SystemClock,
+    value: Vec<u8>,
+    /// Gets so far.
+    pub gets: LatencyHistogram,
+    /// Puts so far.
+    pub puts: LatencyHistogram,
+}
+
+impl<'a, T: Target> Timed<'a, T> {
+    /// Times the calls of `target`.
+    pub fn new(target: &'a mut T) -> Timed<'a, T> {
+        let none = LatencyHistogram::new;
+        Timed { target, clock: SystemClock::new(), value: Vec::new(), gets: none(), puts: none() }
+    }
+}
+
+/// Of several records each is a call: those of [`Target::put_many`] are put one after the other.
+impl<T: Target> Target for Timed<'_, T> {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let began_ns = self.clock.monotonic_ns();
+        let is_found = self.target.get(key, value);
+        self.gets.record_ns(self.clock.monotonic_ns() - began_ns);
+        is_found
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let began_ns = self.clock.monotonic_ns();
+        let is_put = self.target.put(key, value);
+        self.puts.record_ns(self.clock.monotonic_ns() - began_ns);
+        is_put
+    }
+
+    fn get_many(&mut self, keys: &[&[u8]], each: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        // One buffer for all calls: making room for a value is no part of them.
+        let mut value = std::mem::take(&mut self.value);
+        for (place, key) in keys.iter().enumerate() {
+            value.clear();
+            let is_found = self.get(key, &mut value)?;
+            each(place, is_found.then_some(value.as_slice()));
+        }
+        self.value = value;
+        Ok(())
     }
 }
 

@@ -32,7 +32,8 @@ const ABOUT: Experiment = Experiment {
     source: "the user's own recorded workload",
     measures: "The operations of the trace on a fresh store of this machine: with its device alone, with a redo log in \
                memories that are emulated, that is, memory of this machine made as slow as published ones, in real time. \
-               There is no network and no server; values have the recorded sizes and other bytes.",
+               There is no network and no server; values have the recorded sizes and other bytes. Latencies are taken in \
+               nanoseconds and told in microseconds; making the value of a write and checking what was read are in them.",
     kind: Kind::Measured,
     published: &[],
     series: &[],
@@ -256,8 +257,8 @@ fn medians(media: &[Medium]) -> Table {
             medium
                 .median(|round| match of(round).count() {
                     0 => f64::NAN,
-                    _ if quantile >= 1.0 => of(round).max_us() as f64,
-                    _ => of(round).quantile_us(quantile) as f64,
+                    _ if quantile >= 1.0 => of(round).max_ns() as f64 / 1e3,
+                    _ => quantile_us(of(round), quantile),
                 })
                 .into()
         };
@@ -282,6 +283,11 @@ fn medians(media: &[Medium]) -> Table {
         ]);
     }
     table
+}
+
+/// A quantile in microseconds, with parts of them.
+fn quantile_us(latency: &LatencyHistogram, quantile: f64) -> f64 {
+    latency.quantile_ns(quantile) as f64 / 1e3
 }
 
 fn memory_bytes(round: &StoreReplay) -> u64 {
@@ -379,7 +385,7 @@ fn curves(name: &str, title: &str, media: &[Medium], of: fn(&StoreReplay) -> &La
         let mut all = LatencyHistogram::new();
         medium.rounds.iter().for_each(|round| all.merge(of(round)));
         let enough = |quantile: &&f64| (1.0 - **quantile) * all.count() as f64 >= 1.0;
-        let point = |quantile: &f64| (1.0 / (1.0 - quantile), all.quantile_us(*quantile).max(1) as f64);
+        let point = |quantile: &f64| (1.0 / (1.0 - quantile), quantile_us(&all, *quantile).max(1e-3));
         QUANTILES.iter().filter(enough).map(point).collect::<Vec<_>>()
     };
     Plot {

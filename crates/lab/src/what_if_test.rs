@@ -58,6 +58,18 @@ fn every_medium_is_measured_in_every_round_and_what_was_left_out_is_said() {
     for name in all {
         assert!(row(name)[1..].iter().all(|cell| matches!(cell, Cell::Number(_))), "{:?}", row(name));
     }
+    let columns = &result.tables[0].columns;
+    let latencies: Vec<usize> =
+        (1..columns.len()).filter(|&place| columns[place].contains("p50 µs")).collect();
+    assert_eq!(latencies.len(), 2, "{columns:?}");
+    for place in latencies {
+        let seen = result.tables[0].rows.iter().map(|row| match row[place] {
+            Cell::Number(us) => us,
+            ref other => panic!("{other:?}"),
+        });
+        // Whole microseconds in all of them would be a clock that cannot tell memories apart.
+        assert!(seen.clone().all(|us| us > 0.0) && seen.clone().any(|us| us.fract() != 0.0), "{columns:?}");
+    }
     assert!(result.notes.iter().any(|note| note.starts_with("Measured on emulated memory")));
     let left_out = result.notes.iter().find(|note| note.contains("could not be replayed")).unwrap();
     assert!(left_out.contains("(hset 5)"), "{left_out}");

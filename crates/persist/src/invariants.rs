@@ -43,7 +43,13 @@ pub fn check_lackey(data: &[u8]) {
     };
     let Some(map) = map.and_then(|map| AddressMap::parse(map).ok()) else { return };
     for allow_cut in [false, true] {
-        let settings = ImportSettings { steps_max: STEPS_MAX, allow_cut, ..ImportSettings::default() };
+        // What may be cut may be without its threads, too.
+        let settings = ImportSettings {
+            steps_max: STEPS_MAX,
+            allow_cut,
+            one_thread: allow_cut,
+            ..ImportSettings::default()
+        };
         let Ok(import) = lackey::read(source, &map, &settings) else { continue };
         check_import(&import, &map);
         if let Ok(again) = remap(&import.trace, &map, &settings) {
@@ -133,7 +139,7 @@ mod tests {
     #[should_panic(expected = "assertion")]
     fn an_import_whose_persists_lie_outside_is_noticed() {
         let map = AddressMap::parse("persist-map 1\npersistent 0x0 0x8\n").unwrap();
-        let settings = ImportSettings { allow_cut: true, ..ImportSettings::default() };
+        let settings = ImportSettings { allow_cut: true, one_thread: true, ..ImportSettings::default() };
         let mut import = lackey::read(&b" S 00000000,8\n"[..], &map, &settings).unwrap();
         import.persistent_bytes = 4;
         check_import(&import, &map);

@@ -2,8 +2,9 @@
 //!
 //! A failure is an imaginary processor that reads all persistent memory at once (Pelley 2014, chapter VI). The
 //! states that it can see are the downward-closed cuts of the persist order: with a persist, everything before
-//! it. [`Observer::enumerate`] gives each cut once; [`Observer::telling`] those that find a missing order between
-//! any two persists; [`Observer::sample`] random ones, for traces too long for the first.
+//! it. [`Observer::enumerate`] gives each cut once; for traces too long for that [`Observer::telling`] gives for each
+//! persist the least cut and the greatest, [`Observer::sample`] random ones. [`Observer::may_leave`] says of given
+//! values whether any cut has them, without trying all.
 
 use crate::order::{Model, OrderGraph};
 use crate::trace::{Event, Kind, Trace};
@@ -122,8 +123,10 @@ impl Observer {
         Ok(Seen { states: cursor.seen, exhausted })
     }
 
-    /// For each persist the least state that has it and the greatest that has it not: if any two persists lack
-    /// an order that recovery needs, one of these shows it.
+    /// For each persist the least state that has it and the greatest that has it not. These show a missing order of
+    /// two persists whose damage is there when the later one survives with as little else as possible, or when the
+    /// earlier one is lost with as much else as possible. Damage that needs several to survive and several to be lost
+    /// is not among them, nor is what a further persist repairs or hides: for that enumerate a shorter trace, or sample.
     ///
     /// # Errors
     /// The first error of `visit`.
@@ -168,6 +171,69 @@ impl Observer {
             })?;
         }
         Ok(Seen { states: cursor.seen, exhausted: false })
+    }
+
+    /// Whether some legal state has each of `words`, by address, at its value. Exact, and not by trying every state: the
+    /// persists to one word are ordered, so the last one that survives says its value; of the states with given last
+    /// ones the least has all the values if any has. `each_try` is called before each choice of last ones.
+    ///
+    /// # Errors
+    /// The first error of `each_try`.
+    ///
+    /// # Panics
+    /// When a word is not aligned or not in the memory.
+    pub fn may_leave(&self, words: &[(u64, u64)], mut each_try: impl FnMut() -> Result<()>) -> Result<bool> {
+        let sources: Vec<Vec<Option<usize>>> =
+            words.iter().map(|&(address, value)| self.sources(address, value)).collect();
+        if sources.iter().any(Vec::is_empty) {
+            return Ok(false);
+        }
+        let mut chosen = vec![0; words.len()];
+        loop {
+            each_try()?;
+            let last: Vec<Option<usize>> =
+                sources.iter().zip(&chosen).map(|(sources, &at)| sources[at]).collect();
+            if self.is_least_of(words, &last) {
+                return Ok(true);
+            }
+            let Some(next) = (0..words.len()).find(|&word| chosen[word] + 1 < sources[word].len()) else {
+                return Ok(false);
+            };
+            chosen[next] += 1;
+            chosen[..next].fill(0);
+        }
+    }
+
+    /// The persists after which the word at `address` holds `value`, and `None` if it did before all.
+    fn sources(&self, address: u64, value: u64) -> Vec<Option<usize>> {
+        let at = address as usize;
+        let mut word = [0; 8];
+        word.copy_from_slice(&self.initial[at..at + 8]);
+        let mut sources = Vec::from_iter((u64::from_le_bytes(word) == value).then_some(None));
+        for (number, (_, event)) in
+            (0..).zip(&self.persists).filter(|(_, (_, event))| event.word() == address)
+        {
+            let from = (event.address - address) as usize;
+            let len = usize::from(event.len);
+            word[from..from + len].copy_from_slice(&event.bytes()[..len]);
+            if u64::from_le_bytes(word) == value {
+                sources.push(Some(number));
+            }
+        }
+        sources
+    }
+
+    /// Whether the least state that has the persists `last` has none behind them to their words.
+    fn is_least_of(&self, words: &[(u64, u64)], last: &[Option<usize>]) -> bool {
+        let mut kept = self.required.clone();
+        for &number in last.iter().flatten() {
+            kept[number] = true;
+            self.before[number].iter().for_each(|&earlier| kept[earlier] = true);
+        }
+        let newest = |address: u64| {
+            (0..kept.len()).rev().find(|&number| kept[number] && self.persists[number].1.word() == address)
+        };
+        words.iter().zip(last).all(|(&(address, _), &last)| newest(address) == last)
     }
 
     fn cursor<'a>(&self, limit: u64, visit: &'a mut dyn FnMut(&State<'_>) -> Result<()>) -> Cursor<'a> {

@@ -139,3 +139,83 @@ fn memory_that_is_too_small_is_refused() {
     trace.access(0, Kind::Store, Space::Persistent, 16, &[1; 8]);
     assert!(Observer::new(&trace, Model::Epoch, Failure::Anywhere, vec![0; 16]).is_err());
 }
+
+/// Of random traces every pair of words and values: exactly what enumerating finds.
+#[test]
+fn what_may_be_left_is_known_without_trying_all_states() {
+    let word = |image: &[u8], address: u64| {
+        let at = address as usize;
+        u64::from_le_bytes(image[at..at + 8].try_into().unwrap())
+    };
+    let (mut reached, mut not) = (0, 0);
+    for seed in 0..60 {
+        let trace = random_trace(seed, 24);
+        let persists: Vec<&Event> = trace.events().iter().filter(|event| event.is_persist()).collect();
+        let mut values: Vec<(u64, u64)> =
+            persists.iter().flat_map(|event| [(event.word(), event.value), (event.word(), 0)]).collect();
+        values.sort_unstable();
+        values.dedup();
+        for (model, failure) in
+            Model::ALL.into_iter().flat_map(|model| [(model, Failure::Anywhere), (model, Failure::AtEnd)])
+        {
+            let observer = Observer::new(&trace, model, failure, vec![0; BYTES]).unwrap();
+            if observer.persists() > 12 {
+                continue;
+            }
+            let mut pairs = BTreeSet::new();
+            let seen = observer.enumerate(1 << 20, |state| {
+                let there: Vec<_> =
+                    values.iter().filter(|(at, value)| word(state.image, *at) == *value).collect();
+                pairs.extend(there.iter().flat_map(|first| there.iter().map(|second| [**first, **second])));
+                Ok(())
+            });
+            assert!(seen.unwrap().exhausted);
+            for pair in values.iter().flat_map(|first| values.iter().map(|second| [*first, *second])) {
+                let may = observer.may_leave(&pair, || Ok(())).unwrap();
+                assert_eq!(may, pairs.contains(&pair), "seed {seed}, {model:?}, {failure:?}: {pair:x?}");
+                reached += u32::from(may);
+                not += u32::from(!may);
+            }
+        }
+    }
+    assert!(reached > 1_000 && not > 1_000, "{reached} reached, {not} not");
+}
+
+/// Parts of words: the value of a word is what all persists to it that survive have made of it.
+#[test]
+fn what_may_be_left_of_a_word_that_is_stored_to_in_parts() {
+    let mut trace = Trace::new();
+    trace.access(0, Kind::Store, Space::Persistent, 8, &[1, 0, 0, 0]);
+    trace.access(0, Kind::Store, Space::Persistent, 12, &[2, 0, 0, 0]);
+    let observer = Observer::new(&trace, Model::Epoch, Failure::Anywhere, vec![0; 16]).unwrap();
+    let may = |value: u64| observer.may_leave(&[(8, value)], || Ok(())).unwrap();
+    assert_eq!([0, 1, 2 << 32, 2 << 32 | 1].map(may), [true, true, false, true]);
+}
+
+/// The limits that the guide names: damage of two persists that survive and two that are lost is in no telling state.
+#[test]
+fn telling_states_show_damage_of_one_pair_and_not_of_two() {
+    let mut trace = Trace::new();
+    for word in 0..4 {
+        trace.access(0, Kind::Store, Space::Persistent, word * 8, &1u64.to_le_bytes());
+    }
+    let observer = Observer::new(&trace, Model::Epoch, Failure::Anywhere, vec![0; 32]).unwrap();
+    let shows = |damage: &dyn Fn(&[bool]) -> bool| {
+        let (mut telling, mut all) = (false, false);
+        observer
+            .telling(|state| {
+                telling |= damage(state.survived);
+                Ok(())
+            })
+            .unwrap();
+        observer
+            .enumerate(100, |state| {
+                all |= damage(state.survived);
+                Ok(())
+            })
+            .unwrap();
+        (telling, all)
+    };
+    assert_eq!(shows(&|survived| survived[3] && !survived[0]), (true, true));
+    assert_eq!(shows(&|survived| survived[2] && survived[3] && !survived[0] && !survived[1]), (false, true));
+}

@@ -155,6 +155,8 @@ pub struct ServerFacts {
     pub durability_guarantee: String,
     /// The redo log in persistent memory.
     pub redo: RedoFacts,
+    /// Of a store that lies wholly in persistent memory: what its region is, how it is made durable and what that survives.
+    pub nvm_region: Option<String>,
     /// How writes are made durable.
     pub durable_method: String,
     /// What probing found when the store was made; `None`: the method was given, nothing was probed.
@@ -284,6 +286,7 @@ impl Default for ServerFacts {
             port: 0,
             durability_guarantee: "unknown".into(),
             redo: RedoFacts { state: "off".into(), ..RedoFacts::default() },
+            nvm_region: None,
             durable_method: "unknown".into(),
             durable_probe: None,
             io_uring: String::new(),

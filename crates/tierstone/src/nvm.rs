@@ -120,7 +120,7 @@ impl NvmStore {
             RegionSource::Emulated { .. } => "emulated memory",
             RegionSource::Path(path) => FileSystem::of(path).map_or("unknown", |system| system.name),
         };
-        StoragePlace { path: self.place.clone(), file_system, guarantee: self.guarantee(), direct_io: true }
+        StoragePlace { path: self.place.clone(), file_system, guarantee: self.guarantee(), direct_io: false }
     }
 
     /// Where the region comes from.

@@ -36,7 +36,7 @@ mod zipf;
 pub use distribution::Distribution;
 pub use key::{KeyFormat, SizeDistribution};
 pub use mix::{Mix, OperationKind};
-pub use outcome::{KindOutcome, LatencySummary, Outcome};
+pub use outcome::{CallSummary, KindOutcome, LatencySummary, Outcome};
 pub use pacing::{Arrivals, Extent, Pacing};
 pub use run::Progress;
 pub use target_load::Target;

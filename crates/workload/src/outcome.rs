@@ -1,7 +1,8 @@
 //! What came of a run.
 //!
 //! Latencies are in microseconds, from the intended time in an open loop and from the sending in a
-//! closed one, to the reply's arrival; percentiles have three significant digits.
+//! closed one, to the reply's arrival; percentiles have three significant digits. What comes over a network is told in whole
+//! microseconds ([`LatencySummary`]), calls that may be shorter with parts of them ([`CallSummary`]).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use tierstone_base::histogram::LatencyHistogram;
 
 use crate::mix::OperationKind;
 
-/// A histogram in a few numbers, all in microseconds.
+/// A histogram in a few numbers, all in whole microseconds but for the mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencySummary {
     /// Latencies counted.
@@ -39,6 +40,40 @@ impl From<&LatencyHistogram> for LatencySummary {
             p99_us: histogram.quantile_us(0.99),
             p999_us: histogram.quantile_us(0.999),
             max_us: histogram.max_us(),
+        }
+    }
+}
+
+/// The same in microseconds with parts: of latencies that were recorded in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CallSummary {
+    /// Latencies counted.
+    pub count: u64,
+    /// Their mean.
+    pub mean_us: f64,
+    /// Half lie at or below.
+    pub p50_us: f64,
+    /// 90 % lie at or below.
+    pub p90_us: f64,
+    /// 99 % lie at or below.
+    pub p99_us: f64,
+    /// 99.9 % lie at or below.
+    pub p999_us: f64,
+    /// The largest.
+    pub max_us: f64,
+}
+
+impl From<&LatencyHistogram> for CallSummary {
+    fn from(histogram: &LatencyHistogram) -> Self {
+        let quantile_us = |quantile| histogram.quantile_ns(quantile) as f64 / 1e3;
+        CallSummary {
+            count: histogram.count(),
+            mean_us: histogram.mean_us(),
+            p50_us: quantile_us(0.5),
+            p90_us: quantile_us(0.9),
+            p99_us: quantile_us(0.99),
+            p999_us: quantile_us(0.999),
+            max_us: histogram.max_ns() as f64 / 1e3,
         }
     }
 }

@@ -15,6 +15,18 @@ fn the_warm_up_is_not_counted() {
 }
 
 #[test]
+fn answers_by_nanoseconds_are_told_apart() {
+    let mut recorder = Recorder::new(1);
+    recorder.answered_ns(OperationKind::Get, 999, 5_000);
+    recorder.answered_ns(OperationKind::Get, 1_000, 1_630);
+    recorder.answered_ns(OperationKind::Get, 2_000, 2_310);
+    let outcome = combine(vec![recorder], None);
+    let histogram = &outcome.kinds[&OperationKind::Get].histogram;
+    assert_eq!((histogram.count(), histogram.quantile_ns(0.5), histogram.max_ns()), (2, 310, 630));
+    assert_eq!(outcome.latency.max_us, 0, "whole microseconds");
+}
+
+#[test]
 fn the_longest_gap_counts_only_while_a_reply_is_awaited() {
     let mut recorder = Recorder::new(0);
     recorder.awaits(100);

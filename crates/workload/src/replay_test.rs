@@ -125,6 +125,13 @@ fn every_operation_does_what_the_trace_says_at_its_size() {
     assert_eq!(done, expected);
     assert_eq!(log.iter().filter_map(|(.., expiry)| *expiry).collect::<Vec<_>>(), [Duration::from_secs(5)]);
     assert_eq!((outcome.reads.count, outcome.writes.count), (2, 9));
+    // Calls of less than a microsecond have a latency too.
+    for summary in [outcome.reads, outcome.writes] {
+        assert!(
+            summary.mean_us > 0.0 && summary.max_us > 0.0 && summary.p50_us <= summary.max_us,
+            "{summary:?}"
+        );
+    }
     assert_eq!((outcome.outcome.misses, outcome.outcome.verification_failures), (1, 0));
     assert!(outcome.outcome.is_clean());
 }

@@ -58,6 +58,12 @@ impl Context<'_> {
         self.clock.now().monotonic_us
     }
 
+    /// The same in nanoseconds.
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.clock.monotonic_ns()
+    }
+
     /// Whether the caller wants the run to end.
     #[inline]
     pub(crate) fn is_stopped(&self) -> bool {

@@ -1,6 +1,6 @@
 //! `tierstone persist import`.
 
-use super::{counter, read_text, read_trace};
+use super::{counter, read_text, read_trace, refuse_directory};
 use crate::output::{print_json, print_line};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -32,6 +32,9 @@ pub struct ImportArgs {
     /// Take a recording that does not tell the program's end
     #[arg(long)]
     allow_cut: bool,
+    /// Take a recording of a program with one thread, which was made without --trace-sched=yes
+    #[arg(long)]
+    one_thread: bool,
     /// Print what was found as JSON
     #[arg(long)]
     json: bool,
@@ -62,9 +65,13 @@ pub fn run(args: &ImportArgs) -> Result<()> {
         bar.set_position(steps);
         Ok(())
     };
-    let settings = ImportSettings { steps_max: args.steps, allow_cut: args.allow_cut, progress: &progress };
-    let import =
-        read(&args.file, &map, &settings).map_err(|error| error.context(&args.file.display().to_string()))?;
+    let settings = ImportSettings {
+        steps_max: args.steps,
+        allow_cut: args.allow_cut,
+        one_thread: args.one_thread,
+        progress: &progress,
+    };
+    let import = read(&args.file, &map, &settings)?;
     bar.finish_and_clear();
     write(args, &import)?;
     let told = Told {
@@ -92,14 +99,16 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     ))
 }
 
-/// Reads what the first bytes of the file say that it is.
+/// Reads what the first bytes of the file say that it is. Errors name the file.
 fn read(file: &Path, map: &AddressMap, settings: &ImportSettings<'_>) -> Result<Import> {
-    let mut source = BufReader::new(File::open(file)?);
-    let head = source.fill_buf()?;
+    refuse_directory(file)?;
+    let named = |error: Error| error.context(&file.display().to_string());
+    let mut source = BufReader::new(File::open(file).map_err(|error| named(error.into()))?);
+    let head = source.fill_buf().map_err(|error| named(error.into()))?;
     let is_our_own = head.starts_with(binary::MAGIC) || head.starts_with(text::TITLE.as_bytes());
     match is_our_own {
-        true => remap(&read_trace(file)?, map, settings),
-        false => lackey::read(source, map, settings),
+        true => remap(&read_trace(file)?, map, settings).map_err(named),
+        false => lackey::read(source, map, settings).map_err(named),
     }
 }
 

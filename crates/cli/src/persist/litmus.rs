@@ -48,8 +48,8 @@ pub fn run(args: &LitmusArgs) -> Result<ExitCode> {
         }
     }
     for file in &args.files {
-        let report = read_text(file).and_then(|text| run_one(&text));
-        told.push(report.map_err(|error| error.context(&file.display().to_string()))?);
+        let text = read_text(file)?;
+        told.push(run_one(&text).map_err(|error| error.context(&file.display().to_string()))?);
     }
     if args.json {
         print_json(&told)?;

@@ -29,7 +29,7 @@ pub struct ObserveArgs {
     /// The failure comes after the last step, so that what a sync waited for is there [default: at any moment]
     #[arg(long)]
     at_end: bool,
-    /// Only states in which the word at ADDRESS holds VALUE; repeat it for several words
+    /// Only states in which the word at ADDRESS, which the trace persists to, holds VALUE; repeat it for several words
     #[arg(long = "where", value_name = "ADDRESS=VALUE", value_parser = word)]
     wanted: Vec<(u64, u64)>,
     /// States to try at most; with more, not all are tried, and the output says so
@@ -41,7 +41,9 @@ pub struct ObserveArgs {
     /// Seed of the random states
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Try for each persist the least state with it and the greatest without it: any one missing order shows
+    /// Try for each persist the least state with it and the greatest without it: shows a missing order whose damage is
+    /// there when one persist survives with as little else as possible, or is lost with as much else as possible; for
+    /// damage that takes more use --sample, or all states of a shorter trace
     #[arg(long)]
     telling: bool,
     /// Different outcomes to show at most; JSON has all
@@ -71,8 +73,8 @@ struct Told {
 pub fn run(args: &ObserveArgs) -> Result<()> {
     let trace = read_trace(&args.trace)?;
     let words = persisted_words(&trace);
-    let wanted_end = args.wanted.iter().map(|(address, _)| address.saturating_add(WORD)).max().unwrap_or(0);
-    let bytes = words.last().map_or(0, |last| last.saturating_add(WORD)).max(wanted_end);
+    refuse_untouched(args, &words)?;
+    let bytes = words.last().map_or(0, |last| last.saturating_add(WORD));
     if bytes > IMAGE_BYTES_MAX {
         let message = format!(
             "persistent memory reaches to {bytes:#x}, at most 64 MiB are observed; import the trace with a map that \
@@ -137,6 +139,25 @@ fn try_states(
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     observer.enumerate(args.limit, visit)
+}
+
+/// Refuses a wanted word that no persist changes: every state would match, or none.
+fn refuse_untouched(args: &ObserveArgs, words: &[u64]) -> Result<()> {
+    let Some((address, _)) = args.wanted.iter().find(|(address, _)| words.binary_search(address).is_err())
+    else {
+        return Ok(());
+    };
+    let there = match words {
+        [] => "it persists nothing".to_owned(),
+        [one] => format!("it persists to {one:#x} only"),
+        [first, .., last] => format!("it persists to {} words from {first:#x} to {last:#x}", words.len()),
+    };
+    let message = format!(
+        "{}: --where {address:#x}: the trace never persists to that word ({there}); addresses are those of the trace, \
+         which an import counts from zero",
+        args.trace.display()
+    );
+    Err(Error::new(ErrorKind::InvalidInput, message))
 }
 
 /// The words that the trace persists to.

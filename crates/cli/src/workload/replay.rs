@@ -13,7 +13,7 @@ use tierstone_base::units::{format_duration_us, format_size};
 use tierstone_lab::replay::{StoreReplay, replay};
 use tierstone_lab::scratch::Scratch;
 use tierstone_lab::what_if::plan_notes;
-use tierstone_workload::LatencySummary;
+use tierstone_workload::CallSummary;
 
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
@@ -65,9 +65,9 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
 
 fn print(replayed: &StoreReplay) -> Result<()> {
     let head = ["", "operations", "p50", "p99", "p99.9", "max"].map(str::to_owned).to_vec();
-    let row = |what: &str, latency: &LatencySummary| {
+    let row = |what: &str, latency: &CallSummary| {
         let times = [latency.p50_us, latency.p99_us, latency.p999_us, latency.max_us];
-        let times = times.map(|us| format_duration_us(us as f64));
+        let times = times.map(format_duration_us);
         [what.to_owned(), latency.count.to_string()].into_iter().chain(times).collect()
     };
     let rows: Vec<Vec<String>> =

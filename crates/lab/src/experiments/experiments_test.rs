@@ -223,14 +223,26 @@ fn a_counter_is_incremented_by_a_mutex_and_by_messages() {
 #[test]
 fn costs_of_memory_are_worked_out_for_the_published_systems_and_for_ours() {
     let result = run_tiny("storage-cost");
-    assert_eq!((result.tables[0].rows.len(), result.tables[1].rows.len()), (10, 2));
+    assert_eq!((result.tables[0].rows.len(), result.tables[1].rows.len()), (10, 4));
     for row in &result.tables[0].rows {
         assert!((number(&row[5]) + number(&row[6]) - number(&row[2])).abs() < 1e-9, "{row:?}");
     }
     for row in &result.tables[1].rows {
         let value = number(&row[0]);
-        assert!(number(&row[3]) >= value + 24.0 && number(&row[2]) > 1.0, "{row:?}");
+        assert!(number(&row[4]) >= value + 24.0 && number(&row[3]) > 1.0, "{row:?}");
+        assert!(number(&row[5]) >= number(&row[4]), "what lives is in use: {row:?}");
+        // The logs of a store in memory, or the region of a redo log: no more than either.
+        assert!((10.0..30.0).contains(&number(&row[8])), "{row:?}");
     }
+    let places: Vec<&Cell> = result.tables[1].rows.iter().map(|row| &row[1]).collect();
+    assert!(places[0] == places[2] && places[1] == places[3] && places[0] != places[1], "{places:?}");
+    assert!(
+        result.rows[0].because.ends_with(&format!("{:.1} GB of NVM", number(&result.tables[1].rows[0][10]))),
+        "what is wholly in memory is compared: {:?}",
+        result.rows[0]
+    );
+    let shown: Vec<&str> = result.shown_tables().map(|table| table.name.as_str()).collect();
+    assert_eq!(shown, ["cost"]);
 }
 
 #[test]
@@ -247,11 +259,26 @@ fn near_full_takes_both_stores_through_all_parts() {
 }
 
 #[test]
-fn the_redo_log_runs_in_every_memory() {
+fn the_redo_log_and_all_of_the_store_are_measured_in_every_memory() {
     let result = run_tiny("redo-log");
     let published = tierstone_media::region::MEMORY_PROFILES.iter();
     let slowed = published.filter(|profile| profile.slowness().is_some()).count();
-    assert_eq!(result.tables[0].rows.len(), 3 * (2 + slowed));
+    // The device; a redo log, and all of the store, in this machine's memory and in each slower one.
+    let media = 1 + 2 * (1 + slowed);
+    assert_eq!((result.tables[0].rows.len(), result.tables[1].rows.len()), (media, 3 * media));
+    let shown: Vec<&str> = result.shown_tables().map(|table| table.name.as_str()).collect();
+    assert_eq!(shown, ["latency"]);
+    for row in &result.tables[0].rows {
+        // Gets and puts apart, median and p99.
+        assert!((1..5).all(|column| number(&row[column]) > 0.0), "{row:?}");
+        assert!(number(&row[1]) <= number(&row[2]) && number(&row[3]) <= number(&row[4]), "{row:?}");
+    }
+    let is_part = |row: &Vec<Cell>| (1..5).any(|column| number(&row[column]).fract() != 0.0);
+    assert!(result.tables[0].rows.iter().all(is_part), "whole microseconds tell no memories apart");
+    for row in &result.tables[1].rows {
+        let is_whole = matches!(&row[0], Cell::Text(name) if name.starts_with("all of it"));
+        assert!(!is_whole || number(&row[9]) == 0.0, "no device is written: {row:?}");
+    }
 }
 
 #[test]

@@ -90,6 +90,23 @@ fn a_trace_that_is_cut_is_refused_unless_that_is_allowed() {
 }
 
 #[test]
+fn a_trace_that_does_not_tell_its_threads_is_refused_unless_it_is_said_to_be_of_one() {
+    let silent: String =
+        LACKEY.lines().filter(|line| !line.contains("SCHED")).map(|line| format!("{line}\n")).collect();
+    let error = imported(&silent, MAP).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(["--trace-sched=yes", "--one-thread"].iter().all(|way| error.message().contains(way)), "{error}");
+    let settings = ImportSettings { one_thread: true, ..ImportSettings::default() };
+    let read =
+        |lackey: &str| lackey::read(lackey.as_bytes(), &AddressMap::parse(MAP).unwrap(), &settings).unwrap();
+    assert_eq!(read(&silent).trace.threads(), 1);
+    // It takes nothing away from a trace that tells them.
+    assert_eq!(read(LACKEY), imported(LACKEY, MAP).unwrap());
+    // A map may tell them too.
+    assert!(imported(&silent, &format!("{MAP}\nthread 1 0x9000\n")).is_ok());
+}
+
+#[test]
 fn a_trace_of_more_steps_than_allowed_is_refused() {
     let map = AddressMap::parse(MAP).unwrap();
     let read = |steps_max| {

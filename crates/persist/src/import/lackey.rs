@@ -12,15 +12,18 @@ const ACCESS_MAX: u64 = 4_096;
 
 /// Reads what lackey wrote (`valgrind --tool=lackey --trace-mem=yes --trace-sched=yes --log-file=FILE`). The values
 /// that were stored are not in it: each store gets its own number, so that states can be told apart; a load gets zero.
-/// Without the switches of threads everything is thread 0.
+/// Where neither the switches of threads are in it nor the map tells them, everything is thread 0, if the settings say
+/// so.
 ///
 /// # Errors
-/// `InvalidInput` for a line that lackey does not write, with its number, and for more steps than the settings allow;
-/// `Corrupt` for a trace without the program's end, unless that is allowed.
+/// `InvalidInput` for a line that lackey does not write, with its number, for more steps than the settings allow, and
+/// for a trace that does not tell its threads, unless it is said to be of one; `Corrupt` for a trace without the
+/// program's end, unless that is allowed.
 pub fn read(source: impl BufRead, map: &AddressMap, settings: &ImportSettings) -> Result<Import> {
     let mut source = source;
     let mut importer = Importer::new(map, settings);
     let (mut line, mut number, mut ended) = (Vec::new(), 0u64, false);
+    let mut tells_threads = map.tells_threads();
     loop {
         line.clear();
         number += 1;
@@ -31,7 +34,11 @@ pub fn read(source: impl BufRead, map: &AddressMap, settings: &ImportSettings) -
             return Err(wrong(number, b"", "it is longer than 16 KiB"));
         }
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
-        ended |= take(text, number, &mut importer)?;
+        match take(text, number, &mut importer)? {
+            Told::Nothing => {}
+            Told::Thread => tells_threads = true,
+            Told::End => ended = true,
+        }
         if number.is_multiple_of(1 << 16) {
             (settings.progress)(importer.steps())?;
         }
@@ -43,25 +50,42 @@ pub fn read(source: impl BufRead, map: &AddressMap, settings: &ImportSettings) -
         );
         return Err(Error::new(ErrorKind::Corrupt, message));
     }
+    if !tells_threads && !settings.one_thread {
+        let message = "the trace does not tell which thread does what (no line 'SCHED[N]:  acquired lock'), so several \
+                       would become one; record it with --trace-sched=yes, or say that the program has one thread \
+                       (--one-thread)";
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
     Ok(importer.finish())
 }
 
-/// Takes one line; whether it tells that the program ended.
-fn take(line: &[u8], number: u64, importer: &mut Importer<'_>) -> Result<bool> {
+/// What a line tells of the program, besides accesses.
+enum Told {
+    Nothing,
+    /// Which thread goes on.
+    Thread,
+    /// That it ended.
+    End,
+}
+
+/// Takes one line.
+fn take(line: &[u8], number: u64, importer: &mut Importer<'_>) -> Result<Told> {
     let (kinds, access): (&[Kind], &[u8]) = match line {
-        [] | [b'I', ..] => return Ok(false),
+        [] | [b'I', ..] => return Ok(Told::Nothing),
         [b' ', b'L', b' ', access @ ..] => (&[Kind::Load], access),
         [b' ', b'S', b' ', access @ ..] => (&[Kind::Store], access),
         [b' ', b'M', b' ', access @ ..] => (&[Kind::Load, Kind::Store], access),
-        [b'=', b'=', ..] => return Ok(line.windows(10).any(|part| part == b"Exit code:")),
-        [b'*', b'*', ..] | [b'S', b'B', b' ', ..] => return Ok(false),
+        [b'=', b'=', ..] => {
+            let ended = line.windows(10).any(|part| part == b"Exit code:");
+            return Ok(if ended { Told::End } else { Told::Nothing });
+        }
+        [b'*', b'*', ..] | [b'S', b'B', b' ', ..] => return Ok(Told::Nothing),
         [b'-', b'-', ..] => {
             let text = String::from_utf8_lossy(line);
-            if let Some(thread) = scheduled(&text) {
-                let thread = thread.ok_or_else(|| wrong(number, line, "no thread from 1 to 65,535"))?;
-                importer.switch(thread);
-            }
-            return Ok(false);
+            let Some(thread) = scheduled(&text) else { return Ok(Told::Nothing) };
+            let thread = thread.ok_or_else(|| wrong(number, line, "no thread from 1 to 65,535"))?;
+            importer.switch(thread);
+            return Ok(Told::Thread);
         }
         _ => {
             let why = "not a line of lackey; keep the program's own output out of it with --log-file";
@@ -71,7 +95,7 @@ fn take(line: &[u8], number: u64, importer: &mut Importer<'_>) -> Result<bool> {
     let (address, len) =
         parsed(access).ok_or_else(|| wrong(number, line, "not an address and 1 to 4096 bytes"))?;
     importer.access(kinds, address, len, None).map_err(|error| error.context(&format!("line {number}")))?;
-    Ok(false)
+    Ok(Told::Nothing)
 }
 
 /// The thread that goes on, where the line tells one; `Some(None)` when its number is none.

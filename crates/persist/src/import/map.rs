@@ -95,6 +95,11 @@ impl AddressMap {
         self.markers.range(address..end).next().map(|(_, marker)| *marker)
     }
 
+    /// Whether stores to some addresses tell which thread goes on.
+    pub fn tells_threads(&self) -> bool {
+        self.markers.values().any(|marker| matches!(marker, Marker::Thread(_)))
+    }
+
     fn take(&mut self, words: &[&str]) -> std::result::Result<(), String> {
         if self.ranges.len() + self.markers.len() >= ENTRIES_MAX {
             return Err(format!("a map has {ENTRIES_MAX} entries at most"));

@@ -19,20 +19,23 @@ pub struct ImportSettings<'a> {
     pub steps_max: usize,
     /// Whether a trace that does not tell the program's end is taken all the same. Default: no.
     pub allow_cut: bool,
+    /// Whether a trace that never tells which thread goes on is taken for that of one thread. Default: no.
+    pub one_thread: bool,
     /// Called now and then with the steps so far; an error ends the import.
     pub progress: &'a dyn Fn(u64) -> Result<()>,
 }
 
 impl Default for ImportSettings<'_> {
     fn default() -> Self {
-        ImportSettings { steps_max: 20_000_000, allow_cut: false, progress: &|_| Ok(()) }
+        ImportSettings { steps_max: 20_000_000, allow_cut: false, one_thread: false, progress: &|_| Ok(()) }
     }
 }
 
 impl std::fmt::Debug for ImportSettings<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = formatter.debug_struct("ImportSettings");
-        shown.field("steps_max", &self.steps_max).field("allow_cut", &self.allow_cut).finish_non_exhaustive()
+        shown.field("steps_max", &self.steps_max).field("allow_cut", &self.allow_cut);
+        shown.field("one_thread", &self.one_thread).finish_non_exhaustive()
     }
 }
 

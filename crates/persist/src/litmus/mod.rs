@@ -3,9 +3,14 @@
 //! The language stands in `docs/persist.md`; the published tests in `crates/persist/litmus`. A test is run under
 //! every sequentially consistent interleaving of its threads, or, where it says so, under every order in which
 //! its accesses may become visible.
+//!
+//! Invariants:
+//! 1. A report says of every claim what is so: what cannot be tried to its end is an error.
+//! 2. Of one test a million executions and states are tried at most, together.
 
 mod parse;
 mod run;
+mod walk;
 
 pub use run::{CheckResult, LitmusReport};
 
@@ -56,6 +61,8 @@ pub struct Litmus {
 struct Step {
     label: Option<String>,
     event: Event,
+    /// The store of a read-modify-write: nothing comes between it and the step before.
+    joined: bool,
 }
 
 /// What must hold under some models.
@@ -91,7 +98,8 @@ impl Litmus {
     /// Runs it.
     ///
     /// # Errors
-    /// `InvalidInput` when no execution is as `sees` asks, or there are more than a million.
+    /// `InvalidInput` when no execution is as `sees` asks, when a claim is made of a model or an order that it cannot be
+    /// made of, and when there are more than a million executions and states to try.
     pub fn run(&self) -> Result<LitmusReport> {
         run::run(self)
     }

@@ -9,6 +9,8 @@ use tierstone_base::{Error, ErrorKind, Result};
 
 /// Bytes between names that share no cache line.
 const APART: u64 = 64;
+/// Steps of a test at most, and as many claims, each counted under every model: the walk goes as deep.
+const STEPS_MAX: usize = 1_000;
 
 #[derive(Default)]
 struct Parser {
@@ -37,6 +39,13 @@ pub(super) fn parse(text: &str) -> Result<Litmus> {
     let name = parser.name.ok_or_else(|| whole("has no first line 'litmus NAME'"))?;
     if parser.threads.is_empty() || parser.checks.is_empty() {
         return Err(whole("needs a thread and a claim"));
+    }
+    let steps: usize = parser.threads.iter().map(Vec::len).sum();
+    let claims: usize = parser.checks.iter().map(|check| check.models.len()).sum();
+    if steps > STEPS_MAX || claims > STEPS_MAX || parser.sees.len() > STEPS_MAX {
+        return Err(whole(&format!(
+            "has more than {STEPS_MAX} steps, claims or lines 'sees'; make several of it"
+        )));
     }
     let known = |label: &String| parser.labels.contains(label);
     for (first, second) in &parser.sees {
@@ -149,7 +158,11 @@ impl Parser {
         // The label of a read-modify-write is that of its store.
         let last = events.len() - 1;
         let steps = events.into_iter().enumerate();
-        let steps = steps.map(|(at, event)| Step { label: label.clone().filter(|_| at == last), event });
+        let steps = steps.map(|(at, event)| Step {
+            label: label.clone().filter(|_| at == last),
+            event,
+            joined: at > 0,
+        });
         self.threads[usize::from(thread)].extend(steps);
         Ok(())
     }

@@ -1,13 +1,15 @@
-//! Every execution of a litmus test, and what its claims say of each.
+//! What the claims of a litmus test say of each of its executions.
 
-use super::{Check, Claim, Litmus, Step};
+use super::walk::{Budget, Execution, Walk};
+use super::{Check, Claim, Litmus, Values};
 use crate::observer::{Failure, Observer};
 use crate::order::{Model, OrderGraph, bpfs_deadlock};
 use crate::trace::{Event, Trace};
+use std::cell::RefCell;
 use std::fmt;
 use tierstone_base::{Error, ErrorKind, Result};
 
-/// Executions and states of one test at most.
+/// Executions and states of one test at most, together.
 const LIMIT: u64 = 1_000_000;
 
 /// What became of one claim under one model.
@@ -58,57 +60,46 @@ impl fmt::Display for LitmusReport {
     }
 }
 
-/// One order in which the steps of all threads became visible.
-struct Execution<'a> {
-    /// Steps in that order.
-    steps: Vec<&'a Step>,
-    /// The places of `steps`, each thread's in program order.
-    program: Vec<usize>,
-}
-
-impl Execution<'_> {
-    fn events(&self) -> Vec<Event> {
-        self.steps.iter().map(|step| step.event).collect()
-    }
-
-    fn place(&self, label: &str) -> usize {
-        self.steps.iter().position(|step| step.label.as_deref() == Some(label)).unwrap_or(usize::MAX)
-    }
-}
-
 /// The state of a claim over all executions so far.
 struct Verdict<'a> {
     check: &'a Check,
     model: Model,
-    /// Claims of the kind "in every execution" begin as held, "in some" as not.
+    /// Claims of the kind "in every execution" begin as held, "in some" as not; one execution decides the other way.
     holds: bool,
+    decided: bool,
+}
+
+impl<'a> Verdict<'a> {
+    fn new(check: &'a Check, model: Model) -> Verdict<'a> {
+        let in_some = matches!(
+            check.claim,
+            Claim::State { allowed: true, .. } | Claim::Cycle(true) | Claim::Deadlock(true)
+        );
+        Verdict { check, model, holds: !in_some, decided: false }
+    }
+
+    fn decide(&mut self, holds: bool) {
+        (self.holds, self.decided) = (holds, true);
+    }
 }
 
 pub(super) fn run(litmus: &Litmus) -> Result<LitmusReport> {
-    let begins = |claim: &Claim| {
-        !matches!(claim, Claim::State { allowed: true, .. } | Claim::Cycle(true) | Claim::Deadlock(true))
-    };
-    let mut verdicts: Vec<Verdict<'_>> = litmus
-        .checks
-        .iter()
-        .flat_map(|check| {
-            check.models.iter().map(move |&model| Verdict { check, model, holds: begins(&check.claim) })
-        })
-        .collect();
-    let mut executions = 0;
-    let mut walk = Walk {
-        litmus,
-        taken: litmus.threads.iter().map(|steps| vec![false; steps.len()]).collect(),
-        order: Vec::new(),
-    };
-    walk.each(&mut |execution| {
-        executions += 1;
-        if executions > LIMIT {
-            let message = format!("{} has more than {LIMIT} executions; take steps out of it", litmus.name);
-            return Err(Error::new(ErrorKind::InvalidInput, message));
-        }
-        verdicts.iter_mut().try_for_each(|verdict| judge(litmus, execution, verdict))
-    })?;
+    run_within(litmus, LIMIT)
+}
+
+/// The same with another limit.
+fn run_within(litmus: &Litmus, limit: u64) -> Result<LitmusReport> {
+    litmus.checks.iter().try_for_each(|check| refuse_unknown(litmus, check))?;
+    // Executions are counted first: walking is quick, and a test that has too many is refused before any is judged.
+    let (mut executions, budget) = (0, RefCell::new(Budget::new(&litmus.name, limit)));
+    let mut walk = Walk::new(litmus);
+    walk.each(
+        &mut |_| {
+            executions += 1;
+            budget.borrow_mut().take()
+        },
+        &mut || budget.borrow_mut().take(),
+    )?;
     if executions == 0 {
         let message = format!(
             "{}: no execution is as 'sees' asks; without 'visible out of order' none may be",
@@ -116,6 +107,13 @@ pub(super) fn run(litmus: &Litmus) -> Result<LitmusReport> {
         );
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
+    let mut verdicts: Vec<Verdict<'_>> = litmus
+        .checks
+        .iter()
+        .flat_map(|check| check.models.iter().map(move |&model| Verdict::new(check, model)))
+        .collect();
+    let budget = &mut budget.into_inner();
+    walk.each(&mut |walk| judge(litmus, &walk.execution(), &mut verdicts, budget), &mut || Ok(()))?;
     let checks = verdicts.into_iter().map(|verdict| CheckResult {
         line: verdict.check.line,
         text: verdict.check.text.clone(),
@@ -125,148 +123,94 @@ pub(super) fn run(litmus: &Litmus) -> Result<LitmusReport> {
     Ok(LitmusReport { name: litmus.name.clone(), executions, checks: checks.collect() })
 }
 
-/// A walk over all executions, depth first.
-struct Walk<'a> {
-    litmus: &'a Litmus,
-    taken: Vec<Vec<bool>>,
-    /// The steps that became visible so far: thread and number.
-    order: Vec<(usize, usize)>,
-}
-
-impl<'a> Walk<'a> {
-    fn each(&mut self, visit: &mut dyn FnMut(&Execution<'a>) -> Result<()>) -> Result<()> {
-        let mut ended = true;
-        for thread in 0..self.taken.len() {
-            for step in 0..self.taken[thread].len() {
-                if self.taken[thread][step] {
-                    continue;
-                }
-                ended = false;
-                if self.may_follow(thread, step) {
-                    self.taken[thread][step] = true;
-                    self.order.push((thread, step));
-                    self.each(visit)?;
-                    self.order.pop();
-                    self.taken[thread][step] = false;
-                }
-                if !self.litmus.out_of_order {
-                    break;
-                }
-            }
-        }
-        if ended { visit(&self.execution()) } else { Ok(()) }
-    }
-
-    /// Whether the step may become visible next. What is no access changes nothing that another thread sees, so
-    /// it follows its thread's last step at once, except a sync, which other threads' time knows.
-    fn may_follow(&self, thread: usize, step: usize) -> bool {
-        let steps = &self.litmus.threads[thread];
-        let mine = &steps[step];
-        let unseen = |label: &str| {
-            let threads = self.litmus.threads.iter().zip(&self.taken);
-            threads
-                .flat_map(|(steps, taken)| steps.iter().zip(taken))
-                .any(|(other, taken)| !taken && other.label.as_deref() == Some(label))
-        };
-        if self
-            .litmus
-            .sees
-            .iter()
-            .any(|(first, second)| mine.label.as_deref() == Some(second) && unseen(first))
-        {
-            return false;
-        }
-        // The store of a read-modify-write comes with its load.
-        if let Some(&(last_thread, last_step)) = self.order.last() {
-            let waits = self.litmus.threads[last_thread].get(last_step + 1).is_some_and(|next| {
-                let last = &self.litmus.threads[last_thread][last_step];
-                let pair = last.label.is_none()
-                    && last.event.kind == crate::trace::Kind::Load
-                    && next.label.is_some();
-                let same = pair
-                    && next.event.address == last.event.address
-                    && next.event.kind == crate::trace::Kind::Store;
-                let mark = !next.event.is_access() && next.event.kind != crate::trace::Kind::Sync;
-                (same || mark) && !self.taken[last_thread][last_step + 1]
-            });
-            if waits && (thread, step) != (last_thread, last_step + 1) {
-                return false;
-            }
-        }
-        // Out of order: still in order to one word, as coherence has it.
-        let earlier = steps[..step].iter().zip(&self.taken[thread]);
-        !earlier.into_iter().any(|(other, taken)| {
-            let same_word = other.event.is_access()
-                && mine.event.is_access()
-                && other.event.address == mine.event.address;
-            !taken && same_word && other.event.space == mine.event.space
-        })
-    }
-
-    fn execution(&self) -> Execution<'a> {
-        let litmus = self.litmus;
-        let steps = self.order.iter().map(|&(thread, step)| &litmus.threads[thread][step]).collect();
-        let mut program: Vec<usize> = (0..self.order.len()).collect();
-        program.sort_by_key(|&place| self.order[place]);
-        Execution { steps, program }
-    }
-}
-
-fn judge(litmus: &Litmus, execution: &Execution<'_>, verdict: &mut Verdict<'_>) -> Result<()> {
-    let events = execution.events();
-    let model = verdict.model;
-    if litmus.out_of_order && model.follows_program_order() {
-        let message = format!(
+/// Refuses a claim about which nothing is known where accesses become visible out of order.
+fn refuse_unknown(litmus: &Litmus, check: &Check) -> Result<()> {
+    let in_order = check.models.iter().find(|model| model.follows_program_order());
+    let message = match (litmus.out_of_order, in_order, &check.claim) {
+        (true, Some(model), _) => format!(
             "{}: {} persistency leaves stores in order; claim it of another",
             litmus.name,
             model.name()
-        );
-        return Err(Error::new(ErrorKind::InvalidInput, message));
-    }
-    let graph = OrderGraph::of_program(&events, &execution.program, model, model.conflicts())?;
-    let ordered = |first: &str, second: &str| {
-        graph.as_ref().is_ok_and(|graph| graph.is_before(execution.place(first), execution.place(second)))
+        ),
+        (true, None, Claim::State { .. }) => {
+            format!("{}: states are known of executions in order only", litmus.name)
+        }
+        _ => return Ok(()),
     };
-    match &verdict.check.claim {
-        Claim::Before(first, second) => verdict.holds &= ordered(first, second),
-        Claim::Concurrent(first, second) => {
-            verdict.holds &= graph.is_ok() && !ordered(first, second) && !ordered(second, first);
+    Err(Error::new(ErrorKind::InvalidInput, message))
+}
+
+/// What one execution says of every claim that is open, model by model.
+fn judge(
+    litmus: &Litmus,
+    execution: &Execution<'_>,
+    verdicts: &mut [Verdict<'_>],
+    budget: &mut Budget,
+) -> Result<()> {
+    let events = execution.events();
+    for model in Model::ALL {
+        let mut open: Vec<&mut Verdict<'_>> =
+            verdicts.iter_mut().filter(|verdict| verdict.model == model && !verdict.decided).collect();
+        if open.is_empty() {
+            continue;
         }
-        Claim::Cycle(wanted) => match wanted {
-            true => verdict.holds |= graph.is_err(),
-            false => verdict.holds &= graph.is_ok(),
-        },
-        Claim::Deadlock(wanted) => {
-            let found = bpfs_deadlock(&events.into_iter().collect()).is_some();
-            match wanted {
-                true => verdict.holds |= found,
-                false => verdict.holds &= !found,
-            }
-        }
-        Claim::State { values, allowed, at_end } => {
-            if litmus.out_of_order {
-                let message = format!("{}: states are known of executions in order only", litmus.name);
-                return Err(Error::new(ErrorKind::InvalidInput, message));
-            }
-            let trace: Trace = events.into_iter().collect();
-            let failure = if *at_end { Failure::AtEnd } else { Failure::Anywhere };
-            let bytes = litmus.persistent.values().max().map_or(0, |last| last + 8) as usize;
-            let mut found = false;
-            Observer::new(&trace, model, failure, vec![0; bytes])?.enumerate(LIMIT, |state| {
-                let value = |name: &String| {
-                    let at = litmus.persistent.get(name).copied().unwrap_or(0) as usize;
-                    let mut word = [0; 8];
-                    word.copy_from_slice(&state.image[at..at + 8]);
-                    u64::from_le_bytes(word)
-                };
-                found |= values.iter().all(|(name, wanted)| value(name) == *wanted);
-                Ok(())
-            })?;
-            match allowed {
-                true => verdict.holds |= found,
-                false => verdict.holds &= !found,
+        let graph = OrderGraph::of_program(&events, &execution.program, model, model.conflicts())?;
+        let ordered = |first: &str, second: &str| {
+            graph.as_ref().is_ok_and(|graph| graph.is_before(execution.place(first), execution.place(second)))
+        };
+        let mut states = States { litmus, events: &events, model, observers: [None, None] };
+        for verdict in &mut open {
+            let (found, decides) = match &verdict.check.claim {
+                Claim::Before(first, second) => (ordered(first, second), false),
+                Claim::Concurrent(first, second) => {
+                    (graph.is_ok() && !ordered(first, second) && !ordered(second, first), false)
+                }
+                Claim::Cycle(wanted) => (graph.is_err() == *wanted, *wanted),
+                Claim::Deadlock(wanted) => {
+                    let trace: Trace = events.iter().copied().collect();
+                    (bpfs_deadlock(&trace).is_some() == *wanted, *wanted)
+                }
+                Claim::State { values, allowed, at_end } => {
+                    (states.leave(values, *at_end, budget)? == *allowed, *allowed)
+                }
+            };
+            if found == decides {
+                verdict.decide(decides);
             }
         }
     }
     Ok(())
 }
+
+/// What failures may leave of one execution under one model.
+struct States<'a> {
+    litmus: &'a Litmus,
+    events: &'a [Event],
+    model: Model,
+    /// Of failures anywhere and at the end, once they are asked for.
+    observers: [Option<Observer>; 2],
+}
+
+impl States<'_> {
+    /// Whether some failure leaves `values`.
+    fn leave(&mut self, values: &Values, at_end: bool, budget: &mut Budget) -> Result<bool> {
+        let observer = match &mut self.observers[usize::from(at_end)] {
+            Some(observer) => observer,
+            none => {
+                let failure = if at_end { Failure::AtEnd } else { Failure::Anywhere };
+                let bytes = self.litmus.persistent.values().max().map_or(0, |last| last + 8) as usize;
+                let trace: Trace = self.events.iter().copied().collect();
+                none.insert(Observer::new(&trace, self.model, failure, vec![0; bytes])?)
+            }
+        };
+        let words: Vec<(u64, u64)> = values
+            .iter()
+            .filter_map(|(name, value)| Some((*self.litmus.persistent.get(name)?, *value)))
+            .collect();
+        observer.may_leave(&words, || budget.take())
+    }
+}
+
+#[cfg(test)]
+#[path = "run_test.rs"]
+mod run_test;

@@ -1,6 +1,7 @@
 //! Traces as bytes; the page is `docs/formats/persist-trace.md`.
 
 use super::{Event, Kind, Space, Trace};
+use std::cmp::Ordering;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind, Result};
 
@@ -42,7 +43,7 @@ pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
 /// Reads what [`write`] wrote.
 ///
 /// # Errors
-/// `Incompatible` for what is no trace or one of another version, `Corrupt` for one that is cut or damaged.
+/// `Incompatible` for what is no trace or one of another version, `Corrupt` for one that is cut, too long or damaged.
 pub fn read(bytes: &[u8]) -> Result<Trace> {
     let corrupt = |message: String| Error::new(ErrorKind::Corrupt, message);
     let number = |at: usize| {
@@ -70,11 +71,21 @@ pub fn read(bytes: &[u8]) -> Result<Trace> {
         return Err(Error::new(ErrorKind::Incompatible, message));
     }
     let (count, body) = (number(16), &bytes[HEAD_BYTES..]);
-    if count.checked_mul(EVENT_BYTES as u64) != Some(body.len() as u64) {
-        let there = body.len() / EVENT_BYTES;
-        return Err(corrupt(format!(
-            "the trace is cut: {there} of {count} steps are there; record it again"
-        )));
+    let wanted = count.saturating_mul(EVENT_BYTES as u64);
+    match (body.len() as u64).cmp(&wanted) {
+        Ordering::Less => {
+            let there = body.len() / EVENT_BYTES;
+            return Err(corrupt(format!(
+                "the trace is cut: {there} of {count} steps are there; record it again"
+            )));
+        }
+        Ordering::Greater => {
+            let more = body.len() as u64 - wanted;
+            return Err(corrupt(format!(
+                "the trace is longer than its head says: {more} bytes follow its {count} steps"
+            )));
+        }
+        Ordering::Equal => {}
     }
     if number(24) != checksum(SALT, body) {
         return Err(corrupt("the trace is damaged: its checksum does not fit its steps".into()));

@@ -70,6 +70,11 @@ impl Event {
         self.kind == Kind::Store && self.space == Space::Persistent
     }
 
+    /// The address of the word that it touches.
+    pub fn word(&self) -> u64 {
+        self.address / WORD * WORD
+    }
+
     /// The bytes of [`Event::value`].
     pub fn bytes(&self) -> [u8; 8] {
         self.value.to_le_bytes()

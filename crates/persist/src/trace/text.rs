@@ -8,7 +8,8 @@
 //! 1 load v:0x0 8 0x0
 //! end 3
 //! ```
-//! The last line gives the number of steps, so that a file that was cut is known.
+//! The last line gives the number of steps, so that a file that was cut is known; only empty lines and comments may
+//! follow.
 
 use super::{Event, Kind, Space, Trace};
 use std::fmt::Write;
@@ -43,27 +44,29 @@ pub fn write(trace: &Trace) -> String {
 ///
 /// # Errors
 /// `Incompatible` for what is no trace, `Corrupt` for one that was cut, `InvalidInput` for a line that is wrong,
-/// with its number.
+/// with its number, and for one behind the end.
 pub fn read(text: &str) -> Result<Trace> {
     let mut lines = (1..).zip(text.lines());
     if lines.next().is_none_or(|(_, line)| line.trim() != TITLE) {
         let message = format!("this is no trace of version 1: its first line is not '{TITLE}'");
         return Err(Error::new(ErrorKind::Incompatible, message));
     }
-    let mut trace = Trace::new();
+    let (mut trace, mut ended) = (Trace::new(), false);
     for (number, line) in lines {
         let words: Vec<&str> = line.split('#').next().unwrap_or("").split_whitespace().collect();
         let refused =
             |why: &str| Error::new(ErrorKind::InvalidInput, format!("line {number} ('{line}'): {why}"));
         match words.as_slice() {
             [] => {}
+            _ if ended => return Err(refused("behind 'end', the last line of a trace")),
             ["end", count] => {
-                let whole = count.parse() == Ok(trace.events().len());
-                let message = format!(
-                    "the trace says that it has {count} steps and has {}: steps are missing",
-                    trace.events().len()
-                );
-                return if whole { Ok(trace) } else { Err(Error::new(ErrorKind::Corrupt, message)) };
+                let steps = trace.events().len();
+                if count.parse() != Ok(steps) {
+                    let message =
+                        format!("the trace says that it has {count} steps and has {steps}: record it again");
+                    return Err(Error::new(ErrorKind::Corrupt, message));
+                }
+                ended = true;
             }
             words => {
                 let event =
@@ -71,6 +74,9 @@ pub fn read(text: &str) -> Result<Trace> {
                 trace.push(event).map_err(|error| refused(error.message()))?;
             }
         }
+    }
+    if ended {
+        return Ok(trace);
     }
     let message = format!("the trace is cut: no 'end' after {} steps; record it again", trace.events().len());
     Err(Error::new(ErrorKind::Corrupt, message))

@@ -53,6 +53,30 @@ fn a_trace_that_is_cut_anywhere_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
+#[test]
+fn what_follows_the_end_of_a_trace_is_refused() {
+    let trace = random_trace(7);
+    let text = text::write(&trace);
+    for rest in ["\n", "  \n\n# a comment\n"] {
+        assert_eq!(text::read(&format!("{text}{rest}")).unwrap(), trace, "{rest:?}");
+    }
+    for rest in ["0 barrier\n", "\nhello\n", "end 0\n", "persist-trace 1\nend 0\n"] {
+        let error = text::read(&format!("{text}{rest}")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{rest:?}");
+        let line = text.lines().count() + 1 + usize::from(rest.starts_with('\n'));
+        let names =
+            error.message().contains(&format!("line {line} ")) && error.message().contains("behind 'end'");
+        assert!(names, "{rest:?}: {error}");
+    }
+    for more in [1, 20, 25] {
+        let error = binary::read(&[binary::write(&trace), vec![0; more]].concat()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let says =
+            format!("longer than its head says: {more} bytes follow its {} steps", trace.events().len());
+        assert!(error.message().contains(&says), "{error}");
+    }
+}
+
 /// What the text of the same trace could not say.
 #[test]
 fn a_mark_with_a_place_or_a_value_is_refused() {

@@ -4,4 +4,5 @@
 
 mod order;
 mod support;
+mod swap_locks;
 mod timing;

@@ -1,6 +1,7 @@
 //! The queues under the recovery observer: every cut of the persist order recovers, and each rule is needed.
 
 use crate::support::{Work, check, traced};
+use crate::swap_locks::Locks;
 use tierstone_crash::Mutations;
 use tierstone_persist::observer::{Failure, Observer, State};
 use tierstone_persist::order::Model;
@@ -19,6 +20,7 @@ fn small(design: Design) -> Work {
         capacity_bytes: 256,
         settles: false,
         one_in: 1,
+        locks: Locks::Queue,
         rules: Mutations::none(),
     }
 }

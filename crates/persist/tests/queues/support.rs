@@ -1,5 +1,6 @@
 //! Traces of queues, and what recovery must find in every state that a failure may leave of them.
 
+use crate::swap_locks::{Locks, SwapLocks};
 use std::sync::Mutex;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::Mutations;
@@ -26,6 +27,7 @@ pub struct Work {
     pub settles: bool,
     /// Another thread gets its turn once in so many accesses.
     pub one_in: u64,
+    pub locks: Locks,
     pub rules: Mutations,
 }
 
@@ -60,6 +62,8 @@ pub fn traced(work: &Work, seed: u64) -> Result<Traced> {
     settings.rules = work.rules.clone();
     settings.in_flight = 8;
     let acknowledgements = settings.volatile_bytes();
+    // Behind the words of the queue and its list of inserts.
+    let first_node = 512 + settings.in_flight * 64;
     let region = MappedRegion::anonymous(settings.persistent_bytes(), &RegionSettings::default())?;
     let words = VolatileWords::new(acknowledgements + 64 * threads as u64);
     let queue = Queue::create(settings, &Direct::new(&region, &words, 0))?;
@@ -70,7 +74,9 @@ pub fn traced(work: &Work, seed: u64) -> Result<Traced> {
     let trace = record(
         &TraceSettings { schedule, ..TraceSettings::seeded(threads, seed) },
         |thread| Direct::new(&region, &words, thread),
-        |memory| {
+        |traced| {
+            let memory =
+                &SwapLocks { memory: traced, locks: work.locks, nodes: first_node..acknowledgements };
             let thread = memory.thread();
             let mine = Place::Volatile(acknowledgements + 64 * thread as u64);
             let mut count = 0;

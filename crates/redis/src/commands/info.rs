@@ -187,6 +187,9 @@ fn persistence(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
             line_of(region)
         )?;
     }
+    if let Some(region) = &facts.nvm_region {
+        write!(out, "nvm_region:{}\r\n", line_of(region))?;
+    }
     for (number, directory) in facts.directories.iter().enumerate() {
         write!(
             out,

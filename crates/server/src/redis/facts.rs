@@ -37,6 +37,7 @@ pub(super) fn server_facts(
         port: addresses.first().map_or(0, SocketAddr::port),
         durability_guarantee: database.guarantee().text().into(),
         redo: redo_facts(database),
+        nvm_region: storage.nvm().map(|region| region.report().text()),
         durable_method: database.durable_method().into(),
         durable_probe: probe,
         io_uring: refusal.map_or_else(|| "available".into(), |reason| format!("refused ({reason})")),

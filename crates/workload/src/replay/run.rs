@@ -10,7 +10,7 @@ use tierstone_base::{ErrorKind, Result};
 use super::plan::{Action, Step, UNKNOWN, VALUE_BYTES_MAX};
 use super::{Pace, ReplayPlan, ReplaySettings};
 use crate::mix::OperationKind;
-use crate::outcome::{LatencySummary, Outcome};
+use crate::outcome::{CallSummary, Outcome};
 use crate::pacing::Pacing;
 use crate::recorder::{self, Recorder};
 use crate::run::{Context, Progress, pause, run_threads, wake_exactly};
@@ -44,12 +44,12 @@ pub trait ReplayTarget {
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayOutcome {
     /// Everything that the generators count; kinds `get` (reads), `set` (writes and deletes) and `read_modify_write` (what reads,
-    /// then writes).
+    /// then writes). Its latencies are in whole microseconds, rounded down; those below have parts.
     pub outcome: Outcome,
     /// Reads.
-    pub reads: LatencySummary,
+    pub reads: CallSummary,
     /// Everything that changes something.
-    pub writes: LatencySummary,
+    pub writes: CallSummary,
     /// The same in full, for plots and for merging.
     #[serde(skip)]
     pub read_latency: LatencyHistogram,
@@ -165,7 +165,7 @@ pub fn run<T: ReplayTarget + Send>(
     };
     let read_latency = merged(&[OperationKind::Get]);
     let write_latency = merged(&[OperationKind::Set, OperationKind::ReadModifyWrite]);
-    let (reads, writes) = (LatencySummary::from(&read_latency), LatencySummary::from(&write_latency));
+    let (reads, writes) = (CallSummary::from(&read_latency), CallSummary::from(&write_latency));
     Ok(ReplayOutcome { outcome, reads, writes, read_latency, write_latency })
 }
 
@@ -210,37 +210,45 @@ impl<T: ReplayTarget> Caller<'_, T> {
         let steps = std::mem::take(&mut self.steps);
         for (done, place) in steps.iter().enumerate() {
             let step = self.plan.steps[*place as usize];
-            let Some((began_us, now_us)) = self.wait(&step, context, &mut recorder) else {
+            let Some(began_ns) = self.wait(&step, context, &mut recorder) else {
                 recorder.unanswered += (steps.len() - done) as u64;
                 recorder.ends_early("interrupted".to_owned());
                 break;
             };
-            recorder.awaits(now_us);
             let result = self.step(&step, u64::from(*place) + 1, (&mut old, &mut new), &mut recorder);
-            let done_us = context.now_us();
-            recorder.heard(done_us, false);
+            let done_ns = context.now_ns();
+            recorder.heard(done_ns / 1_000, false);
             if let Err(error) = result {
-                recorder.failed(began_us, error.message().as_bytes());
+                recorder.failed(began_ns / 1_000, error.message().as_bytes());
             }
-            recorder.answered(kind_of(step.action), began_us, done_us);
+            recorder.answered_ns(kind_of(step.action), began_ns, done_ns);
         }
         context.finish(&mut recorder);
         recorder
     }
 
-    /// When the operation begins, by its latency, and by the clock; `None` once the run is stopped.
-    fn wait(&self, step: &Step, context: &mut Context<'_>, recorder: &mut Recorder) -> Option<(u64, u64)> {
+    /// Waits until the operation is due. When it begins, by its latency, in nanoseconds; `None` once the run is stopped.
+    fn wait(&self, step: &Step, context: &mut Context<'_>, recorder: &mut Recorder) -> Option<u64> {
         loop {
-            let now_us = context.now_us();
+            let now_ns = context.now_ns();
+            let now_us = now_ns / 1_000;
             context.tick(now_us, recorder);
             if context.is_stopped() {
                 return None;
             }
-            let Pace::Recorded { speed } = self.pace else { return Some((now_us, now_us)) };
-            let intended_us = context.start_us + ((step.time_us - self.began_us) as f64 / speed) as u64;
+            let intended_us = match self.pace {
+                Pace::Recorded { speed } => {
+                    context.start_us + ((step.time_us - self.began_us) as f64 / speed) as u64
+                }
+                Pace::AsFastAsPossible => {
+                    recorder.awaits(now_us);
+                    return Some(now_ns);
+                }
+            };
             if intended_us <= now_us {
                 recorder.sent_late(intended_us, now_us);
-                return Some((intended_us, now_us));
+                recorder.awaits(now_us);
+                return Some(intended_us * 1_000);
             }
             pause((intended_us - now_us).min(PAUSE_MAX_US));
         }

@@ -1,0 +1,95 @@
+//! Claims about states that are too many to try are decided all the same; what is tried of one test is bounded.
+
+use super::*;
+use std::fmt::Write;
+
+/// One thread that stores to `words` words without a barrier, and claims.
+fn unordered(words: usize, claims: &str) -> String {
+    let names: Vec<String> = (0..words).map(|word| format!("a{word}")).collect();
+    let mut text = format!("litmus unordered\npersistent {}\nthread 1\n", names.join(" "));
+    for name in names {
+        let _ = writeln!(text, "store {name} 1");
+    }
+    format!("{text}under epoch\n{claims}\n")
+}
+
+/// `threads` threads that each store `stores` times to a word of their own.
+fn concurrent(threads: usize, stores: usize, rest: &str) -> Litmus {
+    let mut text = String::from("litmus concurrent\npersistent a0 a1 a2\n");
+    for thread in 0..threads {
+        let _ = writeln!(text, "thread {thread}");
+        (1..=stores).for_each(|value| {
+            let _ = writeln!(text, "S{thread}{value}: store a{thread} {value}");
+        });
+    }
+    Litmus::parse(&format!("{text}{rest}\n")).unwrap()
+}
+
+#[test]
+fn claims_of_states_are_right_however_many_states_there_are() {
+    for words in [3, 20, 21, 24, 60] {
+        let last = words - 1;
+        for (claim, holds) in [
+            ("forbidden a0=1".to_owned(), false),
+            ("allowed a0=1".to_owned(), true),
+            (format!("allowed a0=1 a1=0 a{last}=1"), true),
+            (format!("forbidden a0=0 a1=1 a{last}=0"), false),
+            (format!("forbidden a{last}=2"), true),
+            ("allowed at end a0=0".to_owned(), true),
+        ] {
+            let report = Litmus::parse(&unordered(words, &claim)).unwrap().run().unwrap();
+            assert_eq!(report.holds(), holds, "{words} words, {claim}: {report}");
+        }
+    }
+}
+
+#[test]
+fn executions_are_bounded_and_the_limit_is_named() {
+    let few = concurrent(2, 3, "under epoch\nno cycle");
+    assert_eq!(run_within(&few, 20).unwrap().executions, 20);
+    let many = concurrent(3, 8, "under epoch\nallowed a0=1");
+    for (litmus, limit) in [(&few, 19), (&many, 10_000)] {
+        let error = run_within(litmus, limit).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.message().contains(&format!("more than {limit} executions and states")), "{error}");
+    }
+}
+
+#[test]
+fn ways_that_sees_leads_into_are_counted_though_no_execution_comes_of_them() {
+    // All stores of the first two threads may come in any order; then each of the last two waits for the other.
+    let stuck = concurrent(2, 4, "sees S04 before S14\nsees S14 before S04\nunder epoch\nno cycle");
+    assert!(run_within(&stuck, 1_000).unwrap_err().message().contains("no execution"));
+    assert!(run_within(&stuck, 19).unwrap_err().message().contains("more than 19 executions and states"));
+}
+
+#[test]
+fn executions_and_the_states_of_all_claims_have_one_limit() {
+    let text = "litmus ordered\npersistent a b\nthread 1\nstore a 1\nbarrier\nstore b 1\nthread 2\nload a\nunder epoch\n\
+                forbidden a=0 b=1\nforbidden at end a=0 b=1\n";
+    let litmus = Litmus::parse(text).unwrap();
+    let executions = litmus.run().unwrap().executions;
+    let tries = executions + 2 * executions;
+    assert!(run_within(&litmus, tries).unwrap().holds());
+    assert!(
+        run_within(&litmus, tries - 1).unwrap_err().message().contains(&format!("more than {}", tries - 1))
+    );
+}
+
+#[test]
+fn nothing_comes_between_the_load_and_the_store_of_a_read_modify_write_without_a_label() {
+    let text =
+        "litmus swap\npersistent a b\nthread 1\nrmw a 1\nthread 2\nA: store a 2\nunder epoch\nno cycle\n";
+    assert_eq!(Litmus::parse(text).unwrap().run().unwrap().executions, 2);
+    // A load and a store are no such pair, whatever stands before the store.
+    let apart = text.replace("rmw a 1", "load a\nB: store a 1");
+    assert_eq!(Litmus::parse(&apart).unwrap().run().unwrap().executions, 3);
+}
+
+#[test]
+fn a_test_of_more_steps_than_the_walk_goes_deep_is_refused() {
+    let text = format!("litmus long\nthread 1\n{}under epoch\nno cycle\n", "barrier\n".repeat(100_000));
+    assert!(Litmus::parse(&text).unwrap_err().message().contains("more than 1000 steps"));
+    let text = format!("litmus long\nthread 1\n{}under epoch\nno cycle\n", "barrier\n".repeat(1_000));
+    assert!(Litmus::parse(&text).unwrap().run().unwrap().holds());
+}
