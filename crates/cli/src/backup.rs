@@ -3,8 +3,8 @@
 
 mod running;
 
+use crate::connect::ConnectArgs;
 use crate::output::{print_json, print_line, table};
-use crate::tls::TlsArgs;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
@@ -39,11 +39,8 @@ pub struct BackupArgs {
     /// With --verify: where the backups are that it was made since [default: beside it]
     #[arg(long, value_name = "DIR,…", value_delimiter = ',', requires = "verify")]
     base: Vec<PathBuf>,
-    /// What the server wants with AUTH
-    #[arg(long, value_name = "PASSWORD", requires = "server")]
-    password: Option<String>,
     #[command(flatten)]
-    tls: TlsArgs,
+    connect: ConnectArgs,
     /// Memory for the index of the closed store
     #[arg(long, value_name = "SIZE", default_value = "256MiB", conflicts_with_all = ["server", "verify"])]
     memory: String,
@@ -96,7 +93,7 @@ refused by whoever opens it, and may be removed.";
 
 pub fn run(args: &BackupArgs) -> Result<()> {
     if args.server.is_none() {
-        args.tls.needs("--server")?;
+        args.connect.needs("--server")?;
     }
     let bar = progress(if args.verify.is_some() { "verifying" } else { "backing up" });
     let mut show = |progress: BackupProgress| show(&bar, progress);
@@ -105,7 +102,7 @@ pub fn run(args: &BackupArgs) -> Result<()> {
         (None, Some(out)) => match (&args.server, &args.data) {
             (Some(server), _) => {
                 let paths = (out.as_path(), args.since.as_deref());
-                running::run((server, &args.tls), args.password.as_deref(), paths, &mut show)
+                running::run((server, &args.connect), paths, &mut show)
             }
             (None, data) => {
                 let paths = (out.as_path(), args.since.as_deref());

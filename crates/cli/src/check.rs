@@ -4,8 +4,8 @@
 mod nvm;
 mod running;
 
+use crate::connect::ConnectArgs;
 use crate::output::{print_json, print_line, table};
-use crate::tls::TlsArgs;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
@@ -36,11 +36,8 @@ pub struct CheckArgs {
     /// Let the server at ADDR, a host and the port of Redis clients, verify its store beside its traffic
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["directories", "repair", "memory"])]
     server: Option<String>,
-    /// What the server wants with AUTH
-    #[arg(long, value_name = "PASSWORD", requires = "server")]
-    password: Option<String>,
     #[command(flatten)]
-    tls: TlsArgs,
+    connect: ConnectArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -48,9 +45,9 @@ pub struct CheckArgs {
 
 pub fn run(args: &CheckArgs) -> Result<()> {
     if let Some(server) = &args.server {
-        return running::run((server, &args.tls), args.password.as_deref(), args.json);
+        return running::run((server, &args.connect), args.json);
     }
-    args.tls.needs("--server")?;
+    args.connect.needs("--server")?;
     let memory_bytes = parse_size(&args.memory)?;
     if memory_bytes < 1 << 20 {
         return Err(Error::new(ErrorKind::InvalidInput, "at least 1MiB of memory is needed"));

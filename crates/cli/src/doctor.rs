@@ -12,15 +12,18 @@ use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::file::{DirectIo, DurableMethod};
 use tierstone_media::probe::doctor::Measured;
 use tierstone_media::probe::{
-    DaxReport, DirectoryReport, DoctorReport, DoctorSettings, EmulatorReport, MemoryReport, PublishedProfile,
-    Rate, RegionPlaceReport, examine,
+    DaxReport, DirectoryReport, DoctorReport, DoctorSettings, EmulatorReport, MemoryReport, PresetBandwidth,
+    PublishedProfile, Rate, RegionPlaceReport, examine,
 };
+
+/// What stands before the name of a region, as where a store's directory would stand.
+const REGION_PREFIX: &str = "nvm:";
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Directories to examine, each of which must exist; or the description of a closed volume (a file that ends in
-    /// .toml), of which the directories of its member files are measured; of files of regions and of DAX devices only
-    /// what the region guarantees is told
+    /// .toml), of which the directories of its member files are measured; of files of regions, of DAX devices and of
+    /// nvm:REGION, as a store names it, only what the region guarantees is told
     #[arg(default_value = ".", value_name = "DIR")]
     directories: Vec<PathBuf>,
     /// Time for measuring each directory
@@ -38,16 +41,25 @@ pub struct DoctorArgs {
 pub fn run(args: &DoctorArgs) -> Result<()> {
     let budget_ms = parse_duration_us(&args.time)? / 1_000;
     let durable_method = parse_durable_method(&args.durable_method)?;
-    let directories = match Description::among(&args.directories)? {
+    let (regions, places) = named_regions(&args.directories);
+    let directories = match Description::among(&places)? {
         Some(description) => below_volume(description, args.json)?,
-        None => args.directories.clone(),
+        None => places,
     };
-    let settings = DoctorSettings { budget_ms, durable_method, ..DoctorSettings::new(directories) };
-    if !args.json {
+    let settings = DoctorSettings { regions, budget_ms, durable_method, ..DoctorSettings::new(directories) };
+    settings.check()?;
+    if !args.json && !settings.directories.is_empty() {
         eprintln!("measuring for about {} in each directory …", args.time);
     }
-    let report = examine(&settings);
+    let report = examine(&settings)?;
     if args.json { print_json(&report) } else { print_report(&report) }
+}
+
+/// The names of regions, without what stands before them, and the other places.
+fn named_regions(places: &[PathBuf]) -> (Vec<String>, Vec<PathBuf>) {
+    let region = |path: &PathBuf| path.to_str()?.strip_prefix(REGION_PREFIX).map(str::to_owned);
+    let regions = places.iter().filter_map(region).collect();
+    (regions, places.iter().filter(|path| region(path).is_none()).cloned().collect())
 }
 
 /// The directories of a volume's member files, each once. Block devices are not measured: that would write to them.
@@ -163,7 +175,27 @@ fn emulator_lines(emulator: &EmulatorReport) -> Vec<String> {
             fit.worst_residual_ns
         ),
         format!("emulated bandwidth (measured, {} threads): {bandwidth}", emulator.threads),
+        preset_line(&emulator.presets),
     ]
+}
+
+/// Which presets are faster than the machine can share.
+fn preset_line(presets: &[PresetBandwidth]) -> String {
+    let told = |preset: &PresetBandwidth| {
+        let from = match preset.kept_from_bytes {
+            None => "by no call".to_owned(),
+            Some(bytes) => format!("only by calls of {} and more", format_size(bytes)),
+        };
+        format!(
+            "{} {} ({:.1} ns for {} B; kept {from})",
+            preset.preset, preset.direction, preset.granule_ns, preset.granule_bytes
+        )
+    };
+    let missed: Vec<String> = presets.iter().filter(|preset| !preset.is_kept).map(told).collect();
+    match missed.is_empty() {
+        true => "bandwidth of presets: all is kept here".to_owned(),
+        false => format!("bandwidth of presets that is not kept here: {}", missed.join(", ")),
+    }
 }
 
 fn print_directory(report: &DirectoryReport, published: &[PublishedProfile]) -> Result<()> {

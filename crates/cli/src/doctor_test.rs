@@ -83,6 +83,7 @@ fn a_region_is_said_to_survive_what_it_does_and_its_delays_to_be_measured() {
             threads: 2,
             threshold_ns: Some(100),
             shares: Vec::new(),
+            presets: tierstone_media::probe::emulator::presets(Some(100)),
         },
     };
     let text = memory_lines(&memory).join("\n");
@@ -92,9 +93,22 @@ fn a_region_is_said_to_survive_what_it_does_and_its_delays_to_be_measured() {
         "/dev/dax0.0, 1 GiB: no region: busy",
         "20.0 ns are subtracted",
         "(measured, 2 threads): kept from transfers of 100 ns on: 0.64 GB/s in lines of 64 B, 2.56 GB/s",
+        "not kept here: dcpmm reading (6.4 ns for 256 B; kept only by calls of 4 KiB and more), dcpmm writing (25.6 ns",
     ] {
         assert!(text.contains(words), "{words} is not in\n{text}");
     }
     memory.emulator.threshold_ns = None;
-    assert!(memory_lines(&memory).join("\n").contains("not kept by any"));
+    memory.emulator.presets = tierstone_media::probe::emulator::presets(None);
+    let text = memory_lines(&memory).join("\n");
+    assert!(text.contains("not kept by any") && text.contains("kept by no call"), "{text}");
+    memory.emulator.presets = tierstone_media::probe::emulator::presets(Some(1));
+    assert!(memory_lines(&memory).join("\n").contains("bandwidth of presets: all is kept here"));
+}
+
+#[test]
+fn regions_are_named_as_stores_name_them() {
+    let places = ["nvm:/mnt/pmem0/store", "/srv", "nvm:emulated:1GiB", "./nvm:odd"].map(PathBuf::from);
+    let (regions, directories) = named_regions(&places);
+    assert_eq!(regions, ["/mnt/pmem0/store", "emulated:1GiB"]);
+    assert_eq!(directories, [PathBuf::from("/srv"), "./nvm:odd".into()]);
 }

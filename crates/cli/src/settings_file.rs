@@ -47,6 +47,7 @@ impl TomlFile {
             "scrub-rate" => vec![("scrub-rate", text(&format!("{value}B")))],
             "slowlog-max-len" => vec![("slowlog-max-len", number()?)],
             "tracking-table-max-keys" => vec![("tracking-table-max-keys", number()?)],
+            "maxmemory-clients" => vec![("maxmemory-clients", text(value))],
             "timeout" => vec![("idle-timeout", number()?)],
             "proto-max-bulk-len" => vec![("value-limit", text(&format!("{value}B")))],
             "client-query-buffer-limit" => vec![("input-limit", text(&format!("{value}B")))],

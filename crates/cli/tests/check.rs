@@ -126,3 +126,44 @@ fn scrubbing_tells_of_rot_in_info_metrics_and_the_log() {
     };
     assert!(log.contains("key:1234") && log.contains("segment "), "{log}");
 }
+
+#[test]
+fn tools_log_in_as_users_by_flag_and_environment() {
+    let folder = Folder::new();
+    let small = ["--segment-size", "128KiB", "--capacity", "16MiB", "--memory", "32MiB", "--shards", "2"];
+    let server = Server::start(&folder, &small);
+    let mut client = server.connect();
+    assert!(ask(&mut client, &[b"SET", b"key", b"value"]).is_ok());
+    assert!(
+        ask(&mut client, &[b"ACL", b"SETUSER", b"tool", b"on", b">secret", b"~*", b"&*", b"+@all"]).is_ok()
+    );
+    assert!(ask(&mut client, &[b"ACL", b"SETUSER", b"default", b"resetpass", b">other"]).is_ok());
+    let address = server.address.to_string();
+    let backup = folder.path("backup").display().to_string();
+    let source = folder.path("records.ndjson");
+    std::fs::write(&source, "{\"key\":\"loaded\",\"value\":\"1\"}\n").expect("a source is written");
+    let source = source.display().to_string();
+    let bench = ["bench", "--address", &address, "--workload", "get", "--records", "10", "--seconds", "0.1"];
+    let tools: [&[&str]; 4] = [
+        &["check", "--server", &address],
+        &["backup", "--server", &address, "--out", &backup],
+        &["load", &source, "--address", &address],
+        &bench,
+    ];
+    for tool in tools {
+        let run = |more: &[&str], variable: Option<&str>| {
+            let mut command = program();
+            command.args(tool).args(more).envs(variable.map(|password| ("TIERSTONE_PASSWORD", password)));
+            command.output().expect("the program runs")
+        };
+        assert!(!run(&[], None).status.success(), "{tool:?} without a login");
+        assert!(!run(&["--user", "tool", "--password", "wrong"], None).status.success(), "{tool:?}");
+        assert!(!run(&["--user", "tool"], None).status.success(), "{tool:?} without a password");
+        let done = run(&["--user", "tool"], Some("secret"));
+        assert!(done.status.success(), "{tool:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    let done = check(&["--server", &address, "--password", "other"]);
+    assert!(done.status.success(), "the default user: {}", String::from_utf8_lossy(&done.stderr));
+    drop(client);
+    server.stop();
+}

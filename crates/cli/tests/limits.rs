@@ -543,3 +543,19 @@ fn a_unix_socket_is_announced_and_served() {
     assert_eq!(answer, "+OK\r\n$4\r\nunix\r\n+OK\r\n");
     server.stop();
 }
+
+#[test]
+fn a_second_server_at_the_same_port_is_refused_and_makes_nothing() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &small(&["--shards", "2"]));
+    let other = Folder::new();
+    let mut command = program();
+    command.args(["server", "--data"]).arg(other.data()).args(["--listen", &server.port()]);
+    command.args(small(&["--shards", "2"]));
+    assert_eq!(common::spawn_command(&other, command).refused(), 2);
+    assert!(other.complaints().contains("cannot listen"), "{}", other.complaints());
+    assert!(!other.data().exists(), "a store was made that nobody serves");
+    let mut client = server.connect();
+    assert!(ask(&mut client, &[b"SET", b"key", b"value"]).is_ok());
+    server.stop();
+}

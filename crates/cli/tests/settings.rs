@@ -109,6 +109,7 @@ const ELSEWHERE: &[&str] = &[
     "nvm-size",
     "nvm-guarantee",
     "nvm-flush",
+    "nvm-keys",
     "nvm-loss",
     // `energy.rs` gives these two.
     "energy-tools",
@@ -400,6 +401,23 @@ fn metrics_life_and_readiness_are_told_over_http() {
     server.stop();
 }
 
+/// Whatever can be set can be kept.
+fn every_setting_is_kept(connection: &mut Connection) {
+    let all = connection.command(&[b"CONFIG", b"GET", b"*"]).expect("all settings");
+    let all: Vec<Vec<u8>> =
+        all.items().expect("an array").iter().map(|item| item.bytes().expect("a text").to_vec()).collect();
+    let mut kept = 0;
+    for pair in all.chunks_exact(2) {
+        let name = String::from_utf8_lossy(&pair[0]);
+        let set = connection.command(&[b"CONFIG", b"SET", &pair[0], &pair[1]]).expect("an answer");
+        if set.error().is_none() {
+            assert!(ask(connection, &[b"CONFIG", b"REWRITE"]).is_ok(), "{name}");
+            kept += 1;
+        }
+    }
+    assert!(kept > 10, "{kept}");
+}
+
 #[test]
 fn settings_that_clients_change_have_an_effect_and_are_kept_in_the_file() {
     let folder = Folder::new();
@@ -449,6 +467,7 @@ fn settings_that_clients_change_have_an_effect_and_are_kept_in_the_file() {
     ] {
         assert!(rewritten.lines().any(|other| other == line), "{line} is not in\n{rewritten}");
     }
+    every_setting_is_kept(&mut connection);
     server.stop();
     let server = Server::start(&folder, &arguments);
     let mut connection = server.connect();

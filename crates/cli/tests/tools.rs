@@ -76,7 +76,7 @@ fn the_demo_leaves_a_folder_that_was_there_alone() {
 fn the_doctor_tells_what_it_measured_in_each_directory() {
     let folder = Folder::new();
     std::fs::create_dir_all(folder.path("one")).expect("a directory is made");
-    let report = json(&run(&folder, &["doctor", "one", "missing", "--time", "100ms", "--json"]));
+    let report = json(&run(&folder, &["doctor", "one", "/proc", "--time", "100ms", "--json"]));
     let directories = report["directories"].as_array().expect("a list");
     assert_eq!(directories.len(), 2);
     let measured = &directories[0]["measured"];
@@ -96,6 +96,49 @@ fn the_doctor_tells_what_it_measured_in_each_directory() {
     assert_eq!(report["regions"][0]["by_lines"]["Ok"]["survives_process_crash"], true);
     assert!(report["regions"][1]["by_lines"]["Err"].is_string());
     assert!(report["memory"]["emulator"]["fit"]["offset_ns"].is_number(), "{}", report["memory"]);
+}
+
+#[test]
+fn the_doctor_refuses_what_is_not_there_before_it_says_anything() {
+    let folder = Folder::new();
+    std::fs::write(folder.path("empty"), b"").expect("a file is made");
+    std::fs::write(folder.path("foreign"), [7; 8192]).expect("a file is made");
+    let data = format!("nvm:{}", folder.path("").display());
+    for (place, code, words) in [
+        ("nope", 2, "nope"),
+        ("nvm:nope", 2, "nope"),
+        ("nvm:emulated", 2, "emulated:SIZE"),
+        (data.as_str(), 2, "is a directory"),
+        ("/dev/null", 2, "no DAX device"),
+        ("empty", 3, "too few for the header"),
+        ("nvm:foreign", 3, "no region"),
+    ] {
+        for more in [&[][..], &["--json"]] {
+            let output = run(&folder, &[&["doctor", place, "--time", "100ms"], more].concat());
+            let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(code), "{place}: {complaint}");
+            assert!(output.stdout.is_empty() && !complaint.contains("measuring"), "{place}: {complaint}");
+            assert!(complaint.contains(words), "{place}: {complaint}");
+        }
+    }
+}
+
+#[test]
+fn the_doctor_takes_a_region_by_the_name_that_a_store_has_for_it() {
+    let folder = Folder::new();
+    let settings = tierstone_media::region::RegionSettings::default();
+    tierstone_media::region::MappedRegion::create(&folder.path("store.pm"), 1 << 20, &settings)
+        .expect("a region is made");
+    let by_name = json(&run(&folder, &["doctor", "nvm:store.pm", "--json"]));
+    let by_path = json(&run(&folder, &["doctor", "store.pm", "--json"]));
+    assert_eq!(by_name["regions"], by_path["regions"]);
+    assert_eq!(by_name["regions"][0]["by_lines"]["Ok"]["survives_process_crash"], true);
+    assert_eq!(by_name["directories"].as_array().map(Vec::len), Some(0));
+    let preset = &by_name["memory"]["emulator"]["presets"][0];
+    assert!(preset["preset"] == "dcpmm" && preset["is_kept"].is_boolean(), "{preset}");
+    let emulated = told(&run(&folder, &["doctor", "nvm:emulated:1GiB:dcpmm"]));
+    assert!(emulated.contains("on anonymous, no MAP_SYNC: lost with the process"), "{emulated}");
+    assert!(!emulated.contains("guarantee: "), "no directory was asked for: {emulated}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! [`crate::words`] for the two meanings of its unit.
 
 use crate::choices::Choices;
+use crate::order::StoreOrder;
 use crate::survivors::{SurvivorSettings, Unit, combinations, pick};
 use std::collections::BTreeMap;
 use tierstone_base::checksum::checksum;
@@ -10,6 +11,18 @@ use tierstone_base::checksum::checksum;
 pub const LINE_BYTES: usize = 64;
 /// Bytes that the memory stores whole, when aligned.
 pub const WORD_BYTES: usize = 8;
+
+/// What a fence makes durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FenceScope {
+    /// What its processor wrote back: hardware.
+    #[default]
+    WrittenBack,
+    /// What its processor stored, loaded or wrote back, and what came before on the same units: epoch persistency.
+    Touched,
+    /// The same, and all that came before: buffered strict persistency.
+    InOrder,
+}
 
 /// A region of persistent memory whose stores reach the medium in order within each aligned
 /// `UNIT` of bytes, and in no order between units.
@@ -20,6 +33,8 @@ pub const WORD_BYTES: usize = 8;
 /// 2. What a processor wrote back (`write_back`, `store_streaming`) before a fence of its own is durable after it;
 ///    before the fence it may or may not be; so may any other store at any time (eviction). A fence says nothing of
 ///    what another processor writes back.
+/// 3. Under another [`FenceScope`] a fence makes more durable, never less, and still says nothing of stores of other
+///    processors that its own has nothing to do with.
 #[derive(Clone, Debug)]
 pub struct ByteMemory<const UNIT: usize> {
     durable: Vec<u8>,
@@ -28,6 +43,9 @@ pub struct ByteMemory<const UNIT: usize> {
     next_store: u64,
     /// Who does what comes next.
     processor: u32,
+    scope: FenceScope,
+    /// Empty unless stores become durable in order.
+    order: StoreOrder,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,12 +56,18 @@ struct Pending {
 }
 
 impl Pending {
-    fn write_back(&mut self, processor: u32) {
-        let count = self.stores.len();
+    /// The first `count` stores, one at least, are durable after the next fence of `processor`.
+    fn write_back(&mut self, processor: u32, count: usize) {
         match self.written_back.iter_mut().find(|(by, _)| *by == processor) {
-            Some((_, written_back)) => *written_back = count,
+            Some((_, written_back)) => *written_back = count.max(*written_back),
             None => self.written_back.push((processor, count)),
         }
+    }
+
+    /// The last store to the word at `word`: how many there are up to it, and its number.
+    fn last_of(&self, word: usize) -> Option<(usize, u64)> {
+        let place = self.stores.iter().rposition(|store| store.at / WORD_BYTES == word / WORD_BYTES)?;
+        Some((place + 1, self.stores[place].number))
     }
 
     /// Takes out what a fence of `processor` makes durable.
@@ -85,7 +109,18 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
             pending: BTreeMap::new(),
             next_store: 1,
             processor: 0,
+            scope: FenceScope::default(),
+            order: StoreOrder::default(),
         }
+    }
+
+    /// What fences make durable from now on.
+    ///
+    /// # Panics
+    /// When it changes while stores are not durable.
+    pub fn set_scope(&mut self, scope: FenceScope) {
+        assert!(scope == self.scope || self.pending.is_empty(), "stores are not durable yet");
+        self.scope = scope;
     }
 
     /// What comes next is done by processor `number`; the first is 0.
@@ -100,6 +135,7 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
             let count = pending.written_back.iter().map(|(_, count)| *count).max();
             pending.written_back = count.map(|count| (0, count)).into_iter().collect();
         }
+        self.order.end_threads();
         self.processor = 0;
     }
 
@@ -134,8 +170,36 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
             word[..len].copy_from_slice(&bytes[done..done + len]);
             let store = Store { number: self.next_store, at, len, bytes: word };
             self.next_store += 1;
-            self.pending.entry(at / UNIT).or_default().stores.push(store);
+            let pending = self.pending.entry(at / UNIT).or_default();
+            let previous = pending.stores.last().map(|store| store.number);
+            pending.stores.push(store);
+            match self.scope {
+                FenceScope::WrittenBack => {}
+                FenceScope::Touched => pending.write_back(self.processor, pending.stores.len()),
+                FenceScope::InOrder => {
+                    self.order.store(self.processor, store.number, at / WORD_BYTES, previous);
+                }
+            }
             done += len;
+        }
+    }
+
+    /// The processor loads `offset .. offset + len`: under the models of persistency a fence of its own covers what it
+    /// has seen.
+    pub fn observe(&mut self, offset: usize, len: usize) {
+        if self.scope == FenceScope::WrittenBack || len == 0 || self.pending.is_empty() {
+            return;
+        }
+        for word in offset / WORD_BYTES..(offset + len).div_ceil(WORD_BYTES) {
+            let mut pending = self.pending.get_mut(&(word * WORD_BYTES / UNIT));
+            let last = pending.as_ref().and_then(|pending| pending.last_of(word * WORD_BYTES));
+            match (self.scope, &mut pending, last) {
+                (FenceScope::InOrder, _, last) => {
+                    self.order.load(self.processor, word, last.map(|(_, number)| number));
+                }
+                (_, Some(pending), Some((count, _))) => pending.write_back(self.processor, count),
+                _ => {}
+            }
         }
     }
 
@@ -155,12 +219,20 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
         let start = offset / LINE_BYTES * LINE_BYTES;
         let end = (offset + len).next_multiple_of(LINE_BYTES);
         for pending in self.pending.range_mut(start / UNIT..end / UNIT).map(|(_, pending)| pending) {
-            pending.write_back(self.processor);
+            match self.scope {
+                FenceScope::InOrder => {
+                    self.order.observe(self.processor, pending.stores.last().map(|store| store.number));
+                }
+                _ => pending.write_back(self.processor, pending.stores.len()),
+            }
         }
     }
 
-    /// Waits for what the processor is writing back (SFENCE, DSB): it is durable now.
+    /// Waits for what the processor is writing back (SFENCE, DSB), or for more, as the scope says: it is durable now.
     pub fn fence(&mut self) {
+        if self.scope == FenceScope::InOrder {
+            return self.fence_in_order();
+        }
         let durable = &mut self.durable;
         self.pending.retain(|_, pending| {
             for store in pending.fence(self.processor) {
@@ -168,6 +240,20 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
             }
             !pending.stores.is_empty()
         });
+    }
+
+    fn fence_in_order(&mut self) {
+        let (durable, order, processor) = (&mut self.durable, &mut self.order, self.processor);
+        let mut done = Vec::new();
+        self.pending.retain(|_, pending| {
+            let count = pending.stores.partition_point(|store| order.is_before(store.number, processor));
+            for store in pending.stores.drain(..count) {
+                store.apply(durable, 0);
+                done.push(store.number);
+            }
+            !pending.stores.is_empty()
+        });
+        done.into_iter().for_each(|number| order.forget(number));
     }
 
     /// Writes back and fences `offset .. offset + len`.
@@ -183,7 +269,12 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
 
     /// Whether the processor's next fence makes anything durable.
     pub fn is_being_written_back(&self) -> bool {
-        let is_mine = |pending: &Pending| pending.written_back.iter().any(|(by, _)| *by == self.processor);
+        let is_mine = |pending: &Pending| match self.scope {
+            FenceScope::InOrder => {
+                pending.stores.first().is_some_and(|store| self.order.is_before(store.number, self.processor))
+            }
+            _ => pending.written_back.iter().any(|(by, _)| *by == self.processor),
+        };
         self.pending.values().any(is_mine)
     }
 
@@ -206,9 +297,12 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
         combinations(&self.units().into_iter().map(|(_, unit)| unit).collect::<Vec<_>>())
     }
 
-    /// Loses power: each unit keeps the stores up to the one that `choices` picks. Tells `choices`
-    /// the digest of what is left.
+    /// Loses power: each unit keeps the stores up to the one that `choices` picks; where stores become durable in order,
+    /// each processor keeps a prefix of its own, with all that came before. Tells `choices` the digest of what is left.
     pub fn lose_power(&mut self, choices: &Choices, settings: &SurvivorSettings) {
+        if self.scope == FenceScope::InOrder {
+            return self.lose_power_in_order(choices);
+        }
         let (places, units): (Vec<usize>, Vec<Unit>) = self.units().into_iter().unzip();
         let picked = pick(choices, &units, settings);
         for (place, survivors) in places.into_iter().zip(picked) {
@@ -220,14 +314,10 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
         self.forget_pending(choices);
     }
 
-    /// Loses power where stores become durable in the order in which they were made, over all units (buffered
-    /// strict persistency): a prefix of them survives. Tells `choices` the digest of what is left.
-    pub fn lose_power_in_order(&mut self, choices: &Choices) {
-        let mut stores: Vec<Store> =
-            self.pending.values().flat_map(|pending| pending.stores.iter().copied()).collect();
-        stores.sort_unstable_by_key(|store| store.number);
-        let survivors = choices.choose_position(stores.len() as u64 + 1, "surviving prefix") as usize;
-        for store in &stores[..survivors] {
+    fn lose_power_in_order(&mut self, choices: &Choices) {
+        let left = self.order.cut(|options| choices.choose_position(options, "surviving prefix"));
+        let stores = self.pending.values().flat_map(|pending| &pending.stores);
+        for store in stores.filter(|store| left.contains(&store.number)) {
             store.apply(&mut self.durable, 0);
         }
         self.forget_pending(choices);
@@ -235,6 +325,7 @@ impl<const UNIT: usize> ByteMemory<UNIT> {
 
     fn forget_pending(&mut self, choices: &Choices) {
         self.pending.clear();
+        self.order = StoreOrder::default();
         self.current.copy_from_slice(&self.durable);
         choices.observe_state(checksum(0, &self.durable));
     }

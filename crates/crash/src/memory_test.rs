@@ -155,3 +155,110 @@ fn loads_see_stores_at_once() {
     memory.persist(56, 8);
     assert_eq!((memory.undecided(), memory.durable_bytes()[56]), (0, 8));
 }
+
+/// The states of words 0, 1 and 8 of a line memory under `scope`.
+fn scoped(scope: FenceScope, run: impl Fn(&mut WordMemory)) -> BTreeSet<Vec<u8>> {
+    survivors(&[0, 1, 8], |memory: &mut WordMemory| {
+        memory.set_scope(scope);
+        run(memory);
+    })
+}
+
+/// Processor 0 stores two words, processor 1 one.
+fn stored_by_two(memory: &mut WordMemory) {
+    memory.store_u64(0, 1);
+    memory.store_u64(8, 2);
+    memory.set_processor(1);
+    memory.store_u64(64, 3);
+}
+
+#[test]
+fn a_fence_of_any_scope_leaves_the_stores_of_others_to_chance() {
+    let fenced = |memory: &mut WordMemory| {
+        stored_by_two(memory);
+        assert!(memory.scope == FenceScope::WrittenBack || memory.is_being_written_back());
+        memory.fence();
+        assert!(!memory.is_being_written_back());
+    };
+    let any: [&[u8]; 4] = [&[0, 0, 3], &[1, 0, 3], &[0, 2, 3], &[1, 2, 3]];
+    assert_eq!(scoped(FenceScope::Touched, fenced), set(&any));
+    // In order: no second store without the first.
+    let prefixes: [&[u8]; 3] = [&[0, 0, 3], &[1, 0, 3], &[1, 2, 3]];
+    assert_eq!(scoped(FenceScope::InOrder, fenced), set(&prefixes));
+    assert_eq!(scoped(FenceScope::WrittenBack, fenced).len(), 8);
+}
+
+#[test]
+fn what_a_processor_has_seen_of_another_its_fence_covers() {
+    for (scope, states) in [(FenceScope::Touched, 2), (FenceScope::InOrder, 1), (FenceScope::WrittenBack, 4)]
+    {
+        for by_store in [false, true] {
+            let seen = survivors(&[0, 1], |memory: &mut WordMemory| {
+                memory.set_scope(scope);
+                memory.store_u64(0, 1);
+                memory.store_u64(8, 2);
+                memory.set_processor(1);
+                match by_store {
+                    true => memory.store_u64(8, 4),
+                    false => memory.observe(12, 1),
+                }
+                memory.fence();
+            });
+            // Which comes before by the same word; the first store is before the second only in order.
+            let expected = states + if by_store && scope == FenceScope::WrittenBack { 2 } else { 0 };
+            assert_eq!(seen.len(), expected, "{scope:?} {by_store}: {seen:?}");
+        }
+    }
+}
+
+#[test]
+fn a_later_load_or_write_back_of_one_word_takes_nothing_from_an_earlier_one() {
+    let seen = survivors(&[0, 1], |memory: &mut LineMemory| {
+        memory.set_scope(FenceScope::Touched);
+        memory.store_u64(0, 1);
+        memory.store_u64(8, 2);
+        // Loads the older word after it stored the newer one.
+        memory.observe(0, 8);
+        memory.fence();
+    });
+    assert_eq!(seen, set(&[&[1, 2]]));
+}
+
+#[test]
+fn each_scope_leaves_only_what_a_weaker_one_leaves() {
+    let mut random = tierstone_base::SeededRandom::new(3);
+    for case in 0..60 {
+        let steps: Vec<(u64, u64, usize)> =
+            (0..7).map(|_| (random.below(2), random.below(5), random.below(3) as usize)).collect();
+        let run = |memory: &mut LineMemory, scope| {
+            memory.set_scope(scope);
+            for (number, (processor, what, place)) in (1..).zip(&steps) {
+                memory.set_processor(*processor as u32);
+                let offset = [0, 8, 64][*place];
+                match what {
+                    0 | 1 => memory.store_u64(offset, number),
+                    2 => memory.observe(offset, 8),
+                    3 => memory.write_back(offset, 8),
+                    _ => memory.fence(),
+                }
+            }
+        };
+        let [in_order, touched, written_back] =
+            [FenceScope::InOrder, FenceScope::Touched, FenceScope::WrittenBack]
+                .map(|scope| survivors(&[0, 1, 8], |memory: &mut LineMemory| run(memory, scope)));
+        assert!(in_order.is_subset(&touched), "case {case}: {steps:?}");
+        assert!(touched.is_subset(&written_back), "case {case}: {steps:?}");
+    }
+}
+
+#[test]
+fn ended_threads_of_any_scope_leave_their_stores_to_the_first_processor() {
+    for scope in [FenceScope::Touched, FenceScope::InOrder] {
+        let seen = scoped(scope, |memory| {
+            stored_by_two(memory);
+            memory.end_threads();
+            memory.fence();
+        });
+        assert_eq!(seen, set(&[&[1, 2, 3]]), "{scope:?}");
+    }
+}

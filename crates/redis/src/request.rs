@@ -132,7 +132,11 @@ impl<E: Engine> Executor<E> {
                 if session.has_suspended() {
                     return self.block(connection);
                 }
-                self.refuse(connection, &text, version, reply);
+                if args.at(0).eq_ignore_ascii_case(b"exec") && session.transaction.is_some() {
+                    self.refuse_exec(connection, &text, version, reply);
+                } else {
+                    self.refuse(connection, &text, version, reply);
+                }
                 Outcome::Ready { gate: 0 }
             }
             Admitted::Run(found, command) => {
@@ -140,13 +144,17 @@ impl<E: Engine> Executor<E> {
                 self.host.counters.call(found.index);
                 if let Some(session) = self.host.sessions.get_mut(&connection) {
                     session.last_command = command.name;
-                    if mode == ReplyMode::SkipNext {
-                        session.reply_mode = ReplyMode::On;
-                    }
+                    session.end_skip(mode);
                 }
                 self.carry_out(now, connection, found, command, args, reply)
             }
         };
+        // A refused request has had its reply skipped, too.
+        if of.is_none()
+            && let Some(session) = self.host.sessions.get_mut(&connection)
+        {
+            session.end_skip(mode);
+        }
         self.host.counters.note_error(&reply[start..]);
         if !of.is_some_and(is_answered_by_push) {
             self.mute(connection, mode, outcome, start, reply);

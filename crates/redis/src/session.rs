@@ -149,6 +149,13 @@ pub struct Session {
 }
 
 impl Session {
+    /// `CLIENT REPLY SKIP` holds for one request; `mode` is what held for the one that is here now.
+    pub(crate) fn end_skip(&mut self, mode: ReplyMode) {
+        if mode == ReplyMode::SkipNext {
+            self.reply_mode = ReplyMode::On;
+        }
+    }
+
     /// A new connection.
     pub fn new(id: ConnectionId, info: ConnectionInfo, users: &Users, now: Now) -> Self {
         let mut session = Session {

@@ -149,6 +149,7 @@ impl Settings {
         ] {
             settings.add(name, value, SettingKind::Text, false);
         }
+        settings.tell_appendfsync();
         settings
     }
 
@@ -245,8 +246,20 @@ impl Settings {
             setting.value = value.to_owned();
             self.changed.insert(lower);
         }
+        if name.eq_ignore_ascii_case(DURABILITY) {
+            self.tell_appendfsync();
+        }
         if name.eq_ignore_ascii_case("proto-max-bulk-len") {
             self.value_size_max_bytes = value.parse().unwrap_or(self.value_size_max_bytes);
+        }
+    }
+
+    /// `appendfsync` in Redis's words: what `relaxed` may lose is what `everysec` may, up to a second; else an answer follows the
+    /// flush.
+    fn tell_appendfsync(&mut self) {
+        let is_relaxed = self.durability() == Durability::Relaxed;
+        if let Some(setting) = self.all.get_mut("appendfsync") {
+            (if is_relaxed { "everysec" } else { "always" }).clone_into(&mut setting.value);
         }
     }
 

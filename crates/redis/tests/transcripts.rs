@@ -387,6 +387,35 @@ fn replies_are_turned_off_and_on() {
             ("GET a", "$1 2"),
         ],
     );
+    // Of a request that is refused the reply is skipped, too, and that of the next is not.
+    for refused in ["NOSUCH", "GET", "CLIENT NOSUCH"] {
+        server.check(id, &[("CLIENT REPLY SKIP", ""), (refused, ""), ("GET a", "$1 2")]);
+    }
+}
+
+#[test]
+fn an_exec_that_is_refused_ends_its_transaction() {
+    let mut server = server();
+    let id = server.connect();
+    let refusal = "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
+    server.check(
+        id,
+        &[("MULTI", "+OK"), ("SET a 1", "+QUEUED"), ("EXEC x", refusal), ("GET a", "$-1"), ("MULTI", "+OK")],
+    );
+}
+
+#[test]
+fn appendfsync_is_told_by_the_durability() {
+    let mut server = server();
+    let id = server.connect();
+    let told = |value: &str| format!("*2 $11 appendfsync ${} {value}", value.len());
+    server.check(id, &[("CONFIG GET appendfsync", &told("always"))]);
+    server.check(
+        id,
+        &[("CONFIG SET durability relaxed", "+OK"), ("CONFIG GET appendfsync", &told("everysec"))],
+    );
+    server
+        .check(id, &[("CONFIG SET durability group:5", "+OK"), ("CONFIG GET appendfsync", &told("always"))]);
 }
 
 #[test]

@@ -64,6 +64,9 @@ impl Listener {
                 ListenAddress::Tcp(address) => {
                     let mut address = *address;
                     let shares_port = lists.len() > 1;
+                    if shares_port && address.port() != 0 {
+                        refuse_shared(address).map_err(|error| cannot_listen(&address.to_string(), error))?;
+                    }
                     for list in &mut lists {
                         let listener = bind_tcp(address, shares_port, settings)
                             .map_err(|error| cannot_listen(&address.to_string(), error))?;
@@ -216,6 +219,18 @@ fn reserve_descriptor() -> Option<OwnedFd> {
     std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }
 
+/// Refuses an address that another server has: sockets that share a port with each other share it with any process of the same
+/// user, and the kernel would give each server a part of the clients.
+fn refuse_shared(address: SocketAddr) -> std::io::Result<()> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // Connections that a former server has left do not count.
+    socket.set_reuse_address(true)?;
+    socket.bind(&SockAddr::from(address))
+}
+
 fn bind_tcp(
     address: SocketAddr,
     shares_port: bool,
@@ -278,8 +293,12 @@ mod tests {
         let lists = Listener::bind(&[any_port()], 3, &settings).unwrap();
         let ports: Vec<_> = lists.iter().map(|list| list[0].local_address().unwrap()).collect();
         assert!(ports[0] == ports[1] && ports[1] == ports[2] && ports[0].port() != 0);
-        let again = Listener::bind(&[ListenAddress::Tcp(ports[0])], 1, &settings);
-        assert_eq!(again.unwrap_err().kind(), ErrorKind::Busy);
+        for threads in [1, 2] {
+            let again = Listener::bind(&[ListenAddress::Tcp(ports[0])], threads, &settings);
+            assert_eq!(again.unwrap_err().kind(), ErrorKind::Busy, "{threads} threads");
+        }
+        drop(lists);
+        assert!(Listener::bind(&[ListenAddress::Tcp(ports[0])], 2, &settings).is_ok());
     }
 
     #[test]

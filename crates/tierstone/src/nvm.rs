@@ -95,7 +95,9 @@ impl NvmStore {
                     " (accept any guarantee, by --nvm-guarantee any, if it may be lost with the power; msync is --nvm-flush msync)"
                 }
                 (RegionSource::Path(path), _)
-                    if options.create && !path.exists() && !path.starts_with("/dev") =>
+                    if options.create
+                        && path.symlink_metadata().is_err()
+                        && !path.starts_with("/dev") =>
                 {
                     " (to make it, say how large: give a capacity)"
                 }

@@ -1,7 +1,7 @@
 //! A backup of a running server: its frames come over the connection (`DEBUG BACKUP`), and are checked before they are
 //! written.
 
-use crate::tls::TlsArgs;
+use crate::connect::ConnectArgs;
 use std::path::Path;
 use std::time::Duration;
 use tierstone::{BackupBase, BackupProgress, BackupReport, BackupWriter};
@@ -11,15 +11,11 @@ use tierstone_client::{Connection, Value};
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn run(
-    (server, tls): (&str, &TlsArgs),
-    password: Option<&str>,
+    (server, connect): (&str, &ConnectArgs),
     (out, since): (&Path, Option<&Path>),
     show: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
-    let mut connection = tls.connect(server, TIMEOUT)?;
-    if let Some(password) = password {
-        ask(&mut connection, &[b"AUTH", password.as_bytes()])?;
-    }
+    let mut connection = connect.connect(server, TIMEOUT)?;
     let base = since.map(tierstone::backup_base).transpose()?;
     let told = base.as_ref().map(BackupBase::encode);
     let words: Vec<&[u8]> = [&b"DEBUG"[..], b"BACKUP", b"START"].into_iter().chain(told.as_deref()).collect();

@@ -8,7 +8,7 @@ mod records;
 mod report;
 
 use crate::child::ServerProcess;
-use crate::tls::TlsArgs;
+use crate::connect::ConnectArgs;
 use crate::values::parse_index;
 use clap::{Args, Subcommand};
 use energy::{Accounting, EnergyCost, EnergyOptions, Watching};
@@ -50,7 +50,7 @@ struct LoadArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     address: Option<String>,
     #[command(flatten)]
-    tls: TlsArgs,
+    connect: ConnectArgs,
     /// YCSB a to f, or get (reads only), set (overwrites only), puts:SHARE (overwrites with that share, 0 to 1, else
     /// reads), cache (reads, and writes of what was not found)
     #[arg(long, value_name = "NAME", default_value = "a")]
@@ -165,7 +165,13 @@ impl LoadArgs {
             seed: self.seed,
             ..Pacing::default()
         };
-        let server = Server { address, tls: self.tls.files(), ..Server::default() };
+        let server = Server {
+            address,
+            username: self.connect.user(),
+            password: if self.address.is_some() { self.connect.password()? } else { None },
+            tls: self.connect.files(),
+            ..Server::default()
+        };
         let plan = Plan { server, connections: self.connections, workload, pacing, ..Plan::default() };
         plan.validate()?;
         Ok(plan)
@@ -184,7 +190,7 @@ pub fn run(args: BenchArgs) -> Result<()> {
     // Before anything is started, so that a wrong setting costs nothing.
     args.plan(args.address.clone().unwrap_or_default())?;
     if args.address.is_none() {
-        args.tls.needs("--address")?;
+        args.connect.needs("--address")?;
     }
     let accounting = args.energy.accounting()?;
     parse_size(&args.memory)?;

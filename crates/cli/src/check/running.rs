@@ -1,8 +1,8 @@
 //! `tierstone check --server`: the server verifies its store beside its traffic, and this program asks it how
 //! far it is (`DEBUG VERIFY`).
 
+use crate::connect::ConnectArgs;
 use crate::output::{print_json, print_line, table};
-use crate::tls::TlsArgs;
 use std::time::Duration;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_client::{Connection, Value};
@@ -14,11 +14,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the program waits before it asks again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-pub(super) fn run((server, tls): (&str, &TlsArgs), password: Option<&str>, json: bool) -> Result<()> {
-    let mut connection = tls.connect(server, TIMEOUT)?;
-    if let Some(password) = password {
-        ask(&mut connection, &[b"AUTH", password.as_bytes()])?;
-    }
+pub(super) fn run((server, connect): (&str, &ConnectArgs), json: bool) -> Result<()> {
+    let mut connection = connect.connect(server, TIMEOUT)?;
     let mut report = report_of(&ask(&mut connection, &[b"DEBUG", b"VERIFY", b"START"])?)?;
     let bar = super::progress();
     while report.is_running {

@@ -6,7 +6,7 @@
 
 use super::Errors;
 use super::source::Place;
-use crate::tls::TlsArgs;
+use crate::connect::ConnectArgs;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -98,12 +98,13 @@ impl<'scope> Feed<'scope> {
     /// Connects all before the first record is read.
     pub fn start<'env>(
         scope: &'scope Scope<'scope, 'env>,
-        (address, tls): (&str, &TlsArgs),
+        (address, connect): (&str, &ConnectArgs),
         connections: usize,
         errors: &'env Errors,
     ) -> Result<Self> {
-        let connections =
-            (0..connections).map(|_| tls.connect(address, TIMEOUT)).collect::<Result<Vec<Connection>>>()?;
+        let connections = (0..connections)
+            .map(|_| connect.connect(address, TIMEOUT))
+            .collect::<Result<Vec<Connection>>>()?;
         let budget = std::sync::Arc::new(Budget::default());
         let mut feed = Feed { senders: Vec::new(), threads: Vec::new(), budget };
         for mut connection in connections {

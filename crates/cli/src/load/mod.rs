@@ -8,8 +8,8 @@ mod feed;
 mod source;
 mod store;
 
+use crate::connect::ConnectArgs;
 use crate::output::{print_json, print_line, table};
-use crate::tls::TlsArgs;
 use clap::{Args, ValueEnum};
 use feed::{Feed, Item, Loaded};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -56,7 +56,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     connections: usize,
     #[command(flatten)]
-    tls: TlsArgs,
+    connect: ConnectArgs,
     #[command(flatten)]
     store: StoreArgs,
     /// Print the summary as JSON
@@ -152,10 +152,12 @@ fn load(args: &LoadArgs) -> Result<LoadReport> {
     let result = std::thread::scope(|scope| {
         let mut feed = match args.store.open()? {
             Some(store) => {
-                args.tls.needs("--address, without --data")?;
+                args.connect.needs("--address, without --data")?;
                 Sink::Store(store)
             }
-            None => Sink::Server(Feed::start(scope, (&args.address, &args.tls), args.connections, &errors)?),
+            None => {
+                Sink::Server(Feed::start(scope, (&args.address, &args.connect), args.connections, &errors)?)
+            }
         };
         let mut read = Ok(());
         while let Some(entry) = source.next() {

@@ -1,6 +1,7 @@
 //! Members of a volume that a server has open: the server is asked (`DEBUG VOLUME`) and does it beside its traffic.
 
 use super::progress;
+use crate::connect::ConnectArgs;
 use crate::output::{print_json, print_line};
 use clap::Args;
 use serde::Serialize;
@@ -20,9 +21,8 @@ pub struct RunningArgs {
     /// Let the server at ADDR, a host and the port of Redis clients, do it beside its traffic; it runs on this machine
     #[arg(long, value_name = "ADDR")]
     server: Option<String>,
-    /// What the server wants with AUTH
-    #[arg(long, value_name = "PASSWORD", requires = "server")]
-    password: Option<String>,
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 /// A server with the volume.
@@ -44,11 +44,11 @@ impl Running {
     /// # Errors
     /// When it cannot be reached, or has another volume or none.
     pub fn of(args: &RunningArgs, description: &Path) -> Result<Option<Running>> {
-        let Some(server) = &args.server else { return Ok(None) };
-        let mut running = Running { connection: Connection::connect(server, TIMEOUT)? };
-        if let Some(password) = &args.password {
-            running.ask(&[b"AUTH", password.as_bytes()])?;
-        }
+        let Some(server) = &args.server else {
+            args.connect.needs("--server")?;
+            return Ok(None);
+        };
+        let mut running = Running { connection: args.connect.connect(server, TIMEOUT)? };
         let has = running.info()?.remove("volume_description");
         let wanted = description.canonicalize().map_err(|error| {
             Error::from(error).context(&format!("cannot look at {}", description.display()))

@@ -1,9 +1,9 @@
 //! `tierstone workload record`.
 
 use super::{OutputArgs, Written, bar, told};
+use crate::connect::ConnectArgs;
 use crate::interrupt::Interrupted;
 use crate::output::{print_json, print_line};
-use crate::tls::TlsArgs;
 use clap::Args;
 use std::ops::ControlFlow;
 use tierstone_base::{Clock, Error, ErrorKind, Result, SystemClock};
@@ -20,7 +20,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "HOST:PORT")]
     address: String,
     #[command(flatten)]
-    tls: TlsArgs,
+    connect: ConnectArgs,
     /// How long to listen, in seconds, at most a day; an interrupt ends it before, and what was heard is kept
     #[arg(long, value_name = "N")]
     seconds: f64,
@@ -30,12 +30,6 @@ pub struct RecordArgs {
     /// MONITOR does not tell it
     #[arg(long)]
     ask_sizes: bool,
-    /// The user that the server wants with AUTH
-    #[arg(long, value_name = "NAME", requires = "password")]
-    user: Option<String>,
-    /// What the server wants with AUTH
-    #[arg(long, value_name = "PASSWORD")]
-    password: Option<String>,
     /// Print what was recorded as JSON
     #[arg(long)]
     json: bool,
@@ -48,10 +42,10 @@ pub fn run(args: &RecordArgs) -> Result<()> {
     }
     let server = Server {
         address: args.address.clone(),
-        username: args.user.clone(),
-        password: args.password.clone(),
+        username: args.connect.user(),
+        password: args.connect.password()?,
         database: 0,
-        tls: args.tls.files(),
+        tls: args.connect.files(),
     };
     let settings = RecordSettings { server, seconds: args.seconds, ask_sizes: args.ask_sizes };
     let anonymizer = args.output.anonymizer()?;

@@ -6,16 +6,19 @@
 use super::durable::{ProbeReport, durable_method};
 use super::filesystem::FileSystem;
 use super::load::{Load, Rate, run};
-use super::memory::{MemoryReport, RegionPlaceReport, examine_memory, examine_region};
+use super::memory::{
+    MemoryReport, RegionPlaceReport, examine_memory, examine_place, examine_region, examine_source,
+};
 use super::profiles::{PublishedProfile, published_profiles};
 use super::scratch::{Scratch, one, prepare};
 use super::system::DeviceFacts;
 use crate::file::{DurableMethod, FileDevice, uring_refusal};
+use crate::region::RegionSource;
 use crate::{BlockDevice, Guarantee, IoKind, IoRequest};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use tierstone_base::units::{format_duration_us, format_size};
-use tierstone_base::{Clock, Result, SeededRandom, SystemClock};
+use tierstone_base::{Clock, Error, ErrorKind, Result, SeededRandom, SystemClock};
 
 /// The size of the segments that are measured, in bytes.
 const SEGMENT_BYTES: u64 = 8 << 20;
@@ -27,6 +30,8 @@ const TRANSFER_BYTES: usize = 1 << 20;
 pub struct DoctorSettings {
     /// The directories, each must exist; files of regions and DAX devices, of which only the regions are examined.
     pub directories: Vec<PathBuf>,
+    /// Names of regions as stores have them ([`RegionSource`]), of which only the regions are examined.
+    pub regions: Vec<String>,
     /// Time for the measurements of one directory in milliseconds, without the second of
     /// [`durable_method`] and without preparing files: 100 or more; 5,000 gives steady numbers.
     pub budget_ms: u64,
@@ -40,8 +45,39 @@ pub struct DoctorSettings {
 impl DoctorSettings {
     /// Five seconds and 256 MiB for each of `directories`.
     pub fn new(directories: Vec<PathBuf>) -> Self {
-        DoctorSettings { directories, budget_ms: 5_000, file_bytes: 256 << 20, durable_method: None }
+        DoctorSettings {
+            directories,
+            regions: Vec::new(),
+            budget_ms: 5_000,
+            file_bytes: 256 << 20,
+            durable_method: None,
+        }
     }
+
+    /// Refuses places that are not there and what should be a region and is none, before anything is measured.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a missing place; for a file or a device as [`crate::region::MappedRegion::open`].
+    pub fn check(&self) -> Result<()> {
+        for path in &self.directories {
+            let found = std::fs::metadata(path).map_err(|error| {
+                let message =
+                    format!("cannot examine {}: {error}; name a place that is there", path.display());
+                Error::new(ErrorKind::InvalidInput, message)
+            })?;
+            if !found.is_dir() {
+                examine_place(path)?;
+            }
+        }
+        for name in &self.regions {
+            examine_named(name)?;
+        }
+        Ok(())
+    }
+}
+
+fn examine_named(name: &str) -> Result<RegionPlaceReport> {
+    examine_source(&name.parse::<RegionSource>()?)
 }
 
 /// All that was found.
@@ -51,7 +87,7 @@ pub struct DoctorReport {
     pub io_uring_refusal: Option<String>,
     /// One report a directory (not of regions' files), in the order of the settings.
     pub directories: Vec<DirectoryReport>,
-    /// What byte-addressable regions survive at each place, in the order of the settings.
+    /// What byte-addressable regions survive at each place, directories first, in the order of the settings.
     pub regions: Vec<RegionPlaceReport>,
     /// What holds of byte-addressable regions on this machine.
     pub memory: MemoryReport,
@@ -107,17 +143,24 @@ pub struct Measured {
 
 /// Examines all directories, one after the other. What fails in one becomes advice, so that the
 /// others are examined all the same. Leaves nothing behind.
-pub fn examine(settings: &DoctorSettings) -> DoctorReport {
+///
+/// # Errors
+/// As [`DoctorSettings::check`]; then nothing was measured.
+pub fn examine(settings: &DoctorSettings) -> Result<DoctorReport> {
+    settings.check()?;
     let io_uring_refusal = uring_refusal();
     let directories = settings
         .directories
         .iter()
-        .filter(|path| path.is_dir() || !path.exists())
+        .filter(|path| path.is_dir())
         .map(|directory| examine_directory(directory, settings, io_uring_refusal.as_deref()))
         .collect();
-    let regions = settings.directories.iter().map(|path| examine_region(path)).collect();
+    let mut regions: Vec<_> = settings.directories.iter().map(|path| examine_region(path)).collect();
+    for name in &settings.regions {
+        regions.push(examine_named(name)?);
+    }
     let (memory, published) = (examine_memory(), published_profiles().to_vec());
-    DoctorReport { io_uring_refusal, directories, regions, memory, published }
+    Ok(DoctorReport { io_uring_refusal, directories, regions, memory, published })
 }
 
 fn examine_directory(directory: &Path, settings: &DoctorSettings, uring: Option<&str>) -> DirectoryReport {

@@ -9,7 +9,7 @@ fn a_short_examination_measures_everything_and_leaves_nothing_behind() {
         file_bytes: 8 << 20,
         ..DoctorSettings::new(vec![directory.clone()])
     };
-    let report = examine(&settings);
+    let report = examine(&settings).expect("the place is there");
     let left = std::fs::read_dir(&directory).expect("it lists").count();
     std::fs::remove_dir_all(&directory).expect("the directory goes");
     assert_eq!(left, 0);
@@ -33,7 +33,7 @@ fn a_short_examination_measures_everything_and_leaves_nothing_behind() {
 
 #[test]
 fn a_directory_that_cannot_be_measured_is_reported_and_not_fatal() {
-    let report = examine(&DoctorSettings::new(vec!["/no/such/directory".into()]));
+    let report = examine(&DoctorSettings::new(vec!["/proc".into()])).expect("it is there");
     assert!(report.directories[0].measured.is_none());
     assert_eq!(report.directories[0].guarantee, Guarantee::Unknown, "nothing is promised of it");
     assert!(
@@ -41,6 +41,41 @@ fn a_directory_that_cannot_be_measured_is_reported_and_not_fatal() {
         "{:?}",
         report.directories[0].advice
     );
+    assert!(report.regions[0].by_lines.is_err());
+}
+
+#[test]
+fn what_is_not_there_or_no_region_is_refused_before_anything_is_measured() {
+    use crate::region::{MappedRegion, RegionSettings};
+    let directory = std::env::temp_dir().join(format!("tierstone-doctor-refuses-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("the directory is made");
+    let (empty, region) = (directory.join("empty"), directory.join("region"));
+    std::fs::write(&empty, b"").expect("a file is made");
+    drop(MappedRegion::create(&region, 4096, &RegionSettings::default()).expect("a region is made"));
+    let missing = directory.join("missing");
+    let named = |name: &Path| name.display().to_string();
+    let kind = |directories: &[&Path], regions: &[String]| {
+        let directories = directories.iter().map(|path| path.to_path_buf()).collect();
+        let settings = DoctorSettings { regions: regions.to_vec(), ..DoctorSettings::new(directories) };
+        let checked = settings.check();
+        if checked.is_err() {
+            examine(&settings).expect_err("what is refused is not examined");
+        }
+        checked.map_err(|error| error.kind())
+    };
+    let found = [
+        kind(&[&directory, &missing], &[]),
+        kind(&[&empty], &[]),
+        kind(&[&region], &[named(&region), "emulated:300TiB:dcpmm".into()]),
+        kind(&[], &[named(&missing)]),
+        kind(&[], &[named(&empty)]),
+        kind(&[], &[named(&directory)]),
+        kind(&[], &["emulated".into()]),
+        kind(&[Path::new("/dev/null")], &[]),
+    ];
+    std::fs::remove_dir_all(&directory).expect("the directory goes");
+    let (input, foreign) = (Err(ErrorKind::InvalidInput), Err(ErrorKind::Incompatible));
+    assert_eq!(found, [input, foreign, Ok(()), input, foreign, input, input, input]);
 }
 
 #[test]

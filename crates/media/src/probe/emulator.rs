@@ -5,6 +5,7 @@
 
 use crate::region::emulated::bandwidth::Bandwidth;
 use crate::region::emulated::delay::{DelayFit, DelayLoop, TickClock};
+use crate::region::{MEMORY_PROFILES, Slowness};
 use serde::Serialize;
 use std::sync::{Barrier, OnceLock};
 
@@ -12,6 +13,8 @@ use std::sync::{Barrier, OnceLock};
 pub const KEPT_SHARE: f64 = 0.99;
 /// Durations of reservations that are tried, in nanoseconds, long ones first.
 const TRIED_NS: [u64; 12] = [2_000, 1_000, 500, 350, 250, 180, 140, 120, 90, 60, 40, 25];
+/// Waits whose error is measured, in nanoseconds: at different places of the steps in which a wait ends.
+const WAITS_NS: [f64; 8] = [100.0, 137.0, 173.0, 300.0, 411.0, 1_000.0, 2_345.0, 5_000.0];
 /// How long threads reserve before it is looked how much they did, in nanoseconds.
 const WINDOW_NS: f64 = 200e3;
 /// Windows of which the best counts: the others were disturbed by what else the machine does.
@@ -36,6 +39,27 @@ pub struct EmulatorReport {
     pub threshold_ns: Option<u64>,
     /// The share of the time that was reserved, by the duration of reservations.
     pub shares: Vec<ReservationShare>,
+    /// Of each preset that has a bandwidth, in each direction, whether it is kept here.
+    pub presets: Vec<PresetBandwidth>,
+}
+
+/// Whether a preset's bandwidth is kept when all threads together move single granules.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PresetBandwidth {
+    /// The preset's name.
+    pub preset: &'static str,
+    /// `reading` or `writing`.
+    pub direction: &'static str,
+    /// Its bandwidth in order, in bytes a second; published.
+    pub bytes_per_second: f64,
+    /// What is moved at once, in bytes.
+    pub granule_bytes: u64,
+    /// How long one granule reserves, in nanoseconds.
+    pub granule_ns: f64,
+    /// Whether that is no shorter than the threshold.
+    pub is_kept: bool,
+    /// The least bytes a call that keep it, whole granules; `None` when no reservation that was tried is kept.
+    pub kept_from_bytes: Option<u64>,
 }
 
 /// How much of the time threads kept reserved.
@@ -66,15 +90,39 @@ pub fn examine_emulator() -> EmulatorReport {
     EmulatorReport {
         fit: delay.fit(),
         step_ns: delay.step_ns(),
-        worst_error_ns: delay
-            .measure(&[100.0, 300.0, 1_000.0, 5_000.0])
-            .into_iter()
-            .map(error)
-            .fold(0.0, f64::max),
+        worst_error_ns: delay.measure(&WAITS_NS).into_iter().map(error).fold(0.0, f64::max),
         threads,
         threshold_ns: threshold(&shares),
+        presets: presets(threshold(&shares)),
         shares,
     }
+}
+
+/// What the threshold means for each preset.
+pub fn presets(threshold_ns: Option<u64>) -> Vec<PresetBandwidth> {
+    let of = |preset: &'static str, slowness: &Slowness, direction: &'static str, rate: Option<f64>| {
+        let (granule_bytes, bytes_per_second) = (slowness.granule_bytes, rate?);
+        let granule_ns = granule_bytes as f64 * 1e9 / bytes_per_second;
+        let least = |ns: u64| (ns as f64 / granule_ns).ceil().max(1.0) as u64 * granule_bytes;
+        Some(PresetBandwidth {
+            preset,
+            direction,
+            bytes_per_second,
+            granule_bytes,
+            granule_ns,
+            is_kept: threshold_ns.is_some_and(|ns| granule_ns >= ns as f64),
+            kept_from_bytes: threshold_ns.map(least),
+        })
+    };
+    let slow = MEMORY_PROFILES.iter().filter_map(|profile| Some((profile.name, profile.slowness()?)));
+    slow.flat_map(|(name, slowness)| {
+        [
+            of(name, &slowness, "reading", slowness.read_bytes_per_second),
+            of(name, &slowness, "writing", slowness.write_bytes_per_second),
+        ]
+    })
+    .flatten()
+    .collect()
 }
 
 /// The shortest reservation that keeps its share. What a reservation costs beside its time does not depend on its

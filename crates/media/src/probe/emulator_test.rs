@@ -28,10 +28,36 @@ fn threads_never_reserve_more_than_the_time_that_passes() {
 }
 
 #[test]
+fn presets_are_kept_where_a_granule_reserves_no_less_than_the_threshold() {
+    let of = |threshold_ns| {
+        let found = presets(threshold_ns);
+        let row = |preset: &PresetBandwidth| {
+            (preset.preset, preset.direction, preset.is_kept, preset.kept_from_bytes)
+        };
+        found.iter().map(row).collect::<Vec<_>>()
+    };
+    // 256 bytes take 6.4 and 25.6 ns, 64 bytes at 1.5 GB/s take 42.7 ns.
+    let at_140 = [
+        ("dcpmm", "reading", false, Some(22 * 256)),
+        ("dcpmm", "writing", false, Some(6 * 256)),
+        ("mlc-pcm", "writing", false, Some(4 * 64)),
+    ];
+    assert_eq!(of(Some(140)), at_140);
+    let at_25 = [
+        ("dcpmm", "reading", false, Some(4 * 256)),
+        ("dcpmm", "writing", true, Some(256)),
+        ("mlc-pcm", "writing", true, Some(64)),
+    ];
+    assert_eq!(of(Some(25)), at_25);
+    assert!(of(None).iter().all(|(_, _, is_kept, from)| !is_kept && from.is_none()));
+}
+
+#[test]
 fn the_report_holds_its_own_numbers() {
     let report = examine_emulator();
     assert_eq!(report.shares.len(), TRIED_NS.len());
     assert_eq!(report.threshold_ns, threshold(&report.shares));
+    assert_eq!(report.presets, presets(report.threshold_ns));
     assert!(report.threads >= 1 && report.step_ns > 0.0 && report.worst_error_ns.is_finite(), "{report:?}");
     if let Some(ns) = report.threshold_ns {
         assert_eq!(report.bandwidth_kept(64), Some(64.0 * 1e9 / ns as f64));

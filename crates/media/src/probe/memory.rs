@@ -8,7 +8,8 @@
 use super::emulator::{EmulatorReport, examine_emulator};
 use crate::Guarantee;
 use crate::region::{
-    DaxDevice, FlushMethod, MappedRegion, PersistenceDomain, RegionDemand, RegionReport, RegionSettings,
+    DaxDevice, FlushMethod, LINE_BYTES, MappedRegion, PersistenceDomain, RegionDemand, RegionReport,
+    RegionSettings, RegionSource,
 };
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -100,7 +101,7 @@ impl RegionPromise {
 /// What a region at one place survives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionPlaceReport {
-    /// The directory, the region's file or the device.
+    /// The directory, the region's file or the device; of emulated memory its name.
     pub path: PathBuf,
     /// With the best that the CPU has.
     pub by_lines: std::result::Result<RegionPromise, String>,
@@ -152,35 +153,58 @@ fn promise_of(device: &DaxDevice) -> RegionPromise {
 
 /// What a region at `path` survives: in a directory, in a region's file, on a device.
 pub fn examine_region(path: &Path) -> RegionPlaceReport {
-    let settings = |flush| RegionSettings {
-        demand: RegionDemand::AnyGuarantee,
-        flush,
-        least_bytes: crate::region::LINE_BYTES,
-    };
-    let is_device = DaxDevice::of_path(path);
+    examine_place(path).unwrap_or_else(|error| {
+        let by_lines = Err(error.message().to_owned());
+        RegionPlaceReport { path: path.to_owned(), by_lines, by_msync: None }
+    })
+}
+
+/// The same, where a place that is none is an error.
+///
+/// # Errors
+/// As [`MappedRegion::open`] and, in a directory, [`MappedRegion::create`].
+pub fn examine_place(path: &Path) -> Result<RegionPlaceReport> {
+    if let Ok(device) = DaxDevice::of_path(path) {
+        let by_lines = Ok(promise_of(&device));
+        return Ok(RegionPlaceReport { path: path.to_owned(), by_lines, by_msync: None });
+    }
     let is_directory = path.is_dir();
     let look = |flush: Option<FlushMethod>| -> Result<RegionPromise> {
+        let settings = settings(flush);
         let region = match is_directory {
-            true => tried(path, &settings(flush))?,
-            false => MappedRegion::open(path, &settings(flush))?,
+            true => tried(path, &settings)?,
+            false => MappedRegion::open(path, &settings)?,
         };
         Ok(RegionPromise::of(region.report()))
     };
-    let by_lines = match &is_device {
-        Ok(device) => Ok(promise_of(device)),
-        Err(_) => look(None),
-    };
-    let by_msync = match &by_lines {
-        Ok(found) if found.place != "device-dax" => look(Some(FlushMethod::Msync)).ok(),
-        _ => None,
-    };
-    let by_msync =
-        by_msync.filter(|promise| by_lines.as_ref().is_ok_and(|found| found.guarantee != promise.guarantee));
-    RegionPlaceReport {
-        path: path.to_owned(),
-        by_lines: by_lines.map_err(|error| error.message().to_owned()),
-        by_msync,
+    let by_lines = look(None)?;
+    let by_msync = look(Some(FlushMethod::Msync)).ok();
+    let by_msync = by_msync.filter(|promise| promise.guarantee != by_lines.guarantee);
+    Ok(RegionPlaceReport { path: path.to_owned(), by_lines: Ok(by_lines), by_msync })
+}
+
+/// What the region that stores and logs would open by this name survives. Emulated memory is not taken for it.
+///
+/// # Errors
+/// As [`MappedRegion::open`]: a directory is no region.
+pub fn examine_source(source: &RegionSource) -> Result<RegionPlaceReport> {
+    match source {
+        RegionSource::Path(path) if path.is_dir() => {
+            // Refused with its reason.
+            MappedRegion::open(path, &settings(None))?;
+            examine_place(path)
+        }
+        RegionSource::Path(path) => examine_place(path),
+        RegionSource::Emulated { .. } => {
+            let line = MappedRegion::anonymous(LINE_BYTES, &settings(None))?;
+            let by_lines = Ok(RegionPromise::of(line.report()));
+            Ok(RegionPlaceReport { path: source.to_string().into(), by_lines, by_msync: None })
+        }
     }
+}
+
+fn settings(flush: Option<FlushMethod>) -> RegionSettings {
+    RegionSettings { demand: RegionDemand::AnyGuarantee, flush, least_bytes: LINE_BYTES }
 }
 
 /// A small region in `directory`, whose file is gone already.

@@ -19,10 +19,12 @@ pub mod system;
 
 pub use doctor::{DirectoryReport, DoctorReport, DoctorSettings, examine};
 pub use durable::{MethodTimes, ProbeReport, durable_method};
-pub use emulator::{EmulatorReport, examine_emulator};
+pub use emulator::{EmulatorReport, PresetBandwidth, examine_emulator};
 pub use filesystem::FileSystem;
 pub use load::Rate;
-pub use memory::{DaxReport, MemoryReport, RegionPlaceReport, RegionPromise, examine_memory, examine_region};
+pub use memory::{
+    DaxReport, MemoryReport, RegionPlaceReport, RegionPromise, examine_memory, examine_region, examine_source,
+};
 pub use profiles::{PublishedProfile, published_profiles};
 pub use scratch::Scratch;
 pub use system::DeviceFacts;

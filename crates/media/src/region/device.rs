@@ -42,7 +42,7 @@ impl DaxDevice {
     /// The device with this number, as the tree below `sysfs` describes it. `path` is for messages.
     ///
     /// # Errors
-    /// `Unsupported` for what is no DAX device; `Incompatible` for one whose size or alignment makes no sense.
+    /// `InvalidInput` for what is no DAX device; `Incompatible` for one whose size or alignment makes no sense.
     pub fn of_number(sysfs: &Path, number: (u32, u32), path: &Path) -> Result<DaxDevice> {
         let (major, minor) = number;
         let no_dax = |what: &str| {
@@ -51,17 +51,19 @@ impl DaxDevice {
                  file",
                 path.display()
             );
-            Error::new(ErrorKind::Unsupported, message)
+            Error::new(ErrorKind::InvalidInput, message)
         };
         let place = sysfs.join("dev/char").join(format!("{major}:{minor}"));
         let (Ok(sysfs), Ok(place)) = (sysfs.canonicalize(), place.canonicalize()) else {
-            return Err(no_dax("the kernel does not describe it"));
+            return Err(no_dax("no DAX device: the kernel does not describe it"));
         };
         let kind = place.join("subsystem").canonicalize().ok();
         match kind.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy()) {
             Some(kind) if kind == "dax" => {}
-            Some(kind) => return Err(no_dax(&format!("one of kind '{kind}'"))),
-            None => return Err(no_dax("the kernel does not say of which kind")),
+            Some(kind) => {
+                return Err(no_dax(&format!("no DAX device: the kernel calls it one of kind '{kind}'")));
+            }
+            None => return Err(no_dax("no DAX device: the kernel does not say of which kind it is")),
         }
         let number = |names: &[&str]| {
             let text = names.iter().find_map(|name| std::fs::read_to_string(place.join(name)).ok());
@@ -141,7 +143,7 @@ pub(super) enum Access {
 /// Maps the device at `path`. Says whether the region is new.
 ///
 /// # Errors
-/// As [`MappedRegion::open`] and [`MappedRegion::create`]; `Unsupported` for what is no DAX device.
+/// As [`MappedRegion::open`] and [`MappedRegion::create`]; `InvalidInput` for what is no DAX device.
 pub(super) fn map(path: &Path, access: Access, settings: &RegionSettings) -> Result<(MappedRegion, bool)> {
     let device = DaxDevice::of_path(path)?;
     // Only now: opening may do something on other character devices.

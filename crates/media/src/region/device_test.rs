@@ -60,10 +60,10 @@ fn what_is_no_dax_device_or_makes_no_sense_is_refused_with_its_reason() {
         assert!(error.kind() == error_kind && error.message().contains(why), "{error}");
         assert!(error.message().contains("/dev/dax0.0"), "{error}");
     };
-    refused("mem", &[SIZE, ALIGN], ErrorKind::Unsupported, "one of kind 'mem'");
-    refused("dax", &[ALIGN], ErrorKind::Unsupported, "size or alignment cannot be read");
-    refused("dax", &[SIZE], ErrorKind::Unsupported, "size or alignment cannot be read");
-    refused("dax", &[("size", "many"), ALIGN], ErrorKind::Unsupported, "cannot be read");
+    refused("mem", &[SIZE, ALIGN], ErrorKind::InvalidInput, "one of kind 'mem'");
+    refused("dax", &[ALIGN], ErrorKind::InvalidInput, "size or alignment cannot be read");
+    refused("dax", &[SIZE], ErrorKind::InvalidInput, "size or alignment cannot be read");
+    refused("dax", &[("size", "many"), ALIGN], ErrorKind::InvalidInput, "cannot be read");
     for (size, align) in [("0", "4096"), ("4097", "4096"), ("4096", "512"), ("6291456", "3145728")] {
         refused("dax", &[("size", size), ("align", align)], ErrorKind::Incompatible, "cannot be mapped");
     }
@@ -77,7 +77,7 @@ fn what_is_no_dax_device_or_makes_no_sense_is_refused_with_its_reason() {
         RegionSource::Path("/dev/null".into()).open_or_create(4096, &settings).map(|_| ()),
     ] {
         let error = opened.unwrap_err();
-        assert!(error.kind() == ErrorKind::Unsupported && error.message().contains("/dev/null"), "{error}");
+        assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains("/dev/null"), "{error}");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::header::{Header, REGION_HEADER_BYTES};
 use super::instructions::{self, FlushMethod, STREAMS};
 use super::mapping::Mapping;
-use super::{LINE_BYTES, Region, WORD_BYTES, device, words};
+use super::{LINE_BYTES, Region, WORD_BYTES, device, place, words};
 use crate::Guarantee;
 use crate::lock::LockedFile;
 use crate::probe::FileSystem;
@@ -152,7 +152,7 @@ impl MappedRegion {
     /// taken from the file system, and maps it.
     ///
     /// # Errors
-    /// `InvalidInput` when the file exists or is smaller than demanded, `NoSpace`, `Unsupported` when durability
+    /// `InvalidInput` when the file exists, something else does, or it is smaller than demanded, `NoSpace`, `Unsupported` when durability
     /// is demanded and the file system is not DAX.
     ///
     /// A DAX device is zeroed and taken whole, whatever `bytes` below its size says; its first page must be zeros.
@@ -164,6 +164,7 @@ impl MappedRegion {
             let settings = RegionSettings { least_bytes: settings.least_bytes.max(bytes), ..*settings };
             return Ok(device::map(path, device::Access::Create, &settings)?.0);
         }
+        place::refuse_foreign(path)?;
         let region_bytes = bytes.next_multiple_of(LINE_BYTES);
         refuse_small(region_bytes, settings, &name.to_string())?;
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
@@ -190,7 +191,7 @@ impl MappedRegion {
     ///
     /// # Errors
     /// `Incompatible` (no region, another version), `Corrupt` (torn header, wrong size), `Busy` (mapped
-    /// already), `InvalidInput` (no such file, too small), `Unsupported` (durability demanded, not DAX).
+    /// already), `InvalidInput` (no such file, no file, too small), `Unsupported` (durability demanded, not DAX).
     pub fn open(path: &Path, settings: &RegionSettings) -> Result<MappedRegion> {
         let name = path.display().to_string();
         let failed =
@@ -198,6 +199,7 @@ impl MappedRegion {
         if device::is_character_device(path) {
             return Ok(device::map(path, device::Access::Open, settings)?.0);
         }
+        place::refuse_foreign(path)?;
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         let mut file = lock(file, &name)?;
         let file_bytes = file.metadata().map_err(failed)?.len();
@@ -228,7 +230,10 @@ impl MappedRegion {
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let flush = if flush == FlushMethod::Msync { FlushMethod::FenceOnly } else { flush };
-        let mapping = Mapping::anonymous(bytes as usize)?;
+        let mapping = Mapping::anonymous(bytes as usize).map_err(|error| {
+            let size = tierstone_base::units::format_size(bytes);
+            Error::from(error).context(&format!("cannot take {size} of memory for an emulated region"))
+        })?;
         let report = RegionReport {
             bytes,
             file_system: None,
@@ -491,3 +496,7 @@ fn sync_directory_of(path: &Path) -> std::io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
+
+#[cfg(test)]
+#[path = "mapped_test.rs"]
+mod mapped_test;

@@ -25,6 +25,7 @@ mod header;
 mod instructions;
 mod mapped;
 mod mapping;
+mod place;
 mod source;
 pub mod wear;
 mod words;

@@ -2,11 +2,11 @@
 
 use super::{
     EmulatedRegion, LINE_BYTES, MEMORY_PROFILES, MappedRegion, MemoryProfile, Region, RegionReport,
-    RegionSettings, device,
+    RegionSettings, device, place,
 };
 use crate::Guarantee;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use tierstone_base::units::parse_size;
 use tierstone_base::{Error, ErrorKind, Result};
@@ -18,7 +18,7 @@ const EMULATED: &str = "emulated";
 ///
 /// As text: `emulated:SIZE` (sizes as elsewhere: `512MiB`, `4GB`) is memory of the process at its own speed,
 /// `emulated:SIZE:PRESET` the same as slow as the published memory of that name ([`MEMORY_PROFILES`]); any other
-/// text is a path. A file whose name begins with `emulated:` is written `./emulated:…`.
+/// text is a path. A file whose name is `emulated` or begins with `emulated:` is written `./emulated…`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RegionSource {
     /// A region's file, on DAX or not, or a DAX device.
@@ -65,19 +65,13 @@ impl RegionSource {
                 let (region, is_new) = device::map(path, device::Access::OpenOrCreate, &settings)?;
                 Ok((SourceRegion::Mapped(region), is_new))
             }
-            RegionSource::Path(path) if is_absent(path)? => {
+            RegionSource::Path(path) if place::is_absent(path)? => {
                 Ok((SourceRegion::Mapped(MappedRegion::create(path, new_bytes, settings)?), true))
             }
             RegionSource::Path(_) => Ok((self.open(settings)?, false)),
             RegionSource::Emulated { .. } => Ok((self.open(settings)?, true)),
         }
     }
-}
-
-fn is_absent(path: &Path) -> Result<bool> {
-    path.try_exists().map(|exists| !exists).map_err(|error| {
-        Error::from(error).context(&format!("cannot look for the region {}", path.display()))
-    })
 }
 
 impl FromStr for RegionSource {
@@ -95,6 +89,9 @@ impl FromStr for RegionSource {
         if text.is_empty() || text.contains('\0') {
             return Err(wrong("that is no path"));
         }
+        if text == EMULATED {
+            return Err(wrong("emulated memory has a size (a file of this name is written ./emulated)"));
+        }
         let Some(rest) = text.strip_prefix(EMULATED).and_then(|rest| rest.strip_prefix(':')) else {
             return Ok(RegionSource::Path(PathBuf::from(text)));
         };
@@ -108,11 +105,16 @@ impl FromStr for RegionSource {
     }
 }
 
+/// Whether a path so named means emulated memory.
+fn is_read_as_emulated(text: &str) -> bool {
+    text.strip_prefix(EMULATED).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+}
+
 impl fmt::Display for RegionSource {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // A name that would be read as something else keeps its meaning.
-            RegionSource::Path(path) if path.to_string_lossy().starts_with("emulated:") => {
+            RegionSource::Path(path) if is_read_as_emulated(&path.to_string_lossy()) => {
                 write!(formatter, "./{}", path.display())
             }
             RegionSource::Path(path) => write!(formatter, "{}", path.display()),

@@ -16,18 +16,21 @@ fn a_source_is_a_path_or_emulated_memory_and_writes_itself_back() {
         assert_eq!(source(&text), RegionSource::Emulated { bytes: 4096, profile: Some(profile) });
         assert_eq!(source(&text).to_string(), text);
     }
-    for path in ["/mnt/pmem/log", "emulated", "./emulated:4096", "/dev/dax0.0"] {
+    for path in ["/mnt/pmem/log", "./emulated", "emulated2", "./emulated:4096", "/dev/dax0.0"] {
         assert_eq!(source(path), RegionSource::Path(PathBuf::from(path)));
     }
-    let odd = RegionSource::Path(PathBuf::from("emulated:4096"));
-    assert_eq!(odd.to_string(), "./emulated:4096");
-    assert!(matches!(source(&odd.to_string()), RegionSource::Path(_)), "it stays a path");
+    for odd in ["emulated:4096", "emulated"] {
+        let path = RegionSource::Path(PathBuf::from(odd));
+        assert_eq!(path.to_string(), format!("./{odd}"));
+        assert!(matches!(source(&path.to_string()), RegionSource::Path(_)), "it stays a path");
+    }
 }
 
 #[test]
 fn a_source_that_means_nothing_is_refused_with_an_example() {
     for wrong in [
         "",
+        "emulated",
         "emulated:",
         "emulated:lots",
         "emulated:63",
@@ -74,6 +77,13 @@ fn emulated_memory_is_new_each_time_and_promises_nothing() {
     let durable =
         RegionSettings { demand: crate::region::RegionDemand::Durable, ..RegionSettings::default() };
     assert_eq!(memory.open(&durable).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn memory_that_is_not_there_is_refused_with_its_size() {
+    let error = source("emulated:300TiB:dcpmm").open(&RegionSettings::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoMemory, "{error}");
+    assert!(error.message().contains("300 TiB of memory for an emulated region"), "{error}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What survives on a machine: hand-written sets against all that the simulation produces.
 
+use super::super::set_processor;
 use super::*;
 use crate::region::Region;
 use crate::sim::device_test::{filled, first_byte, geometry, run_one};
@@ -82,6 +83,52 @@ fn a_fence_covers_what_was_written_back_or_everything_as_the_persistency_says() 
             region.fence().expect("power is on");
         });
         assert_eq!(seen.len(), states, "{persistency:?} {written_back}: {seen:?}");
+    }
+}
+
+/// What is left of a word that processor 1 stored and one that processor 2 did, where both answer after the fence of
+/// the second, and the first one's own `fenced`.
+fn left_of_two_processors(persistency: SimPersistency, fenced: bool) -> BTreeSet<[u64; 4]> {
+    let seen = survivors::<64>(&settings(persistency), |region, _| {
+        for (processor, offset) in [(1, 0), (2, 64)] {
+            set_processor(processor);
+            region.store_word(offset, u64::from(processor));
+            region.write_back(offset, 8);
+            if processor == 2 || fenced {
+                region.fence().expect("power is on");
+            }
+        }
+        set_processor(0);
+    });
+    set_processor(0);
+    seen
+}
+
+#[test]
+fn a_fence_that_another_processor_lacks_is_found_in_every_mode_in_which_stores_wait_for_one() {
+    for persistency in [SimPersistency::Hardware, SimPersistency::Epoch, SimPersistency::BufferedStrict] {
+        let missing = BTreeSet::from([[0, 0, 2, 0], [1, 0, 2, 0]]);
+        assert_eq!(left_of_two_processors(persistency, false), missing, "{persistency:?}");
+        let whole = BTreeSet::from([[1, 0, 2, 0]]);
+        assert_eq!(left_of_two_processors(persistency, true), whole, "{persistency:?}");
+    }
+    // Where each word is durable as it is stored nothing is missing.
+    assert_eq!(left_of_two_processors(SimPersistency::Strict, false), BTreeSet::from([[1, 0, 2, 0]]));
+}
+
+#[test]
+fn a_processor_that_loads_what_another_stored_covers_it_by_the_models_and_not_on_hardware() {
+    for (persistency, states) in
+        [(SimPersistency::Hardware, 2), (SimPersistency::Epoch, 1), (SimPersistency::BufferedStrict, 1)]
+    {
+        let seen = survivors::<8>(&settings(persistency), |region, _| {
+            region.store_word(0, 1);
+            set_processor(1);
+            assert_eq!(region.load_word(0), 1);
+            region.fence().expect("power is on");
+            set_processor(0);
+        });
+        assert_eq!(seen.len(), states, "{persistency:?}: {seen:?}");
     }
 }
 

@@ -8,8 +8,8 @@
 //! A region alone has a power switch of its own; one of a [`super::SimMachine`] shares it with devices.
 //!
 //! Handles may go to any thread, as the shards that hold them may. One thread at a time does something, so that runs can
-//! be repeated: of two threads that store at once only orders of whole calls are tried. A fence makes durable what its
-//! own processor wrote back; which one that is, [`set_processor`] says.
+//! be repeated: of two threads that store at once only orders of whole calls are tried. A fence covers its own processor
+//! under every persistency; which one that is, [`set_processor`] says.
 
 use super::power::PowerSwitch;
 use super::settings::{CutPoints, PowerCut};
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, MutexGuard};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::words::WORD_BYTES;
-use tierstone_crash::{ByteMemory, Choices, SurvivorSettings, lines};
+use tierstone_crash::{ByteMemory, Choices, FenceScope, SurvivorSettings, lines};
 
 /// A simulated region with the order of x86-64: a prefix of the stores to each line survives.
 pub type LineRegion = SimRegion<{ lines::LINE_BYTES }>;
@@ -32,20 +32,39 @@ pub type WordRegion = SimRegion<WORD_BYTES>;
 /// What makes a store durable, and what a loss of power may leave of those that are not. Stores to one unit of the
 /// region keep their order under all of them.
 ///
-/// These are the persistency models of Pelley 2014 for one thread without strands, where a fence is a persist sync;
-/// strand persistency and BPFS are epoch persistency then. Several threads need the observer of `tierstone-persist`.
+/// These are persistency models of Pelley 2014, chapters VI and VII, where a fence is a persist sync of its processor:
+/// it waits for what that processor stored or loaded since its last one, and for what the model puts before that. Of
+/// another processor's stores it says nothing else. A write-back counts as a load of its lines, so that each of these
+/// leaves only what [`SimPersistency::Hardware`] leaves. What processors tell each other outside of the region, by a
+/// lock in volatile memory, is not seen: two of them are ordered only by what they do to the region.
+///
+/// Strand persistency and BPFS are not among them. What sets them apart from epochs is a barrier that orders without
+/// waiting, and strands, and a region has verbs for neither: where every barrier waits, strands leave what epochs leave,
+/// and BPFS differs only in that a load covers the stores to its whole cache line. They are told apart over traces, by the
+/// observer of `tierstone-persist`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SimPersistency {
-    /// What hardware gives: stores that were written back are durable after a fence, any subset of the units else.
+    /// What hardware gives: what a processor wrote back is durable after its fence, any subset of the units else.
     #[default]
     Hardware,
     /// Strict persistency, and what durable caches (eADR) give: each word is durable as it is stored.
     Strict,
-    /// Buffered strict persistency: a prefix of all stores since the last fence; a fence makes all durable.
+    /// Buffered strict persistency: a prefix of the stores of each processor since its last fence, with all that came
+    /// before them on others.
     BufferedStrict,
-    /// Epoch persistency: any subset of the units stored to since the last fence; a fence makes all durable,
-    /// written back or not. Finds a missing order, forgives a forgotten write-back.
+    /// Epoch persistency: any subset of the units stored to since the fence of who stored, written back or not. Finds
+    /// a missing order, forgives a forgotten write-back.
     Epoch,
+}
+
+impl SimPersistency {
+    fn scope(self) -> FenceScope {
+        match self {
+            SimPersistency::Hardware | SimPersistency::Strict => FenceScope::WrittenBack,
+            SimPersistency::BufferedStrict => FenceScope::InOrder,
+            SimPersistency::Epoch => FenceScope::Touched,
+        }
+    }
 }
 
 thread_local! {
@@ -86,12 +105,13 @@ impl<const UNIT: usize> SimRegion<UNIT> {
 
     /// The region of a machine.
     pub(crate) fn of(
-        memory: ByteMemory<UNIT>,
+        mut memory: ByteMemory<UNIT>,
         persistency: SimPersistency,
         power: PowerSwitch,
         trace: Trace,
     ) -> Self {
         let bytes = memory.bytes().len() as u64;
+        memory.set_scope(persistency.scope());
         let memory = Shared::new(memory);
         let shared = Parts { bytes, memory, power, trace, persistency, epoch: AtomicU32::new(0) };
         SimRegion { shared: Arc::new(shared), epoch: 0 }
@@ -112,6 +132,9 @@ impl<const UNIT: usize> SimRegion<UNIT> {
     }
 
     /// The same region under another persistency.
+    ///
+    /// # Panics
+    /// When stores to it are not durable yet.
     #[must_use]
     pub fn with_persistency(self, persistency: SimPersistency) -> Self {
         let power = self.shared.power.clone();
@@ -141,10 +164,7 @@ impl<const UNIT: usize> SimRegion<UNIT> {
             // A machine without such memory: nothing to decide, and no state of its own.
             return;
         }
-        match self.shared.persistency {
-            SimPersistency::BufferedStrict => memory.lose_power_in_order(choices),
-            _ => memory.lose_power(choices, settings),
-        }
+        memory.lose_power(choices, settings);
         self.shared.trace.line(format_args!("region ON"));
     }
 
@@ -152,6 +172,7 @@ impl<const UNIT: usize> SimRegion<UNIT> {
     pub(crate) fn replace(&self) {
         let memory = &mut *self.shared.memory.lock();
         *memory = ByteMemory::new(memory.bytes().len());
+        memory.set_scope(self.shared.persistency.scope());
         self.shared.trace.line(format_args!("region REPLACED"));
     }
 
@@ -219,6 +240,15 @@ impl<const UNIT: usize> SimRegion<UNIT> {
         memory
     }
 
+    /// The memory, of which this thread's processor has seen these bytes; handles of earlier lives see nothing.
+    fn loaded(&self, at: usize, len: usize) -> MutexGuard<'_, ByteMemory<UNIT>> {
+        let mut memory = self.of_processor();
+        if !self.is_dead() {
+            memory.observe(at, len);
+        }
+        memory
+    }
+
     /// Where `len` bytes from `offset` begin.
     fn place(&self, offset: u64, len: usize) -> usize {
         let end = offset.checked_add(len as u64);
@@ -272,7 +302,7 @@ impl<const UNIT: usize> Region for SimRegion<UNIT> {
 
     fn load_word(&self, offset: u64) -> u64 {
         let at = self.word_place(offset);
-        self.shared.memory.lock().load_u64(at)
+        self.loaded(at, WORD_BYTES).load_u64(at)
     }
 
     fn store_word(&self, offset: u64, value: u64) {
@@ -290,7 +320,7 @@ impl<const UNIT: usize> Region for SimRegion<UNIT> {
 
     fn load(&self, offset: u64, into: &mut [u8]) {
         let at = self.place(offset, into.len());
-        into.copy_from_slice(&self.shared.memory.lock().bytes()[at..at + into.len()]);
+        into.copy_from_slice(&self.loaded(at, into.len()).bytes()[at..at + into.len()]);
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) {
@@ -309,12 +339,8 @@ impl<const UNIT: usize> Region for SimRegion<UNIT> {
     }
 
     fn fence(&self) -> Result<()> {
-        let all = matches!(self.shared.persistency, SimPersistency::BufferedStrict | SimPersistency::Epoch);
-        let shrinks = all || self.of_processor().is_being_written_back();
-        let happened = self.step(shrinks, |memory| match all {
-            true => memory.persist_all(),
-            false => memory.fence(),
-        });
+        let shrinks = self.of_processor().is_being_written_back();
+        let happened = self.step(shrinks, ByteMemory::fence);
         if !happened {
             return Err(Error::new(ErrorKind::DeviceFailed, "the simulated power is off"));
         }

@@ -59,15 +59,31 @@ impl<E: Engine> Executor<E> {
         }
         self.host.note_denial(now, self.shard.index(), connection, denied.denial);
         if denied.name == "exec" {
-            if let Some(session) = self.host.sessions.get_mut(&connection) {
-                session.transaction = None;
-            }
-            self.unwatch(connection);
-            let text = format!("EXECABORT Transaction discarded because of: {}", denied.text);
-            self.refuse(connection, &text, version, reply);
+            self.refuse_exec(connection, &denied.text, version, reply);
         } else {
             self.refuse(connection, &denied.text, version, reply);
         }
         Outcome::Ready { gate: 0 }
+    }
+
+    /// Ends the transaction whose `EXEC` is refused, as Redis does.
+    pub(crate) fn refuse_exec(
+        &mut self,
+        connection: ConnectionId,
+        text: &str,
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) {
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.transaction = None;
+        }
+        self.unwatch(connection);
+        let text = text.strip_prefix("ERR ").unwrap_or(text);
+        self.refuse(
+            connection,
+            &format!("EXECABORT Transaction discarded because of: {text}"),
+            version,
+            reply,
+        );
     }
 }

@@ -238,17 +238,16 @@ impl Node {
         let tls = if settings.tls_listen.is_empty() { None } else { Some(settings.tls.load()?) };
         let clock = SystemClock::new();
         let started = clock.now();
-        raise_descriptor_limit(
-            u64::from(settings.transport.connections_max) * u64::from(settings.database.shards)
-                + DESCRIPTORS_BESIDE_CLIENTS,
-        );
+        let clients = u64::from(settings.transport.connections_max) * u64::from(settings.database.shards);
+        raise_descriptor_limit(clients + DESCRIPTORS_BESIDE_CLIENTS);
+        // An address that is taken leaves the store as it is: none is made, one that was closed in good order stays so.
+        let (listeners, [addresses, tls_addresses]) = listen(settings)?;
         let mut database = volume::open_watched(&settings.database)?;
         let plans = database.take_plans();
         let count = plans.len();
         let ready = Arc::new(AtomicBool::new(false));
         let (node_sender, messages) = unbounded();
         let snapshots = NewestNumbers::new(count);
-        let (listeners, [addresses, tls_addresses]) = listen(settings, count)?;
         let watch = energy::watch(&settings.energy)?;
         let heartbeats: Vec<Heartbeat> = plans.iter().map(|_| Heartbeat::default()).collect();
         let http = start_http(settings, snapshots.clone(), &ready, &heartbeats, (&watch, &database))?;
@@ -468,7 +467,8 @@ impl Node {
 type Doors = (Vec<Vec<Listener>>, [Vec<SocketAddr>; 2]);
 
 /// Listens for clients of both kinds.
-fn listen(settings: &NodeSettings, threads: usize) -> Result<Doors> {
+fn listen(settings: &NodeSettings) -> Result<Doors> {
+    let threads = usize::from(settings.database.shards.max(1));
     let mut listeners = Listener::bind(&settings.listen, threads, &settings.transport)?;
     let addresses = addresses_of(&listeners);
     let sealed = Listener::bind(&settings.tls_listen, threads, &settings.transport)?;

@@ -9,11 +9,17 @@ use std::sync::OnceLock;
 use tierstone_base::SystemClock;
 use tierstone_base::clock::CpuClock;
 
-/// Times that calibration waits for, in nanoseconds.
-const POINTS_NS: [f64; 8] = [60.0, 100.0, 150.0, 200.0, 300.0, 500.0, 700.0, 1000.0];
+/// The times that calibration waits for lie between these, in nanoseconds.
+const POINTS_NS: std::ops::Range<f64> = 60.0..1000.0;
+/// How many they are.
+const POINTS: u32 = 128;
+/// A wait that is counted in turns, in nanoseconds.
+const COUNTED_NS: f64 = 4_000.0;
 /// Waits that are timed together, so that reading the counter around them hardly counts.
 const BATCH: u32 = 8;
-/// Batches a point; their median counts.
+/// Batches a point of calibration; their median counts.
+const CALIBRATION_TRIALS: usize = 21;
+/// Batches a point otherwise.
 const TRIALS: usize = 201;
 /// How long the counter is held against the system's clock, in nanoseconds.
 const RATE_WINDOW_NS: u64 = 3_000_000;
@@ -94,23 +100,25 @@ impl DelayLoop {
     pub fn calibrate() -> DelayLoop {
         let ticks_per_ns = counter_rate();
         let mut raw = DelayLoop { ticks_per_ns, offset_ticks: 0, step_ns: 0.0, fit: DelayFit::through(&[]) };
-        raw.step_ns = median(TRIALS, || {
+        raw.step_ns = median(CALIBRATION_TRIALS, || {
             let begun = instructions::ticks();
-            (0..BATCH).for_each(|_| {
-                std::hint::black_box(instructions::ticks());
-            });
-            raw.ns_since(begun) / f64::from(BATCH)
+            let turns = raw.turns_until(begun + raw.ticks_of(COUNTED_NS));
+            raw.ns_since(begun) / turns.max(1) as f64
         });
-        raw.fit = DelayFit::through(&raw.measure(&POINTS_NS));
+        raw.fit = DelayFit::through(&raw.measured(&points_ns(), CALIBRATION_TRIALS));
         raw.offset_ticks = raw.ticks_of(raw.fit.offset_ns.max(0.0));
         raw
     }
 
     /// What waits of these times really take here, as `(asked, measured)` in nanoseconds: medians.
     pub fn measure(&self, asked_ns: &[f64]) -> Vec<(f64, f64)> {
+        self.measured(asked_ns, TRIALS)
+    }
+
+    fn measured(&self, asked_ns: &[f64], trials: usize) -> Vec<(f64, f64)> {
         let measured = |&ns: &f64| {
             let ticks = self.ticks_of(ns);
-            let taken = median(TRIALS, || {
+            let taken = median(trials, || {
                 let begun = instructions::ticks();
                 (0..BATCH).for_each(|_| self.wait_until(self.now() + ticks));
                 self.ns_since(begun) / f64::from(BATCH)
@@ -137,6 +145,16 @@ impl DelayLoop {
         self.step_ns
     }
 
+    /// Waits as [`TickClock::wait_until`] does and counts the turns. What one takes can be measured in no other way:
+    /// instructions around the counter's reading cost as much as it.
+    fn turns_until(&self, deadline: u64) -> u64 {
+        let mut turns = 0;
+        while instructions::ticks() < deadline {
+            turns += 1;
+        }
+        turns
+    }
+
     fn ns_since(&self, begun: u64) -> f64 {
         instructions::ticks().saturating_sub(begun) as f64 / self.ticks_per_ns
     }
@@ -158,6 +176,16 @@ impl TickClock for DelayLoop {
     fn ticks_per_ns(&self) -> f64 {
         self.ticks_per_ns
     }
+}
+
+/// The times that calibration waits for. A wait ends at a turn of the loop, so that what it takes rises in steps; times
+/// that all lie at the same place of their steps would give the line of that place, up to half a turn off. These, one
+/// in each of equal parts, have no period in common with a turn, however long it is.
+fn points_ns() -> Vec<f64> {
+    const GOLDEN: f64 = 0.618_033_988_749_895;
+    let part = (POINTS_NS.end - POINTS_NS.start) / f64::from(POINTS);
+    let place = |number: f64| number + (number * number * GOLDEN).fract();
+    (0..POINTS).map(|number| POINTS_NS.start + part * place(f64::from(number))).collect()
 }
 
 /// Ticks a nanosecond, by the system's clock.

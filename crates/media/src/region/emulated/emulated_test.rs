@@ -122,6 +122,52 @@ fn a_persist_smaller_than_a_granule_takes_the_whole_of_it() {
 }
 
 #[test]
+fn a_call_that_follows_no_other_takes_its_first_granule_at_the_random_rate() {
+    let slow = Slowness { random_write_bytes_per_second: Some(0.5e9), ..writes(256) };
+    let persists = |calls: &[(u64, u64)]| {
+        takes_ns(slow, |region| calls.iter().for_each(|&(offset, len)| region.write_back(offset, len)))
+    };
+    assert_eq!(persists(&[(4096, 8)]), 512.0);
+    assert_eq!(persists(&[(4096, 512)]), 512.0 + 256.0, "the second granule follows the first");
+    assert_eq!(persists(&[(4096, 256), (4352, 256)]), 512.0 + 256.0);
+    assert_eq!(persists(&[(4096, 64), (4160, 64)]), 512.0 + 256.0, "the same granule again");
+    assert_eq!(persists(&[(4096, 256), (4608, 256)]), 2.0 * 512.0, "one was left out");
+    assert_eq!(persists(&[(4352, 256), (4096, 256)]), 2.0 * 512.0, "backwards is not in order");
+    let two_in_order = [(0, 256), (8192, 256), (256, 256), (8448, 256), (512, 256)];
+    assert_eq!(persists(&two_in_order), 2.0 * 512.0 + 3.0 * 256.0, "each goes its own way in order");
+    // Reading by itself, and without a rate of its own in order.
+    let slow =
+        Slowness { random_read_bytes_per_second: Some(0.25e9), read_bytes_per_second: Some(1e9), ..slow };
+    let reads = |region: &EmulatedRegion<LineRegion, ManualClock>| {
+        region.load(0, &mut [0; 64]);
+        region.load(64, &mut [0; 320]);
+        region.load(32768, &mut [0; 1]);
+    };
+    assert_eq!(takes_ns(slow, reads), 1024.0 + 2.0 * 256.0 + 1024.0);
+    let alone = Slowness { read_bytes_per_second: None, write_bytes_per_second: None, ..slow };
+    assert_eq!(takes_ns(alone, reads), 4.0 * 1024.0);
+}
+
+#[test]
+fn the_dcpmm_preset_writes_and_reads_random_granules_at_the_published_rates() {
+    let slowness = MemoryProfile::find("dcpmm").and_then(MemoryProfile::slowness).unwrap();
+    let calls = 60u32;
+    let rate = |ns: f64| f64::from(calls) * 256.0 / ns;
+    let places = |step: u64| (0..u64::from(calls)).map(move |call| call * step % (1 << 16));
+    let written =
+        |step: u64| takes_ns(slowness, |region| places(step).for_each(|at| region.write_back(at, 256)));
+    assert!((rate(written(256)) - 10.0).abs() < 0.3, "GB/s in order: {}", rate(written(256)));
+    assert!((rate(written(768)) - 5.3).abs() < 0.1, "GB/s at random places: {}", rate(written(768)));
+    // A read is late by its latency, which is longer than its share of the bandwidth.
+    let channel_alone = Slowness { random_read_ns: None, sequential_read_ns: None, ..slowness };
+    let read = |step: u64| {
+        takes_ns(channel_alone, |region| places(step).for_each(|at| region.load(at, &mut [0; 256])))
+    };
+    assert!((rate(read(768)) - 7.4).abs() < 0.2, "GB/s at random places: {}", rate(read(768)));
+    assert!(rate(read(256)) > 35.0, "GB/s in order, of which the first is not: {}", rate(read(256)));
+}
+
+#[test]
 fn a_fence_takes_a_persist_and_reading_shares_no_bandwidth_with_writing() {
     let slowness = Slowness { persist_ns: Some(500.0), read_bytes_per_second: Some(2e9), ..writes(64) };
     let work = |region: &EmulatedRegion<LineRegion, ManualClock>| {
@@ -192,6 +238,14 @@ fn slowness_out_of_bounds_is_refused_by_its_field() {
         Slowness { write_bytes_per_second: Some(f64::INFINITY), ..Slowness::NONE },
         "write_bytes_per_second",
     );
+    refused(
+        Slowness { random_read_bytes_per_second: Some(1.0), ..Slowness::NONE },
+        "random_read_bytes_per_second",
+    );
+    refused(
+        Slowness { random_write_bytes_per_second: Some(f64::NAN), ..Slowness::NONE },
+        "random_write_bytes_per_second",
+    );
     for granule_bytes in [0, 32, 96, 2 << 20] {
         refused(Slowness { granule_bytes, ..Slowness::NONE }, "granule_bytes");
     }
@@ -209,6 +263,8 @@ fn every_profile_can_be_emulated_and_every_figure_has_its_place() {
             profile.persist_ns,
             profile.read_bytes_per_second,
             profile.write_bytes_per_second,
+            profile.random_read_bytes_per_second,
+            profile.random_write_bytes_per_second,
             profile.granule_bytes,
             profile.endurance_writes,
         ];

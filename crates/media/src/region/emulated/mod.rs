@@ -8,19 +8,21 @@
 //!    the instant at which it began, so that this machine's own time is part of it. Lines of a small cache of tags
 //!    ([`Slowness::cached_lines`]) are free; without one every line pays, which is pessimistic, as in the source.
 //! 2. A write-back and a streaming store: time on the channel of writing for every granule touched, whole. Writes are
-//!    not combined between calls: the greatest amplification that the medium's granule can bring.
+//!    not combined between calls: the greatest amplification that the medium's granule can bring. Loads take time on
+//!    the channel of reading. The first granule of a call that follows no earlier one is charged as random.
 //! 3. A fence: the latency of a persist, from its beginning.
 //! 4. A store: nothing; it ends in a cache.
 //!
 //! Invariant: what is stored, loaded and durable is that of the region inside; only time is added.
 
 pub mod bandwidth;
+mod channel;
 pub mod delay;
 pub mod profiles;
 
 use super::{LINE_BYTES, Region};
 use crate::Guarantee;
-use bandwidth::Bandwidth;
+use channel::Channel;
 use delay::{DelayLoop, TickClock};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,6 +49,10 @@ pub struct Slowness {
     pub read_bytes_per_second: Option<f64>,
     /// Bytes a second of all writing threads together.
     pub write_bytes_per_second: Option<f64>,
+    /// Bytes a second of reads whose granules follow no earlier one; `None`: as in order.
+    pub random_read_bytes_per_second: Option<f64>,
+    /// Bytes a second of writes whose granules follow no earlier one; `None`: as in order.
+    pub random_write_bytes_per_second: Option<f64>,
     /// What the medium reads and writes at once: a power of two from a line to 1 MiB.
     pub granule_bytes: u64,
     /// Lines that are remembered as cached, each at one place by its address; 0: every line pays. Rounded up to a
@@ -62,6 +68,8 @@ impl Slowness {
         persist_ns: None,
         read_bytes_per_second: None,
         write_bytes_per_second: None,
+        random_read_bytes_per_second: None,
+        random_write_bytes_per_second: None,
         granule_bytes: LINE_BYTES,
         cached_lines: 0,
     };
@@ -90,6 +98,8 @@ impl Slowness {
         let bandwidths = [
             ("read_bytes_per_second", self.read_bytes_per_second),
             ("write_bytes_per_second", self.write_bytes_per_second),
+            ("random_read_bytes_per_second", self.random_read_bytes_per_second),
+            ("random_write_bytes_per_second", self.random_write_bytes_per_second),
         ];
         for (field, rate) in bandwidths {
             if rate.is_some_and(|rate| !(1e3..=1e15).contains(&rate)) {
@@ -149,8 +159,8 @@ pub struct EmulatedRegion<R, C = DelayLoop> {
     inner: R,
     clock: C,
     slowness: Slowness,
-    reading: Option<Bandwidth>,
-    writing: Option<Bandwidth>,
+    reading: Option<Channel>,
+    writing: Option<Channel>,
     /// Of each place the line that it holds, plus one.
     tags: Vec<AtomicU64>,
     counters: Counters,
@@ -174,14 +184,14 @@ impl<R: Region, C: TickClock> EmulatedRegion<R, C> {
     /// As [`Slowness::check`].
     pub fn with_clock(inner: R, slowness: Slowness, clock: C) -> Result<Self> {
         slowness.check()?;
-        let channel =
-            |rate: Option<f64>| rate.map(|rate| Bandwidth::new(rate, clock.ticks_per_ns(), clock.now()));
+        let (granule, ticks_per_ns, origin) = (slowness.granule_bytes, clock.ticks_per_ns(), clock.now());
+        let channel = |rate, random_rate| Channel::new(rate, random_rate, granule, ticks_per_ns, origin);
         let places = if slowness.cached_lines == 0 { 0 } else { slowness.cached_lines.next_power_of_two() };
         Ok(EmulatedRegion {
             inner,
             slowness,
-            reading: channel(slowness.read_bytes_per_second),
-            writing: channel(slowness.write_bytes_per_second),
+            reading: channel(slowness.read_bytes_per_second, slowness.random_read_bytes_per_second),
+            writing: channel(slowness.write_bytes_per_second, slowness.random_write_bytes_per_second),
             tags: (0..places).map(|_| AtomicU64::new(0)).collect(),
             clock,
             counters: Counters::default(),
@@ -233,6 +243,7 @@ impl<R: Region, C: TickClock> EmulatedRegion<R, C> {
         let lines = offset / LINE_BYTES..(offset + len).div_ceil(LINE_BYTES);
         add(&self.counters.lines_loaded, lines.end - lines.start);
         let (mut read, mut granules, mut last_granule) = (0, 0, None);
+        let (mut first, mut last) = (offset, offset);
         for line in lines {
             if self.cache(line) {
                 continue;
@@ -241,6 +252,8 @@ impl<R: Region, C: TickClock> EmulatedRegion<R, C> {
             let granule = Some(line * LINE_BYTES / self.slowness.granule_bytes);
             granules += u64::from(granule != last_granule);
             last_granule = granule;
+            last = line * LINE_BYTES;
+            first = if read == 1 { last } else { first };
         }
         if read == 0 {
             return;
@@ -252,7 +265,8 @@ impl<R: Region, C: TickClock> EmulatedRegion<R, C> {
             deadline += self.clock.ticks_of(random_ns + (read - 1) as f64 * sequential_ns);
         }
         if let Some(channel) = &self.reading {
-            deadline = deadline.max(channel.reserve(begun, granules * self.slowness.granule_bytes));
+            deadline =
+                deadline.max(channel.reserve(begun, granules * self.slowness.granule_bytes, first, last));
         }
         self.clock.wait_until(deadline);
     }
@@ -270,7 +284,7 @@ impl<R: Region, C: TickClock> EmulatedRegion<R, C> {
         add(&self.counters.bytes_persisted, len);
         add(&self.counters.bytes_written, written);
         if let Some(channel) = &self.writing {
-            self.clock.wait_until(channel.reserve(begun, written));
+            self.clock.wait_until(channel.reserve(begun, written, offset, offset + len - 1));
         }
     }
 }

@@ -36,10 +36,14 @@ pub struct MemoryProfile {
     pub sequential_read_ns: Option<Figure>,
     /// From a write-back until it is durable, nanoseconds.
     pub persist_ns: Option<Figure>,
-    /// Bytes read a second.
+    /// Bytes read a second, in order.
     pub read_bytes_per_second: Option<Figure>,
-    /// Bytes written a second.
+    /// Bytes written a second, in order.
     pub write_bytes_per_second: Option<Figure>,
+    /// Bytes read a second at random places.
+    pub random_read_bytes_per_second: Option<Figure>,
+    /// Bytes written a second at random places.
+    pub random_write_bytes_per_second: Option<Figure>,
     /// What the medium reads and writes at once, in bytes.
     pub granule_bytes: Option<Figure>,
     /// How often a cell may be written; the lower end where a range is given.
@@ -56,6 +60,8 @@ const EMPTY: MemoryProfile = MemoryProfile {
     persist_ns: None,
     read_bytes_per_second: None,
     write_bytes_per_second: None,
+    random_read_bytes_per_second: None,
+    random_write_bytes_per_second: None,
     granule_bytes: None,
     endurance_writes: None,
     is_host_speed: false,
@@ -88,6 +94,8 @@ pub static MEMORY_PROFILES: [MemoryProfile; 8] = [
         sequential_read_ns: figure(175.0, LERSCH_MEASURED),
         read_bytes_per_second: figure(40e9, LERSCH_MEASURED),
         write_bytes_per_second: figure(10e9, LERSCH_MEASURED),
+        random_read_bytes_per_second: figure(7.4e9, LERSCH_MEASURED),
+        random_write_bytes_per_second: figure(5.3e9, LERSCH_MEASURED),
         granule_bytes: figure(256.0, LERSCH_MEASURED),
         endurance_writes: figure(1e8, LERSCH_PCM),
         ..EMPTY
@@ -161,6 +169,8 @@ impl MemoryProfile {
             persist_ns: value(self.persist_ns),
             read_bytes_per_second: value(self.read_bytes_per_second),
             write_bytes_per_second: value(self.write_bytes_per_second),
+            random_read_bytes_per_second: value(self.random_read_bytes_per_second),
+            random_write_bytes_per_second: value(self.random_write_bytes_per_second),
             granule_bytes: value(self.granule_bytes).map_or(super::super::LINE_BYTES, |bytes| bytes as u64),
             cached_lines: 0,
         })
