@@ -16,6 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tierstone_base::{Error, ErrorKind, Result};
 
+/// How often, and how long in between, an address that is taken is tried again.
+const FREE_TRIES: u32 = 80;
+const FREE_PAUSE: Duration = Duration::from_millis(25);
+
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -64,9 +68,8 @@ impl Listener {
                 ListenAddress::Tcp(address) => {
                     let mut address = *address;
                     let shares_port = lists.len() > 1;
-                    if shares_port && address.port() != 0 {
-                        refuse_shared(address).map_err(|error| cannot_listen(&address.to_string(), error))?;
-                    }
+                    let free = if address.port() == 0 { Ok(()) } else { wait_until_free(address) };
+                    free.map_err(|error| cannot_listen(&address.to_string(), error))?;
                     for list in &mut lists {
                         let listener = bind_tcp(address, shares_port, settings)
                             .map_err(|error| cannot_listen(&address.to_string(), error))?;
@@ -219,9 +222,25 @@ fn reserve_descriptor() -> Option<OwnedFd> {
     std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }
 
-/// Refuses an address that another server has: sockets that share a port with each other share it with any process of the same
-/// user, and the kernel would give each server a part of the clients.
-fn refuse_shared(address: SocketAddr) -> std::io::Result<()> {
+/// Waits for an address that is taken, for two seconds: the kernel takes the sockets of a process that used io_uring from it a
+/// moment after its end, and who restarts a server is sooner. Sockets that share a port with each other share it with any
+/// process of the same user, too, so that the kernel would give another server a part of the clients: they look here first.
+///
+/// # Errors
+/// `AddrInUse`: another server has it. Others: it cannot be listened on.
+fn wait_until_free(address: SocketAddr) -> std::io::Result<()> {
+    let mut tries = FREE_TRIES;
+    loop {
+        match try_alone(address) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && tries > 0 => tries -= 1,
+            found => return found,
+        }
+        std::thread::park_timeout(FREE_PAUSE);
+    }
+}
+
+/// Binds a socket that shares with nobody, and lets it go.
+fn try_alone(address: SocketAddr) -> std::io::Result<()> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;

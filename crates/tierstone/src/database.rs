@@ -194,6 +194,9 @@ impl Database {
         check(options)?;
         let storage = open_storage(options)?;
         let facts = new_facts(options, &storage)?;
+        if facts.is_none() {
+            refuse_other_choices(options, &storage)?;
+        }
         Self::open_in(options, storage, facts, (0, 0))
     }
 
@@ -432,6 +435,20 @@ fn check_method(options: &DatabaseOptions, facts: &DatabaseFacts) -> Result<()> 
             Err(Error::new(ErrorKind::InvalidInput, message))
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses what a store was made without before it is opened: one that was closed in good order stays so. What is wrong
+/// with the store itself is told by its opening.
+fn refuse_other_choices(options: &DatabaseOptions, storage: &Storage) -> Result<()> {
+    if options.index.is_none() && options.durable_method.is_none() {
+        return Ok(());
+    }
+    let mut device = storage.device(DurableMethod::WriteThenFlush)?;
+    let found = tierstone_logstore::check::check_bare(&mut device).ok();
+    match found.and_then(|(superblock, _)| facts_of(&superblock.facts).ok()) {
+        Some(facts) => check_index(options, &facts).and_then(|()| check_method(options, &facts)),
+        None => Ok(()),
     }
 }
 

@@ -76,6 +76,28 @@ fn a_store_keeps_its_kind_of_index() {
 }
 
 #[test]
+fn an_opening_that_is_refused_leaves_a_store_closed_in_good_order() {
+    let directory = scratch("refused");
+    Database::open(&options(&directory)).unwrap().close().unwrap();
+    let before = Database::open(&options(&directory)).unwrap();
+    assert!(before.report().clean);
+    let method = match before.facts().durable_method {
+        DurableMethod::DurableWrite => DurableMethod::WriteThenFlush,
+        DurableMethod::WriteThenFlush => DurableMethod::DurableWrite,
+    };
+    before.close().unwrap();
+    let ordered = DatabaseOptions { index: Some(IndexKind::Ordered), ..options(&directory) };
+    let other_method = DatabaseOptions { durable_method: Some(method), ..options(&directory) };
+    for refused in [ordered, other_method] {
+        assert_eq!(Database::open(&refused).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let database = Database::open(&options(&directory)).unwrap();
+        assert!(database.report().clean);
+        database.close().unwrap();
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn a_store_keeps_its_durable_method() {
     use DurableMethod::{DurableWrite, WriteThenFlush};
     for (made, other) in [(DurableWrite, WriteThenFlush), (WriteThenFlush, DurableWrite)] {

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use tierstone_base::prefetch::prefetch_read;
 use tierstone_engine::Direction;
 
-/// How many records ahead of the one that is shown are prefetched. Measured with `examples/pm_scan_variants.rs` on
+/// How many records ahead of the one that is shown are prefetched. Measured by `tierstone lab run scan-variants` on
 /// records in DRAM: 6 to 12 are equal, fewer are not enough and from 24 on it is slower (`docs/design/pmstore-index.md`).
 pub const PREFETCH_AHEAD: usize = 8;
 
