@@ -6,6 +6,7 @@
 use crate::output::{print_json, print_line, table};
 use clap::Args;
 use std::path::{Path, PathBuf};
+use tierstone::nvm::PREFIX;
 use tierstone::volume::{Description, newest, probe_members};
 use tierstone_base::units::{format_size, parse_duration_us};
 use tierstone_base::{Error, ErrorKind, Result};
@@ -15,9 +16,6 @@ use tierstone_media::probe::{
     DaxReport, DirectoryReport, DoctorReport, DoctorSettings, EmulatorReport, MemoryReport, PresetBandwidth,
     PublishedProfile, Rate, RegionPlaceReport, examine,
 };
-
-/// What stands before the name of a region, as where a store's directory would stand.
-const REGION_PREFIX: &str = "nvm:";
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -57,7 +55,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
 
 /// The names of regions, without what stands before them, and the other places.
 fn named_regions(places: &[PathBuf]) -> (Vec<String>, Vec<PathBuf>) {
-    let region = |path: &PathBuf| path.to_str()?.strip_prefix(REGION_PREFIX).map(str::to_owned);
+    let region = |path: &PathBuf| path.to_str()?.strip_prefix(PREFIX).map(str::to_owned);
     let regions = places.iter().filter_map(region).collect();
     (regions, places.iter().filter(|path| region(path).is_none()).cloned().collect())
 }

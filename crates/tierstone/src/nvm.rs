@@ -25,8 +25,8 @@ use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, Guarantee, IoCompletio
 use tierstone_pmstore::check::{CheckReport, CheckSettings, DamageKind, Finding};
 use tierstone_pmstore::{Geometry as EngineGeometry, Keyspace};
 
-/// What stands before the source of a region.
-const PREFIX: &str = "nvm:";
+/// What stands before the source of a region, where a directory would stand.
+pub const PREFIX: &str = "nvm:";
 
 /// Where the engine's part of the region begins, in bytes; in front of it lies the superblock.
 pub const ENGINE_BASE: u64 = 256 << 10;
