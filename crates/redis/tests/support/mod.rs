@@ -6,6 +6,8 @@ pub mod both;
 pub mod fetching_engine;
 pub mod large;
 pub mod random_requests;
+pub mod sequences;
+pub mod string_model;
 
 use std::collections::{BTreeMap, VecDeque};
 use tierstone_base::{KeyHasher, Now, SeededRandom, Seq};
