@@ -154,6 +154,13 @@ impl ShardSettings {
         part.max(WRITE_BUFFER_BYTES_MIN).min(self.write_buffer_bytes_max)
     }
 
+    /// Bytes that the summary of a sealed segment may have to be kept for the next one, and the buffer it was written from
+    /// as well: a 64th of the memory, a quarter of the write buffer at least.
+    pub fn seal_bytes_max(&self) -> usize {
+        let part = usize::try_from(self.memory_bytes / 64).unwrap_or(usize::MAX);
+        part.max(self.write_buffer_bytes() / 4)
+    }
+
     /// Bytes that the table of values whose expiry was changed may take: 112 a value. When it is full, values
     /// are written again with their new expiry.
     pub fn touch_table_bytes_max(&self) -> u64 {
@@ -196,5 +203,12 @@ mod tests {
         assert_eq!(segment_bytes_for(1 << 30, 8), 2 << 20);
         assert_eq!(segment_bytes_for(0, 1), 1 << 20);
         assert_eq!(segment_bytes_for(u64::MAX, u16::MAX), 32 << 20);
+    }
+
+    #[test]
+    fn what_seals_a_segment_is_kept_where_there_is_memory_for_it() {
+        let with = |memory_bytes| ShardSettings { memory_bytes, ..ShardSettings::default() }.seal_bytes_max();
+        assert_eq!(with(1 << 30), 16 << 20);
+        assert_eq!(with(64 << 20), 2 << 20, "a quarter of the write buffer");
     }
 }

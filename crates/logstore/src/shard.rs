@@ -166,6 +166,7 @@ impl LogShard {
                 group_bytes_max: group_bytes_max(&settings, identity.geometry, id),
                 spare_bytes_max: settings.write_buffer_bytes() / 4,
                 spare_bytes_busy: settings.write_buffer_bytes(),
+                seal_bytes_max: settings.seal_bytes_max(),
                 groups_in_flight: (settings.groups_in_flight_min, settings.groups_in_flight_max),
                 write_kind,
                 lazy: LazySettings::of(&settings),

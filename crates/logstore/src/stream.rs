@@ -54,6 +54,9 @@ pub struct StreamSettings {
     pub spare_bytes_max: usize,
     /// The same while much is being written, what is on its way included.
     pub spare_bytes_busy: usize,
+    /// The summary of a sealed segment and the buffer that it was written from are kept for the next one if each has at
+    /// most so many bytes.
+    pub seal_bytes_max: usize,
     /// Groups in flight: at first, and at most.
     pub groups_in_flight: (usize, usize),
     /// How groups and seals are written: durable writes, but for a test's mutation.

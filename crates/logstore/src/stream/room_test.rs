@@ -22,6 +22,7 @@ fn stream(group_bytes_max: usize) -> (Stream, SegmentTable) {
         group_bytes_max,
         spare_bytes_max: 0,
         spare_bytes_busy: 0,
+        seal_bytes_max: 0,
         groups_in_flight: (1, 1),
         write_kind: IoKind::WriteDurable,
         lazy: LazySettings::NEVER,
