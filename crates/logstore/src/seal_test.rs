@@ -3,7 +3,7 @@ use crate::format::record::RecordHeader;
 use crate::format::summary::SummaryEntry;
 use crate::io::StreamId;
 use crate::rules::BrokenRules;
-use crate::stream::LazySettings;
+use crate::stream::{LazySettings, SpareBytes};
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_media::{Geometry, IoKind};
 
@@ -15,9 +15,7 @@ fn settings() -> StreamSettings {
         positions: (Position(0), Position(u64::MAX)),
         geometry: Geometry { meta_bytes: 0, segment_bytes: 1 << 20, segment_limit: 8 },
         group_bytes_max: 0,
-        spare_bytes_max: 0,
-        spare_bytes_busy: 0,
-        seal_bytes_max: 0,
+        spare: SpareBytes::default(),
         groups_in_flight: (1, 1),
         write_kind: IoKind::WriteDurable,
         lazy: LazySettings::NEVER,

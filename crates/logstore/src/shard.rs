@@ -23,7 +23,7 @@ use crate::reads::Reads;
 use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
 use crate::settings::{ShardSettings, group_bytes_max};
-use crate::stream::{LazySettings, Stream, StreamSettings};
+use crate::stream::{LazySettings, SpareBytes, Stream, StreamSettings};
 use std::sync::Arc;
 use tierstone_base::checksum::salt;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Now, Position, Seq, ShardId};
@@ -164,9 +164,7 @@ impl LogShard {
                 positions: identity.positions(),
                 geometry: identity.geometry,
                 group_bytes_max: group_bytes_max(&settings, identity.geometry, id),
-                spare_bytes_max: settings.write_buffer_bytes() / 4,
-                spare_bytes_busy: settings.write_buffer_bytes(),
-                seal_bytes_max: settings.seal_bytes_max(),
+                spare: SpareBytes::of(&settings),
                 groups_in_flight: (settings.groups_in_flight_min, settings.groups_in_flight_max),
                 write_kind,
                 lazy: LazySettings::of(&settings),

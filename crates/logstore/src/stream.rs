@@ -19,6 +19,7 @@ use crate::io::StreamId;
 use crate::location::{Location, UNIT_BYTES};
 use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
+use crate::settings::ShardSettings;
 pub use flight::LazySettings;
 use flight::{Flying, Lazy};
 use parts::Parts;
@@ -35,6 +36,25 @@ mod redo;
 mod room;
 mod sealing;
 
+/// How much memory a log keeps that it will use again, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SpareBytes {
+    /// Buffers of written groups.
+    pub usual: usize,
+    /// The same while much is being written, what is on its way included.
+    pub busy: usize,
+    /// The summary of a sealed segment, and the buffer that it was written from: each if it has at most so much.
+    pub seal: usize,
+}
+
+impl SpareBytes {
+    /// What a shard's settings allow.
+    pub fn of(settings: &ShardSettings) -> Self {
+        let busy = settings.write_buffer_bytes();
+        SpareBytes { usual: busy / 4, busy, seal: settings.seal_bytes_max() }
+    }
+}
+
 /// What does not change in the life of a log.
 #[derive(Clone, Debug)]
 pub struct StreamSettings {
@@ -50,13 +70,8 @@ pub struct StreamSettings {
     pub geometry: Geometry,
     /// A group is closed at this size in bytes.
     pub group_bytes_max: usize,
-    /// Buffers of written groups are kept for later ones up to so many bytes.
-    pub spare_bytes_max: usize,
-    /// The same while much is being written, what is on its way included.
-    pub spare_bytes_busy: usize,
-    /// The summary of a sealed segment and the buffer that it was written from are kept for the next one if each has at
-    /// most so many bytes.
-    pub seal_bytes_max: usize,
+    /// Memory that is kept for later.
+    pub spare: SpareBytes,
     /// Groups in flight: at first, and at most.
     pub groups_in_flight: (usize, usize),
     /// How groups and seals are written: durable writes, but for a test's mutation.

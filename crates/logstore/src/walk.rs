@@ -14,7 +14,7 @@ use crate::open::{FoundSegment, OpenReport, OpenSettings, SuperblockWriter, read
 use crate::rules::BrokenRules;
 use crate::seal::footer_block;
 use crate::shard::{LOG_ID_OPEN_SHIFT, is_cold, segment_salt};
-use crate::stream::{LazySettings, StreamSettings};
+use crate::stream::{LazySettings, SpareBytes, StreamSettings};
 use std::collections::BTreeMap;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, Seq};
@@ -404,9 +404,7 @@ fn seal(
             positions: (Position(header.first_position), Position(header.last_position)),
             geometry,
             group_bytes_max: 0,
-            spare_bytes_max: 0,
-            spare_bytes_busy: 0,
-            seal_bytes_max: 0,
+            spare: SpareBytes::default(),
             groups_in_flight: (1, 1),
             write_kind: IoKind::WriteDurable,
             lazy: LazySettings::NEVER,

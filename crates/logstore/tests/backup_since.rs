@@ -4,109 +4,17 @@
 
 mod common;
 
+use common::chain::{Chain, Coming};
 use common::run::{Contents, Run, assert_same, key};
 use common::{
     Store, flip_bit, fresh, geometry, mutated, random_settings, read, reopen, reopen_after_kill,
     small_settings,
 };
-use std::collections::BTreeMap;
 use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};
 use tierstone_crash::Mutations;
-use tierstone_engine::backup::{PieceKind, read_parts};
-use tierstone_engine::{
-    BackupPiece, BackupRecords, BackupSince, BackupStep, Engine, PartEntry, PartState, Write, WriteKind,
-};
+use tierstone_engine::{BackupStep, Engine, Write, WriteKind};
 use tierstone_logstore::OpenSettings;
 use tierstone_media::Wait;
-
-/// A record as a backup gave it.
-#[derive(Clone, Debug)]
-struct Given {
-    place: (u32, Vec<u8>),
-    value: Vec<u8>,
-    expiry_ms: u64,
-}
-
-type PartRecords = BTreeMap<u32, Given>;
-
-/// What a chain of backups shows.
-#[derive(Clone, Debug, Default)]
-struct Chain {
-    since: Option<BackupSince>,
-    parts: BTreeMap<u32, PartRecords>,
-    taken_at_ms: u64,
-}
-
-/// One backup as it comes.
-#[derive(Debug, Default)]
-struct Coming {
-    bytes: usize,
-    records: BTreeMap<u32, PartRecords>,
-    entries: Vec<PartEntry>,
-}
-
-impl Coming {
-    fn take(&mut self, piece: &BackupPiece) {
-        self.bytes += piece.bytes.len();
-        if piece.kind == PieceKind::Parts {
-            return self.entries.extend(read_parts(&piece.bytes).unwrap());
-        }
-        let records = BackupRecords::new(&piece.bytes);
-        let part = self.records.entry(records.part().unwrap().0).or_default();
-        for record in records {
-            let place = (record.keyspace.0, record.key.to_vec());
-            let given = Given { place, value: record.value.to_vec(), expiry_ms: record.expiry_ms };
-            assert!(part.insert(record.place, given).is_none(), "a place comes twice");
-        }
-    }
-}
-
-impl Chain {
-    /// Adds a backup that has come whole.
-    fn add(&mut self, mut coming: Coming, opening: u64, taken_at_ms: u64) {
-        let mut parts = BTreeMap::new();
-        let mut held = Vec::new();
-        coming.entries.sort_by_key(|entry| entry.held.name);
-        for entry in coming.entries {
-            let part = entry.held.name.part;
-            let mut records = match &entry.state {
-                PartState::Given => coming.records.remove(&part).unwrap_or_default(),
-                PartState::Kept => self.parts.remove(&part).unwrap(),
-                PartState::Changed(gone) => {
-                    let mut records = self.parts.remove(&part).unwrap();
-                    records.retain(|place, _| !gone.contains(place));
-                    records
-                }
-            };
-            for (place, expiry_ms) in &entry.expiries {
-                if let Some(given) = records.get_mut(place) {
-                    given.expiry_ms = *expiry_ms;
-                }
-            }
-            held.push(entry.held);
-            assert!(parts.insert(part, records).is_none(), "a part is named twice");
-        }
-        assert!(
-            coming.records.is_empty(),
-            "records of parts that are not named: {:?}",
-            coming.records.keys()
-        );
-        self.since = Some(BackupSince { opening, taken_at_ms, parts: held });
-        (self.parts, self.taken_at_ms) = (parts, taken_at_ms);
-    }
-
-    /// What it shows of the keyspaces that there are.
-    fn contents(&self, keyspaces: &[u32]) -> Contents {
-        let mut found = Contents::new();
-        let is_live = |given: &&Given| given.expiry_ms == 0 || given.expiry_ms > self.taken_at_ms;
-        let all = self.parts.values().flat_map(|part| part.values()).filter(is_live);
-        for given in all.filter(|given| keyspaces.contains(&given.place.0)) {
-            let twin = found.insert(given.place.clone(), (given.value.clone(), given.expiry_ms));
-            assert!(twin.is_none(), "{:?} came twice", given.place);
-        }
-        found
-    }
-}
 
 /// Makes a backup since the last one of the chain beside changes; gives what was at the cut, what the chain shows, and the bytes
 /// that came.

@@ -22,7 +22,7 @@ pub use findings::{CheckReport, DamageKind, FINDINGS_MAX, Finding};
 
 use crate::blocks::Maker;
 use crate::checkpoint as index_checkpoint;
-use crate::format::{Header, Layout, MAGIC, OPENING_AT};
+use crate::format::{Header, Layout, MAGIC, OPENING_AT, VERSION};
 use crate::found::{self, FoundLog};
 use crate::mark::unguarded;
 use crate::memory::PmMemory;
@@ -32,7 +32,7 @@ use crate::space::Space;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use tierstone_base::{KeyHasher, Result};
+use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
 use tierstone_media::region::Region;
 use walk::Walk;
 
@@ -161,6 +161,13 @@ pub fn check(
 ) -> Result<CheckReport> {
     let memory = PmMemory::new(region, settings.base)?;
     let (header, layout) = crate::open::existing(&memory)?;
+    if header.version != VERSION {
+        let message = format!(
+            "the store has format version {}, and {VERSION} is what is checked: it becomes that when it is opened once",
+            header.version
+        );
+        return Err(Error::new(ErrorKind::Incompatible, message));
+    }
     let hasher = match settings.weak_hash_bits {
         Some(bits) => KeyHasher::weakened(header.hash_secret, bits),
         None => KeyHasher::new(header.hash_secret),

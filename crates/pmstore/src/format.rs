@@ -14,8 +14,10 @@ use tierstone_media::region::LINE_BYTES;
 
 /// First word of a store: `TSpmstor`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TSpmstor");
-/// The version that this code reads and writes.
+/// The version that this code writes.
 pub const VERSION: u32 = 2;
+/// The first version; it becomes [`VERSION`] when the store is opened ([`crate::upgrade`]).
+pub const VERSION_UNGUARDED: u32 = 1;
 /// Bytes of the header that its checksum covers, the checksum behind them.
 pub const HEADER_WORDS: usize = 11;
 /// Where the number of the opening is.
@@ -37,6 +39,7 @@ pub const LEAD_BYTES: u64 = LINE_BYTES;
 /// What the header says of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
+    pub version: u32,
     pub store: u64,
     pub hash_secret: [u64; 2],
     pub geometry: Geometry,
@@ -49,7 +52,9 @@ impl Header {
     pub fn encode(&self) -> [u8; 96] {
         let words = [
             MAGIC,
-            u64::from(VERSION) | u64::from(self.shards) << 32 | u64::from(self.geometry.log_segments) << 48,
+            u64::from(self.version)
+                | u64::from(self.shards) << 32
+                | u64::from(self.geometry.log_segments) << 48,
             self.store,
             self.hash_secret[0],
             self.hash_secret[1],
@@ -73,18 +78,23 @@ impl Header {
     pub fn decode(bytes: &[u8; 96]) -> Result<Header> {
         let word = |at: usize| word_at(bytes, at * 8);
         let version = word(1) as u32;
-        if version != VERSION {
+        if !(VERSION_UNGUARDED..=VERSION).contains(&version) {
             let message = format!(
-                "the store in this region has format version {version}, this program knows {VERSION}: use the program \
-                 that made it"
+                "the store in this region has format version {version}, this program knows versions up to {VERSION}: \
+                 use the program that made it"
             );
             return Err(Error::new(ErrorKind::Incompatible, message));
         }
-        if word(HEADER_WORDS) != checksum(MAGIC, &bytes[..HEADER_WORDS * 8]) {
+        // The checksum changes before the version does when a store becomes one of this version.
+        let mut upgraded = *bytes;
+        upgraded[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let sums = [bytes, &upgraded].map(|bytes| checksum(MAGIC, &bytes[..HEADER_WORDS * 8]));
+        if !sums.contains(&word(HEADER_WORDS)) {
             let message = "the header of the store in this region is damaged: restore the region from a copy";
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         let header = Header {
+            version,
             store: word(2),
             hash_secret: [word(3), word(4)],
             geometry: Geometry {
@@ -313,7 +323,9 @@ pub const FLAG_OVERFLOW: u8 = 2;
 /// The key lies there too, before the value.
 pub const FLAG_KEY_OUT: u8 = 4;
 /// Recovery has found that the record never counted: both bits. Not covered by the checksum.
-pub const FLAG_VOID: u8 = 128 | 64;
+pub const FLAG_VOID: u8 = FLAG_VOID_FIRST | 64;
+/// The one that said so in the first version.
+pub const FLAG_VOID_FIRST: u8 = 128;
 /// Where the flags are in the first word.
 const FLAGS_SHIFT: u32 = 48;
 /// Most extents of a value.

@@ -46,6 +46,7 @@ mod snapshot_reads;
 mod snapshots;
 mod space;
 mod statistics;
+mod upgrade;
 mod uses;
 mod verify;
 mod victims;

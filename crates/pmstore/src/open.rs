@@ -1,6 +1,7 @@
 //! Opening a store in a region: header, allocation table, the ends of the logs; then each shard by itself.
 //!
-//! 1. The header says what the store is; a region of zeros there becomes a new store.
+//! 1. The header says what the store is; a region of zeros there becomes a new store, a store of an older version one of this
+//!    ([`crate::upgrade`]).
 //! 2. The number of the opening rises, durably: lives of segments and blocks are new.
 //! 3. The allocation table says which segments each shard has. What was claimed and not used is free.
 //! 4. The logs are walked to their ends. Parts of batches over several shards are counted over all logs; those whose
@@ -11,7 +12,7 @@
 
 use crate::blocks::Maker;
 use crate::checkpoint;
-use crate::format::{Entry, Header, Layout, MAGIC, OPENING_AT, SPARE, SegmentKind, Verdict};
+use crate::format::{Entry, Header, Layout, MAGIC, OPENING_AT, SPARE, SegmentKind, VERSION, Verdict};
 use crate::found::{self, FoundLog, LogDamage};
 use crate::mark::{guarded, unguarded};
 use crate::memory::PmMemory;
@@ -19,6 +20,7 @@ use crate::recovery::ShardPlan;
 use crate::settings::{Geometry, ShardSettings};
 use crate::shard::PAST_AT;
 use crate::space::Space;
+use crate::upgrade::upgrade;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, KeyHasher, KeyspaceId, Result, SeededRandom, Seq};
@@ -91,6 +93,8 @@ impl Default for OpenSettings {
 pub struct OpenReport {
     /// The store was made just now.
     pub created: bool,
+    /// The format version that it had, if that was an older one. It is one of this version now.
+    pub upgraded_from: Option<u32>,
     /// How often it was opened, this time included.
     pub opening: u64,
     /// Segments in use.
@@ -186,6 +190,13 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
         );
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
+    let header = match header.version {
+        VERSION => header,
+        version => {
+            report.upgraded_from = Some(version);
+            upgrade(&memory, &header, &layout)?
+        }
+    };
     report.opening = opening(&memory, &layout)? + 1;
     let checkpoints = checkpoints(&memory, &layout, settings, report.opening - 1);
     memory.put_word(OPENING_AT, guarded(report.opening));
@@ -314,6 +325,7 @@ fn create(memory: &PmMemory, settings: &OpenSettings) -> Result<(Header, Layout)
     let layout = Layout::new(settings.geometry, settings.shard_count, memory.len(), settings.base)?;
     let mut random = SeededRandom::new(settings.seed);
     let header = Header {
+        version: VERSION,
         store: random.next_u64(),
         hash_secret: [random.next_u64(), random.next_u64()],
         geometry: settings.geometry,

@@ -488,7 +488,7 @@ impl Rebuild {
 }
 
 /// The records of a block up to the first that is not whole, and where that would begin.
-fn whole_records(maker: &Maker, number: u32, life: u64) -> (Vec<(u64, RecordHead)>, u64) {
+pub(crate) fn whole_records(maker: &Maker, number: u32, life: u64) -> (Vec<(u64, RecordHead)>, u64) {
     let Maker { memory, layout, .. } = maker;
     let (start, bytes) = (layout.block(number), layout.geometry.block_bytes);
     let (mut heads, mut at) = (Vec::new(), LEAD_BYTES);

@@ -263,6 +263,68 @@ fn a_checkpoint_that_was_found_unfit_is_taken_back() {
     assert!(!outlives_passing_rot(&Mutations::one("unfit_checkpoint_kept")));
 }
 
+/// Deletes most keys of a store with a checkpoint, until segments that it lists blocks of were given back, and kills the
+/// process. In those segments lies again what lay there before, as if others had put it there. What the next opening took in
+/// of the checkpoint, and whether the right keys are there.
+fn outlives_segments(mutations: &Mutations) -> (u64, bool) {
+    let mut settings = settings();
+    settings.mutations = mutations.clone();
+    let mut never = settings.clone();
+    never.shard.checkpoint_bytes_min = u64::MAX;
+    let (machine, mut store) = fresh(BYTES, &never);
+    fill(&mut store, 0..2_000, 1);
+    store = reopen(store, &machine, &settings);
+    drop(reopen(store, &machine, &settings));
+    let before = machine.region().image();
+    let mut cleaning = never.clone();
+    cleaning.shard.clean_below_blocks = 10_000;
+    let (mut store, report) = open_one(&machine, &cleaning);
+    assert!(report.loaded > 1_900, "{report:?}");
+    for number in 0..1_900 {
+        store.delete(KEYSPACE, &name(number)).unwrap();
+    }
+    store.sync().unwrap();
+    turn(&mut store, 2_000);
+    drop(store);
+    let (mut store, _) = open_one(&machine, &never);
+    turn(&mut store, 200);
+    drop(store);
+    let after = machine.region().image();
+    let (table, segments) = table_of(&after, &settings);
+    let segment_bytes = settings.geometry.segment_bytes as usize;
+    let data =
+        (table + 8 * segments - settings.base as usize).next_multiple_of(4096) + settings.base as usize;
+    let kind = |image: &[u8], segment: usize| image[table + 8 * segment];
+    let gone: Vec<usize> =
+        (0..segments).filter(|&at| kind(&before, at) == 3 && kind(&after, at) == 0).collect();
+    assert!(gone.len() > 3, "only {} segments were given back", gone.len());
+    let found = checked(&machine);
+    assert!(!found.is_damaged() && found.checkpoints == 1, "{:?}", found.damage);
+    for segment in gone {
+        let place = data + segment * segment_bytes..data + (segment + 1) * segment_bytes;
+        machine.region().overwrite(place.start as u64, &before[place]);
+    }
+    assert!(!checked(&machine).is_damaged());
+    let (mut store, report) = open_one(&machine, &never);
+    let right = (1_900..2_000).map(|number| (name(number), vec![1; 100])).collect();
+    (report.loaded, contents(&mut store) == right)
+}
+
+/// Where the allocation table lies in an image, and how many segments it is of.
+fn table_of(image: &[u8], settings: &OpenSettings) -> (usize, usize) {
+    let base = settings.base as usize;
+    let segments = u64::from_le_bytes(image[base + 56..][..8].try_into().unwrap());
+    (base + (4096_usize + 64).next_multiple_of(4096), segments as usize)
+}
+
+#[test]
+fn a_checkpoint_outlives_segments_that_are_given_back() {
+    let (loaded, is_right) = outlives_segments(&Mutations::none());
+    assert!((1..=100).contains(&loaded) && is_right, "{loaded} keys of it, right: {is_right}");
+    let (_, is_right) = outlives_segments(&Mutations::one("listed_of_others_adopted"));
+    assert!(!is_right, "the mutation is not caught");
+}
+
 /// Where the page in block `number` begins.
 /// Where a page of keys lies in an image, and which one of its checkpoint it is.
 struct KeysPage {

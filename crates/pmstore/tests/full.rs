@@ -345,7 +345,7 @@ fn what_cannot_be_opened_is_refused_with_its_reason() {
     flip_bit(&region, 128 + 8, 0);
     refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Incompatible, "version 3");
     flip_bit(&region, 128 + 8, 1);
-    refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Incompatible, "version 1");
+    refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Corrupt, "damaged");
     flip_bit(&region, 128, 1);
     refused(&small_settings(), ErrorKind::Incompatible, "no store");
 }

@@ -11,6 +11,7 @@
 
 mod chain;
 mod directory;
+mod files;
 mod restore;
 
 pub use chain::backup_base;
@@ -28,7 +29,7 @@ use tierstone_base::{Result, SeededRandom};
 use tierstone_engine::{BackupCut, BackupStep, Engine};
 use tierstone_media::Wait;
 pub use tierstone_store::backup::since::BackupBase;
-use tierstone_store::backup::{BackupReader, BackupStart, ShardFramer};
+use tierstone_store::backup::{BackupReader, BackupStart, ShardFramer, Taken};
 
 /// What a whole backup holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,6 +44,8 @@ pub struct BackupReport {
     pub frames: u64,
     /// Records that it shows, those in the backups that it was made since included.
     pub shown: u64,
+    /// Of these, keys as users see them: the others are pieces of large values, and notes about what is left of some.
+    pub keys: u64,
     /// How many backups it was made since.
     pub bases: u64,
     /// Shards of the store that it is of. A new store may have any other number.
@@ -59,12 +62,22 @@ pub struct BackupProgress {
 }
 
 impl BackupReport {
-    /// Of what `reader` has taken.
-    pub(crate) fn of(reader: &BackupReader) -> Self {
+    /// Of what `reader` has taken, of which `keys` were counted.
+    pub(crate) fn of(reader: &BackupReader, keys: u64) -> Self {
         let totals = reader.totals();
         let (taken_at_ms, shards) = reader.start().map_or((0, 0), |start| (start.taken_at_ms, start.shards));
         let (records, bytes, frames) = (totals.records, totals.bytes, totals.frames);
-        BackupReport { taken_at_ms, records, bytes, frames, shown: records, bases: 0, shards }
+        BackupReport { taken_at_ms, records, bytes, frames, shown: records, keys, bases: 0, shards }
+    }
+}
+
+/// How many of the records of a frame are keys of users.
+pub(crate) fn keys_of(taken: &Taken<'_>) -> u64 {
+    match taken {
+        Taken::Records { records, .. } => {
+            records.clone().filter(|record| record.keyspace.is_user()).count() as u64
+        }
+        _ => 0,
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod place;
 
+pub use self::place::find_files;
 use self::place::{new_facts, open_storage};
 use crate::engine::DatabasePlan;
 use crate::nvm;

@@ -148,7 +148,7 @@ pub use backup::{
 pub use batch::{Batch, Expiry, PutOptions};
 pub use bulk::{BulkOptions, Loaded};
 pub use cost::CallCost;
-pub use database::{Database, DatabaseFacts, DatabaseOptions};
+pub use database::{Database, DatabaseFacts, DatabaseOptions, find_files};
 pub use local::{BulkLoad, Keyspace, Store, Ticket};
 pub use named::{KeyspaceInfo, KeyspaceOptions};
 pub use range::{KeyRange, Prefix, Range};
@@ -165,6 +165,6 @@ pub use tierstone_base::{Error, ErrorKind, Result};
 pub use tierstone_engine::{Commit, Cost, Durability, EngineStatistics, IndexKind, Verification};
 pub use tierstone_logstore::ShardSettings;
 pub use tierstone_logstore::compact::CompactProgress;
-pub use tierstone_media::file::{DirectIo, DurableMethod, FileBackend};
+pub use tierstone_media::file::{DirectIo, DurableMethod, FileBackend, FoundStore};
 pub use tierstone_pmstore::check as nvm_check;
 pub use transfer::{MovePhase, MoveProgress, MoveReport};

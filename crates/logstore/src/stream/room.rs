@@ -121,8 +121,8 @@ impl Stream {
         let spare: usize = self.spare.iter().map(IoBuffer::capacity).sum();
         // What is kept while much is written is no more than was on its way just now.
         let room = match is_busy {
-            true => self.settings.spare_bytes_busy.saturating_sub(self.flying_bytes + self.closed_bytes),
-            false => self.settings.spare_bytes_max,
+            true => self.settings.spare.busy.saturating_sub(self.flying_bytes + self.closed_bytes),
+            false => self.settings.spare.usual,
         };
         if self.spare.len() < kept_max
             && buffer.capacity() <= 2 * self.settings.group_bytes_max

@@ -4,7 +4,7 @@ use crate::io::StreamId;
 use crate::pool::SegmentPool;
 use crate::rules::BrokenRules;
 use crate::segments::SegmentTable;
-use crate::stream::{LazySettings, StreamSettings};
+use crate::stream::{LazySettings, SpareBytes, StreamSettings};
 use std::sync::Arc;
 use tierstone_base::{KeyspaceId, Position, SeededRandom};
 use tierstone_crash::Mutations;
@@ -20,9 +20,7 @@ fn stream(group_bytes_max: usize) -> (Stream, SegmentTable) {
         positions: (Position(0), Position(u64::MAX)),
         geometry: Geometry { meta_bytes: 0, segment_bytes: SEGMENT_BYTES, segment_limit: 64 },
         group_bytes_max,
-        spare_bytes_max: 0,
-        spare_bytes_busy: 0,
-        seal_bytes_max: 0,
+        spare: SpareBytes::default(),
         groups_in_flight: (1, 1),
         write_kind: IoKind::WriteDurable,
         lazy: LazySettings::NEVER,

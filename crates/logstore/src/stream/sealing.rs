@@ -62,7 +62,7 @@ impl Stream {
     /// The footer of the segment that begins with `first_group` is durable; `buffer` is what it was written from.
     pub fn sealed(&mut self, first_group: u64, buffer: Option<IoBuffer>) {
         self.unsealed.retain(|&first| first != first_group);
-        let bytes_max = self.settings.seal_bytes_max;
+        let bytes_max = self.settings.spare.seal;
         if let Some(buffer) = buffer.filter(|buffer| buffer.capacity() <= bytes_max) {
             self.sealing.buffer = Some(buffer);
         }
@@ -93,7 +93,7 @@ impl Stream {
             entry.summary = summary;
             entry.groups = Some((job.segment.first_group, job.end_group));
             self.summary_bytes += buffer.len() as u64;
-            self.sealing.keep_summary(job.segment.summary, self.settings.seal_bytes_max);
+            self.sealing.keep_summary(job.segment.summary, self.settings.spare.seal);
             let offset = self.settings.geometry.segment_offset(job.segment.number) + start;
             let tag = IoTag::Seal { stream: self.settings.id, segment: job.segment.number };
             requests.push(tag, self.settings.write_kind, offset, buffer);

@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod chain;
 pub mod lives;
 pub mod machine;
 pub mod run;

@@ -31,6 +31,7 @@ mod uring_device;
 
 pub use completions::{Completions, Finished};
 pub use layout::{FileStore, FileStoreProperties, MemberProperties};
+pub use open::{FoundStore, find_store};
 pub use settings::{DirectIo, DurableMethod, FileBackend, FileStoreSettings};
 pub use single::{Discards, SingleFile, SingleFileSettings};
 pub use threads::{CallingThread, ThreadDevice};

@@ -31,6 +31,32 @@ struct Survey {
     directories: Vec<PathBuf>,
 }
 
+/// What directories say of their store, before it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundStore {
+    /// The size of its segments, in bytes.
+    pub segment_bytes: u64,
+    /// Those of the directories that are no part of it: an opening that may create adds them, and none can be taken away
+    /// again.
+    pub others: Vec<PathBuf>,
+}
+
+/// Looks for a store in `directories` and changes nothing; `None`: there is none, or its making was cut off. It may be
+/// another one by the time it is opened. Cost: one small file a directory is read.
+///
+/// # Errors
+/// `Corrupt`: a marker cannot be understood. Others: what the file system says.
+pub fn find_store(directories: &[PathBuf]) -> Result<Option<FoundStore>> {
+    let (mut first, mut others) = (None, Vec::new());
+    for directory in directories {
+        match Marker::read(directory)? {
+            Some(marker) => first = first.or((marker.index == 0 && marker.ready > 0).then_some(marker)),
+            None => others.push(directory.clone()),
+        }
+    }
+    Ok(first.map(|marker| FoundStore { segment_bytes: marker.segment_bytes, others }))
+}
+
 /// Finds out whose directories these are, takes the lock, and finishes what creation left undone.
 pub(crate) fn open_members(settings: &FileStoreSettings) -> Result<Opened> {
     let directories = canonical(settings)?;

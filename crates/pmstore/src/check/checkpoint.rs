@@ -47,7 +47,9 @@ impl Walk<'_> {
             |_| true,
             |page| {
                 match page.kind {
-                    Kind::Blocks => page.items.iter().for_each(|item| self.list(&mut named, *item)),
+                    Kind::Blocks => {
+                        page.items.iter().for_each(|item| self.list(&mut named, &segments, *item))
+                    }
                     Kind::Keys | Kind::Tombstones => self.take_page(&mut named, &page),
                     Kind::End => {}
                 }
@@ -58,9 +60,10 @@ impl Walk<'_> {
         Some(named)
     }
 
-    fn list(&self, named: &mut Named, Item(word, life): Item) {
+    fn list(&self, named: &mut Named, segments: &BTreeSet<u32>, Item(word, life): Item) {
         let number = word as u32;
-        if seal::lead(&self.maker, number) == Lead::Life(life) {
+        let is_own = segments.contains(&(number / self.maker.layout.blocks_per_segment()));
+        if is_own && seal::lead(&self.maker, number) == Lead::Life(life) {
             named.lives.insert(number, life);
         }
     }

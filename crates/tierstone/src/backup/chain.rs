@@ -159,18 +159,18 @@ pub fn backup_base(path: impl AsRef<Path>) -> Result<BackupBase> {
 }
 
 /// Reads the backups of a chain, verifies all of them, and gives `take` each record that the last one shows, once, with
-/// its expiry. `progress` is told of bytes.
+/// its expiry. `progress` is told of bytes. Returns how many records these are, and how many of them keys of users.
 pub(super) fn read_chain(
     chain: &[(PathBuf, BackupReader)],
     progress: &mut dyn FnMut(u64),
     mut take: impl FnMut(&BackupRecord<'_>) -> Result<()>,
-) -> Result<u64> {
+) -> Result<(u64, u64)> {
     let mut shown = BackupChain::default();
     for (_, reader) in chain {
         let taken_at_ms = reader.start().map_or(0, |start| start.taken_at_ms);
         shown.add(reader.tables(), taken_at_ms)?;
     }
-    let (mut records, mut before) = (0, 0);
+    let (mut records, mut keys, mut before) = (0, 0, 0);
     for (number, (path, skimmed)) in chain.iter().enumerate() {
         let whole = read(&mut *open(path)?, |reader, taken| {
             progress(before + reader.totals().bytes);
@@ -179,6 +179,7 @@ pub(super) fn read_chain(
             for record in all.clone() {
                 if let Some(expiry_ms) = shown.shows(number, (*shard, part), &record) {
                     records += 1;
+                    keys += u64::from(record.keyspace.is_user());
                     take(&BackupRecord { expiry_ms, ..record })?;
                 }
             }
@@ -192,5 +193,5 @@ pub(super) fn read_chain(
         before += whole.totals().bytes;
     }
     shown.check_end()?;
-    Ok(records)
+    Ok((records, keys))
 }

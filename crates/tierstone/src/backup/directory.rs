@@ -6,9 +6,10 @@
 //! frames, are durable.
 
 use super::chain::{backup_base, find, read_chain};
-use super::{BackupProgress, BackupReport};
+use super::files::{BackupFiles, DirectoryFiles};
+use super::{BackupProgress, BackupReport, keys_of};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_store::backup::since::BackupBase;
@@ -16,7 +17,7 @@ use tierstone_store::backup::{BackupReader, FrameHeader, HEADER_BYTES, Taken};
 
 pub(super) const FRAMES_FILE: &str = "backup.frames";
 pub(super) const MANIFEST_FILE: &str = "backup.manifest";
-const NEW_MANIFEST_FILE: &str = "backup.manifest.new";
+pub(super) const NEW_MANIFEST_FILE: &str = "backup.manifest.new";
 
 /// Bytes of frames after which the file is made durable: a disk that has all of it to write at once makes others wait.
 const SYNC_BYTES: usize = 16 << 20;
@@ -26,10 +27,12 @@ pub struct BackupWriter {
     reader: BackupReader,
     target: Target,
     base: Option<BackupBase>,
+    /// Keys of users that have come.
+    keys: u64,
 }
 
 enum Target {
-    Directory { path: PathBuf, frames: BufWriter<File>, unsynced_bytes: usize },
+    Directory { files: Box<dyn BackupFiles + Send>, unsynced_bytes: usize },
     Stream(Box<dyn Write + Send>),
 }
 
@@ -45,20 +48,24 @@ impl BackupWriter {
     /// # Errors
     /// `InvalidInput`: there is a backup in it, whole or not. Others: what the file system says.
     pub fn create(directory: impl AsRef<Path>) -> Result<BackupWriter> {
-        let path = directory.as_ref().to_path_buf();
-        std::fs::create_dir_all(&path)?;
-        if [FRAMES_FILE, MANIFEST_FILE].iter().any(|name| path.join(name).exists()) {
-            let message = format!("there is a backup in {} already, or a part of one", path.display());
-            return Err(Error::new(ErrorKind::InvalidInput, message));
-        }
-        let frames = File::options().write(true).create_new(true).open(path.join(FRAMES_FILE))?;
-        let target = Target::Directory { path, frames: BufWriter::new(frames), unsynced_bytes: 0 };
-        Ok(BackupWriter { reader: BackupReader::default(), target, base: None })
+        Ok(Self::over(DirectoryFiles::create(directory.as_ref())?))
+    }
+
+    /// Into `files`, which are new.
+    pub(super) fn over(files: impl BackupFiles + Send + 'static) -> BackupWriter {
+        let target = Target::Directory { files: Box::new(files), unsynced_bytes: 0 };
+        BackupWriter { reader: BackupReader::default(), target, base: None, keys: 0 }
+    }
+
+    /// The same, made since `base`.
+    pub(super) fn on(self, base: Option<BackupBase>) -> BackupWriter {
+        BackupWriter { base, ..self }
     }
 
     /// Into `stream`. That it is durable is the caller's to see to.
     pub fn stream(stream: impl Write + Send + 'static) -> BackupWriter {
-        BackupWriter { reader: BackupReader::default(), target: Target::Stream(Box::new(stream)), base: None }
+        let target = Target::Stream(Box::new(stream));
+        BackupWriter { reader: BackupReader::default(), target, base: None, keys: 0 }
     }
 
     /// Into `directory`, which is made if there is none, and without what the backup in `base` holds: an
@@ -77,7 +84,7 @@ impl BackupWriter {
     /// # Errors
     /// As [`BackupWriter::create`].
     pub fn create_on(directory: impl AsRef<Path>, base: Option<BackupBase>) -> Result<BackupWriter> {
-        Ok(BackupWriter { base, ..Self::create(directory)? })
+        Ok(Self::create(directory)?.on(base))
     }
 
     /// The backup since which this one is made.
@@ -90,19 +97,18 @@ impl BackupWriter {
     /// # Errors
     /// `Corrupt`: it is not whole, or not the one that follows. Others: what the file system says.
     pub fn frame(&mut self, frame: &[u8]) -> Result<()> {
-        self.reader.take_whole(frame)?;
+        self.keys += keys_of(&self.reader.take_whole(frame)?);
         if self.reader.start().and_then(|start| start.base) != self.base.as_ref().map(|base| base.name) {
             let message = "what comes was not made since the backup that was named";
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         match &mut self.target {
-            Target::Directory { frames, unsynced_bytes, .. } => {
-                frames.write_all(frame)?;
+            Target::Directory { files, unsynced_bytes } => {
+                files.append(frame)?;
                 *unsynced_bytes += frame.len();
                 if *unsynced_bytes >= SYNC_BYTES {
                     *unsynced_bytes = 0;
-                    frames.flush()?;
-                    frames.get_ref().sync_data()?;
+                    files.sync_frames()?;
                 }
             }
             Target::Stream(stream) => stream.write_all(frame)?,
@@ -131,20 +137,19 @@ impl BackupWriter {
                 stream.write_all(&manifest)?;
                 stream.flush()?;
             }
-            Target::Directory { path, frames, .. } => {
-                frames.flush()?;
-                frames.get_ref().sync_all()?;
+            Target::Directory { files, .. } => {
+                files.sync_frames()?;
                 // crash here [backup_without_manifest]: there is no manifest, and so no backup.
-                let new = path.join(NEW_MANIFEST_FILE);
-                let mut file = File::create(&new)?;
-                file.write_all(&manifest)?;
-                file.sync_all()?;
-                std::fs::rename(&new, path.join(MANIFEST_FILE))?;
-                File::open(&*path)?.sync_all()?;
+                files.write_manifest(&manifest)?;
+                files.sync_manifest()?;
+                files.name_manifest()?;
+                files.sync_names()?;
+                // crash here [backup_without_place]: the directory itself may be gone, and nobody was told of the backup.
+                files.sync_place()?;
             }
         }
         self.reader.take_whole(&manifest)?;
-        Ok(BackupReport::of(&self.reader))
+        Ok(BackupReport::of(&self.reader, self.keys))
     }
 }
 
@@ -228,10 +233,11 @@ pub fn verify_backup_with(
     }
     let chain = find(path, bases)?;
     let bytes_total = chain.iter().map(|(_, reader)| reader.totals().bytes).sum();
-    let shown = read_chain(&chain, &mut |bytes| progress(BackupProgress { bytes, bytes_total }), |_| Ok(()))?;
+    let mut told = |bytes| progress(BackupProgress { bytes, bytes_total });
+    let (shown, keys) = read_chain(&chain, &mut told, |_| Ok(()))?;
     match chain.last() {
         Some((_, reader)) => {
-            Ok(BackupReport { shown, bases: chain.len() as u64 - 1, ..BackupReport::of(reader) })
+            Ok(BackupReport { shown, bases: chain.len() as u64 - 1, ..BackupReport::of(reader, keys) })
         }
         None => unreachable!("a chain has the backup that it was found for"),
     }
@@ -259,11 +265,13 @@ pub fn verify_backup_stream(
     source: &mut dyn Read,
     progress: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
-    let reader = read(source, |reader, _| {
+    let mut keys = 0;
+    let reader = read(source, |reader, taken| {
         progress(BackupProgress::of(reader));
+        keys += keys_of(taken);
         check_alone(reader)
     })?;
-    Ok(BackupReport::of(&reader))
+    Ok(BackupReport::of(&reader, keys))
 }
 
 /// A backup that is read alone is a whole one.
@@ -279,3 +287,7 @@ pub(super) fn check_alone(reader: &BackupReader) -> Result<()> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+#[path = "directory_test.rs"]
+mod directory_test;

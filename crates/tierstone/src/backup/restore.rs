@@ -8,7 +8,7 @@
 
 use super::chain::{find, read_chain};
 use super::directory::{check_alone, is_since, open, read};
-use super::{BackupProgress, BackupReport};
+use super::{BackupProgress, BackupReport, keys_of};
 use crate::database::{Database, DatabaseFacts, DatabaseOptions};
 use crate::lane::Lane;
 use crate::nvm::NvmStore;
@@ -61,8 +61,8 @@ pub fn restore_with(
     let bytes_total = chain.iter().map(|(_, reader)| reader.totals().bytes).sum();
     let mut target = Target::create(options, start)?;
     let mut told = |bytes| progress(BackupProgress { bytes, bytes_total });
-    let shown = read_chain(&chain, &mut told, |record| target.put(record))?;
-    let report = BackupReport { shown, bases: chain.len() as u64 - 1, ..BackupReport::of(newest) };
+    let (shown, keys) = read_chain(&chain, &mut told, |record| target.put(record))?;
+    let report = BackupReport { shown, bases: chain.len() as u64 - 1, ..BackupReport::of(newest, keys) };
     target.complete(report)
 }
 
@@ -75,10 +75,11 @@ pub fn restore_stream(
     options: &DatabaseOptions,
     progress: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
-    let mut target = None;
+    let (mut target, mut keys) = (None, 0);
     let reader = read(source, |reader, taken| {
         progress(BackupProgress::of(reader));
         check_alone(reader)?;
+        keys += keys_of(taken);
         match (taken, &mut target, reader.start()) {
             (Taken::Start, _, Some(start)) => target = Some(Target::create(options, start)?),
             (Taken::Records { records, .. }, Some(target), _) => {
@@ -89,7 +90,7 @@ pub fn restore_stream(
         Ok(())
     })?;
     match target {
-        Some(target) => target.complete(BackupReport::of(&reader)),
+        Some(target) => target.complete(BackupReport::of(&reader, keys)),
         None => unreachable!("a backup that is complete has begun"),
     }
 }

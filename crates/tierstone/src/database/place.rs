@@ -7,12 +7,15 @@ use crate::volume::Description;
 use rustix::fs::statvfs;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use tierstone_base::units::format_size;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_logstore::location::SEGMENT_COUNT_MAX;
 use tierstone_logstore::settings::segment_bytes_for;
-use tierstone_media::file::{DurableMethod, FileBackend, FileStore, FileStoreSettings};
+use tierstone_media::file::{
+    DurableMethod, FileBackend, FileStore, FileStoreSettings, FoundStore, find_store,
+};
 use tierstone_media::probe::durable_method;
 use tierstone_store::DatabaseMap;
 
@@ -54,8 +57,12 @@ fn open_volume(options: &DatabaseOptions, description: &Path) -> Result<Storage>
 
 /// Opens the files twice at most: how many segments there may be depends on what is there.
 pub(super) fn open_files(options: &DatabaseOptions) -> Result<FileStore> {
+    // Before anything is made. A store whose making was cut off has its size of segments, too, and is judged by the second look.
+    let segment_bytes = new_segment_bytes(options)?;
+    let kept = find_store(&options.directories)?.map(|found| found.segment_bytes);
+    refuse_small(options, kept.unwrap_or(segment_bytes))?;
     let widest = FileStoreSettings {
-        segment_bytes: new_segment_bytes(options)?,
+        segment_bytes,
         segment_limit: SEGMENT_COUNT_MAX,
         meta_bytes: META_BYTES,
         backend: options.backend,
@@ -96,6 +103,7 @@ fn new_segment_bytes(options: &DatabaseOptions) -> Result<u64> {
 /// How many segments the store may have.
 fn segment_limit(options: &DatabaseOptions, files: &FileStore) -> Result<u32> {
     let segment_bytes = files.geometry().segment_bytes;
+    refuse_small(options, segment_bytes)?;
     let existing = files.existing_segments();
     let needed = existing.last().map_or(0, |highest| u64::from(*highest) + 1);
     let wanted = match options.capacity_bytes {
@@ -117,6 +125,36 @@ fn segment_limit(options: &DatabaseOptions, files: &FileStore) -> Result<u32> {
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     Ok(limit as u32)
+}
+
+/// Refuses a capacity with which a shard could not clean.
+fn refuse_small(options: &DatabaseOptions, segment_bytes: u64) -> Result<()> {
+    let least = u64::from(segments_min(options)) * segment_bytes;
+    match options.capacity_bytes {
+        Some(bytes) if bytes < least => {
+            let message = format!(
+                "a capacity of {bytes} bytes is too small: {} shards with segments of {} need {} at least; fewer shards need \
+                 less, and so do smaller segments of a new store",
+                options.shards,
+                format_size(segment_bytes),
+                format_size(least)
+            );
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What directories say of the store in them, before it is opened, and which of them would be added to it for good. `None`: there
+/// is none yet, or it is a volume or lies in persistent memory. Cost: one small file a directory is read.
+///
+/// # Errors
+/// As [`find_store`].
+pub fn find_files(directories: &[PathBuf]) -> Result<Option<FoundStore>> {
+    if NvmStore::among(directories)?.is_some() || Description::among(directories)?.is_some() {
+        return Ok(None);
+    }
+    find_store(directories)
 }
 
 /// What the store's disks have free, in bytes; directories on one disk count once.

@@ -1,5 +1,7 @@
 //! Stores in directories that go when their test is over.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tierstone::DatabaseOptions;

@@ -1,0 +1,83 @@
+//! A store of format version 1 becomes one of this version when it is opened.
+//!
+//! | version 1 | version 2 |
+//! |---|---|
+//! | the opening's number, where a log begins and the highest expiry shown as past are plain numbers | they are guarded |
+//! | one bit makes a record void | two do |
+//! | no marks, seals, ends in leads and frames: nothing tells damage from a tear | zeros there say nothing, and are true |
+//!
+//! Crash at any point: the header says version 1 until all of it is durable, and everything is done again: a guarded number
+//! and a record with both bits stay as they are. Only this program opens the store from the first step on.
+
+use crate::format::{FLAG_VOID_FIRST, Header, Layout, OPENING_AT, VERSION, void_word};
+use crate::mark::guarded;
+use crate::memory::PmMemory;
+use crate::open::sort_table;
+use crate::recovery::whole_records;
+use crate::seal::{self, Lead};
+use crate::shard::PAST_AT;
+use crate::{blocks::Maker, space::Space};
+use std::sync::Arc;
+use tierstone_base::Result;
+
+/// Where in the header the word with the version is.
+const VERSION_AT: u64 = 8;
+/// Where its checksum is.
+const SUM_AT: u64 = 88;
+
+/// Makes the store one of this version. Cost: of all storage blocks every record is read. One barrier.
+pub(crate) fn upgrade(memory: &PmMemory, header: &Header, layout: &Layout) -> Result<Header> {
+    guard(memory, OPENING_AT);
+    for shard in 0..layout.shards {
+        let line = layout.shard_line(shard);
+        guard(memory, line);
+        guard(memory, line + PAST_AT);
+    }
+    make_void(memory, header, layout);
+    let upgraded = Header { version: VERSION, ..*header };
+    let bytes = upgraded.encode();
+    let word = |at| crate::format::word_at(&bytes, at as usize);
+    memory.put_word(SUM_AT, word(SUM_AT));
+    memory.barrier("upgrade_unfenced")?;
+    // crash here [upgrade-half-named]: the checksum is that of this version, the version the first: all is done again. No
+    // barrier: the one of the opening's number comes before anything else is stored.
+    memory.put_word(VERSION_AT, word(VERSION_AT));
+    Ok(upgraded)
+}
+
+/// Guards a plain number. One that is guarded has its check in the upper bits, or is the same either way.
+fn guard(memory: &PmMemory, place: u64) {
+    let word = memory.load_word(place);
+    if word >> 48 == 0 {
+        memory.put_word(place, guarded(word));
+    }
+}
+
+/// Sets the second bit of every record that has the first.
+fn make_void(memory: &PmMemory, header: &Header, layout: &Layout) {
+    let (owned, _) = sort_table(memory, layout);
+    let space = Arc::new(Space::new(memory.clone(), *layout, 0, std::iter::empty()));
+    for (shard, owned) in (0..).zip(owned) {
+        let maker = Maker {
+            memory: memory.clone(),
+            layout: *layout,
+            space: Arc::clone(&space),
+            store: header.store,
+            shard,
+            opening: 0,
+        };
+        let per_segment = layout.blocks_per_segment();
+        for block in owned.storage.iter().flat_map(|first| first * per_segment..(first + 1) * per_segment) {
+            let Lead::Life(life) = seal::lead(&maker, block) else { continue };
+            for (place, head) in whole_records(&maker, block, life).0 {
+                if head.flags & FLAG_VOID_FIRST != 0 && !head.is_void() {
+                    memory.put_word(place, void_word(memory.load_word(place)));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "upgrade_test.rs"]
+mod upgrade_test;

@@ -1,0 +1,183 @@
+use super::*;
+use crate::format::{HEADER_WORDS, MAGIC, word_at};
+use crate::mark::{MARK_AT, unguarded};
+use crate::open::existing;
+use crate::{Geometry, Keyspace, OpenSettings, ShardSettings};
+use std::collections::BTreeMap;
+use tierstone_base::checksum::checksum;
+use tierstone_base::{ErrorKind, KeyspaceId};
+use tierstone_crash::{
+    Choices, ExploreSettings, Mutations, Report, Violation, assert_caught, explore, sampled_runs,
+    sampled_seed,
+};
+use tierstone_engine::harness::Harness;
+use tierstone_engine::{Durability, Engine, IndexKind, Write, WriteKind};
+use tierstone_media::region::Region;
+use tierstone_media::sim::{
+    CutPoints, PowerCut, SimDevice, SimMachineSettings, SimMedium, SimSettings, WordMachine,
+};
+use tierstone_media::{Geometry as DeviceGeometry, Wait};
+
+const KEYSPACE: KeyspaceId = KeyspaceId(1);
+const KEYS: u64 = 12;
+const BYTES: u64 = 96 << 10;
+/// The key whose newest record never counted.
+const UNDONE: u64 = 5;
+/// Where a seal is in a block.
+const SEAL_AT: u64 = 16;
+
+type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+type Store = Harness<crate::PmShard, SimDevice>;
+
+fn settings(mutations: &Mutations) -> OpenSettings {
+    OpenSettings {
+        geometry: Geometry { segment_bytes: 8 << 10, block_bytes: 2 << 10, log_segments: 3 },
+        shard: ShardSettings {
+            durability: Durability::Sync,
+            memory_bytes: u64::MAX,
+            ..ShardSettings::default()
+        },
+        keyspaces: vec![Keyspace { id: KEYSPACE, index: IndexKind::Hash }],
+        seed: 7,
+        mutations: mutations.clone(),
+        ..OpenSettings::default()
+    }
+}
+
+fn machine(choices: &Choices) -> WordMachine {
+    let nothing = DeviceGeometry { meta_bytes: 0, segment_bytes: 0, segment_limit: 0 };
+    let settings = SimMachineSettings {
+        devices: Vec::new(),
+        power_cut: PowerCut::Never,
+        cut_limit: u32::MAX,
+        trace_limit_lines: 0,
+        ..SimMachineSettings::exploring(BYTES, nothing)
+    };
+    WordMachine::new(&settings, choices)
+}
+
+fn region(machine: &WordMachine) -> Arc<dyn Region + Send + Sync> {
+    Arc::new(machine.region())
+}
+
+/// Opens the store; says which version it had.
+fn open(machine: &WordMachine, mutations: &Mutations) -> Result<(Store, Option<u32>)> {
+    let opened = crate::open(region(machine), &settings(mutations))?;
+    let (shard, _) = opened.plans.into_iter().next().unwrap().build()?;
+    let geometry = DeviceGeometry { meta_bytes: 4096, segment_bytes: 4096, segment_limit: 1 };
+    let device = SimMedium::new(SimSettings::new(geometry), &Choices::quiet()).device();
+    Ok((Harness::new(shard, device, opened.hasher), opened.report.upgraded_from))
+}
+
+fn name(number: u64) -> Vec<u8> {
+    format!("key {number}").into_bytes()
+}
+
+fn put(store: &mut Store, number: u64, value: &[u8]) {
+    let kind = WriteKind::Put { value, expiry_ms: 0, kind: Default::default() };
+    store.write(&[Write { key: store.key(KEYSPACE, &name(number)), kind }]).unwrap();
+    store.sync().unwrap();
+}
+
+fn contents(store: &mut Store) -> Result<Contents> {
+    let mut found = Contents::new();
+    for number in 0..KEYS {
+        if let Some((_, value)) = store.get(KEYSPACE, &name(number))? {
+            found.insert(name(number), value);
+        }
+    }
+    Ok(found)
+}
+
+/// A store of the first version that was closed in good order, in which one record is void; gives what it holds.
+fn first_version(machine: &WordMachine) -> Contents {
+    let (mut store, _) = open(machine, &Mutations::none()).unwrap();
+    for round in 0..2u8 {
+        for number in 0..KEYS {
+            put(&mut store, number, &[round; 70]);
+        }
+    }
+    let mut wanted = contents(&mut store).unwrap();
+    wanted.insert(name(UNDONE), vec![0; 70]);
+    let place = store.engine.find(&store.key(KEYSPACE, &name(UNDONE))).unwrap().unwrap().place;
+    store.engine.shut();
+    while !store.engine.is_shut() {
+        store.turn(Wait::One);
+    }
+    drop(store);
+    make_first(&PmMemory::new(region(machine), 0).unwrap(), place);
+    wanted
+}
+
+/// Writes down what the first version would have.
+fn make_first(memory: &PmMemory, void: u64) {
+    let (header, layout) = existing(memory).unwrap();
+    let plain = |place| memory.put_word(place, unguarded(memory.load_word(place)).unwrap());
+    plain(OPENING_AT);
+    for shard in 0..layout.shards {
+        let line = layout.shard_line(shard);
+        plain(line);
+        plain(line + PAST_AT);
+        for place in [MARK_AT, crate::checkpoint::OPENING_AT, crate::checkpoint::PAGE_AT] {
+            memory.put_word(line + place, 0);
+        }
+    }
+    for owned in sort_table(memory, &layout).0 {
+        for segment in owned.storage {
+            let first = segment * layout.blocks_per_segment();
+            (first..first + layout.blocks_per_segment())
+                .for_each(|block| memory.put_word(layout.block(block) + SEAL_AT, 0));
+        }
+    }
+    memory.put_word(void, memory.load_word(void) | u64::from(FLAG_VOID_FIRST) << 48);
+    let mut bytes = Header { version: 1, ..header }.encode();
+    let sum = checksum(MAGIC, &bytes[..HEADER_WORDS * 8]);
+    bytes[HEADER_WORDS * 8..].copy_from_slice(&sum.to_le_bytes());
+    for place in [VERSION_AT, SUM_AT] {
+        memory.put_word(place, word_at(&bytes, place as usize));
+    }
+    memory.fence().unwrap();
+}
+
+/// Opens the store until power stays on, twice more, and looks at what it holds.
+fn upgraded(choices: &Choices, mutations: &Mutations) -> std::result::Result<(), Violation> {
+    let machine = machine(choices);
+    let wanted = first_version(&machine);
+    let refused = crate::check::check(region(&machine), &Default::default(), &mut |_| {}).unwrap_err();
+    assert!(refused.kind() == ErrorKind::Incompatible && refused.message().contains("opened once"));
+    for life in 0..4 {
+        let is_cut = life < 3 && choices.choose(4, "power is lost in this life") != 0;
+        let within = PowerCut::Within { points: CutPoints::Every, last: 24 };
+        machine.set_power_cut(if is_cut { within } else { PowerCut::Never });
+        let found = open(&machine, mutations).and_then(|(mut store, _)| contents(&mut store));
+        if !machine.power_is_off() {
+            let found = found?;
+            let wrong = || wanted.keys().find(|key| found.get(*key) != wanted.get(*key));
+            Violation::unless(found == wanted, || format!("{:?} is wrong in life {life}", wrong()))?;
+        }
+        machine.set_power_cut(PowerCut::Never);
+        machine.power_on_after_loss();
+    }
+    let memory = PmMemory::new(region(&machine), 0)?;
+    let (header, _) = existing(&memory)?;
+    Violation::unless(header.version == VERSION, || format!("it has version {} yet", header.version))?;
+    let report = crate::check::check(region(&machine), &Default::default(), &mut |_| {})?;
+    Violation::unless(!report.is_damaged(), || format!("{:?}", report.findings))
+}
+
+fn explored(seed: u64, runs: u64, mutations: &Mutations) -> Report {
+    let settings = ExploreSettings { max_minimise_runs: 20, ..ExploreSettings::random(seed, runs) };
+    explore(settings, |choices| upgraded(choices, mutations))
+}
+
+/// The crash mark `upgrade-half-named` lies on its way.
+#[test]
+fn a_store_of_the_first_version_becomes_one_of_this_wherever_power_is_lost() {
+    explored(sampled_seed(51), sampled_runs(300), &Mutations::none()).assert_clean();
+}
+
+#[test]
+fn the_version_is_named_when_all_of_it_is_durable() {
+    let name = "upgrade_unfenced";
+    assert_caught(name, || explored(4711, 2_000, &Mutations::one(name)));
+}
