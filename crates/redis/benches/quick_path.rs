@@ -1,5 +1,6 @@
 //! What a request costs above the engine: nanoseconds of some requests, parsing included, over an
-//! engine that answers everything from one record.
+//! engine that answers everything from one record. With `--pipelined COMMAND COUNT` it makes so many requests of one
+//! command in pipelines of 16 and measures nothing: for tools that count instructions.
 
 use std::sync::Arc;
 use tierstone_base::{
@@ -118,9 +119,36 @@ impl Engine for OneRecord {
     }
 }
 
-fn main() {
-    let is_test = std::env::args().any(|argument| argument == "--test");
-    let count = if is_test { 100 } else { 3_000_000 };
+/// What `--pipelined` asks for.
+fn pipelined() -> Option<(String, u64)> {
+    let mut words = std::env::args().skip_while(|argument| argument != "--pipelined").skip(1);
+    Some((words.next()?, words.next()?.parse().ok()?))
+}
+
+/// Makes `count` requests, each time 16 in one pipeline.
+fn run_pipelined(executor: &mut Executor<OneRecord>, words: &[&[u8]], count: u64) {
+    let clock = SystemClock::new();
+    let mut input = Vec::new();
+    encode_command(words, &mut input);
+    let mut parser = RequestParser::new(RequestLimits::default());
+    let mut arguments = Arguments::new();
+    let mut reply = Vec::with_capacity(1 << 16);
+    for _ in 0..count / 16 {
+        let now = clock.now();
+        reply.clear();
+        for place in 0..16 {
+            let Ok(Progress::Complete { .. }) = parser.parse(&input, &mut arguments) else {
+                panic!("the request is whole")
+            };
+            executor.note_pipelined(place > 0);
+            let outcome = executor.request(now, 1, Args::Request(arguments.request(&input)), &mut reply);
+            assert!(matches!(outcome, Outcome::Ready { .. }));
+        }
+        executor.end_pipeline(now);
+    }
+}
+
+fn executor() -> Executor<OneRecord> {
     let settings = ExecutorSettings {
         shard: ShardSettings {
             index: 0,
@@ -141,7 +169,13 @@ fn main() {
         values: Vec::new(),
     };
     let engine = OneRecord { value: b"12345678901234567".to_vec(), applied: 1 };
-    let mut executor = Executor::new(engine, settings);
+    Executor::new(engine, settings)
+}
+
+fn main() {
+    let is_test = std::env::args().any(|argument| argument == "--test");
+    let count = if is_test { 100 } else { 3_000_000 };
+    let mut executor = executor();
     let clock = SystemClock::new();
     executor.set_clock(Box::new(SystemClock::new()));
     executor.connect(clock.now(), 1, ConnectionInfo::default());
@@ -153,6 +187,10 @@ fn main() {
         &[b"STRLEN", b"key:000000012345"],
         &[b"MGET", b"key:000000012345", b"key:000000012346", b"key:000000012347"],
     ];
+    if let Some((name, count)) = pipelined() {
+        let words = requests.into_iter().find(|words| words[0].eq_ignore_ascii_case(name.as_bytes()));
+        return run_pipelined(&mut executor, words.unwrap_or(requests[0]), count);
+    }
     for words in requests {
         let mut input = Vec::new();
         encode_command(words, &mut input);

@@ -4,9 +4,12 @@
 //! the setting says, and the count of those that were closed.
 
 use crate::commands::client::describe;
+use crate::counters::Transport;
 use crate::executor::Executor;
 use crate::session::{ConnectionId, Session};
 use crate::settings::parse_percent;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tierstone_base::Now;
 use tierstone_engine::Engine;
 
@@ -23,6 +26,61 @@ pub struct ClientMemory {
     pub bytes: u64,
     /// Whether it is never closed to free memory (`CLIENT NO-EVICT on`).
     pub is_kept: bool,
+}
+
+/// What the buffers of a connection hold and could hold, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferSizes {
+    /// What came and is not carried out.
+    pub unread: usize,
+    /// The buffer of what comes.
+    pub input: usize,
+    /// Replies that the kernel has not taken.
+    pub replies: usize,
+    /// Their buffers.
+    pub output: usize,
+    /// What sealing and opening takes.
+    pub tls: usize,
+}
+
+/// The sizes of a connection's buffers as their owner last told them, for `CLIENT LIST`. Only one thread writes and
+/// reads.
+#[derive(Debug, Default)]
+pub struct ClientBuffers {
+    unread: AtomicUsize,
+    input: AtomicUsize,
+    replies: AtomicUsize,
+    output: AtomicUsize,
+    tls: AtomicUsize,
+}
+
+impl ClientBuffers {
+    /// So much is there to be carried out.
+    #[inline]
+    pub fn note_input(&self, unread: usize) {
+        self.unread.store(unread, Ordering::Relaxed);
+    }
+
+    /// The sizes at the end of a turn.
+    #[inline]
+    pub fn note(&self, sizes: BufferSizes) {
+        self.unread.store(sizes.unread, Ordering::Relaxed);
+        self.input.store(sizes.input, Ordering::Relaxed);
+        self.replies.store(sizes.replies, Ordering::Relaxed);
+        self.output.store(sizes.output, Ordering::Relaxed);
+        self.tls.store(sizes.tls, Ordering::Relaxed);
+    }
+
+    /// What was told last.
+    pub fn sizes(&self) -> BufferSizes {
+        BufferSizes {
+            unread: self.unread.load(Ordering::Relaxed),
+            input: self.input.load(Ordering::Relaxed),
+            replies: self.replies.load(Ordering::Relaxed),
+            output: self.output.load(Ordering::Relaxed),
+            tls: self.tls.load(Ordering::Relaxed),
+        }
+    }
 }
 
 impl Session {
@@ -44,6 +102,17 @@ impl<E: Engine> Executor<E> {
         (bytes > 0).then(|| bytes.max(SMALLEST_BYTES))
     }
 
+    /// Where the owner of a connection's buffers tells their sizes.
+    pub fn client_buffers(&self, connection: ConnectionId) -> Arc<ClientBuffers> {
+        let session = self.host.sessions.get(&connection);
+        session.map(|session| Arc::clone(&session.buffers)).unwrap_or_default()
+    }
+
+    /// Takes note of what the caller has counted of its connections.
+    pub fn note_transport(&mut self, transport: Transport) {
+        self.host.transport = transport;
+    }
+
     /// What a client holds. Cost: constant.
     pub fn client_memory(&self, connection: ConnectionId) -> ClientMemory {
         self.host.sessions.get(&connection).map(Session::memory).unwrap_or_default()
@@ -52,7 +121,7 @@ impl<E: Engine> Executor<E> {
     /// A client is closed since all of them take too much memory. Gives its line of `CLIENT LIST`.
     pub fn note_evicted_client(&mut self, now: Now, connection: ConnectionId) -> String {
         self.host.counters.evicted_clients += 1;
-        self.host.sessions.get(&connection).map(|session| describe(session, now)).unwrap_or_default()
+        self.host.sessions.get(&connection).map(|session| describe(session, now, 0)).unwrap_or_default()
     }
 }
 

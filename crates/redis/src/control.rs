@@ -6,7 +6,8 @@ use crate::acl::log::AclLog;
 use crate::args::Args;
 use crate::bundle::Bundle;
 use crate::channels::Channels;
-use crate::context::Halt;
+use crate::context::{Halt, ReadCounts};
+pub use crate::counters::{Counters, Throughput, Transport};
 use crate::events::Events;
 use crate::latency::Latencies;
 use crate::map_request::MapRequest;
@@ -14,10 +15,9 @@ use crate::monitor::Monitors;
 use crate::remote::Message;
 use crate::session::{ConnectionId, Session};
 use crate::settings::{PROTECTED_MODE, Setting, Settings};
-use crate::table;
+use crate::table::Command;
 use crate::timing::Timing;
 use crate::tracking::Tracking;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::collections::Map;
 use tierstone_base::{Error, Now, Seq, ShardId};
@@ -138,6 +138,15 @@ pub enum Output {
         /// `SHUTDOWN NOSAVE`: do not wait.
         at_once: bool,
     },
+}
+
+impl Output {
+    /// A message of a transaction leaves when that is durable.
+    pub(crate) fn wait_for(&mut self, durable: Seq) {
+        if let Output::Push { gate, .. } = self {
+            *gate = durable;
+        }
+    }
 }
 
 /// What is known about the server as a whole; the caller fills it in.
@@ -306,89 +315,6 @@ impl Default for ServerFacts {
     }
 }
 
-/// Counters of the executor, all since the start or the last `CONFIG RESETSTAT`.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    /// Connections accepted.
-    pub connections: u64,
-    /// Requests carried out.
-    pub commands: u64,
-    /// Keys found by reads.
-    pub hits: u64,
-    /// Keys not found by reads.
-    pub misses: u64,
-    /// Requests that had to wait for the device, a lock or another shard.
-    pub suspended: u64,
-    /// Clients closed since all of them took too much memory.
-    pub evicted_clients: u64,
-    /// Error replies by their code.
-    pub errors: BTreeMap<String, u64>,
-    /// Requests by the index of their command.
-    pub calls: Vec<u64>,
-    /// Requests carried out before the last `CONFIG RESETSTAT`.
-    earlier_commands: u64,
-}
-
-impl Counters {
-    /// Counts anew, but for what counts since the start.
-    pub(crate) fn reset(&mut self) {
-        *self = Counters { earlier_commands: self.since_start(), ..Counters::default() };
-    }
-
-    /// Requests carried out since the start, whatever was reset.
-    pub fn since_start(&self) -> u64 {
-        self.earlier_commands + self.commands
-    }
-
-    /// Counts one request.
-    #[inline]
-    pub(crate) fn call(&mut self, index: usize) {
-        self.commands += 1;
-        if self.calls.is_empty() {
-            self.calls = vec![0; table::count()];
-        }
-        self.calls[index] += 1;
-    }
-
-    /// Counts the reply if it is an error.
-    pub(crate) fn note_error(&mut self, reply: &[u8]) {
-        if reply.first() != Some(&b'-') {
-            return;
-        }
-        let end = reply.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'-');
-        let code = String::from_utf8_lossy(&reply[1..end.unwrap_or(reply.len()).max(1)]).into_owned();
-        // What clients can cause is a small set of codes; the bound is against what is not foreseen.
-        if self.errors.len() < 128 || self.errors.contains_key(&code) {
-            *self.errors.entry(code).or_default() += 1;
-        }
-    }
-}
-
-/// How many requests a second were carried out lately: over the last second or two.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Throughput {
-    /// When, in microseconds, and how many by then; the older first.
-    marks: [(u64, u64); 2],
-}
-
-impl Throughput {
-    /// Notes that `commands` requests were carried out by `now_us`.
-    pub fn note(&mut self, now_us: u64, commands: u64) {
-        if now_us.saturating_sub(self.marks[1].0) >= 1_000_000 {
-            self.marks = [self.marks[1], (now_us, commands)];
-        }
-    }
-
-    /// Requests a second since the older mark.
-    pub fn per_second(&self, now_us: u64, commands: u64) -> u64 {
-        let (since_us, before) = self.marks[0];
-        match now_us.saturating_sub(since_us) {
-            0 => 0,
-            passed_us => (commands.saturating_sub(before) as f64 * 1e6 / passed_us as f64).round() as u64,
-        }
-    }
-}
-
 /// What the engine says about itself, taken before a control command runs.
 #[derive(Clone, Debug)]
 pub struct EngineFacts {
@@ -436,6 +362,8 @@ pub struct Host {
     pub settings: Settings,
     /// The counters.
     pub counters: Counters,
+    /// What the caller says of its connections.
+    pub transport: Transport,
     /// What the caller is to be told.
     pub outputs: Vec<Output>,
     /// What is known about the server.
@@ -468,6 +396,10 @@ pub struct Host {
     pub(crate) is_partial: bool,
     /// Takes the time of commands.
     pub(crate) timing: Timing,
+    /// The commands of the transaction at hand that have run, and whether they failed.
+    pub(crate) ran: Vec<(&'static Command, bool)>,
+    /// What it, or a command over several shards, has read.
+    pub(crate) ran_reads: ReadCounts,
 }
 
 impl Host {
@@ -486,6 +418,7 @@ impl Host {
             channels: Channels::default(),
             settings,
             counters: Counters::default(),
+            transport: Transport::default(),
             outputs: Vec::new(),
             last_save_s: facts.started.wall_ms / 1_000,
             facts,
@@ -502,6 +435,8 @@ impl Host {
             latencies: Latencies::default(),
             is_partial: false,
             timing: Timing::default(),
+            ran: Vec::new(),
+            ran_reads: ReadCounts::default(),
         }
     }
 

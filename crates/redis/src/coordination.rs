@@ -52,7 +52,7 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) struct Coordination {
     pub(crate) commands: Vec<Queued>,
-    is_transaction: bool,
+    pub(crate) is_transaction: bool,
     watcher: Option<(ConnectionId, BTreeSet<ShardId>)>,
     /// Keys that an earlier attempt has shown to be needed.
     extra: BTreeSet<OwnedKey>,
@@ -382,6 +382,7 @@ impl<E: Engine> Executor<E> {
     /// The run of a batch that began in database `db` has come to its end.
     fn completed(&mut self, now: Now, task: &mut Task, db: u32) {
         self.note_decided(now, task);
+        self.host.count_run();
         self.remember_batch(task, db);
     }
 
@@ -397,6 +398,7 @@ impl<E: Engine> Executor<E> {
 
     /// Takes back what a run did outside its view.
     fn take_back(&mut self, task: &Task, db: u32, outputs: usize) {
+        self.host.forget_run();
         if let Origin::Connection(connection) = task.origin {
             self.host.restore(connection, db, outputs);
         }
@@ -434,7 +436,7 @@ impl<E: Engine> Executor<E> {
                 plan: Some(plan),
             };
             let ran = run_handler(&mut view, handler, queued.args.args(), &mut setting, reply);
-            *made = plan.made.take();
+            (*made, host.ran_reads) = (plan.made.take(), reads);
             return ran;
         }
         let Origin::Connection(connection) = task.origin else { return Ok(()) };

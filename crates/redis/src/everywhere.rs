@@ -6,6 +6,7 @@
 
 use crate::args::{Args, OwnedArgs};
 use crate::commands::info::{SPACE_FULL, space_full_line};
+use crate::commandstats::merge_commandstats;
 use crate::control::{Flow, Output};
 use crate::energy;
 use crate::executor::{Executor, Outcome};
@@ -195,7 +196,7 @@ pub(crate) fn text_of(reply: &[u8]) -> Option<&str> {
 }
 
 /// Names of `INFO` that every shard tells of its own part.
-const ADDED: [&str; 29] = [
+const ADDED: [&str; 38] = [
     "connected_clients",
     "blocked_clients",
     "pubsub_clients",
@@ -222,6 +223,15 @@ const ADDED: [&str; 29] = [
     "keyspace_misses",
     "suspended_commands",
     "total_error_replies",
+    "rejected_connections",
+    "client_query_buffer_limit_disconnections",
+    "client_output_buffer_limit_disconnections",
+    "total_net_input_bytes",
+    "total_net_output_bytes",
+    "acl_access_denied_auth",
+    "acl_access_denied_cmd",
+    "acl_access_denied_key",
+    "acl_access_denied_channel",
     "instantaneous_ops_per_sec",
     "untold_expirations",
     "groups",
@@ -232,9 +242,11 @@ pub(crate) const MEMORY_OF_SHARD: &str = "memory_part_bytes_shard_";
 
 /// The section of which histograms are added, and shown as percentiles.
 pub(crate) const LATENCYSTATS: &str = "Latencystats";
+/// The section whose lines have several numbers each.
+pub(crate) const COMMANDSTATS: &str = "Commandstats";
 
 /// Sections of which every line is added.
-const ADDED_SECTIONS: [&str; 4] = ["Storage", "Errorstats", "Commandstats", "Keyspace"];
+const ADDED_SECTIONS: [&str; 3] = ["Storage", "Errorstats", "Keyspace"];
 
 /// A line of `INFO` with a number: everything before it, and the number.
 fn numbered(line: &str) -> Option<(&str, i128)> {
@@ -278,16 +290,17 @@ fn section_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 /// One `INFO` out of those of all shards.
 fn merge_info(own: &str, others: &[&str]) -> String {
-    let merged = merge_lines(own, others);
-    let Some(lines) = section_of(&merged, LATENCYSTATS) else { return merged };
-    let all = std::iter::once(own).chain(others.iter().copied());
-    let sections: Vec<&str> = all.filter_map(|text| section_of(text, LATENCYSTATS)).collect();
-    let told = merge_latencystats(&sections);
-    merged.replacen(
-        &format!("# {LATENCYSTATS}\r\n{lines}"),
-        &format!("# {LATENCYSTATS}\r\n{}", told.trim_end()),
-        1,
-    )
+    let mut merged = merge_lines(own, others);
+    for name in [COMMANDSTATS, LATENCYSTATS] {
+        let Some(lines) = section_of(&merged, name) else { continue };
+        let all = std::iter::once(own).chain(others.iter().copied());
+        let sections: Vec<&str> = all.filter_map(|text| section_of(text, name)).collect();
+        let told =
+            if name == COMMANDSTATS { merge_commandstats(&sections) } else { merge_latencystats(&sections) };
+        merged =
+            merged.replacen(&format!("# {name}\r\n{lines}"), &format!("# {name}\r\n{}", told.trim_end()), 1);
+    }
+    merged
 }
 
 fn merge_lines(own: &str, others: &[&str]) -> String {

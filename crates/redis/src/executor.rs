@@ -206,6 +206,11 @@ impl<E: Engine> Executor<E> {
         self.host.timing.offered(is_pipelined);
     }
 
+    /// The requests of a pipeline of more than one have been made.
+    pub fn end_pipeline(&mut self, now: Now) {
+        self.host.timing.end_pipeline(now);
+    }
+
     /// A connection has come. Its id must never have been used before (by any shard).
     pub fn connect(&mut self, now: Now, connection: ConnectionId, info: ConnectionInfo) {
         self.host.counters.connections += 1;

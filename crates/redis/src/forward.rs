@@ -195,6 +195,9 @@ impl<E: Engine> Executor<E> {
                 self.bundles.send_answers(from, full, None);
             }
         }
+        if count > 1 {
+            self.host.timing.end_pipeline(now);
+        }
         self.bundles.send_answers(from, answers, None);
         self.bundles.send_answers(from, late, Some(gate));
         self.bundles.recycle(bundle);
@@ -261,7 +264,7 @@ impl<E: Engine> Executor<E> {
         let key = self.key_of(forward, args)?;
         let gate = self.answer_plain(now, key, args.get(2), (forward.version, true), reply)?;
         match began_ns {
-            None => self.host.timing.pass(),
+            None => self.host.timing.pass(args.len() == 2),
             Some(began_ns) => {
                 self.note_forward(now, asker, (forward.command, began_ns), Args::Bundled(args));
             }

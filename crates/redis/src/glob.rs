@@ -10,6 +10,10 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
 
 /// As [`matches`]; letters match in either case when `ignore_case`.
 pub fn matches_case(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
+    if text.is_empty() {
+        // Redis looks at no pattern then: only one that stands for everything is known before.
+        return pattern.is_empty() || pattern == b"*";
+    }
     let (mut at, mut read) = (0, 0);
     // The pattern behind the newest star, and the text that the star has swallowed.
     let mut retry: Option<(usize, usize)> = None;

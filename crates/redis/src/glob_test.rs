@@ -18,6 +18,8 @@ fn patterns_of_the_documentation_match() {
         ("h\\*llo", "hello", false),
         ("[a", "a", true),
         ("*", "", true),
+        ("**", "", false),
+        ("**", "a", true),
         ("", "", true),
         ("", "a", false),
         ("a*b*c", "axxbxxbxc", true),

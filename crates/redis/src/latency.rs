@@ -196,6 +196,7 @@ fn address(command: &'static Command) -> usize {
 impl Host {
     /// Counts the time of a command; [`HOME`] is told of a spike.
     pub(crate) fn note_latency(&mut self, now: Now, command: &'static Command, took_ns: u64) {
+        self.timing.add(command, took_ns);
         if self.latencies.is_tracked {
             self.latencies.histograms.entry(address(command)).or_default().count(took_ns);
         }

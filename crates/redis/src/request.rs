@@ -3,10 +3,11 @@
 use crate::account::Held;
 use crate::acl::{Denied, change_of_settings};
 use crate::args::{Args, OwnedArgs};
+use crate::commandstats::place_of;
 use crate::control::{ControlHandler, Flow, Output};
 use crate::executor::{Executor, Outcome};
 use crate::forward::Route;
-use crate::resolve::resolve;
+use crate::resolve::{named, resolve};
 use crate::run::{Ran, run_control};
 use crate::session::{ConnectionId, Queued, ReplyMode, Session, Transaction};
 use crate::settings::DURABILITY;
@@ -23,6 +24,11 @@ const KEY_TOO_LONG: &str = "ERR key is longer than 65535 bytes";
 /// Whether a command's answers are messages of channels, which `CLIENT REPLY` does not keep back.
 fn is_answered_by_push(command: &Command) -> bool {
     command.group == "pubsub" && command.name.ends_with("subscribe")
+}
+
+/// Whether a refusal inside a transaction leaves it whole, as in Redis.
+fn is_harmless(text: &str) -> bool {
+    text.starts_with("ERR MULTI") || text.starts_with("ERR WATCH")
 }
 
 /// A refusal: its text.
@@ -52,7 +58,9 @@ impl<E: Engine> Executor<E> {
             if let Some(outcome) = self.quick(now, connection, args, reply) {
                 match outcome {
                     // Timed by the shard that carries it out.
-                    Outcome::Suspended(_) | Outcome::Forwarded(_) => self.host.timing.forget(),
+                    Outcome::Suspended(_) | Outcome::Forwarded(_) => {
+                        self.host.timing.pass_on(args.len() == 2);
+                    }
                     _ => self.note_quick(now, connection, began_ns, args),
                 }
                 return outcome;
@@ -126,13 +134,19 @@ impl<E: Engine> Executor<E> {
             Admitted::Wait => return self.block(connection),
             Admitted::CrossProtocol => return Outcome::Close { gate: 0 },
             Admitted::Denied(_) if session.has_suspended() => return self.block(connection),
-            Admitted::Denied(denied) => self.deny(now, connection, *denied, version, reply),
+            Admitted::Denied(denied) => {
+                self.host.counters.of_commands.reject(args);
+                self.deny(now, connection, *denied, version, reply)
+            }
             Admitted::Refused(text) => {
                 // A refused command of a known name waits for its turn like any other.
                 if session.has_suspended() {
                     return self.block(connection);
                 }
-                if args.at(0).eq_ignore_ascii_case(b"exec") && session.transaction.is_some() {
+                let ends_transaction =
+                    args.at(0).eq_ignore_ascii_case(b"exec") && session.transaction.is_some();
+                self.count_refused(args, &text);
+                if ends_transaction {
                     self.refuse_exec(connection, &text, version, reply);
                 } else {
                     self.refuse(connection, &text, version, reply);
@@ -141,7 +155,6 @@ impl<E: Engine> Executor<E> {
             }
             Admitted::Run(found, command) => {
                 of = Some(command);
-                self.host.counters.call(found.index);
                 if let Some(session) = self.host.sessions.get_mut(&connection) {
                     session.last_command = command.name;
                     session.end_skip(mode);
@@ -242,11 +255,22 @@ impl<E: Engine> Executor<E> {
         if let Some(pause) = self.host.pause
             && pause.until_us > now.monotonic_us
             && !command.name.starts_with("client|")
-            && (!pause.only_writes || command.has(flag::WRITE) || is_exec(command))
+            && (!pause.only_writes || command.has(flag::WRITE) || is_exec(command) || is_publish(command))
         {
             return Admitted::Wait;
         }
         Admitted::Run(found, command)
+    }
+
+    /// Counts a request that is refused. In Redis those two are carried out and fail that leave a transaction whole.
+    fn count_refused(&mut self, args: Args<'_>, text: &str) {
+        match named(args).filter(|_| is_harmless(text)) {
+            Some(command) => {
+                self.host.counters.call(place_of(command));
+                self.host.counters.of_commands.note_failed(command, b"-");
+            }
+            None => self.host.counters.of_commands.reject(args),
+        }
     }
 
     /// Answers with an error; inside a transaction, breaks it.
@@ -258,11 +282,9 @@ impl<E: Engine> Executor<E> {
         reply: &mut Vec<u8>,
     ) {
         ReplyWriter::new(reply, version).error(text);
-        // As in Redis, these two are answered with an error and leave the transaction whole.
-        let is_nested = text.starts_with("ERR MULTI") || text.starts_with("ERR WATCH");
         if let Some(session) = self.host.sessions.get_mut(&connection)
             && let Some(transaction) = &mut session.transaction
-            && !is_nested
+            && !is_harmless(text)
         {
             transaction.is_broken = true;
         }
@@ -291,6 +313,7 @@ impl<E: Engine> Executor<E> {
         if !is_immediate && let Some(outcome) = self.queue(connection, found, command, args, reply) {
             return outcome;
         }
+        let (place, start) = (place_of(command), reply.len());
         let began_ns = self.host.timing.begin_request(now, command, args);
         let outcome = match command.action {
             Action::Data(_) => self.data(now, connection, command, args, reply),
@@ -305,6 +328,10 @@ impl<E: Engine> Executor<E> {
             Action::Task(kind) => self.task_command(now, connection, kind, args, reply),
             Action::Container => unreachable!("a container is refused"),
         };
+        if outcome != Outcome::Blocked {
+            self.host.counters.call(place);
+            self.host.counters.of_commands.note_failed(command, &reply[start..]);
+        }
         self.note_carried_out(now, connection, (command, began_ns), args, outcome);
         outcome
     }
@@ -313,7 +340,7 @@ impl<E: Engine> Executor<E> {
     #[inline]
     fn note_quick(&mut self, now: Now, connection: ConnectionId, began_ns: Option<u64>, args: Args<'_>) {
         match began_ns {
-            None => self.host.timing.pass(),
+            None => self.host.timing.pass(args.len() == 2),
             Some(_) => {
                 let command = table::command(quick_index(args.len() == 2));
                 self.host.note_request(now, connection, (command, began_ns), args);
@@ -517,6 +544,11 @@ pub(crate) fn refused_inside(command: &Command) -> Option<&'static str> {
 
 fn is_exec(command: &Command) -> bool {
     matches!(command.action, Action::Task(TaskKind::Exec))
+}
+
+/// Whether it would go to replicas in Redis, as writes do.
+fn is_publish(command: &Command) -> bool {
+    matches!(command.name, "publish" | "spublish")
 }
 
 /// Whether a subscriber of protocol 2 may send it.

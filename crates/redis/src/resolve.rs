@@ -37,6 +37,15 @@ pub(crate) fn resolve(args: Args<'_>) -> Result<(Found, &'static Command), Admit
     Ok((found, command))
 }
 
+/// The command that a request names, in whatever way it may be wrong; `None`: there is no such one.
+pub(crate) fn named(args: Args<'_>) -> Option<&'static Command> {
+    let command = table::lookup(args.get(0)?)?.command;
+    match args.get(1) {
+        Some(name) if !command.subcommands.is_empty() => table::subcommand(command, name),
+        _ => Some(command),
+    }
+}
+
 /// Whether a line begins as a request of HTTP with a body does. Redis ends such connections as well: the
 /// body, which an attacker's page chooses, could be commands.
 fn is_http(name: &[u8]) -> bool {

@@ -1,6 +1,7 @@
 //! Running data commands and transactions, at once or after a wait.
 
 use crate::args::Args;
+use crate::commandstats::place_of;
 use crate::context::{Context, Halt, ReadCounts, error_text};
 use crate::control::{Control, EngineFacts, Flow, Host, Output};
 use crate::events::Events;
@@ -241,12 +242,9 @@ impl<E: Engine> Executor<E> {
         shard.tracking.set_writer(None);
         match outcome {
             RunOutcome::Done { gate, .. } => {
+                self.host.count_run();
                 self.remember_transaction(now, tracker, (connection, db), commands);
-                for output in &mut self.host.outputs[outputs..] {
-                    if let Output::Push { gate: push_gate, .. } = output {
-                        *push_gate = gate;
-                    }
-                }
+                self.host.outputs[outputs..].iter_mut().for_each(|output| output.wait_for(gate));
                 self.publish_events(gate);
                 Ran::Done(gate)
             }
@@ -449,6 +447,9 @@ impl<E: Engine> Executor<E> {
         closes: bool,
     ) {
         self.shard.release(&mut task.tokens);
+        if let Some(command) = task.command() {
+            self.host.counters.of_commands.note_failed(command, &reply);
+        }
         self.note_ended(now, &mut task);
         self.end_stream(id, &task);
         match task.origin {
@@ -496,6 +497,7 @@ impl<E: Engine> Executor<E> {
         self.shard.watches.unwatch(connection);
         if let Some(session) = self.host.sessions.get_mut(&connection) {
             session.is_watching = false;
+            session.watched.clear();
         }
         self.unwatch_elsewhere(connection);
     }
@@ -519,7 +521,6 @@ pub(crate) fn run_queued(
     if host.refuses_now(queued, reply) {
         return Ok(());
     }
-    host.counters.call(queued.index);
     match queued.command.action {
         Action::Data(handler) => {
             let mut reads = ReadCounts::default();
@@ -540,8 +541,8 @@ pub(crate) fn run_queued(
             run_handler(view, handler, args, &mut setting, reply)?;
             // Before anything is applied: an error of one command only would leave the others' effects.
             view.check_held(reply.len() as u64)?;
-            host.counters.hits += reads.hits;
-            host.counters.misses += reads.misses;
+            host.ran_reads.hits += reads.hits;
+            host.ran_reads.misses += reads.misses;
         }
         Action::Control(handler) => {
             run_control(host, facts, (now, connection), handler, args, reply);
@@ -553,14 +554,35 @@ pub(crate) fn run_queued(
         Action::Container => unreachable!("a container is never queued"),
     }
     host.counters.note_error(&reply[start..]);
+    host.ran.push((queued.command, reply.get(start) == Some(&b'-')));
     host.note_queued(now, connection, (queued.command, began_ns), args);
     Ok(())
 }
 
 impl Host {
+    /// A run over several commands or shards counts for nothing: it will be made again, or not at all.
+    pub(crate) fn forget_run(&mut self) {
+        self.ran.clear();
+        self.ran_reads = ReadCounts::default();
+    }
+
+    /// Counts what a run over several commands or shards has done that has come to its end.
+    pub(crate) fn count_run(&mut self) {
+        let ReadCounts { hits, misses } = std::mem::take(&mut self.ran_reads);
+        self.counters.hits += hits;
+        self.counters.misses += misses;
+        for (command, has_failed) in self.ran.drain(..) {
+            self.counters.call(place_of(command));
+            if has_failed {
+                self.counters.of_commands.note_failed(command, b"-");
+            }
+        }
+    }
+
     /// Takes back what a transaction did that has not come to its end.
     pub(crate) fn restore(&mut self, connection: ConnectionId, db: u32, outputs: usize) {
         self.outputs.truncate(outputs);
+        self.forget_run();
         self.restore_tracking();
         if let Some(session) = self.sessions.get_mut(&connection) {
             session.db = db;

@@ -10,6 +10,7 @@
 use crate::account::Held;
 use crate::acl::{Refused, User, Users};
 use crate::args::OwnedArgs;
+use crate::clients::ClientBuffers;
 use crate::table::Command;
 use crate::tracking::Tracking;
 use std::collections::BTreeSet;
@@ -114,6 +115,10 @@ pub struct Session {
     pub transaction: Option<Transaction>,
     /// Whether it watches keys.
     pub is_watching: bool,
+    /// The keys that it watches, by their databases and positions.
+    pub(crate) watched: BTreeSet<(u32, Position)>,
+    /// How much its buffers hold, as their owner says.
+    pub(crate) buffers: Arc<ClientBuffers>,
     /// The other shards that watch keys for it.
     pub watching_shards: BTreeSet<ShardId>,
     /// What it listens to.
@@ -171,6 +176,8 @@ impl Session {
             may_do_all: false,
             transaction: None,
             is_watching: false,
+            watched: BTreeSet::new(),
+            buffers: Arc::default(),
             watching_shards: BTreeSet::new(),
             channels: BTreeSet::new(),
             shard_channels: 0,

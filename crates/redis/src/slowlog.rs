@@ -132,7 +132,7 @@ impl SlowLog {
 #[derive(Debug)]
 pub(crate) struct Timed {
     began_ns: u64,
-    command: &'static Command,
+    pub(crate) command: &'static Command,
     /// Its arguments, trimmed; none where its task has them.
     args: Option<Vec<Vec<u8>>>,
     /// Its time in nanoseconds, when its reply is decided.
@@ -318,9 +318,10 @@ impl<E: Engine> Executor<E> {
         let began_ns = self.host.timing.begin_request(now, command, args);
         self.tell_gone(now);
         self.collect_positions(command, args);
-        let origin = Origin::Shard(from, ticket);
+        let (origin, before) = (Origin::Shard(from, ticket), reply.len());
         match self.start(now, origin, command, args, setting, reply) {
             Started::Done(gate) => {
+                self.host.counters.of_commands.note_failed(command, &reply[before..]);
                 if let Some(began_ns) = began_ns {
                     self.note_end(now, origin, (command, began_ns), || trimmed(command, args));
                 }

@@ -357,6 +357,11 @@ pub fn commands() -> impl ExactSizeIterator<Item = &'static Command> {
     (0..COMMANDS).map(command)
 }
 
+/// The families of [`commands`], one behind the other.
+pub(crate) fn families() -> &'static [&'static [Command]] {
+    &FAMILIES
+}
+
 /// How many commands there are.
 pub const fn count() -> usize {
     COMMANDS

@@ -125,6 +125,16 @@ impl Task {
         self
     }
 
+    /// The command that it carries out here, where that is one.
+    pub(crate) fn command(&self) -> Option<&'static Command> {
+        match &self.work {
+            Work::Command { command, .. } => Some(command),
+            Work::Coordinated(work) if !work.is_transaction => Some(work.commands.first()?.command),
+            // Counted by the shard that carries it out, if another has a name for it.
+            _ => Some(self.timed.as_ref()?.command),
+        }
+    }
+
     /// The connection of this executor that it answers.
     pub(crate) fn connection(&self) -> Option<ConnectionId> {
         match self.origin {

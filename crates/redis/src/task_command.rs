@@ -13,7 +13,7 @@ use crate::run::Ran;
 use crate::session::{ConnectionId, Queued, ReplyMode, Transaction};
 use crate::table::{TaskKind, flag};
 use crate::task::{Origin, Task, Work};
-use tierstone_base::{Now, ShardId};
+use tierstone_base::{Now, Position, ShardId};
 use tierstone_engine::Engine;
 use tierstone_store::{MapChange, TaskId};
 use tierstone_wire::resp::{ReplyWriter, Version};
@@ -213,6 +213,10 @@ impl<E: Engine> Executor<E> {
             return Ok(Outcome::Close { gate: 0 });
         };
         let (db, version) = (session.db, session.version);
+        let positions: Vec<Position> = args.from(1).map(|key| self.shard.position(key)).collect();
+        if let Some(session) = self.host.sessions.get_mut(&connection) {
+            session.watched.extend(positions.into_iter().map(|position| (db, position)));
+        }
         if self.shard.count() > 1 {
             return Ok(self.watch_elsewhere(connection, args, db));
         }
@@ -398,7 +402,7 @@ impl<E: Engine> Executor<E> {
         self.stop_tracking(connection, old.tracking);
         let created_us = old.created_us;
         let mut session = crate::session::Session::new(connection, old.info, &self.host.users, now);
-        session.created_us = created_us;
+        (session.created_us, session.buffers) = (created_us, old.buffers);
         session.reply_mode = ReplyMode::On;
         session.last_command = "reset";
         self.host.sessions.insert(connection, session);

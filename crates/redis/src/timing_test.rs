@@ -40,7 +40,7 @@ fn a_command_that_follows_another_begins_where_that_ended() {
     assert_eq!(timing.end(NOW, 2_000), 1_000);
     timing.offered(true);
     assert_eq!(timing.begin_quick(NOW), None);
-    timing.pass();
+    timing.pass(true);
     timing.offered(true);
     assert_eq!(timing.begin(NOW), Some(4_000), "what was not timed is not a part of the next");
     let (fast, slow) =
@@ -55,6 +55,44 @@ fn a_command_that_follows_another_begins_where_that_ended() {
     assert_eq!(timing.begin_request(NOW, fast, short), Some(8_000), "the first of a pipeline is timed");
     timing.end(NOW, 8_000);
     assert_eq!(timing.begin(NOW), Some(10_000), "time has passed before the next pipeline");
+}
+
+#[test]
+fn the_time_of_a_stretch_is_divided_among_its_commands() {
+    let mut timing = timing("10000");
+    let incr = crate::table::lookup(b"incr").unwrap().command;
+    timing.offered(false);
+    let began_ns = timing.begin_quick(NOW).unwrap();
+    let took_ns = timing.end(NOW, began_ns);
+    timing.add(crate::table::command(quick_index(true)), took_ns);
+    for is_get in [true, true, false] {
+        timing.offered(true);
+        assert_eq!(timing.begin_quick(NOW), None);
+        timing.pass(is_get);
+    }
+    timing.offered(true);
+    assert_eq!(timing.begin_request(NOW, incr, Args::Slices(&[b"incr", b"k"])), None);
+    timing.end_pipeline(NOW);
+    let of = |timing: &Timing, place: usize| timing.times().of(place);
+    // One microsecond by itself, and one for four.
+    assert_eq!(of(&timing, quick_index(true)), 1_000 + 2 * 250);
+    assert_eq!((of(&timing, quick_index(false)), of(&timing, place_of(incr))), (250, 250));
+    timing.end_pipeline(NOW);
+    assert_eq!(timing.read(NOW), 4_000, "nothing is read for nothing");
+    // One that goes to another shard at once begins the stretch.
+    timing.offered(false);
+    assert_eq!(timing.begin_quick(NOW), Some(5_000));
+    timing.pass_on(false);
+    timing.end_pipeline(NOW);
+    assert_eq!(of(&timing, quick_index(false)), 1_250);
+    // Without a pipeline nothing more is read for it.
+    timing.offered(false);
+    assert_eq!(timing.begin_quick(NOW), Some(7_000));
+    timing.pass_on(false);
+    timing.offered(false);
+    assert_eq!(timing.begin_quick(NOW), Some(8_000));
+    timing.forget_times();
+    assert_eq!(of(&timing, quick_index(false)), 0);
 }
 
 #[test]

@@ -608,6 +608,15 @@ fn sleeping_and_pausing_hold_up_only_whom_they_should() {
     server.now.monotonic_us += 1_000_000;
     server.settle();
     assert_eq!(server.take_received(sleeper), b"+OK\r\n");
+    // What would go to replicas in Redis waits with the writes.
+    server.check(other, &[("CLIENT PAUSE 100000 WRITE", "+OK"), ("GET k", "$1 v")]);
+    server.send(sleeper, &[b"PUBLISH", b"c", b"m"]);
+    server.offer();
+    server.step();
+    assert!(server.take_received(sleeper).is_empty(), "it waits");
+    server.check(other, &[("CLIENT UNPAUSE", "+OK")]);
+    server.settle();
+    assert_eq!(server.take_received(sleeper), b":0\r\n");
     server.check(other, &[("CLIENT PAUSE 100000", "+OK"), ("CLIENT UNPAUSE", "+OK"), ("GET k", "$1 v")]);
 }
 

@@ -13,6 +13,7 @@ use crate::tls::{SESSION_BYTES, TlsSession};
 use rustls::ServerConfig;
 use std::sync::Arc;
 use tierstone_base::histogram::LatencyBuckets;
+use tierstone_redis::clients::BufferSizes;
 
 /// What keeps a connection's input from the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,17 @@ impl<C> Entry<C> {
     fn buffers(&self) -> [usize; 4] {
         let session = if self.tls.is_some() { SESSION_BYTES } else { 0 };
         [self.input.touched_bytes(), self.output.memory_bytes(), self.sending, session]
+    }
+
+    /// What its buffers hold and could hold.
+    pub fn sizes(&self) -> BufferSizes {
+        BufferSizes {
+            unread: self.input.len(),
+            input: self.input.memory_bytes(),
+            replies: self.output.len() + self.sending,
+            output: self.output.memory_bytes() + self.sending,
+            tls: if self.tls.is_some() { SESSION_BYTES } else { 0 },
+        }
     }
 
     /// Whether nothing is left to be sent to a connection that ends.

@@ -55,12 +55,24 @@ pub struct HttpServer {
     pub driver: DriverHandle,
 }
 
-/// Starts the door's thread.
+/// Listens, and starts the door's thread.
 ///
 /// # Errors
 /// When an address cannot be listened on.
-pub fn serve(listen: &[ListenAddress], provider: Provider) -> Result<HttpServer> {
-    let settings = TransportSettings {
+pub fn serve(addresses: &[ListenAddress], provider: Provider) -> Result<HttpServer> {
+    serve_on(listen(addresses)?, provider)
+}
+
+/// Listens on `addresses`; whoever comes waits until [`serve_on`] takes the listeners.
+///
+/// # Errors
+/// When an address cannot be listened on.
+pub fn listen(addresses: &[ListenAddress]) -> Result<Vec<Listener>> {
+    Ok(Listener::bind(addresses, 1, &settings())?.into_iter().flatten().collect())
+}
+
+fn settings() -> TransportSettings {
+    TransportSettings {
         driver: DriverKind::Epoll,
         connections_max: 256,
         idle_timeout_s: 60,
@@ -69,10 +81,16 @@ pub fn serve(listen: &[ListenAddress], provider: Provider) -> Result<HttpServer>
         output: OutputLimits { full_bytes: 64 << 10, ..OutputLimits::default() },
         stop_timeout_ms: 1_000,
         ..TransportSettings::default()
-    };
-    let listeners = Listener::bind(listen, 1, &settings)?.into_iter().flatten().collect::<Vec<_>>();
+    }
+}
+
+/// Starts the door's thread on listeners of [`listen`].
+///
+/// # Errors
+/// When the thread cannot be started.
+pub fn serve_on(listeners: Vec<Listener>, provider: Provider) -> Result<HttpServer> {
     let addresses = listeners.iter().filter_map(Listener::local_address).collect();
-    let driver = DriverBuilder::new("http", settings, Waker::new()?)
+    let driver = DriverBuilder::new("http", settings(), Waker::new()?)
         .listeners(listeners)
         .spawn(move || Ok(Parts { service: HttpService { provider }, device: Device::None }))?;
     Ok(HttpServer { addresses, driver })

@@ -19,6 +19,7 @@ use crate::gate::ReplyQueue;
 use std::net::SocketAddr;
 use tierstone_base::{Now, Seq};
 use tierstone_media::{IoCompletion, IoRequest};
+use tierstone_redis::clients::BufferSizes;
 
 /// Names one connection of one driver thread, and never another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,8 +152,8 @@ pub trait Service {
     );
 
     /// What the service holds for a connection. Asked whenever the connection's buffers have been looked at, at the
-    /// end of a turn.
-    fn memory(&self, _connection: &Self::Connection) -> ConnectionMemory {
+    /// end of a turn, which tells what they hold then.
+    fn memory(&self, _connection: &Self::Connection, _sizes: BufferSizes) -> ConnectionMemory {
         ConnectionMemory::default()
     }
 

@@ -429,7 +429,7 @@ impl<S: Service> Turn<S> {
         if !is_done {
             entry.output.shrink(false);
         }
-        entry.beside = self.service.memory(&entry.state);
+        entry.beside = self.service.memory(&entry.state, entry.sizes());
         self.connections.recount(index);
         self.connections.report.connections_over_output_limit += over_limit;
         if is_done {

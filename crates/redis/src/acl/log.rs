@@ -62,6 +62,11 @@ impl Denial {
         }
     }
 
+    /// Which of the refusals that are counted apart it is: logins, commands, keys, channels.
+    pub(crate) fn kind(&self) -> usize {
+        ["auth", "command", "key", "channel"].iter().position(|reason| *reason == self.reason).unwrap_or(0)
+    }
+
     /// The same with who it was and when.
     pub(crate) fn by(mut self, client: String, at_ms: u64) -> Self {
         let end = client.floor_char_boundary(TEXT_BYTES_MAX);
@@ -97,11 +102,13 @@ pub(crate) struct AclLog {
 impl AclLog {
     /// Adds one.
     pub fn add(&mut self, denial: Denial) {
-        let known = self.entries.iter_mut().take(ALIKE_ENTRIES).find(|entry| entry.denial.is_like(&denial));
-        match known {
-            Some(entry) => {
+        let known = self.entries.iter().take(ALIKE_ENTRIES).position(|entry| entry.denial.is_like(&denial));
+        match known.and_then(|place| self.entries.remove(place)) {
+            // What is counted again is the newest again.
+            Some(mut entry) => {
                 entry.count += 1;
                 entry.denial = denial;
+                self.entries.push_front(entry);
             }
             None => {
                 let created_ms = denial.at_ms;

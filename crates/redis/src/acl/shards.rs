@@ -58,8 +58,9 @@ pub(crate) fn change_of_settings(outputs: &[Output]) -> Option<UsersChange> {
 impl Host {
     /// Notes something that was refused to a connection: at the first shard, which is told if it is another.
     pub(crate) fn note_denial(&mut self, now: Now, shard: ShardId, connection: ConnectionId, denial: Denial) {
+        self.counters.denied[denial.kind()] += 1;
         let client =
-            self.sessions.get(&connection).map(|session| crate::commands::client::describe(session, now));
+            self.sessions.get(&connection).map(|session| crate::commands::client::describe(session, now, 0));
         let denial = denial.by(client.unwrap_or_default(), now.wall_ms);
         match shard {
             HOME => self.keep_denial(denial),

@@ -92,7 +92,9 @@ struct Step {
     overflow: Overflow,
 }
 
-fn field_offset(context: &Context<'_, '_>, text: &[u8], field: FieldType) -> Result<u64, Halt> {
+/// The offset of a field that is read, of which the first bit must lie within the longest value as in Redis, or written,
+/// of which the last must.
+fn field_offset(context: &Context<'_, '_>, text: &[u8], field: FieldType, reads: bool) -> Result<u64, Halt> {
     let limit = context.value_size_max_bytes.saturating_mul(8);
     let (digits, scale) = match text {
         [b'#', digits @ ..] => (digits, u64::from(field.bits)),
@@ -102,7 +104,9 @@ fn field_offset(context: &Context<'_, '_>, text: &[u8], field: FieldType) -> Res
         .and_then(|value| u64::try_from(value).ok())
         .and_then(|value| value.checked_mul(scale));
     match offset {
-        Some(offset) if offset.saturating_add(u64::from(field.bits)) <= limit => Ok(offset),
+        Some(offset) if offset.saturating_add(if reads { 1 } else { field.bits.into() }) <= limit => {
+            Ok(offset)
+        }
         _ => fail(BAD_OFFSET),
     }
 }
@@ -131,8 +135,9 @@ fn parse_steps(context: &Context<'_, '_>, is_read_only: bool) -> Result<Vec<Step
             _ => return fail(SYNTAX),
         }
         let field = FieldType::parse(args.at(index + 1))?;
-        let offset = field_offset(context, args.at(index + 2), field)?;
-        let action = if name == b"GET" {
+        let reads = name == b"GET";
+        let offset = field_offset(context, args.at(index + 2), field, reads)?;
+        let action = if reads {
             Action::Get
         } else {
             if is_read_only {

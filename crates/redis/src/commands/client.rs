@@ -52,8 +52,30 @@ pub(crate) fn setinfo(control: &mut Control<'_>) -> Result<Flow, Halt> {
     Ok(Flow::Done)
 }
 
-/// One line of `CLIENT LIST`, without its end.
-pub(crate) fn describe(session: &Session, now: Now) -> String {
+/// What Redis keeps for replies in one piece: what is beyond lies in a list of such pieces.
+const REPLY_BUFFER_BYTES: usize = 16 << 10;
+
+/// What its buffers and arguments take, as fields of a line of `CLIENT LIST`; its request at hand has so many bytes of
+/// arguments.
+fn describe_memory(session: &Session, argument_bytes: usize) -> String {
+    let sizes = session.buffers.sizes();
+    let queued_bytes = session.transaction.as_ref().map_or(0, |queue| queue.size_bytes);
+    let beyond = sizes.replies.saturating_sub(REPLY_BUFFER_BYTES);
+    let total = sizes.input + sizes.output + sizes.tls + argument_bytes + queued_bytes;
+    format!(
+        "qbuf={} qbuf-free={} argv-mem={argument_bytes} multi-mem={queued_bytes} rbs={} obl={} oll={} omem={beyond} \
+         tot-mem={}",
+        sizes.unread,
+        sizes.input.saturating_sub(sizes.unread),
+        sizes.output,
+        sizes.replies - beyond,
+        beyond.div_ceil(REPLY_BUFFER_BYTES),
+        total + session.channel_bytes() + size_of::<Session>(),
+    )
+}
+
+/// One line of `CLIENT LIST`, without its end. The request at hand of its client has so many bytes of arguments.
+pub(crate) fn describe(session: &Session, now: Now, argument_bytes: usize) -> String {
     let count = |kind: ChannelKind| session.channels().iter().filter(|(other, _)| *other == kind).count();
     let seconds = |since: u64| now.monotonic_us.saturating_sub(since) / 1_000_000;
     let mut flags = String::new();
@@ -77,7 +99,7 @@ pub(crate) fn describe(session: &Session, now: Now) -> String {
     }
     let text = String::from_utf8_lossy;
     format!(
-        "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} redir={} resp={} user={} cmd={} lib-name={} lib-ver={}",
+        "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} {} cmd={} user={} redir={} resp={} lib-name={} lib-ver={}",
         session.id,
         session.info.address,
         session.info.local_address,
@@ -89,19 +111,25 @@ pub(crate) fn describe(session: &Session, now: Now) -> String {
         count(ChannelKind::Pattern),
         count(ChannelKind::Shard),
         session.transaction.as_ref().map_or(-1, |queue| queue.commands.len() as i64),
-        u8::from(session.is_watching),
+        session.watched.len(),
+        describe_memory(session, argument_bytes),
+        session.last_command,
+        text(&session.user.name),
         redirection(session.tracking.as_deref()),
         if session.version == Version::Resp3 { 3 } else { 2 },
-        text(&session.user.name),
-        session.last_command,
         text(&session.library_name),
         text(&session.library_version),
     )
 }
 
+/// Bytes of the arguments of the request at hand.
+fn argument_bytes(control: &Control<'_>) -> usize {
+    control.args.from(0).map(<[u8]>::len).sum()
+}
+
 pub(crate) fn info(control: &mut Control<'_>) -> Result<Flow, Halt> {
-    let now = control.now;
-    let mut text = describe(control.session(), now);
+    let (now, bytes) = (control.now, argument_bytes(control));
+    let mut text = describe(control.session(), now, bytes);
     text.push('\n');
     control.reply.verbatim(*b"txt", text.as_bytes());
     Ok(Flow::Done)
@@ -178,7 +206,8 @@ pub(crate) fn list(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let mut text = String::new();
     for id in select(control, &filter) {
         if let Some(session) = control.host.sessions.get(&id) {
-            text.push_str(&describe(session, control.now));
+            let bytes = if id == control.connection { argument_bytes(control) } else { 0 };
+            text.push_str(&describe(session, control.now, bytes));
             text.push('\n');
         }
     }

@@ -61,7 +61,8 @@ pub(crate) fn resetstat(control: &mut Control<'_>) -> Result<Flow, Halt> {
     if control.args.len() != 2 {
         return fail(crate::context::SYNTAX);
     }
-    control.host.counters.reset();
+    control.host.counters.reset(control.host.transport);
+    control.host.timing.forget_times();
     control.host.latencies.clear();
     control.reply.ok();
     Ok(Flow::Done)

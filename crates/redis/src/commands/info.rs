@@ -2,10 +2,9 @@
 
 use crate::context::Halt;
 use crate::control::{Control, Flow, RedoFacts};
-use crate::everywhere::{LATENCYSTATS, MEMORY_OF_SHARD};
+use crate::everywhere::{COMMANDSTATS, LATENCYSTATS, MEMORY_OF_SHARD};
 use crate::opening::loading_fields;
 use crate::settings::format_eviction;
-use crate::table;
 use std::fmt::Write;
 use tierstone_base::units::format_size;
 use tierstone_engine::{Durability, EngineStatistics, Health};
@@ -26,7 +25,7 @@ const SECTIONS: [(&str, bool, Section); 15] = [
     ("Energy", true, crate::energy::section),
     ("Errorstats", true, errorstats),
     ("Cluster", true, cluster),
-    ("Commandstats", false, commandstats),
+    (COMMANDSTATS, false, crate::commandstats::commandstats),
     (LATENCYSTATS, false, crate::latency::latencystats),
     ("Keyspace", true, keyspace),
 ];
@@ -230,7 +229,29 @@ fn stats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         control.host.channels.names(crate::session::ChannelKind::Pattern).len(),
         control.host.throughput.per_second(control.now.monotonic_us, counters.commands),
         control.engine.untold_expirations,
-    )
+    )?;
+    turned_away(control, out)
+}
+
+/// Who was turned away or closed, what was refused, and the bytes of all connections.
+fn turned_away(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
+    let counters = &control.host.counters;
+    let transport = counters.lately(control.host.transport);
+    let [logins, commands, keys, channels] = counters.denied;
+    for (name, value) in [
+        ("rejected_connections", transport.refused),
+        ("client_query_buffer_limit_disconnections", transport.over_input_limit),
+        ("client_output_buffer_limit_disconnections", transport.over_output_limit),
+        ("total_net_input_bytes", transport.bytes_received),
+        ("total_net_output_bytes", transport.bytes_sent),
+        ("acl_access_denied_auth", logins),
+        ("acl_access_denied_cmd", commands),
+        ("acl_access_denied_key", keys),
+        ("acl_access_denied_channel", channels),
+    ] {
+        write!(out, "{name}:{value}\r\n")?;
+    }
+    Ok(())
 }
 
 fn replication(_: &Control<'_>, out: &mut String) -> std::fmt::Result {
@@ -321,15 +342,6 @@ fn errorstats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
 
 fn cluster(_: &Control<'_>, out: &mut String) -> std::fmt::Result {
     write!(out, "cluster_enabled:0\r\n")
-}
-
-fn commandstats(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
-    for (command, calls) in table::commands().zip(&control.host.counters.calls) {
-        if *calls > 0 {
-            write!(out, "cmdstat_{}:calls={calls}\r\n", command.name)?;
-        }
-    }
-    Ok(())
 }
 
 fn keyspace(control: &Control<'_>, out: &mut String) -> std::fmt::Result {

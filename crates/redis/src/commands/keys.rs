@@ -260,6 +260,7 @@ fn encoding(record: &Record<'_>) -> &'static str {
 
 pub(crate) fn object_encoding(context: &mut Context<'_, '_>) -> Run {
     let name = context.view.get(context.db, context.args.at(2))?.map(|record| encoding(&record));
+    context.reads.count(name.is_some());
     match name {
         Some(name) => context.reply.bulk(name.as_bytes()),
         None => context.reply.null(),
@@ -269,7 +270,9 @@ pub(crate) fn object_encoding(context: &mut Context<'_, '_>) -> Run {
 
 /// Answers for an existing key with what `answer` writes, else with null.
 fn for_existing(context: &mut Context<'_, '_>, answer: impl FnOnce(&mut Context<'_, '_>) -> Run) -> Run {
-    if context.view.get(context.db, context.args.at(2))?.is_none() {
+    let is_there = context.view.get(context.db, context.args.at(2))?.is_some();
+    context.reads.count(is_there);
+    if !is_there {
         context.reply.null();
         return Ok(());
     }

@@ -441,15 +441,23 @@ const LCS_CELLS_MAX: u64 = 16 << 20;
 const LCS_TOO_LARGE: &str = "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len";
 
 pub(crate) fn lcs(context: &mut Context<'_, '_>) -> Run {
-    let options = LcsOptions::parse(context)?;
     let args = context.args;
     context.view.prefetch(context.db, [args.at(1), args.at(2)])?;
+    let mut extents = [None, None];
+    for (extent, key) in extents.iter_mut().zip([args.at(1), args.at(2)]) {
+        *extent = context.extent(key)?;
+        match extent {
+            Some(_) => context.reads.hits += 1,
+            None => {
+                context.reads.misses += 1;
+                context.note_miss(key);
+            }
+        }
+    }
+    let options = LcsOptions::parse(context)?;
     let mut values = [Vec::new(), Vec::new()];
-    for (value, key) in values.iter_mut().zip([args.at(1), args.at(2)]) {
-        let Some(extent) = context.extent(key)? else {
-            context.note_miss(key);
-            continue;
-        };
+    for ((value, key), extent) in values.iter_mut().zip([args.at(1), args.at(2)]).zip(extents) {
+        let Some(extent) = extent else { continue };
         if extent.len > LCS_CELLS_MAX {
             return fail(LCS_TOO_LARGE);
         }

@@ -39,7 +39,7 @@ static CLIENT: [Command; 18] = [
         group: "connection",
         since: "6.0.0",
         complexity: "O(1)",
-        summary: "Answers that nothing is redirected.",
+        summary: "Answers with the id of the connection that invalidations are redirected to, 0 for none, -1 without tracking.",
         action: Action::Control(tracking::getredir),
         subcommands: &[],
     },

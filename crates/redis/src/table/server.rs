@@ -165,7 +165,7 @@ static CONFIG: [Command; 5] = [
     },
 ];
 
-static FUNCTION: [Command; 2] = [
+static FUNCTION: [Command; 3] = [
     Command {
         name: "function|flush",
         arity: -2,
@@ -177,6 +177,19 @@ static FUNCTION: [Command; 2] = [
         complexity: "O(1)",
         summary: "Answers OK: there are no functions.",
         action: Action::Control(scripting::function_flush),
+        subcommands: &[],
+    },
+    Command {
+        name: "function|help",
+        arity: 2,
+        flags: flag::LOADING | flag::STALE,
+        categories: category::SCRIPTING,
+        keys: Keys::None,
+        group: "scripting",
+        since: "7.0.0",
+        complexity: "O(1)",
+        summary: "Explains the subcommands.",
+        action: Action::Control(help::function),
         subcommands: &[],
     },
     Command {
@@ -194,19 +207,34 @@ static FUNCTION: [Command; 2] = [
     },
 ];
 
-static MODULE: [Command; 1] = [Command {
-    name: "module|list",
-    arity: 2,
-    flags: flag::ADMIN | flag::NOSCRIPT,
-    categories: 0,
-    keys: Keys::None,
-    group: "server",
-    since: "4.0.0",
-    complexity: "O(1)",
-    summary: "Lists no modules: there are none.",
-    action: Action::Control(scripting::module_list),
-    subcommands: &[],
-}];
+static MODULE: [Command; 2] = [
+    Command {
+        name: "module|help",
+        arity: 2,
+        flags: flag::LOADING | flag::STALE,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "5.0.0",
+        complexity: "O(1)",
+        summary: "Explains the subcommands.",
+        action: Action::Control(help::module),
+        subcommands: &[],
+    },
+    Command {
+        name: "module|list",
+        arity: 2,
+        flags: flag::ADMIN | flag::NOSCRIPT,
+        categories: 0,
+        keys: Keys::None,
+        group: "server",
+        since: "4.0.0",
+        complexity: "O(1)",
+        summary: "Lists no modules: there are none.",
+        action: Action::Control(scripting::module_list),
+        subcommands: &[],
+    },
+];
 
 static MEMORY: [Command; 6] = [
     Command {

@@ -110,13 +110,15 @@ pub enum ToNode {
         /// What, in words.
         findings: Vec<String>,
     },
-    /// A client was closed since all of them take too much memory. Not told of each where they are many.
+    /// Clients were closed since all of them take too much memory: those of some time together.
     Evicted {
         /// Whose.
         shard: ShardId,
-        /// Its line of `CLIENT LIST`.
-        client: String,
-        /// What it took.
+        /// How many.
+        count: u64,
+        /// Lines of `CLIENT LIST` of the first ones.
+        lines: Vec<String>,
+        /// What they took.
         bytes: u64,
         /// What all took.
         total_bytes: u64,
@@ -146,15 +148,19 @@ impl ToNode {
             ToNode::Failed { shard, error } => {
                 tracing::error!(shard, %error, "a shard acknowledges nothing any more");
             }
-            ToNode::Evicted { shard, client, bytes, total_bytes, bytes_max, all } => {
+            ToNode::Evicted { shard, count, lines, bytes, total_bytes, bytes_max, all } => {
+                let more = count.saturating_sub(lines.len() as u64);
+                let clients = lines.join("; ");
                 tracing::warn!(
                     shard,
-                    client,
+                    count,
+                    clients,
+                    more,
                     bytes,
                     total_bytes,
                     bytes_max,
                     all,
-                    "a client was closed: all of them take more than maxmemory-clients"
+                    "a client was closed, or several: all of them take more than maxmemory-clients"
                 );
             }
             ToNode::ChangeMap { .. }

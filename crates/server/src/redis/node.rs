@@ -242,15 +242,16 @@ impl Node {
         raise_descriptor_limit(clients + DESCRIPTORS_BESIDE_CLIENTS);
         // An address that is taken leaves the store as it is: none is made, one that was closed in good order stays so.
         let (listeners, [addresses, tls_addresses]) = listen(settings)?;
+        let door = http::listen(&settings.http)?;
+        let watch = energy::watch(&settings.energy)?;
         let mut database = volume::open_watched(&settings.database)?;
         let plans = database.take_plans();
         let count = plans.len();
         let ready = Arc::new(AtomicBool::new(false));
         let (node_sender, messages) = unbounded();
         let snapshots = NewestNumbers::new(count);
-        let watch = energy::watch(&settings.energy)?;
         let heartbeats: Vec<Heartbeat> = plans.iter().map(|_| Heartbeat::default()).collect();
-        let http = start_http(settings, snapshots.clone(), &ready, &heartbeats, (&watch, &database))?;
+        let http = start_http(settings, door, (snapshots.clone(), &ready, &heartbeats), (&watch, &database))?;
         let (mut starts, mut shards) = (Vec::new(), Vec::new());
         for ((plan, listeners), heartbeat) in plans.into_iter().zip(listeners).zip(heartbeats) {
             let waker = Waker::new()?;
@@ -486,12 +487,11 @@ fn addresses_of(listeners: &[Vec<Listener>]) -> Vec<SocketAddr> {
 
 fn start_http(
     settings: &NodeSettings,
-    snapshots: NewestNumbers,
-    ready: &Arc<AtomicBool>,
-    heartbeats: &[Heartbeat],
+    door: Vec<Listener>,
+    (snapshots, ready, heartbeats): (NewestNumbers, &Arc<AtomicBool>, &[Heartbeat]),
     (watch, database): (&Arc<Watch>, &Database),
 ) -> Result<Option<HttpServer>> {
-    if settings.http.is_empty() {
+    if door.is_empty() {
         return Ok(None);
     }
     let board = MetricsBoard::new(snapshots, Arc::clone(ready))
@@ -505,7 +505,7 @@ fn start_http(
         Ok(mut board) => board.answer(page),
         Err(_) => http::Answer::Unavailable("the metrics thread has failed\n".into()),
     };
-    http::serve(&settings.http, Box::new(provider)).map(Some)
+    http::serve_on(door, Box::new(provider)).map(Some)
 }
 
 fn start_report(

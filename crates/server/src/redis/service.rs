@@ -24,6 +24,7 @@ use crate::service::{ConnectionId, ConnectionMemory, Peer, Received, Service, Wa
 use crate::settings::TransportChange;
 use crossbeam_channel::Sender;
 use evict::Eviction;
+use rounds::transport_of;
 use rustls::ServerConfig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,7 +32,7 @@ use tierstone_base::collections::Map;
 use tierstone_base::{Now, Seq, ShardId};
 use tierstone_engine::{Admission, Engine};
 use tierstone_media::{IoCompletion, IoRequest};
-use tierstone_redis::clients::CLIENTS_BYTES_MAX;
+use tierstone_redis::clients::{BufferSizes, CLIENTS_BYTES_MAX, ClientBuffers};
 use tierstone_redis::{Args, ConnectionInfo, Executor, Outcome, Output};
 use tierstone_store::TaskId;
 use tierstone_wire::resp::{Arguments, Progress, ReplyWriter, RequestLimits, RequestParser, Version};
@@ -156,6 +157,8 @@ pub struct RedisConnection {
     slots: Vec<(TaskId, SlotId)>,
     /// A request of which a large argument is uploaded while it is received.
     pub(super) incoming: Option<Incoming>,
+    /// Where commands find how much its buffers hold.
+    buffers: Arc<ClientBuffers>,
 }
 
 impl RedisConnection {
@@ -237,6 +240,9 @@ impl<E: Engine> RedisService<E> {
                 break;
             }
             consumed = parsed.end;
+        }
+        if ahead.requests().len() > 1 {
+            self.executor.end_pipeline(now);
         }
         if want.is_some() {
             // What is put off comes again; what closes is done with.
@@ -429,6 +435,7 @@ impl<E: Engine> Service for RedisService<E> {
         self.executor.connect(now, name, info_of(peer));
         self.names.insert(name, id);
         let authenticated = self.executor.is_authenticated(name);
+        let buffers = self.executor.client_buffers(name);
         let mut parser = RequestParser::new(self.limits);
         parser.set_authenticated(authenticated);
         Ok(RedisConnection {
@@ -438,6 +445,7 @@ impl<E: Engine> Service for RedisService<E> {
             authenticated,
             slots: Vec::new(),
             incoming: None,
+            buffers,
         })
     }
 
@@ -459,6 +467,7 @@ impl<E: Engine> Service for RedisService<E> {
     ) -> Received {
         // What other shards told before this client asked is known when it asks.
         self.take_mail(now);
+        connection.buffers.note_input(input.len());
         let mut consumed = 0;
         loop {
             let rest = &input[consumed..];
@@ -517,6 +526,7 @@ impl<E: Engine> Service for RedisService<E> {
         self.go_on_stopping(now, connections.is_empty());
         self.executor
             .note_connection_bytes(connections.buffered_bytes() as u64, self.buffer_bytes_max as u64);
+        self.executor.note_transport(transport_of(connections.report()));
         let mut outputs = std::mem::take(&mut self.outputs);
         self.executor.step(now, completions, &mut outputs);
         self.outputs = outputs;
@@ -525,6 +535,7 @@ impl<E: Engine> Service for RedisService<E> {
         self.executor.take_requests(requests);
         self.resume_throttled(connections);
         self.look_at_all_clients(connections);
+        self.tell_closed(now);
         if let Some(config) = self.tls.take() {
             connections.set_tls(config);
         }
@@ -538,7 +549,8 @@ impl<E: Engine> Service for RedisService<E> {
         }
     }
 
-    fn memory(&self, connection: &RedisConnection) -> ConnectionMemory {
+    fn memory(&self, connection: &RedisConnection, sizes: BufferSizes) -> ConnectionMemory {
+        connection.buffers.note(sizes);
         self.client_memory(connection)
     }
 
@@ -555,14 +567,20 @@ impl<E: Engine> Service for RedisService<E> {
         let tell = untold.then_some(self.snapshot_due_us);
         let stop = (self.stop_by_us.is_some() && !self.shut).then_some(self.stop_check_due_us);
         let beat = self.heartbeat.is_some().then_some(self.heartbeat_due_us);
-        [self.executor.next_step_at_us(), tell, stop, beat].into_iter().flatten().min()
+        let closed = self.eviction.next_step_at_us();
+        [self.executor.next_step_at_us(), tell, stop, beat, closed].into_iter().flatten().min()
     }
 
     fn stop(&mut self, now: Now, _connections: &mut Connections<RedisConnection>) {
         self.stop_by_us = Some(now.monotonic_us + self.stop_patience_us);
+        self.eviction.stop();
     }
 
     fn is_quiet(&self) -> bool {
         self.shut && self.executor.shard().engine().is_shut()
     }
 }
+
+#[cfg(test)]
+#[path = "service_test.rs"]
+mod service_test;

@@ -4,9 +4,11 @@ use super::super::mail::ToNode;
 use super::super::metrics::ShardSnapshot;
 use super::{RedisConnection, RedisService};
 use crate::connections::Connections;
+use crate::driver::DriverReport;
 use std::sync::atomic::Ordering;
 use tierstone_base::Now;
 use tierstone_engine::{Engine, Health};
+use tierstone_redis::control::Transport;
 
 /// How often a shard tells its numbers, in microseconds.
 const SNAPSHOT_INTERVAL_US: u64 = 250_000;
@@ -47,5 +49,16 @@ impl<E: Engine> RedisService<E> {
             self.told_failure = true;
             self.tell_node(ToNode::Failed { shard: self.shard, error });
         }
+    }
+}
+
+/// What the executor is told of the connections.
+pub(super) fn transport_of(report: &DriverReport) -> Transport {
+    Transport {
+        refused: report.connections_refused,
+        over_input_limit: report.connections_over_input_limit,
+        over_output_limit: report.connections_over_output_limit,
+        bytes_received: report.bytes_received,
+        bytes_sent: report.bytes_sent,
     }
 }
