@@ -19,7 +19,7 @@ failed or is full.";
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct BackupArgs {
-    /// Take it from the server at ADDR:PORT, beside its traffic
+    /// Take it from the server at ADDR:PORT, or unix:PATH, beside its traffic
     #[arg(long, value_name = "ADDR:PORT", requires = "out")]
     #[arg(required_unless_present_any = ["data", "verify"], conflicts_with_all = ["data", "verify"])]
     server: Option<String>,
@@ -177,6 +177,8 @@ fn tell(report: &BackupReport, json: bool) -> Result<()> {
         row("records", report.records.to_string()),
         row("bytes of them", format_size(report.bytes)),
         row("records that it shows", report.shown.to_string()),
+        row("of these keys of databases", report.keys.to_string()),
+        row("of these pieces of large values", report.shown.saturating_sub(report.keys).to_string()),
         row("backups that it was made since", report.bases.to_string()),
         row("frames", report.frames.to_string()),
         row("shards of its store", report.shards.to_string()),

@@ -33,7 +33,7 @@ pub struct CheckArgs {
     /// Make a new store in DIR with the newest whole version of every key; the damaged one stays as it is
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     repair: Option<Vec<PathBuf>>,
-    /// Let the server at ADDR, a host and the port of Redis clients, verify its store beside its traffic
+    /// Let the server at ADDR, a host and the port of Redis clients or unix:PATH, verify its store beside its traffic
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["directories", "repair", "memory"])]
     server: Option<String>,
     #[command(flatten)]
@@ -119,7 +119,7 @@ fn rows(report: &CheckReport, is_repair: bool) -> Vec<Vec<String>> {
     row("groups", report.groups.to_string());
     row("records, old versions included", report.records.to_string());
     row("bytes of them", format_size(report.record_bytes));
-    row("keys", report.live_keys.to_string());
+    row("keys, pieces of large values among them", report.live_keys.to_string());
     row("bytes of their records", format_size(report.live_bytes));
     if report.redo_unread {
         let advice = "not looked at; open the store with --nvm to have it in the files";

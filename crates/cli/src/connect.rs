@@ -70,7 +70,7 @@ impl ConnectArgs {
         Ok(password)
     }
 
-    /// Connects to `address`, a host and a port, with one timeout for everything, and logs in.
+    /// Connects to `address`, a host and a port or `unix:PATH`, with one timeout for everything, and logs in.
     ///
     /// # Errors
     /// Those of the files and of [`Connection::connect_over`]; `InvalidInput`: the server refuses the login.

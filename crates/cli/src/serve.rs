@@ -2,11 +2,13 @@
 
 use crate::log::{LogFormat, LogLevel};
 use crate::output::print_line;
-use crate::settings::{ServerArgs, ServerSettings};
+use crate::settings::{ServerArgs, ServerSettings, unknown_variables};
 use crate::settings_file::TomlFile;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
+use tierstone::FoundStore;
 use tierstone_base::Result;
 use tierstone_base::units::{format_duration_us, format_size};
 use tierstone_engine::OpeningSeen;
@@ -19,19 +21,25 @@ const SHOWN_AFTER: Duration = Duration::from_millis(300);
 
 /// Serves until SIGINT, SIGTERM or SHUTDOWN.
 pub fn run(args: ServerArgs) -> Result<()> {
-    let ServerSettings { node: mut settings, log, log_level, config } = args.settings()?;
+    let ServerSettings { node: mut settings, log, log_level, config, idle } = args.settings()?;
     let usual = if log == LogFormat::Json { LogLevel::Info } else { LogLevel::default() };
     let level = log_level.unwrap_or(usual);
     crate::log::start(log, level)?;
+    for told in idle.iter().chain(&unknown_variables(environment())) {
+        tracing::warn!("{told}");
+    }
     settings.log_level = level.redis_name().to_owned();
     if let Some(path) = config {
         settings.settings_file = Some(Arc::new(TomlFile::new(path, settings.database.shards)));
     }
     // Caught, so that a file over a limit of the process is a full device and not its end.
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default())?;
+    let store = tierstone::find_files(&settings.database.directories)?;
+    tell_of_segments(store.as_ref(), &settings);
     let bar = Opening::new();
     let node = Node::start_with(&settings, &mut |seen| bar.show(seen))?;
     drop(bar);
+    tell_of_additions(store.as_ref())?;
     let stop = node.stopper();
     let mut signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])?;
@@ -49,6 +57,37 @@ pub fn run(args: ServerArgs) -> Result<()> {
     node.run()?;
     tracing::info!("stopped in good order");
     print_line("stopped in good order")
+}
+
+/// The variables that are texts: a setting is.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    let texts =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    std::env::vars_os().filter_map(texts)
+}
+
+/// A store keeps its size of segments, whatever is asked for.
+fn tell_of_segments(store: Option<&FoundStore>, settings: &NodeSettings) {
+    if let (Some(store), Some(wanted)) = (store, settings.database.segment_bytes)
+        && store.segment_bytes != wanted
+    {
+        let has = format_size(store.segment_bytes);
+        tracing::warn!(
+            "segment-size has no effect: the store was made with segments of {has}, and keeps them"
+        );
+    }
+}
+
+/// Directories that a store had not are its own from now on, which nobody can take back.
+fn tell_of_additions(store: Option<&FoundStore>) -> Result<()> {
+    for directory in store.map(|store| store.others.as_slice()).unwrap_or_default() {
+        tracing::warn!(directory = %directory.display(), "added to the store, which opens only with it from now on");
+        print_line(&format!(
+            "added {} to the store: from now on name it at every start; it may be moved, but not taken away again",
+            directory.display()
+        ))?;
+    }
+    Ok(())
 }
 
 /// The bar of an opening: on a terminal, when it takes longer than a moment.

@@ -7,6 +7,9 @@
 //! 2. A value reads the same wherever it is given: what is read is its text.
 
 mod access;
+mod args;
+mod effects;
+mod environment;
 mod operators;
 mod redo;
 mod store;
@@ -16,11 +19,11 @@ use crate::log::{LogFormat, LogLevel};
 use crate::values::{
     addresses, bytes, choice, milliseconds, number, parse_durability, parse_index, seconds, wrong,
 };
-use clap::{Arg, ArgMatches, Command, FromArgMatches, ValueEnum};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+pub use args::ServerArgs;
+use clap::ValueEnum;
+pub use environment::unknown_variables;
+use std::path::PathBuf;
 pub use store::store_options;
-use tierstone::DatabaseOptions;
 use tierstone_base::Result;
 use tierstone_base::units::parse_size;
 use tierstone_media::file::{DirectIo, FileBackend};
@@ -39,6 +42,8 @@ pub struct ServerSettings {
     pub log_level: Option<LogLevel>,
     /// The settings file, if one was given.
     pub config: Option<PathBuf>,
+    /// What was given and has no effect, in words.
+    pub idle: Vec<String>,
 }
 
 /// One setting.
@@ -96,7 +101,7 @@ const GENERAL: &[Setting] = &[
         name: "data",
         variable: "TIERSTONE_DATA",
         value: "DIR,…",
-        help: "Directories for the data, separated by commas; or the description of a volume, a file that ends in .toml (docs/volume.md); or nvm:PATH or nvm:emulated:SIZE[:PRESET] for a store that lies wholly in persistent memory (docs/nvm.md)",
+        help: "Directories for the data, separated by commas, of which those that a store has not yet are added to it for good; or the description of a volume, a file that ends in .toml (docs/volume.md); or nvm:PATH or nvm:emulated:SIZE[:PRESET] for a store that lies wholly in persistent memory (docs/nvm.md)",
         default: "tierstone-data",
         trade_off: "At best one a disk: several on one disk gain nothing",
         redis: "dir (the first)",
@@ -142,7 +147,7 @@ const GENERAL: &[Setting] = &[
         name: "capacity",
         variable: "TIERSTONE_CAPACITY",
         value: "SIZE",
-        help: "The most space that the data may take",
+        help: "The most space that the data may take; less than seven segments a shard are refused",
         default: "what the disks have free, less 5 %",
         trade_off: "The fuller a store is, the more live data the cleaner moves for each byte written",
         redis: "",
@@ -471,129 +476,6 @@ const GENERAL: &[Setting] = &[
         },
     },
 ];
-
-const CONFIG: &str = "config";
-
-/// What the command line and the environment say: texts by the names of settings.
-#[derive(Clone, Debug, Default)]
-pub struct ServerArgs {
-    given: BTreeMap<&'static str, String>,
-    config: Option<PathBuf>,
-}
-
-impl clap::Args for ServerArgs {
-    fn augment_args(mut command: Command) -> Command {
-        for setting in SETTINGS {
-            let mut argument = Arg::new(setting.name)
-                .long(setting.name)
-                .env(setting.variable)
-                .value_name(setting.value)
-                .allow_negative_numbers(true)
-                .hide_env_values(setting.name == "password")
-                .help(format!("{} [default: {}]", setting.help, setting.default))
-                .long_help(setting.long_help());
-            if matches!(setting.name, "pin" | "measure-cpu") {
-                argument = argument.num_args(0..=1).default_missing_value("true");
-            }
-            command = command.arg(argument);
-        }
-        let file = Arg::new(CONFIG).long(CONFIG).env("TIERSTONE_CONFIG").value_name("FILE");
-        command.arg(file.value_parser(clap::value_parser!(PathBuf)).help(
-            "A TOML file with any of these settings under the names of their flags, such as memory = \"2GiB\"; \
-             CONFIG REWRITE writes it",
-        ))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for ServerArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
-        let mut args = ServerArgs::default();
-        args.update_from_arg_matches(matches)?;
-        Ok(args)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
-        for setting in SETTINGS {
-            if let Some(text) = matches.get_one::<String>(setting.name) {
-                self.given.insert(setting.name, text.clone());
-            }
-        }
-        if let Some(path) = matches.get_one::<PathBuf>(CONFIG) {
-            self.config = Some(path.clone());
-        }
-        Ok(())
-    }
-}
-
-impl ServerArgs {
-    /// All settings: defaults, over them the file, over that what was given.
-    ///
-    /// # Errors
-    /// What is wrong with a value, with its setting's name; an unknown name in the file.
-    pub fn settings(mut self) -> Result<ServerSettings> {
-        let config = self.config.take();
-        if let Some(path) = &config {
-            for (name, text) in read_file(path)? {
-                self.given.entry(name).or_insert(text);
-            }
-        }
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let database = DatabaseOptions {
-            shards: cores.min(8) as u16,
-            memory_bytes: (machine_memory_bytes() / 4).max(64 << 20),
-            ..DatabaseOptions::default()
-        };
-        let node = NodeSettings { database, ..NodeSettings::default() };
-        let mut all = ServerSettings { node, log: LogFormat::default(), log_level: None, config };
-        for setting in SETTINGS {
-            if let Some(text) = self.given.get(setting.name) {
-                (setting.apply)(&mut all, text)
-                    .map_err(|error| error.context(&format!("--{} '{text}'", setting.name)))?;
-            }
-        }
-        redo::take_over_shards(&mut all, self.given.contains_key("shards"));
-        Ok(all)
-    }
-}
-
-/// The settings of a file.
-fn read_file(path: &Path) -> Result<Vec<(&'static str, String)>> {
-    let about = |error: &dyn std::fmt::Display| wrong(format!("{}: {error}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
-    let table: toml::Table = toml::from_str(&text).map_err(|error| about(&error))?;
-    let mut found = Vec::new();
-    for (name, value) in table {
-        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
-            return Err(about(&format!("there is no setting '{name}'; `tierstone server --help` names all")));
-        };
-        let text = match value {
-            toml::Value::String(text) => text,
-            toml::Value::Integer(number) => number.to_string(),
-            toml::Value::Boolean(flag) => flag.to_string(),
-            other => {
-                let kind = other.type_str();
-                return Err(about(&format!("{name}: a text, a number or a boolean is needed, not a {kind}")));
-            }
-        };
-        found.push((setting.name, text));
-    }
-    Ok(found)
-}
-
-/// Bytes of memory of the machine; 1 GiB where that is not told.
-fn machine_memory_bytes() -> u64 {
-    std::fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        })
-        .map_or(1 << 30, |kib| kib << 10)
-}
 
 #[cfg(test)]
 #[path = "settings_test.rs"]

@@ -209,6 +209,47 @@ fn the_redis_crate_is_served_unchanged() {
     server.stop();
 }
 
+#[test]
+fn a_lock_is_released_and_kept_by_whoever_holds_it_and_by_nobody_else() {
+    let folder = Folder::new();
+    let server = start(&folder, &[]);
+    let (mut mine, mut other) = (rust_client(&server, "resp2"), rust_client(&server, "resp3"));
+    let take = |client: &mut redis::Connection, token: &str, ms: u64| -> Option<String> {
+        let mut set = redis::cmd("SET");
+        set.arg("lock").arg(token).arg("NX").arg("PX").arg(ms);
+        set.query(client).expect("SET")
+    };
+    let keep = |client: &mut redis::Connection, token: &str| -> Option<String> {
+        let mut set = redis::cmd("SET");
+        set.arg("lock").arg(token).arg("IFEQ").arg(token).arg("PX").arg(60_000);
+        set.query(client).expect("SET with IFEQ")
+    };
+    let release = |client: &mut redis::Connection, token: &str| -> i64 {
+        redis::cmd("DELIFEQ").arg("lock").arg(token).query(client).expect("DELIFEQ")
+    };
+    assert_eq!(take(&mut mine, "a", 30_000).as_deref(), Some("OK"));
+    assert_eq!(take(&mut other, "b", 30_000), None);
+    assert_eq!((release(&mut other, "b"), keep(&mut other, "b")), (0, None));
+    assert_eq!(keep(&mut mine, "a").as_deref(), Some("OK"));
+    let left: i64 = redis::cmd("PTTL").arg("lock").query(&mut mine).expect("PTTL");
+    assert!((30_001..=60_000).contains(&left), "{left}");
+    assert_eq!((release(&mut mine, "a"), release(&mut mine, "a")), (1, 0));
+    // One that has expired is somebody else's, and stays his.
+    assert_eq!(take(&mut mine, "a", 1).as_deref(), Some("OK"));
+    while take(&mut other, "b", 30_000).is_none() {}
+    assert_eq!((release(&mut mine, "a"), keep(&mut mine, "a")), (0, None));
+    // Without DELIFEQ: whoever has seen the token deletes only what nobody has changed since.
+    let () = redis::cmd("WATCH").arg("lock").query(&mut other).expect("WATCH");
+    let held: Option<String> = Commands::get(&mut other, "lock").expect("GET");
+    assert_eq!(held.as_deref(), Some("b"));
+    let mut delete = redis::pipe();
+    delete.atomic().cmd("DEL").arg("lock");
+    assert_eq!(delete.query::<Option<(i64,)>>(&mut other).expect("EXEC"), Some((1,)));
+    let refused = redis::cmd("EVAL").arg("return 1").arg(0).query::<()>(&mut mine).expect_err("no scripts");
+    assert!(refused.to_string().to_lowercase().contains("unknown command"), "{refused}");
+    server.stop();
+}
+
 fn watched_by_the_redis_crate(server: &Server) {
     let (mut watching, mut other) = (rust_client(server, "resp2"), rust_client(server, "resp2"));
     let mut attempts = 0;

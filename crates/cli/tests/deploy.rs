@@ -113,3 +113,149 @@ fn systemd_accepts_the_unit() {
         Err(error) => println!("SKIP: the check of the systemd unit (systemd-analyze: {error})"),
     }
 }
+
+/// The instructions of the container file: name and arguments.
+fn instructions(text: &str) -> Vec<(&str, &str)> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.split_once(' ').expect("an instruction has arguments")).collect()
+}
+
+/// The words of `["a", "b"]`.
+fn words(list: &str) -> Vec<String> {
+    serde_json::from_str(list).expect("a list of texts")
+}
+
+fn project() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn the_container_file_copies_what_is_there_and_is_built_by_the_toolchain_of_the_project() {
+    let text = text("Containerfile");
+    let all = instructions(&text);
+    let of = |name: &str| {
+        all.iter().filter(|(found, _)| *found == name).map(|(_, rest)| *rest).collect::<Vec<_>>()
+    };
+    let known =
+        ["FROM", "RUN", "WORKDIR", "COPY", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
+    let unknown: Vec<_> = all.iter().filter(|(name, _)| !known.contains(name)).collect();
+    assert!(unknown.is_empty(), "this test does not know {unknown:?}");
+    // What the image is built with can build it.
+    let manifest = std::fs::read_to_string(project().join("Cargo.toml")).expect("the manifest is there");
+    let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).expect("a version");
+    let stages = of("FROM");
+    assert!(stages[0].contains(&format!("rust:{}-", version.trim_matches('"'))), "{stages:?}");
+    assert!(stages[0].ends_with(" AS build") && stages.len() == 2, "{stages:?}");
+    // Both stages have the same C library.
+    let distribution = |stage: &str| stage.split([' ', ':']).find(|word| word.contains("bookworm")).is_some();
+    assert!(stages.iter().all(|stage| distribution(stage)), "{stages:?}");
+    let ignored = std::fs::read_to_string(project().join(".dockerignore")).expect("it is there");
+    assert!(ignored.lines().any(|line| line == "/target"), "the context would hold what was built here");
+    for copy in of("COPY") {
+        match copy.strip_prefix("--from=build /source/") {
+            Some(rest) => {
+                let program = rest.split(' ').next().expect("a source");
+                assert_eq!(program, "target/release/tierstone", "what `cargo build --release` leaves");
+                let built =
+                    of("RUN").into_iter().find(|line| line.starts_with("cargo build")).expect("it is built");
+                assert!(built.contains("--release") && built.contains("-p tierstone-cli"), "{built}");
+            }
+            None => {
+                let paths: Vec<&str> = copy.split(' ').collect();
+                let (_, sources) = paths.split_last().expect("a target");
+                for source in sources {
+                    assert!(project().join(source).exists(), "there is no {source} to be copied");
+                }
+            }
+        }
+    }
+    let user = of("USER")[0];
+    assert!(
+        of("RUN").iter().any(|line| line.contains("useradd") && line.contains(user)),
+        "nobody makes {user}"
+    );
+}
+
+#[test]
+fn the_command_of_the_container_serves_where_the_file_says() {
+    let text = text("Containerfile");
+    let all = instructions(&text);
+    let of = |name: &str| {
+        all.iter().find(|(found, _)| *found == name).map(|(_, rest)| *rest).expect("it is there")
+    };
+    assert_eq!(words(of("ENTRYPOINT")), ["tierstone"]);
+    let mut command = words(of("CMD"));
+    let value = |command: &[String], flag: &str| {
+        let place = command.iter().position(|word| word == flag).unwrap_or_else(|| panic!("no {flag}"));
+        command[place + 1].clone()
+    };
+    let volume = of("VOLUME");
+    assert_eq!(value(&command, "--data"), volume);
+    let ports: Vec<&str> = of("EXPOSE").split(' ').collect();
+    for (flag, port) in ["--listen", "--http"].into_iter().zip(ports) {
+        assert_eq!(value(&command, flag), format!("0.0.0.0:{port}"), "{flag}");
+    }
+    // The page that tells how to watch it, and the file's own example, name the same.
+    let operations =
+        std::fs::read_to_string(project().join("docs/operations.md")).expect("the page is there");
+    assert!(operations.contains("`deploy/Containerfile`"));
+    assert!(text.contains(&format!("-v tierstone-data:{volume} ")) && text.contains(":6379:6379 "), "{text}");
+    assert_eq!(of("STOPSIGNAL"), "SIGTERM");
+    // As it stands, but for the places.
+    let folder = Folder::new();
+    for word in &mut command {
+        match word.as_str() {
+            word_of if word_of == volume => *word = folder.data().display().to_string(),
+            word_of if word_of.starts_with("0.0.0.0:") => *word = "0.0.0.0:0".to_owned(),
+            _ => {}
+        }
+    }
+    let mut server = program();
+    server.args(&command);
+    let Ok(server) = common::spawn_command(&folder, server).listening() else {
+        panic!("it does not start: {}", folder.complaints())
+    };
+    assert!(folder.complaints().lines().all(|line| line.starts_with('{')), "{}", folder.complaints());
+    server.stop();
+}
+
+/// Where the images are that it begins with, and somebody who builds; else it is said why not.
+fn builder() -> Option<&'static str> {
+    let text = text("Containerfile");
+    let images: Vec<&str> = instructions(&text)
+        .into_iter()
+        .filter(|(name, _)| *name == "FROM")
+        .filter_map(|(_, rest)| rest.split(' ').next())
+        .collect();
+    let works = |tool: &str, arguments: &[&str]| {
+        let mut command = Command::new(tool);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let found = ["podman", "docker"].into_iter().find(|tool| works(tool, &["info"]));
+    let Some(tool) = found else {
+        println!("SKIP: the building of the image (neither podman nor docker has an engine here)");
+        return None;
+    };
+    match images.iter().find(|image| !works(tool, &["image", "inspect", image])) {
+        Some(image) => {
+            println!("SKIP: the building of the image ({tool} has no {image} here)");
+            None
+        }
+        None => Some(tool),
+    }
+}
+
+#[test]
+fn the_image_is_built_where_somebody_can() {
+    let Some(tool) = builder() else { return };
+    let output = Command::new(tool)
+        .current_dir(project())
+        .args(["build", "-f", "deploy/Containerfile", "-t", "tierstone-test", "."])
+        .output()
+        .expect("it was there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let run =
+        Command::new(tool).args(["run", "--rm", "tierstone-test", "--version"]).output().expect("it runs");
+    assert!(run.status.success() && run.stdout.starts_with(b"tierstone "), "{run:?}");
+}

@@ -224,8 +224,13 @@ fn files_that_are_wrong_keep_the_server_from_starting() {
         assert!(!folder.data().exists(), "something was made");
     };
     let path = |name: &str| folder.path(name).display().to_string();
-    refused(vec!["--tls-listen".into(), "0".into(), "--tls-auth-clients".into(), "no".into()], "TLS: ");
-    refused(vec!["--tls-listen".into(), "0".into()], "there is no tls-ca-cert-file");
+    let with = |more: &[&str]| -> Vec<String> {
+        ["--tls-listen", "0"].iter().chain(more).map(|text| (*text).to_owned()).collect()
+    };
+    refused(with(&["--tls-auth-clients", "no"]), "tls-listen needs tls-cert-file");
+    let (certificate, key) = (path("server.pem"), path("server.key"));
+    let own = ["--tls-cert-file", certificate.as_str(), "--tls-key-file", &key];
+    refused(with(&own), "there is no tls-ca-cert-file");
     refused(
         arguments(&folder, "no", &["--tls-key-file", &path("another.key")]),
         "cannot be used multiple times",

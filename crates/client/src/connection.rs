@@ -12,6 +12,7 @@ use crate::pipeline::Pipeline;
 use crate::settings::{ConnectionSettings, timeout};
 use crate::stream::Stream;
 use crate::tls::{Tls, host_of};
+use crate::unix::{self, unix_path};
 
 /// A connection to a server that speaks the Redis protocol.
 #[derive(Debug)]
@@ -47,11 +48,23 @@ impl Connection {
         Err(last)
     }
 
-    /// The same as [`Connection::connect_with`] for `address` as `HOST:PORT`; with `tls` the connection is encrypted,
-    /// and the server's certificate must name the host.
+    /// The same as [`Connection::connect_with`] for `address` as `HOST:PORT`, or, as [`unix_path`] reads it, the path of a
+    /// Unix socket; with `tls` the connection is encrypted, and the server's certificate must name the host.
     ///
-    /// Errors: besides those, `InvalidInput` where the certificate is not good, or the server speaks no TLS.
+    /// Errors: besides those, `InvalidInput` where the certificate is not good, or the server speaks no TLS, or is asked
+    /// for TLS over a Unix socket.
     pub fn connect_over(address: &str, settings: &ConnectionSettings, tls: Option<&Tls>) -> Result<Self> {
+        if let Some(path) = unix_path(address) {
+            return match tls {
+                None => Self::through(Stream::plain(unix::open(path, settings)?), settings),
+                Some(_) => Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    format!(
+                        "TLS needs HOST:PORT, since the server's certificate names the host: {address} has none"
+                    ),
+                )),
+            };
+        }
         let connection = Self::connect_with(address, settings)?;
         let Some(tls) = tls else { return Ok(connection) };
         let socket = connection.socket().try_clone().map_err(|error| network_error("set up TLS", &error))?;
@@ -66,7 +79,7 @@ impl Connection {
     }
 
     fn through(stream: Stream, settings: &ConnectionSettings) -> Result<Self> {
-        stream.socket().set_nodelay(true).map_err(|error| network_error("set up a connection", &error))?;
+        unix::send_at_once(stream.socket()).map_err(|error| network_error("set up a connection", &error))?;
         let mut connection = Connection {
             sender: Sender::new(stream.clone(), None),
             receiver: Receiver::new(stream, settings.reply_limits),

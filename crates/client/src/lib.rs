@@ -1,6 +1,6 @@
 //! A client of the Redis protocol over blocking sockets: for tools, tests and load generators.
 //!
-//! Reading order: [`settings`], [`stream`] (a socket, encrypted with [`tls`] or not), [`halves`] (one direction of a connection each), [`connection`]
+//! Reading order: [`settings`], [`stream`] (a socket, encrypted with [`tls`] or not, of TCP or [`unix`]), [`halves`] (one direction of a connection each), [`connection`]
 //! (both together, replies matched with commands), [`pipeline`].
 //!
 //! Invariants:
@@ -18,6 +18,7 @@ pub mod pipeline;
 pub mod settings;
 pub mod stream;
 pub mod tls;
+pub mod unix;
 
 pub use connection::Connection;
 pub use halves::{Receiver, Sender};
@@ -26,3 +27,4 @@ pub use settings::ConnectionSettings;
 pub use stream::Stream;
 pub use tierstone_wire::resp::{ReplyLimits, Skimmed, Value};
 pub use tls::{Tls, TlsFiles};
+pub use unix::unix_path;

@@ -46,7 +46,8 @@ enum BenchCommand {
 /// What is asked, of whom, how fast.
 #[derive(Debug, Args)]
 struct LoadArgs {
-    /// The server [default: one of its own in a new folder here, removed at the end]
+    /// The server, a host and the port of Redis clients, or unix:PATH [default: one of its own in a new folder here,
+    /// removed at the end]
     #[arg(long, value_name = "ADDR:PORT")]
     address: Option<String>,
     #[command(flatten)]

@@ -31,7 +31,7 @@ pub struct LoadArgs {
     /// A directory (path → content), an NDJSON file, or a CSV file with a head line
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// The server
+    /// The server, a host and the port of Redis clients, or unix:PATH
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "data", default_value = "127.0.0.1:6379")]
     address: String,
     /// What PATH is [default: by its kind and name: .ndjson, .jsonl, .csv, .tsv]

@@ -31,12 +31,20 @@ impl StoreArgs {
     pub fn open(&self) -> Result<Option<StoreSink>> {
         let Some(directories) = &self.data else { return Ok(None) };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let added = tierstone::find_files(directories)?.map(|store| store.others).unwrap_or_default();
         let store = SharedStore::open(&DatabaseOptions {
             directories: directories.clone(),
             memory_bytes: parse_size(&self.memory)?,
             shards: self.shards.unwrap_or(cores.min(64) as u16),
             ..DatabaseOptions::default()
         })?;
+        for directory in added {
+            eprintln!(
+                "tierstone: added {} to the store: from now on name it whenever it is opened; it may be moved, but not taken \
+                 away again",
+                directory.display()
+            );
+        }
         let load = store.keyspace(self.database)?.bulk_load(BulkOptions::default())?;
         Ok(Some(StoreSink { store, load, failure: None }))
     }

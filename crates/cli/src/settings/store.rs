@@ -41,6 +41,9 @@ pub fn store_options(given: &[(&str, String)]) -> Result<DatabaseOptions> {
         args.given.insert(setting.name, text.clone());
     }
     let all = args.settings()?;
+    for told in &all.idle {
+        eprintln!("tierstone: {told}");
+    }
     let mut options = all.node.database;
     options.shard.durability = all.node.durability;
     Ok(options)

@@ -18,7 +18,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Which server has the volume open.
 #[derive(Debug, Args)]
 pub struct RunningArgs {
-    /// Let the server at ADDR, a host and the port of Redis clients, do it beside its traffic; it runs on this machine
+    /// Let the server at ADDR, a host and the port of Redis clients or unix:PATH, do it beside its traffic; it runs on this
+    /// machine
     #[arg(long, value_name = "ADDR")]
     server: Option<String>,
     #[command(flatten)]

@@ -16,7 +16,7 @@ const SECONDS_MAX: f64 = 86_400.0;
 
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// The server: a host and the port of Redis clients
+    /// The server: a host and the port of Redis clients, or unix:PATH
     #[arg(long, value_name = "HOST:PORT")]
     address: String,
     #[command(flatten)]

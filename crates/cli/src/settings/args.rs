@@ -1,0 +1,136 @@
+//! What was given, by flags, by the environment and by the file, and the settings that it makes.
+
+use super::{SETTINGS, ServerSettings, effects, redo};
+use crate::log::LogFormat;
+use crate::values::wrong;
+use clap::{Arg, ArgMatches, Command, FromArgMatches};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tierstone::DatabaseOptions;
+use tierstone_base::Result;
+use tierstone_server::redis::node::NodeSettings;
+
+const CONFIG: &str = "config";
+
+/// What the command line and the environment say: texts by the names of settings.
+#[derive(Clone, Debug, Default)]
+pub struct ServerArgs {
+    pub(super) given: BTreeMap<&'static str, String>,
+    pub(super) config: Option<PathBuf>,
+}
+
+impl clap::Args for ServerArgs {
+    fn augment_args(mut command: Command) -> Command {
+        for setting in SETTINGS {
+            let mut argument = Arg::new(setting.name)
+                .long(setting.name)
+                .env(setting.variable)
+                .value_name(setting.value)
+                .allow_negative_numbers(true)
+                .hide_env_values(setting.name == "password")
+                .help(format!("{} [default: {}]", setting.help, setting.default))
+                .long_help(setting.long_help());
+            if matches!(setting.name, "pin" | "measure-cpu") {
+                argument = argument.num_args(0..=1).default_missing_value("true");
+            }
+            command = command.arg(argument);
+        }
+        let file = Arg::new(CONFIG).long(CONFIG).env("TIERSTONE_CONFIG").value_name("FILE");
+        command.arg(file.value_parser(clap::value_parser!(PathBuf)).help(
+            "A TOML file with any of these settings under the names of their flags, such as memory = \"2GiB\"; \
+             CONFIG REWRITE writes it",
+        ))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ServerArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+        let mut args = ServerArgs::default();
+        args.update_from_arg_matches(matches)?;
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
+        for setting in SETTINGS {
+            if let Some(text) = matches.get_one::<String>(setting.name) {
+                self.given.insert(setting.name, text.clone());
+            }
+        }
+        if let Some(path) = matches.get_one::<PathBuf>(CONFIG) {
+            self.config = Some(path.clone());
+        }
+        Ok(())
+    }
+}
+
+impl ServerArgs {
+    /// All settings: defaults, over them the file, over that what was given.
+    ///
+    /// # Errors
+    /// What is wrong with a value, with its setting's name; an unknown name in the file; a setting that another one needs.
+    pub fn settings(mut self) -> Result<ServerSettings> {
+        let config = self.config.take();
+        if let Some(path) = &config {
+            for (name, text) in read_file(path)? {
+                self.given.entry(name).or_insert(text);
+            }
+        }
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let database = DatabaseOptions {
+            shards: cores.min(8) as u16,
+            memory_bytes: (machine_memory_bytes() / 4).max(64 << 20),
+            ..DatabaseOptions::default()
+        };
+        let node = NodeSettings { database, ..NodeSettings::default() };
+        let mut all =
+            ServerSettings { node, log: LogFormat::default(), log_level: None, config, idle: Vec::new() };
+        for setting in SETTINGS {
+            if let Some(text) = self.given.get(setting.name) {
+                (setting.apply)(&mut all, text)
+                    .map_err(|error| error.context(&format!("--{} '{text}'", setting.name)))?;
+            }
+        }
+        redo::take_over_shards(&mut all, self.given.contains_key("shards"));
+        all.idle = effects::without_effect(&all, |name| self.given.contains_key(name))?;
+        Ok(all)
+    }
+}
+
+/// The settings of a file.
+fn read_file(path: &Path) -> Result<Vec<(&'static str, String)>> {
+    let about = |error: &dyn std::fmt::Display| wrong(format!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
+    let table: toml::Table = toml::from_str(&text).map_err(|error| about(&error))?;
+    let mut found = Vec::new();
+    for (name, value) in table {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+            return Err(about(&format!("there is no setting '{name}'; `tierstone server --help` names all")));
+        };
+        let text = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Boolean(flag) => flag.to_string(),
+            other => {
+                let kind = other.type_str();
+                return Err(about(&format!("{name}: a text, a number or a boolean is needed, not a {kind}")));
+            }
+        };
+        found.push((setting.name, text));
+    }
+    Ok(found)
+}
+
+/// Bytes of memory of the machine; 1 GiB where that is not told.
+fn machine_memory_bytes() -> u64 {
+    std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        })
+        .map_or(1 << 30, |kib| kib << 10)
+}
