@@ -119,7 +119,8 @@ fn rows(report: &CheckReport, is_repair: bool) -> Vec<Vec<String>> {
     row("groups", report.groups.to_string());
     row("records, old versions included", report.records.to_string());
     row("bytes of them", format_size(report.record_bytes));
-    row("keys, pieces of large values among them", report.live_keys.to_string());
+    row("keys", (report.live_keys - report.live_pieces).to_string());
+    row("pieces of large values", report.live_pieces.to_string());
     row("bytes of their records", format_size(report.live_bytes));
     if report.redo_unread {
         let advice = "not looked at; open the store with --nvm to have it in the files";

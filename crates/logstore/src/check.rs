@@ -136,6 +136,8 @@ pub struct CheckReport {
     /// Keys whose newest version is there and is no tombstone; those that have expired are counted
     /// until they are removed.
     pub live_keys: u64,
+    /// Of these, pieces of large values, and notes about what is left of some.
+    pub live_pieces: u64,
     /// Bytes of their records.
     pub live_bytes: u64,
     /// Groups after the end of their log, as a crash leaves them.

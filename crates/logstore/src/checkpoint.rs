@@ -14,6 +14,8 @@
 //! 3. A checkpoint is replayed before anything is served (`tail_not_replayed`).
 //! 4. What commits belongs to the same life of the segments as the pieces
 //!    (`checkpoint_of_any_generation`).
+//! 5. No footer is on its way when a checkpoint begins, and of each log that it tells all of the last summary is verified
+//!    ([`seals`]): an opening with a checkpoint does not read the others (`checkpoint_beside_seals`, `last_seals_unread`).
 //!
 //! Where a region of persistent memory has room ([`crate::redo::snapshots`]) a checkpoint lies there, takes no
 //! segment, and is void after one fence; another one lies in segments. Both follow the same rules.
@@ -28,6 +30,7 @@
 pub(crate) mod find;
 pub(crate) mod load;
 pub(crate) mod replay;
+mod seals;
 mod write;
 
 use crate::redo::snapshots::Area;
@@ -179,7 +182,8 @@ impl LogShard {
         } else {
             self.next_checkpoint_us().is_some_and(|at| at <= self.now.monotonic_us)
         };
-        if !due {
+        // The footer that is written last brings the step that begins it.
+        if !due || self.waits_for_footers() {
             return;
         }
         let worth = !self.shutting || self.is_tail_worth_saving();
@@ -200,10 +204,19 @@ impl LogShard {
         needs_none || (self.checkpoints.ended && !self.checkpoints.is_writing())
     }
 
+    /// Whether a footer is on its way, beside which no checkpoint begins.
+    fn waits_for_footers(&self) -> bool {
+        let is_sealing = self.hot.is_sealing() || self.cold.is_sealing();
+        is_sealing && !self.identity.mutations.is_on("checkpoint_beside_seals")
+    }
+
     /// When a step should begin a checkpoint or go on with one, if nothing else happens.
     pub(crate) fn next_checkpoint_us(&self) -> Option<u64> {
         if let Some(writing) = &self.checkpoints.writing {
             return writing.wants_step().then_some(self.now.monotonic_us);
+        }
+        if self.waits_for_footers() {
+            return None;
         }
         if self.shutting {
             return self.is_last_checkpoint_due().then_some(self.now.monotonic_us);

@@ -395,7 +395,10 @@ impl ShardPlan {
     }
 
     /// Where the summaries lie, whole blocks each.
-    fn summary_ranges<'s>(&self, segments: impl Iterator<Item = &'s (u32, Segment)>) -> Vec<(u64, usize)> {
+    pub(crate) fn summary_ranges<'s>(
+        &self,
+        segments: impl Iterator<Item = &'s (u32, Segment)>,
+    ) -> Vec<(u64, usize)> {
         let of = |(number, segment): &(u32, Segment)| {
             let place = segment.summary;
             let len = (place.len as usize).max(1).next_multiple_of(BLOCK_BYTES);
@@ -405,8 +408,8 @@ impl ShardPlan {
     }
 
     /// Puts the keys of ordered keyspaces in order: reads the summaries once more and takes the keys of
-    /// the records that the index points to. No record is read, and no key is kept but the live ones. A summary that a crash has torn
-    /// may not have been needed before, where the index comes from a checkpoint: it is made again here.
+    /// the records that the index points to. No record is read, and no key is kept but the live ones. A summary that is
+    /// damaged may not have been needed before, where the index comes from a checkpoint: it is made again here.
     fn order_keys(
         &self,
         device: &mut dyn BlockDevice,
@@ -442,7 +445,11 @@ impl ShardPlan {
 
     /// Makes a summary that is torn or damaged again and writes it to its place, for the cleaner. Shards
     /// that share the segment may do so side by side: they write the same bytes.
-    fn repair_summary(&self, device: &mut dyn BlockDevice, number: u32) -> Result<Option<(Vec<u8>, u32)>> {
+    pub(crate) fn repair_summary(
+        &self,
+        device: &mut dyn BlockDevice,
+        number: u32,
+    ) -> Result<Option<(Vec<u8>, u32)>> {
         let Some(footer) = self.footers.get(&number) else { return Ok(None) };
         let identity = &self.identity;
         if identity.mutations.is_on("torn_seal_not_repaired") {

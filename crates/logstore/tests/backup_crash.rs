@@ -195,26 +195,36 @@ fn power_lost_beside_a_backup_with_a_redo_log_or_checkpoints_costs_nothing_eithe
 
 /// The rule `name`, switched off, is seen; the very same runs are clean when it holds.
 #[track_caller]
-fn caught(name: &'static str, runs: u64) {
+fn caught(name: &'static str, plan: &Plan, runs: u64) {
     let settings = |runs| ExploreSettings { max_minimise_runs: 10, ..ExploreSettings::random(4711, runs) };
-    let mutated = plan().mutated(&Mutations::one(name));
+    let mutated = plan.clone().mutated(&Mutations::one(name));
     let report = assert_caught(name, || explored(&mutated, settings(runs)).0);
     let tried = report.found.as_ref().map_or(runs, |found| found.run + 1);
     println!("{name} is caught in run {tried}: {report}");
-    explored(&plan(), settings(tried)).0.assert_clean();
+    explored(plan, settings(tried)).0.assert_clean();
 }
 
 #[test]
 fn a_segment_that_a_backup_has_still_to_read_is_not_used_again() {
-    caught("snapshot_pins_ignored", 200);
+    caught("snapshot_pins_ignored", &plan(), 200);
 }
 
 #[test]
 fn what_is_replaced_before_it_was_read_is_given() {
-    caught("replaced_not_kept_for_backup", 200);
+    caught("replaced_not_kept_for_backup", &plan(), 200);
 }
 
 #[test]
 fn what_changed_in_a_segment_of_the_base_is_told() {
-    caught("backup_keeps_what_changed", 200);
+    caught("backup_keeps_what_changed", &plan(), 200);
+}
+
+#[test]
+fn a_torn_summary_is_made_again_where_a_checkpoint_spares_the_opening_from_reading_it() {
+    caught("last_seals_unread", &plan().checkpoints(), 1_500);
+}
+
+#[test]
+fn no_footer_is_on_its_way_when_a_checkpoint_begins() {
+    caught("checkpoint_beside_seals", &plan().checkpoints().groups_in_flight(3), 4_000);
 }

@@ -40,7 +40,8 @@ fn rows(report: &CheckReport) -> Vec<Vec<String>> {
     row("blocks in use", report.blocks.to_string());
     row("frames to be replayed", report.frames.to_string());
     row("records, old versions included", report.records.to_string());
-    row("keys, pieces of large values among them", report.live_keys.to_string());
+    row("keys", (report.live_keys - report.live_pieces).to_string());
+    row("pieces of large values", report.live_pieces.to_string());
     row("bytes of long values", format_size(report.overflow_bytes));
     row("shards with a checkpoint of the index", report.checkpoints.to_string());
     row("keys that these name", report.checkpoint_keys.to_string());

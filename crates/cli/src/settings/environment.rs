@@ -4,6 +4,7 @@
 //! engines that tell a process of a service called tierstone.
 
 use super::SETTINGS;
+use strsim::osa_distance;
 
 const PREFIX: &str = "TIERSTONE_";
 
@@ -76,28 +77,10 @@ fn nearest(name: &str) -> Option<String> {
         return Some(format!("{PREFIX}{ours}"));
     }
     let settings = SETTINGS.iter().filter_map(|setting| setting.variable.strip_prefix(PREFIX));
-    let best = settings.map(|known| (distance(rest, known), known)).min()?;
+    // Letters put in, taken out, replaced or swapped with the next one.
+    let best = settings.map(|known| (osa_distance(rest, known), known)).min()?;
     // Up to a third of the letters are wrong: anything is like anything else beyond that.
     (best.0 * 3 <= rest.len()).then(|| format!("{PREFIX}{}", best.1))
-}
-
-/// How many letters must be put in, taken out, replaced or swapped with the next one to make one of the other.
-fn distance(one: &str, other: &str) -> usize {
-    let (one, other) = (one.as_bytes(), other.as_bytes());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
-    for (at, letter) in one.iter().enumerate() {
-        let mut row = vec![at + 1];
-        for (column, theirs) in other.iter().enumerate() {
-            let replaced = rows[at][column] + usize::from(letter != theirs);
-            let mut least = replaced.min(rows[at][column + 1] + 1).min(row[column] + 1);
-            if at > 0 && column > 0 && *letter == other[column - 1] && one[at - 1] == *theirs {
-                least = least.min(rows[at - 1][column - 1] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows.last().and_then(|row| row.last()).copied().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -34,6 +34,8 @@ const FINDING_UNLISTED: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Versions {
     keyspaces: BTreeMap<u32, u64>,
+    /// By their numbers, whether users' keys are in them; else pieces of large values, and notes about them.
+    of_users: Vec<bool>,
     all: Vec<Version>,
     first: u64,
     last: u64,
@@ -55,9 +57,11 @@ pub(super) enum Fate {
 
 impl Versions {
     pub(super) fn new(keyspaces: &[KeyspaceEntry]) -> Self {
+        let of_users = keyspaces.iter().map(|keyspace| keyspace.id.is_user()).collect();
         let keyspaces = keyspaces.iter().zip(0..).map(|(keyspace, number)| (keyspace.id.0, number)).collect();
         Versions {
             keyspaces,
+            of_users,
             all: Vec::new(),
             first: 0,
             last: u64::MAX,
@@ -131,22 +135,29 @@ impl Versions {
         let is_same = |a: &Version, b: &Version| a.position == b.position && a.order >> 48 == b.order >> 48;
         for versions in self.all.chunk_by(is_same) {
             let collides = versions.iter().any(|version| version.units_and_flags as u8 & FLAG_COLLIDES != 0);
+            let number = versions.first().map_or(0, |version| version.order >> 48);
+            let is_user = self.of_users.get(number as usize).is_none_or(|is_user| *is_user);
             if !collides {
-                newest(versions, report, &mut self.saved);
+                newest(versions, is_user, report, &mut self.saved);
                 continue;
             }
             let mut keys: BTreeMap<u64, Vec<Version>> = BTreeMap::new();
             for version in versions {
                 keys.entry(version.fingerprint).or_default().push(*version);
             }
-            keys.values().for_each(|versions| newest(versions, report, &mut self.saved));
+            keys.values().for_each(|versions| newest(versions, is_user, report, &mut self.saved));
         }
         self.all.clear();
     }
 }
 
-/// Counts one key. `versions`: newest first; the cleaner may have left two records of one version.
-fn newest(versions: &[Version], report: &mut CheckReport, saved: &mut Option<Vec<(u32, u32)>>) {
+/// Counts one key. `versions`: newest first; the cleaner may have left two records of one version. `is_user`: it is a user's.
+fn newest(
+    versions: &[Version],
+    is_user: bool,
+    report: &mut CheckReport,
+    saved: &mut Option<Vec<(u32, u32)>>,
+) {
     let Some(first) = versions.first() else { return };
     if let Some(saved) = saved {
         save_newest(first.order, versions, report, saved);
@@ -155,6 +166,7 @@ fn newest(versions: &[Version], report: &mut CheckReport, saved: &mut Option<Vec
     if let Some(whole) = copies.clone().find(|version| version.finding == 0) {
         if !is_tombstone(whole.units_and_flags as u8) {
             report.live_keys += 1;
+            report.live_pieces += u64::from(!is_user);
             report.live_bytes += u64::from(whole.units_and_flags >> 8) * UNIT_BYTES as u64;
         }
         return;

@@ -98,6 +98,7 @@ pub(crate) fn restore(
     if (0..).zip(counts).any(|(number, &count)| points_to_nothing(number, count)) && all_there {
         return None;
     }
+    plan.mend_last_seals(device, commit.seq, &mut report).ok()??;
     let touches = replay.touches()?;
     let tail = Tail { records: report.records, bytes: tail_bytes, from_seq: plan.applied, from_bytes: 0 };
     let segments = plan.segments.iter().map(|(number, segment)| (*number, replay.segment(*number, segment)));

@@ -99,6 +99,8 @@ pub struct CheckReport {
     pub void_parts: u64,
     /// Keys whose newest record is there and is no tombstone; those that have expired are counted until they are removed.
     pub live_keys: u64,
+    /// Of these, pieces of large values, and notes about what is left of some.
+    pub live_pieces: u64,
     /// Bytes of their long values.
     pub overflow_bytes: u64,
     /// Shards with a whole checkpoint of the index, which the next opening takes in.

@@ -12,7 +12,7 @@ use crate::open::Owned;
 use crate::overflow::unit_bytes;
 use crate::recovery::records_of;
 use crate::seal::{self, Lead};
-use tierstone_base::{Position, Seq};
+use tierstone_base::{KeyspaceId, Position, Seq};
 
 /// Records begin at multiples of this.
 const STEP: u64 = 8;
@@ -195,12 +195,13 @@ impl<'c> Walk<'c> {
     }
 
     /// The newest record of a key.
-    fn key(&mut self, _keyspace: u32, position: u64, newest: Newest, owned: &Owned) {
+    fn key(&mut self, keyspace: u32, position: u64, newest: Newest, owned: &Owned) {
         // A long key of a tombstone that hides nothing any more may be overwritten.
         if newest.is_tombstone {
             return;
         }
         self.report.live_keys += u64::from(newest.is_reached);
+        self.report.live_pieces += u64::from(newest.is_reached && !KeyspaceId(keyspace).is_user());
         let is_whole = !newest.is_overflow || self.long_value(position, &newest, owned);
         self.report.lost_keys += u64::from(!(is_whole && newest.is_reached));
     }
