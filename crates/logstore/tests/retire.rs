@@ -266,7 +266,7 @@ fn assert_noticed(rule: &'static str, policies: &'static [Eviction], seeds: Rang
 
 #[test]
 fn a_key_that_is_forgotten_before_its_segment_is_free_is_noticed() {
-    assert_noticed("left_forgotten_early", OF_ALL, 15..75);
+    assert_noticed("left_forgotten_early", OF_ALL, 5..30);
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_key_that_is_left_beside_an_older_version_is_noticed() {
 
 #[test]
 fn a_key_that_is_left_beside_its_own_copy_is_noticed() {
-    assert_noticed("left_beside_copies", OF_ALL, 1..100);
+    assert_noticed("left_beside_copies", OF_ALL, 180..300);
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn a_key_that_is_left_and_shall_not_expire_any_more_is_noticed() {
 
 #[test]
 fn a_segment_that_is_opened_again_while_keys_lie_in_it_is_noticed() {
-    assert_noticed("retired_reused_early", OF_ALL, 3..12);
+    assert_noticed("retired_reused_early", OF_ALL, 4..12);
 }
 
 /// Writes keys that were never there from `number` on, until `is_enough`; gives the next one.
