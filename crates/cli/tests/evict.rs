@@ -81,21 +81,13 @@ fn stop_evicting(connection: &mut Connection) {
     assert!(ask(connection, &[b"CONFIG", b"SET", b"maxmemory-policy", b"noeviction"]).is_ok());
 }
 
-/// How many keys were evicted.
-fn evicted(connection: &mut Connection) -> u64 {
-    let reply = ask(connection, &[b"INFO", b"stats"]);
-    let text = String::from_utf8_lossy(reply.bytes().expect("a text")).into_owned();
-    let line = text.lines().find_map(|line| line.strip_prefix("evicted_keys:"));
-    line.and_then(|count| count.trim().parse().ok()).expect("a count")
-}
-
 /// A walk while nothing is evicted: a segment that was going when eviction was stopped has gone.
-fn quiet_walk(connection: &mut Connection) -> BTreeSet<String> {
+fn quiet_walk(server: &Server, connection: &mut Connection) -> BTreeSet<String> {
     for _ in 0..1_000 {
-        let before = evicted(connection);
+        let before = server.info("evicted_keys");
         let all = walk(connection, || ());
         let are_there = all.iter().filter(|key| exists(connection, key)).count() == all.len();
-        if evicted(connection) == before {
+        if server.info("evicted_keys") == before {
             assert!(are_there, "a key is shown that is not there, and none was evicted");
             return all;
         }
@@ -283,8 +275,8 @@ fn walks_counts_and_expiries_stay_right_while_keys_are_evicted_on(ground: Ground
         ask(&mut writer, &[b"SET", key.as_bytes(), &value(number), b"EXAT", far_text.as_bytes()]);
     }
     stop_evicting(&mut writer);
-    let check = |connection: &mut Connection, found: &BTreeSet<String>| {
-        let all = quiet_walk(connection);
+    let check = |server: &Server, connection: &mut Connection, found: &BTreeSet<String>| {
+        let all = quiet_walk(server, connection);
         for key in &all {
             let kept = key.starts_with("plain") || key.starts_with("timed");
             assert!(!kept || found.contains(key), "seed {seed}: {key} was there all the time and not shown");
@@ -308,11 +300,11 @@ fn walks_counts_and_expiries_stay_right_while_keys_are_evicted_on(ground: Ground
         );
         all
     };
-    let all = check(&mut walker, &found);
+    let all = check(&server, &mut walker, &found);
     assert!(all.iter().any(|key| key.starts_with("late")) && all.len() > 1_000, "{} keys", all.len());
     server.kill();
     let server = small(&folder, ground);
-    let again = check(&mut server.connect(), &found);
+    let again = check(&server, &mut server.connect(), &found);
     assert!(again.is_subset(&all), "seed {seed}: an evicted key came back");
 }
 
