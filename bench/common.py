@@ -1,5 +1,6 @@
 """What the scripts beside it share: where things are, which machine this is, what fio gives."""
 
+import contextlib
 import json
 import os
 import platform
@@ -112,3 +113,17 @@ def fio(folder, mode, block, depth, size_mib, seconds, *more):
 def settle():
     """What was removed is given back to the device now, not in the midst of the next run."""
     subprocess.run(["sync"], check=True)
+
+
+@contextlib.contextmanager
+def memory_mount(folder, mib):
+    """A file system in memory with pages of 2 MiB, as persistent memory is mapped with, at `folder`: whether there is one."""
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={mib}M,huge=always", "tmpfs", folder]
+    is_mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    try:
+        yield is_mounted
+    finally:
+        if is_mounted:
+            subprocess.run(["umount", folder])
+        shutil.rmtree(folder, ignore_errors=True)

@@ -3,6 +3,7 @@
 
 mod fjall;
 mod lmdb;
+mod null;
 mod redb;
 mod rocksdb;
 mod tierstone;
@@ -30,6 +31,8 @@ pub enum Kind {
     Fjall,
     Redb,
     Lmdb,
+    /// Stores nothing: what machine and generator come to by themselves
+    Null,
 }
 
 /// A handle of one thread.
@@ -100,6 +103,7 @@ pub fn open(kind: Kind, directory: &Path, limits: Limits) -> Result<Box<dyn Engi
         Kind::Fjall => fjall::open(directory, limits.memory_bytes),
         Kind::Redb => redb::open(directory, limits.memory_bytes),
         Kind::Lmdb => lmdb::open(directory),
+        Kind::Null => Ok(null::open()),
     }
 }
 

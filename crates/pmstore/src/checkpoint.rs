@@ -43,7 +43,7 @@ pub(crate) const OPENING_AT: u64 = 24;
 pub(crate) const PAGE_AT: u64 = 32;
 
 /// Records that a step walks, and at the end in good order.
-const WALKED: usize = 128;
+const WALKED: usize = 64;
 const WALKED_AT_END: usize = 4_096;
 /// Blocks that a step lists.
 const LISTED: u32 = 4_096;
@@ -55,6 +55,8 @@ const KEPT_BLOCKS: u64 = 6;
 const GIVEN_UP_US: u64 = 60_000_000;
 /// What a key costs, in nanoseconds, about: 210 to 500 were measured, of records of 128 and 1,000 bytes.
 const KEY_NS: u64 = 300;
+/// What a block costs that a step looks at, in the same way.
+const BLOCK_NS: u64 = 5;
 /// So much of the live bytes is written before the next one, as a divisor.
 const CHANGED_PART: u64 = 16;
 
@@ -79,6 +81,8 @@ struct Work {
     /// The clock of changes when it began.
     changes: u64,
     totals: Totals,
+    /// What its last step took of the processor, about, in nanoseconds.
+    step_ns: u64,
 }
 
 /// The checkpoints of a shard.
@@ -90,6 +94,8 @@ pub(crate) struct Checkpoints {
     serial: u32,
     /// None is begun before.
     rests_until_us: u64,
+    /// The next step of the one that is being made.
+    due_us: u64,
     /// The clock of changes when the one in force began; `None`: there is none, or it tells little.
     changes: Option<u64>,
     /// Free blocks that cleaning should provide.
@@ -108,10 +114,10 @@ impl Checkpoints {
         self.changes = (loaded / CHANGED_PART > read).then_some(0);
     }
 
-    /// Whether a step would do something now.
-    pub fn wants_step(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| !matches!(work.phase, Phase::Wait(..)))
-            || self.wanted_blocks > 0
+    /// When a step would do something.
+    pub fn due_at_us(&self) -> Option<u64> {
+        let goes_on = self.work.as_ref().is_some_and(|work| !matches!(work.phase, Phase::Wait(..)));
+        (goes_on || self.wanted_blocks > 0).then_some(self.due_us)
     }
 
     fn is_busy(&self) -> bool {
@@ -132,6 +138,9 @@ impl PmShard {
     /// Goes on with a checkpoint, or begins one. Cost: some records are read, a page is written now and then; two
     /// barriers at the end.
     pub(crate) fn checkpoint_step(&mut self) -> Result<()> {
+        if self.checkpoint_rests() {
+            return Ok(());
+        }
         match self.checkpoints.work.take() {
             Some(work) => self.checkpoint_on(work),
             None => {
@@ -139,6 +148,27 @@ impl PmShard {
                 Ok(())
             }
         }
+    }
+
+    /// Whether the next step is not to come yet.
+    fn checkpoint_rests(&self) -> bool {
+        let is_early = self.checkpoints.due_at_us().is_some_and(|due| due > self.now.monotonic_us);
+        is_early && !self.is_shutting
+    }
+
+    fn rest_after_step(&mut self, step_ns: u64) {
+        let rest_ns = step_ns.saturating_mul(u64::from(self.settings.checkpoint_step_rest));
+        self.checkpoints.due_us = self.now.monotonic_us.saturating_add(rest_ns / 1_000);
+    }
+
+    /// Whether a block should be cleaned now for the next checkpoint, where so many are free that cleaning has no need of.
+    pub(crate) fn checkpoint_wants_block(&mut self, free: u64) -> bool {
+        let wants = free < u64::from(self.checkpoints.wanted_blocks) && !self.checkpoint_rests();
+        if wants {
+            let records = self.maker.layout.geometry.block_bytes / RECORD_BYTES as u64;
+            self.rest_after_step(records * KEY_NS / 4);
+        }
+        wants
     }
 
     /// Whether the end in good order waits for a checkpoint.
@@ -201,7 +231,9 @@ impl PmShard {
             writer: PageWriter::new(id, layout.geometry.block_bytes),
             changes: self.changes(),
             totals: Totals::default(),
+            step_ns: 0,
         }));
+        self.checkpoints.due_us = 0;
     }
 
     /// Cleaning found nothing for a checkpoint.
@@ -223,10 +255,12 @@ impl PmShard {
             Phase::Tombs(from) => self.list_tombstones(&mut work, from)?,
             Phase::Wait(decided, appended) => return self.await_name(work, decided, appended),
         };
-        match goes_on {
-            true => self.checkpoints.work = Some(work),
-            false => self.abandon(&work),
+        if !goes_on {
+            self.abandon(&work);
+            return Ok(());
         }
+        self.rest_after_step(work.step_ns);
+        self.checkpoints.work = Some(work);
         Ok(())
     }
 
@@ -266,6 +300,7 @@ impl PmShard {
             }
         }
         let is_done = from == to;
+        work.step_ns = u64::from(to - from) * BLOCK_NS;
         work.phase = match (is_done, self.mutations.is_on("walked_before_listed")) {
             (false, _) => Phase::List(to),
             (true, false) => Phase::Walk(KeyspaceId(0), Position(0)),
@@ -295,6 +330,7 @@ impl PmShard {
         let next = keys.scan(from, count, |place| places.push(place));
         places.retain(|&place| self.listed_block(place).is_some());
         places.iter().for_each(|&place| self.maker.memory.prefetch(place, 4 * RECORD_BYTES as u64));
+        work.step_ns = count as u64 * BLOCK_NS + places.len() as u64 * KEY_NS;
         for place in places {
             let Ok((head, _)) = self.record(place) else {
                 // What is damaged is for an opening that reads it.
@@ -349,6 +385,8 @@ impl PmShard {
                 return Ok(false);
             }
         }
+        let read_bytes = next.map_or(0, |_| self.maker.layout.geometry.block_bytes);
+        work.step_ns = u64::from(until - from) * BLOCK_NS + read_bytes / RECORD_BYTES as u64 * KEY_NS / 4;
         let next = next.map_or(until, |number| number + 1);
         work.phase = Phase::Tombs(next);
         if next < end {

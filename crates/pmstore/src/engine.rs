@@ -246,7 +246,6 @@ impl Engine for PmShard {
             || self.snapshots.wants_step()
             || self.backup_wants_step()
             || self.verifier.wants_step()
-            || self.checkpoints.wants_step()
             || self.blocks.is_writing_back()
             || self.deaths.front().is_some_and(|death| death.seq <= self.decided())
             || self.is_shutting && !self.has_ended;
@@ -257,6 +256,7 @@ impl Engine for PmShard {
         others
             .into_iter()
             .chain([self.due_at_us(), self.recount.due_at_us(), self.eviction_due_at_us()])
+            .chain([self.checkpoints.due_at_us()])
             .flatten()
             .min()
     }

@@ -18,9 +18,10 @@ use crate::shard::PmShard;
 use std::collections::VecDeque;
 use tierstone_base::{KeyspaceId, Position, Result};
 
-/// Bytes of a block that a step reads, and how often, in microseconds: 256 MB a second at most.
-const STEP_BYTES: u64 = 16 << 10;
-const STEP_EVERY_US: u64 = 64;
+/// Bytes of a block that a step reads, and how often, in microseconds: 64 MB a second at most, a tenth of a
+/// processor with records of 128 bytes.
+const STEP_BYTES: u64 = 8 << 10;
+const STEP_EVERY_US: u64 = 128;
 /// How long it waits while a snapshot lives, in microseconds.
 const WAIT_US: u64 = 10_000;
 /// Blocks that a step looks at until it finds one that it can count.

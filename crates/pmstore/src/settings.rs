@@ -72,6 +72,9 @@ pub struct ShardSettings {
     /// After a checkpoint the next one waits so many times as long as that one took of the processor, about, and until a
     /// sixteenth of what counts was written. Less: fewer records to be read at an opening, more work beside the traffic.
     pub checkpoint_rest: u32,
+    /// After each step of a checkpoint the next one waits so many times as long as that one took, about. Less: sooner done,
+    /// and longer waits of what comes meanwhile.
+    pub checkpoint_step_rest: u32,
     /// The part of the shard's share of the capacity, 0 to 1, that records and a checkpoint (16 bytes a key) may take
     /// together for one to be made. More: dearer cleaning.
     pub checkpoint_fill_max: f64,
@@ -90,6 +93,7 @@ impl Default for ShardSettings {
             snapshot_pinned_fraction_max: 0.25,
             checkpoint_bytes_min: 64 << 20,
             checkpoint_rest: 32,
+            checkpoint_step_rest: 7,
             checkpoint_fill_max: 0.75,
         }
     }

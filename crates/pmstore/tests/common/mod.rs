@@ -64,7 +64,8 @@ pub fn random_settings(random: &mut SeededRandom) -> OpenSettings {
 
 /// Checkpoints of the index follow one another, in a store of any size.
 pub fn always_checkpoint(shard: &mut ShardSettings) {
-    (shard.checkpoint_bytes_min, shard.checkpoint_rest, shard.checkpoint_fill_max) = (0, 0, 1.0);
+    (shard.checkpoint_bytes_min, shard.checkpoint_fill_max) = (0, 1.0);
+    (shard.checkpoint_rest, shard.checkpoint_step_rest) = (0, 0);
 }
 
 pub fn device() -> SimDevice {
