@@ -85,8 +85,10 @@ impl ClientBuffers {
 
 impl Session {
     fn memory(&self) -> ClientMemory {
-        let queued = self.transaction.as_ref().map_or(0, |queue| queue.size_bytes);
-        ClientMemory { bytes: (queued + self.channel_bytes()) as u64, is_kept: self.is_kept }
+        ClientMemory {
+            bytes: (self.transaction_bytes() + self.channel_bytes()) as u64,
+            is_kept: self.is_kept,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Running data commands and transactions, at once or after a wait.
 
+use crate::account::Held;
 use crate::args::Args;
 use crate::commandstats::place_of;
 use crate::context::{Context, Halt, ReadCounts, error_text};
@@ -498,6 +499,7 @@ impl<E: Engine> Executor<E> {
         if let Some(session) = self.host.sessions.get_mut(&connection) {
             session.is_watching = false;
             session.watched.clear();
+            session.watched_held = Held::default();
         }
         self.unwatch_elsewhere(connection);
     }

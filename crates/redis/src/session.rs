@@ -65,6 +65,10 @@ pub struct Transaction {
     pub held: Held,
 }
 
+/// What a watched key takes, in bytes, about: its position in the session, and in its shard the key as it was and who
+/// watches it.
+pub(crate) const WATCHED_BYTES: usize = 192;
+
 /// Whether replies are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReplyMode {
@@ -117,6 +121,8 @@ pub struct Session {
     pub is_watching: bool,
     /// The keys that it watches, by their databases and positions.
     pub(crate) watched: BTreeSet<(u32, Position)>,
+    /// What these take here and in the shards that watch them, in this shard's account.
+    pub(crate) watched_held: Held,
     /// How much its buffers hold, as their owner says.
     pub(crate) buffers: Arc<ClientBuffers>,
     /// The other shards that watch keys for it.
@@ -177,6 +183,7 @@ impl Session {
             transaction: None,
             is_watching: false,
             watched: BTreeSet::new(),
+            watched_held: Held::default(),
             buffers: Arc::default(),
             watching_shards: BTreeSet::new(),
             channels: BTreeSet::new(),
@@ -292,6 +299,12 @@ impl Session {
     /// Bytes of memory of what it listens to. Cost: constant.
     pub fn channel_bytes(&self) -> usize {
         self.channel_bytes
+    }
+
+    /// Bytes of what it has queued and of the keys that it watches. Cost: constant.
+    pub(crate) fn transaction_bytes(&self) -> usize {
+        let queued = self.transaction.as_ref().map_or(0, |queue| queue.size_bytes);
+        queued + self.watched.len() * WATCHED_BYTES
     }
 
     /// Whether it may only listen: the state of a subscriber of protocol 2.

@@ -10,10 +10,11 @@ use crate::map_request::MapRequest;
 use crate::number;
 use crate::remote::Message;
 use crate::run::Ran;
-use crate::session::{ConnectionId, Queued, ReplyMode, Transaction};
+use crate::session::{ConnectionId, Queued, ReplyMode, Transaction, WATCHED_BYTES};
 use crate::table::{TaskKind, flag};
 use crate::task::{Origin, Task, Work};
-use tierstone_base::{Now, Position, ShardId};
+use std::collections::BTreeSet;
+use tierstone_base::{Now, ShardId};
 use tierstone_engine::Engine;
 use tierstone_store::{MapChange, TaskId};
 use tierstone_wire::resp::{ReplyWriter, Version};
@@ -213,9 +214,17 @@ impl<E: Engine> Executor<E> {
             return Ok(Outcome::Close { gate: 0 });
         };
         let (db, version) = (session.db, session.version);
-        let positions: Vec<Position> = args.from(1).map(|key| self.shard.position(key)).collect();
+        let positions: BTreeSet<_> = args.from(1).map(|key| (db, self.shard.position(key))).collect();
         if let Some(session) = self.host.sessions.get_mut(&connection) {
-            session.watched.extend(positions.into_iter().map(|position| (db, position)));
+            let held = session.watched.len() * WATCHED_BYTES;
+            let added = positions.difference(&session.watched).count() * WATCHED_BYTES;
+            let has_room = self.host.account.has_room(held, added);
+            if held + added > self.transaction_size_max_bytes || !has_room {
+                ReplyWriter::new(reply, version).error("ERR the watched keys take too much memory");
+                return Ok(Outcome::Ready { gate: 0 });
+            }
+            session.watched_held.add(&self.host.account, added);
+            session.watched.extend(positions);
         }
         if self.shard.count() > 1 {
             return Ok(self.watch_elsewhere(connection, args, db));

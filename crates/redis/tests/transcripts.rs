@@ -786,8 +786,31 @@ fn hostile_requests_are_answered_and_harm_nobody() {
     let refusal = (0..100).map(|_| server.call(id, &words)).find(Value::is_error);
     assert_eq!(refusal.unwrap().error().unwrap(), "ERR the transaction takes too much memory");
     assert!(server.line(id, "EXEC").starts_with("-EXECABORT"));
+    watches_are_bounded(&mut server, id);
     assert_eq!(server.line(id, "SHUTDOWN NOSAVE"), "");
     assert!(server.is_shut_down);
+}
+
+/// A client that watches more and more keys is refused, which takes nothing of what it watches, and can begin anew.
+fn watches_are_bounded(server: &mut Server<MapEngine>, id: u64) {
+    let watch = |server: &mut Server<MapEngine>, part: usize| {
+        let keys: Vec<Vec<u8>> = (0..500).map(|key| format!("k{part}-{key}").into_bytes()).collect();
+        let words: Vec<&[u8]> = [&b"WATCH"[..]].into_iter().chain(keys.iter().map(Vec::as_slice)).collect();
+        server.call(id, &words)
+    };
+    let parts = (0..10_000).find(|part| watch(&mut *server, *part).is_error()).unwrap();
+    assert!(parts > 0);
+    let refusal = watch(server, parts);
+    assert_eq!(refusal.error().unwrap(), "ERR the watched keys take too much memory");
+    assert!(watch(server, 0).is_ok(), "the same keys again take nothing");
+    let told = server.line(id, "CLIENT INFO");
+    assert!(told.contains(&format!(" watch={} ", parts * 500)), "{told}");
+    assert!(told.contains(&format!(" multi-mem={} ", parts * 500 * 192)), "{told}");
+    server.check(id, &[("SET k0-0 v", "+OK"), ("MULTI", "+OK"), ("EXEC", "*-1"), ("WATCH a b", "+OK")]);
+    let told = server.line(id, "CLIENT INFO");
+    assert!(told.contains(" watch=2 ") && told.contains(" multi-mem=384 "), "{told}");
+    assert!(server.line(id, "INFO memory").contains("request_bytes:384"));
+    server.check(id, &[("UNWATCH", "+OK")]);
 }
 
 #[test]

@@ -59,7 +59,7 @@ const REPLY_BUFFER_BYTES: usize = 16 << 10;
 /// arguments.
 fn describe_memory(session: &Session, argument_bytes: usize) -> String {
     let sizes = session.buffers.sizes();
-    let queued_bytes = session.transaction.as_ref().map_or(0, |queue| queue.size_bytes);
+    let queued_bytes = session.transaction_bytes();
     let beyond = sizes.replies.saturating_sub(REPLY_BUFFER_BYTES);
     let total = sizes.input + sizes.output + sizes.tls + argument_bytes + queued_bytes;
     format!(
