@@ -31,7 +31,7 @@ pub enum Kind {
     Fjall,
     Redb,
     Lmdb,
-    /// Stores nothing: what machine and generator come to by themselves
+    /// Stores nothing: what machine and generator come to by themselves, with calls that only take time
     Null,
 }
 
@@ -91,6 +91,8 @@ pub struct Limits {
     pub capacity_bytes: Option<u64>,
     /// Of Tierstone's shared handle; without it one a core.
     pub shards: Option<u16>,
+    /// Nanoseconds that a call takes which stores nothing.
+    pub null_ns: u64,
 }
 
 /// Opens or makes the store in a directory that is there.
@@ -103,7 +105,7 @@ pub fn open(kind: Kind, directory: &Path, limits: Limits) -> Result<Box<dyn Engi
         Kind::Fjall => fjall::open(directory, limits.memory_bytes),
         Kind::Redb => redb::open(directory, limits.memory_bytes),
         Kind::Lmdb => lmdb::open(directory),
-        Kind::Null => Ok(null::open()),
+        Kind::Null => Ok(null::open(limits.null_ns)),
     }
 }
 

@@ -102,6 +102,9 @@ struct Arguments {
     /// due [default: as many as come]
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
+    /// Nanoseconds of the processor that each call of the store `null` takes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    null_ns: u64,
     /// Seed of keys and operations
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -123,8 +126,12 @@ fn main() -> std::process::ExitCode {
 
 fn measure_all(arguments: &Arguments) -> Result<()> {
     std::fs::create_dir_all(&arguments.data)?;
-    let limits =
-        Limits { memory_bytes: arguments.memory, capacity_bytes: arguments.capacity, shards: arguments.shards };
+    let limits = Limits {
+        memory_bytes: arguments.memory,
+        capacity_bytes: arguments.capacity,
+        shards: arguments.shards,
+        null_ns: arguments.null_ns,
+    };
     let engine = engines::open(arguments.engine, &arguments.data, limits)?;
     let is_done = arguments.phases.iter().try_for_each(|phase| {
         let row = one(arguments, *phase, engine.as_ref())?;

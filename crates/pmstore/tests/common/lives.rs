@@ -5,12 +5,18 @@ use super::{Place, Store, always_checkpoint, keyspaces, machine_of, open_all, sm
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::Unbounded;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, SeededRandom, Seq};
 use tierstone_crash::{
     Choices, DurableOrder, ExploreSettings, Mutations, Oracle, Report, Violation, assert_caught, explore,
     sampled_runs, sampled_seed,
 };
-use tierstone_engine::{BatchTicket, Direction, Durability, Engine, Health, SnapshotId, Write, WriteKind};
+use tierstone_engine::backup::PieceKind;
+use tierstone_engine::{
+    BackupCut, BackupPiece, BackupRecords, BackupStep, BatchTicket, Direction, Durability, Engine, Health,
+    SnapshotId, Write, WriteKind,
+};
 use tierstone_media::Wait;
 use tierstone_media::sim::{CutPoints, PowerCut, SimMachine, set_processor};
 use tierstone_pmstore::check::{CheckSettings, check};
@@ -133,6 +139,10 @@ pub struct Mix {
     pub snapshots: u64,
     /// Changes of the mode.
     pub switches: u64,
+    /// A backup of a shard is begun, or goes on.
+    pub backups: u64,
+    /// Backups that came to their end.
+    pub whole_backups: Arc<AtomicU64>,
 }
 
 impl Default for Mix {
@@ -146,6 +156,8 @@ impl Default for Mix {
             steps: 60,
             snapshots: 0,
             switches: 0,
+            backups: 0,
+            whole_backups: Arc::default(),
         }
     }
 }
@@ -199,12 +211,52 @@ pub struct World<'h> {
     history: &'h mut History,
     pending: Vec<Pending>,
     locked: BTreeMap<u64, BTreeSet<u32>>,
+    backup: Option<Backup>,
+}
+
+/// Values by keyspace and key.
+type Shown = BTreeMap<(u32, Vec<u8>), Vec<u8>>;
+
+/// A backup of a shard under way: what it has to show, and what came of it.
+struct Backup {
+    shard: usize,
+    cut: BackupCut,
+    expected: Shown,
+    found: Shown,
+}
+
+impl Backup {
+    fn take(&mut self, piece: &BackupPiece) -> Result<(), Violation> {
+        if piece.kind == PieceKind::Parts {
+            return Ok(());
+        }
+        let mut records = BackupRecords::new(&piece.bytes);
+        for record in records.by_ref() {
+            let twin = self.found.insert((record.keyspace.0, record.key.to_vec()), record.value.to_vec());
+            Violation::unless(twin.is_none(), || format!("{:?} came twice", record.key))?;
+        }
+        Violation::unless(!records.is_damaged(), || "a piece of a backup is damaged".to_owned())
+    }
+
+    /// A whole one shows its cut, and nothing that a loss of power could take back.
+    fn check(&self, decided: Seq) -> Result<(), Violation> {
+        Violation::unless(decided >= self.cut.seq, || {
+            format!("a whole backup shows up to {}, and only {decided} is decided", self.cut.seq)
+        })?;
+        let all: BTreeSet<_> = self.found.keys().chain(self.expected.keys()).collect();
+        let wrong = all.into_iter().find(|place| self.found.get(place) != self.expected.get(place));
+        Violation::unless(wrong.is_none(), || {
+            let told = |shown: &Shown| wrong.and_then(|place| shown.get(place)).map(|value| value.len());
+            let (found, expected) = (told(&self.found), told(&self.expected));
+            format!("a backup shows {wrong:?} with {found:?} bytes, at its cut it had {expected:?}")
+        })
+    }
 }
 
 impl<'h> World<'h> {
     pub fn new(mut stores: Vec<Store>, history: &'h mut History) -> Self {
         stores.iter_mut().for_each(|store| store.now = history.now);
-        World { stores, history, pending: Vec::new(), locked: BTreeMap::new() }
+        World { stores, history, pending: Vec::new(), locked: BTreeMap::new(), backup: None }
     }
 
     /// A shard, to do something on its processor.
@@ -276,6 +328,9 @@ impl<'h> World<'h> {
             if mix.switches > 0 && random.below(100) < mix.switches {
                 self.switch(random)?;
             }
+            if mix.backups > 0 && random.below(100) < mix.backups {
+                self.back_up(mix, random)?;
+            }
             if random.below(20) == 0 {
                 self.sync()?;
             } else if random.below(100) < mix.steps {
@@ -289,7 +344,66 @@ impl<'h> World<'h> {
                 }
             }
         }
+        self.end_backup(mix)?;
         if random.chance(0.5) { self.sync() } else { Ok(()) }
+    }
+
+    /// What a shard holds.
+    fn shown(&mut self, shard: usize) -> Result<Shown, Violation> {
+        let store = self.at(shard);
+        let mut shown = Shown::new();
+        for keyspace in [KeyspaceId(1), KeyspaceId(2)] {
+            for entry in store.scan_all(keyspace, 9)? {
+                if let Some((_, value)) = store.get(keyspace, &entry.key)? {
+                    shown.insert((keyspace.0, entry.key), value);
+                }
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Begins a backup of a shard, or takes what has been read of the one under way.
+    fn back_up(&mut self, mix: &Mix, random: &mut SeededRandom) -> Result<(), Violation> {
+        if let Some(backup) = self.backup.take() {
+            return self.take_backup(backup, mix);
+        }
+        let shard = random.below(self.stores.len() as u64) as usize;
+        let expected = self.shown(shard)?;
+        let store = self.at(shard);
+        let cut = store.engine.begin_backup(store.now, None)?;
+        self.backup = Some(Backup { shard, cut, expected, found: Shown::new() });
+        Ok(())
+    }
+
+    fn take_backup(&mut self, mut backup: Backup, mix: &Mix) -> Result<(), Violation> {
+        let engine = &mut self.at(backup.shard).engine;
+        loop {
+            match engine.take_backup() {
+                Ok(BackupStep::Piece(piece)) => backup.take(&piece)?,
+                Ok(BackupStep::Later) => break self.backup = Some(backup),
+                Ok(BackupStep::End) => {
+                    engine.end_backup();
+                    backup.check(engine.decided_seq())?;
+                    mix.whole_backups.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+                // A full store has given it up.
+                Err(error) if error.kind() == ErrorKind::SnapshotLost => break engine.end_backup(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The backup under way comes to its end, beside nothing.
+    fn end_backup(&mut self, mix: &Mix) -> Result<(), Violation> {
+        for _ in 0..400 {
+            let Some(backup) = self.backup.take() else { return Ok(()) };
+            self.turn();
+            self.check_health()?;
+            self.take_backup(backup, mix)?;
+        }
+        Violation::unless(self.backup.is_none(), || "a backup never comes to its end".to_owned())
     }
 
     /// Takes a snapshot of a shard, or releases one.
