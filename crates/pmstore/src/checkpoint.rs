@@ -98,8 +98,9 @@ pub(crate) struct Checkpoints {
     due_us: u64,
     /// The clock of changes when the one in force began; `None`: there is none, or it tells little.
     changes: Option<u64>,
-    /// Free blocks that cleaning should provide.
+    /// Free blocks that cleaning should provide, and how many of them by now.
     pub wanted_blocks: u32,
+    reserved_blocks: u32,
     was_tried_at_end: bool,
 }
 
@@ -161,14 +162,16 @@ impl PmShard {
         self.checkpoints.due_us = self.now.monotonic_us.saturating_add(rest_ns / 1_000);
     }
 
-    /// Whether a block should be cleaned now for the next checkpoint, where so many are free that cleaning has no need of.
-    pub(crate) fn checkpoint_wants_block(&mut self, free: u64) -> bool {
-        let wants = free < u64::from(self.checkpoints.wanted_blocks) && !self.checkpoint_rests();
-        if wants {
+    /// Free blocks that cleaning should provide for the next checkpoint by now: one more after each rest, whatever writes
+    /// take meanwhile.
+    pub(crate) fn checkpoint_reserve(&mut self) -> u64 {
+        let Checkpoints { wanted_blocks, reserved_blocks, .. } = self.checkpoints;
+        if reserved_blocks < wanted_blocks && !self.checkpoint_rests() {
+            self.checkpoints.reserved_blocks += 1;
             let records = self.maker.layout.geometry.block_bytes / RECORD_BYTES as u64;
             self.rest_after_step(records * KEY_NS / 4);
         }
-        wants
+        u64::from(self.checkpoints.reserved_blocks.min(wanted_blocks))
     }
 
     /// Whether the end in good order waits for a checkpoint.
@@ -233,7 +236,7 @@ impl PmShard {
             totals: Totals::default(),
             step_ns: 0,
         }));
-        self.checkpoints.due_us = 0;
+        (self.checkpoints.due_us, self.checkpoints.reserved_blocks) = (0, 0);
     }
 
     /// Cleaning found nothing for a checkpoint.
@@ -245,6 +248,7 @@ impl PmShard {
     }
 
     fn rest(&mut self, for_us: u64) {
+        self.checkpoints.reserved_blocks = 0;
         self.checkpoints.rests_until_us = self.now.monotonic_us.saturating_add(for_us);
     }
 

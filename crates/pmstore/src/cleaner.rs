@@ -63,8 +63,8 @@ impl PmShard {
     /// Cleans one block if space is short, some if old records are many. Cost: a block is read, what lives in it written; two
     /// barriers.
     pub(crate) fn clean_step(&mut self) -> Result<()> {
-        let (kept, available) = (u64::from(self.settings.clean_below_blocks), self.blocks.available());
-        let is_short = self.wants_space || available < kept || self.checkpoint_wants_block(available - kept);
+        let kept = u64::from(self.settings.clean_below_blocks) + self.checkpoint_reserve();
+        let is_short = self.wants_space || self.blocks.available() < kept;
         let has_many_graves =
             !self.graves.is_partial && self.graves.bytes_needed() > self.settings.memory_bytes / GRAVES_PARTS;
         self.is_cleaning = self.blocks.emptying.is_some();
