@@ -421,6 +421,35 @@ fn a_full_store_takes_the_space_of_its_checkpoint() {
     assert_eq!(count, most);
 }
 
+/// Its steps are paced, and so is the cleaning that makes room for it; neither may wait for ever beside writes that take more
+/// blocks than that pace frees.
+#[test]
+fn a_checkpoint_rests_between_its_steps_and_comes_to_its_end_beside_writes() {
+    let mut settings = settings();
+    settings.shard.checkpoint_step_rest = 70;
+    let (_machine, mut store) = fresh(2 << 20, &settings);
+    let written = |store: &Store| store.engine.statistics().checkpoint_region_bytes_written;
+    let mut random = SeededRandom::new(11);
+    let (mut rests, mut checkpoints) = (0, 0);
+    for round in 0..60 {
+        let before = written(&store);
+        // A block is full after five turns; the pace frees one in nine.
+        for _ in 0..1_000 {
+            for _ in 0..5 {
+                store.put(KEYSPACE, &name(random.below(6_000) as u32), &[round; 100]).unwrap();
+            }
+            turn(&mut store, 1);
+            rests += u32::from(store.engine.next_step_at_us().is_some_and(|at| at > store.now.monotonic_us));
+        }
+        // The first rounds write where nothing has to be cleaned.
+        checkpoints += u32::from(round >= 4 && written(&store) > before);
+    }
+    let statistics = store.engine.statistics();
+    assert!(statistics.cleaned_bytes_written > 1 << 20, "{statistics:?}");
+    assert!(checkpoints > 5, "{checkpoints} of 56 rounds saw a checkpoint end");
+    assert!(rests > 20, "{rests} rests");
+}
+
 #[test]
 fn the_store_passes_the_model_with_checkpoints() {
     let mut seeds = SeededRandom::new(21);
