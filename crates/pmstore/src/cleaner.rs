@@ -60,8 +60,8 @@ impl PmShard {
         self.maker.layout.block_payload() as u32 / 16
     }
 
-    /// Cleans one block if space is short, some if old records are many. Cost: a block is read, what lives in it written; two
-    /// barriers.
+    /// Cleans blocks if space is short, one and as many more as writes have taken since ([`crate::pace`]), and some if old
+    /// records are many. Cost: each block is read, what lives in it written; two barriers.
     pub(crate) fn clean_step(&mut self) -> Result<()> {
         let kept = u64::from(self.settings.clean_below_blocks) + self.checkpoint_reserve();
         let is_short = self.wants_space || self.blocks.available() < kept;
@@ -72,6 +72,7 @@ impl PmShard {
             self.empty_step()?;
         }
         if !is_short && !has_many_graves {
+            self.pace.note_available(0);
             self.blocks.give_back(KEPT_FREE_BLOCKS)?;
             return Ok(());
         }
@@ -80,19 +81,23 @@ impl PmShard {
             false => self.maker.layout.block_payload() as u32 / GRAVES_GAIN_PARTS,
         };
         self.wants_space = false;
-        for _ in 0..if has_many_graves { GRAVES_BLOCKS_A_STEP } else { 1 } {
+        let mut blocks = 0;
+        while self.pace.cleans_on(blocks, self.blocks.available())
+            || has_many_graves && blocks < GRAVES_BLOCKS_A_STEP
+        {
             let victim = self.blocks.victim(least);
             if victim.is_none() && !self.is_cleaning {
                 self.note_no_victim();
             }
             match victim {
                 Some(victim) if self.blocks.secure(1)? => {
-                    self.is_cleaning = true;
+                    (self.is_cleaning, blocks) = (true, blocks + 1);
                     self.clean(victim)?;
                 }
                 _ => break,
             }
         }
+        self.pace.note_available(self.blocks.available());
         Ok(())
     }
 

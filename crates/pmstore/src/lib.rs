@@ -34,6 +34,7 @@ mod memory_use;
 mod old_counts;
 pub mod open;
 mod overflow;
+mod pace;
 mod parts;
 mod read;
 mod recount;

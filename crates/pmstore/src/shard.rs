@@ -121,6 +121,7 @@ pub struct PmShard {
     pub(crate) wants_log: bool,
     /// Cleaning found a block in the last step.
     pub(crate) is_cleaning: bool,
+    pub(crate) pace: crate::pace::Pace,
     pub(crate) failed: Option<Error>,
     pub(crate) is_shutting: bool,
     pub(crate) has_ended: bool,
@@ -188,6 +189,7 @@ impl PmShard {
             wants_truncation: false,
             wants_log: false,
             is_cleaning: false,
+            pace: Default::default(),
             failed: None,
             is_shutting: false,
             has_ended: false,
@@ -504,6 +506,7 @@ impl PmShard {
     }
 
     fn work(&mut self) -> Result<()> {
+        self.pace.step(self.blocks.appended());
         self.sweep_expired()?;
         let is_due = self.due_at_us().is_some_and(|due| due <= self.now.monotonic_us);
         if is_due || self.blocks.is_writing_back() {
@@ -544,8 +547,8 @@ impl PmShard {
         };
         let ignores = self.mutations.is_on("truncated_before_write_back");
         if self.blocks.persisted() < until && !ignores {
-            let step = if wants_all || is_forced { u64::MAX } else { self.settings.write_back_step_bytes };
-            self.blocks.write_back(until, step);
+            let step = self.pace.write_back_bytes(self.settings.write_back_step_bytes);
+            self.blocks.write_back(until, if wants_all || is_forced { u64::MAX } else { step });
         }
         let (persisted, needed, durable) = (self.blocks.persisted(), self.parts.needed_from(), self.durable);
         let goes = |segment: &&crate::log::LogSegment| {

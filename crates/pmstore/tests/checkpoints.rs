@@ -137,9 +137,7 @@ fn keys_after_cleaning(mutations: &Mutations) -> u64 {
     }
     store = reopen(store, &machine, &settings);
     // Blocks with tombstones are cleaned, those with the old records hardly.
-    for round in 0..3 {
-        fill(&mut store, 2_000..2_200, round);
-    }
+    fill(&mut store, 2_000..2_200, 1);
     for number in 2_000..2_200 {
         store.delete(KEYSPACE, &name(number)).unwrap();
     }

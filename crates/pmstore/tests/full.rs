@@ -8,7 +8,7 @@ use common::{
     small_settings,
 };
 use std::sync::Arc;
-use tierstone_base::{ErrorKind, KeyspaceId};
+use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_crash::{Choices, Mutations};
 use tierstone_engine::conformance::{self, ModelSettings};
 use tierstone_engine::{BatchTicket, Engine, Health, Write, WriteKind};
@@ -389,6 +389,29 @@ fn long_batch(mutations: &Mutations) -> bool {
             Err(error) => panic!("{error}"),
         }
     })
+}
+
+/// As a server does it that has hundreds of requests between two steps. The sizes are a sixteenth of the usual ones.
+#[test]
+fn writes_find_room_however_many_come_between_two_steps() {
+    let mut settings = small_settings();
+    settings.geometry = Geometry { segment_bytes: 128 << 10, block_bytes: 4 << 10, log_segments: 8 };
+    (settings.shard.clean_below_blocks, settings.shard.write_back_step_bytes) = (16, 4 << 10);
+    let (_region, mut store) = fresh(4 << 20, &settings);
+    let mut random = SeededRandom::new(5);
+    for step in 0..600 {
+        for _ in 0..80 {
+            let (name, value) = (name(random.below(8_000) as u32), value(step, 128));
+            let put = WriteKind::Put { value: &value, expiry_ms: 0, kind: Default::default() };
+            let writes = [Write { key: store.key(KEYSPACE, &name), kind: put }];
+            if let Err(error) = store.engine.write(store.now, &writes) {
+                panic!("step {step}: {error}");
+            }
+        }
+        store.turn(Wait::Poll);
+    }
+    let cleaned = store.engine.statistics().cleaned_bytes_written;
+    assert!(cleaned > 1 << 20, "{cleaned} bytes were moved: space was never short");
 }
 
 #[test]
