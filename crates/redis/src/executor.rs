@@ -20,6 +20,7 @@ use crate::bundle::Bundles;
 use crate::control::{Counters, EngineFacts, Host, Output, ServerFacts};
 use crate::latency::Spikes;
 use crate::making::{Making, Plan};
+use crate::retries::{Retries, Tries};
 use crate::session::{ChannelKind, ConnectionId, ConnectionInfo, Session};
 use crate::settings::{
     ACL_LOG_MAX, DURABILITY, EVICTION, PASSWORD, SCRUB_RATE, Setting, Settings, format_eviction,
@@ -37,9 +38,6 @@ use tierstone_engine::{Admission, Engine, Eviction, Health, Key, PREFETCHED_KEYS
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_store::participant::{Outgoing, Participant};
 use tierstone_store::{DatabaseMap, Shard, ShardEvent, ShardSettings, TaskId, Workspace};
-
-/// So many tries in a row that are refused end the tries of a step.
-const REFUSED_MAX: usize = 16;
 
 /// What an executor is told when it is made.
 #[derive(Clone, Debug)]
@@ -97,7 +95,7 @@ pub struct Executor<E> {
     pub(crate) scratch: Vec<u8>,
     pub(crate) positions: Vec<Position>,
     /// Tasks that the engine was too busy for.
-    pub(crate) retries: Vec<TaskId>,
+    pub(crate) retries: Retries,
     /// Tasks that wait for a sequence to be durable.
     pub(crate) durable_waits: BTreeMap<(Seq, TaskId), ()>,
     /// Tasks that wait for a time.
@@ -161,7 +159,7 @@ impl<E: Engine> Executor<E> {
             workspace: Workspace::default(),
             scratch: Vec::new(),
             positions: Vec::new(),
-            retries: Vec::new(),
+            retries: Retries::default(),
             durable_waits: BTreeMap::new(),
             timers: BTreeMap::new(),
             participant: Participant::default(),
@@ -318,22 +316,16 @@ impl<E: Engine> Executor<E> {
         });
     }
 
-    /// Tries again what waits for room or for old records. Where the store is cleaned, hundreds of writes may wait: when
-    /// so many in a row are refused again, the others are tried first at the next step.
+    /// Tries again what waits for room or for old records. Where the store is cleaned, hundreds of writes may wait.
     fn run_retries(&mut self, now: Now) {
-        let mut waiting = std::mem::take(&mut self.retries).into_iter();
-        let mut refused = 0;
-        while refused < REFUSED_MAX
-            && let Some(task) = waiting.next()
-        {
+        let mut tries = Tries::default();
+        while let Some(task) = self.retries.next(&mut tries) {
             if let Some(state) = self.tasks.get_mut(&task) {
                 state.state = State::Events;
                 self.run_task(now, task);
-                refused = if self.retries.last() == Some(&task) { refused + 1 } else { 0 };
+                self.retries.note_tried(&mut tries, task);
             }
         }
-        let tried = std::mem::replace(&mut self.retries, waiting.collect());
-        self.retries.extend(tried);
     }
 
     /// Ends what waited for durability or for a time.

@@ -60,6 +60,7 @@ mod rehearsal;
 pub mod remote;
 mod request;
 mod resolve;
+mod retries;
 mod run;
 mod secrets;
 pub mod session;

@@ -327,7 +327,7 @@ impl<E: Engine> Executor<E> {
         match ran {
             Ran::Retry => {
                 task.state = State::Retry;
-                self.retries.push(id);
+                self.retries.add(id);
             }
             _ => {
                 let wanted = std::mem::take(&mut self.workspace.wanted);
