@@ -13,7 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let threads = arguments.next().map_or(Ok(1), |text| text.parse())?;
     let settings = TransportSettings { driver, ..TransportSettings::default() };
-    let server = null::run(&[ListenAddress::Tcp(address.parse()?)], &settings, threads, 128)?;
+    let server =
+        null::run(&[ListenAddress::Tcp(address.parse()?)], &settings, threads, &null::NullService::new(128))?;
     for address in &server.addresses {
         println!("listening on {address}");
     }

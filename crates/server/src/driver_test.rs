@@ -662,7 +662,7 @@ fn a_unix_socket_is_served_beside_tcp() {
         let path = std::env::temp_dir().join(name);
         let any = ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
         let listen = [any, ListenAddress::Unix(path.clone())];
-        let server = crate::null::run(&listen, &settings, 2, 3).unwrap();
+        let server = crate::null::run(&listen, &settings, 2, &crate::null::NullService::new(3)).unwrap();
         let mut unix = std::os::unix::net::UnixStream::connect(&path).unwrap();
         let mut tcp: Vec<_> = (0..8).map(|_| TcpStream::connect(server.addresses[0]).unwrap()).collect();
         unix.write_all(b"PING\r\n").unwrap();
@@ -691,6 +691,25 @@ fn a_unix_socket_is_served_beside_tcp() {
         assert_eq!(accepted, 10);
         assert!(!path.exists());
     });
+}
+
+#[test]
+fn a_busy_null_server_keeps_its_processor_with_each_request() {
+    let any = ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let busy = Duration::from_millis(3);
+    let service = crate::null::NullService::new(3).busy_for(busy);
+    let server = crate::null::run(&[any], &TransportSettings::default(), 1, &service).unwrap();
+    let clock = SystemClock::new();
+    let mut client = TcpStream::connect(server.addresses[0]).unwrap();
+    client.write_all(b"PING\r\nPING\r\n").unwrap();
+    let mut answer = [0; 14];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+PONG\r\n+PONG\r\n");
+    assert!(clock.monotonic_ns() >= 2 * busy.as_nanos() as u64);
+    for driver in server.drivers {
+        driver.stop_handle().stop();
+        driver.join().unwrap();
+    }
 }
 
 #[test]
@@ -769,7 +788,7 @@ fn serve_with_few_descriptors(kind: &str) {
     let driver = if kind == "uring" { DriverKind::Uring } else { DriverKind::Epoll };
     let settings = TransportSettings { driver, ..TransportSettings::default() };
     let any = ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let server = crate::null::run(&[any], &settings, 1, 8).unwrap();
+    let server = crate::null::run(&[any], &settings, 1, &crate::null::NullService::new(8)).unwrap();
     println!("listening {}", server.addresses[0]);
     let mut nothing = String::new();
     std::io::stdin().read_to_string(&mut nothing).unwrap();

@@ -12,23 +12,38 @@ use crate::service::{ConnectionId, Peer, Received, Service, Want};
 use crate::settings::TransportSettings;
 use crate::wake::Waker;
 use std::net::SocketAddr;
-use tierstone_base::{Now, Result, Seq};
+use std::time::Duration;
+use tierstone_base::{Now, Result, Seq, SystemClock};
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_wire::resp::{Arguments, Progress, ReplyWriter, RequestLimits, RequestParser, Version};
 
 /// The null server's service.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NullService {
     value: Vec<u8>,
+    busy: Duration,
+    clock: SystemClock,
 }
 
 impl NullService {
     /// One whose GET answers with `value_bytes` bytes.
     pub fn new(value_bytes: usize) -> Self {
-        NullService { value: vec![b'x'; value_bytes] }
+        NullService { value: vec![b'x'; value_bytes], busy: Duration::ZERO, clock: SystemClock::new() }
+    }
+
+    /// Keeps its processor for so long with each request, by the monotonic clock, that takes some 30 ns to be read: what the
+    /// machine makes of a server that takes as much time as another one.
+    pub fn busy_for(self, busy: Duration) -> Self {
+        NullService { busy, ..self }
     }
 
     fn answer(&self, name: &[u8], output: &mut ReplyQueue) {
+        if !self.busy.is_zero() {
+            let until_ns = self.clock.monotonic_ns() + self.busy.as_nanos() as u64;
+            while self.clock.monotonic_ns() < until_ns {
+                std::hint::spin_loop();
+            }
+        }
         output.push_with(0, |bytes| {
             let mut reply = ReplyWriter::new(bytes, Version::Resp2);
             if name.eq_ignore_ascii_case(b"GET") {
@@ -127,7 +142,7 @@ pub struct NullServer {
     pub drivers: Vec<DriverHandle>,
 }
 
-/// Starts a null server with `threads` threads on `listen`; its GET gives `value_bytes` bytes.
+/// Starts a null server with `threads` threads on `listen`, each of which answers as `service` does.
 ///
 /// # Errors
 /// When an address cannot be listened on, or the kernel refuses the mechanism asked for.
@@ -135,19 +150,17 @@ pub fn run(
     listen: &[ListenAddress],
     settings: &TransportSettings,
     threads: usize,
-    value_bytes: usize,
+    service: &NullService,
 ) -> Result<NullServer> {
     raise_descriptor_limit(u64::from(settings.connections_max) * threads.max(1) as u64 + 64);
     let lists = Listener::bind(listen, threads, settings)?;
     let addresses = lists.iter().take(1).flatten().filter_map(Listener::local_address).collect();
     let mut drivers = Vec::new();
     for (thread, listeners) in lists.into_iter().enumerate() {
+        let service = service.clone();
         let builder = DriverBuilder::new(format!("null-{thread}"), settings.clone(), Waker::new()?);
-        drivers.push(
-            builder
-                .listeners(listeners)
-                .spawn(move || Ok(Parts { service: NullService::new(value_bytes), device: Device::None }))?,
-        );
+        drivers
+            .push(builder.listeners(listeners).spawn(move || Ok(Parts { service, device: Device::None }))?);
     }
     Ok(NullServer { addresses, drivers })
 }

@@ -3,6 +3,7 @@
 use crate::output::print_line;
 use crate::values::addresses;
 use clap::Args;
+use std::time::Duration;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_server::TransportSettings;
 use tierstone_server::null;
@@ -21,6 +22,9 @@ pub struct NullServerArgs {
     /// Bytes with which GET is answered
     #[arg(long, value_name = "N", default_value_t = 128)]
     value_size: usize,
+    /// Nanoseconds for which each request keeps a processor; to compare with a server that takes as long
+    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    busy_ns: u64,
 }
 
 pub fn run(args: &NullServerArgs) -> Result<()> {
@@ -31,7 +35,8 @@ pub fn run(args: &NullServerArgs) -> Result<()> {
     let mut signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])?;
     let listen = addresses(&args.listen)?;
-    let server = null::run(&listen, &TransportSettings::default(), args.threads, args.value_size)?;
+    let service = null::NullService::new(args.value_size).busy_for(Duration::from_nanos(args.busy_ns));
+    let server = null::run(&listen, &TransportSettings::default(), args.threads, &service)?;
     for address in &server.addresses {
         print_line(&format!("listening on {address}"))?;
     }
