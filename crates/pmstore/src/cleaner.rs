@@ -45,7 +45,7 @@ const GRAVES_PARTS: u64 = 4;
 /// ... that give at least so large a part of a block.
 const GRAVES_GAIN_PARTS: u32 = 4;
 /// ... so many a step: they are little work where so much is old.
-const GRAVES_BLOCKS_A_STEP: u32 = 4;
+const GRAVES_BLOCKS_A_STEP: u64 = 4;
 
 /// Free blocks beyond which a segment without records is given back.
 const KEPT_FREE_BLOCKS: usize = 8;
@@ -82,7 +82,7 @@ impl PmShard {
         };
         self.wants_space = false;
         let mut blocks = 0;
-        while self.pace.cleans_on(blocks, self.blocks.available())
+        while self.pace.cleans_on(blocks, self.blocks.available(), least.into())
             || has_many_graves && blocks < GRAVES_BLOCKS_A_STEP
         {
             let victim = self.blocks.victim(least);
