@@ -210,7 +210,7 @@ impl PmShard {
         let wanted = page::pages_for(layout, self.blocks.table.len() as u64, keys, keyspaces);
         let bytes =
             wanted * layout.geometry.block_bytes + self.blocks.live_bytes() + self.overflow.taken_bytes();
-        if bytes as f64 > self.settings.checkpoint_fill_max * layout.shard_bytes() as f64 {
+        if bytes as f64 > self.settings.checkpoint_fill_max * layout.storage_bytes() as f64 {
             self.rest(GIVEN_UP_US);
             return;
         }
