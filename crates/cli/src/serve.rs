@@ -21,7 +21,7 @@ const SHOWN_AFTER: Duration = Duration::from_millis(300);
 
 /// Serves until SIGINT, SIGTERM or SHUTDOWN.
 pub fn run(args: ServerArgs) -> Result<()> {
-    let ServerSettings { node: mut settings, log, log_level, config, idle } = args.settings()?;
+    let ServerSettings { node: mut settings, log, log_level, config, idle, databases } = args.settings()?;
     let usual = if log == LogFormat::Json { LogLevel::Info } else { LogLevel::default() };
     let level = log_level.unwrap_or(usual);
     crate::log::start(log, level)?;
@@ -40,6 +40,7 @@ pub fn run(args: ServerArgs) -> Result<()> {
     let node = Node::start_with(&settings, &mut |seen| bar.show(seen))?;
     drop(bar);
     tell_of_additions(store.as_ref())?;
+    tell_of_databases(&node, databases);
     let stop = node.stopper();
     let mut signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])?;
@@ -75,6 +76,14 @@ fn tell_of_segments(store: Option<&FoundStore>, settings: &NodeSettings) {
         tracing::warn!(
             "segment-size has no effect: the store was made with segments of {has}, and keeps them"
         );
+    }
+}
+
+/// A store keeps its number of databases, whatever is asked for.
+fn tell_of_databases(node: &Node, wanted: Option<u32>) {
+    let has = node.report().databases;
+    if wanted.is_some_and(|wanted| wanted != has) {
+        tracing::warn!("databases has no effect: the store was made with {has}, and keeps them");
     }
 }
 

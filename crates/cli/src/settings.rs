@@ -44,6 +44,8 @@ pub struct ServerSettings {
     pub config: Option<PathBuf>,
     /// What was given and has no effect, in words.
     pub idle: Vec<String>,
+    /// Numbered databases, if they were asked for: an existing store may have another number.
+    pub databases: Option<u32>,
 }
 
 /// One setting.
@@ -250,7 +252,11 @@ const GENERAL: &[Setting] = &[
         default: "16",
         trade_off: "Each that is used has an index of its own in every shard",
         redis: "databases",
-        apply: |all, text| number(text).map(|databases| all.node.database.databases = databases),
+        apply: |all, text| {
+            let databases = number(text)?;
+            (all.node.database.databases, all.databases) = (databases, Some(databases));
+            Ok(())
+        },
     },
     Setting {
         name: "value-limit",

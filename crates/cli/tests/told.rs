@@ -124,6 +124,32 @@ fn files_of_tls_without_an_address_for_it_are_refused_and_an_address_without_the
 }
 
 #[test]
+fn another_number_of_databases_than_the_store_has_is_told() {
+    let wholly = |folder: &Folder| format!("nvm:{}", folder.path("region").display());
+    let files = |folder: &Folder| folder.path("store").display().to_string();
+    for place in [&wholly as &dyn Fn(&Folder) -> String, &files] {
+        let folder = Folder::new();
+        let data = place(&folder);
+        let said_with = |more: &[&str]| {
+            let mut command = program();
+            command.args(["server", "--listen", "127.0.0.1:0", "--data", &data, "--capacity", "64MiB"]);
+            command.args(["--memory", "32MiB", "--shards", "1", "--nvm-guarantee", "any"]).args(more);
+            let Ok(server) = spawn_command(&folder, command).listening() else {
+                panic!("{more:?}: {}", folder.complaints())
+            };
+            server.stop();
+            folder.complaints().matches("databases has no effect: the store was made with 3").count()
+        };
+        // What is said stands one below the other.
+        assert_eq!(said_with(&["--databases", "3"]), 0);
+        assert_eq!(said_with(&["--databases", "3"]), 0);
+        assert_eq!(said_with(&[]), 0, "nothing was asked for");
+        assert_eq!(said_with(&["--databases", "16"]), 1, "a default that is given is asked for");
+        assert_eq!(said_with(&[]), 1);
+    }
+}
+
+#[test]
 fn settings_without_effect_are_told_and_others_are_not() {
     let region = ["--data", "nvm:emulated:64MiB"];
     let files = |more: &[&'static str]| small(more);

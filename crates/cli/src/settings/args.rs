@@ -86,8 +86,14 @@ impl ServerArgs {
             ..DatabaseOptions::default()
         };
         let node = NodeSettings { database, ..NodeSettings::default() };
-        let mut all =
-            ServerSettings { node, log: LogFormat::default(), log_level: None, config, idle: Vec::new() };
+        let mut all = ServerSettings {
+            node,
+            log: LogFormat::default(),
+            log_level: None,
+            config,
+            idle: Vec::new(),
+            databases: None,
+        };
         for setting in SETTINGS {
             if let Some(text) = self.given.get(setting.name) {
                 (setting.apply)(&mut all, text)

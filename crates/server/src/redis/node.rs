@@ -126,6 +126,8 @@ pub struct StartReport {
     pub open: OpenReport,
     /// Of each shard.
     pub shards: Vec<BuildReport>,
+    /// Numbered databases of the store, which an existing one keeps.
+    pub databases: u32,
     /// From the start to serving, in microseconds.
     pub duration_us: u64,
     /// What durable writes survive.
@@ -517,6 +519,7 @@ fn start_report(
     StartReport {
         open: database.report().clone(),
         shards,
+        databases: database.facts().map.databases(),
         duration_us,
         guarantee: database.guarantee(),
         redo: database.redo().cloned(),
