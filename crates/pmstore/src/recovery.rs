@@ -185,7 +185,12 @@ impl Rebuild {
             self.opening.advance(self.shard.maker.layout.geometry.block_bytes);
             let lead = seal::lead(&self.shard.maker, block);
             let (Lead::Life(life) | Lead::Damaged(life)) = lead else {
-                self.shard.blocks.free.push(block);
+                // Power was lost while a life ended: the old seal would go with the old words of a life that begins.
+                let has_seal = seal::has_seal(&self.shard.maker, block);
+                match has_seal && !self.shard.mutations.is_on("seals_left_on_free_blocks") {
+                    true => self.broken.push(block),
+                    false => self.shard.blocks.free.push(block),
+                }
                 continue;
             };
             self.shard.blocks.adopt(block, life, LEAD_BYTES as u32, Role::Full);

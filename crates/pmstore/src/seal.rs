@@ -37,6 +37,11 @@ pub(crate) fn sealed(maker: &Maker, number: u32, life: u64) -> u32 {
     sealed_end(word, life).min(maker.layout.geometry.block_bytes as u32)
 }
 
+/// Whether a block has a word where its seal is.
+pub(crate) fn has_seal(maker: &Maker, number: u32) -> bool {
+    maker.memory.load_word(maker.layout.block(number) + SEAL_AT) != 0
+}
+
 /// What the first line of a block says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lead {

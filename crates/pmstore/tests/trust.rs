@@ -12,7 +12,7 @@ use common::{flip_bit, machine, open_all, reopen, small_settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
-use tierstone_crash::{sampled_runs, sampled_seed};
+use tierstone_crash::{Mutations, sampled_runs, sampled_seed};
 use tierstone_engine::Engine;
 use tierstone_media::Wait;
 use tierstone_media::sim::WordMachine;
@@ -273,4 +273,58 @@ fn damage_in_the_middle_of_a_log_is_told_with_its_place() {
         })
         .collect();
     assert!(errors.len() == 1 && errors[0].contains("log"), "{errors:?}");
+}
+
+/// The words of a block's first line: its life, the check of it, its seal.
+fn first_line(image: &[u8], settings: &OpenSettings, number: u64) -> (usize, [u64; 3]) {
+    let word = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+    let table = (4096_u64 + 64).next_multiple_of(4096);
+    let data = (table + word(settings.base as usize + 56) * 8).next_multiple_of(4096);
+    let at = (settings.base + data + number * settings.geometry.block_bytes) as usize;
+    (at, [word(at), word(at + 8), word(at + 16)])
+}
+
+/// Power is lost while a block's life ends, so that its seal stays, and lost again while the next life begins there, so
+/// that the old check stays: whether the store opens.
+fn opens_after_two_torn_lines(mutations: &Mutations) -> bool {
+    let mut settings = small_settings();
+    settings.mutations = mutations.clone();
+    settings.shard.clean_below_blocks = 10_000;
+    let (machine, mut store) = common::fresh(256 << 10, &settings);
+    let name = |number: u32| format!("key {}", number % 60).into_bytes();
+    let mut image = machine.region().image();
+    let mut ended = None;
+    for number in 0..4_000 {
+        store.put(KEYSPACE, &name(number), &[number as u8; 200]).unwrap();
+        store.turn(Wait::Poll);
+        let before = std::mem::replace(&mut image, machine.region().image());
+        let blocks = (before.len() as u64 - (16 << 10)) / settings.geometry.block_bytes;
+        ended = (0..blocks).find_map(|block| {
+            let (place, [life, check, seal]) = first_line(&before, &settings, block);
+            let now = first_line(&image, &settings, block).1;
+            (life != 0 && seal != 0 && now == [0, check, 0]).then_some((place, life, seal))
+        });
+        if ended.is_some() {
+            break;
+        }
+    }
+    let (place, life, seal) = ended.unwrap();
+    drop(store);
+    machine.region().overwrite(place as u64 + 16, &seal.to_le_bytes());
+    drop(open_all(&machine, &settings).unwrap());
+    machine.region().overwrite(place as u64, &(life + 0x0100).to_le_bytes());
+    match open_all(&machine, &settings) {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn a_seal_that_outlived_its_block_is_gone_before_another_life_begins_there() {
+    assert!(opens_after_two_torn_lines(&Mutations::none()));
+    let kept = Mutations::one("seals_left_on_free_blocks");
+    assert!(!opens_after_two_torn_lines(&kept), "the mutation is not caught");
 }

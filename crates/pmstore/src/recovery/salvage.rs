@@ -82,7 +82,8 @@ impl Rebuild {
         Ok(())
     }
 
-    /// The damaged blocks are free; what they held is durable elsewhere. A barrier each.
+    /// The damaged blocks are free; what they held is durable elsewhere. So are those whose life had ended, but not durably
+    /// their seal. A barrier each.
     pub(super) fn free_broken(&mut self) -> Result<()> {
         for number in std::mem::take(&mut self.broken) {
             self.shard.blocks.end_life(number)?;
