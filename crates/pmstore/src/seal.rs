@@ -10,7 +10,8 @@
 //! Invariants: a block that is free or begun has no seal, durably. A seal is stored after the fence that made what it covers durable (`sealed_before_fence`). It costs no
 //! fence of its own.
 //!
-//! Crash: the word is an old seal of this life, the new one, or none that fits this life; each is true.
+//! Crash: the word is an old seal of this life, the new one, or none that fits this life; each is true. The end of a life
+//! may leave its seal: the opening ends such a block anew before it is used (`seals_left_on_free_blocks`).
 
 use crate::blocks::{Blocks, Maker};
 use crate::format::LEAD_BYTES;

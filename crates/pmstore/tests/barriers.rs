@@ -176,11 +176,8 @@ const BYTES: u64 = 192 << 10;
 
 /// Where in an image the table's word of a segment is, and where the segment begins.
 fn places(image: &[u8], settings: &OpenSettings, segment: u64) -> (usize, usize) {
-    let segments = u64::from_le_bytes(image[settings.base as usize + 56..][..8].try_into().unwrap());
-    let table = (4096_u64 + 64).next_multiple_of(4096);
-    let data = (table + segments * 8).next_multiple_of(4096);
-    let start = data + segment * settings.geometry.segment_bytes;
-    ((settings.base + table + segment * 8) as usize, (settings.base + start) as usize)
+    let (table, data) = common::table_and_data(image, settings);
+    ((table + segment * 8) as usize, (data + segment * settings.geometry.segment_bytes) as usize)
 }
 
 fn word(image: &[u8], settings: &OpenSettings, segment: u64) -> u64 {

@@ -361,10 +361,8 @@ fn keys_page(image: &[u8], settings: &OpenSettings) -> KeysPage {
 }
 
 fn first_page(image: &[u8], settings: &OpenSettings, number: u64) -> usize {
-    let segments = u64::from_le_bytes(image[settings.base as usize + 56..][..8].try_into().unwrap());
-    let table = (4096_u64 + 64).next_multiple_of(4096);
-    let data = (table + segments * 8).next_multiple_of(4096);
-    (settings.base + data + number * settings.geometry.block_bytes + 64) as usize
+    let (_, data) = common::table_and_data(image, settings);
+    (data + number * settings.geometry.block_bytes + 64) as usize
 }
 
 #[test]

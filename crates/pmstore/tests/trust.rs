@@ -277,11 +277,9 @@ fn damage_in_the_middle_of_a_log_is_told_with_its_place() {
 
 /// The words of a block's first line: its life, the check of it, its seal.
 fn first_line(image: &[u8], settings: &OpenSettings, number: u64) -> (usize, [u64; 3]) {
-    let word = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
-    let table = (4096_u64 + 64).next_multiple_of(4096);
-    let data = (table + word(settings.base as usize + 56) * 8).next_multiple_of(4096);
-    let at = (settings.base + data + number * settings.geometry.block_bytes) as usize;
-    (at, [word(at), word(at + 8), word(at + 16)])
+    let (_, data) = common::table_and_data(image, settings);
+    let at = (data + number * settings.geometry.block_bytes) as usize;
+    (at, [0, 8, 16].map(|word| common::word_at(image, at + word)))
 }
 
 /// Power is lost while a block's life ends, so that its seal stays, and lost again while the next life begins there, so
@@ -298,7 +296,8 @@ fn opens_after_two_torn_lines(mutations: &Mutations) -> bool {
         store.put(KEYSPACE, &name(number), &[number as u8; 200]).unwrap();
         store.turn(Wait::Poll);
         let before = std::mem::replace(&mut image, machine.region().image());
-        let blocks = (before.len() as u64 - (16 << 10)) / settings.geometry.block_bytes;
+        let (_, data) = common::table_and_data(&before, &settings);
+        let blocks = (before.len() as u64 - data) / settings.geometry.block_bytes;
         ended = (0..blocks).find_map(|block| {
             let (place, [life, check, seal]) = first_line(&before, &settings, block);
             let now = first_line(&image, &settings, block).1;

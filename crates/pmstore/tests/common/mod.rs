@@ -121,6 +121,19 @@ pub fn flip_bit(machine: &WordMachine, offset: usize, bit: u32) {
     region.overwrite(offset as u64, &[region.image()[offset] ^ 1 << bit]);
 }
 
+/// The word at byte `at` of an image.
+pub fn word_at(image: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(image[at..at + 8].try_into().unwrap())
+}
+
+/// Where in an image of a region of one shard the table of segments and the first segment begin.
+pub fn table_and_data(image: &[u8], settings: &OpenSettings) -> (u64, u64) {
+    let segments = word_at(image, settings.base as usize + 56);
+    let table = (4096_u64 + 64).next_multiple_of(4096);
+    let data = (table + segments * 8).next_multiple_of(4096);
+    (settings.base + table, settings.base + data)
+}
+
 /// All shards of a store, each on a processor of its own from its building on; the opening is done by the first, 0.
 pub fn open_all(
     place: &impl Place,
