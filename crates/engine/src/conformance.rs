@@ -19,7 +19,9 @@ pub use commits::{
 pub use costs::completions_tell_their_cost;
 pub use ranges::{a_range_of_a_snapshot_shows_the_keys_of_the_cut, pages_of_a_range_join};
 
-use crate::contract::{Direction, Durability, Engine, IndexKind, SnapshotId, Write, WriteKind};
+use crate::contract::{
+    Direction, Durability, Engine, IndexKind, PREFETCHED_KEYS, SnapshotId, Write, WriteKind,
+};
 use crate::harness::Harness;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -77,6 +79,9 @@ pub fn model<E: Engine, D: BlockDevice>(
     let mut snapshots = Snapshots::default();
     for operation in 0..settings.operations {
         let place = format!("seed {seed}, operation {operation}");
+        if random.chance(0.1) {
+            announce_random(&mut random, settings, &mut harness);
+        }
         match random.below(100) {
             0..32 => put_random(&mut random, settings, &mut harness, &mut model, &place),
             32..40 => expire_random(&mut random, settings, &mut harness, &mut model, &place),
@@ -290,6 +295,18 @@ fn random_value(random: &mut SeededRandom, settings: ModelSettings) -> Vec<u8> {
 
 fn random_expiry(random: &mut SeededRandom, wall_ms: u64) -> u64 {
     if random.chance(0.1) { wall_ms + random.below(5_000) } else { 0 }
+}
+
+/// Announces some keys, as many as may be at a time, whatever becomes of them: some of the next operations are on them, with
+/// others between.
+fn announce_random<E: Engine, D: BlockDevice>(
+    random: &mut SeededRandom,
+    settings: ModelSettings,
+    harness: &mut Harness<E, D>,
+) {
+    let names: Vec<_> = (0..PREFETCHED_KEYS).map(|_| random_key(random, settings)).collect();
+    let keys: Vec<_> = names.iter().map(|(keyspace, bytes)| harness.key(*keyspace, bytes)).collect();
+    harness.engine.prefetch(&keys);
 }
 
 fn put_random<E: Engine, D: BlockDevice>(

@@ -331,9 +331,9 @@ pub trait Engine {
     }
 
     /// `keys` will be looked up or written right away: has the processor fetch the memory that this touches,
-    /// for all of them side by side. A hint, for [`PREFETCHED_KEYS`] at a time, which changes nothing. Cost: a
-    /// look at the index for each key.
-    fn prefetch(&self, keys: &[Key<'_>]) {
+    /// for all of them side by side. A hint, for [`PREFETCHED_KEYS`] at a time, which changes no answer; an engine
+    /// may keep what it finds out until the next call. Cost: a look at the index for each key.
+    fn prefetch(&mut self, keys: &[Key<'_>]) {
         let _ = keys;
     }
 

@@ -282,12 +282,16 @@ impl LogShard {
 
     fn look_for_space(&mut self, need: LogNeed, reserve: Reserve) -> Result<()> {
         let LogNeed { bytes, key_bytes, units_max, is_admitted } = need;
-        let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
         // Parts that are not decided have their room kept.
         let bytes = if reserve == Reserve::All { bytes } else { bytes + self.hot.kept_bytes() };
         // One segment more than whole ones: the open one may not take the first record.
         let has_room = self.hot.room_for(bytes, key_bytes);
-        let needed = if has_room { 0 } else { (bytes + key_bytes).div_ceil(room) as u32 };
+        let needed = if has_room {
+            0
+        } else {
+            let room = Stream::segment_room(self.segments.segment_bytes(), units_max).max(1);
+            (bytes + key_bytes).div_ceil(room) as u32
+        };
         let kept = match reserve {
             _ if needed == 0 => 0,
             // As it was when it was admitted: what others took since would make it more.

@@ -13,6 +13,7 @@
 //! before the first record dies.
 
 use crate::location::UNIT_BYTES;
+use tierstone_base::prefetch::prefetch_read;
 
 const WORD_BITS: usize = u64::BITS as usize;
 
@@ -44,6 +45,14 @@ impl DeadRecords {
             && let Some(word) = self.cells.get_mut(cell / WORD_BITS)
         {
             *word |= 1 << (cell % WORD_BITS);
+        }
+    }
+
+    /// Asks for the mark of a record that begins at `unit`.
+    #[inline]
+    pub fn prefetch(&self, unit: u32) {
+        if let Some(word) = self.cells.get((unit >> self.shift) as usize / WORD_BITS) {
+            prefetch_read(word);
         }
     }
 

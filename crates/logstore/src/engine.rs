@@ -21,12 +21,12 @@ impl LogShard {
     ) -> Result<WriteReceipt> {
         let (since, bytes) = (self.meter.read(), self.hot.record_bytes);
         self.see(now);
-        let mut answer = write(self);
+        let answer = write(self);
         let cpu_ns = self.meter.call(since, answer.is_ok());
-        if let Ok(receipt) = &mut answer {
-            receipt.cost = Cost { bytes_written: self.hot.record_bytes - bytes, cpu_ns, ..Cost::default() };
-        }
-        answer
+        // Put together anew: what was written piece by piece just now is slow to be copied whole.
+        let WriteReceipt { seq, commit, .. } = answer?;
+        let cost = Cost { bytes_written: self.hot.record_bytes - bytes, cpu_ns, ..Cost::default() };
+        Ok(WriteReceipt { seq, commit, cost })
     }
 
     /// What is in memory of `key`; whether that is a use of it.
@@ -68,8 +68,8 @@ impl Engine for LogShard {
         self.look_in_memory(now, key, false)
     }
 
-    fn prefetch(&self, keys: &[Key<'_>]) {
-        self.prefetch_keys(keys.iter());
+    fn prefetch(&mut self, keys: &[Key<'_>]) {
+        self.foresee(keys);
     }
 
     fn fetch(&mut self, now: Now, keys: &[(Token, Key<'_>)]) {

@@ -24,6 +24,7 @@ mod depth;
 mod engine;
 mod evict;
 mod expired;
+mod foreseen;
 pub mod format;
 mod gain;
 mod gone;

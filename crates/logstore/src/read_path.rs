@@ -90,22 +90,14 @@ impl LogShard {
         self.prefetch_places(keys.map(|key| (key.keyspace, key.position)));
     }
 
-    /// The same, and for their records in the cache.
-    pub(crate) fn prefetch_keys<'k>(&self, keys: impl Iterator<Item = &'k Key<'k>> + Clone) {
-        self.prefetch_index(keys.clone());
-        for key in keys {
-            let first = self.index_of(key.keyspace).and_then(|index| index.first_candidate(key.position));
-            if let Some(Target::Frame(bits)) = first.map(Target::unpack) {
-                self.cache.prefetch(FrameId::from_bits(bits), PREFETCHED_LINES);
-            }
-        }
-    }
-
     /// Searches memory for `key`.
     pub(crate) fn search(&mut self, key: &Key<'_>) -> Search {
         let absent = Search::ABSENT;
         let Some(keyspace) = self.keyspaces.get(key.keyspace) else { return absent };
-        let Some(first) = keyspace.index.first_candidate(key.position) else { return absent };
+        let foreseen = self.foreseen.take(key.position).and_then(|spot| keyspace.index.value_at(spot));
+        let Some(first) = foreseen.or_else(|| keyspace.index.first_candidate(key.position)) else {
+            return absent;
+        };
         if let Target::Frame(bits) = Target::unpack(first) {
             let frame = FrameId::from_bits(bits);
             if let Some(header) = matching(self.cache.peek(frame).bytes, key) {
@@ -478,6 +470,7 @@ pub(crate) fn cache_at(cache: &mut RecordCache, keyspaces: &mut Keyspaces, recor
 }
 
 /// The header of the record in `bytes` if it is `key`'s.
+#[inline(always)]
 pub(crate) fn matching(bytes: &[u8], key: &Key<'_>) -> Option<RecordHeader> {
     let header = record::decode_header(bytes)?;
     let same = header.key_len == key.bytes.len()

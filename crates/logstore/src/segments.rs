@@ -412,6 +412,14 @@ impl SegmentTable {
         }
     }
 
+    /// Asks for the memory that [`SegmentTable::kill`] of a record at `location`, which may be any, changes.
+    #[inline]
+    pub fn prefetch_mark(&self, location: Location) {
+        if let Some(marks) = self.known(location.segment()).and_then(|segment| segment.dead.as_ref()) {
+            marks.prefetch(location.unit());
+        }
+    }
+
     /// Whether the record of `units` at `location` is dead for certain; it may be dead when not. `any_length`: a test's mutation.
     pub fn is_dead(&self, location: Location, units: u32, any_length: bool) -> bool {
         let marks = self.known(location.segment()).and_then(|segment| segment.dead.as_ref());

@@ -116,6 +116,7 @@ pub struct LogShard {
     pub(crate) refused: Vec<IoCompletion>,
     pub(crate) refused_until_us: u64,
     pub(crate) candidates: crate::index::Candidates,
+    pub(crate) foreseen: crate::foreseen::Foreseen,
     /// Steps taken and writes applied when a part was admitted last.
     pub(crate) admitted_at: Option<(u64, Seq)>,
     pub(crate) space: crate::space::SpaceKeeper,
@@ -194,6 +195,7 @@ impl LogShard {
             refused: Vec::new(),
             refused_until_us: 0,
             candidates: crate::index::Candidates::new(),
+            foreseen: crate::foreseen::Foreseen::default(),
             admitted_at: None,
             space: crate::space::SpaceKeeper::default(),
             refresher: crate::refresh::Refresher::default(),

@@ -26,6 +26,7 @@ use parts::Parts;
 use proof::PastProof;
 use sealing::{SealJob, Sealing};
 use std::collections::VecDeque;
+use tierstone_base::prefetch::prefetch_bytes;
 use tierstone_base::{Position, Seq};
 use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer, IoKind};
 
@@ -370,6 +371,8 @@ impl Stream {
         let (Some(open), Some(segment)) = (&mut self.open, &self.segment) else { return None };
         let location = Location::new(segment.number, ((open.start + open.used) / UNIT_BYTES) as u32);
         open.used += bytes;
+        // The next record is likely to be as long, and no cache of the processor has its place.
+        prefetch_bytes(open.buffer.get(open.used..open.used + bytes).unwrap_or_default(), usize::MAX);
         open.records += 1;
         open.last_seq = open.last_seq.max(seq);
         self.appended_seq = self.appended_seq.max(seq);

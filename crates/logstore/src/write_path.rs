@@ -56,6 +56,7 @@ impl LogShard {
             return self.write_batch(writes, searches, None);
         };
         let search = self.search(&write.key);
+        self.prefetch_coming_mark();
         self.admit(writes, &[search], Purpose::Write)?;
         if let Some((location, len)) = self.apply(write, search, (false, None))? {
             self.cache_written(write, location, len);

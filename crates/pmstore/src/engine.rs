@@ -38,7 +38,7 @@ impl Engine for PmShard {
         self.lookup_inner(now, key, false)
     }
 
-    fn prefetch(&self, keys: &[Key<'_>]) {
+    fn prefetch(&mut self, keys: &[Key<'_>]) {
         for key in keys {
             if let Some(index) = self.keyspaces.get(&key.keyspace) {
                 index.prefetch(key.position);

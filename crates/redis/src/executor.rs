@@ -243,7 +243,7 @@ impl<E: Engine> Executor<E> {
     /// processor fetch what they will touch, and says beside each which position it has ([`Args::Located`]). A
     /// hint; beyond [`PREFETCHED_KEYS`] it does nothing.
     pub fn prefetch<'a>(
-        &self,
+        &mut self,
         connection: ConnectionId,
         keys: impl Iterator<Item = (&'a [u8], &'a mut Option<Position>)>,
     ) {
@@ -259,7 +259,7 @@ impl<E: Engine> Executor<E> {
                 count += 1;
             }
         }
-        self.shard.engine().prefetch(&wanted[..count]);
+        self.shard.engine_mut().prefetch(&wanted[..count]);
     }
 
     /// One step of the shard: device completions in, what became known out. To be called when there

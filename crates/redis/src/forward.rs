@@ -204,7 +204,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Has the processor fetch what the requests from `cursor` on will touch.
-    fn prefetch_forwarded(&self, bundle: &Bundle, mut cursor: Cursor) {
+    fn prefetch_forwarded(&mut self, bundle: &Bundle, mut cursor: Cursor) {
         let mut wanted =
             [Key { keyspace: KeyspaceId(0), position: Position(0), bytes: b"" }; PREFETCHED_KEYS];
         let mut count = 0;
@@ -216,7 +216,7 @@ impl<E: Engine> Executor<E> {
                 count += 1;
             }
         }
-        self.shard.engine().prefetch(&wanted[..count]);
+        self.shard.engine_mut().prefetch(&wanted[..count]);
     }
 
     /// The key of a plain `GET` or `SET`.
@@ -262,7 +262,8 @@ impl<E: Engine> Executor<E> {
         }
         let began_ns = self.host.timing.begin_quick(now);
         let key = self.key_of(forward, args)?;
-        let gate = self.answer_plain(now, key, args.get(2), (forward.version, true), reply)?;
+        let (place, by) = ((key.keyspace, key.position), (forward.version, true));
+        let gate = self.answer_plain(now, place, key.bytes, args.get(2), by, reply)?;
         match began_ns {
             None => self.host.timing.pass(args.len() == 2),
             Some(began_ns) => {
@@ -277,18 +278,21 @@ impl<E: Engine> Executor<E> {
     pub(crate) fn answer_plain(
         &mut self,
         now: Now,
-        key: Key<'_>,
+        (keyspace, position): (KeyspaceId, Position),
+        bytes: &[u8],
         value: Option<&[u8]>,
         (version, is_use): (Version, bool),
         reply: &mut Vec<u8>,
     ) -> Option<Seq> {
         let now = self.shard.clock(now);
+        // Put together where it is used: a key that was just written to memory is slow to be copied.
+        let key = || Key { keyspace, position, bytes };
         let Some(value) = value else {
-            if self.shard.locks.blocks_reader(key.position) {
+            if self.shard.locks.blocks_reader(position) {
                 return None;
             }
             let mut writer = ReplyWriter::new(reply, version);
-            let seq = match self.shard.engine_mut().look(now, key, is_use) {
+            let seq = match self.shard.engine_mut().look(now, key(), is_use) {
                 Lookup::Found(record) if record.meta.kind == ValueKind::STRING => {
                     writer.bulk(record.value);
                     self.host.counters.hits += 1;
@@ -305,12 +309,12 @@ impl<E: Engine> Executor<E> {
             let seq = seq.unwrap_or_else(|| self.shard.engine().applied_seq());
             return Some(self.shard.gate(seq));
         };
-        if self.shard.locks.blocks_writer(key.position)
+        if self.shard.locks.blocks_writer(position)
             || value.len() as u64 > u64::from(self.shard.value_ids().chunk_bytes())
         {
             return None;
         }
-        let applied = self.shard.put(now, key, value, 0).ok()?;
+        let applied = self.shard.put(now, key(), value, 0).ok()?;
         ReplyWriter::new(reply, version).ok();
         Some(applied.gate)
     }

@@ -14,7 +14,7 @@ use crate::settings::DURABILITY;
 use crate::table::{self, Action, Command, Found, TaskKind, flag, quick_index};
 use crate::task::{Origin, Task, Work};
 use tierstone_base::Now;
-use tierstone_engine::{Engine, Key};
+use tierstone_engine::Engine;
 use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// The longest key, in bytes.
@@ -29,6 +29,27 @@ fn is_answered_by_push(command: &Command) -> bool {
 /// Whether a refusal inside a transaction leaves it whole, as in Redis.
 fn is_harmless(text: &str) -> bool {
     text.starts_with("ERR MULTI") || text.starts_with("ERR WATCH")
+}
+
+/// Whether a request is a plain `GET`; `None` when it is no plain `SET` either.
+#[inline]
+fn quick_kind(args: Args<'_>) -> Option<bool> {
+    let name = args.at(0);
+    match args.len() {
+        2 if name.eq_ignore_ascii_case(b"get") => Some(true),
+        3 if name.eq_ignore_ascii_case(b"set") => Some(false),
+        _ => None,
+    }
+}
+
+/// What a plain request needs to know of its connection.
+#[derive(Clone, Copy)]
+struct By {
+    connection: ConnectionId,
+    db: u32,
+    version: Version,
+    is_use: bool,
+    has_suspended: bool,
 }
 
 /// A refusal: its text.
@@ -53,13 +74,21 @@ impl<E: Engine> Executor<E> {
         // Those who follow prefixes are told of expiries, which only the long way notes.
         let is_plain = is_plain && !self.shard.tracking.has_prefixes();
         let is_quick = is_plain && self.host.pause.is_none() && !args.has_staged() && !self.backups.is_frozen;
-        if is_quick {
+        if is_quick && let Some(is_get) = quick_kind(args) {
+            session.last_command = if is_get { "get" } else { "set" };
+            let by = By {
+                connection,
+                db: session.db,
+                version: session.version,
+                is_use: !session.is_untouching,
+                has_suspended: session.has_suspended(),
+            };
             let began_ns = self.host.timing.begin_quick(now);
-            if let Some(outcome) = self.quick(now, connection, args, reply) {
+            if let Some(outcome) = self.quick(now, by, is_get, args, reply) {
                 match outcome {
                     // Timed by the shard that carries it out.
                     Outcome::Suspended(_) | Outcome::Forwarded(_) => {
-                        self.host.timing.pass_on(args.len() == 2);
+                        self.host.timing.pass_on(is_get);
                     }
                     _ => self.note_quick(now, connection, began_ns, args),
                 }
@@ -79,36 +108,31 @@ impl<E: Engine> Executor<E> {
         outcome
     }
 
-    /// Plain `GET` and `SET`; `None` when it is something else, or something stands in the way.
+    /// A plain `GET` or `SET`; `None` when something stands in the way.
     #[inline]
     fn quick(
         &mut self,
         now: Now,
-        connection: ConnectionId,
+        by: By,
+        is_get: bool,
         args: Args<'_>,
         reply: &mut Vec<u8>,
     ) -> Option<Outcome> {
-        let name = args.at(0);
-        let is_get = args.len() == 2 && name.eq_ignore_ascii_case(b"get");
-        let is_set = args.len() == 3 && name.eq_ignore_ascii_case(b"set");
-        if !is_get && !is_set {
-            return None;
-        }
         let bytes = args.at(1);
-        let session = self.host.sessions.get_mut(&connection)?;
-        let keyspace = self.shard.map().keyspace(session.db)?;
+        let keyspace = self.shard.map().keyspace(by.db)?;
         let position = args.position().unwrap_or_else(|| self.shard.position(bytes));
         debug_assert_eq!(position, self.shard.position(bytes), "the position is another key's");
-        if bytes.len() > KEY_SIZE_MAX_BYTES || session.conflicts(&[position]) {
+        let conflicts = |session: &Session| session.conflicts(&[position]);
+        if bytes.len() > KEY_SIZE_MAX_BYTES
+            || by.has_suspended && self.host.sessions.get(&by.connection).is_none_or(conflicts)
+        {
             return None;
         }
         if !self.shard.owns(position) {
-            return self.forward_plain(connection, position, is_get, args);
+            return self.forward_plain(by.connection, position, is_get, args);
         }
-        let (version, is_use) = (session.version, !session.is_untouching);
-        session.last_command = if is_get { "get" } else { "set" };
-        let (key, value) = (Key { keyspace, position, bytes }, is_set.then(|| args.at(2)));
-        let gate = self.answer_plain(now, key, value, (version, is_use), reply)?;
+        let (value, by) = ((!is_get).then(|| args.at(2)), (by.version, by.is_use));
+        let gate = self.answer_plain(now, (keyspace, position), bytes, value, by, reply)?;
         self.host.counters.call(quick_index(is_get));
         Some(Outcome::Ready { gate })
     }

@@ -372,8 +372,9 @@ impl<E: Engine> Shard<E> {
         if self.ledger.concerns(writes) {
             return Ok(self.write_whole(now, writes, Whole::Batch)?.0);
         }
-        let receipt = self.engine.write(now, writes)?;
-        Ok(self.written(receipt, writes))
+        // Taken apart at once: a copy of the whole would wait for the pieces that were written just now.
+        let WriteReceipt { seq, commit, .. } = self.engine.write(now, writes)?;
+        Ok(self.written((seq, commit), writes))
     }
 
     /// Applies one batch, or this shard's part of one over several, and tells which large values have
@@ -389,7 +390,7 @@ impl<E: Engine> Shard<E> {
     ) -> Result<(Applied, Vec<ValueId>)> {
         if !self.ledger.concerns(writes) {
             let receipt = self.write_as(now, writes, whole)?;
-            return Ok((self.written(receipt, writes), Vec::new()));
+            return Ok((self.written((receipt.seq, receipt.commit), writes), Vec::new()));
         }
         let account = self.account(now, writes)?;
         let receipt = if account.extra.is_empty() {
@@ -402,7 +403,7 @@ impl<E: Engine> Shard<E> {
             self.write_late_chunks(now)?;
         }
         let died = self.ledger.apply(account);
-        Ok((self.written(receipt, writes), died))
+        Ok((self.written((receipt.seq, receipt.commit), writes), died))
     }
 
     fn write_as(&mut self, now: Now, writes: &[Write<'_>], whole: Whole<'_>) -> Result<WriteReceipt> {
@@ -414,7 +415,7 @@ impl<E: Engine> Shard<E> {
     }
 
     #[inline]
-    fn written(&mut self, receipt: WriteReceipt, writes: &[Write<'_>]) -> Applied {
+    fn written(&mut self, (seq, commit): (Seq, Commit), writes: &[Write<'_>]) -> Applied {
         if !self.watches.is_empty() {
             for write in writes {
                 self.watches.touch(write.key.keyspace, write.key.position);
@@ -432,7 +433,7 @@ impl<E: Engine> Shard<E> {
                 expiring.note(write.key.keyspace, write.key.bytes, expiry_ms);
             }
         }
-        Applied { gate: if receipt.commit == Commit::Relaxed { 0 } else { receipt.seq } }
+        Applied { gate: if commit == Commit::Relaxed { 0 } else { seq } }
     }
 
     /// Puts one string without a view: the short way of plain `SET`.

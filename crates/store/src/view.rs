@@ -34,7 +34,7 @@ pub type Record<'a> = RecordView<'a>;
 /// Where a view's records come from: an engine, or what a coordinator has gathered.
 pub trait Records {
     /// As [`Engine::prefetch`].
-    fn prefetch(&self, keys: &[Key<'_>]) {
+    fn prefetch(&mut self, keys: &[Key<'_>]) {
         let _ = keys;
     }
     /// As [`Engine::lookup`].
@@ -55,7 +55,7 @@ pub trait Records {
 }
 
 impl<E: Engine> Records for E {
-    fn prefetch(&self, keys: &[Key<'_>]) {
+    fn prefetch(&mut self, keys: &[Key<'_>]) {
         Engine::prefetch(self, keys);
     }
 

@@ -239,7 +239,7 @@ impl Engine for DatabaseShard {
         each!(self, engine => engine.peek(now, key))
     }
 
-    fn prefetch(&self, keys: &[Key<'_>]) {
+    fn prefetch(&mut self, keys: &[Key<'_>]) {
         each!(self, engine => engine.prefetch(keys))
     }
 

@@ -414,7 +414,7 @@ impl<D: BlockDevice> Lane<D> {
         let keys: Vec<(usize, Key<'k>)> = keys.collect();
         for (number, &(place, key)) in keys.iter().enumerate() {
             if number.is_multiple_of(PREFETCHED_KEYS) {
-                prefetch(&self.engine, keys[number..].iter().map(|(_, key)| *key));
+                prefetch(&mut self.engine, keys[number..].iter().map(|(_, key)| *key));
             }
             match look(&mut self.engine, &self.clock, (&mut self.now, &mut self.expired_ms), key) {
                 Lookup::Found(record) => take(place, value_of(record)),

@@ -172,6 +172,13 @@ impl Arena {
         header[20..24].copy_from_slice(&label.length.to_le_bytes());
     }
 
+    /// What would be the location of a frame at `offset`.
+    #[inline]
+    pub(super) fn location_hint(&self, offset: usize) -> Option<u64> {
+        let bytes = self.get(offset + LOCATION_AT..)?.first_chunk()?;
+        Some(u64::from_le_bytes(*bytes))
+    }
+
     pub(super) fn set_location(&mut self, offset: usize, location: u64) {
         self[offset + LOCATION_AT..offset + LOCATION_AT + 8].copy_from_slice(&location.to_le_bytes());
     }

@@ -240,6 +240,12 @@ impl RecordCache {
         self.arena.prefetch(frame.offset(), lines);
     }
 
+    /// Where the record of `frame` lies, if `frame` still is what it was: of an old id it may be anything. For hints.
+    #[inline]
+    pub fn location_hint(&self, frame: FrameId) -> Option<u64> {
+        self.arena.location_hint(frame.offset())
+    }
+
     /// The record's bytes, to be changed in place; holders of pins see the change.
     pub fn bytes_mut(&mut self, frame: FrameId) -> &mut [u8] {
         let _ = self.tag(frame);
@@ -358,10 +364,9 @@ impl RecordCache {
     #[inline]
     fn tag(&self, frame: FrameId) -> Tag {
         let tag = self.arena.header(frame.offset()).tag();
-        assert!(
-            tag.kind == Kind::Live || (tag.kind == Kind::Dead && tag.pins > 0),
-            "frame {frame:?} is stale: {tag:?}"
-        );
+        if !(tag.kind == Kind::Live || (tag.kind == Kind::Dead && tag.pins > 0)) {
+            is_stale(frame, tag)
+        }
         tag
     }
 
@@ -390,6 +395,13 @@ impl RecordCache {
         self.statistics.main_frames -= u64::from(self.is_in_main(offset));
         self.ring_of(offset).live_bytes -= tag.bytes();
     }
+}
+
+/// Apart, so that the tag need not lie in memory for what the message says of it.
+#[cold]
+#[inline(never)]
+fn is_stale(frame: FrameId, tag: Tag) -> ! {
+    panic!("frame {frame:?} is stale: {tag:?}")
 }
 
 #[cfg(test)]

@@ -113,12 +113,21 @@ impl SummaryEntry {
     }
 }
 
+/// What the next entry is told against.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    keyspace: KeyspaceId,
+    seq: Seq,
+    /// Where the record ends, in units.
+    end: u32,
+}
+
 /// Collects the entries of an open segment. Memory: about 12 bytes a record, and the keys of ordered
 /// keyspaces.
 #[derive(Clone, Debug, Default)]
 pub struct SummaryBuilder {
     bytes: Vec<u8>,
-    last: SummaryEntry,
+    last: Last,
     records: u32,
     seq_range: Option<(Seq, Seq)>,
     longest_units: u32,
@@ -127,13 +136,14 @@ pub struct SummaryBuilder {
 impl SummaryBuilder {
     /// Adds the next record; records come in order of their place. `key` is the record's; it is kept if
     /// the entry [is keyed](SummaryEntry::is_keyed).
+    #[inline]
     pub fn push(&mut self, entry: SummaryEntry, key: &[u8]) {
         let same = entry.keyspace == self.last.keyspace;
         self.bytes.push(entry.flags | if same { SAME_KEYSPACE } else { 0 });
         self.bytes.extend_from_slice(&entry.position.0.to_le_bytes());
         let difference = entry.seq.wrapping_sub(self.last.seq) as i64;
         put_varint(&mut self.bytes, ((difference << 1) ^ (difference >> 63)) as u64);
-        put_varint(&mut self.bytes, u64::from(entry.unit - (self.last.unit + self.last.units)));
+        put_varint(&mut self.bytes, u64::from(entry.unit - self.last.end));
         put_varint(&mut self.bytes, u64::from(entry.units));
         if !same {
             put_varint(&mut self.bytes, u64::from(entry.keyspace.0));
@@ -154,7 +164,9 @@ impl SummaryBuilder {
         self.seq_range = Some((low.min(entry.seq), high.max(entry.seq)));
         self.longest_units = self.longest_units.max(entry.units);
         self.records += 1;
-        self.last = entry;
+        // Piece by piece: a copy of the whole would wait until the pieces, which were written just now, and all that was
+        // written before them has left the processor.
+        self.last = Last { keyspace: entry.keyspace, seq: entry.seq, end: entry.unit + entry.units };
     }
 
     /// The encoded entries so far.
@@ -176,7 +188,7 @@ impl SummaryBuilder {
 
     /// Where the last record ends in the segment, in units.
     pub fn end_unit(&self) -> u32 {
-        self.last.unit + self.last.units
+        self.last.end
     }
 
     /// How many there are.

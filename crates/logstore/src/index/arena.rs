@@ -5,8 +5,18 @@
 //! 2. The lowest free page is handed out first, so that the upper chunks drain when the index
 //!    shrinks; a chunk without a page in use goes back to the allocator.
 //! 3. No chunk is taken when the caller's budget does not allow it.
+//! 4. While the epoch is the same, a page that was in use still is, by the same region; no other arena, nor this
+//!    one later, has that epoch.
 
 use super::bucket::Bucket;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The epoch of the next arena, or of one that gives a page back.
+static NEXT_EPOCH: AtomicU64 = AtomicU64::new(1);
+
+fn next_epoch() -> u64 {
+    NEXT_EPOCH.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Buckets of a page.
 pub const PAGE_BUCKETS: usize = 4;
@@ -19,8 +29,8 @@ pub type Page = [Bucket; PAGE_BUCKETS];
 type Chunk = Box<[Page; CHUNK_PAGES]>;
 
 /// All pages of one index.
-#[derive(Default)]
 pub struct PageArena {
+    epoch: u64,
     chunks: Vec<Option<Chunk>>,
     /// One bit a page, set when it is free in a chunk that exists.
     free: Vec<u128>,
@@ -33,7 +43,27 @@ pub struct PageArena {
     chunk_count: u64,
 }
 
+impl Default for PageArena {
+    fn default() -> Self {
+        PageArena {
+            epoch: next_epoch(),
+            chunks: Vec::new(),
+            free: Vec::new(),
+            chunks_with_free: Vec::new(),
+            first_word: 0,
+            vacant_chunks: Vec::new(),
+            free_page_count: 0,
+            chunk_count: 0,
+        }
+    }
+}
+
 impl PageArena {
+    /// Another one whenever a page was given back.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// Pages that can be had without another chunk.
     pub fn free_pages(&self) -> usize {
         self.free_page_count
@@ -77,6 +107,7 @@ impl PageArena {
     pub fn release(&mut self, page: u32) {
         let (chunk, within) = (page as usize / CHUNK_PAGES, page as usize % CHUNK_PAGES);
         debug_assert!(self.free[chunk] & (1 << within) == 0);
+        self.epoch = next_epoch();
         self.free[chunk] |= 1 << within;
         self.free_page_count += 1;
         if self.free[chunk] == u128::MAX {

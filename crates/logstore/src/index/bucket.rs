@@ -166,6 +166,12 @@ impl Bucket {
         Entry(self.load(index))
     }
 
+    /// Whether `entry` lies at `index`.
+    #[inline]
+    pub fn holds(&self, index: usize, entry: Entry) -> bool {
+        index < self.count() && self.load(index) == entry.0
+    }
+
     pub fn set(&mut self, index: usize, entry: Entry) {
         let at = index * ENTRY_BYTES;
         self.0[at..at + ENTRY_BYTES].copy_from_slice(&entry.0.to_le_bytes()[..ENTRY_BYTES]);

@@ -17,13 +17,38 @@
 //! 4. [`HashIndex::memory_bytes`] stays within the limit.
 
 use super::arena::PageArena;
-use super::bucket::{Entry, KNOWN_BITS_MAX, fresh_tag};
+use super::bucket::{BUCKET_ENTRIES, Entry, KNOWN_BITS_MAX, fresh_tag};
 use super::directory::Directory;
 use super::region::{Region, RegionTable, region_limit};
 use super::stash::Stash;
 use super::value::{Candidates, HashIndexSettings, IndexFull, IndexValue};
 use tierstone_base::Position;
 use tierstone_base::prefetch::prefetch_read;
+
+/// Where [`HashIndex::locate_in`] has found an entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot {
+    position: Position,
+    epoch: u64,
+    entry: Entry,
+    page: u32,
+    /// In the page.
+    place: u32,
+}
+
+impl Spot {
+    /// What it was located for.
+    #[inline]
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The value that lay there.
+    #[inline]
+    pub fn value(&self) -> IndexValue {
+        self.entry.value()
+    }
+}
 
 /// See the [module](self).
 pub struct HashIndex {
@@ -126,6 +151,51 @@ impl HashIndex {
         first
     }
 
+    /// Asks for the head of the region of `position` and names the region, until the next change of the index.
+    #[inline]
+    pub fn prefetch_head(&self, position: Position) -> u32 {
+        let id = self.directory.find(position);
+        prefetch_read(self.regions.get(id));
+        id
+    }
+
+    /// As [`HashIndex::prefetch`] for a position whose region is `id`.
+    #[inline]
+    pub fn prefetch_in(&self, id: u32, position: Position) {
+        let region = self.regions.get(id);
+        if region.bucket_count() > 0 {
+            let home = region.home(position);
+            prefetch_read(region.bucket(&self.arena, home));
+            prefetch_read(region.bucket(&self.arena, region.next(home)));
+        }
+    }
+
+    /// The same as [`HashIndex::first_candidate`] for a position whose region is `id`, and where it lies, so that it can be
+    /// had again without a search. Of the stash nothing is told.
+    #[inline]
+    pub fn locate_in(&self, id: u32, position: Position) -> Option<Spot> {
+        let region = self.regions.get(id);
+        let mut spot = None;
+        region.find(&self.arena, position, |(bucket, place), entry| {
+            let (page, bucket) = region.page_of(bucket);
+            let place = (bucket * BUCKET_ENTRIES + place) as u32;
+            spot = Some(Spot { position, epoch: self.arena.epoch(), entry, page, place });
+            true
+        });
+        spot
+    }
+
+    /// The candidate of the spot's position that was located there, if it still is; nothing is said of others. Any
+    /// spot of any index may be asked for. Cost: the line of the bucket.
+    #[inline]
+    pub fn value_at(&self, spot: &Spot) -> Option<IndexValue> {
+        let (bucket, place) = (spot.place as usize / BUCKET_ENTRIES, spot.place as usize % BUCKET_ENTRIES);
+        // In the same epoch the page is the region's, and the region has its prefix: the entry fits.
+        let is_there =
+            spot.epoch == self.arena.epoch() && self.arena.page(spot.page)[bucket].holds(place, spot.entry);
+        is_there.then(|| spot.entry.value())
+    }
+
     /// Whether there is an entry that fits `position` and holds `value`.
     pub fn contains(&self, position: Position, value: IndexValue) -> bool {
         self.visit(position, |found| found == value)
@@ -133,18 +203,13 @@ impl HashIndex {
 
     /// Asks for the head of the region of `position`, which [`HashIndex::prefetch`] reads.
     pub fn prefetch_region(&self, position: Position) {
-        prefetch_read(self.region(position));
+        self.prefetch_head(position);
     }
 
     /// Asks for the buckets that a lookup of `position` will touch. For batches: prefetch all, then look up
     /// all.
     pub fn prefetch(&self, position: Position) {
-        let region = self.region(position);
-        if region.bucket_count() > 0 {
-            let home = region.home(position);
-            prefetch_read(region.bucket(&self.arena, home));
-            prefetch_read(region.bucket(&self.arena, region.next(home)));
-        }
+        self.prefetch_in(self.directory.find(position), position);
     }
 
     /// Adds an entry. Never replaces one: several may have the same position and value.

@@ -220,6 +220,68 @@ fn random_work_on_every_shape_agrees_with_a_map() {
     }
 }
 
+/// The places of entries, asked for again after any changes and of any index.
+#[derive(Default)]
+struct Spots {
+    kept: Vec<Spot>,
+    good: u32,
+    gone: u32,
+}
+
+impl Spots {
+    fn locate(&mut self, index: &HashIndex, position: Position) {
+        let Some(spot) = index.locate_in(index.prefetch_head(position), position) else { return };
+        assert_eq!((spot.position(), Some(spot.value())), (position, index.first_candidate(position)));
+        assert_eq!(index.value_at(&spot), Some(spot.value()));
+        self.kept.push(spot);
+    }
+
+    /// What a spot gives is a candidate of its position. Half of them are not asked for again.
+    fn check(&mut self, index: &HashIndex, other: &HashIndex, random: &mut SeededRandom) {
+        for spot in &self.kept {
+            match index.value_at(spot) {
+                Some(value) => {
+                    assert_eq!(value, spot.value());
+                    assert!(index.contains(spot.position(), value), "a spot gives what does not fit");
+                    self.good += 1;
+                }
+                None => self.gone += 1,
+            }
+            assert_eq!(other.value_at(spot), None, "a spot of another index");
+        }
+        self.kept.retain(|_| random.chance(0.5));
+    }
+}
+
+#[test]
+fn a_spot_gives_what_fits_or_nothing() {
+    for (seed, shape) in SHAPES.into_iter().enumerate() {
+        println!("seed {seed} {shape:?}");
+        let mut random = SeededRandom::new(100 + seed as u64);
+        let (mut pair, mut other) = (Pair::new(), Pair::new());
+        let mut spots = Spots::default();
+        // The last part gives chunks of buckets back.
+        for inserts in [0.9, 0.4, 0.8, 0.1] {
+            for _ in 0..6000 {
+                pair.step(shape, inserts, &mut random);
+                other.step(shape, inserts, &mut random);
+                if let Some((_, position)) = pair.any(&mut random) {
+                    spots.locate(&pair.index, position);
+                }
+                if random.chance(0.05) {
+                    spots.check(&pair.index, &other.index, &mut random);
+                }
+            }
+        }
+        while !pair.model.is_empty() {
+            pair.remove(&mut random);
+        }
+        spots.check(&pair.index, &other.index, &mut random);
+        println!("{} good, {} gone", spots.good, spots.gone);
+        assert!(spots.good > 1_000 && spots.gone > 50);
+    }
+}
+
 #[test]
 fn an_index_that_is_emptied_gives_its_memory_back() {
     for shape in [Shape::Uniform, Shape::OneSlot, Shape::FewSlots] {

@@ -24,7 +24,7 @@ mod stash;
 mod value;
 
 pub use dump::MapValues;
-pub use hash::HashIndex;
+pub use hash::{HashIndex, Spot};
 pub use ordered::{Direction, OrderedIndex};
 pub use sorted::SortedBuilder;
 pub use value::{Candidates, HashIndexSettings, IndexFull, IndexValue, ScanProgress};

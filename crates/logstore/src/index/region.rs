@@ -101,6 +101,11 @@ impl Region {
         &arena.page(self.pages[bucket / PAGE_BUCKETS])[bucket % PAGE_BUCKETS]
     }
 
+    /// The page of `bucket` and which of its buckets that is.
+    pub fn page_of(&self, bucket: usize) -> (u32, usize) {
+        (self.pages[bucket / PAGE_BUCKETS], bucket % PAGE_BUCKETS)
+    }
+
     fn bucket_mut<'a>(&self, arena: &'a mut PageArena, bucket: usize) -> &'a mut Bucket {
         &mut arena.page_mut(self.pages[bucket / PAGE_BUCKETS])[bucket % PAGE_BUCKETS]
     }

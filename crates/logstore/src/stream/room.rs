@@ -44,7 +44,9 @@ impl Stream {
         let open = self.open.as_ref().map_or(BLOCK_BYTES + group::HEADER_BYTES, |open| open.used);
         // Two neighbouring groups with their headers are longer than one may be, or they would be one.
         let pair_bytes = self.settings.group_bytes_max.saturating_sub(2 * group::HEADER_BYTES).max(1);
-        let groups = 2 * bytes / pair_bytes as u64 + 3;
+        // A single write is short, and a division takes as long as the rest of this.
+        let pairs = if 2 * bytes < pair_bytes as u64 { 0 } else { 2 * bytes / pair_bytes as u64 };
+        let groups = pairs + 3;
         let padding = groups * (BLOCK_BYTES + group::HEADER_BYTES) as u64;
         // The shortest record has two units.
         let summary = segment.summary_len() as u64

@@ -51,29 +51,32 @@ impl Ahead {
     /// Gathers the request at the start of `input`, which the connection's parser has just found there and which
     /// is `len` bytes long, and what has come behind it.
     pub fn gather(&mut self, connection: &mut RedisConnection, input: &[u8], len: usize) {
-        self.count = 0;
-        let mut end = self.add(connection, 0, len);
+        let first = self.place(0);
+        std::mem::swap(&mut first.arguments, &mut connection.arguments);
+        (first.start, first.end, first.position) = (0, len, None);
+        let mut end = len;
+        self.count = 1;
         while connection.is_authenticated() && self.count < PREFETCHED_KEYS && end < input.len() {
-            // What is no whole request is met again when those before it are done.
+            let parsed = self.place(self.count);
             let Ok(Progress::Complete { consumed }) =
-                connection.parser.parse(&input[end..], &mut connection.arguments)
+                connection.parser.parse(&input[end..], &mut parsed.arguments)
             else {
+                // What is no whole request is met again when those before it are done; the parser goes on with these.
+                std::mem::swap(&mut parsed.arguments, &mut connection.arguments);
                 break;
             };
-            end = self.add(connection, end, consumed);
+            (parsed.start, parsed.end, parsed.position) = (end, end + consumed, None);
+            end = parsed.end;
+            self.count += 1;
         }
     }
 
-    /// Takes the arguments that the parser has just found; gives where their request ends.
-    fn add(&mut self, connection: &mut RedisConnection, start: usize, len: usize) -> usize {
-        if self.count == self.requests.len() {
+    /// Where the request of that number goes.
+    fn place(&mut self, number: usize) -> &mut Parsed {
+        if number == self.requests.len() {
             self.requests.push(Parsed::default());
         }
-        let parsed = &mut self.requests[self.count];
-        std::mem::swap(&mut parsed.arguments, &mut connection.arguments);
-        (parsed.start, parsed.end, parsed.position) = (start, start + len, None);
-        self.count += 1;
-        parsed.end
+        &mut self.requests[number]
     }
 
     /// What was gathered.

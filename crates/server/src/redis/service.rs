@@ -279,8 +279,10 @@ impl<E: Engine> RedisService<E> {
             whole.extend(args.from(0));
             whole
         });
-        let args = whole.as_ref().map_or(args, |whole| whole.args());
-        let outcome = self.executor.request(now, connection.name, args, &mut self.reply);
+        let outcome = match &whole {
+            None => self.executor.request(now, connection.name, args, &mut self.reply),
+            Some(whole) => self.executor.request(now, connection.name, whole.args(), &mut self.reply),
+        };
         match outcome {
             Outcome::Ready { gate } => output.push(gate, &self.reply),
             Outcome::Suspended(task) => connection.slots.push((task, output.reserve())),

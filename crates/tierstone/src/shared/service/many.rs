@@ -37,7 +37,7 @@ impl Service {
         let mut many = Many { keys, values, missing: count, observed: 0, failure: None, purpose };
         for place in 0..count {
             if place.is_multiple_of(PREFETCHED_KEYS) {
-                prefetch(&self.engine, many.keys[place..].iter().map(OwnedKey::view));
+                prefetch(&mut self.engine, many.keys[place..].iter().map(OwnedKey::view));
             }
             self.find(number, &mut many, place, Attempt::default());
         }
