@@ -129,6 +129,11 @@ impl OverflowBlocks {
         Some((class, segment, first, u64::from(extent.len).div_ceil(unit)))
     }
 
+    /// Whether all of these lie in segments of overflow blocks.
+    pub fn are_in(&self, extents: &[Extent]) -> bool {
+        extents.iter().all(|extent| self.place(extent).is_some())
+    }
+
     /// A record names these: they are taken.
     pub fn mark_named(&mut self, extents: &[Extent]) {
         for extent in extents {

@@ -22,8 +22,8 @@ mod salvage;
 use self::gather::GATHERED;
 use crate::blocks::{Maker, Role};
 use crate::format::{
-    FRAME_BYTES, FrameHead, LEAD_BYTES, RECORD_BYTES, RecordHead, Verdict, record_is_whole, void_word,
-    word_at,
+    FLAG_KEY_OUT, FRAME_BYTES, FrameHead, LEAD_BYTES, RECORD_BYTES, RecordHead, Verdict, record_is_whole,
+    void_word, word_at,
 };
 use crate::found::{FoundGroup, FoundLog};
 use crate::graves::grave_of;
@@ -36,7 +36,7 @@ use crate::settings::ShardSettings;
 use crate::shard::{Found, PAST_AT, PmShard};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use tierstone_base::{ErrorKind, KeyspaceId, Position, Result, Seq, ShardId};
+use tierstone_base::{Error, ErrorKind, KeyspaceId, Position, Result, Seq, ShardId};
 use tierstone_crash::Mutations;
 use tierstone_engine::{Key, OpeningPart};
 
@@ -268,7 +268,7 @@ impl Rebuild {
                 return Ok(false);
             }
             let (head, record) = self.seen_record(place)?;
-            let is_it = match self.shard.key_of(&head, &record) {
+            let is_it = match self.key_of(&head, &record) {
                 Ok(bytes) => *bytes == *key.bytes,
                 Err(error) if error.kind() == ErrorKind::Corrupt && !reads_all => false,
                 Err(error) => return Err(error),
@@ -279,6 +279,20 @@ impl Rebuild {
             Ok(is_it)
         })?;
         Ok(found)
+    }
+
+    /// The key of a record, if it stays what it is through the rebuild. A long one that lies where no overflow blocks are any
+    /// more may still be whole, since nothing was written there: its record counts no more, and what is appended here may
+    /// overwrite it once the index, which could not find it then, names the record.
+    fn key_of<'r>(&'r self, head: &RecordHead, record: &'r [u8]) -> Result<Cow<'r, [u8]>> {
+        let believes_all = self.shard.mutations.is_on("keys_in_free_segments_believed");
+        if head.flags & FLAG_KEY_OUT != 0
+            && !believes_all
+            && !head.overflow(record).is_some_and(|overflow| self.shard.overflow.are_in(&overflow.extents))
+        {
+            return Err(Error::new(ErrorKind::Corrupt, "a long key lies where no long keys lie any more"));
+        }
+        self.shard.key_of(head, record)
     }
 
     /// A record that this rebuild has found to be whole, or has appended: it is not verified again.
@@ -300,7 +314,7 @@ impl Rebuild {
             }
             let (head, is_unreadable) = {
                 let (head, record) = self.shard.record(place)?;
-                (head, self.shard.key_of(&head, &record).is_err())
+                (head, self.key_of(&head, &record).is_err())
             };
             if is_unreadable {
                 if let Some(keys) = self.shard.keyspaces.get_mut(&keyspace) {
@@ -368,7 +382,7 @@ impl Rebuild {
         if !self.shard.keyspaces.contains_key(&keyspace) {
             return Ok(());
         }
-        let key = match self.shard.key_of(&head, record) {
+        let key = match self.key_of(&head, record) {
             Ok(key) => key.into_owned(),
             Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
             Err(error) => return Err(error),

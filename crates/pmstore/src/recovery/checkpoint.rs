@@ -113,7 +113,7 @@ impl Rebuild {
             let key = match is_ordered {
                 true => {
                     let (head, record) = self.shard.record(place).ok()?;
-                    self.shard.key_of(&head, &record).ok()?.into_owned()
+                    self.key_of(&head, &record).ok()?.into_owned()
                 }
                 false => Vec::new(),
             };

@@ -86,7 +86,7 @@ impl Rebuild {
         }
         let key = {
             let (head, record) = self.seen_record(found.place)?;
-            self.shard.key_of(&head, &record).map(Cow::into_owned)
+            self.key_of(&head, &record).map(Cow::into_owned)
         };
         let key = match key {
             Ok(key) => key,
