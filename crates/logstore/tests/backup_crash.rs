@@ -228,3 +228,22 @@ fn a_torn_summary_is_made_again_where_a_checkpoint_spares_the_opening_from_readi
 fn no_footer_is_on_its_way_when_a_checkpoint_begins() {
     caught("checkpoint_beside_seals", &plan().checkpoints().groups_in_flight(3), 4_000);
 }
+
+/// A log goes on in a segment that holds no record, and the seal of the one before it is torn; found by sampling, minimised.
+const LAST_WITHOUT_RECORDS: &str = "sampled: 0*7 2141957212 0*8 1 0*8 1 0*9 1 0*2 1 0*2 1 0 1 0*6 2 0*3 2 0*5 2 0 1 0 1 0 2 0 1 0 2 0*2 \
+    2 0*2 1 0 1 0*2 1 0 2 0*2 3 0 1 0*2 2 0 4 0*11 3 0*4 2 0*22 2 0 2 0 1 0 1 0*5 1 0*8 1 0*7 3 0*13 1 0 \
+    1 0 3 0*4 2 0 2 0*2 4 0*4 3 0*2 1 0*32 3 0 3 0*2 1 0*2 1";
+
+/// The last segment of a log held what the log says of itself, and no record: it was taken for the last that a checkpoint
+/// tells all of, and the summary before it stayed torn.
+#[test]
+fn a_torn_summary_is_made_again_before_a_segment_without_records() {
+    let explored = |mutations: &Mutations| {
+        let settings = ExploreSettings::replay(LAST_WITHOUT_RECORDS.parse().unwrap());
+        let settings = ExploreSettings { max_minimise_runs: 0, ..settings };
+        explored(&plan().checkpoints().mutated(mutations), settings).0
+    };
+    let name = "last_seal_without_records";
+    assert_caught(name, || explored(&Mutations::one(name)));
+    explored(&Mutations::none()).assert_clean();
+}

@@ -3,7 +3,8 @@
 //!
 //! Invariant: only the last segment of a log that the checkpoint tells all of may be torn. When the checkpoint began, no
 //! footer was on its way (`checkpoint_beside_seals`); so all segments before that one were sealed durably, and of those
-//! after it the summaries are read.
+//! after it the summaries are read. A segment without records is none of them: its summary is empty, which nothing tears, and
+//! it says of no sequence that it is younger, however late it was sealed (`last_seal_without_records`).
 
 use crate::format::segment::SegmentFooter;
 use crate::open::read_ranges;
@@ -14,10 +15,12 @@ use tierstone_base::{Result, Seq};
 use tierstone_media::BlockDevice;
 
 impl ShardPlan {
-    /// The last segment of each log that has nothing younger than `seq`.
+    /// The last segment of each log that has records, and none younger than `seq`.
     fn last_segments(&self, seq: Seq) -> Vec<u32> {
+        let takes_empty = self.identity.mutations.is_on("last_seal_without_records");
+        let is_told = |footer: &&SegmentFooter| footer.max_seq <= seq && (footer.records > 0 || takes_empty);
         let mut last: BTreeMap<u64, &SegmentFooter> = BTreeMap::new();
-        for footer in self.footers.values().filter(|footer| footer.max_seq <= seq) {
+        for footer in self.footers.values().filter(is_told) {
             let place = last.entry(footer.log_id).or_insert(footer);
             if footer.first_group > place.first_group {
                 *place = footer;
