@@ -305,8 +305,9 @@ fn announce_random<E: Engine, D: BlockDevice>(
     harness: &mut Harness<E, D>,
 ) {
     let names: Vec<_> = (0..PREFETCHED_KEYS).map(|_| random_key(random, settings)).collect();
-    let keys: Vec<_> = names.iter().map(|(keyspace, bytes)| harness.key(*keyspace, bytes)).collect();
-    harness.engine.prefetch(&keys);
+    let keys = names.iter().map(|(keyspace, bytes)| harness.key(*keyspace, bytes));
+    let places: Vec<_> = keys.map(|key| (key.keyspace, key.position)).collect();
+    harness.engine.prefetch(&places);
 }
 
 fn put_random<E: Engine, D: BlockDevice>(

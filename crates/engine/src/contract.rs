@@ -330,11 +330,11 @@ pub trait Engine {
         if is_use { self.lookup(now, key) } else { self.peek(now, key) }
     }
 
-    /// `keys` will be looked up or written right away: has the processor fetch the memory that this touches,
-    /// for all of them side by side. A hint, for [`PREFETCHED_KEYS`] at a time, which changes no answer; an engine
+    /// Keys with these positions will be looked up or written right away: has the processor fetch the memory that this
+    /// touches, for all of them side by side. A hint, for [`PREFETCHED_KEYS`] at a time, which changes no answer; an engine
     /// may keep what it finds out until the next call. Cost: a look at the index for each key.
-    fn prefetch(&mut self, keys: &[Key<'_>]) {
-        let _ = keys;
+    fn prefetch(&mut self, places: &[(KeyspaceId, Position)]) {
+        let _ = places;
     }
 
     /// Starts reading the records of `keys` for lookups that gave [`Lookup::Fetch`]; each token comes

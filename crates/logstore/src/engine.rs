@@ -4,7 +4,7 @@ use crate::admission::Purpose;
 use crate::read_path::{Found, Search};
 use crate::shard::LogShard;
 use std::sync::Arc;
-use tierstone_base::{CpuClock, KeyspaceId, Now, Result, Seq, Token};
+use tierstone_base::{CpuClock, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
     Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics,
     Event, Eviction, Health, Housekeeping, IndexKind, Key, Lookup, PreparedPart, RangeRequest, RecordView,
@@ -68,8 +68,8 @@ impl Engine for LogShard {
         self.look_in_memory(now, key, false)
     }
 
-    fn prefetch(&mut self, keys: &[Key<'_>]) {
-        self.foresee(keys);
+    fn prefetch(&mut self, places: &[(KeyspaceId, Position)]) {
+        self.foresee(places);
     }
 
     fn fetch(&mut self, now: Now, keys: &[(Token, Key<'_>)]) {

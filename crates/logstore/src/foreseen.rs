@@ -12,9 +12,9 @@ use crate::index::Spot;
 use crate::location::{Location, Target};
 use crate::read_path::PREFETCHED_LINES;
 use crate::shard::LogShard;
-use tierstone_base::Position;
+use tierstone_base::{KeyspaceId, Position};
 use tierstone_cache::FrameId;
-use tierstone_engine::{Key, PREFETCHED_KEYS};
+use tierstone_engine::PREFETCHED_KEYS;
 
 /// Places in the order of their announcement.
 #[derive(Debug, Default)]
@@ -35,23 +35,23 @@ impl Foreseen {
 }
 
 impl LogShard {
-    /// `keys` will be searched for.
-    pub(crate) fn foresee(&mut self, keys: &[Key<'_>]) {
+    /// Keys with these positions will be searched for.
+    pub(crate) fn foresee(&mut self, places: &[(KeyspaceId, Position)]) {
         let spots = &mut self.foreseen.spots;
         spots.clear();
         self.foreseen.next = 0;
-        for run in keys.chunk_by(|one, next| one.keyspace == next.keyspace) {
-            let Some(keyspace) = self.keyspaces.get(run[0].keyspace) else { continue };
+        for run in places.chunk_by(|one, next| one.0 == next.0) {
+            let Some(keyspace) = self.keyspaces.get(run[0].0) else { continue };
             let index = &keyspace.index;
             let mut regions = [0; PREFETCHED_KEYS];
-            for (key, region) in run.iter().zip(&mut regions) {
-                *region = index.prefetch_head(key.position);
+            for ((_, position), region) in run.iter().zip(&mut regions) {
+                *region = index.prefetch_head(*position);
             }
-            for (key, region) in run.iter().zip(regions) {
-                index.prefetch_in(region, key.position);
+            for ((_, position), region) in run.iter().zip(regions) {
+                index.prefetch_in(region, *position);
             }
-            for (key, region) in run.iter().zip(regions) {
-                let Some(spot) = index.locate_in(region, key.position) else { continue };
+            for ((_, position), region) in run.iter().zip(regions) {
+                let Some(spot) = index.locate_in(region, *position) else { continue };
                 if spots.len() < PREFETCHED_KEYS {
                     spots.push(spot);
                 }

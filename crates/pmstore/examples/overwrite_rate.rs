@@ -67,7 +67,8 @@ impl Load {
                     .iter()
                     .map(|name| Key { keyspace: KEYSPACE, position: key(name), bytes: name.as_bytes() })
                     .collect();
-                self.shard.prefetch(&keys);
+                let places: Vec<_> = keys.iter().map(|key| (key.keyspace, key.position)).collect();
+                self.shard.prefetch(&places);
                 for key in &keys {
                     let is_delete = self.random.below(100) < self.delete_percent;
                     let kind = match is_delete {

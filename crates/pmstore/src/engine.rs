@@ -3,7 +3,7 @@
 use crate::graves::grave_of;
 use crate::shard::PmShard;
 use std::sync::Arc;
-use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Result, Seq, Token};
+use tierstone_base::{CpuClock, Error, ErrorKind, KeyspaceId, Now, Position, Result, Seq, Token};
 use tierstone_engine::{
     Admission, BackupCut, BackupSince, BackupStep, BatchTicket, Cost, Durability, Engine, EngineStatistics,
     Event, Eviction, Health, Housekeeping, IndexKind, Key, Lookup, RangeRequest, ScanRequest, SnapshotId,
@@ -38,18 +38,18 @@ impl Engine for PmShard {
         self.lookup_inner(now, key, false)
     }
 
-    fn prefetch(&mut self, keys: &[Key<'_>]) {
-        for key in keys {
-            if let Some(index) = self.keyspaces.get(&key.keyspace) {
-                index.prefetch(key.position);
+    fn prefetch(&mut self, places: &[(KeyspaceId, Position)]) {
+        for (keyspace, position) in places {
+            if let Some(index) = self.keyspaces.get(keyspace) {
+                index.prefetch(*position);
             }
         }
         // Their buckets are on their way: the records that these name come side by side, too, and what a write changes
         // of their blocks and graves.
-        for key in keys {
-            if let Some(index) = self.keyspaces.get(&key.keyspace) {
-                index.prefetch_records(key.position, |place| self.blocks.prefetch(place));
-                self.graves.prefetch(grave_of(key.keyspace, key.position));
+        for &(keyspace, position) in places {
+            if let Some(index) = self.keyspaces.get(&keyspace) {
+                index.prefetch_records(position, |place| self.blocks.prefetch(place));
+                self.graves.prefetch(grave_of(keyspace, position));
             }
         }
     }

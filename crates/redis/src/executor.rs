@@ -33,8 +33,8 @@ use crate::upload::{Ticket, Uploads};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::collections::Map;
-use tierstone_base::{CpuClock, Now, Position, Seq, ShardId};
-use tierstone_engine::{Admission, Engine, Eviction, Health, Key, PREFETCHED_KEYS};
+use tierstone_base::{CpuClock, KeyspaceId, Now, Position, Seq, ShardId};
+use tierstone_engine::{Admission, Engine, Eviction, Health, PREFETCHED_KEYS};
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_store::participant::{Outgoing, Participant};
 use tierstone_store::{DatabaseMap, Shard, ShardEvent, ShardSettings, TaskId, Workspace};
@@ -128,6 +128,8 @@ pub struct Executor<E> {
     /// For whom the next run is, where its client keeps copies.
     pub(crate) tracker: Option<Tracker>,
     events: Vec<ShardEvent>,
+    /// What requests that follow will touch.
+    foreseen: Vec<(KeyspaceId, Position)>,
 }
 
 impl<E: Engine> Executor<E> {
@@ -179,6 +181,7 @@ impl<E: Engine> Executor<E> {
             spikes: Spikes::default(),
             tracker: None,
             events: Vec::new(),
+            foreseen: Vec::with_capacity(PREFETCHED_KEYS),
         };
         executor.follow_all();
         executor
@@ -239,27 +242,31 @@ impl<E: Engine> Executor<E> {
         self.host.sessions.get(&connection).is_some_and(|session| !session.must_authenticate(users))
     }
 
-    /// Requests of `connection` with these first arguments follow, which are keys nearly always: has the
-    /// processor fetch what they will touch, and says beside each which position it has ([`Args::Located`]). A
-    /// hint; beyond [`PREFETCHED_KEYS`] it does nothing.
-    pub fn prefetch<'a>(
+    /// Requests of `connection` with these first arguments follow, which are keys nearly always: says beside each which
+    /// position it has ([`Args::Located`]), and keeps what the next [`Executor::prefetch`] asks for. A hint; beyond
+    /// [`PREFETCHED_KEYS`] nothing is kept.
+    pub fn foresee<'a>(
         &mut self,
         connection: ConnectionId,
         keys: impl Iterator<Item = (&'a [u8], &'a mut Option<Position>)>,
     ) {
         let Some(session) = self.host.sessions.get(&connection) else { return };
         let Some(keyspace) = self.shard.map().keyspace(session.db) else { return };
-        let mut wanted = [Key { keyspace, position: Position(0), bytes: b"" }; PREFETCHED_KEYS];
-        let mut count = 0;
-        for (bytes, place) in keys.take(PREFETCHED_KEYS) {
+        for (bytes, place) in keys {
             let position = self.shard.position(bytes);
             *place = Some(position);
-            if self.shard.owns(position) {
-                wanted[count] = Key { keyspace, position, bytes };
-                count += 1;
+            if self.foreseen.len() < PREFETCHED_KEYS && self.shard.owns(position) {
+                self.foreseen.push((keyspace, position));
             }
         }
-        self.shard.engine_mut().prefetch(&wanted[..count]);
+    }
+
+    /// Has the processor fetch what the requests that were foreseen will touch. One alone finds it as quickly by itself.
+    pub fn prefetch(&mut self) {
+        if self.foreseen.len() > 1 {
+            self.shard.engine_mut().prefetch(&self.foreseen);
+        }
+        self.foreseen.clear();
     }
 
     /// One step of the shard: device completions in, what became known out. To be called when there

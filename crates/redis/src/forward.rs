@@ -205,14 +205,13 @@ impl<E: Engine> Executor<E> {
 
     /// Has the processor fetch what the requests from `cursor` on will touch.
     fn prefetch_forwarded(&mut self, bundle: &Bundle, mut cursor: Cursor) {
-        let mut wanted =
-            [Key { keyspace: KeyspaceId(0), position: Position(0), bytes: b"" }; PREFETCHED_KEYS];
+        let mut wanted = [(KeyspaceId(0), Position(0)); PREFETCHED_KEYS];
         let mut count = 0;
         while count < PREFETCHED_KEYS
             && let Some((forward, args)) = bundle.request(&mut cursor)
         {
             if let Some(key) = self.key_of(&forward, args) {
-                wanted[count] = key;
+                wanted[count] = (key.keyspace, key.position);
                 count += 1;
             }
         }

@@ -17,7 +17,8 @@ fn a_request_with_the_position_of_its_key_does_what_it_does_without() {
     let hasher = KeyHasher::new([7, 11]);
     let keys: [&[u8]; 4] = [b"a", b"a key of some length", b"{tag}of one", b""];
     let mut positions = [None; 4];
-    server.executors[0].prefetch(connection, keys.into_iter().zip(&mut positions));
+    server.executors[0].foresee(connection, keys.into_iter().zip(&mut positions));
+    server.executors[0].prefetch();
     for (key, position) in keys.into_iter().zip(positions) {
         let position = position.unwrap();
         assert_eq!(position, hasher.position(key));

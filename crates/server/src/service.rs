@@ -132,6 +132,13 @@ pub trait Service {
         output: &mut ReplyQueue,
     ) -> Received;
 
+    /// This input of `connection` is to be shown later in this turn: memory that its requests will need may be asked for
+    /// together with what others need. A hint: it may be shown with more, or not at all. Says whether to go on with the next
+    /// input.
+    fn foresee(&mut self, _connection: &mut Self::Connection, _input: &[u8]) -> bool {
+        false
+    }
+
     /// The client has closed its sending half: beyond what has come already, and may still be held, no
     /// input will come. The connection is closed when all of it is consumed and the output is empty, so
     /// reservations that wait for an event must be filled (with nothing, if need be) and pauses ended,

@@ -164,6 +164,16 @@ impl<S: Service> Turn<S> {
         self.received_plain(index, data)
     }
 
+    /// This will come from `index` in this turn. Says whether to go on with what will come next.
+    pub fn foresee(&mut self, index: u32, data: &[u8]) -> bool {
+        let Some(entry) = self.connections.entry(index) else { return true };
+        let is_shown = entry.phase == Phase::Open && entry.hold == Hold::Free && entry.input.is_empty();
+        if !is_shown || entry.tls.is_some() || self.is_stopping {
+            return true;
+        }
+        self.service.foresee(&mut entry.state, data)
+    }
+
     /// Bytes for the service have come from `index`. They are shown to it where they lie, unless earlier ones wait or
     /// the connection is held.
     pub(crate) fn received_plain(&mut self, index: u32, data: &[u8]) -> Flow {

@@ -34,8 +34,8 @@ pub type Record<'a> = RecordView<'a>;
 /// Where a view's records come from: an engine, or what a coordinator has gathered.
 pub trait Records {
     /// As [`Engine::prefetch`].
-    fn prefetch(&mut self, keys: &[Key<'_>]) {
-        let _ = keys;
+    fn prefetch(&mut self, places: &[(KeyspaceId, Position)]) {
+        let _ = places;
     }
     /// As [`Engine::lookup`].
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_>;
@@ -55,8 +55,8 @@ pub trait Records {
 }
 
 impl<E: Engine> Records for E {
-    fn prefetch(&mut self, keys: &[Key<'_>]) {
-        Engine::prefetch(self, keys);
+    fn prefetch(&mut self, places: &[(KeyspaceId, Position)]) {
+        Engine::prefetch(self, places);
     }
 
     fn lookup(&mut self, now: Now, key: Key<'_>) -> Lookup<'_> {
@@ -276,7 +276,8 @@ impl<'s> View<'s> {
                 *slot = self.key(database, bytes)?;
                 count += 1;
             }
-            self.records.prefetch(&some[..count]);
+            let places = some.map(|key| (key.keyspace, key.position));
+            self.records.prefetch(&places[..count]);
             for &key in &some[..count] {
                 match self.get_key(key) {
                     Ok(_) => {}

@@ -239,8 +239,8 @@ impl Engine for DatabaseShard {
         each!(self, engine => engine.peek(now, key))
     }
 
-    fn prefetch(&mut self, keys: &[Key<'_>]) {
-        each!(self, engine => engine.prefetch(keys))
+    fn prefetch(&mut self, places: &[(KeyspaceId, Position)]) {
+        each!(self, engine => engine.prefetch(places))
     }
 
     fn fetch(&mut self, now: Now, keys: &[(Token, Key<'_>)]) {

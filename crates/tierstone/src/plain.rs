@@ -104,10 +104,10 @@ pub(crate) fn look<'e>(
 
 /// Has the processor fetch what lookups of the first [`PREFETCHED_KEYS`] of `keys` will touch.
 pub(crate) fn prefetch<'k>(engine: &mut DatabaseShard, keys: impl Iterator<Item = Key<'k>>) {
-    let mut wanted = [Key { keyspace: KeyspaceId(0), position: Position(0), bytes: b"" }; PREFETCHED_KEYS];
+    let mut wanted = [(KeyspaceId(0), Position(0)); PREFETCHED_KEYS];
     let mut count = 0;
     for (slot, key) in wanted.iter_mut().zip(keys) {
-        *slot = key;
+        *slot = (key.keyspace, key.position);
         count += 1;
     }
     engine.prefetch(&wanted[..count]);

@@ -9,6 +9,7 @@
 //!    their last requests may need it; or after half of the time that a stop may take.
 
 mod evict;
+mod pipeline;
 mod replies;
 mod rounds;
 
@@ -122,6 +123,8 @@ pub struct RedisService<E> {
     /// Connections that wait until the engine wants work again.
     throttled: Vec<ConnectionId>,
     ahead: Ahead,
+    /// What was gathered of inputs that are to be shown.
+    coming: Ahead,
     reply: Vec<u8>,
     outputs: Vec<Output>,
     incoming: Vec<ToShard>,
@@ -166,6 +169,11 @@ impl RedisConnection {
     pub(super) fn is_authenticated(&self) -> bool {
         self.authenticated
     }
+
+    /// Whether its next input begins with a request, of which nothing has come before.
+    pub(super) fn is_between_requests(&self) -> bool {
+        self.incoming.is_none() && self.parser.is_between_requests()
+    }
 }
 
 impl<E: Engine> RedisService<E> {
@@ -187,6 +195,7 @@ impl<E: Engine> RedisService<E> {
             streams: Vec::new(),
             throttled: Vec::new(),
             ahead: Ahead::default(),
+            coming: Ahead::default(),
             reply: Vec::new(),
             outputs: Vec::new(),
             incoming: Vec::new(),
@@ -211,45 +220,6 @@ impl<E: Engine> RedisService<E> {
     /// What carries requests out.
     pub fn executor(&self) -> &Executor<E> {
         &self.executor
-    }
-
-    /// The request of `len` bytes at the start of `input`, and those that have come behind it. Gives how many
-    /// bytes were consumed, and what the driver should do instead of going on, if anything.
-    fn requests(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        connection: &mut RedisConnection,
-        (input, len): (&[u8], usize),
-        output: &mut ReplyQueue,
-    ) -> (usize, Option<Want>) {
-        let mut ahead = std::mem::take(&mut self.ahead);
-        ahead.gather(connection, input, len);
-        if ahead.requests().len() > 1 {
-            self.executor.prefetch(connection.name, ahead.keys(input));
-        }
-        let (mut consumed, mut want) = (0, None);
-        for parsed in ahead.requests() {
-            if consumed > 0 && output.is_full() {
-                want = Some(Want::Drain);
-                break;
-            }
-            self.executor.note_pipelined(consumed > 0);
-            want = self.request(now, id, connection, parsed.args(input), output);
-            if want.is_some() {
-                break;
-            }
-            consumed = parsed.end;
-        }
-        if ahead.requests().len() > 1 {
-            self.executor.end_pipeline(now);
-        }
-        if want.is_some() {
-            // What is put off comes again; what closes is done with.
-            connection.parse_again();
-        }
-        self.ahead = ahead;
-        (consumed, want)
     }
 
     /// One request; gives what the driver should do instead of going on, if anything.
@@ -487,6 +457,15 @@ impl<E: Engine> Service for RedisService<E> {
                     Some(want) => return Received { consumed, want },
                 }
             }
+            if consumed == 0
+                && let Some((taken, want)) = self.foreseen(now, id, connection, input, output)
+            {
+                consumed = taken;
+                if let Some(want) = want {
+                    return Received { consumed, want };
+                }
+                continue;
+            }
             match connection.parser.parse(rest, &mut connection.arguments) {
                 Ok(Progress::Complete { consumed: len }) => {
                     let (taken, want) = self.requests(now, id, connection, (rest, len), output);
@@ -512,6 +491,10 @@ impl<E: Engine> Service for RedisService<E> {
         }
     }
 
+    fn foresee(&mut self, connection: &mut RedisConnection, input: &[u8]) -> bool {
+        self.gather_coming(connection, input)
+    }
+
     fn disconnect(&mut self, _id: ConnectionId, connection: RedisConnection) {
         self.names.remove(&connection.name);
         self.executor.disconnect(connection.name);
@@ -524,6 +507,7 @@ impl<E: Engine> Service for RedisService<E> {
         requests: &mut Vec<IoRequest>,
         connections: &mut Connections<RedisConnection>,
     ) {
+        self.coming.end_turn();
         self.take_mail(now);
         self.go_on_stopping(now, connections.is_empty());
         self.executor

@@ -2,7 +2,7 @@ use super::*;
 use crate::manual::ManualDriver;
 use crate::settings::TransportSettings;
 use crate::wake::Waker;
-use tierstone_base::KeyHasher;
+use tierstone_base::{KeyHasher, SeededRandom};
 use tierstone_engine::Durability;
 use tierstone_engine::map_engine::MapEngine;
 use tierstone_media::sim::SimDevice;
@@ -131,4 +131,144 @@ fn all_clients_that_were_closed_are_told_of_together() {
     let [ToNode::Evicted { count, lines, bytes, .. }] = told.as_slice() else { panic!("{told:?}") };
     assert!(*count > 8 && lines.len() == 8, "{count} {lines:?}");
     assert!(*bytes >= count * 240_000 && lines[0].contains("cmd=set"), "{bytes} {lines:?}");
+}
+
+/// Requests of one client on keys of its own, and what it is answered.
+fn stream(client: usize, random: &mut SeededRandom) -> (Vec<u8>, Vec<u8>) {
+    let (mut requests, mut answers) = (Vec::new(), Vec::new());
+    let mut values: [Option<String>; 3] = [const { None }; 3];
+    for number in 0..random.below(60) {
+        let place = random.below(3) as usize;
+        let key = format!("client {client} key {place}");
+        let bulk = |value: &String| format!("${}\r\n{value}\r\n", value.len());
+        match random.below(8) {
+            0..3 => {
+                let value = "v".repeat(random.below(90) as usize) + &number.to_string();
+                tierstone_wire::resp::encode_command(
+                    &[b"SET", key.as_bytes(), value.as_bytes()],
+                    &mut requests,
+                );
+                values[place] = Some(value);
+                answers.extend_from_slice(b"+OK\r\n");
+            }
+            3..6 => {
+                tierstone_wire::resp::encode_command(&[b"GET", key.as_bytes()], &mut requests);
+                let answer = values[place].as_ref().map_or("$-1\r\n".into(), bulk);
+                answers.extend_from_slice(answer.as_bytes());
+            }
+            6 => {
+                requests.extend_from_slice(format!("ECHO {number}\r\n\r\n*0\r\n").as_bytes());
+                answers.extend_from_slice(bulk(&number.to_string()).as_bytes());
+            }
+            _ => {
+                tierstone_wire::resp::encode_command(&[b"PING"], &mut requests);
+                answers.extend_from_slice(b"+PONG\r\n");
+            }
+        }
+    }
+    if random.chance(0.3) {
+        // What breaks the protocol ends the connection.
+        requests.extend_from_slice(b"*1\r\n+PING\r\n");
+        answers.extend_from_slice(b"-ERR Protocol error: expected '$', got '+'\r\n");
+    }
+    (requests, answers)
+}
+
+/// Shows `inputs` in one turn; the service is told of some of them before.
+fn show(driver: &mut Driver, names: &[u32], inputs: &[(usize, Vec<u8>)], random: &mut SeededRandom) {
+    let mut inputs = inputs;
+    while !inputs.is_empty() {
+        let (together, rest) = inputs.split_at(1 + random.below(inputs.len() as u64) as usize);
+        for (client, bytes) in together {
+            let goes_on = random.chance(0.1) || driver.foresee(names[*client], bytes);
+            if !goes_on {
+                break;
+            }
+        }
+        for (client, bytes) in together {
+            driver.receive(NOW, names[*client], bytes);
+        }
+        inputs = rest;
+    }
+}
+
+#[test]
+fn what_is_told_of_before_is_answered_as_everything_else() {
+    const CLIENTS: usize = 5;
+    for seed in 0..300 {
+        let mut random = SeededRandom::new(seed);
+        let (mut driver, _told) = driver(TransportSettings::default());
+        let names = [(); CLIENTS].map(|()| driver.connect(NOW, &Peer::Unix).unwrap());
+        let streams: Vec<_> = (0..CLIENTS).map(|client| stream(client, &mut random)).collect();
+        let mut left: Vec<&[u8]> = streams.iter().map(|(requests, _)| requests.as_slice()).collect();
+        let mut given = [const { Vec::new() }; CLIENTS];
+        while left.iter().any(|left| !left.is_empty()) {
+            let mut inputs = Vec::new();
+            for _ in 0..random.below(9) {
+                let client = random.below(CLIENTS as u64) as usize;
+                let (bytes, rest) =
+                    left[client].split_at((1 + random.below(200) as usize).min(left[client].len()));
+                left[client] = rest;
+                if !bytes.is_empty() {
+                    inputs.push((client, bytes.to_vec()));
+                }
+            }
+            show(&mut driver, &names, &inputs, &mut random);
+            driver.turn(NOW);
+        }
+        (0..3).for_each(|_| driver.turn(NOW));
+        for (client, (name, output)) in names.iter().zip(&mut given).enumerate() {
+            driver.take_output(*name, output);
+            let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            assert_eq!(told(output), told(&streams[client].1), "seed {seed}, client {client}");
+        }
+    }
+}
+
+/// The kernel uses a buffer again: what was told of it in a turn, and not shown, is no request of the next.
+#[test]
+fn what_is_told_of_and_not_shown_is_forgotten() {
+    let (mut driver, _told) = driver(TransportSettings::default());
+    let client = driver.connect(NOW, &Peer::Unix).unwrap();
+    let requests: [&[u8]; 2] = [b"*2\r\n$3\r\nGET\r\n$2\r\nab\r\n", b"*2\r\n$4\r\nECHO\r\n$1\r\nb\r\n"];
+    let mut buffer = requests[0].to_vec();
+    for _ in 0..4 {
+        buffer.copy_from_slice(requests[0]);
+        driver.foresee(client, &buffer);
+        driver.turn(NOW);
+        buffer.copy_from_slice(requests[1]);
+        driver.receive(NOW, client, &buffer);
+        driver.turn(NOW);
+        let mut output = Vec::new();
+        driver.take_output(client, &mut output);
+        assert_eq!(output, b"$1\r\nb\r\n", "{}", String::from_utf8_lossy(&output));
+    }
+}
+
+/// The arguments behind one that was uploaded, or the rest of a request, are no requests of their own.
+#[test]
+fn nothing_is_gathered_in_the_middle_of_a_request() {
+    let mut connection = RedisConnection {
+        name: 1,
+        parser: RequestParser::new(RequestLimits::default()),
+        arguments: Arguments::new(),
+        authenticated: true,
+        slots: Vec::new(),
+        incoming: None,
+        buffers: Arc::default(),
+    };
+    let input = b"*1\r\n$4\r\nPING\r\n";
+    let mut ahead = Ahead::default();
+    assert_eq!(ahead.foresee(&mut connection, input), 0..1);
+    assert_eq!(ahead.take(&connection, input), Some(0..1));
+    assert_eq!((ahead.take(&connection, input), ahead.foresee(&mut connection, input)), (None, 0..1));
+    // What has begun since then goes on with this input.
+    connection.parser.resume_with(2, &mut connection.arguments);
+    assert_eq!((ahead.take(&connection, input), ahead.foresee(&mut connection, input)), (None, 0..0));
+    connection.parser.begin_anew();
+    // Half of a request leaves the parser as it was.
+    assert_eq!(ahead.foresee(&mut connection, &input[..9]), 0..0);
+    assert!(connection.is_between_requests());
+    connection.authenticated = false;
+    assert_eq!(ahead.foresee(&mut connection, input), 0..0);
 }

@@ -192,6 +192,11 @@ impl RequestParser {
         self.missing = missing;
     }
 
+    /// Whether the next input begins with a request: none is in progress, and none was wrong.
+    pub fn is_between_requests(&self) -> bool {
+        self.declared == 0 && self.seen == 0 && self.scanned == 0 && self.failure.is_none()
+    }
+
     /// Forgets the request in progress, and an error that was found in it: the next input begins with a
     /// request. For who has parsed further than he carries out now.
     pub fn begin_anew(&mut self) {

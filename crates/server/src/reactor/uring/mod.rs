@@ -362,6 +362,29 @@ impl UringReactor {
         }
     }
 
+    /// Tells `turn` what the first of these entries bring, before they are dispatched. Gives for how many that was done.
+    fn foresee<S: Service>(&self, seen: &[cqueue::Entry], turn: &mut Turn<S>) -> usize {
+        let mut inputs =
+            seen.iter().enumerate().filter_map(|(place, entry)| Some((place, self.input(entry)?))).peekable();
+        while let Some((place, (index, data))) = inputs.next() {
+            // The last one is shown right away.
+            if place == 0 && inputs.peek().is_none() || !turn.foresee(index, data) {
+                return place + 1;
+            }
+        }
+        seen.len()
+    }
+
+    /// What has come from which connection, if the entry tells of that.
+    #[inline]
+    fn input(&self, entry: &cqueue::Entry) -> Option<(u32, &[u8])> {
+        if (entry.user_data() >> 56) as u8 != RECEIVE || entry.result() <= 0 {
+            return None;
+        }
+        let id = cqueue::buffer_select(entry.flags())?;
+        Some((entry.user_data() as u32, self.buffers.bytes(id, entry.result() as usize)))
+    }
+
     fn dispatch_one<S: Service>(&mut self, entry: &cqueue::Entry, turn: &mut Turn<S>) {
         match (entry.user_data() >> 56) as u8 {
             RECEIVE => self.received(entry, turn),
@@ -427,7 +450,11 @@ impl Reactor for UringReactor {
             }
         }
         self.judge_quick_sends(turn);
-        for entry in &seen {
+        let mut foreseen = 0;
+        for (place, entry) in seen.iter().enumerate() {
+            if place >= foreseen {
+                foreseen = place + self.foresee(&seen[place..], turn);
+            }
             self.dispatch_one(entry, turn);
         }
         seen.clear();
