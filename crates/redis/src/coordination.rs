@@ -32,6 +32,7 @@ use tierstone_store::message::{BatchId, OwnedKey, OwnedWrite, ShardMessage};
 use tierstone_store::{Stop, TaskId, View};
 use tierstone_wire::resp::{ReplyWriter, Version};
 
+mod keys;
 mod writes;
 
 use writes::{is_new_chunk, plan_writes};
@@ -181,35 +182,6 @@ impl<E: Engine> Executor<E> {
         self.batches.insert(number, id);
         self.tasks.insert(id, task);
         self.lock_next(now, id);
-    }
-
-    /// The shards of all keys, in order, each with its keys.
-    fn participants(&self, coordination: &Coordination, mut db: u32) -> Vec<(ShardId, Vec<OwnedKey>)> {
-        let mut keys = coordination.extra.clone();
-        for queued in &coordination.commands {
-            let args = queued.args.args();
-            if queued.command.name == "select" {
-                let number = crate::number::integer(args.at(1)).and_then(|number| u32::try_from(number).ok());
-                db = number.filter(|number| *number < self.shard.map().databases()).unwrap_or(db);
-            }
-            if !matches!(queued.command.action, Action::Data(_)) {
-                continue;
-            }
-            let Some(keyspace) = self.shard.map().keyspace(db) else { continue };
-            for index in queued.command.keys.indexes(args) {
-                let bytes = args.at(index).to_vec();
-                let position = self.shard.position(&bytes);
-                keys.insert(OwnedKey { keyspace, position, bytes });
-            }
-        }
-        let mut shards: BTreeMap<ShardId, Vec<OwnedKey>> = BTreeMap::new();
-        for shard in coordination.watcher.iter().flat_map(|(_, shards)| shards) {
-            shards.entry(*shard).or_default();
-        }
-        for key in keys {
-            shards.entry(key.position.shard(self.shard.count())).or_default().push(key);
-        }
-        shards.into_iter().collect()
     }
 
     fn coordination(&mut self, id: TaskId) -> Option<&mut Coordination> {

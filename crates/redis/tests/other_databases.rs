@@ -1,0 +1,35 @@
+//! Commands with a key in another database, in transactions over several shards.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use support::Server;
+use tierstone_engine::map_engine::MapEngine;
+
+/// Each of them was found to need one more key by an attempt of its own, and of those there are but eight.
+#[test]
+fn a_transaction_copies_and_moves_any_number_of_keys_to_other_databases() {
+    let mut server = Server::new([MapEngine::new(0), MapEngine::new(1), MapEngine::new(2)]);
+    let client = server.connect();
+    let names: Vec<[String; 3]> =
+        (0..30).map(|number| ["from", "to", "moved"].map(|name| format!("{name} {number}"))).collect();
+    for [from, _, moved] in &names {
+        server.raw(client, &[b"SET", from.as_bytes(), b"copied"]);
+        server.raw(client, &[b"SET", moved.as_bytes(), b"value"]);
+    }
+    server.raw(client, &[b"MULTI"]);
+    for [from, to, moved] in &names {
+        server.raw(client, &[b"COPY", from.as_bytes(), to.as_bytes(), b"db", b"1", b"DB", b"2", b"REPLACE"]);
+        server.raw(client, &[b"MOVE", moved.as_bytes(), b"3"]);
+    }
+    let expected = format!("*60\r\n{}", ":1\r\n".repeat(60));
+    assert_eq!(String::from_utf8_lossy(&server.raw(client, &[b"EXEC"])), expected);
+    for [_, to, moved] in &names {
+        for (db, key, value) in [("2", to, "$6\r\ncopied\r\n"), ("3", moved, "$5\r\nvalue\r\n")] {
+            server.raw(client, &[b"SELECT", db.as_bytes()]);
+            let found = server.raw(client, &[b"GET", key.as_bytes()]);
+            assert_eq!(String::from_utf8_lossy(&found), value, "{key}");
+        }
+    }
+}
