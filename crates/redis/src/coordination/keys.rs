@@ -18,8 +18,12 @@ fn elsewhere<'a>(name: &str, args: Args<'a>) -> Option<(u32, &'a [u8])> {
         "copy" => ((3..args.len()).rfind(|&at| args.at(at).eq_ignore_ascii_case(b"db"))? + 1, 2),
         _ => return None,
     };
-    let db = integer(args.get(number)?).and_then(|db| u32::try_from(db).ok())?;
-    Some((db, args.at(key)))
+    Some((database(args, number)?, args.at(key)))
+}
+
+/// The number of a database, if the argument is one.
+fn database(args: Args<'_>, place: usize) -> Option<u32> {
+    u32::try_from(integer(args.get(place)?)?).ok()
 }
 
 impl<E: Engine> Executor<E> {
@@ -37,7 +41,7 @@ impl<E: Engine> Executor<E> {
         for queued in &coordination.commands {
             let args = queued.args.args();
             if queued.command.name == "select" {
-                let number = crate::number::integer(args.at(1)).and_then(|number| u32::try_from(number).ok());
+                let number = database(args, 1);
                 db = number.filter(|number| *number < self.shard.map().databases()).unwrap_or(db);
             }
             if !matches!(queued.command.action, Action::Data(_)) {
