@@ -43,3 +43,42 @@ fn requests_at_the_edges_are_answered_as_by_redis() {
     assert!(REQUESTS.lines().count() > 400);
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
 }
+
+/// What is before a write, and the write, which changes something or nothing: `BEFORE | WRITE`. The key watched is `s`.
+const WATCHED: &str = include_str!("watch_requests.txt");
+
+/// Tripped here and not in Redis (docs/redis-compatibility.md).
+const TRIPPED_ONLY_HERE: [&str; 2] = ["DEL s | SWAPDB 0 5", "DEL s | BITFIELD s OVERFLOW FAIL SET u8 0 300"];
+
+#[test]
+fn a_watch_is_tripped_by_what_trips_it_in_redis() {
+    let Some(mut both) = Both::start() else { return };
+    if both.is_before_8() {
+        println!("SKIP: comparison of what trips a watch (the Redis server is older than 8)");
+        return;
+    }
+    let mut differences = Vec::new();
+    let (mut tripped, mut not_tripped, mut unknown) = (0, 0, 0);
+    for shards in [1, 3] {
+        both.renew(shards);
+        for line in WATCHED.lines() {
+            let (before, write) = line.split_once(" | ").unwrap();
+            let mut call = |line: &str| both.call(&request(line));
+            let replies = ["FLUSHALL", before, "WATCH s", write, "MULTI", "PING", "EXEC"].map(&mut call);
+            if replies.iter().any(|(_, got)| got.starts_with(b"-ERR unknown command")) {
+                unknown += 1;
+                continue;
+            }
+            let (expected, got) = &replies[6];
+            let is_tripped = expected == b"*-1\r\n";
+            *if is_tripped { &mut tripped } else { &mut not_tripped } += 1;
+            if (expected == got) == TRIPPED_ONLY_HERE.contains(&line) {
+                let got = String::from_utf8_lossy(got);
+                differences.push(format!("{shards} {line}: tripped in Redis: {is_tripped}, here {got:?}"));
+            }
+        }
+    }
+    println!("{tripped} tripped, {not_tripped} not tripped, {unknown} of commands that are not here yet");
+    assert!(tripped > 60 && not_tripped > 60, "{tripped} tripped, {not_tripped} not");
+    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
+}

@@ -214,9 +214,10 @@ impl Pieces {
     fn set_byte(&mut self, index: u64, byte: u8) {
         let (bytes, is_changed) = self.loaded.entry(index / self.piece_bytes).or_default();
         let place = (index % self.piece_bytes) as usize;
+        // What stays as it was is not written, and trips no watch.
+        *is_changed |= bytes.get(place) != Some(&byte);
         bytes.resize(bytes.len().max(place + 1), 0);
         bytes[place] = byte;
-        *is_changed = true;
     }
 
     /// Writes the pieces that were changed.

@@ -387,10 +387,14 @@ impl Model {
             Request::SetBit(key, at, bit) => {
                 let mut value = self.value(database, *key).unwrap_or_default();
                 let (byte, mask) = (*at as usize / 8, 0x80 >> (at % 8));
+                let grows = value.len() <= byte;
                 value.resize(value.len().max(byte + 1), 0);
                 let old = value[byte] & mask != 0;
                 value[byte] = if *bit { value[byte] | mask } else { value[byte] & !mask };
-                self.rewrite(database, *key, value);
+                // A bit that is as it was is no change, not to a watcher either (Redis 7 and later).
+                if grows || old != *bit {
+                    self.rewrite(database, *key, value);
+                }
                 integer(i64::from(old))
             }
             Request::GetBit(key, at) => {
