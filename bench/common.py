@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 DATA = TARGET / "bench-data"
 MIB = 1 << 20
+#: The program under test: a release build, or another that the environment names (one of `scripts/pgo-build`).
+TIERSTONE = Path(os.environ.get("TIERSTONE_PROGRAM", TARGET / "release" / "tierstone"))
 
 
 def machine():
@@ -22,10 +24,17 @@ def machine():
     cpuinfo = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    of = f", program {os.environ['TIERSTONE_PROGRAM']}" if "TIERSTONE_PROGRAM" in os.environ else ""
     return (
         f"{model.group(1) if model else platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, "
-        f"{time.strftime('%Y-%m-%d')}, commit {commit.strip() or 'unknown'}, load {os.getloadavg()[0]:.1f} at the start"
+        f"{time.strftime('%Y-%m-%d')}, commit {commit.strip() or 'unknown'}, load {os.getloadavg()[0]:.1f} at the start{of}"
     )
+
+
+def build_tierstone():
+    """Builds the program under test, where it is not one that the environment names."""
+    if "TIERSTONE_PROGRAM" not in os.environ:
+        subprocess.run(["cargo", "build", "--release", "--locked", "-p", "tierstone-cli"], cwd=ROOT, check=True)
 
 
 def time_text(us):

@@ -413,15 +413,23 @@ impl<E: Engine> Executor<E> {
         }
         let Origin::Connection(connection) = task.origin else { return Ok(()) };
         ReplyWriter::new(reply, task.version).array(commands.len());
+        let mut is_missing = false;
         for queued in commands.iter() {
             if queued.command.name == "dbsize" {
                 let text = "ERR 'dbsize' is not available inside a transaction over several shards";
                 ReplyWriter::new(reply, task.version).error(text);
                 continue;
             }
-            run_queued(&mut view, queued, host, &facts, (now, connection), scratch, reply)?;
+            match run_queued(&mut view, queued, host, &facts, (now, connection), scratch, reply) {
+                Ok(()) => {}
+                // What the commands behind it need is found out by the same attempt.
+                Err(Stop::Suspend) => is_missing = true,
+                // They see what is not there yet: what they fail for is looked at when it is.
+                Err(Stop::Failed(_)) if is_missing => break,
+                Err(error) => return Err(error),
+            }
         }
-        Ok(())
+        if is_missing { Err(Stop::Suspend) } else { Ok(()) }
     }
 
     /// Lets everything go and begins the batch again, with the keys that were missing.

@@ -1,4 +1,4 @@
-//! Commands with a key in another database, in transactions over several shards.
+//! Transactions over several shards whose commands need keys that their words do not tell, or tell of another database.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -31,5 +31,29 @@ fn a_transaction_copies_and_moves_any_number_of_keys_to_other_databases() {
             let found = server.raw(client, &[b"GET", key.as_bytes()]);
             assert_eq!(String::from_utf8_lossy(&found), value, "{key}");
         }
+    }
+}
+
+/// What is behind the map of a large value no word of a command tells; of attempts to find it out there are but eight.
+#[test]
+fn a_transaction_changes_any_number_of_large_values_over_several_shards() {
+    let mut server = Server::with_records((0..3).map(MapEngine::new), 256);
+    let client = server.connect();
+    let names: Vec<String> = (0..40).map(|number| format!("key {number}")).collect();
+    for name in &names {
+        server.raw(client, &[b"SET", name.as_bytes(), &[b'a'; 1_000]]);
+    }
+    server.raw(client, &[b"MULTI"]);
+    for name in &names {
+        server.raw(client, &[b"APPEND", name.as_bytes(), &[b'b'; 700]]);
+        server.raw(client, &[b"SETRANGE", name.as_bytes(), b"500", b"ccc"]);
+        server.raw(client, &[b"GETRANGE", name.as_bytes(), b"498", b"503"]);
+    }
+    let expected = format!("*120\r\n{}", ":1700\r\n:1700\r\n$6\r\naaccca\r\n".repeat(40));
+    assert_eq!(String::from_utf8_lossy(&server.raw(client, &[b"EXEC"])), expected);
+    let value = [&[b'a'; 500][..], b"ccc", &[b'a'; 497], &[b'b'; 700]].concat();
+    for name in &names {
+        let found = server.raw(client, &[b"GET", name.as_bytes()]);
+        assert!(found.starts_with(b"$1700\r\n") && found[7..1707] == value, "{name}");
     }
 }
