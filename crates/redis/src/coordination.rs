@@ -420,6 +420,12 @@ impl<E: Engine> Executor<E> {
                 ReplyWriter::new(reply, task.version).error(text);
                 continue;
             }
+            // Where something is missing, the rest runs for its keys alone; SELECT says in which database.
+            let is_of_keys =
+                matches!(queued.command.action, Action::Data(_)) || queued.command.name == "select";
+            if is_missing && !is_of_keys {
+                continue;
+            }
             match run_queued(&mut view, queued, host, &facts, (now, connection), scratch, reply) {
                 Ok(()) => {}
                 // What the commands behind it need is found out by the same attempt.

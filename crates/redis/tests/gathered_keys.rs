@@ -57,3 +57,26 @@ fn a_transaction_changes_any_number_of_large_values_over_several_shards() {
         assert!(found.starts_with(b"$1700\r\n") && found[7..1707] == value, "{name}");
     }
 }
+
+/// What is run to see which keys are missing does nothing else.
+#[test]
+fn a_transaction_that_is_refused_for_its_memory_changes_no_setting() {
+    let mut server = Server::new((0..3).map(MapEngine::new));
+    let client = server.connect();
+    let part = vec![b'x'; 1 << 20];
+    for name in [b"a", b"b"] {
+        for _ in 0..20 {
+            server.raw(client, &[b"APPEND", name, &part]);
+        }
+    }
+    server.raw(client, &[b"CLIENT", b"SETNAME", b"before"]);
+    server.raw(client, &[b"MULTI"]);
+    for name in [b"a", b"b"] {
+        server.raw(client, &[b"GET", name]);
+    }
+    server.raw(client, &[b"CLIENT", b"SETNAME", b"after"]);
+    // The values alone have room, those and the replies have not.
+    let refused = server.raw(client, &[b"EXEC"]);
+    assert!(refused.starts_with(b"-"), "{}", String::from_utf8_lossy(&refused[..80]));
+    assert_eq!(server.raw(client, &[b"CLIENT", b"GETNAME"]), b"$6\r\nbefore\r\n");
+}
