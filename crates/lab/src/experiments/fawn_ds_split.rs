@@ -18,6 +18,8 @@ const MIB: u64 = 1 << 20;
 const VALUE_BYTES: u32 = 1024;
 /// Gets that are read together at most.
 const CALLERS: usize = 16;
+/// Times that so many are read between two steps of an operation, at most.
+const ROUNDS_MAX: usize = 64;
 /// The upper half of the slots.
 const MOVED_SLOTS: std::ops::RangeInclusive<u16> = 8_192..=16_383;
 
@@ -127,10 +129,14 @@ impl Gets {
         self.latency = LatencyHistogram::default();
     }
 
-    /// Answers all that is due, before the operation goes on: from `first`, or from `second` what has moved
-    /// there. Keeps the first error.
+    /// Answers what is due, before the operation goes on: from `first`, or from `second` what has moved
+    /// there. Keeps the first error. Where more becomes due than is answered meanwhile, the operation goes on
+    /// nevertheless, and latencies grow until it has come to its end.
     fn serve(&mut self, first: &mut Store, mut second: Option<&mut Store>) {
-        while self.error.is_none() {
+        for _ in 0..ROUNDS_MAX {
+            if self.error.is_some() {
+                return;
+            }
             match self.answer(first, second.as_deref_mut()) {
                 Ok(answered) if answered > 0 && self.interval_us.is_some() => {}
                 Ok(_) => return,
@@ -271,3 +277,7 @@ fn operate(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "fawn_ds_split_test.rs"]
+mod fawn_ds_split_test;
