@@ -6,9 +6,11 @@ use crate::reactor::Reactor;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{cqueue, opcode};
 use std::mem::ManuallyDrop;
+use tierstone_base::{Clock, SystemClock};
 
-/// How often dropping waits 100 ms for the kernel before it leaks.
-const DROP_WAITS: u32 = 50;
+/// How long dropping waits for the kernel before it leaks. By the clock: each completion ends a wait, and there may be
+/// thousands of them.
+const DROP_PATIENCE_US: u64 = 5_000_000;
 
 impl Drop for UringReactor {
     fn drop(&mut self) {
@@ -18,6 +20,9 @@ impl Drop for UringReactor {
             ManuallyDrop::drop(&mut self.ring);
             if is_quiet {
                 ManuallyDrop::drop(&mut self.buffers);
+            }
+            // A device with a mechanism of its own has nothing in this ring; what lies behind it wants to be closed.
+            if is_quiet || matches!(&*self.device, UringFile::Own(_)) {
                 ManuallyDrop::drop(&mut self.device);
             }
         }
@@ -38,11 +43,10 @@ impl UringReactor {
         if self.is_listening {
             self.stop_listening();
         }
-        for kind in [WAKE, DEVICE_WAKE] {
-            let entry = opcode::PollRemove::new(user_data(kind, 0)).build();
-            self.push(entry.user_data(user_data(CANCEL, 0)));
-        }
-        for _ in 0..DROP_WAITS {
+        self.end_polls();
+        let clock = SystemClock::new();
+        let until_us = clock.now().monotonic_us + DROP_PATIENCE_US;
+        while clock.now().monotonic_us < until_us {
             let expected = match &*self.device {
                 UringFile::Shared(files) => files.expected(),
                 _ => 0,
@@ -54,6 +58,10 @@ impl UringReactor {
             // Whatever it says, completions are looked at and the loop is bounded.
             let _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&span));
             self.collect();
+            if self.seen.is_empty() {
+                // A poll whose descriptor becomes ready as it is removed may stay armed, whatever the removal says.
+                self.end_polls();
+            }
             for entry in std::mem::take(&mut self.seen) {
                 match (entry.user_data() >> 56) as u8 {
                     FILES => {
@@ -69,5 +77,12 @@ impl UringReactor {
             }
         }
         false
+    }
+
+    fn end_polls(&mut self) {
+        for kind in [WAKE, DEVICE_WAKE] {
+            let entry = opcode::PollRemove::new(user_data(kind, 0)).build();
+            self.push(entry.user_data(user_data(CANCEL, 0)));
+        }
     }
 }
