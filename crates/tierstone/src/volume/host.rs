@@ -386,8 +386,12 @@ impl HostThread {
             moved |= self.deliver(&mut volume, Wait::Poll, &mut completions);
             if is_end {
                 self.deliver(&mut volume, Wait::All, &mut completions);
-                // What cannot be closed is repaired at the next opening.
-                let _ = volume.close();
+                if let Err(error) = volume.close() {
+                    let text = format!(
+                        "the volume was not closed in good order, the next opening repairs it: {error}"
+                    );
+                    self.happened(vec![VolumeEvent { is_warning: true, text }]);
+                }
                 return;
             }
             let (is_more, pause) = self.maintain(&volume);
