@@ -10,7 +10,7 @@
 
 use crate::index::Spot;
 use crate::location::{Location, Target};
-use crate::read_path::PREFETCHED_LINES;
+use crate::read_path::{Found, PREFETCHED_LINES};
 use crate::shard::LogShard;
 use tierstone_base::{KeyspaceId, Position};
 use tierstone_cache::FrameId;
@@ -71,9 +71,19 @@ impl LogShard {
     #[inline]
     pub(crate) fn prefetch_coming_mark(&self) {
         let Some(spot) = self.foreseen.spots.get(self.foreseen.next) else { return };
-        let location = match Target::unpack(spot.value()) {
-            Target::Frame(bits) => self.cache.location_hint(FrameId::from_bits(bits)).map(Location::from_raw),
-            Target::Device(location) => Some(location),
+        self.prefetch_mark_of(match Target::unpack(spot.value()) {
+            Target::Frame(bits) => Found::Frame(FrameId::from_bits(bits)),
+            Target::Device(location) => Found::Unsubmitted(location),
+        });
+    }
+
+    /// The same for what a search has found, or may have.
+    #[inline]
+    pub(crate) fn prefetch_mark_of(&self, found: Found) {
+        let location = match found {
+            Found::Frame(frame) => self.cache.location_hint(frame).map(Location::from_raw),
+            Found::Held(location) | Found::Unsubmitted(location) => Some(location),
+            Found::Absent | Found::Unknown => None,
         };
         location.inspect(|location| self.segments.prefetch_mark(*location));
     }

@@ -18,6 +18,8 @@ use tierstone_engine::{BatchTicket, Commit, Cost, Durability, Write, WriteKind, 
 const BATCH_CACHED_BYTES_MAX: usize = 256 << 10;
 /// Keys of an order that a leaf has, about: what is a step's work is counted in keys.
 const KEYS_A_LEAF: usize = 20;
+/// So many writes ahead in a batch the mark of an old record is asked for: no cache of the processor holds it.
+const MARKS_AHEAD: usize = 4;
 
 /// Positions seen before, or perhaps others: one bit each, an eighth of them set at the end.
 struct PositionFilter {
@@ -144,7 +146,11 @@ impl LogShard {
         // writes of the batch must find.
         let mut written = Vec::with_capacity(writes.len());
         let mut before = PositionFilter::new(writes.len());
-        for (number, (write, search)) in writes.iter().zip(searches).enumerate() {
+        searches.iter().take(MARKS_AHEAD).for_each(|search| self.prefetch_mark_of(search.found));
+        for (number, (write, &search)) in writes.iter().zip(&searches).enumerate() {
+            if let Some(coming) = searches.get(number + MARKS_AHEAD) {
+                self.prefetch_mark_of(coming.found);
+            }
             // An earlier write of the batch may have been to the same key.
             let search = if before.insert(write.key.position) { self.search(&write.key) } else { search };
             let more = number + 1 < writes.len();
