@@ -11,6 +11,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -77,12 +78,20 @@ impl PersistenceDomain {
 
     /// The weakest of the domains of this machine's persistent memories.
     pub fn of_machine() -> PersistenceDomain {
-        let Ok(devices) = std::fs::read_dir("/sys/bus/nd/devices") else {
+        Self::of_devices(Path::new("/sys/bus/nd/devices"))
+    }
+
+    /// The same of the devices in a directory as the kernel shows it: a region for which it names no domain (memory set
+    /// aside at the kernel's start, say) may be the one that is used.
+    fn of_devices(devices: &Path) -> PersistenceDomain {
+        let Ok(devices) = std::fs::read_dir(devices) else {
             return PersistenceDomain::Unknown;
         };
-        let domains = devices.flatten().filter_map(|device| {
-            let text = std::fs::read_to_string(device.path().join("persistence_domain")).ok()?;
-            Some(PersistenceDomain::of_text(&text))
+        let regions =
+            devices.flatten().filter(|device| device.file_name().as_encoded_bytes().starts_with(b"region"));
+        let domains = regions.map(|region| {
+            let text = std::fs::read_to_string(region.path().join("persistence_domain"));
+            text.map_or(PersistenceDomain::Unknown, |text| PersistenceDomain::of_text(&text))
         });
         domains.min().unwrap_or(PersistenceDomain::Unknown)
     }
@@ -191,7 +200,8 @@ impl MappedRegion {
     ///
     /// # Errors
     /// `Incompatible` (no region, another version), `Corrupt` (torn header, wrong size), `Busy` (mapped
-    /// already), `InvalidInput` (no such file, no file, too small), `Unsupported` (durability demanded, not DAX).
+    /// already), `InvalidInput` (no such file, no file, too small), `Unsupported` (durability demanded, not DAX), `NoSpace` (the file
+    /// has holes, and its file system no room to fill them).
     pub fn open(path: &Path, settings: &RegionSettings) -> Result<MappedRegion> {
         let name = path.display().to_string();
         let failed =
@@ -213,6 +223,7 @@ impl MappedRegion {
         file.read_exact(&mut bytes).map_err(failed)?;
         let header = Header::decode(&bytes, file_bytes, &name)?;
         refuse_small(header.region_bytes, settings, &name)?;
+        take_space(&file, file_bytes, &name)?;
         Self::map(path, file, header.region_bytes, settings)
     }
 
@@ -266,6 +277,12 @@ impl MappedRegion {
         let flush = chosen_flush(settings, best)?;
         let guarantee = guarantee_of(map_sync, domain, flush, file_system.guarantee());
         refuse_weak(settings, guarantee, file_system.name, &name.to_string())?;
+        if flush == FlushMethod::Msync {
+            // What was stored before, by a process that was killed or that wrote back in another way, is seen by whoever reads
+            // the region now; fences write only what is stored from now on.
+            file.sync_all()
+                .map_err(|error| Error::from(error).context(&format!("cannot write region {name} back")))?;
+        }
         let report = RegionReport {
             bytes: region_bytes,
             file_system: Some(file_system.name),
@@ -477,6 +494,17 @@ pub(super) fn refuse_small(bytes: u64, settings: &RegionSettings, name: &str) ->
             settings.least_bytes
         );
         return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    Ok(())
+}
+
+/// Has the file system give a file of `bytes` bytes all its blocks: stores to a hole for which it has none end the process.
+fn take_space(file: &File, bytes: u64, name: &str) -> Result<()> {
+    let failed = |error: std::io::Error| {
+        Error::from(error).context(&format!("region {name} has holes that its file system cannot fill"))
+    };
+    if file.metadata().map_err(failed)?.blocks() * 512 < bytes {
+        fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(|error| failed(error.into()))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What a region promises, over everything that it may be made of.
 
+use super::super::region_test::Scratch;
 use super::*;
 use FlushMethod::{Clflush, ClflushOpt, Clwb, DcCvap, FenceOnly, Msync};
 use Guarantee::{Emulated, PowerFail, ProcessCrash, Unknown};
@@ -56,6 +57,77 @@ fn the_kernels_words_for_domains_are_known_and_others_promise_nothing() {
     ] {
         assert_eq!(PersistenceDomain::of_text(text), domain, "{text:?}");
     }
+}
+
+#[test]
+fn of_several_memories_the_weakest_counts_and_one_without_a_domain_promises_nothing() {
+    let scratch = Scratch::new("region-domains");
+    let of = |regions: &[Option<&str>]| {
+        let devices = scratch.path().join("devices");
+        let _ = std::fs::remove_dir_all(&devices);
+        // What is no region says nothing of domains.
+        std::fs::create_dir_all(devices.join("namespace0.0")).unwrap();
+        for (number, domain) in regions.iter().enumerate() {
+            let region = devices.join(format!("region{number}"));
+            std::fs::create_dir(&region).unwrap();
+            if let Some(domain) = domain {
+                std::fs::write(region.join("persistence_domain"), domain).unwrap();
+            }
+        }
+        PersistenceDomain::of_devices(&devices)
+    };
+    assert_eq!(of(&[]), Domain::Unknown);
+    assert_eq!(of(&[Some("cpu_cache\n")]), Domain::Caches);
+    assert_eq!(of(&[Some("cpu_cache\n"), Some("memory_controller\n")]), Domain::MemoryController);
+    assert_eq!(of(&[Some("memory_controller\n"), None]), Domain::Unknown);
+    assert_eq!(PersistenceDomain::of_devices(&scratch.path().join("none")), Domain::Unknown);
+}
+
+/// Kibibytes of the mapping of `path` that are not written to its device.
+fn dirty_kib(path: &std::path::Path) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let name = path.to_str().unwrap();
+    let mapping = maps.split_once(name).unwrap().1;
+    let of = |word: &str| {
+        let line = mapping.lines().find(|line| line.starts_with(word)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    of("Shared_Dirty:") + of("Private_Dirty:")
+}
+
+#[test]
+fn what_nobody_wrote_back_before_is_durable_where_msync_is_said_to_make_it_so() {
+    let scratch = Scratch::new("region-unsynced");
+    let path = scratch.path().join("region");
+    if FileSystem::of(scratch.path()).is_ok_and(|found| found.guarantee() != PowerFail) {
+        println!("SKIP: {} has no device to write to", path.display());
+        return;
+    }
+    let settings = RegionSettings::default();
+    let region = MappedRegion::create(&path, 1 << 20, &settings).unwrap();
+    region.store(0, &[7; 1 << 20]);
+    assert_eq!(dirty_kib(&path), 1024);
+    drop(region);
+    let by_msync = RegionSettings { flush: Some(Msync), ..settings };
+    let region = MappedRegion::open(&path, &by_msync).unwrap();
+    let mut found = vec![0; 1 << 20];
+    region.load(0, &mut found);
+    assert!(found.iter().all(|byte| *byte == 7));
+    assert_eq!(dirty_kib(&path), 0, "KiB that a loss of power would take");
+}
+
+#[test]
+fn a_file_with_holes_gets_its_blocks_before_it_is_mapped() {
+    let scratch = Scratch::new("region-holes");
+    let path = scratch.path().join("region");
+    let file = File::create(&path).unwrap();
+    (&file).write_all(&Header { region_bytes: 1 << 20 }.encode()).unwrap();
+    let bytes = (1 << 20) + REGION_HEADER_BYTES;
+    file.set_len(bytes).unwrap();
+    assert!(file.metadata().unwrap().blocks() * 512 < bytes);
+    let region = MappedRegion::open(&path, &RegionSettings::default()).unwrap();
+    assert!(file.metadata().unwrap().blocks() * 512 >= bytes);
+    assert_eq!(region.load_word(8), 0);
 }
 
 #[test]
