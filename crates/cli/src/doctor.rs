@@ -14,7 +14,7 @@ use tierstone_media::file::{DirectIo, DurableMethod};
 use tierstone_media::probe::doctor::Measured;
 use tierstone_media::probe::{
     DaxReport, DirectoryReport, DoctorReport, DoctorSettings, EmulatorReport, MemoryReport, PresetBandwidth,
-    PublishedProfile, Rate, RegionPlaceReport, examine,
+    PresetWait, PublishedProfile, Rate, RegionPlaceReport, examine,
 };
 
 #[derive(Debug, Args)]
@@ -163,7 +163,7 @@ fn emulator_lines(emulator: &EmulatorReport) -> Vec<String> {
     };
     vec![
         format!(
-            "emulated delays (measured): right to {:.1} ns (medians); a turn of the loop is {:.1} ns; {:.1} ns are subtracted \
+            "emulated delays (measured): right to {:.1} ns from 100 ns on (medians); a turn of the loop is {:.1} ns; {:.1} ns are subtracted \
              (slope {:.4}, R² {:.5}, residual {:.1} ns)",
             emulator.worst_error_ns,
             emulator.step_ns,
@@ -174,7 +174,20 @@ fn emulator_lines(emulator: &EmulatorReport) -> Vec<String> {
         ),
         format!("emulated bandwidth (measured, {} threads): {bandwidth}", emulator.threads),
         preset_line(&emulator.presets),
+        wait_line(&emulator.waits),
     ]
+}
+
+/// Which presets wait for less than the machine can.
+fn wait_line(waits: &[PresetWait]) -> String {
+    let told = |wait: &PresetWait| {
+        format!("{} {} ({:.0} ns take {:.0} ns)", wait.preset, wait.what, wait.asked_ns, wait.measured_ns)
+    };
+    let missed: Vec<String> = waits.iter().filter(|wait| !wait.is_kept).map(told).collect();
+    match missed.is_empty() {
+        true => "waits of presets: all are kept here".to_owned(),
+        false => format!("waits of presets that are longer here: {}", missed.join(", ")),
+    }
 }
 
 /// Which presets are faster than the machine can share.

@@ -84,6 +84,7 @@ fn a_region_is_said_to_survive_what_it_does_and_its_delays_to_be_measured() {
             threshold_ns: Some(100),
             shares: Vec::new(),
             presets: tierstone_media::probe::emulator::presets(Some(100)),
+            waits: tierstone_media::probe::emulator::waits(|ns| ns.max(40.0)),
         },
     };
     let text = memory_lines(&memory).join("\n");
@@ -94,6 +95,8 @@ fn a_region_is_said_to_survive_what_it_does_and_its_delays_to_be_measured() {
         "20.0 ns are subtracted",
         "(measured, 2 threads): kept from transfers of 100 ns on: 0.64 GB/s in lines of 64 B, 2.56 GB/s",
         "not kept here: dcpmm reading (6.4 ns for 256 B; kept only by calls of 4 KiB and more), dcpmm writing (25.6 ns",
+        "from 100 ns on (medians)",
+        "longer here: stt-mram a line at random (10 ns take 40 ns), ",
     ] {
         assert!(text.contains(words), "{words} is not in\n{text}");
     }
@@ -102,7 +105,10 @@ fn a_region_is_said_to_survive_what_it_does_and_its_delays_to_be_measured() {
     let text = memory_lines(&memory).join("\n");
     assert!(text.contains("not kept by any") && text.contains("kept by no call"), "{text}");
     memory.emulator.presets = tierstone_media::probe::emulator::presets(Some(1));
-    assert!(memory_lines(&memory).join("\n").contains("bandwidth of presets: all is kept here"));
+    memory.emulator.waits.retain(|wait| wait.is_kept);
+    let text = memory_lines(&memory).join("\n");
+    assert!(text.contains("bandwidth of presets: all is kept here"), "{text}");
+    assert!(text.contains("waits of presets: all are kept here"), "{text}");
 }
 
 #[test]

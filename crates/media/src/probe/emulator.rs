@@ -41,6 +41,23 @@ pub struct EmulatorReport {
     pub shares: Vec<ReservationShare>,
     /// Of each preset that has a bandwidth, in each direction, whether it is kept here.
     pub presets: Vec<PresetBandwidth>,
+    /// Of each preset every time that it waits, and what that is here.
+    pub waits: Vec<PresetWait>,
+}
+
+/// How long a preset waits for one thing, and how long that takes here.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PresetWait {
+    /// The preset's name.
+    pub preset: &'static str,
+    /// `a line at random`, `a further line` or `a fence`.
+    pub what: &'static str,
+    /// What it is to take, in nanoseconds; published.
+    pub asked_ns: f64,
+    /// What it takes, in nanoseconds: the median of many; measured.
+    pub measured_ns: f64,
+    /// Whether these differ by no more than a quarter: a wait is never shorter than a turn of the loop and two looks at the clock.
+    pub is_kept: bool,
 }
 
 /// Whether a preset's bandwidth is kept when all threads together move single granules.
@@ -94,8 +111,31 @@ pub fn examine_emulator() -> EmulatorReport {
         threads,
         threshold_ns: threshold(&shares),
         presets: presets(threshold(&shares)),
+        waits: waits(|ns| delay.measure(&[ns]).first().map_or(0.0, |(_, measured)| *measured)),
         shares,
     }
+}
+
+/// What each preset's waits are where one of so many nanoseconds takes `measure` of them.
+pub fn waits(mut measure: impl FnMut(f64) -> f64) -> Vec<PresetWait> {
+    let mut found: Vec<PresetWait> = Vec::new();
+    for profile in MEMORY_PROFILES.iter() {
+        let Some(slowness) = profile.slowness() else { continue };
+        let parts = [
+            ("a line at random", slowness.random_read_ns),
+            ("a further line", slowness.sequential_read_ns),
+            ("a fence", slowness.persist_ns),
+        ];
+        for (what, asked_ns) in parts {
+            let Some(asked_ns) = asked_ns else { continue };
+            // Many presets wait alike.
+            let before = found.iter().find(|wait| wait.asked_ns == asked_ns).map(|wait| wait.measured_ns);
+            let measured_ns = before.unwrap_or_else(|| measure(asked_ns));
+            let is_kept = (measured_ns - asked_ns).abs() <= asked_ns / 4.0;
+            found.push(PresetWait { preset: profile.name, what, asked_ns, measured_ns, is_kept });
+        }
+    }
+    found
 }
 
 /// What the threshold means for each preset.

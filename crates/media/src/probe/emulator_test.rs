@@ -53,6 +53,19 @@ fn presets_are_kept_where_a_granule_reserves_no_less_than_the_threshold() {
 }
 
 #[test]
+fn waits_that_are_shorter_than_the_loop_can_are_told() {
+    let missed = |least_ns: f64| -> Vec<(&str, &str)> {
+        let waits = waits(|ns| ns.max(least_ns));
+        waits.iter().filter(|wait| !wait.is_kept).map(|wait| (wait.preset, wait.what)).collect()
+    };
+    assert_eq!(missed(1.0), []);
+    let at_40 = missed(40.0);
+    assert!(at_40.contains(&("stt-mram", "a line at random")), "{at_40:?}");
+    assert!(at_40.contains(&("reram", "a line at random")), "{at_40:?}");
+    assert!(!at_40.iter().any(|(preset, _)| *preset == "mlc-pcm" || *preset == "dcpmm"), "{at_40:?}");
+}
+
+#[test]
 fn the_report_holds_its_own_numbers() {
     let report = examine_emulator();
     assert_eq!(report.shares.len(), TRIED_NS.len());

@@ -19,7 +19,7 @@ pub mod system;
 
 pub use doctor::{DirectoryReport, DoctorReport, DoctorSettings, examine};
 pub use durable::{MethodTimes, ProbeReport, durable_method};
-pub use emulator::{EmulatorReport, PresetBandwidth, examine_emulator};
+pub use emulator::{EmulatorReport, PresetBandwidth, PresetWait, examine_emulator};
 pub use filesystem::FileSystem;
 pub use load::Rate;
 pub use memory::{
