@@ -42,6 +42,16 @@ pub fn open_bare(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Resul
     Ok(BareStore { superblock, report })
 }
 
+/// Whether both slots are zeros, and whether one is whole.
+///
+/// # Errors
+/// `DeviceFailed`: the device gave an error.
+pub fn look(device: &mut dyn BlockDevice) -> Result<(bool, bool)> {
+    let slots = read_slots(device)?;
+    let is_whole = slots.iter().any(|slot| matches!(slot, SlotFound::Whole { .. } | SlotFound::Newer(_)));
+    Ok((slots.iter().all(|slot| *slot == SlotFound::Blank), is_whole))
+}
+
 /// Makes a first slot that is torn blank again, durably, if the second was never written: what remains when power was lost
 /// in the making of a store. Whoever calls it knows that nothing was ever stored here.
 ///

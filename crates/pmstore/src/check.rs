@@ -123,7 +123,7 @@ impl Checked {
     /// The shard's log, as an opening would find it; nothing of it where its beginning is damaged.
     fn log(&self, shard: u16, owned: &Owned, report: &mut CheckReport) -> Option<FoundLog> {
         let first_seq = self.header.first_seq + 1;
-        let log = match found::find(&self.maker(shard), &owned.log, owned.spares.clone(), first_seq) {
+        let log = match found::find(&self.maker(shard), owned, first_seq) {
             Ok(log) => log,
             Err(error) => {
                 let place = self.memory.base() + self.layout.shard_line(shard);

@@ -25,7 +25,7 @@
 use crate::blocks::Maker;
 use crate::format::{FRAME_BYTES, FRAME_MORE, FrameHead, LEAD_BYTES, LogLead, VERDICT_AT, Verdict, word_at};
 use crate::mark::{LogMark, MARK_AT, unguarded};
-use std::collections::BTreeMap;
+use crate::open::Owned;
 use tierstone_base::{Error, ErrorKind, Result, Seq};
 use tierstone_media::region::LINE_BYTES;
 
@@ -113,21 +113,18 @@ struct Named {
     lead: Option<LogLead>,
 }
 
-/// Walks the log of `maker`'s shard over `segments` (by logical number), those that hold nothing among `others`.
+/// Walks the log of `maker`'s shard, which has what is `owned`.
 ///
 /// # Errors
 /// `Corrupt`: its first segment is not there. Other damage is in what is found.
-pub(crate) fn find(
-    maker: &Maker,
-    segments: &BTreeMap<u32, u32>,
-    others: Vec<u32>,
-    first_seq: Seq,
-) -> Result<FoundLog> {
+pub(crate) fn find(maker: &Maker, owned: &Owned, first_seq: Seq) -> Result<FoundLog> {
     let Maker { memory, layout, store, shard, .. } = maker;
+    let segments = &owned.log;
     let line = layout.shard_line(*shard);
     let start = unguarded(memory.load_word(line)).ok_or_else(|| no_log(*shard))? as u32;
     let marked = LogMark::decode(memory.load_word(line + MARK_AT), *shard);
-    let mut found = FoundLog { spares: others, first_seq, end_seq: first_seq - 1, ..FoundLog::default() };
+    let mut found =
+        FoundLog { spares: owned.spares.clone(), first_seq, end_seq: first_seq - 1, ..FoundLog::default() };
     found.is_mark_damaged = marked.is_err();
     // An older log's says nothing of this one.
     let mark = marked.ok().flatten().filter(|mark| start != 0 && mark.logical >= start);
@@ -147,7 +144,8 @@ pub(crate) fn find(
         Some(Named { logical, lead: Some(lead), .. }) if *logical == start => {
             (found.first_seq, found.end_seq) = (lead.first_seq, lead.first_seq - 1);
         }
-        None if start == 0 => return Ok(found),
+        // No log was ever begun: then nothing else was taken either.
+        None if start == 0 && owned.segments() == 0 => return Ok(found),
         _ => return Err(no_log(*shard)),
     }
     let goes_on = |own: &&Named| own.lead.is_some_and(|lead| lead.previous_end > 0);

@@ -55,7 +55,8 @@ mod write;
 
 pub use found::LogDamage;
 pub use open::{
-    Keyspace, OpenReport, OpenSettings, OpenedStore, is_untouched, least_region_bytes, open, shard_count,
+    Keyspace, OpenReport, OpenSettings, OpenedStore, is_blank, is_in_use, is_untouched, least_region_bytes,
+    open, shard_count,
 };
 pub use recovery::{BuildReport, ShardPlan};
 pub use settings::{Geometry, ShardSettings};

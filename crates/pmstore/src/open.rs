@@ -101,7 +101,7 @@ pub struct OpenReport {
     pub segments: u32,
     /// Segments of the region.
     pub segments_max: u32,
-    /// Segments whose word in the allocation table is damaged: what they hold is not served, nothing is overwritten.
+    /// Segments whose word in the allocation table was damaged, the loss of which was accepted: they are free.
     pub damaged_segments: Vec<u32>,
     /// Bytes of frames that are replayed.
     pub log_bytes: u64,
@@ -137,7 +137,7 @@ pub(crate) struct Owned {
 
 impl Owned {
     /// Segments besides the log's.
-    fn segments(&self) -> u32 {
+    pub fn segments(&self) -> u32 {
         (self.storage.len() + self.overflow.len()) as u32
     }
 
@@ -154,6 +154,17 @@ pub fn is_untouched(region: Arc<dyn Region + Send + Sync>, base: u64) -> bool {
     let Ok((_, layout)) = existing(&memory) else { return false };
     let (owned, table) = sort_table(&memory, &layout);
     table.damaged.is_empty() && owned.iter().all(Owned::is_untouched)
+}
+
+/// Whether `region` holds, from `base` on, a store that was begun to be used.
+pub fn is_in_use(region: Arc<dyn Region + Send + Sync>, base: u64) -> bool {
+    let is_there = PmMemory::new(Arc::clone(&region), base).is_ok_and(|memory| existing(&memory).is_ok());
+    is_there && !is_untouched(region, base)
+}
+
+/// Whether there are zeros where the store in `region` would begin, at `base`.
+pub fn is_blank(region: Arc<dyn Region + Send + Sync>, base: u64) -> bool {
+    PmMemory::new(region, base).is_ok_and(|memory| memory.len() < 4096 || memory.load_word(0) == 0)
 }
 
 /// How many shards the store in `region` has, from `base` on. Nothing is changed.
@@ -176,7 +187,7 @@ pub fn least_region_bytes(geometry: Geometry, shards: u16, base: u64) -> u64 {
 ///
 /// # Errors
 /// `InvalidInput`: there is no store and `create` is off; the region is too small; another number of shards.
-/// `Incompatible`: something else is there, or another version. `Corrupt`: header or log are damaged, also where the loss
+/// `Incompatible`: something else is there, or another version. `Corrupt`: header, table or log are damaged, also where the loss
 /// is not accepted. `DeviceFailed`:
 /// the region failed.
 pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> Result<OpenedStore> {
@@ -206,8 +217,8 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
         // may be lost at any time, until the shard's log begins.
         memory.put_word(layout.shard_line(shard) + checkpoint::OPENING_AT, guarded(report.opening));
     }
-    let owned = read_table(&memory, &layout, &mut report)?;
-    let free = layout.segments - report.segments - report.damaged_segments.len() as u32;
+    let owned = read_table(&memory, &layout, settings.loss_accepted, &mut report)?;
+    let free = layout.segments - report.segments;
     let space = Arc::new(Space::new(memory.clone(), layout, free, owned.iter().map(Owned::segments)));
     let maker = |shard| Maker {
         memory: memory.clone(),
@@ -219,12 +230,13 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
     };
     let mut logs = Vec::new();
     for (shard, owned) in owned.iter().enumerate() {
-        logs.push(found::find(&maker(shard as u16), &owned.log, owned.spares.clone(), header.first_seq + 1)?);
+        logs.push(found::find(&maker(shard as u16), owned, header.first_seq + 1)?);
     }
     report.damaged_log = logs.iter().flat_map(|log| log.damage.clone()).collect();
     refuse_loss(&report.damaged_log, settings.loss_accepted)?;
     report.log_bytes = logs.iter().flat_map(|log| &log.frames).map(|frame| u64::from(frame.head.len)).sum();
     report.dropped_parts = decide(&memory, &mut logs, &settings.mutations)?;
+    let lost_bytes = report.damaged_segments.len() as u64 * layout.geometry.segment_bytes;
     let plans = owned.into_iter().zip(logs).enumerate().map(|(shard, (owned, log))| ShardPlan {
         maker: maker(shard as u16),
         settings: settings.shard.clone(),
@@ -237,6 +249,8 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
         applied: header.first_seq,
         past_ms: settings.past_ms,
         loss_accepted: settings.loss_accepted,
+        // Whose they were is not known.
+        lost_bytes: if shard == 0 { lost_bytes } else { 0 },
         checkpoint: checkpoints[shard],
     });
     let hasher = match settings.weak_hash_bits {
@@ -374,10 +388,25 @@ pub(crate) struct Table {
     pub twice: Vec<(u32, u32, u16, u32)>,
 }
 
-/// What each shard has, and claimed segments given back. No barrier: free or claimed, the next opening takes them for free.
-fn read_table(memory: &PmMemory, layout: &Layout, report: &mut OpenReport) -> Result<Vec<Owned>> {
+/// What each shard has, and claimed segments given back; segments whose word is damaged too, where their loss is accepted.
+/// No barrier: free or claimed, the next opening takes them for free, and refuses the damaged ones again.
+fn read_table(
+    memory: &PmMemory,
+    layout: &Layout,
+    is_loss_accepted: bool,
+    report: &mut OpenReport,
+) -> Result<Vec<Owned>> {
     let (owned, table) = sort_table(memory, layout);
-    for segment in table.claimed {
+    if let Some(first) = table.damaged.first().filter(|_| !is_loss_accepted) {
+        let (count, place) = (table.damaged.len(), memory.base() + layout.table_word(*first));
+        let message = format!(
+            "of {count} segments the word in the allocation table is damaged (the first is segment {first}, its word at byte \
+             {place} of the region); what they held was acknowledged: restore the region from a copy, or open the store \
+             without it by accepting the loss"
+        );
+        return Err(Error::new(ErrorKind::Corrupt, message));
+    }
+    for &segment in table.claimed.iter().chain(&table.damaged) {
         memory.put_word(layout.table_word(segment), 0);
     }
     (report.segments, report.segments_max) = (table.used, layout.segments);

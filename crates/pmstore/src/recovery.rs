@@ -55,6 +55,8 @@ pub struct ShardPlan {
     pub(crate) applied: Seq,
     pub(crate) past_ms: u64,
     pub(crate) loss_accepted: bool,
+    /// Bytes whose loss was accepted before the shard was built.
+    pub(crate) lost_bytes: u64,
     /// The block with the first page of the checkpoint that is in force.
     pub(crate) checkpoint: Option<u32>,
     /// Where it is told how far this shard has come.
@@ -137,7 +139,8 @@ impl ShardPlan {
         let is_void = |group: &&FoundGroup| group.verdict == Some(Verdict::Void);
         let void = log.groups.iter().filter(is_void).map(|group| (group.first_seq, group.last_seq)).collect();
         let seen = applied.max(log.end_seq);
-        let lost_bytes = log.damage.iter().map(|damage| damage.bytes).sum();
+        let of_log: u64 = log.damage.iter().map(|damage| damage.bytes).sum();
+        let lost_bytes = of_log + self.lost_bytes;
         let mut rebuild = Rebuild {
             shard,
             log,

@@ -133,7 +133,8 @@ fn open_damaged(left: &Left, image: &[u8], seed: u64, what: &str) -> Outcome {
             return Outcome::Refused;
         }
     };
-    let mut is_told = !report.damaged_segments.is_empty() || built[0].damaged > 0;
+    assert!(report.damaged_segments.is_empty(), "seed {seed}, {what}: served without them");
+    let mut is_told = built[0].damaged > 0;
     if is_told {
         return Outcome::Told;
     }
@@ -196,7 +197,7 @@ fn open_accepted(left: &Left, image: &[u8], seed: u64, what: &str) -> bool {
     let region = region_of(image);
     let settings = OpenSettings { loss_accepted: true, ..left.settings.clone() };
     let Ok((mut stores, report, built)) = open_all(&region, &settings) else { return false };
-    let told = report.damaged_log.len() as u64 + built[0].damaged_blocks;
+    let told = (report.damaged_log.len() + report.damaged_segments.len()) as u64 + built[0].damaged_blocks;
     assert!(told > 0, "seed {seed}, {what}: opened without a word");
     let mut store = stores.pop().unwrap();
     for number in 0..60 {
@@ -238,6 +239,46 @@ fn a_loss_that_is_accepted_is_counted_and_over() {
         println!("seed {seed}, closed {is_closed}: {refused} refused, {opened} of them opened when accepted");
         assert!(opened * 10 > refused * 9 && opened > 20, "seed {seed}: {opened} of {refused}");
     }
+}
+
+/// Where the line of the first shard lies in these regions.
+const LINE_AT: usize = 4096;
+
+#[test]
+fn zeros_in_place_of_a_shards_line_are_no_empty_shard() {
+    for is_closed in [false, true] {
+        let left = left(sampled_seed(79), is_closed);
+        for len in [8, 64] {
+            let mut image = left.image.clone();
+            image[LINE_AT..LINE_AT + len].fill(0);
+            let error = open_all(&region_of(&image), &left.settings).err().expect("it is refused");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            assert!(error.message().contains("the log of shard 0 is damaged or missing"), "{error}");
+            assert!(is_found_by_check(&image));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_word_of_the_table_is_refused_and_its_segment_counted_where_the_loss_is_accepted() {
+    let left = left(sampled_seed(80), true);
+    let (table, _) = common::table_and_data(&left.image, &left.settings);
+    let mut image = left.image.clone();
+    let words = (0..left.settings.geometry.log_segments as usize * 4).map(|word| table as usize + word * 8);
+    // Behind the log's own: a segment of blocks or of long values.
+    let place = words
+        .skip(left.settings.geometry.log_segments as usize)
+        .find(|place| common::word_at(&image, *place) != 0)
+        .expect("a segment is in use");
+    image[place + 2] ^= 1;
+    let error = open_all(&region_of(&image), &left.settings).err().expect("it is refused");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.message().contains(&format!("byte {place} of the region")), "{error}");
+    let settings = OpenSettings { loss_accepted: true, ..left.settings.clone() };
+    let (_, report, built) = open_all(&region_of(&image), &settings).unwrap();
+    assert_eq!(report.damaged_segments.len(), 1);
+    assert!(built[0].lost_bytes >= settings.geometry.segment_bytes, "{}", built[0].lost_bytes);
+    assert!(open_accepted(&left, &image, 80, "a word of the table"));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //!
 //! Who owns the data: [`NvmStore`], which all handles of the process share, keeps the region mapped.
 
-use crate::database::DatabaseOptions;
+use crate::database::{DatabaseOptions, facts_of};
 use crate::engine::{DatabasePlan, OpenedEngines};
 use crate::storage::StoragePlace;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use tierstone_logstore::OpenSettings;
 use tierstone_logstore::bare::{BareStore, forget_torn_making, open_bare};
 use tierstone_logstore::check::{CheckProgress, check_bare};
 use tierstone_logstore::format::superblock::{META_BYTES, served_keyspaces};
+use tierstone_logstore::redo::format::is_redo_region;
 use tierstone_media::probe::filesystem::FileSystem;
 use tierstone_media::region::{
     FlushMethod, LINE_BYTES, Region, RegionDemand, RegionDevice, RegionReport, RegionSettings, RegionSource,
@@ -242,6 +243,33 @@ fn forget_torn(region: &Arc<dyn Region + Send + Sync>, device: &mut dyn BlockDev
     }
 }
 
+/// Refuses, before anything is written, a region that holds something else than a store, and a store of which superblock or
+/// engine is gone: one of them alone is never what a crash in the making leaves, but for an engine to which nothing was written.
+fn refuse_foreign(region: &Arc<dyn Region + Send + Sync>, device: &mut dyn BlockDevice) -> Result<()> {
+    let engine = || Arc::clone(region);
+    let (is_blank, is_whole) = tierstone_logstore::bare::look(device)?;
+    let is_engine_blank = tierstone_pmstore::is_blank(engine(), ENGINE_BASE);
+    let lost = |what: &str| {
+        let message = format!(
+            "{what} of the store in this region is zeros, and the rest is there: restore the region from a copy"
+        );
+        Err(Error::new(ErrorKind::Corrupt, message))
+    };
+    let foreign = |what: &str| {
+        let message = format!("the region holds {what}, no store: nothing was changed; name another one");
+        Err(Error::new(ErrorKind::Incompatible, message))
+    };
+    match (is_blank, is_engine_blank) {
+        (true, false) if tierstone_pmstore::is_in_use(engine(), ENGINE_BASE) => lost("the superblock"),
+        (false, true) if is_whole => lost("the engine's header"),
+        (false, _) if is_redo_region(|place| region.load_word(place)) => {
+            foreign("a redo log (as --nvm names it)")
+        }
+        (false, true) => foreign("something else"),
+        _ => Ok(()),
+    }
+}
+
 /// What of the engine in a region is chosen at its opening.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineChoices {
@@ -282,6 +310,7 @@ pub fn open_in_region(
         },
         ..Default::default()
     };
+    refuse_foreign(&region, device)?;
     if settings.create {
         if !settings.mutations.is_on("torn_making_kept") {
             forget_torn(&region, device)?;
@@ -312,6 +341,7 @@ pub(crate) fn check(
     memory_bytes: u64,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
+    refuse_foreign(&store.region(), &mut store.device()?)?;
     let (superblock, findings) = check_bare(&mut store.device()?)?;
     let served = served_keyspaces(&superblock.keyspaces);
     let settings = CheckSettings {
@@ -327,6 +357,9 @@ pub(crate) fn check(
     report.clean = superblock.clean;
     for finding in findings {
         report.note(Finding::new(DamageKind::Header, 0, finding.detail));
+    }
+    if let Err(error) = facts_of(&superblock.facts).and_then(|facts| facts.check_restored()) {
+        report.note(Finding::new(DamageKind::Header, 0, error.message().to_owned()));
     }
     Ok(report)
 }

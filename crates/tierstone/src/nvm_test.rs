@@ -1,8 +1,8 @@
 //! Stores that lie wholly in a region's file.
 
 use crate::{
-    Batch, Database, DatabaseOptions, Entry, ErrorKind, IndexKind, KeyspaceOptions, Result, SharedStore,
-    Store,
+    Batch, Database, DatabaseOptions, Entry, ErrorKind, IndexKind, KeyspaceOptions, RedoOptions, Result,
+    SharedStore, Store,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -198,6 +198,95 @@ fn a_store_whose_first_superblock_is_torn_is_made_anew_only_if_nothing_was_writt
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     let mut after = std::fs::read(&file.0).unwrap();
     assert_eq!(superblock_of(&mut after)[8..24], [7; 16], "what is refused is not written to");
+}
+
+/// What opening `file` as a store, twice, and checking it say; it stays as it is.
+fn refused(file: &File) -> ErrorKind {
+    let before = std::fs::read(&file.0).unwrap();
+    let kinds: Vec<ErrorKind> = (0..2)
+        .map(|_| Store::open(&file.options()).map(drop).expect_err("it is no store, or not whole").kind())
+        .collect();
+    let checked = crate::repair::check_nvm(&file.options().directories, 16 << 20, &mut |_| {});
+    assert_eq!(checked.map(drop).expect_err("a check sees it, too").kind(), kinds[0]);
+    assert_eq!(kinds[0], kinds[1]);
+    assert!(std::fs::read(&file.0).unwrap() == before, "what is refused is not written to");
+    kinds[0]
+}
+
+#[test]
+fn the_region_of_a_redo_log_is_no_place_for_a_store_and_loses_nothing_by_the_mistake() {
+    let folder = Folder::new("redo");
+    let mut other = Store::open(&DatabaseOptions::new(folder.0.join("other"))).unwrap();
+    other.put(b"key", b"value").unwrap();
+    other.backup(folder.0.join("backup"), &mut |_| {}).unwrap();
+    // Each opening writes the other of two headers.
+    for openings in 1..=3 {
+        let file = File::new("redo-region");
+        let redo =
+            RedoOptions { new_bytes: Some(64 << 20), ..RedoOptions::new(file.0.display().to_string()) };
+        let options = DatabaseOptions {
+            capacity_bytes: Some(256 << 20),
+            memory_bytes: 16 << 20,
+            any_guarantee: true,
+            redo: Some(redo),
+            ..DatabaseOptions::new(folder.0.join(format!("store-{openings}")))
+        };
+        for opening in 0..openings {
+            let mut store = Store::open(&options).unwrap();
+            for number in opening * 100..opening * 100 + 300 {
+                store.put(&key(number), &[number as u8; 100]).unwrap();
+            }
+            // As a crash of the process would: the newest writes lie in the region only.
+            drop(store);
+        }
+        assert_eq!(refused(&file), ErrorKind::Incompatible);
+        let before = std::fs::read(&file.0).unwrap();
+        let target = DatabaseOptions { index: None, ..file.options() };
+        let restored = (0..2).map(|_| crate::restore(folder.0.join("backup"), &target, &mut |_| {}).is_ok());
+        assert!(restored.eq([false, false]) && std::fs::read(&file.0).unwrap() == before);
+        let mut store = Store::open(&options).unwrap();
+        let all = openings * 100 + 200;
+        assert!((0..all).all(|number| store.get(&key(number)).unwrap() == Some(vec![number as u8; 100])));
+    }
+}
+
+#[test]
+fn a_store_without_its_superblock_or_its_engine_is_damaged_and_not_made_anew() {
+    let file = File::new("halves");
+    let mut store = Store::open(&file.options()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    let whole = std::fs::read(&file.0).unwrap();
+    let start = whole.len() - (64 << 20);
+    let engine = start + super::ENGINE_BASE as usize;
+    for zeros in [start..engine, start..start + super::META_BYTES as usize, engine..engine + 8] {
+        let mut bytes = whole.clone();
+        bytes[zeros].fill(0);
+        std::fs::write(&file.0, &bytes).unwrap();
+        assert_eq!(refused(&file), ErrorKind::Corrupt);
+    }
+    std::fs::write(&file.0, &whole).unwrap();
+    let mut store = Store::open(&file.options()).unwrap();
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+#[test]
+fn a_restore_that_was_broken_off_is_told_by_a_check() {
+    let (folder, file) = (Folder::new("cut-restore"), File::new("cut-restore"));
+    let mut store = Store::open(&DatabaseOptions::new(folder.0.join("store"))).unwrap();
+    for number in 0..200 {
+        store.put(&key(number), &[1; 500_000]).unwrap();
+    }
+    store.backup(folder.0.join("backup"), &mut |_| {}).unwrap();
+    let target = DatabaseOptions { index: None, ..file.options() };
+    let error = crate::restore(folder.0.join("backup"), &target, &mut |_| {}).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    let report =
+        crate::repair::check_nvm(&file.options().directories, 16 << 20, &mut |_| {}).unwrap().unwrap();
+    assert!(report.is_damaged() && report.findings.iter().any(|found| found.detail.contains("broken off")));
+    let emulated = DatabaseOptions::new("nvm:emulated:256MiB");
+    let error = crate::restore(folder.0.join("backup"), &emulated, &mut |_| {}).map(drop).unwrap_err();
+    assert!(error.message().contains("gone when"), "{error}");
 }
 
 #[test]

@@ -164,6 +164,11 @@ pub struct RegionHeader {
     pub counter: u64,
 }
 
+/// Whether a region is that of a redo log, as far as a word of it tells that is loaded by `load_word` from a place in bytes.
+pub fn is_redo_region(load_word: impl Fn(u64) -> u64) -> bool {
+    HEADER_PLACES.iter().any(|&place| load_word(place) == MAGIC)
+}
+
 impl RegionHeader {
     /// The header's bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {

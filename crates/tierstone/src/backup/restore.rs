@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use tierstone_base::clock::SystemClock;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result};
 use tierstone_engine::{BackupRecord, Engine, Key, Write, WriteKind};
+use tierstone_media::region::RegionSource;
 use tierstone_store::DatabaseMap;
 use tierstone_store::backup::{BackupStart, Taken};
 
@@ -120,8 +121,14 @@ impl Target {
             is_being_restored: true,
         };
         // A region has no segments that somebody could choose.
-        let is_region = NvmStore::among(&options.directories)?.is_some();
-        let theirs = (start.segment_bytes != 0 && !is_region).then_some(start.segment_bytes);
+        let region = NvmStore::among(&options.directories)?;
+        if let Some(source @ RegionSource::Emulated { .. }) = &region {
+            let message = format!(
+                "nvm:{source} is memory of this process: what is restored there would be gone when it ends"
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        let theirs = (start.segment_bytes != 0 && region.is_none()).then_some(start.segment_bytes);
         let segment_bytes = options.segment_bytes.or(theirs);
         let options = DatabaseOptions { segment_bytes, create: true, ..options.clone() };
         let mut database = Database::create_like(&options, facts, (start.seq, start.past_ms))?;
