@@ -427,7 +427,8 @@ pub trait Engine {
 
     /// Drops every key of `keyspace`, but not from snapshots. Cost: constant now; space and memory come
     /// back step by step, when no snapshot shows the keyspace any more.
-    /// The caller makes the drop itself durable (the keyspace's id is never used again).
+    /// The caller makes the drop itself durable (the keyspace's id is never used again). What is written to it afterwards, as
+    /// by the part of a batch that began on another shard before, goes with one of the next steps.
     fn drop_keyspace(&mut self, keyspace: KeyspaceId);
 
     /// The highest expiry that was ever shown as past, earlier openings included, in milliseconds since 1970:

@@ -90,6 +90,7 @@ impl MapEngine {
             self.applied += 1;
             self.user_bytes += write.key.bytes.len() as u64;
             match write.kind {
+                WriteKind::Put { .. } if self.dropped.contains(&write.key.keyspace) => {}
                 WriteKind::Put { value, expiry_ms, kind } => {
                     let meta = RecordMeta { seq: self.applied, expiry_ms, kind };
                     self.user_bytes += value.len() as u64;

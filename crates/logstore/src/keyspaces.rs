@@ -6,10 +6,15 @@
 use crate::index::{HashIndex, HashIndexSettings, OrderedIndex};
 use crate::location::{Location, Target};
 use crate::snapshots::Snapshots;
+use std::collections::VecDeque;
 use tierstone_base::{KeyspaceId, Position, Result};
 use tierstone_cache::{FrameId, FrameOwner};
 use tierstone_engine::cuts::Cut;
 use tierstone_engine::{IndexKind, RangeRequest, SnapshotId};
+
+/// So many dropped keyspaces are remembered: a batch that knows one of them as one in use is done long before as many more
+/// are dropped.
+const LAST_DROPPED_MAX: usize = 4_096;
 
 /// One keyspace of the shard.
 pub struct Keyspace {
@@ -66,6 +71,10 @@ pub struct Keyspaces {
     pub dying: Vec<Keyspace>,
     /// Ids of all that were dropped in this opening.
     pub dropped: Vec<KeyspaceId>,
+    /// Ids that were dropped last, with keys or without.
+    last_dropped: VecDeque<KeyspaceId>,
+    /// Dropped ones that were written to afterwards.
+    reborn: Vec<KeyspaceId>,
     /// Those of them that had an order, keys or not, and the first snapshot that does not show them.
     ordered_before: Vec<(KeyspaceId, SnapshotId)>,
 }
@@ -111,6 +120,9 @@ impl Keyspaces {
     /// The keyspace with this id; made if it does not exist.
     pub fn get_or_create(&mut self, id: KeyspaceId) -> &mut Keyspace {
         if self.get_mut(id).is_none() {
+            if self.last_dropped.contains(&id) {
+                self.reborn.push(id);
+            }
             self.recent = self.list.len();
             self.list.push(Keyspace {
                 id,
@@ -126,6 +138,10 @@ impl Keyspaces {
 
     /// Takes a keyspace out of use. Snapshots that live go on showing it.
     pub fn drop_keyspace(&mut self, id: KeyspaceId, snapshots: &Snapshots) {
+        if self.last_dropped.len() == LAST_DROPPED_MAX {
+            self.last_dropped.pop_front();
+        }
+        self.last_dropped.push_back(id);
         if self.is_ordered(id) {
             self.ordered.retain(|other| *other != id);
             self.ordered_before.push((id, snapshots.cuts.next_id()));
@@ -137,6 +153,20 @@ impl Keyspaces {
             self.dying.push(keyspace);
             self.dropped.push(id);
         }
+    }
+
+    /// Takes dropped keyspaces out of use that were written to since: by the part of a batch over several shards of which
+    /// another shard heard later that the keyspace is gone. No snapshot shows what was written there. Whether there were some.
+    pub fn drop_reborn(&mut self) -> bool {
+        let reborn = std::mem::take(&mut self.reborn);
+        for id in &reborn {
+            if let Some(place) = self.list.iter().position(|keyspace| keyspace.id == *id) {
+                let mut keyspace = self.list.swap_remove(place);
+                (keyspace.dropped_before, keyspace.is_retained) = (SnapshotId(0), false);
+                self.dying.push(keyspace);
+            }
+        }
+        !reborn.is_empty()
     }
 
     /// The keyspace with this id as a snapshot shows it.
@@ -189,7 +219,7 @@ impl Keyspaces {
 
     /// Whether a dropped keyspace is being taken off its segments' accounts.
     pub fn is_sweeping(&self) -> bool {
-        self.dying.iter().any(|keyspace| !keyspace.is_retained)
+        !self.reborn.is_empty() || self.dying.iter().any(|keyspace| !keyspace.is_retained)
     }
 
     /// Takes out a dropped keyspace that no snapshot shows.

@@ -585,6 +585,9 @@ impl LogShard {
     /// Takes records of dropped keyspaces off their segments' accounts, some at a step.
     fn sweep_dropped(&mut self) {
         const ENTRIES_A_STEP: usize = 2_000;
+        if self.keyspaces.drop_reborn() {
+            self.forget_keyspace();
+        }
         let Some(mut keyspace) = self.keyspaces.take_sweepable() else { return };
         let done = self.sweep_some(&mut keyspace, ENTRIES_A_STEP);
         if !done {

@@ -37,6 +37,27 @@ impl PmShard {
         }
     }
 
+    /// Sees to it that there are indexes for the keyspace. One that was dropped is written to by the part of a batch over several
+    /// shards of which another shard hears later that it is gone: it goes again with the next step.
+    pub(crate) fn make_keyspace(&mut self, id: KeyspaceId) {
+        if self.keyspaces.contains_key(&id) {
+            return;
+        }
+        if self.dropped.contains(&id) {
+            self.reborn.push(id);
+        }
+        let keys = self.new_keys(Default::default());
+        self.keyspaces.insert(id, keys);
+    }
+
+    /// Drops keyspaces again that were written to after they were dropped. No snapshot shows what was written there.
+    fn drop_reborn(&mut self) {
+        for id in std::mem::take(&mut self.reborn) {
+            let keys = self.keyspaces.remove(&id);
+            self.sweeping.extend(keys.map(|keys| (id, keys, Position(0))));
+        }
+    }
+
     /// A snapshot has ended: what none shows any more is given up from now on.
     pub(crate) fn sweep_unshown(&mut self) {
         let snapshots = &self.snapshots;
@@ -65,6 +86,7 @@ impl PmShard {
 
     /// Gives up records of dropped keyspaces, some of them.
     pub(crate) fn sweep_dropped(&mut self) -> Result<()> {
+        self.drop_reborn();
         let Some((keyspace, mut keys, from)) = self.sweeping.pop() else { return Ok(()) };
         let mut places = Vec::new();
         let next = keys.scan(from, SWEEP_RECORDS, |place| places.push(place));

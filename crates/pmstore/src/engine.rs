@@ -243,6 +243,7 @@ impl Engine for PmShard {
             || self.wants_truncation
             || self.wants_log
             || !self.sweeping.is_empty()
+            || !self.reborn.is_empty()
             || self.snapshots.wants_step()
             || self.backup_wants_step()
             || self.verifier.wants_step()

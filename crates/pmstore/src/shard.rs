@@ -81,6 +81,8 @@ pub struct PmShard {
     pub(crate) mutations: Mutations,
     pub(crate) keyspaces: BTreeMap<KeyspaceId, Keys>,
     pub(crate) dropped: BTreeSet<KeyspaceId>,
+    /// Dropped ones that were written to since.
+    pub(crate) reborn: Vec<KeyspaceId>,
     /// Keyspaces that were dropped, whose records have not been given up.
     pub(crate) sweeping: Vec<(KeyspaceId, Keys, Position)>,
     /// The same, that a snapshot shows.
@@ -164,6 +166,7 @@ impl PmShard {
             mutations,
             keyspaces: BTreeMap::new(),
             dropped: BTreeSet::new(),
+            reborn: Vec::new(),
             sweeping: Vec::new(),
             retained: Vec::new(),
             snapshots: crate::snapshots::Snapshots::default(),

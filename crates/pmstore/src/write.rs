@@ -527,10 +527,7 @@ impl PmShard {
         found: Option<Found>,
     ) -> Result<()> {
         let grave = grave_of(key.keyspace, key.position);
-        if !self.keyspaces.contains_key(&key.keyspace) {
-            let keys = self.new_keys(Default::default());
-            self.keyspaces.insert(key.keyspace, keys);
-        }
+        self.make_keyspace(key.keyspace);
         let Some(keys) = self.keyspaces.get_mut(&key.keyspace) else { return Ok(()) };
         match (found, head.is_tombstone()) {
             (Some(old), true) => keys.remove(key.position, key.bytes, old.place),
