@@ -214,15 +214,17 @@ impl Queue {
     }
 
     /// Takes the oldest entry out; durable when it returns. `None` when there is none, or (Queue Holes) when the
-    /// oldest is still being inserted.
+    /// oldest is still being inserted. Holes that a crash left before it go too, also where it returns `None`: their
+    /// room may be used again.
     ///
     /// # Errors
     /// `Corrupt` when what is there is no entry; when the memory fails.
     pub fn remove<M: Memory>(&self, memory: &M) -> Result<Option<Entry>> {
         self.locked(memory, REMOVE_LOCK, || {
             memory.strand();
-            let mut position = memory.load(Place::Persistent(TAIL));
+            let tail = memory.load(Place::Persistent(TAIL));
             let head = memory.observe(HEAD);
+            let mut position = tail;
             let mut taken = None;
             while position < head && taken.is_none() {
                 let len = memory.load(self.place(position));
@@ -232,13 +234,14 @@ impl Queue {
                     self.load(memory, position + 8, &mut payload);
                     taken = Some(Entry { position, payload });
                 } else if position >= memory.load(Place::Volatile(OPENED)) {
-                    return Ok(None);
+                    break;
                 }
                 position += room;
             }
-            if taken.is_none() {
+            if position == tail {
                 return Ok(None);
             }
+            // Also past holes alone: nothing else would ever give their room back.
             self.barrier(memory, "the head before the tail")?;
             memory.store(Place::Persistent(TAIL), position);
             // crash here [room-still-needed]: the tail is old, so recovery still reads what was removed

@@ -11,6 +11,7 @@ use tierstone_crash::{
 use tierstone_media::region::{
     FlushMethod, LineRegion, MappedRegion, Region, RegionSettings, SimRegion, WordRegion,
 };
+use tierstone_media::sim::set_processor;
 
 fn region(settings: &QueueSettings) -> MappedRegion {
     MappedRegion::anonymous(settings.persistent_bytes(), &RegionSettings::default()).unwrap()
@@ -250,6 +251,76 @@ fn a_queue_survives_the_loss_of_power_at_every_step_twice() {
         explore(ExploreSettings::bounded(3).with_max_runs(10_000), lines).assert_clean();
         explore(ExploreSettings::bounded(3).with_max_runs(10_000), words).assert_clean();
         explore(ExploreSettings::random(7, 10_000), words).assert_clean();
+    }
+}
+
+/// A queue of `capacity` bytes is full of holes. One thread takes out what there is and another fills it; power is lost
+/// at any step, also at the crash mark a-hole. Then twice more, with what that left.
+fn holes_go<const UNIT: usize>(
+    capacity: u64,
+    rules: &Mutations,
+    choices: &Choices,
+) -> std::result::Result<(), Violation> {
+    let settings =
+        QueueSettings { rules: rules.clone(), ..QueueSettings::new(Design::QueueHoles, capacity, 2) };
+    let violation = |error: Error| Violation::new(error.to_string());
+    let new = SimRegion::<UNIT>::new(settings.persistent_bytes());
+    set_processor(0);
+    let words = VolatileWords::new(settings.volatile_bytes());
+    let memory = Direct::new(&new, &words, 0);
+    let queue = Queue::create(settings.clone(), &memory).map_err(violation)?;
+    for start in (0..capacity).step_by(LINE as usize) {
+        queue.insert(&memory, &[9; 40]).map_err(violation)?;
+        memory.store(queue.place(end_bit(start, 40)), 0);
+    }
+    memory.sync().map_err(violation)?;
+    let region = new.with_cuts(choices, 12);
+    for life in 0..3u8 {
+        let words = VolatileWords::new(settings.volatile_bytes());
+        let (inserter, remover) = (Direct::new(&region, &words, 0), Direct::new(&region, &words, 1));
+        let (queue, found) = Queue::open(settings.clone(), &inserter).map_err(violation)?;
+        set_processor(1);
+        let mut removed = 0;
+        while let Ok(Some(_)) = queue.remove(&remover) {
+            removed += 1;
+        }
+        let all_gone = region.power_is_on();
+        set_processor(0);
+        let mut settled = 0;
+        for number in 0..capacity / LINE {
+            let inserted = queue.insert(&inserter, &[life; 40]);
+            let is_done = inserted.and_then(|position| queue.settle(&inserter, position, 40)).is_ok();
+            settled += u64::from(is_done);
+            Violation::unless(is_done || !region.power_is_on(), || {
+                format!("life {life}: insert {number} is refused; {found:?}")
+            })?;
+        }
+        let complete = !all_gone || removed == found.entries.len();
+        Violation::unless(complete, || format!("life {life}: {removed} of {found:?}"))?;
+        region.lose_power(choices, &SurvivorSettings::default());
+        let after = recover(&region.image()).map_err(violation)?;
+        let is_here = |entry: &&Entry| entry.payload == [life; 40];
+        let kept = after.entries.iter().filter(is_here).count() as u64;
+        let known = after.entries.iter().all(|entry| is_here(&entry) || found.entries.contains(entry));
+        Violation::unless(kept >= settled && known, || {
+            format!("life {life}: {settled} settled, before {found:?}, after {after:?}")
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn room_of_the_holes_of_a_crash_is_used_again_once_the_tail_is_durable() {
+    let explored = |capacity, rules: &Mutations| {
+        let bounded = ExploreSettings::bounded(2).with_max_runs(6_000);
+        let lines = explore(bounded.clone(), |choices| holes_go::<64>(capacity, rules, choices));
+        if lines.found.is_some() {
+            return lines;
+        }
+        explore(bounded, |choices| holes_go::<8>(capacity, rules, choices))
+    };
+    for capacity in [64, 128] {
+        assert_all_caught(&["the tail before its room is used again"], |rules| explored(capacity, rules));
     }
 }
 
