@@ -1,6 +1,8 @@
 //! The three ways to insert. Every barrier has the name of the rule that it keeps.
 
-use super::{FREED, HEAD, LINE, LIST_LOCK, NEXT, NODES, OLDEST, Queue, RESERVE_LOCK, RESERVED, end_bit};
+use super::{
+    FREED, HEAD, LINE, LIST_LOCK, NEXT, NODES, OLDEST, Queue, RESERVE_LOCK, RESERVED, end_bit, wait_until,
+};
 use crate::memory::{Memory, Place};
 use tierstone_base::{Error, ErrorKind, Result};
 
@@ -27,7 +29,7 @@ impl Queue {
             self.refuse_full(memory, start, room)?;
             let ticket = memory.load(Place::Volatile(NEXT));
             // The nodes form a ring; the oldest needs only the list's lock to go on.
-            memory.wait_until(Place::Volatile(OLDEST), |oldest| ticket - oldest < self.settings.in_flight)?;
+            wait_until(memory, Place::Volatile(OLDEST), |oldest| ticket - oldest < self.settings.in_flight)?;
             memory.store(self.end_of(ticket), start + room);
             memory.store(self.is_done(ticket), 0);
             memory.store(Place::Volatile(RESERVED), start + room);

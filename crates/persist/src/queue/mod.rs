@@ -31,6 +31,7 @@ pub use recover::{Entry, Recovered, recover};
 
 use crate::memory::{Memory, Place};
 use lock::{Lock, LockMemory};
+use std::cell::Cell;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::Mutations;
 
@@ -92,6 +93,8 @@ impl QueueSettings {
 }
 
 const LINE: u64 = 64;
+/// Looks at a word that is waited for, after which the memory is asked whether it has failed.
+const LOOKS: u32 = 1 << 12;
 /// The first word of a queue: `TSQUEUE1`.
 const MAGIC: u64 = u64::from_le_bytes(*b"TSQUEUE1");
 /// Persistent: magic, design, capacity, checksum of the last two; then head and tail, each in a line of its own; then
@@ -204,9 +207,9 @@ impl Queue {
             // Another thread may have to store the head that covers it, and its persist is waited for here.
             let end = position + self.room(len as u64);
             if memory.observe(HEAD) < end {
-                // The time of waiting is used; and memory that has failed is noticed instead of waited for.
+                // The time of waiting is used.
                 memory.sync()?;
-                memory.wait_until(Place::Persistent(HEAD), |head| head >= end)?;
+                wait_until(memory, Place::Persistent(HEAD), |head| head >= end)?;
                 memory.observe(HEAD);
             }
         }
@@ -316,6 +319,22 @@ impl Queue {
         let result = work();
         lock.release()?;
         result
+    }
+}
+
+/// Waits until `holds` of the word at `place`. Whoever should store it may have met memory that has failed, and never
+/// will: so it is asked now and then whether it has.
+fn wait_until<M: Memory>(memory: &M, place: Place, holds: impl Fn(u64) -> bool) -> Result<()> {
+    loop {
+        let looks = Cell::new(0);
+        let value = memory.wait_until(place, |value| {
+            looks.set(looks.get() + 1);
+            holds(value) || looks.get() == LOOKS
+        })?;
+        if holds(value) {
+            return Ok(());
+        }
+        memory.sync()?;
     }
 }
 

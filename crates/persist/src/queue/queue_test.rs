@@ -2,12 +2,14 @@
 
 use super::*;
 use crate::memory::{Direct, VolatileWords};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use tierstone_base::SeededRandom;
 use tierstone_crash::{
     Choices, ExploreSettings, Mutations, Report, SurvivorSettings, Violation, assert_all_caught, explore,
 };
+use tierstone_media::Guarantee;
 use tierstone_media::region::{
     FlushMethod, LineRegion, MappedRegion, Region, RegionSettings, SimRegion, WordRegion,
 };
@@ -322,6 +324,92 @@ fn room_of_the_holes_of_a_crash_is_used_again_once_the_tail_is_durable() {
     for capacity in [64, 128] {
         assert_all_caught(&["the tail before its room is used again"], |rules| explored(capacity, rules));
     }
+}
+
+/// A region whose fences fail where `fails` says so of their number, from one.
+struct Failing<'a> {
+    region: &'a MappedRegion,
+    fences: Cell<u32>,
+    fails: fn(u32) -> bool,
+}
+
+impl Region for Failing<'_> {
+    fn bytes(&self) -> u64 {
+        self.region.bytes()
+    }
+    fn guarantee(&self) -> Guarantee {
+        self.region.guarantee()
+    }
+    fn load_word(&self, offset: u64) -> u64 {
+        self.region.load_word(offset)
+    }
+    fn store_word(&self, offset: u64, value: u64) {
+        self.region.store_word(offset, value);
+    }
+    fn compare_exchange_word(&self, offset: u64, old: u64, new: u64) -> std::result::Result<u64, u64> {
+        self.region.compare_exchange_word(offset, old, new)
+    }
+    fn load(&self, offset: u64, into: &mut [u8]) {
+        self.region.load(offset, into);
+    }
+    fn store(&self, offset: u64, bytes: &[u8]) {
+        self.region.store(offset, bytes);
+    }
+    fn store_streaming(&self, offset: u64, bytes: &[u8]) {
+        self.region.store_streaming(offset, bytes);
+    }
+    fn write_back(&self, offset: u64, len: u64) {
+        self.region.write_back(offset, len);
+    }
+    fn fence(&self) -> Result<()> {
+        self.fences.set(self.fences.get() + 1);
+        match (self.fails)(self.fences.get()) {
+            true => Err(Error::new(ErrorKind::DeviceFailed, "the fence failed")),
+            false => self.region.fence(),
+        }
+    }
+}
+
+/// Does `work` with an empty queue of `design` over memory that fails; waiting for ever is a panic.
+fn over_failing_memory(design: Design, fails: fn(u32) -> bool, work: impl FnOnce(&Queue, &Direct<Failing>)) {
+    thread_local! {
+        static WAITED: Cell<u32> = const { Cell::new(0) };
+    }
+    let settings = QueueSettings::new(design, 64 << 10, 1);
+    let (region, words) = (region(&settings), VolatileWords::new(settings.volatile_bytes()));
+    let queue = Queue::create(settings, &Direct::new(&region, &words, 0)).unwrap();
+    let failing = Failing { region: &region, fences: Cell::new(0), fails };
+    let memory = Direct::new(&failing, &words, 0).relaxing(|| {
+        WAITED.set(WAITED.get() + 1);
+        assert!(WAITED.get() < 1_000_000, "waits for what never comes");
+    });
+    work(&queue, &memory);
+}
+
+#[test]
+fn inserts_into_memory_that_has_failed_return_its_error_and_do_not_wait_for_each_other() {
+    let fails: [fn(u32) -> bool; 3] = [|_| true, |fence| fence >= 8, |fence| fence >= 9];
+    for (design, fails) in Design::ALL.into_iter().flat_map(|design| fails.map(|fails| (design, fails))) {
+        over_failing_memory(design, fails, |queue, memory| {
+            let failed = (0..100).map(|_| queue.insert(memory, b"entry").err().map(|error| error.kind()));
+            let failed: Vec<_> = failed.skip_while(Option::is_none).collect();
+            assert!(failed.len() > 90 && failed.iter().all(|&kind| kind == Some(ErrorKind::DeviceFailed)));
+        });
+    }
+}
+
+#[test]
+fn memory_that_fails_while_an_insert_waits_for_its_head_is_noticed() {
+    // The first insert fails for its thread alone at first, so that the second begins to wait for it.
+    over_failing_memory(
+        Design::TwoLock,
+        |fence| fence == 1 || fence > 3,
+        |queue, memory| {
+            assert!(queue.insert(memory, b"entry").is_err());
+            let position = queue.insert(memory, b"entry").unwrap();
+            assert_eq!(queue.settle(memory, position, 5).unwrap_err().kind(), ErrorKind::DeviceFailed);
+        },
+    );
 }
 
 /// A queue is made where another one was; power is lost at any step. The old one is whole, or the new one, or none.
