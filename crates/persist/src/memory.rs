@@ -30,6 +30,9 @@ pub trait Memory {
     /// The number of this thread, from zero.
     fn thread(&self) -> usize;
 
+    /// Bytes of persistent memory.
+    fn persistent_bytes(&self) -> u64;
+
     /// The word at `place`.
     fn load(&self, place: Place) -> u64;
 
@@ -162,6 +165,10 @@ impl<'a, R: Region> Direct<'a, R> {
 impl<R: Region> Memory for Direct<'_, R> {
     fn thread(&self) -> usize {
         self.thread
+    }
+
+    fn persistent_bytes(&self) -> u64 {
+        self.region.bytes()
     }
 
     #[inline]

@@ -83,7 +83,20 @@ impl QueueSettings {
 
     /// Bytes of persistent memory that it takes.
     pub fn persistent_bytes(&self) -> u64 {
-        DATA + self.capacity_bytes
+        DATA.saturating_add(self.capacity_bytes)
+    }
+
+    /// Refuses a region that the queue does not fit.
+    fn refuse_small<M: Memory>(&self, memory: &M) -> Result<()> {
+        let (needed, there) = (self.persistent_bytes(), memory.persistent_bytes());
+        if needed > there {
+            let message = format!(
+                "the region is too small: the queue takes {needed} bytes of {there}; take a larger region or fewer \
+                 bytes for entries"
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        Ok(())
     }
 
     /// Bytes of volatile memory that it takes.
@@ -129,7 +142,7 @@ impl Queue {
     /// Makes an empty queue; durable when it returns. A crash before leaves no queue.
     ///
     /// # Errors
-    /// `InvalidInput` for a capacity that is none; when the memory fails.
+    /// `InvalidInput` for a capacity that is none, or that the region has no room for; when the memory fails.
     pub fn create<M: Memory>(settings: QueueSettings, memory: &M) -> Result<Queue> {
         let capacity = settings.capacity_bytes;
         if capacity == 0 || !capacity.is_multiple_of(LINE) || settings.threads == 0 || settings.in_flight == 0
@@ -138,6 +151,7 @@ impl Queue {
                 format!("a queue cannot have {capacity} bytes for entries: take a multiple of {LINE}");
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
+        settings.refuse_small(memory)?;
         let queue = Queue { settings };
         memory.store(Place::Persistent(0), 0);
         queue.barrier(memory, "no queue before a new one")?;
@@ -158,8 +172,9 @@ impl Queue {
     /// must be; nothing is written to persistent memory.
     ///
     /// # Errors
-    /// As [`recover`]; `InvalidInput` when it has another design or capacity.
+    /// As [`recover`]; `InvalidInput` when it has another design or capacity, or the region has no room for it.
     pub fn open<M: Memory>(settings: QueueSettings, memory: &M) -> Result<(Queue, Recovered)> {
+        settings.refuse_small(memory)?;
         let mut image = vec![0; settings.persistent_bytes() as usize];
         memory.load_bytes(0, &mut image);
         let found = recover(&image)?;

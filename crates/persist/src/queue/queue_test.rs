@@ -326,6 +326,30 @@ fn room_of_the_holes_of_a_crash_is_used_again_once_the_tail_is_durable() {
     }
 }
 
+#[test]
+fn a_queue_larger_than_its_region_is_refused_and_leaves_it_as_it_was() {
+    for design in Design::ALL {
+        let fits = QueueSettings::new(design, 256, 1);
+        let (region, words) = (region(&fits), VolatileWords::new(fits.volatile_bytes()));
+        let memory = Direct::new(&region, &words, 0);
+        let queue = Queue::create(fits.clone(), &memory).unwrap();
+        queue.insert(&memory, b"entry").unwrap();
+        for capacity_bytes in [320, 1 << 20, u64::MAX / LINE * LINE] {
+            let settings = QueueSettings { capacity_bytes, ..fits.clone() };
+            let refused = [
+                Queue::create(settings.clone(), &memory).map(drop),
+                Queue::open(settings, &memory).map(drop),
+            ];
+            for error in refused.map(Result::unwrap_err) {
+                assert_eq!(error.kind(), ErrorKind::InvalidInput);
+                assert!(error.message().contains("the region is too small"), "{error}");
+            }
+        }
+        let (_, found) = Queue::open(fits, &memory).unwrap();
+        assert_eq!(found.entries.len(), 1);
+    }
+}
+
 /// A region whose fences fail where `fails` says so of their number, from one.
 struct Failing<'a> {
     region: &'a MappedRegion,

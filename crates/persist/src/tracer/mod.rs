@@ -172,6 +172,10 @@ impl<M: Memory> Memory for Traced<'_, M> {
         self.inner.thread()
     }
 
+    fn persistent_bytes(&self) -> u64 {
+        self.inner.persistent_bytes()
+    }
+
     fn load(&self, place: Place) -> u64 {
         self.step(place, |inner| {
             let value = inner.load(place);

@@ -45,6 +45,10 @@ impl<M: Memory> Memory for SwapLocks<'_, M> {
         self.memory.thread()
     }
 
+    fn persistent_bytes(&self) -> u64 {
+        self.memory.persistent_bytes()
+    }
+
     fn load(&self, place: Place) -> u64 {
         // Nobody waits in the node of whoever gives a lock back.
         if self.is_node(place) { 0 } else { self.memory.load(place) }
