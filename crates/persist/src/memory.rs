@@ -22,7 +22,12 @@ pub enum Place {
     Persistent(u64),
 }
 
-/// Memory as one thread sees it: sequentially consistent words, and the verbs of persistency.
+/// Memory as one thread sees it: words, and the verbs of persistency.
+///
+/// Volatile words are sequentially consistent. Of persistent ones a load acquires, a store releases, and what does both
+/// acquires and releases; ranges of bytes order nothing by themselves, and barriers only what becomes durable. A
+/// structure that needs its store seen before its later load of another word (Dekker) keeps both words volatile.
+/// [`crate::tracer::Traced`] is sequentially consistent throughout, so it does not show where that is missing.
 ///
 /// # Panics
 /// Every access, when the place is outside of the memory or not aligned: a mistake of the structure.
