@@ -44,7 +44,7 @@ pub struct TraceSettings {
     pub threads: usize,
     /// Locks of the bank.
     pub locks: usize,
-    /// Bytes of the blocks that share a lock.
+    /// Bytes of the blocks that share a lock: a multiple of 8, so that no word lies in two of them.
     pub block_bytes: u64,
     /// Who runs when.
     pub schedule: Schedule,

@@ -3,7 +3,7 @@
 use super::turns::Turns;
 use super::{Schedule, Shared, Slot, TraceSettings, Traced};
 use crate::memory::Memory;
-use crate::trace::{Event, Trace};
+use crate::trace::{Event, Trace, WORD};
 use tierstone_base::{Error, ErrorKind, Result};
 
 /// Runs `program` on as many threads as `settings` say, each with its own view of the memory that `view` makes
@@ -20,12 +20,15 @@ where
     V: Fn(usize) -> M + Sync,
     P: Fn(&Traced<'_, M>) -> Result<()> + Sync,
 {
-    if settings.threads == 0
-        || settings.threads > usize::from(u16::MAX)
-        || settings.locks == 0
-        || settings.block_bytes == 0
-    {
-        let message = "a trace needs a thread, a lock and blocks of some bytes; at most 65,535 threads";
+    if settings.threads == 0 || settings.threads > usize::from(u16::MAX) || settings.locks == 0 {
+        let message = "a trace needs a thread and a lock; at most 65,535 threads";
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    if settings.block_bytes == 0 || !settings.block_bytes.is_multiple_of(WORD) {
+        let message = format!(
+            "blocks of {} bytes cannot share a lock, for a word would lie in two of them: take a multiple of {WORD}",
+            settings.block_bytes
+        );
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     let shared = Shared {

@@ -136,7 +136,17 @@ fn a_deadlock_of_the_program_is_told() {
 fn settings_that_cannot_be_are_refused() {
     let region = MappedRegion::anonymous(4096, &RegionSettings::default()).unwrap();
     let words = VolatileWords::new(64);
+    let recorded = |settings: &TraceSettings| {
+        record(settings, |thread| Direct::new(&region, &words, thread), |_| Ok(()))
+    };
     for settings in [TraceSettings::seeded(0, 1), TraceSettings { locks: 0, ..TraceSettings::seeded(1, 1) }] {
-        assert!(record(&settings, |thread| Direct::new(&region, &words, thread), |_| Ok(())).is_err());
+        assert!(recorded(&settings).is_err());
+    }
+    for (block_bytes, is_fine) in [(0, false), (1, false), (4, false), (12, false), (8, true), (24, true)] {
+        let result = recorded(&TraceSettings { block_bytes, ..TraceSettings::seeded(1, 1) });
+        assert_eq!(result.is_ok(), is_fine, "{block_bytes}");
+        if let Err(error) = result {
+            assert!(error.message().contains("take a multiple of 8"), "{error}");
+        }
     }
 }
