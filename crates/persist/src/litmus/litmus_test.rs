@@ -57,6 +57,15 @@ fn a_text_that_is_wrong_is_refused_with_its_line() {
         ("X: barrier", "only accesses"),
         ("store a one", "no number"),
         ("persistent a", "twice"),
+        ("thread 1", "thread 1 is there twice; the next is thread 2"),
+        ("thread 2\nbarrier\nthread 2", "twice"),
+        ("thread 3", "the next is thread 2"),
+        ("thread 2\nbarrier\nthread 0", "the next is thread 3"),
+        ("thread", "one number"),
+        ("thread 2 3", "one number"),
+        ("thread b\nbarrier\nthread b", "twice"),
+        ("under", "no model"),
+        ("under epoch\nbefore A B\nunder", "no model"),
         ("under total", "no model"),
         ("under epoch\nmaybe a=1", "not a claim"),
         ("under epoch\nbefore A Z", "label"),
@@ -69,6 +78,14 @@ fn a_text_that_is_wrong_is_refused_with_its_line() {
         ["", "litmus nothing", "litmus none\nthread 1\nbarrier\n", "persistent a\nthread 1\nstore a 1\n"]
     {
         assert!(Litmus::parse(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn threads_have_numbers_in_order_or_names() {
+    for thread in ["2", "b"] {
+        let text = format!("{SMALL}thread {thread}\nstore a 2\nthread 3\nbarrier\nunder epoch\nbefore A B\n");
+        assert_eq!(Litmus::parse(&text).unwrap().threads.len(), 3);
     }
 }
 

@@ -19,6 +19,7 @@ struct Parser {
     names: BTreeMap<String, (Space, u64)>,
     next_line: u64,
     threads: Vec<Vec<Step>>,
+    thread_names: BTreeSet<String>,
     labels: BTreeSet<String>,
     sees: Vec<(String, String)>,
     out_of_order: bool,
@@ -91,7 +92,7 @@ impl Parser {
             ["persistent", names @ ..] => self.declare(Space::Persistent, names, APART)?,
             ["packed", names @ ..] => self.declare(Space::Persistent, names, 8)?,
             ["volatile", names @ ..] => self.declare(Space::Volatile, names, APART)?,
-            ["thread", ..] => self.threads.push(Vec::new()),
+            ["thread", names @ ..] => self.thread(names)?,
             ["sees", first, "before", second] => self.sees.push(((*first).into(), (*second).into())),
             ["visible", "out", "of", "order"] => self.out_of_order = true,
             ["under", models @ ..] => {
@@ -99,6 +100,9 @@ impl Parser {
                 let named =
                     |name: &str| Model::named(name).ok_or_else(|| format!("there is no model '{name}'"));
                 self.models = models.map(named).collect::<std::result::Result<_, _>>()?;
+                if self.models.is_empty() {
+                    return Err("it names no model".into());
+                }
             }
             _ if !self.models.is_empty() => {
                 let claim = self.claim(&words).ok_or("not a claim; see docs/persist.md")?;
@@ -107,6 +111,23 @@ impl Parser {
             }
             _ => self.step(&words)?,
         }
+        Ok(())
+    }
+
+    /// A thread begins: it has a number, counted from one, or a name of its own.
+    fn thread(&mut self, names: &[&str]) -> std::result::Result<(), String> {
+        let [name] = names else {
+            return Err("a thread has one number".into());
+        };
+        let next = self.threads.len() as u64 + 1;
+        let is_known = !self.thread_names.insert((*name).to_owned());
+        if is_known {
+            return Err(format!("thread {name} is there twice; the next is thread {next}"));
+        }
+        if number(name).is_some_and(|number| number != next) {
+            return Err(format!("threads are numbered 1, 2, 3 in their order; the next is thread {next}"));
+        }
+        self.threads.push(Vec::new());
         Ok(())
     }
 

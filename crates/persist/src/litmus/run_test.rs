@@ -17,7 +17,7 @@ fn unordered(words: usize, claims: &str) -> String {
 fn concurrent(threads: usize, stores: usize, rest: &str) -> Litmus {
     let mut text = String::from("litmus concurrent\npersistent a0 a1 a2\n");
     for thread in 0..threads {
-        let _ = writeln!(text, "thread {thread}");
+        let _ = writeln!(text, "thread {}", thread + 1);
         (1..=stores).for_each(|value| {
             let _ = writeln!(text, "S{thread}{value}: store a{thread} {value}");
         });
