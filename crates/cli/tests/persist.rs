@@ -135,6 +135,38 @@ fn a_litmus_test_without_bounds_is_refused_and_one_of_many_states_is_decided() {
 }
 
 #[test]
+fn a_litmus_test_that_cannot_be_run_hides_nothing_of_the_others() {
+    let folder = Folder::new();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.path(name), text).expect("a file is written");
+        shown(&folder.path(name))
+    };
+    let small = "persistent a b\nthread 1\nstore a 1\nstore b 1\nunder epoch\n";
+    let (fine, fails) = (
+        file("fine.litmus", &format!("litmus fine\n{small}allowed b=1 a=0\n")),
+        file("fails.litmus", &format!("litmus wrong\n{small}forbidden b=1 a=0\n")),
+    );
+    let stores = "store a 1\n".repeat(9);
+    let threads: String = (1..=3).map(|number| format!("thread {number}\n{stores}")).collect();
+    let many =
+        file("many.litmus", &format!("litmus many\npersistent a\n{threads}under epoch\nforbidden a=9\n"));
+    for arguments in [[&many, &fine, "nowhere.litmus", &fails], [&fine, &fails, &many, "nowhere.litmus"]] {
+        let output = persist(&[&["litmus"], &arguments[..]].concat());
+        let (code, told) = refused(&output);
+        assert!(code == Some(2) && told.contains("many.litmus") && told.contains("1000000"), "{told}");
+        assert_eq!(told.matches("nowhere.litmus").count(), 1, "{told}");
+        let table = String::from_utf8_lossy(&output.stdout);
+        assert!(table.contains("\nfine ") && table.contains("FAILS: wrong, line 7"), "{table}");
+        let output = persist(&[&["litmus", "--json"], &arguments[..]].concat());
+        let holds: Vec<Json> =
+            json(&output).as_array().expect("a list").iter().map(|test| test["holds"].clone()).collect();
+        assert!(output.status.code() == Some(2) && holds == [true, false], "{holds:?}");
+    }
+    let output = persist(&["litmus", "--json", &many]);
+    assert!(output.status.code() == Some(2) && output.stdout.is_empty());
+}
+
+#[test]
 fn a_recording_that_does_not_tell_its_threads_needs_a_word_for_it() {
     let folder = Folder::new();
     let (map, silent, out) =

@@ -4,9 +4,9 @@ use super::read_text;
 use crate::output::{print_json, print_line, table};
 use clap::Args;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tierstone_base::Result;
+use tierstone_base::{Error, Result};
 use tierstone_persist::litmus::{Litmus, LitmusReport, PUBLISHED};
 
 #[derive(Debug, Args)]
@@ -39,24 +39,30 @@ struct Claim {
     holds: bool,
 }
 
-/// Exit code 1 where a claim fails.
+/// Exit code 1 where a claim fails. A test that cannot be run hides nothing of the others: its error comes behind them.
 pub fn run(args: &LitmusArgs) -> Result<ExitCode> {
-    let mut told = Vec::new();
-    if args.published {
-        for (name, text) in PUBLISHED {
-            told.push(run_one(text).map_err(|error| error.context(name))?);
+    let published = PUBLISHED.iter().filter(|_| args.published);
+    let published = published.map(|(name, text)| run_one(text).map_err(|error| error.context(name)));
+    let (mut told, mut errors) = (Vec::new(), Vec::new());
+    for result in published.chain(args.files.iter().map(|file| run_file(file))) {
+        match result {
+            Ok(test) => told.push(test),
+            Err(error) => errors.push(error),
         }
     }
-    for file in &args.files {
-        let text = read_text(file)?;
-        told.push(run_one(&text).map_err(|error| error.context(&file.display().to_string()))?);
+    if errors.is_empty() || !told.is_empty() {
+        if args.json { print_json(&told)? } else { print(&told)? }
     }
-    if args.json {
-        print_json(&told)?;
-    } else {
-        print(&told)?;
+    if let Some(first) = errors.first() {
+        let messages: Vec<&str> = errors.iter().map(Error::message).collect();
+        return Err(Error::new(first.kind(), messages.join("\n")));
     }
     Ok(if told.iter().all(|test| test.holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_file(file: &Path) -> Result<Told> {
+    let text = read_text(file)?;
+    run_one(&text).map_err(|error| error.context(&file.display().to_string()))
 }
 
 fn run_one(text: &str) -> Result<Told> {
