@@ -167,6 +167,28 @@ fn a_litmus_test_that_cannot_be_run_hides_nothing_of_the_others() {
 }
 
 #[test]
+fn a_sweep_tells_its_own_latencies_and_refuses_a_value_for_what_it_sweeps() {
+    let folder = Folder::new();
+    let trace = folder.path("trace");
+    std::fs::write(&trace, "persist-trace 1\n0 store p:0x40 8 0x7\nend 1\n").expect("a file is written");
+    let trace = shown(&trace);
+    for (flag, sweep) in [("--atomic", "atomic"), ("--tracking", "tracking"), ("--latency-ns", "latency")] {
+        let (code, told) = refused(&persist(&["timing", &trace, flag, "64", "--sweep", sweep]));
+        assert!(code == Some(2) && told.contains(flag) && told.contains("of no use"), "{told}");
+        let other = if sweep == "atomic" { "tracking" } else { "atomic" };
+        assert!(persist(&["timing", &trace, flag, "64", "--sweep", other]).status.success());
+    }
+    let last = |arguments: &[&str]| {
+        let output = persist(&[&["timing", &trace], arguments].concat());
+        String::from_utf8_lossy(&output.stdout).lines().last().expect("a line").to_owned()
+    };
+    let swept = last(&["--sweep", "latency"]);
+    assert!(swept.contains("the latency of each row a persist") && !swept.contains("500"), "{swept}");
+    assert!(last(&["--sweep", "atomic"]).contains("with 500 ns a persist"));
+    assert!(last(&["--latency-ns", "70"]).contains("with 70 ns a persist"));
+}
+
+#[test]
 fn a_recording_that_does_not_tell_its_threads_needs_a_word_for_it() {
     let folder = Folder::new();
     let (map, silent, out) =

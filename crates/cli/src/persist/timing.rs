@@ -26,9 +26,9 @@ pub struct TimingArgs {
     /// Models: strict, buffered, epoch, strand, bpfs [default: all of them]
     #[arg(long = "model", value_name = "MODEL", value_parser = model)]
     models: Vec<Model>,
-    /// Bytes that persist at once: a power of two from 8
-    #[arg(long, value_name = "BYTES", default_value_t = 8)]
-    atomic: u64,
+    /// Bytes that persist at once: a power of two from 8 [default: 8]
+    #[arg(long, value_name = "BYTES")]
+    atomic: Option<u64>,
     /// Bytes in which conflicts are found: a power of two from 8 [default: 8; 64 for bpfs]
     #[arg(long, value_name = "BYTES")]
     tracking: Option<u64>,
@@ -38,9 +38,9 @@ pub struct TimingArgs {
     /// Operations that the trace consists of: gives rates
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
-    /// Latency of a persist in nanoseconds
-    #[arg(long, value_name = "NS", default_value_t = 500.0)]
-    latency_ns: f64,
+    /// Latency of a persist in nanoseconds [default: 500]
+    #[arg(long, value_name = "NS")]
+    latency_ns: Option<f64>,
     /// Operations a second that the program does without waiting for persists: gives the break-even latency
     #[arg(long, value_name = "PER_SECOND", requires = "operations")]
     instruction_rate: Option<f64>,
@@ -82,10 +82,11 @@ struct Point {
 
 pub fn run(args: &TimingArgs) -> Result<()> {
     let positive = |value: f64| value.is_finite() && value > 0.0;
-    if !positive(args.latency_ns) || !args.instruction_rate.is_none_or(positive) {
+    if !positive(args.latency_ns()) || !args.instruction_rate.is_none_or(positive) {
         let message = "--latency-ns and --instruction-rate are numbers above zero";
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
+    args.refuse_swept()?;
     let trace = read_trace(&args.trace)?;
     bound_memory(&trace)?;
     let models = if args.models.is_empty() { Model::ALL.to_vec() } else { args.models.clone() };
@@ -122,17 +123,36 @@ fn bound_memory(trace: &Trace) -> Result<()> {
 }
 
 impl TimingArgs {
+    fn latency_ns(&self) -> f64 {
+        self.latency_ns.unwrap_or(500.0)
+    }
+
+    /// Refuses a value for what the sweep gives values to.
+    fn refuse_swept(&self) -> Result<()> {
+        let (flag, is_given) = match self.sweep {
+            Some(Sweep::Atomic) => ("--atomic", self.atomic.is_some()),
+            Some(Sweep::Tracking) => ("--tracking", self.tracking.is_some()),
+            Some(Sweep::Latency) => ("--latency-ns", self.latency_ns.is_some()),
+            None => return Ok(()),
+        };
+        if is_given {
+            let message = format!("{flag} is of no use with a sweep over its values; leave one of them out");
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        Ok(())
+    }
+
     /// The settings to time with, each with the latency to report.
     fn settings(&self, model: Model) -> Vec<(TimingSettings, f64)> {
         let own = TimingSettings::of(model);
         let tracking_bytes = self.tracking.unwrap_or(own.tracking_bytes);
         let base = TimingSettings {
-            atomic_bytes: self.atomic,
+            atomic_bytes: self.atomic.unwrap_or(8),
             tracking_bytes,
             coalescing: !self.no_coalescing,
             ..own
         };
-        let latency = self.latency_ns;
+        let latency = self.latency_ns();
         match self.sweep {
             None => vec![(base, latency)],
             Some(Sweep::Atomic) => {
@@ -209,8 +229,11 @@ fn print(args: &TimingArgs, points: &[Point]) -> Result<()> {
     }
     print_line(table(&rows).trim_end())?;
     let steps = points.first().map_or(0, |point| point.steps);
+    let latency = match args.sweep {
+        Some(Sweep::Latency) => "the latency of each row".to_owned(),
+        _ => format!("{} ns", args.latency_ns()),
+    };
     print_line(&format!(
-        "{steps} steps; paths and rates are modelled, with {} ns a persist and bandwidth without end",
-        args.latency_ns
+        "{steps} steps; paths and rates are modelled, with {latency} a persist and bandwidth without end"
     ))
 }
