@@ -189,6 +189,24 @@ fn a_sweep_tells_its_own_latencies_and_refuses_a_value_for_what_it_sweeps() {
 }
 
 #[test]
+fn observing_no_states_and_a_seed_without_a_sample_are_refused() {
+    let folder = Folder::new();
+    let trace = folder.path("trace");
+    std::fs::write(&trace, "persist-trace 1\n0 store p:0x40 8 0x7\nend 1\n").expect("a file is written");
+    let trace = shown(&trace);
+    for (arguments, cause) in
+        [(["--sample", "0"], "--sample"), (["--limit", "0"], "--limit"), (["--seed", "7"], "--sample")]
+    {
+        let (code, told) = refused(&persist(&[&["observe", &trace], &arguments[..]].concat()));
+        assert!(code == Some(2) && told.contains(cause), "{arguments:?}: {told}");
+    }
+    for arguments in [vec!["--sample", "3"], vec!["--sample", "3", "--seed", "7"], vec!["--limit", "1"]] {
+        let observed = json(&persist(&[&["observe", &trace, "--json"], &arguments[..]].concat()));
+        assert!(observed["states"].as_u64().is_some_and(|states| states > 0), "{arguments:?}: {observed}");
+    }
+}
+
+#[test]
 fn a_recording_that_does_not_tell_its_threads_needs_a_word_for_it() {
     let folder = Folder::new();
     let (map, silent, out) =

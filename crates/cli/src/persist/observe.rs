@@ -33,13 +33,13 @@ pub struct ObserveArgs {
     #[arg(long = "where", value_name = "ADDRESS=VALUE", value_parser = word)]
     wanted: Vec<(u64, u64)>,
     /// States to try at most; with more, not all are tried, and the output says so
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// Try so many random states instead of all
-    #[arg(long, value_name = "N", conflicts_with = "telling")]
+    #[arg(long, value_name = "N", conflicts_with = "telling", value_parser = clap::value_parser!(u64).range(1..))]
     sample: Option<u64>,
     /// Seed of the random states
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "sample")]
     seed: u64,
     /// Try for each persist the least state with it and the greatest without it: shows a missing order whose damage is
     /// there when one persist survives with as little else as possible, or is lost with as much else as possible; for
