@@ -171,7 +171,7 @@ impl CheckReport {
     }
 
     /// Notes damage; gives its place in the list, where it is kept.
-    fn note(&mut self, finding: Finding) -> Option<usize> {
+    pub fn note(&mut self, finding: Finding) -> Option<usize> {
         *self.damage.entry(finding.kind).or_insert(0) += 1;
         self.lost_records += finding.lost_records;
         let place = self.findings.len();

@@ -56,7 +56,7 @@ mod write;
 pub use found::LogDamage;
 pub use open::{
     Keyspace, OpenReport, OpenSettings, OpenedStore, is_blank, is_in_use, is_untouched, least_region_bytes,
-    open, shard_count,
+    open, refuse_other_shards, shard_count,
 };
 pub use recovery::{BuildReport, ShardPlan};
 pub use settings::{Geometry, ShardSettings};

@@ -176,6 +176,20 @@ pub fn shard_count(region: Arc<dyn Region + Send + Sync>, base: u64) -> Result<u
     Ok(existing(&PmMemory::new(region, base)?)?.0.shards)
 }
 
+/// Refuses to open a store with another number of shards than it was made with.
+///
+/// # Errors
+/// `InvalidInput`.
+pub fn refuse_other_shards(made_with: u16, asked_for: u16) -> Result<()> {
+    if made_with == asked_for {
+        return Ok(());
+    }
+    let message = format!(
+        "the store in persistent memory was made with {made_with} shards and {asked_for} are asked for: open it with {made_with}"
+    );
+    Err(Error::new(ErrorKind::InvalidInput, message))
+}
+
 /// Bytes of the smallest region in which so many shards can be made, behind its first `base`.
 pub fn least_region_bytes(geometry: Geometry, shards: u16, base: u64) -> u64 {
     let shards = shards.clamp(1, crate::format::SHARDS_MAX);
@@ -194,13 +208,7 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
     let memory = PmMemory::new(region, settings.base)?.with_rules(&settings.mutations);
     let mut report = OpenReport::default();
     let (header, layout) = read_header(&memory, settings, &mut report)?;
-    if header.shards != settings.shard_count {
-        let message = format!(
-            "the store in persistent memory was made with {} shards and {} are asked for: open it with {}",
-            header.shards, settings.shard_count, header.shards
-        );
-        return Err(Error::new(ErrorKind::InvalidInput, message));
-    }
+    refuse_other_shards(header.shards, settings.shard_count)?;
     let header = match header.version {
         VERSION => header,
         version => {

@@ -311,6 +311,10 @@ pub fn open_in_region(
         ..Default::default()
     };
     refuse_foreign(&region, device)?;
+    // Before the superblock says that the store is open.
+    if let Ok(made_with) = tierstone_pmstore::shard_count(Arc::clone(&region), ENGINE_BASE) {
+        tierstone_pmstore::refuse_other_shards(made_with, settings.shard_count)?;
+    }
     if settings.create {
         if !settings.mutations.is_on("torn_making_kept") {
             forget_torn(&region, device)?;

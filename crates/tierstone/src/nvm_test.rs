@@ -271,6 +271,20 @@ fn a_store_without_its_superblock_or_its_engine_is_damaged_and_not_made_anew() {
 }
 
 #[test]
+fn another_number_of_shards_is_refused_and_leaves_the_store_closed() {
+    let file = File::new("other-shards");
+    let mut store = Store::open(&file.options()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    let other = DatabaseOptions { shards: 3, ..file.options() };
+    let error = Store::open(&other).map(drop).unwrap_err();
+    assert!(error.message().contains("was made with 2 shards"), "{error}");
+    let report =
+        crate::repair::check_nvm(&file.options().directories, 16 << 20, &mut |_| {}).unwrap().unwrap();
+    assert!(report.clean && !report.is_damaged());
+}
+
+#[test]
 fn a_restore_that_was_broken_off_is_told_by_a_check() {
     let (folder, file) = (Folder::new("cut-restore"), File::new("cut-restore"));
     let mut store = Store::open(&DatabaseOptions::new(folder.0.join("store"))).unwrap();

@@ -15,7 +15,9 @@ use std::path::PathBuf;
 use tierstone_base::Result;
 use tierstone_base::clock::SystemClock;
 use tierstone_engine::{Key, ValueKind, Write, WriteKind};
-use tierstone_logstore::check::{CheckProgress, CheckReport, CheckSettings, Salvaged, salvage, survey};
+use tierstone_logstore::check::{
+    CheckProgress, CheckReport, CheckSettings, DamageKind, Finding, Salvaged, check_bare, salvage, survey,
+};
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
 use tierstone_media::file::{DurableMethod, FileStoreSettings};
@@ -56,7 +58,19 @@ pub fn check(
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
     let (mut device, settings) = open_closed(directories, memory_bytes)?;
-    tierstone_logstore::check::check(&mut device, &settings, progress)
+    let (superblock, _) = check_bare(&mut device)?;
+    let mut report = tierstone_logstore::check::check(&mut device, &settings, progress)?;
+    if let Err(error) = facts_of(&superblock.facts).and_then(|facts| facts.check_restored()) {
+        report.note(Finding {
+            kind: DamageKind::Superblock,
+            segment: None,
+            unit: None,
+            lost_records: 0,
+            lost_keys: 0,
+            detail: error.message().to_owned(),
+        });
+    }
+    Ok(report)
 }
 
 /// The same of a store that lies wholly in persistent memory; `None`: `directories` name no region.

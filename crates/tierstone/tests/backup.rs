@@ -240,6 +240,12 @@ fn a_store_whose_restoring_was_broken_off_is_opened_by_nobody() {
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert!(error.message().contains("broken off"), "{error}");
     }
+    let checked = tierstone::check(&new.directories, 4 << 20, &mut |_| {}).unwrap();
+    assert!(
+        checked.is_damaged() && checked.findings[0].detail.contains("broken off"),
+        "{:?}",
+        checked.findings
+    );
     let (source, target) = (new.directories.clone(), vec![root(&directory).join("repaired")]);
     let repair = tierstone::RepairOptions { source, target, memory_bytes: 4 << 20 };
     assert_eq!(tierstone::repair(&repair, &mut |_| {}).unwrap_err().kind(), ErrorKind::Corrupt);
