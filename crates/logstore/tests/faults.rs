@@ -9,6 +9,7 @@ use tierstone_base::{ErrorKind, KeyspaceId, Position, Result};
 use tierstone_crash::{Choices, Mutations};
 use tierstone_engine::conformance::{self, faults::FaultSettings};
 use tierstone_engine::{Engine, Event, Health, ScanRequest, Write, WriteKind};
+use tierstone_logstore::bare::open_bare;
 use tierstone_logstore::format::superblock::SLOT_BYTES;
 use tierstone_logstore::{OpenReport, OpenSettings};
 use tierstone_media::sim::{Fault, FaultEffect, FaultTarget, FaultWhen, SimMedium};
@@ -348,6 +349,25 @@ fn one_rotten_slot_of_the_superblock_is_survived_and_no_opening_number_comes_aga
         assert!(report.damaged_superblock_slot && open_count(&store) > last, "slot {slot}");
         for number in 0..20 {
             assert_eq!(get(&mut store, number).unwrap(), Some(value(number, 700)));
+        }
+    }
+}
+
+#[test]
+fn what_the_superblock_says_outlives_either_of_its_slots() {
+    for slot in 0..2 {
+        for changes in 1..4 {
+            let (settings, medium) = (uncached(), medium(SEGMENT, 16));
+            let mut store = open_bare(&mut medium.device(), &settings).unwrap();
+            for number in 1..=changes {
+                let mut changed = store.superblock.superblock.clone();
+                changed.next_keyspace = 100 * number;
+                store.superblock.write(&mut medium.device(), changed).unwrap();
+            }
+            medium.flip_bit((slot * SLOT_BYTES) as u64 + 60, 2);
+            let store = open_bare(&mut medium.device(), &settings).unwrap();
+            assert!(store.report.damaged_superblock_slot);
+            assert_eq!(store.superblock.superblock.next_keyspace, 100 * changes, "slot {slot}");
         }
     }
 }

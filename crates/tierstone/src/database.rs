@@ -340,8 +340,8 @@ impl Database {
         &self.facts
     }
 
-    /// Makes `map` the durable map of numbered databases and names; it counts when this returns. Cost: one
-    /// durable write.
+    /// Makes `map` the durable map of numbered databases and names; it counts when this returns. Cost: two
+    /// durable writes.
     ///
     /// # Errors
     /// When the device fails: the old map or the new one is found at the next opening.
@@ -357,7 +357,7 @@ impl Database {
         Ok(())
     }
 
-    /// Everything of the backup is there, durably: the store may be opened from now on. Cost: one durable write.
+    /// Everything of the backup is there, durably: the store may be opened from now on. Cost: two durable writes.
     ///
     /// # Errors
     /// When the device fails; the next opening then refuses the store, or finds it whole.
@@ -368,7 +368,7 @@ impl Database {
         self.superblock.write(&mut self.device, superblock)
     }
 
-    /// Notes that every shard was shut in good order. Cost: one durable write.
+    /// Notes that every shard was shut in good order. Cost: two durable writes.
     ///
     /// # Errors
     /// When the device fails; the next opening then finds a store that was not closed.
