@@ -76,6 +76,17 @@ impl Held {
     }
 }
 
+impl Held {
+    /// So many bytes of it are held no more.
+    pub(crate) fn give_back(&mut self, bytes: usize) {
+        let bytes = self.bytes.min(bytes as u64);
+        if let Some(account) = &self.account {
+            account.fetch_sub(bytes, Ordering::Relaxed);
+            self.bytes -= bytes;
+        }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(account) = &self.account {

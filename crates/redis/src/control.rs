@@ -378,6 +378,8 @@ pub struct Host {
     pub held_bytes_max: u64,
     /// Bytes that requests hold which have not come to their end.
     pub account: Account,
+    /// Bytes of the names that its connections listen to, with those that other shards hold of them.
+    pub(crate) listening: Account,
     /// Bytes in the buffers of connections, and above how many large requests wait, as the caller says.
     pub connection_bytes: (u64, u64),
     /// What happened to keys in the run at hand.
@@ -426,6 +428,7 @@ impl Host {
             pause: None,
             held_bytes_max: 0,
             account: Account::new(0),
+            listening: Account::new(0),
             connection_bytes: (0, 0),
             events: Events::default(),
             trackers: 0,

@@ -154,6 +154,7 @@ impl<E: Engine> Executor<E> {
         let mut host = Host::new(settings.facts, registry, users, place);
         (host.held_bytes_max, host.account) =
             (settings.held_bytes_max, Account::new(settings.held_bytes_max));
+        host.listening = Account::new(settings.held_bytes_max / 2);
         let mut executor = Executor {
             shard,
             host,
@@ -451,7 +452,7 @@ impl<E: Engine> Executor<E> {
         self.host.connection_bytes = (bytes, bytes_max);
         let kept = self.shard.key_events.bytes() + self.shard.tracking.bytes();
         let kept = kept + self.bundles.kept_bytes() as u64;
-        let outside = bytes + self.host.account.bytes() + kept;
+        let outside = bytes + self.host.account.bytes() + self.host.listening.bytes() + kept;
         self.shard.engine_mut().note_outside_bytes(outside);
     }
 

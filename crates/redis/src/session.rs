@@ -7,7 +7,7 @@
 //!    with at least one of the two writing. Requests that are not about data wait until nothing of the
 //!    connection is suspended, and everything waits for them.
 
-use crate::account::Held;
+use crate::account::{Account, Held};
 use crate::acl::{Refused, User, Users};
 use crate::args::OwnedArgs;
 use crate::clients::ClientBuffers;
@@ -133,6 +133,8 @@ pub struct Session {
     shard_channels: usize,
     /// What they take of memory.
     channel_bytes: usize,
+    /// The same of all copies of their names, in the account of the shard's subscriptions.
+    listening: Held,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
     /// `CLIENT TRACKING`
@@ -189,6 +191,7 @@ impl Session {
             channels: BTreeSet::new(),
             shard_channels: 0,
             channel_bytes: 0,
+            listening: Held::default(),
             reply_mode: ReplyMode::On,
             tracking: None,
             is_kept: false,
@@ -280,19 +283,34 @@ impl Session {
         &self.channels
     }
 
-    /// Listens to one more.
-    pub fn listen(&mut self, kind: ChannelKind, name: &[u8]) {
+    /// Listens to one more, whose name lies in `copies` places in all; false: `account` has no room for them.
+    pub(crate) fn listen(
+        &mut self,
+        account: &Account,
+        copies: usize,
+        kind: ChannelKind,
+        name: &[u8],
+    ) -> bool {
+        let bytes = CHANNEL_BYTES + name.len();
+        let is_known = self.channels.contains(&(kind, name.to_vec()));
+        if !is_known && !account.has_room(self.channel_bytes, copies * bytes) {
+            return false;
+        }
         if self.channels.insert((kind, name.to_vec())) {
             self.shard_channels += usize::from(kind == ChannelKind::Shard);
-            self.channel_bytes += CHANNEL_BYTES + name.len();
+            self.channel_bytes += bytes;
+            self.listening.add(account, copies * bytes);
         }
+        true
     }
 
     /// Listens to one less.
-    pub fn leave(&mut self, kind: ChannelKind, name: &[u8]) {
+    pub(crate) fn leave(&mut self, copies: usize, kind: ChannelKind, name: &[u8]) {
         if self.channels.remove(&(kind, name.to_vec())) {
+            let bytes = CHANNEL_BYTES + name.len();
             self.shard_channels -= usize::from(kind == ChannelKind::Shard);
-            self.channel_bytes -= CHANNEL_BYTES + name.len();
+            self.channel_bytes -= bytes;
+            self.listening.give_back(copies * bytes);
         }
     }
 

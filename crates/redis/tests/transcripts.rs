@@ -787,8 +787,29 @@ fn hostile_requests_are_answered_and_harm_nobody() {
     assert_eq!(refusal.unwrap().error().unwrap(), "ERR the transaction takes too much memory");
     assert!(server.line(id, "EXEC").starts_with("-EXECABORT"));
     watches_are_bounded(&mut server, id);
+    channels_are_bounded(&mut server, id);
     assert_eq!(server.line(id, "SHUTDOWN NOSAVE"), "");
     assert!(server.is_shut_down);
+}
+
+/// A client that listens to more and more channels is refused, keeps what it listens to, and what it leaves makes room.
+fn channels_are_bounded(server: &mut Server<MapEngine>, id: u64) {
+    let name = |number: usize| [format!("{number}:").as_bytes(), &[b'n'; 60_000]].concat();
+    let call = |server: &mut Server<MapEngine>, word: &[u8], number| server.call(id, &[word, &name(number)]);
+    let full = |server: &mut Server<MapEngine>, from: usize| {
+        (from..2_000).find(|&number| call(server, b"SUBSCRIBE", number).is_error()).unwrap()
+    };
+    let first = full(server, 0);
+    // Half of 64 MiB, each name twice.
+    assert!((250..300).contains(&first), "{first}");
+    assert!(call(server, b"SUBSCRIBE", 0).error().is_none(), "what it listens to already takes no more");
+    for number in 0..100 {
+        assert!(call(server, b"UNSUBSCRIBE", number).error().is_none());
+    }
+    assert_eq!(full(server, first) - first, 100);
+    server.line(id, "RESET");
+    assert_eq!(full(server, 0), first, "RESET leaves nothing behind");
+    server.line(id, "RESET");
 }
 
 /// A client that watches more and more keys is refused, which takes nothing of what it watches, and can begin anew.

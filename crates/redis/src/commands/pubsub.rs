@@ -35,18 +35,27 @@ fn answer(control: &mut Control<'_>, word: &[u8], name: Option<&[u8]>, kind: Cha
 
 fn listen(control: &mut Control<'_>, words: &Words) -> Result<Flow, Halt> {
     let args = control.args;
+    let (account, copies) = (control.host.listening.clone(), copies(control));
     for name in args.from(1) {
         let connection = control.connection;
-        control.session().listen(words.kind, name);
+        if !control.session().listen(&account, copies, words.kind, name) {
+            control.reply.error("ERR the channels that clients listen to take too much memory");
+            break;
+        }
         control.host.subscribe(control.engine.shard, words.kind, name, connection);
         answer(control, words.subscribe, Some(name), words.kind);
     }
     Ok(Flow::Done)
 }
 
+/// In how many places the name of a channel lies that somebody listens to: here twice, and at each other shard.
+fn copies(control: &Control<'_>) -> usize {
+    usize::from(control.engine.shard.1) + 1
+}
+
 fn leave(control: &mut Control<'_>, words: &Words, name: &[u8]) {
-    let connection = control.connection;
-    control.session().leave(words.kind, name);
+    let (connection, copies) = (control.connection, copies(control));
+    control.session().leave(copies, words.kind, name);
     control.host.unsubscribe(control.engine.shard, words.kind, name, connection);
     answer(control, words.unsubscribe, Some(name), words.kind);
 }
