@@ -55,9 +55,12 @@ pub fn run(args: ServerArgs) -> Result<()> {
     })?;
     // After the signals are caught: whoever reads that it listens may stop it in good order.
     announce(&settings, &node)?;
-    node.run()?;
-    tracing::info!("stopped in good order");
-    print_line("stopped in good order")
+    let told = match node.run()? {
+        true => "stopped in good order",
+        false => "stopped at once: the next start recovers the store",
+    };
+    tracing::info!("{told}");
+    print_line(told)
 }
 
 /// The variables that are texts: a setting is.

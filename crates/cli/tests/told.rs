@@ -29,6 +29,19 @@ fn start_on(folder: &Folder, directories: &[&str]) -> Server {
 }
 
 #[test]
+fn a_server_that_ends_at_once_does_not_say_that_it_ended_in_good_order() {
+    let folder = Folder::new();
+    let mut server = Server::start(&folder, &small(&[]));
+    // It answers nothing more.
+    let _ = server.connect().command(&[b"SHUTDOWN", b"NOSAVE"]);
+    assert!(server.wait().success());
+    assert_eq!(server.next_line(), "stopped at once: the next start recovers the store");
+    let server = Server::start(&folder, &small(&[]));
+    assert!(server.greeting.contains("recovered after a crash"), "{}", server.greeting);
+    server.stop();
+}
+
+#[test]
 fn a_variable_that_is_no_setting_is_told_and_the_server_starts() {
     let folder = Folder::new();
     let mut command = program();

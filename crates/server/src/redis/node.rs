@@ -343,11 +343,12 @@ impl Node {
         }
     }
 
-    /// Serves until somebody stops the node, then ends it in good order.
+    /// Serves until somebody stops the node, then ends it. Whether in good order: at once (`SHUTDOWN NOSAVE`) the store is left
+    /// as by a kill.
     ///
     /// # Errors
     /// What a driver thread or the last write of the superblock says. The store is safe all the same.
-    pub fn run(mut self) -> Result<()> {
+    pub fn run(mut self) -> Result<bool> {
         let at_once = loop {
             match self.messages.recv() {
                 Ok(ToNode::Stop { at_once }) => break at_once,
@@ -372,8 +373,8 @@ impl Node {
         }
         match first_error {
             Some(error) => Err(error),
-            None if at_once => Ok(()),
-            None => self.database.close(),
+            None if at_once => Ok(false),
+            None => self.database.close().map(|()| true),
         }
     }
 
