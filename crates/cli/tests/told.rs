@@ -42,6 +42,22 @@ fn a_server_that_ends_at_once_does_not_say_that_it_ended_in_good_order() {
 }
 
 #[test]
+fn a_limit_out_of_its_range_is_named_as_it_was_given() {
+    let folder = Folder::new();
+    for (setting, value, told) in [
+        ("--maxclients", "0", "maxclients: 1 to 1000000"),
+        ("--output-limit", "1KiB", "output-limit: 0 for none, or at least output-pause"),
+        ("--output-pause", "0", "output-pause: at least 1 byte"),
+        ("--input-limit", "1", "input-limit: at least 65536 bytes"),
+        ("--tcp-keepalive", "40000", "tcp-keepalive: 0 to 32767 s"),
+    ] {
+        let output = program().args(on(&folder, &["data"])).args([setting, value]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(told), "{setting} {value}: {said}");
+    }
+}
+
+#[test]
 fn a_variable_that_is_no_setting_is_told_and_the_server_starts() {
     let folder = Folder::new();
     let mut command = program();

@@ -109,15 +109,16 @@ impl TransportSettings {
         let wrong = if self.backlog == 0 || self.backlog > i32::MAX as u32 {
             "backlog: 1 to 2147483647"
         } else if !(1..=1_000_000).contains(&self.connections_max) {
-            "connections_max: 1 to 1000000"
+            "maxclients: 1 to 1000000"
         } else if self.keepalive_s > 32_767 {
-            "keepalive_s: 0 to 32767"
+            "tcp-keepalive: 0 to 32767 s"
         } else if self.input_pause_bytes == 0 || self.input_limit_bytes < self.input_pause_bytes {
-            "input_limit_bytes: at least input_pause_bytes, which is at least 1"
+            let message = format!("input-limit: at least {} bytes", self.input_pause_bytes.max(1));
+            return Err(Error::new(ErrorKind::InvalidInput, message));
         } else if self.output.full_bytes == 0 {
-            "output.full_bytes: at least 1"
+            "output-pause: at least 1 byte"
         } else if self.output.hard_bytes != 0 && self.output.hard_bytes < self.output.full_bytes {
-            "output.hard_bytes: 0, or at least output.full_bytes"
+            "output-limit: 0 for none, or at least output-pause"
         } else if !(1 << 10..=1 << 20).contains(&self.receive_buffer_bytes) {
             "receive_buffer_bytes: 1 KiB to 1 MiB"
         } else if !self.receive_buffers.is_power_of_two() || self.receive_buffers > 4096 {

@@ -97,6 +97,7 @@ impl NvmStore {
                 }
                 (RegionSource::Path(path), _)
                     if options.create
+                        && options.capacity_bytes.is_none()
                         && path.symlink_metadata().is_err()
                         && !path.starts_with("/dev") =>
                 {
