@@ -70,7 +70,7 @@ pub struct RestoreArgs {
     /// Where the new store goes: directories without one, or nvm: and a region, whose size --capacity says
     #[arg(long, value_name = "DIR,…", value_delimiter = ',', required = true)]
     data: Vec<PathBuf>,
-    /// Shards that are filled; its server may have another number
+    /// Shards that are filled; its server may have another number, unless the store lies in persistent memory
     #[arg(long, value_name = "N", default_value_t = 1)]
     shards: u16,
     /// Memory of the new store's index; its server may have another

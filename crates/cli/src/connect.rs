@@ -81,11 +81,25 @@ impl ConnectArgs {
         let mut connection = Connection::connect_over(address, &settings, tls.as_ref())?;
         if let Some(password) = password {
             let user = self.user.as_deref().unwrap_or("default");
-            let answer = connection.command(&[b"AUTH", user.as_bytes(), password.as_bytes()])?;
+            let answer =
+                speaks(address, connection.command(&[b"AUTH", user.as_bytes(), password.as_bytes()]))?;
             if let Some(text) = answer.error() {
                 return Err(Error::new(ErrorKind::InvalidInput, format!("the server refuses: {text}")));
             }
         }
+        // Whatever it answers, an error too: who speaks another protocol is told apart before something is taken for damage.
+        speaks(address, connection.command(&[b"PING"]))?;
         Ok(connection)
     }
+}
+
+/// The first answer of the server at `address`.
+fn speaks<T>(address: &str, answer: Result<T>) -> Result<T> {
+    answer.map_err(|error| match error.kind() {
+        ErrorKind::Incompatible => {
+            let message = format!("{address} is not the address of such a server: {}", error.message());
+            Error::new(ErrorKind::InvalidInput, message)
+        }
+        _ => error,
+    })
 }

@@ -90,6 +90,33 @@ fn a_running_store_is_checked_and_its_rot_found() {
 }
 
 #[test]
+fn an_address_of_something_else_is_no_damage() {
+    // It speaks first, and not this protocol.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let other = std::thread::spawn(move || {
+        for _ in 0..2 {
+            use std::io::{Read, Write};
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 64]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let folder = Folder::new();
+    let out = folder.path("backup").display().to_string();
+    for arguments in [&["check", "--server", &address][..], &["backup", "--server", &address, "--out", &out]]
+    {
+        let output = program().args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.code() == Some(2) && said.contains("is not the address of such a server"),
+            "{said}"
+        );
+    }
+    other.join().unwrap();
+}
+
+#[test]
 fn scrubbing_tells_of_rot_in_info_metrics_and_the_log() {
     let folder = Folder::new();
     let arguments = ["--segment-size", "128KiB", "--capacity", "16MiB", "--memory", "32MiB", "--shards", "2"];
