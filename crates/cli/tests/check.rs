@@ -4,6 +4,8 @@
 mod common;
 
 use common::{Folder, Server, ask, program};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -89,31 +91,31 @@ fn a_running_store_is_checked_and_its_rot_found() {
     assert_eq!(closed.status.code(), rotten.status.code(), "{}", String::from_utf8_lossy(&closed.stderr));
 }
 
+/// Answers two connections in another protocol.
+fn answer_otherwise(listener: &TcpListener) {
+    for _ in 0..2 {
+        let (mut stream, _) = listener.accept().expect("a client comes");
+        let _ = stream.read(&mut [0; 64]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    }
+}
+
 #[test]
 fn an_address_of_something_else_is_no_damage() {
-    // It speaks first, and not this protocol.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let other = std::thread::spawn(move || {
-        for _ in 0..2 {
-            use std::io::{Read, Write};
-            let (mut stream, _) = listener.accept().unwrap();
-            let _ = stream.read(&mut [0; 64]);
-            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        }
-    });
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
     let folder = Folder::new();
     let out = folder.path("backup").display().to_string();
-    for arguments in [&["check", "--server", &address][..], &["backup", "--server", &address, "--out", &out]]
-    {
-        let output = program().args(arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.code() == Some(2) && said.contains("is not the address of such a server"),
-            "{said}"
-        );
-    }
-    other.join().unwrap();
+    let tools = [&["check", "--server", &address][..], &["backup", "--server", &address, "--out", &out]];
+    std::thread::scope(|scope| {
+        scope.spawn(|| answer_otherwise(&listener));
+        for arguments in tools {
+            let output = program().args(arguments).output().expect("the program runs");
+            let said = String::from_utf8_lossy(&output.stderr);
+            let is_told = said.contains("is not the address of such a server");
+            assert!(output.status.code() == Some(2) && is_told, "{said}");
+        }
+    });
 }
 
 #[test]
