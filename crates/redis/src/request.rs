@@ -279,7 +279,7 @@ impl<E: Engine> Executor<E> {
         if let Some(pause) = self.host.pause
             && pause.until_us > now.monotonic_us
             && !command.name.starts_with("client|")
-            && (!pause.only_writes || command.has(flag::WRITE) || is_exec(command) || is_publish(command))
+            && (!pause.only_writes || is_held_with_writes(session, command))
         {
             return Admitted::Wait;
         }
@@ -570,9 +570,11 @@ fn is_exec(command: &Command) -> bool {
     matches!(command.action, Action::Task(TaskKind::Exec))
 }
 
-/// Whether it would go to replicas in Redis, as writes do.
-fn is_publish(command: &Command) -> bool {
-    matches!(command.name, "publish" | "spublish")
+/// Whether it, or what it carries out of a transaction, would go to replicas in Redis.
+fn is_held_with_writes(session: &Session, command: &Command) -> bool {
+    let is = |command: &Command| command.has(flag::WRITE) || matches!(command.name, "publish" | "spublish");
+    let transaction = session.transaction.as_ref().filter(|_| is_exec(command));
+    is(command) || transaction.is_some_and(|queue| queue.commands.iter().any(|queued| is(queued.command)))
 }
 
 /// Whether a subscriber of protocol 2 may send it.

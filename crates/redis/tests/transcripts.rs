@@ -618,6 +618,40 @@ fn sleeping_and_pausing_hold_up_only_whom_they_should() {
     server.settle();
     assert_eq!(server.take_received(sleeper), b":0\r\n");
     server.check(other, &[("CLIENT PAUSE 100000", "+OK"), ("CLIENT UNPAUSE", "+OK"), ("GET k", "$1 v")]);
+    transactions_wait_if_they_write(&mut server, sleeper, other);
+}
+
+fn transactions_wait_if_they_write(server: &mut Server<MapEngine>, sleeper: u64, other: u64) {
+    let queued = [("MULTI", "+OK"), ("GET k", "+QUEUED")];
+    server.check(sleeper, &queued);
+    server.check(other, &[("CLIENT PAUSE 100000 WRITE", "+OK"), ("EXEC", "-ERR EXEC without MULTI")]);
+    server.check(sleeper, &[("EXEC", "*1 $1 v")]);
+    for (write, answer) in [("SET k v", "+OK"), ("PUBLISH c m", ":0"), ("SPUBLISH c m", ":0")] {
+        server.check(other, &[("CLIENT UNPAUSE", "+OK")]);
+        server.settle();
+        server.check(sleeper, &queued);
+        assert_eq!(server.line(sleeper, write), "+QUEUED");
+        server.check(other, &[("CLIENT PAUSE 100000 WRITE", "+OK")]);
+        server.send(sleeper, &[b"EXEC"]);
+        server.offer();
+        server.step();
+        assert!(server.take_received(sleeper).is_empty(), "{write} waits");
+        server.check(other, &[("CLIENT UNPAUSE", "+OK")]);
+        server.settle();
+        assert_eq!(server.take_received(sleeper), format!("*2\r\n$1\r\nv\r\n{answer}\r\n").as_bytes());
+    }
+    // What has ended says nothing of the next.
+    server.check(other, &[("MULTI", "+OK")]);
+    for line in ["CLIENT PAUSE 100000 ALL", "CLIENT UNPAUSE", "CLIENT PAUSE 100000 WRITE"] {
+        assert_eq!(server.line(other, line), "+QUEUED");
+    }
+    server.check(other, &[("EXEC", "*3 +OK +OK +OK")]);
+    server.check(sleeper, &[("GET k", "$1 v")]);
+    server.check(other, &[("CLIENT UNPAUSE", "+OK")]);
+    let longest = i64::MAX as u64 - server.now.wall_ms;
+    let too_long = format!("CLIENT PAUSE {} WRITE", longest + 1);
+    server.check(other, &[(&too_long, "-ERR timeout is out of range")]);
+    server.check(other, &[(&format!("CLIENT PAUSE {longest} WRITE"), "+OK"), ("CLIENT UNPAUSE", "+OK")]);
 }
 
 #[test]

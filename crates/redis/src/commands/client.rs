@@ -321,9 +321,13 @@ pub(crate) fn pause(control: &mut Control<'_>) -> Result<Flow, Halt> {
         return fail("ERR timeout is not an integer or out of range");
     };
     let Ok(timeout_ms) = u64::try_from(timeout_ms) else { return fail("ERR timeout is negative") };
+    if timeout_ms > (i64::MAX as u64).saturating_sub(control.now.wall_ms) {
+        return fail("ERR timeout is out of range");
+    }
     let until_us = control.now.monotonic_us.saturating_add(timeout_ms.saturating_mul(1_000));
-    // A second pause may only hold more back for longer.
-    control.host.pause = Some(match control.host.pause {
+    // A second pause may only hold more back for longer, as in Redis.
+    let held = control.host.pause.filter(|pause| pause.until_us > control.now.monotonic_us);
+    control.host.pause = Some(match held {
         Some(pause) => {
             Pause { until_us: pause.until_us.max(until_us), only_writes: pause.only_writes && only_writes }
         }
