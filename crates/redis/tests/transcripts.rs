@@ -676,6 +676,11 @@ fn connections_are_listed_named_and_closed() {
     );
     assert!(server.line(first, "CLIENT INFO").contains("id=1 "));
     assert!(!server.line(first, "CLIENT LIST ID 2").contains("id=1 "));
+    let (too_young, no_age) =
+        ("-ERR maxage should be greater than 0", "-ERR maxage is not an integer or out of range");
+    for (age, answer) in [("0", too_young), ("-1", too_young), ("x", no_age), ("1.5", no_age), ("9", ":0")] {
+        assert_eq!(server.line(first, &format!("CLIENT KILL MAXAGE {age}")), answer);
+    }
     assert_eq!(server.line(first, "CLIENT KILL ID 2"), ":1");
     server.step();
     assert!(server.is_closed(second) && !server.is_closed(first));

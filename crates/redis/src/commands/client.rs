@@ -243,8 +243,9 @@ pub(crate) fn kill(control: &mut Control<'_>) -> Result<Flow, Halt> {
                 _ => return fail(SYNTAX),
             },
             b"MAXAGE" => match number::integer(value) {
-                Some(age) if age >= 0 => filter.age_min_s = Some(age),
-                _ => return fail("ERR maxage is not an integer or out of range"),
+                Some(age) if age > 0 => filter.age_min_s = Some(age),
+                Some(_) => return fail("ERR maxage should be greater than 0"),
+                None => return fail("ERR maxage is not an integer or out of range"),
             },
             _ => return fail(SYNTAX),
         }
