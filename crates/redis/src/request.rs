@@ -167,10 +167,8 @@ impl<E: Engine> Executor<E> {
                 if session.has_suspended() {
                     return self.block(connection);
                 }
-                let ends_transaction =
-                    args.at(0).eq_ignore_ascii_case(b"exec") && session.transaction.is_some();
                 self.count_refused(args, &text);
-                if ends_transaction {
+                if args.at(0).eq_ignore_ascii_case(b"exec") {
                     self.refuse_exec(connection, &text, version, reply);
                 } else {
                     self.refuse(connection, &text, version, reply);

@@ -402,6 +402,13 @@ fn an_exec_that_is_refused_ends_its_transaction() {
         id,
         &[("MULTI", "+OK"), ("SET a 1", "+QUEUED"), ("EXEC x", refusal), ("GET a", "$-1"), ("MULTI", "+OK")],
     );
+    // Outside a transaction it is refused in the same words, and what was watched is so no more.
+    let (watcher, other) = (server.connect(), server.connect());
+    server.check(watcher, &[("WATCH a", "+OK"), ("EXEC x", refusal)]);
+    server.check(other, &[("SET a 2", "+OK"), ("EXEC", "-ERR EXEC without MULTI")]);
+    server.check(watcher, &[("MULTI", "+OK"), ("EXEC", "*0"), ("SUBSCRIBE c", "*3 $9 subscribe $1 c :1")]);
+    let refusal = "-EXECABORT Transaction discarded because of: Can't execute 'exec': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+    server.check(watcher, &[("EXEC", refusal)]);
 }
 
 #[test]
@@ -428,6 +435,7 @@ fn a_password_is_asked_for() {
         id,
         &[
             ("GET a", "-NOAUTH Authentication required."),
+            ("EXEC", "-EXECABORT Transaction discarded because of: NOAUTH Authentication required."),
             ("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
             ("AUTH other secret", "-WRONGPASS invalid username-password pair or user is disabled."),
             ("AUTH secret", "+OK"),
