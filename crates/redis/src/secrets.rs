@@ -17,8 +17,8 @@ pub(crate) fn is_secret(command: &Command, args: Args<'_>, index: usize) -> bool
     };
     match command.name {
         "auth" => index > 0,
-        // Whatever describes a user may be a password.
-        "acl|setuser" => index > 1,
+        // Whatever describes a user may be a password; names of users are not shown either, as in Redis.
+        "acl|setuser" | "acl|deluser" | "acl|getuser" => index > 1,
         "hello" => index > 1 && (follows(1, b"AUTH") || follows(2, b"AUTH")),
         "config|set" => {
             index > 2 && index % 2 == 1 && SECRET_SETTINGS.iter().any(|setting| follows(1, setting))

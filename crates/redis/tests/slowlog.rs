@@ -208,7 +208,32 @@ const REQUESTS: &[&str] = &[
     "SLOWLOG GET 0",
     "SELECT 1",
     "SELECT 0",
+    "ACL SETUSER somebody on >secret6",
+    "ACL GETUSER somebody",
+    "ACL DRYRUN somebody GET a",
+    "ACL DELUSER somebody nobody",
 ];
+
+#[test]
+fn names_of_users_are_not_listed_where_users_are_shown_changed_or_deleted() {
+    let mut server = server(1);
+    let id = server.connect();
+    for line in
+        ["ACL SETUSER bob on >x", "acl getuser bob", "ACL GETUSER bob", "ACL DELUSER bob amy", "ACL WHOAMI"]
+    {
+        server.line(id, line);
+    }
+    let lines: Vec<String> = entries(&mut server, id).into_iter().map(|(.., line, _)| line).collect();
+    let hidden = "(redacted)";
+    let expected = [
+        format!("ACL SETUSER {hidden} {hidden} {hidden}"),
+        format!("acl getuser {hidden}"),
+        format!("ACL GETUSER {hidden}"),
+        format!("ACL DELUSER {hidden} {hidden}"),
+        "ACL WHOAMI".to_owned(),
+    ];
+    assert_eq!(lines, expected);
+}
 
 #[test]
 fn entries_are_those_of_redis() {
