@@ -72,6 +72,20 @@ pub const EMPTIED: &str = "ERR the database was emptied while the value came: se
 /// A value over the limit.
 pub const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
+/// What is no number of a database.
+pub(crate) const NO_DATABASE: &str = "ERR DB index is out of range";
+
+/// The number of one of so many databases. Redis reads an integer of 32 bits.
+pub(crate) fn database(text: &[u8], databases: u32) -> Result<u32, Halt> {
+    const BEYOND: &str = "ERR value is out of range, value must between -2147483648 and 2147483647";
+    let Some(number) = number::integer(text) else { return fail(NOT_AN_INTEGER) };
+    let Ok(number) = i32::try_from(number) else { return fail(BEYOND) };
+    match u32::try_from(number) {
+        Ok(number) if number < databases => Ok(number),
+        _ => fail(NO_DATABASE),
+    }
+}
+
 /// How an error of the store reads for a Redis client.
 pub fn error_text(error: &Error) -> Cow<'static, str> {
     let prefix = match error.kind() {

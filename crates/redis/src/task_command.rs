@@ -253,17 +253,18 @@ impl<E: Engine> Executor<E> {
         let databases = self.shard.map().databases();
         let change = match kind {
             TaskKind::SwapDb => {
-                let database = |index: usize, text: &'static str| match number::integer(args.at(index)) {
-                    None => crate::context::fail(text),
-                    Some(number) => match u32::try_from(number) {
-                        Ok(number) if number < databases => Ok(number),
-                        _ => crate::context::fail("ERR DB index is out of range"),
-                    },
+                let read = |index: usize, text: &'static str| {
+                    let number =
+                        number::integer(args.at(index)).and_then(|number| i32::try_from(number).ok());
+                    number.map_or_else(|| crate::context::fail(text), Ok)
                 };
-                MapChange::Swap(
-                    database(1, "ERR invalid first DB index")?,
-                    database(2, "ERR invalid second DB index")?,
-                )
+                let first = read(1, "ERR invalid first DB index")?;
+                let second = read(2, "ERR invalid second DB index")?;
+                let known = |number: i32| match u32::try_from(number) {
+                    Ok(number) if number < databases => Ok(number),
+                    _ => crate::context::fail(crate::context::NO_DATABASE),
+                };
+                MapChange::Swap(known(first)?, known(second)?)
             }
             _ => {
                 let is_debug = args.at(0).eq_ignore_ascii_case(b"debug");

@@ -215,6 +215,23 @@ fn a_watch_is_tripped_by_writes_expiry_and_flushes_only() {
 }
 
 #[test]
+fn numbers_of_databases_have_32_bits() {
+    let mut server = server();
+    let id = server.connect();
+    let beyond = "-ERR value is out of range, value must between -2147483648 and 2147483647";
+    server.check(id, &[("SET a 1", "+OK")]);
+    for line in ["SELECT", "MOVE a", "COPY a b DB"] {
+        for (number, answer) in
+            [("2147483647", "-ERR DB index is out of range"), ("2147483648", beyond), ("-2147483649", beyond)]
+        {
+            server.check(id, &[(&format!("{line} {number}"), answer)]);
+        }
+    }
+    let (first, second) = ("-ERR invalid first DB index", "-ERR invalid second DB index");
+    server.check(id, &[("SWAPDB 2147483648 0", first), ("SWAPDB 99 2147483648", second)]);
+}
+
+#[test]
 fn databases_are_flushed_swapped_and_apart() {
     let mut server = server();
     let id = server.connect();

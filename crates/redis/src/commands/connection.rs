@@ -2,7 +2,7 @@
 
 use crate::acl::DEFAULT_USER;
 use crate::acl::log::Denial;
-use crate::context::{Halt, fail, fail_with};
+use crate::context::{Halt, database, fail, fail_with};
 use crate::control::{Control, Flow};
 use crate::number;
 use std::sync::Arc;
@@ -35,15 +35,8 @@ pub(crate) fn echo(control: &mut Control<'_>) -> Result<Flow, Halt> {
 }
 
 pub(crate) fn select(control: &mut Control<'_>) -> Result<Flow, Halt> {
-    let Some(number) = number::integer(control.args.at(1)).and_then(|number| i32::try_from(number).ok())
-    else {
-        return fail(crate::context::NOT_AN_INTEGER);
-    };
-    let databases = control.engine.keys.len();
-    match usize::try_from(number) {
-        Ok(number) if number < databases => control.session().db = number as u32,
-        _ => return fail("ERR DB index is out of range"),
-    }
+    let databases = control.engine.keys.len() as u32;
+    control.session().db = database(control.args.at(1), databases)?;
     control.reply.ok();
     Ok(Flow::Done)
 }

@@ -167,11 +167,7 @@ pub(crate) fn renamenx(context: &mut Context<'_, '_>) -> Run {
 
 /// Argument `index` as the number of a database.
 fn database(context: &Context<'_, '_>, index: usize) -> Result<u32, Halt> {
-    let number = context.integer(index)?;
-    match u32::try_from(number) {
-        Ok(number) if number < context.view.databases() => Ok(number),
-        _ => fail("ERR DB index is out of range"),
-    }
+    crate::context::database(context.args.at(index), context.view.databases())
 }
 
 pub(crate) fn copy(context: &mut Context<'_, '_>) -> Run {
@@ -212,13 +208,7 @@ pub(crate) fn copy(context: &mut Context<'_, '_>) -> Run {
 
 pub(crate) fn move_to(context: &mut Context<'_, '_>) -> Run {
     let key = context.args.at(1);
-    let Some(db) = number::integer(context.args.at(2)) else {
-        return fail(crate::context::NOT_AN_INTEGER);
-    };
-    let db = match u32::try_from(db) {
-        Ok(db) if db < context.view.databases() => db,
-        _ => return fail("ERR DB index is out of range"),
-    };
+    let db = database(context, 2)?;
     if db == context.db {
         return fail("ERR source and destination objects are the same");
     }
