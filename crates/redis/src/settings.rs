@@ -192,10 +192,10 @@ impl Settings {
         }
         match &setting.kind {
             SettingKind::Text => Ok(value.to_owned()),
-            SettingKind::Integer { min, max } => match value.parse::<i64>() {
-                Ok(number) if (*min..=*max).contains(&number) => Ok(number.to_string()),
-                Ok(_) => Err(format!("argument must be between {min} and {max} inclusive")),
-                Err(_) => Err("argument couldn't be parsed into an integer".into()),
+            SettingKind::Integer { min, max } => match crate::number::integer(value.as_bytes()) {
+                Some(number) if (*min..=*max).contains(&number) => Ok(number.to_string()),
+                Some(_) => Err(format!("argument must be between {min} and {max} inclusive")),
+                None => Err("argument couldn't be parsed into an integer".into()),
             },
             SettingKind::Bytes { min, max } => match parse_bytes(value) {
                 Some(bytes) if (*min..=*max).contains(&bytes) => Ok(bytes.to_string()),
@@ -229,6 +229,8 @@ impl Settings {
                 "yes" | "no" => Ok(value.to_ascii_lowercase()),
                 _ => Err("argument must be 'yes' or 'no'".into()),
             },
+            // No class is named: all keep what they have.
+            SettingKind::OutputBufferLimits { .. } if value.is_empty() => Ok(setting.value.clone()),
             SettingKind::OutputBufferLimits { hard_min_bytes } => {
                 let limits = parse_output_limits(value, &setting.value)?;
                 if limits.hard_bytes != 0 && limits.hard_bytes < *hard_min_bytes {
@@ -408,3 +410,7 @@ pub fn format_durability(durability: Durability) -> String {
         Durability::Relaxed => "relaxed".into(),
     }
 }
+
+#[cfg(test)]
+#[path = "settings_test.rs"]
+mod settings_test;

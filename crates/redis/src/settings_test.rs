@@ -1,0 +1,32 @@
+use crate::settings::{SettingKind, Settings, check_own};
+use tierstone_engine::Durability;
+
+#[test]
+fn integers_are_written_in_one_way() {
+    for (given, kept) in [("0", "0"), ("5", "5"), ("9223372036854775807", "9223372036854775807")] {
+        assert_eq!(check_own("slowlog-max-len", given).as_deref(), Ok(kept), "{given}");
+    }
+    for wrong in ["", "-0", "+5", "007", " 5", "5.0", "0x5", "9223372036854775808"] {
+        let refused = check_own("slowlog-max-len", wrong);
+        assert_eq!(refused, Err("argument couldn't be parsed into an integer".into()), "{wrong}");
+    }
+    let refused = check_own("slowlog-max-len", "-1");
+    assert_eq!(refused, Err("argument must be between 0 and 9223372036854775807 inclusive".into()));
+}
+
+#[test]
+fn limits_of_no_class_change_nothing() {
+    const LIMITS: &str = "client-output-buffer-limit";
+    let mut settings = Settings::new(1, 1 << 20, Durability::default());
+    let old = "normal 4194304 1048576 5 slave 0 0 0 pubsub 4194304 1048576 5";
+    settings.add(LIMITS, old, SettingKind::OutputBufferLimits { hard_min_bytes: 8 << 20 }, true);
+    assert_eq!(settings.check(LIMITS, "").as_deref(), Ok(old));
+    for wrong in [" ", "normal", "normal 0 0"] {
+        let refused = settings.check(LIMITS, wrong);
+        assert_eq!(
+            refused,
+            Err("Wrong number of arguments in buffer limit configuration.".into()),
+            "{wrong}"
+        );
+    }
+}
