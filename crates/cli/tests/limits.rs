@@ -378,7 +378,7 @@ fn wrong_settings_are_refused_with_exit_code_2_before_anything_is_made() {
         (&["--driver", "magic"], "magic"),
         (&["--index", "magic"], "magic"),
         (&["--listen", "nowhere:at:all"], "nowhere:at:all"),
-        (&["--maxclients", "0"], "connections_max"),
+        (&["--maxclients", "0"], "maxclients: 1 to 1000000"),
         (&["--config", "/nonexistent/settings.toml"], "/nonexistent/settings.toml"),
     ];
     for (arguments, expected) in cases {

@@ -144,18 +144,23 @@ impl SuperblockWriter {
         Ok(IoRequest::write_durable(token, offset, IoBuffer::from_slice(&bytes)))
     }
 
-    /// Writes `changed` to one slot after the other and waits for both. `device` must have nothing else in flight. Cost: two
-    /// durable writes. A slot that rots afterwards takes nothing with it that anybody was told of; a crash between the two leaves
-    /// what is new in one.
+    /// Writes `changed` and waits for it. `device` must have nothing else in flight.
     ///
     /// # Errors
     /// When it does not fit, or the device fails.
     pub fn write(&mut self, device: &mut dyn BlockDevice, changed: Superblock) -> Result<()> {
-        for _ in 0..2 {
-            let request = self.request(0, changed.clone())?;
-            run_all(device, vec![request])?;
-        }
-        Ok(())
+        let request = self.request(0, changed)?;
+        run_all(device, vec![request]).map(drop)
+    }
+
+    /// Writes to one slot after the other what somebody is told of, and waits for both. Cost: two durable writes. A slot that
+    /// rots afterwards takes nothing with it; a crash between the two leaves what is new in one.
+    ///
+    /// # Errors
+    /// As [`SuperblockWriter::write`].
+    pub fn write_both(&mut self, device: &mut dyn BlockDevice, changed: Superblock) -> Result<()> {
+        self.write(device, changed.clone())?;
+        self.write(device, changed)
     }
 }
 

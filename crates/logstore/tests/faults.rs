@@ -362,7 +362,7 @@ fn what_the_superblock_says_outlives_either_of_its_slots() {
             for number in 1..=changes {
                 let mut changed = store.superblock.superblock.clone();
                 changed.next_keyspace = 100 * number;
-                store.superblock.write(&mut medium.device(), changed).unwrap();
+                store.superblock.write_both(&mut medium.device(), changed).unwrap();
             }
             medium.flip_bit((slot * SLOT_BYTES) as u64 + 60, 2);
             let store = open_bare(&mut medium.device(), &settings).unwrap();

@@ -198,6 +198,6 @@ mod tests {
         assert!(wrong.check().is_err_and(|error| error.message().contains("receive_buffers")));
         let output = OutputLimits { hard_bytes: 5, ..OutputLimits::default() };
         let wrong = TransportSettings { output, ..TransportSettings::default() };
-        assert!(wrong.check().is_err_and(|error| error.message().contains("hard_bytes")));
+        assert!(wrong.check().is_err_and(|error| error.message().contains("output-limit")));
     }
 }

@@ -352,7 +352,7 @@ impl Database {
         let used = superblock.keyspaces.iter().map(|keyspace| keyspace.id.0.saturating_add(1));
         superblock.next_keyspace = used.max().unwrap_or(0).max(superblock.next_keyspace);
         superblock.facts = encode(&facts)?;
-        self.superblock.write(&mut self.device, superblock)?;
+        self.superblock.write_both(&mut self.device, superblock)?;
         self.facts = facts;
         Ok(())
     }
@@ -365,10 +365,10 @@ impl Database {
         self.facts.is_being_restored = false;
         let mut superblock = self.superblock.superblock.clone();
         superblock.facts = encode(&self.facts)?;
-        self.superblock.write(&mut self.device, superblock)
+        self.superblock.write_both(&mut self.device, superblock)
     }
 
-    /// Notes that every shard was shut in good order. Cost: two durable writes.
+    /// Notes that every shard was shut in good order. Cost: one durable write.
     ///
     /// # Errors
     /// When the device fails; the next opening then finds a store that was not closed.
