@@ -170,8 +170,14 @@ impl CheckReport {
         !self.damage.is_empty()
     }
 
+    /// Notes damage of the superblock, or what it tells of the store as a whole.
+    pub fn note_superblock(&mut self, detail: String) {
+        let kind = DamageKind::Superblock;
+        self.note(Finding { kind, segment: None, unit: None, lost_records: 0, lost_keys: 0, detail });
+    }
+
     /// Notes damage; gives its place in the list, where it is kept.
-    pub fn note(&mut self, finding: Finding) -> Option<usize> {
+    fn note(&mut self, finding: Finding) -> Option<usize> {
         *self.damage.entry(finding.kind).or_insert(0) += 1;
         self.lost_records += finding.lost_records;
         let place = self.findings.len();
@@ -249,14 +255,9 @@ fn read_superblock(device: &mut dyn BlockDevice, report: &mut CheckReport) -> Re
     )?;
     for (number, slot) in slots.iter().enumerate() {
         if *slot == SlotFound::Damaged {
-            report.note(Finding {
-                kind: DamageKind::Superblock,
-                segment: None,
-                unit: None,
-                lost_records: 0,
-                lost_keys: 0,
-                detail: format!("slot {number} of the superblock is not whole; the other one serves"),
-            });
+            report.note_superblock(format!(
+                "slot {number} of the superblock is not whole; the other one serves"
+            ));
         }
     }
     match superblock::choose(slots)? {

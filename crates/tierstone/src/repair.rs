@@ -16,7 +16,7 @@ use tierstone_base::Result;
 use tierstone_base::clock::SystemClock;
 use tierstone_engine::{Key, ValueKind, Write, WriteKind};
 use tierstone_logstore::check::{
-    CheckProgress, CheckReport, CheckSettings, DamageKind, Finding, Salvaged, check_bare, salvage, survey,
+    CheckProgress, CheckReport, CheckSettings, Salvaged, check_bare, salvage, survey,
 };
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
@@ -61,14 +61,7 @@ pub fn check(
     let (superblock, _) = check_bare(&mut device)?;
     let mut report = tierstone_logstore::check::check(&mut device, &settings, progress)?;
     if let Err(error) = facts_of(&superblock.facts).and_then(|facts| facts.check_restored()) {
-        report.note(Finding {
-            kind: DamageKind::Superblock,
-            segment: None,
-            unit: None,
-            lost_records: 0,
-            lost_keys: 0,
-            detail: error.message().to_owned(),
-        });
+        report.note_superblock(error.message().to_owned());
     }
     Ok(report)
 }

@@ -107,6 +107,20 @@ fn always_asleep() -> Sleeping {
     }
 }
 
+/// So many pairs of mirrors whose disks sleep, behind a flash buffer.
+fn sleeping(pairs: u32) -> Place {
+    let place = Place::new(Level::Raid10, 2 * pairs as usize);
+    place.make(Path::new("flash"));
+    let settings =
+        BufferSettings { id: 9, volumes: 1, pairs_a_volume: pairs, extent_bytes: 1 << 20, unit_blocks: 64 };
+    FlashBuffer::create(place.member(Path::new("flash")).device().unwrap(), &settings).unwrap();
+    let mut description = Description::read(&place.description()).unwrap();
+    description.buffer = Some("flash".into());
+    description.sleep = Some(always_asleep());
+    place.describe(&description);
+    place
+}
+
 /// How many keys were written until a disk of every pair slept.
 fn fill_until_asleep(store: &mut Store, volume: &VolumeHost) -> u32 {
     let mut number = 0;
@@ -189,15 +203,7 @@ fn a_member_that_is_cut_while_the_store_works_is_left_out_and_told() {
 
 #[test]
 fn a_volume_that_cannot_be_closed_in_good_order_says_so() {
-    let place = Place::new(Level::Raid10, 2);
-    place.make(Path::new("flash"));
-    let settings =
-        BufferSettings { id: 9, volumes: 1, pairs_a_volume: 1, extent_bytes: 1 << 20, unit_blocks: 64 };
-    FlashBuffer::create(place.member(Path::new("flash")).device().unwrap(), &settings).unwrap();
-    let mut description = Description::read(&place.description()).unwrap();
-    description.buffer = Some("flash".into());
-    description.sleep = Some(always_asleep());
-    place.describe(&description);
+    let place = sleeping(1);
     let mut store = Store::open(&place.options(1)).unwrap();
     let told = Arc::new(Mutex::new(Vec::new()));
     let told_here = Arc::clone(&told);
@@ -259,15 +265,7 @@ fn settings_that_a_volume_has_itself_are_refused() {
 
 #[test]
 fn disks_of_a_store_sleep_and_wake_and_what_they_miss_is_there() {
-    let place = Place::new(Level::Raid10, 4);
-    place.make(Path::new("flash"));
-    let settings =
-        BufferSettings { id: 9, volumes: 1, pairs_a_volume: 2, extent_bytes: 1 << 20, unit_blocks: 64 };
-    FlashBuffer::create(place.member(Path::new("flash")).device().unwrap(), &settings).unwrap();
-    let mut description = Description::read(&place.description()).unwrap();
-    description.buffer = Some("flash".into());
-    description.sleep = Some(always_asleep());
-    place.describe(&description);
+    let place = sleeping(2);
     let mut store = Store::open(&place.options(1)).unwrap();
     let volume = store.database().storage().volume().unwrap().clone();
     let number = fill_until_asleep(&mut store, &volume);
