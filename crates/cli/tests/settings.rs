@@ -111,6 +111,8 @@ const ELSEWHERE: &[&str] = &[
     "nvm-flush",
     "nvm-keys",
     "nvm-loss",
+    // What it does is seen at damage: `damage.rs`.
+    "disk-loss",
     // `energy.rs` gives these two.
     "energy-tools",
     "energy-command",

@@ -61,6 +61,8 @@ pub struct EngineStatistics {
     pub corrupt_reads: u64,
     /// Bytes of persistent memory that were durable and damaged, whose loss was accepted when the store was opened.
     pub lost_bytes: u64,
+    /// Segments that were missing or damaged when the store was opened, and whose loss was accepted.
+    pub lost_segments: u64,
     /// Reads of records that the device refused.
     pub failed_reads: u64,
     /// Bytes of segments that hold data now.

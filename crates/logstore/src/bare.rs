@@ -3,7 +3,8 @@
 //! Crash: as in [`mod@crate::open`]: the number of an opening is durable before anything is written under it.
 
 use crate::format::superblock::{META_BYTES, SLOT_BYTES, SlotFound};
-use crate::open::{OpenReport, OpenSettings, SuperblockWriter, read_slots, read_superblock, run_all};
+use crate::open::{OpenReport, OpenSettings, run_all};
+use crate::superblocks::{SuperblockWriter, read_slots, read_superblock};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::{BlockDevice, IoBuffer, IoRequest};
 

@@ -23,10 +23,11 @@ mod versions;
 use crate::format::checkpoint::Commit;
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::{self, SLOT_BYTES, SlotFound, Superblock};
+use crate::inventory::segments_of;
 pub use salvage::{Salvaged, salvage};
 use segment::OpenSegment;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::codec::Reader;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result, Seq};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry};
@@ -69,6 +70,8 @@ pub enum DamageKind {
     Superblock,
     /// A segment's header.
     Header,
+    /// A segment as a whole: it held records, and is not there.
+    Segment,
     /// A segment's footer.
     Footer,
     /// A segment's summary.
@@ -89,6 +92,7 @@ impl DamageKind {
         match self {
             DamageKind::Superblock => "superblock",
             DamageKind::Header => "header",
+            DamageKind::Segment => "segment",
             DamageKind::Footer => "footer",
             DamageKind::Summary => "summary",
             DamageKind::Group => "group",
@@ -386,11 +390,24 @@ impl Checker<'_> {
             Some(numbers) => numbers.clone(),
             None => (0..self.geometry.segment_limit).collect(),
         };
-        numbers.into_iter().try_for_each(|number| self.look_at_ends(number))
+        let listed: BTreeSet<u32> = segments_of(&self.superblock.in_use).collect();
+        for &number in listed.difference(&numbers.iter().copied().collect()) {
+            self.note_lost_segment(number, "the superblock lists it, and it is not there");
+        }
+        let is_made_blank = settings.existing_segments.is_some();
+        numbers
+            .into_iter()
+            .try_for_each(|number| self.look_at_ends(number, listed.contains(&number), is_made_blank))
     }
 
-    /// Reads the first and the last block of a segment.
-    fn look_at_ends(&mut self, number: u32) -> Result<()> {
+    fn note_lost_segment(&mut self, number: u32, what: &str) {
+        let detail = format!("{what}: how many records are lost with it is not known");
+        self.note(DamageKind::Segment, number, None, 0, detail);
+    }
+
+    /// Reads the first and the last block of a segment. `is_listed`: the superblock says that records are in it.
+    /// `is_made_blank`: it was zeros before it was used.
+    fn look_at_ends(&mut self, number: u32, is_listed: bool, is_made_blank: bool) -> Result<()> {
         let last = self.geometry.segment_bytes as usize - BLOCK_BYTES;
         self.load(number, 0..BLOCK_BYTES)?;
         self.load(number, last..last + BLOCK_BYTES)?;
@@ -402,7 +419,8 @@ impl Checker<'_> {
         // earlier life are whole, and void.
         let store = self.superblock.store_id;
         let is_commit = Commit::decode(block, store, number, own_generation).is_some();
-        let is_footer_damaged = footer.is_none() && !is_commit && block.iter().any(|&byte| byte != 0);
+        let has_last_block = block.iter().any(|&byte| byte != 0);
+        let is_footer_damaged = footer.is_none() && !is_commit && has_last_block;
         let ends = match SegmentHeader::decode(&self.bytes[..BLOCK_BYTES]) {
             HeaderFound::OtherVersion(version) => {
                 let message = format!(
@@ -410,11 +428,21 @@ impl Checker<'_> {
                 );
                 return Err(Error::new(ErrorKind::Incompatible, message));
             }
+            HeaderFound::Blank if is_listed || (is_made_blank && has_last_block) => {
+                Ends::HeaderLost { footer }
+            }
             HeaderFound::Blank => return Ok(()),
             HeaderFound::Whole(header)
                 if header.store == self.superblock.store_id && header.segment == number =>
             {
                 match (header.state, footer) {
+                    (SegmentState::Free | SegmentState::Checkpoint, _) if is_listed && self.report.clean => {
+                        self.note_lost_segment(
+                            number,
+                            "the superblock lists it, and its header says that it is free",
+                        );
+                        return Ok(());
+                    }
                     (SegmentState::Free | SegmentState::Checkpoint, _) => return Ok(()),
                     (SegmentState::Log, Some(footer)) if footer.generation == header.generation => {
                         let (first, end) = self.sealed_groups.entry(header.log_id).or_default();

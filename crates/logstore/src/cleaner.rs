@@ -400,6 +400,7 @@ impl LogShard {
         let opened_seq = self.applied;
         let segment: &mut Segment = self.segments.get_mut(number);
         segment.role = Role::Freeing;
+        self.segments.pool().inventory().freed(number);
         if self.identity.mutations.is_on("reuse_before_freed") && !self.is_retiring(number) {
             self.segments.freed(number);
             self.checkpoints.freed(number);

@@ -30,12 +30,14 @@ mod gain;
 mod gone;
 mod growth;
 pub mod index;
+pub mod inventory;
 mod io;
 mod keyspaces;
 mod load;
 pub mod location;
 mod memory;
 pub mod memory_ledger;
+mod missing;
 pub mod open;
 mod past;
 mod pool;
@@ -59,6 +61,7 @@ mod snapshots;
 mod space;
 mod stream;
 mod summary_load;
+mod superblocks;
 mod tombstones;
 mod touch;
 pub mod transfer;
@@ -68,11 +71,13 @@ mod walk;
 mod write_path;
 
 pub use cleaner::CleaningWork;
+pub use inventory::Inventory;
 pub use load::PutOff;
-pub use open::{OpenReport, OpenSettings, OpenedStore, SuperblockWriter, open};
+pub use open::{OpenReport, OpenSettings, OpenedStore, open};
 pub use recovery::{BuildReport, ShardPlan};
 pub use redo::RedoMemory;
 pub use settings::ShardSettings;
+pub use superblocks::SuperblockWriter;
 
 /// The longest value of a store with segments of this shape, in bytes, for keys up to 1 KiB.
 pub fn value_bytes_max(geometry: tierstone_media::Geometry) -> u64 {

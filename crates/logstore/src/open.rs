@@ -14,11 +14,13 @@
 //! Crash at any point in here: a sealed segment stays sealed, another is walked again with the same
 //! result; the same opening number is never used twice, because it is durable before its first use.
 
-use crate::checkpoint::find::{self, FoundCheckpoints};
+use crate::checkpoint::find::{self, FoundCheckpoint, FoundCheckpoints};
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
-use crate::format::superblock::{self, KeyspaceEntry, SLOT_BYTES, SlotFound, Superblock};
+use crate::format::superblock::{KeyspaceEntry, Superblock};
 use crate::gain::RESERVED_MIN;
+use crate::inventory::{self, Inventory};
 use crate::memory_ledger::MemoryLedger;
+use crate::missing::{self, Search};
 use crate::pool::SegmentPool;
 use crate::recovery::ShardPlan;
 use crate::redo::format::Layout;
@@ -28,12 +30,13 @@ use crate::rules::BrokenRules;
 use crate::segments::{Role, Segment, SummaryPlace};
 use crate::settings::ShardSettings;
 use crate::shard::{LOG_ID_OPEN_SHIFT, ShardIdentity, segment_salt};
+use crate::superblocks::{SuperblockWriter, read_superblock};
 use crate::walk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use tierstone_base::codec::Reader;
-use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, SeededRandom, Seq};
+use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, Seq};
 use tierstone_crash::Mutations;
 use tierstone_engine::{OpeningPart, OpeningProgress};
 use tierstone_media::{BLOCK_BYTES, BlockDevice, IoBuffer, IoCompletion, IoKind, IoRequest, Wait};
@@ -64,6 +67,9 @@ pub struct OpenSettings {
     /// The store is opened although the region that holds its newest writes is not given: they are lost, a batch
     /// over several shards never in part.
     pub redo_loss_accepted: bool,
+    /// The store is opened although segments are damaged or missing: of keys whose newest version lay there older ones
+    /// are served, or none. Else it is refused before anything is written, what it keeps in the redo log apart.
+    pub loss_accepted: bool,
     /// Keeps only this many bits of hash in positions; tests force collisions with it.
     pub weak_hash_bits: Option<u32>,
     /// Where it is told how far the opening has come.
@@ -86,6 +92,7 @@ impl Default for OpenSettings {
             seed: 0,
             redo: None,
             redo_loss_accepted: false,
+            loss_accepted: false,
             weak_hash_bits: None,
             progress: OpeningProgress::default(),
             mutations: Mutations::none(),
@@ -113,55 +120,14 @@ pub struct OpenReport {
     /// Segments whose header is damaged, of which nothing is served and nothing overwritten, and those
     /// in which a group is missing that was durable.
     pub damaged_segments: Vec<u32>,
+    /// Segments that held records and are not there, or have lost their header.
+    pub missing_segments: Vec<u32>,
     /// Groups of the redo log that were written to the device.
     pub redo_groups: u64,
     /// The redo log was not there, and its loss was accepted.
     pub redo_lost: bool,
     /// The region is too small for a redo log, which is not used: it needs so many bytes; zero otherwise.
     pub redo_bytes_wanted: u64,
-}
-
-/// The superblock of an open store, to change and write it.
-#[derive(Debug)]
-pub struct SuperblockWriter {
-    /// Its content as last written.
-    pub superblock: Superblock,
-    counter: u64,
-    slot: usize,
-}
-
-impl SuperblockWriter {
-    /// Makes the request that commits `changed`; it counts when the write has completed.
-    ///
-    /// # Errors
-    /// When it does not fit its slot.
-    pub fn request(&mut self, token: u64, changed: Superblock) -> Result<IoRequest> {
-        let bytes = changed.encode(self.counter + 1)?;
-        self.counter += 1;
-        let offset = (self.slot * SLOT_BYTES) as u64;
-        self.slot = 1 - self.slot;
-        self.superblock = changed;
-        Ok(IoRequest::write_durable(token, offset, IoBuffer::from_slice(&bytes)))
-    }
-
-    /// Writes `changed` and waits for it. `device` must have nothing else in flight.
-    ///
-    /// # Errors
-    /// When it does not fit, or the device fails.
-    pub fn write(&mut self, device: &mut dyn BlockDevice, changed: Superblock) -> Result<()> {
-        let request = self.request(0, changed)?;
-        run_all(device, vec![request]).map(drop)
-    }
-
-    /// Writes to one slot after the other what somebody is told of, and waits for both. Cost: two durable writes. A slot that
-    /// rots afterwards takes nothing with it; a crash between the two leaves what is new in one.
-    ///
-    /// # Errors
-    /// As [`SuperblockWriter::write`].
-    pub fn write_both(&mut self, device: &mut dyn BlockDevice, changed: Superblock) -> Result<()> {
-        self.write(device, changed.clone())?;
-        self.write(device, changed)
-    }
 }
 
 /// An opened store whose shards have not been built.
@@ -175,6 +141,8 @@ pub struct OpenedStore {
     pub report: OpenReport,
     /// Gives keys their positions.
     pub hasher: KeyHasher,
+    /// Which segments hold records, for [`SuperblockWriter::note_segments`].
+    pub inventory: Arc<Inventory>,
 }
 
 /// Submits `requests` and waits for all; gives the completions ordered by token.
@@ -254,6 +222,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
             ),
         ));
     }
+    missing::look_before_replay(device, settings, &superblock)?;
     let redone = replay::replay(device, settings, &superblock, &mut report)?;
     let numbers: Vec<u32> = match (&settings.existing_segments, report.created) {
         (_, true) => Vec::new(),
@@ -264,6 +233,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     };
     let mut checkpoints = FoundCheckpoints::default();
     let mut found = read_segments(device, settings, &superblock, &numbers, &mut checkpoints, &mut report)?;
+    missing::refuse_loss(settings, &report)?;
     let is_damaged = report.damaged_superblock_slot;
     checkpoints.add_region(snapshots::find(settings, &superblock, geometry, is_damaged)?);
     report.segments = found.len() as u32;
@@ -294,20 +264,26 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
 
     let kept = find::kept_in_region(&chosen);
     let (next, layout) = note_opening(device, settings, &mut writer, &found, &kept, &mut report)?;
-    let applied = found
-        .values()
-        .filter_map(|segment| segment.footer.map(|footer| footer.max_seq.max(segment.header.opened_seq)))
-        .max()
-        .unwrap_or(0)
-        .max(walked_max_seq)
-        .max(if report.created { settings.first_seq } else { 0 })
-        .max(chosen.iter().flatten().map(|found| found.commit.newest).max().unwrap_or(0));
-    let mut plans = deal(settings, &next, hasher, geometry, &found, applied);
+    let begins_at = if report.created { settings.first_seq } else { 0 };
+    let applied = newest_of(&found, &chosen).max(walked_max_seq).max(begins_at);
+    let pool = Arc::new(SegmentPool::new(geometry.segment_limit, settings.shard_count.max(1)));
+    pool.inventory().opened(&superblock.in_use, found.keys().copied());
+    let mut plans = deal(settings, &next, (hasher, geometry), &pool, &found, applied);
     plans.iter_mut().zip(chosen).for_each(|(plan, checkpoint)| plan.checkpoint = checkpoint);
+    plans[0].lost_segments = (report.missing_segments.len() + report.damaged_segments.len()) as u64;
     deal_region(settings, layout, &mut plans);
     deal_free(settings, geometry, &found, &report, &mut plans);
     plans.iter_mut().for_each(|plan| plan.opening = settings.progress.part(plan.bytes_to_read()));
-    Ok(OpenedStore { superblock: writer, plans, report, hasher })
+    Ok(OpenedStore { superblock: writer, plans, report, hasher, inventory: Arc::clone(pool.inventory()) })
+}
+
+/// No record of what was found has a higher sequence, those of walked segments apart.
+fn newest_of(found: &BTreeMap<u32, FoundSegment>, chosen: &[Option<FoundCheckpoint>]) -> Seq {
+    let of_footer = |segment: &FoundSegment| {
+        segment.footer.map(|footer| footer.max_seq.max(segment.header.opened_seq)).unwrap_or(0)
+    };
+    let of_checkpoint = chosen.iter().flatten().map(|found| found.commit.newest);
+    found.values().map(of_footer).chain(of_checkpoint).max().unwrap_or(0)
 }
 
 /// Writes the number of this opening, before anything is written under it; gives the superblock written, and how
@@ -336,6 +312,7 @@ fn note_opening(
     }
     let layout = replay::divide(settings, &next, device.geometry(), kept, report)?;
     next.redo_opening = if layout.is_some() { next.open_count } else { 0 };
+    next.in_use = inventory::runs_of(found.keys().copied());
     // crash here [region-divided]: the region is void, and the superblock names an earlier opening
     if settings.mutations.is_on("superblock_not_durable") && !report.created {
         let IoRequest { token, offset, buffer, .. } = writer.request(0, next.clone())?;
@@ -344,49 +321,6 @@ fn note_opening(
         writer.write(device, next.clone())?;
     }
     Ok((next, layout))
-}
-
-pub(crate) fn read_superblock(
-    device: &mut dyn BlockDevice,
-    settings: &OpenSettings,
-    report: &mut OpenReport,
-) -> Result<SuperblockWriter> {
-    let slots = read_slots(device)?;
-    report.damaged_superblock_slot = slots.contains(&SlotFound::Damaged);
-    if let Some((superblock, counter, slot)) = superblock::choose(slots)? {
-        report.clean = superblock.clean;
-        return Ok(SuperblockWriter { superblock, counter, slot });
-    }
-    if !settings.create {
-        return Err(Error::new(ErrorKind::InvalidInput, "there is no store here"));
-    }
-    report.created = true;
-    let mut random = SeededRandom::new(settings.seed);
-    let next_keyspace = settings.keyspaces.iter().map(|keyspace| keyspace.id.0 + 1).max().unwrap_or(1);
-    let superblock = Superblock {
-        store_id: random.next_u64(),
-        hash_secret: [random.next_u64(), random.next_u64()],
-        segment_bytes: device.geometry().segment_bytes,
-        open_count: 0,
-        clean: true,
-        past_ms: 0,
-        next_keyspace,
-        keyspaces: settings.keyspaces.clone(),
-        facts: settings.facts.clone(),
-        batches_decided: 0,
-        redo_opening: 0,
-    };
-    Ok(SuperblockWriter { superblock, counter: 0, slot: 0 })
-}
-
-/// What both slots of the superblock hold.
-pub(crate) fn read_slots(device: &mut dyn BlockDevice) -> Result<[SlotFound; 2]> {
-    let mut slots = [SlotFound::Blank, SlotFound::Blank];
-    read_ranges(device, &[(0, SLOT_BYTES), (SLOT_BYTES as u64, SLOT_BYTES)], |number, bytes| {
-        slots[number] = Superblock::decode(bytes);
-        Ok(())
-    })?;
-    Ok(slots)
 }
 
 /// Reads the first and last block of each segment.
@@ -409,10 +343,12 @@ fn read_segments(
     let any_generation = settings.mutations.is_on("footer_of_any_generation");
     let any_commit = settings.mutations.is_on("checkpoint_of_any_generation");
     let mut found = BTreeMap::new();
+    let mut search = Search::new(settings, superblock, numbers);
     let mut damaged = Vec::new();
     read_ranges(device, &ranges, |place, block| {
         let number = numbers[place / 2];
         if place % 2 == 1 {
+            search.saw_last_block(number, block);
             checkpoints.add_last_block(number, block, any_commit);
             if let Some(segment) = found.get_mut(&number) {
                 let segment: &mut FoundSegment = segment;
@@ -425,14 +361,14 @@ fn read_segments(
             }
             return Ok(());
         }
-        match SegmentHeader::decode(block) {
+        let header = SegmentHeader::decode(block);
+        search.saw_header(number, &header);
+        match header {
             HeaderFound::OtherVersion(version) => {
-                return Err(Error::new(
-                    ErrorKind::Incompatible,
-                    format!(
-                        "segment {number} has format version {version}, which this program does not know"
-                    ),
-                ));
+                let message = format!(
+                    "segment {number} has format version {version}, which this program does not know"
+                );
+                return Err(Error::new(ErrorKind::Incompatible, message));
             }
             HeaderFound::Damaged => damaged.push(number),
             HeaderFound::Whole(header) if header.store != superblock.store_id || header.segment != number => {
@@ -449,6 +385,7 @@ fn read_segments(
         Ok(())
     })?;
     report.damaged_segments.append(&mut damaged);
+    report.missing_segments = search.missing();
     Ok(found)
 }
 
@@ -456,13 +393,12 @@ fn read_segments(
 fn deal(
     settings: &OpenSettings,
     superblock: &Superblock,
-    hasher: KeyHasher,
-    geometry: tierstone_media::Geometry,
+    (hasher, geometry): (KeyHasher, tierstone_media::Geometry),
+    pool: &Arc<SegmentPool>,
     found: &BTreeMap<u32, FoundSegment>,
     applied: Seq,
 ) -> Vec<ShardPlan> {
     let count = settings.shard_count.max(1);
-    let pool = Arc::new(SegmentPool::new(geometry.segment_limit, settings.shard_count.max(1)));
     let is_given_twice = settings.mutations.is_on("memory_is_given_twice");
     let memory = Arc::new(MemoryLedger::new(count, settings.shard.memory_bytes, is_given_twice));
     let mut plans: Vec<ShardPlan> = (0..count)
@@ -484,11 +420,13 @@ fn deal(
             footers: BTreeMap::new(),
             durable_writes_flush: false,
             free: Vec::new(),
-            pool: Arc::clone(&pool),
+            pool: Arc::clone(pool),
             memory: Arc::clone(&memory),
             checkpoint: None,
             redo: None,
             areas: Vec::new(),
+            loss_accepted: settings.loss_accepted,
+            lost_segments: 0,
             opening: OpeningPart::default(),
         })
         .collect();

@@ -19,6 +19,8 @@
 //! Words are changed atomically, nobody waits for anybody. With one thread the order of the steps alone
 //! decides who gets what; segments are taken in order of their numbers.
 
+use crate::inventory::Inventory;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tierstone_base::ShardId;
 
@@ -45,6 +47,7 @@ pub(crate) struct SegmentPool {
     /// Shards whose cleaners cannot go on without a free segment.
     starving: AtomicU32,
     lookouts: Box<[Lookout]>,
+    inventory: Arc<Inventory>,
 }
 
 /// What a shard has last said of the space that it could free.
@@ -69,6 +72,11 @@ impl SegmentPool {
             lookouts: (0..shards).map(|_| Lookout::default()).collect(),
             ..SegmentPool::default()
         }
+    }
+
+    /// Which segments hold records.
+    pub fn inventory(&self) -> &Arc<Inventory> {
+        &self.inventory
     }
 
     /// Asks all shards to free what they can; gives the number of the question. [`SegmentPool::end_ask`] must follow.

@@ -11,6 +11,8 @@
 //! Two records with one position have one key, unless one of them carries `FLAG_COLLIDES`: then their
 //! keys are read and compared.
 
+mod entries;
+
 use crate::checkpoint::find::FoundCheckpoint;
 use crate::checkpoint::replay::Restored;
 use crate::checkpoint::{Tail, replay};
@@ -21,6 +23,7 @@ use crate::format::superblock::KeyspaceEntry;
 use crate::index::{HashIndexSettings, SortedBuilder};
 use crate::location::{Location, Target, UNIT_BYTES};
 use crate::memory_ledger::{MemoryLedger, Waker};
+use crate::missing;
 use crate::open::{read_ranges, run_all};
 use crate::pool::SegmentPool;
 use crate::redo::snapshots::Area;
@@ -30,6 +33,7 @@ use crate::shard::{LOG_ID_OPEN_SHIFT, LogShard, ShardIdentity, is_cold};
 use crate::stream::Stream;
 use crate::touch::{FoundTouch, FoundTouches};
 use crate::walk;
+pub(crate) use entries::{Buckets, Packed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::checksum::checksum;
@@ -62,6 +66,10 @@ pub struct ShardPlan {
     pub(crate) areas: Vec<Area>,
     /// Whether the device makes each durable write durable with a flush of its own.
     pub(crate) durable_writes_flush: bool,
+    /// Records that cannot be read any more do not refuse the store.
+    pub(crate) loss_accepted: bool,
+    /// Segments that the opening has found missing or damaged, which the first shard counts.
+    pub(crate) lost_segments: u64,
     /// Where it is told how far this shard has come.
     pub(crate) opening: OpeningPart,
 }
@@ -81,73 +89,13 @@ pub struct BuildReport {
     pub rebuilt_summaries: u32,
     /// Segments whose summary could not be read: their records are not served.
     pub damaged_segments: Vec<u32>,
+    /// Segments with a record that cannot be read, of whose key, or of one with its position, there is a newer one: the rest of
+    /// them is served.
+    pub unreadable_in: Vec<u32>,
     /// Records that are damaged and not served, where they are counted one by one: in persistent memory.
     pub damaged_records: u64,
     /// Bytes that were durable in persistent memory and are damaged, whose loss was accepted.
     pub lost_bytes: u64,
-}
-
-/// One record of a summary, packed into 24 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Packed {
-    pub position: u64,
-    /// Keyspace (its number in the superblock's list, 16 bits) above the complement of the sequence
-    /// (48 bits), so that sorting puts newer records of a key first.
-    order: u64,
-    /// Location (34 bits) above units (22 bits) above flags (8 bits).
-    place: u64,
-}
-
-impl Packed {
-    /// Whether two records are of one keyspace and position.
-    pub fn is_same_key(&self, other: &Packed) -> bool {
-        self.position == other.position && self.keyspace() == other.keyspace()
-    }
-
-    pub fn keyspace(&self) -> usize {
-        (self.order >> 48) as usize
-    }
-
-    pub fn seq(&self) -> Seq {
-        record::SEQ_MAX - (self.order & record::SEQ_MAX)
-    }
-
-    pub fn location(&self) -> Location {
-        Location::from_raw(self.place >> 30)
-    }
-
-    pub fn units(&self) -> usize {
-        (self.place >> 8 & ((1 << 22) - 1)) as usize
-    }
-
-    pub fn flags(&self) -> u8 {
-        self.place as u8
-    }
-}
-
-/// Collected entries, in ranges of positions: sorting each by itself keeps to the processor's cache.
-pub(crate) struct Buckets {
-    from: u64,
-    shift: u32,
-    pub lists: Vec<Vec<Packed>>,
-    /// Touches are in no list.
-    pub touches: Vec<FoundTouch>,
-}
-
-/// Ranges of positions, as a power of two.
-const BUCKET_BITS: u32 = 9;
-
-impl Buckets {
-    fn new(from: u64, to: u64) -> Self {
-        let bits = u64::BITS - (to - from).leading_zeros();
-        let shift = bits.saturating_sub(BUCKET_BITS);
-        let count = ((to - from) >> shift) as usize + 1;
-        Buckets { from, shift, lists: (0..count).map(|_| Vec::new()).collect(), touches: Vec::new() }
-    }
-
-    fn push(&mut self, entry: Packed) {
-        self.lists[((entry.position - self.from) >> self.shift) as usize].push(entry);
-    }
 }
 
 /// The indexes being made.
@@ -181,11 +129,17 @@ impl ShardPlan {
     /// Rebuilds the shard. `device` must have nothing else in flight.
     ///
     /// # Errors
-    /// `DeviceFailed` when the device gives an error. Damaged summaries are reported, not refused.
+    /// `DeviceFailed` when the device gives an error. `Corrupt`: summaries are damaged and cannot be made again, and that is
+    /// not accepted; else they are reported.
     pub fn build(mut self, device: &mut dyn BlockDevice) -> Result<(LogShard, BuildReport)> {
         let (flushes, redo) = (self.durable_writes_flush, self.redo.take());
-        let areas = std::mem::take(&mut self.areas);
+        let (areas, loss_accepted) = (std::mem::take(&mut self.areas), self.loss_accepted);
+        let lost_before = self.lost_segments;
         let (mut shard, report) = self.build_as_found(device)?;
+        if !loss_accepted {
+            missing::refuse(&[], &report.damaged_segments)?;
+        }
+        shard.counts.lost_segments = lost_before + report.damaged_segments.len() as u64;
         shard.requests.durable_writes_flush = flushes;
         shard.checkpoints.set_areas(areas);
         if let Some(redo) = redo {
@@ -314,7 +268,8 @@ impl ShardPlan {
         report.damaged_segments.sort_unstable();
         report.damaged_segments.dedup();
         // Nothing of theirs is in the index, so they look empty; they may still be worth repairing.
-        report.damaged_segments.iter().for_each(|&number| shard.cleaner.leave_alone(number));
+        let worth = report.damaged_segments.iter().chain(&report.unreadable_in);
+        worth.for_each(|&number| shard.cleaner.leave_alone(number));
         let bytes = self.segments.iter().map(|(_, segment)| u64::from(segment.data_end)).sum();
         let tail = Tail { records: report.records, bytes, from_seq: self.applied, from_bytes: 0 };
         shard.checkpoints.recovered(None, tail);
@@ -485,7 +440,7 @@ impl ShardPlan {
             for version in versions {
                 match self.read_key(device, version.location(), version.units())? {
                     Some(key) => keys.entry(key).or_default().push(*version),
-                    None => report.damaged_segments.push(version.location().segment()),
+                    None => report.unreadable_in.push(version.location().segment()),
                 }
             }
             for versions in keys.values() {

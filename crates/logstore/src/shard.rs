@@ -379,16 +379,19 @@ impl LogShard {
             IoTag::Flush { stream } => {
                 let now_us = self.now.monotonic_us;
                 self.stream(stream).flushed(now_us);
+                self.note_used(stream);
             }
             IoTag::Group { stream, number, .. } => {
                 self.counts.groups += 1;
                 let now_us = self.now.monotonic_us;
                 self.stream(stream).group_written(number, completion.buffer, now_us);
+                self.note_used(stream);
                 if let (None, Some(error)) = (&self.failed, self.hot.redo_failure()) {
                     self.failed = Some(error.clone());
                 }
             }
             IoTag::Seal { stream, segment } => {
+                self.segments.pool().inventory().used(segment);
                 let entry = self.segments.get_mut(segment);
                 if entry.role == Role::Open {
                     entry.role = Role::Sealed;

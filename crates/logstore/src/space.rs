@@ -31,6 +31,8 @@ pub struct SpaceKeeper {
     thin: Vec<u32>,
     /// After a refusal, when to try again.
     not_before_us: u64,
+    /// When to look again for space to give back, after the superblock listed what was looked at.
+    discards_from_us: u64,
     /// Segments that the device has given space for since it had none.
     given_again: u32,
     /// The question that the other shards were asked when this one had no room, and when.
@@ -54,6 +56,8 @@ const SLOW_SEGMENT_US: u64 = 500_000;
 /// Writing twice as many zeros ahead takes a device about as long as a change of metadata, 1.8 GB/s against 175 µs: half
 /// is left for what else it does.
 const LARGE_GROUP_BYTES: u64 = 128 << 10;
+/// So many free segments are looked at for one whose space may be given back.
+const DISCARD_TRIES: usize = 8;
 /// How long nothing is tried after the device had no space.
 const REFUSAL_PAUSE_US: u64 = 1_000_000;
 /// How long other shards are waited for when there is no room.
@@ -94,7 +98,7 @@ impl LogShard {
             let len = if takes_only { BLOCK_BYTES as u64 } else { len };
             (segment, IoTag::Prepare { segment }, IoKind::Prepare { len })
         } else if ready > used.max(READY_KEPT) && !is_fast {
-            let Some(segment) = self.segments.take_ready() else { return };
+            let Some(segment) = self.take_discardable(now_us) else { return };
             (segment, IoTag::Discard { segment }, IoKind::Discard { len })
         } else if let Some(segment) = self.take_thin(takes_only) {
             (segment, IoTag::Prepare { segment }, IoKind::Prepare { len })
@@ -106,6 +110,23 @@ impl LogShard {
         }
         self.space.in_flight = true;
         self.requests.push_space(tag, kind, self.identity.geometry.segment_offset(segment));
+    }
+
+    /// A free segment whose space may be given back: nobody misses what was there ([`crate::inventory`]).
+    fn take_discardable(&mut self, now_us: u64) -> Option<u32> {
+        if now_us < self.space.discards_from_us {
+            return None;
+        }
+        for _ in 0..DISCARD_TRIES {
+            let segment = self.segments.take_ready()?;
+            let inventory = self.segments.pool().inventory();
+            if inventory.may_be_discarded(segment) || self.identity.mutations.is_on("listed_discarded") {
+                return Some(segment);
+            }
+            self.segments.put_back(segment, true);
+        }
+        self.space.discards_from_us = now_us + REFUSAL_PAUSE_US;
+        None
     }
 
     /// Whether groups are small: those of the segment that is being written, or, before it has any, of the one before.

@@ -10,11 +10,13 @@ use crate::format::summary::{SummaryBuilder, SummaryEntry};
 use crate::format::superblock::Superblock;
 use crate::io::StreamId;
 use crate::location::UNIT_BYTES;
-use crate::open::{FoundSegment, OpenReport, OpenSettings, SuperblockWriter, read_ranges, run_all};
+use crate::missing;
+use crate::open::{FoundSegment, OpenReport, OpenSettings, read_ranges, run_all};
 use crate::rules::BrokenRules;
 use crate::seal::footer_block;
 use crate::shard::{LOG_ID_OPEN_SHIFT, is_cold, segment_salt};
 use crate::stream::{LazySettings, SpareBytes, StreamSettings};
+use crate::superblocks::SuperblockWriter;
 use std::collections::BTreeMap;
 use tierstone_base::checksum::checksum;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Position, Result, Seq};
@@ -100,6 +102,7 @@ pub(crate) fn seal_open_segments(
         let groups = segments.iter().flat_map(|segment| &segment.groups);
         past_ms = groups.map(|group| group.header.past_ms).fold(past_ms, u64::max);
     }
+    missing::refuse_loss(settings, report)?;
     decide_batches(device, settings, writer, (found, checkpoints), &mut logs, report)?;
     // A segment without records becomes free: what its groups say of expiry is said elsewhere first.
     let frees = logs.values().flatten().any(|segment| segment.records().next().is_none());

@@ -33,6 +33,11 @@ fn uncached() -> OpenSettings {
     settings
 }
 
+/// The same, of a store that is opened whatever is damaged.
+fn accepting() -> OpenSettings {
+    OpenSettings { loss_accepted: true, ..uncached() }
+}
+
 fn get(store: &mut Store, number: u64) -> Result<Option<Vec<u8>>> {
     store.get(SPACE, &key(number)).map(|found| found.map(|(_, value)| value))
 }
@@ -251,7 +256,7 @@ fn a_rotten_summary_is_made_again_from_the_records() {
 
 #[test]
 fn a_segment_whose_summary_and_records_are_rotten_is_reported_and_never_freed() {
-    let settings = uncached();
+    let settings = accepting();
     let medium = medium(SEGMENT, 16);
     filled(&medium, &settings, 100, 900);
     let geometry = medium.settings().geometry;
@@ -284,7 +289,7 @@ fn a_segment_whose_summary_and_records_are_rotten_is_reported_and_never_freed() 
 
 #[test]
 fn a_segment_with_a_rotten_header_is_reported_and_never_overwritten() {
-    let settings = uncached();
+    let settings = accepting();
     let medium = medium(SEGMENT, 16);
     filled(&medium, &settings, 100, 900);
     let start = medium.settings().geometry.segment_offset(1);
@@ -318,7 +323,7 @@ fn a_segment_with_a_rotten_footer_is_walked() {
 
 #[test]
 fn a_rotten_group_of_a_segment_that_was_open_is_reported_and_the_groups_after_it_are_served() {
-    let settings = uncached();
+    let settings = accepting();
     let (medium, mut store) = fresh(SEGMENT, 16, &settings);
     for number in 0..8 {
         store.put(SPACE, &key(number), &value(number, 900)).unwrap();

@@ -19,10 +19,10 @@ use tierstone_base::{Error, ErrorKind, KeyspaceId, Now, Result, ShardId};
 use tierstone_crash::Mutations;
 use tierstone_engine::{Durability, Engine, Eviction};
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry};
-use tierstone_logstore::{OpenReport, OpenSettings, RedoMemory, ShardSettings, SuperblockWriter};
+use tierstone_logstore::{Inventory, OpenReport, OpenSettings, RedoMemory, ShardSettings, SuperblockWriter};
 use tierstone_media::file::DurableMethod;
 use tierstone_media::sim::WordMachine;
-use tierstone_media::{BlockDevice, IoCompletion, IoRequest, Wait};
+use tierstone_media::{BlockDevice, IoCompletion, Wait};
 use tierstone_redis::{Executor, ExecutorSettings, ServerFacts};
 use tierstone_server::redis::clients::ClientLedger;
 use tierstone_server::redis::mail::{ToNode, ToShard};
@@ -84,6 +84,7 @@ pub struct Node {
     senders: Vec<MailSender<ToShard>>,
     messages: Receiver<ToNode>,
     superblock: SuperblockWriter,
+    inventory: Option<Arc<Inventory>>,
     device: NodeDevice,
     facts: DatabaseFacts,
     /// What opening found.
@@ -182,6 +183,7 @@ impl Node {
             senders,
             messages,
             superblock: opened.superblock,
+            inventory: opened.inventory,
             device,
             facts,
             report: opened.report,
@@ -301,13 +303,7 @@ impl Node {
     /// # Errors
     /// When the device fails.
     pub fn close(mut self) -> Result<()> {
-        let mut superblock = self.superblock.superblock.clone();
-        superblock.clean = true;
-        let request: IoRequest = self.superblock.request(0, superblock)?;
-        self.device.submit(&mut vec![request]);
-        let mut completions = Vec::new();
-        self.device.complete(Wait::All, &mut completions);
-        completions.into_iter().try_for_each(|completion| completion.result.map(drop).map_err(Error::from))
+        self.superblock.close(&mut self.device, self.inventory.as_deref())
     }
 }
 

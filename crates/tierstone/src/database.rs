@@ -18,11 +18,13 @@ use crate::redo::{self, RedoOptions, RedoReport};
 use crate::storage::{Storage, StorageDevice};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 use tierstone_base::{Error, ErrorKind, KeyHasher, Result, SeededRandom, Seq};
 use tierstone_engine::OpeningProgress;
 use tierstone_logstore::format::superblock::{IndexKind, KeyspaceEntry};
 use tierstone_logstore::location::SEGMENT_BYTES_MAX;
-use tierstone_logstore::{OpenReport, OpenSettings, ShardSettings, SuperblockWriter};
+use tierstone_logstore::{Inventory, OpenReport, OpenSettings, ShardSettings, SuperblockWriter};
 use tierstone_media::Guarantee;
 use tierstone_media::file::{DirectIo, DurableMethod, FileBackend};
 use tierstone_media::probe::ProbeReport;
@@ -75,6 +77,9 @@ pub struct DatabaseOptions {
     /// What was found is in the statistics ([`tierstone_engine::EngineStatistics::scrub`]). 4 MiB/s is a pass over 8 TB
     /// in three weeks. A server goes by its own setting instead.
     pub scrub_bytes_per_second: u64,
+    /// Open a store of files or a volume although segments are missing or damaged: of keys whose newest version lay there
+    /// older ones are served, or none. Default: no, it is refused.
+    pub disk_loss_accepted: bool,
     /// A redo log in persistent memory, so that writes need not wait for the device. `None`: there is none; a store
     /// that was not closed in good order is then refused if it had one. Default `None`.
     pub redo: Option<RedoOptions>,
@@ -126,6 +131,7 @@ impl Default for DatabaseOptions {
             create: true,
             measure_cpu: false,
             scrub_bytes_per_second: 0,
+            disk_loss_accepted: false,
             redo: None,
             any_guarantee: false,
             msync: false,
@@ -135,6 +141,9 @@ impl Default for DatabaseOptions {
         }
     }
 }
+
+/// How often the superblock is to list the segments in use ([`Database::note_segments`]).
+pub const NOTED_EVERY: Duration = Duration::from_secs(30);
 
 /// What the superblock keeps for this layer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -163,6 +172,7 @@ pub struct Database {
     hasher: KeyHasher,
     facts: DatabaseFacts,
     redo: Option<RedoReport>,
+    inventory: Option<Arc<Inventory>>,
 }
 
 /// Reads the facts of a superblock.
@@ -240,6 +250,7 @@ impl Database {
             options.redo.as_ref().map_or(Ok(None), |redo| redo::open(redo, options))?.unzip();
         let settings = OpenSettings {
             redo,
+            loss_accepted: options.disk_loss_accepted,
             redo_loss_accepted: options.redo.as_ref().is_some_and(|redo| redo.loss_accepted),
             shard_count: options.shards.max(1),
             shard: ShardSettings {
@@ -274,6 +285,7 @@ impl Database {
         Ok(Database {
             storage,
             superblock: opened.superblock,
+            inventory: opened.inventory,
             device,
             plans: opened.plans,
             redo: redo::report(options.redo.as_ref(), region, &opened.report),
@@ -368,14 +380,24 @@ impl Database {
         self.superblock.write_both(&mut self.device, superblock)
     }
 
+    /// Lists the segments in use in the superblock, if that has changed: so that one that goes missing is missed, and the space
+    /// of others can be given back. To be called every [`NOTED_EVERY`]. Cost: two durable writes, or none.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn note_segments(&mut self) -> Result<()> {
+        match &self.inventory {
+            Some(inventory) => self.superblock.note_segments(&mut self.device, inventory),
+            None => Ok(()),
+        }
+    }
+
     /// Notes that every shard was shut in good order. Cost: one durable write.
     ///
     /// # Errors
     /// When the device fails; the next opening then finds a store that was not closed.
     pub fn close(mut self) -> Result<()> {
-        let mut superblock = self.superblock.superblock.clone();
-        superblock.clean = true;
-        self.superblock.write(&mut self.device, superblock)
+        self.superblock.close(&mut self.device, self.inventory.as_deref())
     }
 }
 

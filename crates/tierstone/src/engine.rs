@@ -13,7 +13,7 @@ use tierstone_engine::{
     SnapshotId, ValueKind, Verification, Write, WriteReceipt,
 };
 use tierstone_logstore::{
-    BuildReport, LogShard, OpenReport, OpenedStore, PutOff, ShardPlan, SuperblockWriter,
+    BuildReport, Inventory, LogShard, OpenReport, OpenedStore, PutOff, ShardPlan, SuperblockWriter,
 };
 use tierstone_media::{BlockDevice, IoCompletion, IoRequest};
 use tierstone_pmstore::PmShard;
@@ -71,17 +71,20 @@ pub struct OpenedEngines {
     pub hasher: KeyHasher,
     /// The longest value that a record holds, in bytes; `None`: as the device's segments say.
     pub value_bytes_max: Option<u64>,
+    /// Which segments hold records, for the superblock's list; `None`: it has none.
+    pub inventory: Option<Arc<Inventory>>,
 }
 
 impl From<OpenedStore> for OpenedEngines {
     fn from(opened: OpenedStore) -> Self {
-        let OpenedStore { superblock, plans, report, hasher } = opened;
+        let OpenedStore { superblock, plans, report, hasher, inventory } = opened;
         OpenedEngines {
             superblock,
             plans: plans.into_iter().map(|plan| DatabasePlan::Log(Box::new(plan))).collect(),
             report,
             hasher,
             value_bytes_max: None,
+            inventory: Some(inventory),
         }
     }
 }

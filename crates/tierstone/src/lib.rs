@@ -148,7 +148,7 @@ pub use backup::{
 pub use batch::{Batch, Expiry, PutOptions};
 pub use bulk::{BulkOptions, Loaded};
 pub use cost::CallCost;
-pub use database::{Database, DatabaseFacts, DatabaseOptions, find_files};
+pub use database::{Database, DatabaseFacts, DatabaseOptions, NOTED_EVERY, find_files};
 pub use local::{BulkLoad, Keyspace, Store, Ticket};
 pub use named::{KeyspaceInfo, KeyspaceOptions};
 pub use range::{KeyRange, Prefix, Range};

@@ -13,7 +13,7 @@
 
 use crate::backup::Abandoned;
 use crate::batch::{Batch, Expiry, KeyspaceName, PutOptions};
-use crate::database::{Database, DatabaseOptions};
+use crate::database::{Database, DatabaseOptions, NOTED_EVERY};
 use crate::lane::{Fetching, KeyPage, Lane, READS_AT_ONCE};
 use crate::named::resolve;
 use crate::range::{KeyRange, Merge, Range};
@@ -23,7 +23,7 @@ use crate::statistics::sum;
 use crate::storage::StorageDevice;
 use std::marker::PhantomData;
 use std::time::Duration;
-use tierstone_base::clock::SystemClock;
+use tierstone_base::clock::{Clock, SystemClock};
 use tierstone_base::{KeyHasher, KeyspaceId, Position, Result, Seq};
 use tierstone_engine::{Engine, EngineStatistics, Key, SnapshotId, ValueKind, Write, WriteKind};
 use tierstone_media::Wait;
@@ -49,6 +49,9 @@ pub struct Store {
     batches: u64,
     /// Shards have something to say, or to hear, about such batches.
     has_parts: bool,
+    clock: SystemClock,
+    /// When the superblock's list of segments was looked after.
+    listed_us: u64,
     // After the lanes: their devices are done with the files before the lock goes.
     database: Database,
     // A ring belongs to the thread that made it.
@@ -96,6 +99,8 @@ impl Store {
             abandoned: Abandoned::default(),
             batches,
             has_parts,
+            clock,
+            listed_us: clock.now().monotonic_us,
             database,
             stays_on_its_thread: PhantomData,
         })
@@ -306,6 +311,7 @@ impl Store {
     /// # Errors
     /// As [`Store::wait`].
     pub fn sync(&mut self) -> Result<()> {
+        self.keep_list()?;
         let targets = self.lanes.iter_mut().map(Lane::start_sync).collect::<Result<Vec<Seq>>>()?;
         self.lanes.iter_mut().zip(targets).try_for_each(|(lane, target)| lane.make_durable(target))
     }
@@ -318,6 +324,7 @@ impl Store {
     /// When the device has failed.
     pub fn turn(&mut self) -> Result<Option<Duration>> {
         self.release_dropped();
+        self.keep_list()?;
         let mut next = None;
         for lane in &mut self.lanes {
             lane.turn(Wait::Poll);
@@ -329,6 +336,15 @@ impl Store {
             };
         }
         Ok(next)
+    }
+
+    fn keep_list(&mut self) -> Result<()> {
+        let now_us = self.clock.now().monotonic_us;
+        if now_us.saturating_sub(self.listed_us) < NOTED_EVERY.as_micros() as u64 {
+            return Ok(());
+        }
+        self.listed_us = now_us;
+        self.database.note_segments()
     }
 
     /// Counters and sizes of all shards together, since the store was opened.

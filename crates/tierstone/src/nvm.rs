@@ -337,7 +337,7 @@ pub fn open_in_region(
     let plans =
         opened.plans.into_iter().map(|plan| DatabasePlan::Memory(Box::new(plan), shards, hasher)).collect();
     let value_bytes_max = Some(opened.value_bytes_max);
-    Ok(OpenedEngines { superblock, plans, report, hasher, value_bytes_max })
+    Ok(OpenedEngines { superblock, plans, report, hasher, value_bytes_max, inventory: None })
 }
 
 /// Checks superblock and engine of a store that nobody has open. Nothing is written.

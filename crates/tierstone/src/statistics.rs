@@ -43,6 +43,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
                 commit_latency,
                 corrupt_reads,
                 lost_bytes,
+                lost_segments,
                 failed_reads,
                 space_used_bytes,
                 space_live_bytes,

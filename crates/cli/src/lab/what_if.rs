@@ -56,7 +56,9 @@ pub fn run(args: &WhatIfArgs) -> Result<()> {
         region_bytes: parse_size(&args.nvm_size)?,
         whole_bytes: args.wholly.as_deref().map_or(Ok(0), parse_size)?,
         rounds: args.rounds,
-        options: args.plan.store(&[], &["data", "nvm", "nvm-size", "nvm-guarantee", "nvm-loss"])?,
+        options: args
+            .plan
+            .store(&[], &["data", "nvm", "nvm-size", "nvm-guarantee", "nvm-loss", "disk-loss"])?,
         replay: args.plan.replay()?,
     };
     // Before the trace is read, so that a wrong setting costs nothing.

@@ -1,8 +1,9 @@
-//! Settings of the redo log in persistent memory.
+//! Settings of the redo log in persistent memory, and of what is done about losses.
 
 use super::{ServerSettings, Setting};
 use crate::values::wrong;
 use tierstone::RedoOptions;
+use tierstone_base::Result;
 use tierstone_base::units::parse_size;
 use tierstone_media::region::RegionSource;
 
@@ -87,6 +88,19 @@ pub(super) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "disk-loss",
+        variable: "TIERSTONE_DISK_LOSS",
+        value: "WHAT",
+        help: "What is done when segments of a store on disks are missing or damaged: refuse to open it, or accept the loss of the writes that lay there",
+        default: "refuse",
+        trade_off: "accept serves what is left: of keys whose newest version was lost an older one, or none, and deleted keys may come back; INFO, metrics and the log name it. A missing segment is missed once, a damaged one stays as it is and is told at each start",
+        redis: "",
+        apply: |all, text| {
+            all.node.database.disk_loss_accepted = refuse_or_accept(text)?;
+            Ok(())
+        },
+    },
+    Setting {
         name: "nvm-loss",
         variable: "TIERSTONE_NVM_LOSS",
         value: "WHAT",
@@ -95,11 +109,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         trade_off: "accept leaves, of each shard, all writes up to some moment, less batches over several shards of which a part is lost; of a damaged store at nvm:… everything that is whole, so that old values and deleted keys may come back; INFO and the log say that writes were lost",
         redis: "",
         apply: |all, text| {
-            redo(all).loss_accepted = match text {
-                "refuse" => false,
-                "accept" => true,
-                _ => return Err(wrong("write refuse or accept".into())),
-            };
+            redo(all).loss_accepted = refuse_or_accept(text)?;
             Ok(())
         },
     },
@@ -116,6 +126,14 @@ pub(super) fn take_over_shards(all: &mut ServerSettings, is_given: bool) {
         && let Ok(Some(shards)) = tierstone::nvm_shards(&database.directories)
     {
         database.shards = shards;
+    }
+}
+
+fn refuse_or_accept(text: &str) -> Result<bool> {
+    match text {
+        "refuse" => Ok(false),
+        "accept" => Ok(true),
+        _ => Err(wrong("write refuse or accept".into())),
     }
 }
 

@@ -22,6 +22,7 @@ const NAMES: &[&str] = &[
     "nvm-flush",
     "nvm-keys",
     "nvm-loss",
+    "disk-loss",
 ];
 
 /// A store with these settings; of two for the same name the later one counts. Its directory is the default's.

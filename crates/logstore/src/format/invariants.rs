@@ -273,6 +273,7 @@ pub fn check_superblock(data: &[u8]) {
         facts: Vec::new(),
         batches_decided: 0,
         redo_opening: 0,
+        in_use: Vec::new(),
     };
     let Ok(mut slot) = blank.encode(word(data)) else { panic!("a blank superblock fits a slot") };
     const HEADER_BYTES: usize = 40;

@@ -107,9 +107,10 @@ fn the_page_prints_a_slot_of_the_superblock() {
         facts: b"{}".to_vec(),
         batches_decided: 0,
         redo_opening: 0,
+        in_use: Vec::new(),
     };
     let slot = superblock.encode(1).unwrap();
-    let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 3;
+    let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 4;
     assert_printed(SEGMENTS_PAGE, &[&slot[..used]]);
 }
 

@@ -4,6 +4,8 @@
 //! data. The valid slot with the higher counter counts; a torn write leaves the other one. The write
 //! of a slot is what commits a change of the body.
 
+use crate::inventory::Run;
+use crate::location::SEGMENT_COUNT_MAX;
 use tierstone_base::checksum::checksum;
 use tierstone_base::codec::{Reader, put_varint};
 use tierstone_base::{Error, ErrorKind, KeyspaceId, Result};
@@ -20,6 +22,8 @@ pub const SLOT_BYTES: usize = 64 << 10;
 /// Bytes of the meta space that a device for this engine needs.
 pub const META_BYTES: u64 = 2 * SLOT_BYTES as u64;
 const HEADER_BYTES: usize = 40;
+/// Bytes of the number of runs of segments in use: not every second segment of [`SEGMENT_COUNT_MAX`] begins one more.
+const COUNT_BYTES_MAX: usize = 2;
 
 /// A keyspace that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +74,9 @@ pub struct Superblock {
     pub batches_decided: u64,
     /// The opening whose redo log lies in a region of persistent memory; zero when the last one had none.
     pub redo_opening: u64,
+    /// Segments that held records when this was written, in order: they are missed if they are not there. Empty: it was
+    /// written by a program that did not say so.
+    pub in_use: Vec<Run>,
 }
 
 impl Superblock {
@@ -96,6 +103,8 @@ impl Superblock {
         body.extend_from_slice(&self.facts);
         put_varint(&mut body, self.batches_decided);
         put_varint(&mut body, self.redo_opening);
+        let room = SLOT_BYTES.saturating_sub(HEADER_BYTES + body.len());
+        put_runs(&mut body, &self.in_use, room);
         if HEADER_BYTES + body.len() > SLOT_BYTES {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -164,6 +173,8 @@ impl Superblock {
         let batches_decided = reader.varint()?;
         // Behind the bodies of older versions there are zeros.
         let redo_opening = reader.varint()?;
+        let left = (HEADER_BYTES + body_len).saturating_sub(slot.len() - reader.rest().len());
+        let in_use = take_runs(Reader::new(reader.bytes(left)?))?;
         let superblock = Superblock {
             store_id,
             hash_secret,
@@ -176,9 +187,45 @@ impl Superblock {
             facts,
             batches_decided,
             redo_opening,
+            in_use,
         };
         Some(SlotFound::Whole { superblock, counter })
     }
+}
+
+/// Runs of segments in so much of `room` as they need: the first ones, should there be no room for all. A segment that
+/// is not listed is not missed.
+fn put_runs(body: &mut Vec<u8>, runs: &[Run], room: usize) {
+    let mut bytes = Vec::new();
+    let (mut count, mut from) = (0u64, 0);
+    for &(first, len) in runs {
+        let before = bytes.len();
+        put_varint(&mut bytes, u64::from(first - from));
+        put_varint(&mut bytes, u64::from(len));
+        if bytes.len() + COUNT_BYTES_MAX > room {
+            bytes.truncate(before);
+            break;
+        }
+        (count, from) = (count + 1, first + len);
+    }
+    if room >= COUNT_BYTES_MAX {
+        put_varint(body, count);
+        body.extend_from_slice(&bytes);
+    }
+}
+
+fn take_runs(mut reader: Reader<'_>) -> Option<Vec<Run>> {
+    let (mut runs, mut from) = (Vec::new(), 0u64);
+    for _ in 0..reader.varint().unwrap_or(0) {
+        let first = from.checked_add(reader.varint()?)?;
+        let end = first.checked_add(reader.varint()?)?;
+        if end > u64::from(SEGMENT_COUNT_MAX) || end <= first || (first == from && !runs.is_empty()) {
+            return None;
+        }
+        runs.push((first as u32, (end - first) as u32));
+        from = end;
+    }
+    Some(runs)
 }
 
 /// What a slot turned out to be.
@@ -252,6 +299,7 @@ mod tests {
             facts: b"facts".to_vec(),
             batches_decided: 8,
             redo_opening: 0,
+            in_use: vec![(0, 3), (5, 1), (100, 2)],
         }
     }
 
@@ -289,6 +337,26 @@ mod tests {
         let refused = choose([Superblock::decode(&newer), SlotFound::Blank]).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Incompatible);
         assert!(refused.message().contains("version 9"), "{refused}");
+    }
+
+    #[test]
+    fn what_has_no_room_in_the_list_of_segments_is_left_out() {
+        let runs: Vec<Run> = (0..SEGMENT_COUNT_MAX / 2).map(|place| (place * 2, 1)).collect();
+        let with_facts = |facts: usize| {
+            let facts = vec![7; facts];
+            let wanted = Superblock { facts, in_use: runs.clone(), ..superblock(1) };
+            let SlotFound::Whole { superblock, .. } = Superblock::decode(&wanted.encode(1).unwrap()) else {
+                panic!("{} bytes of facts", wanted.facts.len())
+            };
+            assert_eq!(Superblock { in_use: runs.clone(), ..superblock.clone() }, wanted);
+            assert_eq!(superblock.in_use, runs[..superblock.in_use.len()]);
+            superblock.in_use.len()
+        };
+        assert_eq!(with_facts(5), runs.len());
+        assert!((1..runs.len()).contains(&with_facts(60_000)));
+        let most = (65_000..SLOT_BYTES)
+            .take_while(|&facts| Superblock { facts: vec![7; facts], ..superblock(1) }.encode(1).is_ok());
+        assert_eq!(with_facts(most.last().unwrap()), 0);
     }
 
     proptest! {

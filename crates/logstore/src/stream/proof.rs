@@ -17,6 +17,8 @@ pub(super) struct PastProof {
     durable_ms: u64,
     /// The segment of that group.
     segment: Option<u32>,
+    /// The segment that was last told to be in use.
+    told: Option<u32>,
 }
 
 impl PastProof {
@@ -27,6 +29,18 @@ impl PastProof {
 }
 
 impl Stream {
+    /// The segment of the newest durable group, if it was not told before.
+    pub fn newly_used(&mut self) -> Option<u32> {
+        let segment = self.past.segment.filter(|_| self.past.segment != self.past.told)?;
+        self.past.told = Some(segment);
+        Some(segment)
+    }
+
+    /// The segment that takes groups.
+    pub fn taking_segment(&self) -> Option<u32> {
+        self.segment.as_ref().map(|segment| segment.number)
+    }
+
     /// The segment that takes groups, if any was written to it.
     pub fn written_segment(&self) -> Option<u32> {
         self.segment.as_ref().filter(|segment| segment.end > 0).map(|segment| segment.number)

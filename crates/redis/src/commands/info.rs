@@ -272,6 +272,7 @@ fn storage(control: &Control<'_>, out: &mut String) -> std::fmt::Result {
         ("false_reads", statistics.false_reads),
         ("corrupt_reads", statistics.corrupt_reads),
         ("nvm_lost_bytes", statistics.lost_bytes),
+        ("lost_segments", statistics.lost_segments),
         ("failed_reads", statistics.failed_reads),
         ("user_bytes_written", statistics.user_bytes_written),
         ("record_bytes_written", statistics.record_bytes_written),

@@ -181,6 +181,9 @@ const COLUMNS: &[Column] = &[
     ("nvm_lost_bytes", "gauge", "Bytes of damaged persistent memory whose loss was accepted.", |s| {
         s.engine.lost_bytes
     }),
+    ("lost_segments", "gauge", "Segments missing or damaged at the start whose loss was accepted.", |s| {
+        s.engine.lost_segments
+    }),
     ("failed_reads_total", "counter", "Reads of records that the device refused.", |s| s.engine.failed_reads),
     ("expired_keys_total", "counter", "Keys dropped since they had expired.", |s| s.engine.expired_keys),
     ("evicted_keys_total", "counter", "Keys evicted for want of memory or space.", |s| s.engine.evicted_keys),

@@ -19,14 +19,15 @@ use crate::mailbox::{MailSender, mailbox};
 use crate::settings::TransportSettings;
 use crate::tls::TlsSettings;
 use crate::wake::Waker;
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use tierstone::volume::VolumeHost;
-use tierstone::{Database, DatabaseOptions, RedoReport};
+use tierstone::{Database, DatabaseOptions, NOTED_EVERY, RedoReport};
 use tierstone_base::{Clock, Error, ErrorKind, Result, ShardId, SystemClock};
 use tierstone_energy::Watch;
 use tierstone_engine::{Durability, Eviction, OpeningSeen};
@@ -349,11 +350,20 @@ impl Node {
     /// # Errors
     /// What a driver thread or the last write of the superblock says. The store is safe all the same.
     pub fn run(mut self) -> Result<bool> {
+        let clock = SystemClock::new();
+        let mut noted_us = clock.now().monotonic_us;
         let at_once = loop {
-            match self.messages.recv() {
+            let since = Duration::from_micros(clock.now().monotonic_us - noted_us);
+            if since >= NOTED_EVERY {
+                noted_us = clock.now().monotonic_us;
+                self.note_segments();
+                continue;
+            }
+            match self.messages.recv_timeout(NOTED_EVERY - since) {
                 Ok(ToNode::Stop { at_once }) => break at_once,
                 Ok(message) => self.handle(message),
-                Err(_) => unreachable!("the node holds a sender itself"),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => unreachable!("the node holds a sender itself"),
             }
         };
         self.ready.store(false, Ordering::Release);
@@ -411,6 +421,13 @@ impl Node {
             ToNode::ReloadTls => self.reload_tls(),
             told @ (ToNode::Rot { .. } | ToNode::Failed { .. } | ToNode::Evicted { .. }) => told.log(),
             ToNode::Stop { .. } => unreachable!("handled by the loop"),
+        }
+    }
+
+    fn note_segments(&mut self) {
+        if let Err(error) = self.database.note_segments() {
+            // What fails here fails for the shards too, and they tell clients.
+            tracing::error!(%error, "the list of segments in use could not be written");
         }
     }
 

@@ -168,6 +168,9 @@ pub(super) fn tell_damage(open: &OpenReport, shards: &[BuildReport]) {
     for segment in shards.iter().flat_map(|shard| &shard.damaged_segments).chain(&open.damaged_segments) {
         tracing::error!(segment, "a segment is damaged and not served; run `tierstone check`");
     }
+    for segment in &open.missing_segments {
+        tracing::error!(segment, "a segment is missing, or empty, and its loss was accepted");
+    }
     let records: u64 = shards.iter().map(|shard| shard.damaged_records).sum();
     if records > 0 {
         tracing::error!(records, "records in persistent memory are damaged and not served");

@@ -52,7 +52,7 @@ use across::Across;
 use answer::{Reply, closed};
 use crossbeam_channel::Sender;
 use message::{Message, OwnedBatch};
-use opening::{Ends, Start, Turns, spawn};
+use opening::{Ends, Start, Turns, keep_list, spawn};
 use shard::Shard;
 use sleep::{Sleeper, Waker};
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ struct Inner {
     /// A copy of the durable map, as far as every shard has learnt it.
     map: RwLock<DatabaseMap>,
     clock: SystemClock,
-    running: Mutex<Option<Running>>,
+    running: Arc<Mutex<Option<Running>>>,
     /// Held while the messages of a cut, or of a batch over several shards, go out: they come to all
     /// shards in one order. It counts these batches.
     ordering: Mutex<u64>,
@@ -101,6 +101,8 @@ struct Inner {
 struct Running {
     threads: Vec<JoinHandle<()>>,
     database: Database,
+    /// The thread that keeps the list of segments ends when this does.
+    _keeper: Sender<()>,
 }
 
 /// The way to one shard.
@@ -158,7 +160,7 @@ impl SharedStore {
             value_bytes_max: database.storage().value_bytes_max(),
             map: RwLock::new(database.facts().map.clone()),
             clock,
-            running: Mutex::new(None),
+            running: Arc::new(Mutex::new(None)),
             ordering: Mutex::new(0),
             claims: Claims::default(),
             is_backed_up: AtomicBool::new(false),
@@ -193,7 +195,9 @@ impl SharedStore {
             inner.mailboxes.push(Mailbox { sender, waker, shard: serving });
             ready.push(built);
         }
-        inner.running = Mutex::new(Some(Running { threads, database }));
+        let (keeper, keeps) = crossbeam_channel::bounded(0);
+        inner.running = Arc::new(Mutex::new(Some(Running { threads, database, _keeper: keeper })));
+        keep_list(Arc::clone(&inner.running), keeps)?;
         Ok((SharedStore { inner: Arc::new(inner) }, Opening { ready }))
     }
 
@@ -403,17 +407,16 @@ impl SharedStore {
     /// refused from now on, and this call may be tried again. `DeviceFailed`: the device has failed.
     pub fn close(&self) -> Result<()> {
         let running = self.inner.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Running { threads, database }) = running else { return Err(closed()) };
+        let Some(mut running) = running else { return Err(closed()) };
         let answers = self.inner.ask_all(|reply| Message::Close { reply });
         // Every shard is waited for, whatever happened to the others.
         let shut = answers.into_iter().map(Answer::wait).fold(Ok(()), Result::and);
         if let Err(error) = shut {
-            *self.inner.running.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(Running { threads, database });
+            *self.inner.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
             return Err(error);
         }
-        threads.into_iter().for_each(join);
-        database.close()
+        running.threads.drain(..).for_each(join);
+        running.database.close()
     }
 
     /// Asks every shard what its verification has found.
@@ -521,7 +524,7 @@ impl Drop for Inner {
             drop(sender);
             waker.wake();
         }
-        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Running { threads, .. }) = running {
             threads.into_iter().for_each(join);
         }

@@ -3,15 +3,17 @@
 //! Invariant: at most as many shards as there are turns are made at a time, and of those that wait the next one is the lowest
 //! that somebody has asked for, or the lowest of all.
 
+use super::Running;
 use super::answer::{Answer, Reply};
 use super::message::Message;
 use super::service::Service;
 use super::shard::Shard;
 use super::sleep::Sleeper;
 use super::thread::ShardThread;
+use crate::database::NOTED_EVERY;
 use crate::engine::DatabasePlan;
 use crate::storage::Storage;
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use tierstone_base::clock::{Clock, SystemClock};
@@ -137,6 +139,24 @@ pub(super) fn spawn(shard: u32, start: Start, ends: Ends, ready: Reply<()>) -> R
         }
     };
     thread.spawn(body).map_err(|error| Error::from(error).context("starting the thread of a shard"))
+}
+
+/// Starts the thread that keeps the superblock's list of segments, until the sender of `ends` is dropped, or the list cannot be
+/// written: what fails here fails the shards too, and they tell their callers.
+///
+/// # Errors
+/// When no thread can be made.
+pub(super) fn keep_list(running: Arc<Mutex<Option<Running>>>, ends: Receiver<()>) -> Result<()> {
+    let body = move || {
+        while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(NOTED_EVERY) {
+            let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+            if running.as_mut().is_some_and(|running| running.database.note_segments().is_err()) {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("tierstone-list".into());
+    thread.spawn(body).map(drop).map_err(|error| Error::from(error).context("starting a thread"))
 }
 
 fn build(start: Start, ends: Ends) -> Result<ShardThread> {

@@ -1,0 +1,170 @@
+//! Which segments hold records, as the superblock says: so that one that is not there any more is missed.
+//!
+//! A segment without a header looks as if it had never been used, and one whose file is gone does not look at all. What
+//! the superblock lists ([`crate::format::superblock::Superblock::in_use`]) must have a header at the next opening:
+//! of a log, if the store was closed in good order, else of a log or a free one, as it may have been freed since.
+//!
+//! Rules, with the mutations that break them:
+//! 1. A segment is listed only while a durable group of it is there (`listed_early`).
+//! 2. Space that a slot of the superblock may list is not given back to the device, for its header goes with it: first
+//!    both slots are written without it (`listed_discarded`).
+//!
+//! The list is written with the number of an opening, where the store is closed, and now and then while it is
+//! open ([`crate::SuperblockWriter::note_segments`]). What was used for the first time since is listed nowhere: should
+//! it go missing in a crash, nothing tells of it.
+
+use crate::io::StreamId;
+use crate::segments::Role;
+use crate::shard::LogShard;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A set of segments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn has(&self, segment: u32) -> bool {
+        let word = self.0.get(segment as usize / 64).copied().unwrap_or(0);
+        word >> (segment % 64) & 1 != 0
+    }
+
+    fn insert(&mut self, segment: u32) {
+        let place = segment as usize / 64;
+        if place >= self.0.len() {
+            self.0.resize(place + 1, 0);
+        }
+        self.0[place] |= 1 << (segment % 64);
+    }
+
+    fn remove(&mut self, segment: u32) {
+        if let Some(word) = self.0.get_mut(segment as usize / 64) {
+            *word &= !(1 << (segment % 64));
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> {
+        (0u32..).zip(&self.0).flat_map(|(place, &word)| {
+            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| place * 64 + bit)
+        })
+    }
+}
+
+/// Segments in a row: the first, and how many.
+pub type Run = (u32, u32);
+
+/// The segments of `runs`, in their order.
+pub fn segments_of(runs: &[Run]) -> impl Iterator<Item = u32> {
+    runs.iter().flat_map(|&(first, count)| first..first.saturating_add(count))
+}
+
+/// `segments`, which ascend, in runs.
+pub(crate) fn runs_of(segments: impl Iterator<Item = u32>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for segment in segments {
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == segment => *count += 1,
+            _ => runs.push((segment, 1)),
+        }
+    }
+    runs
+}
+
+/// What is in use, and what the superblock says of it. Shards change it, whoever writes the superblock reads it.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Segments with durable groups.
+    in_use: Bits,
+    /// What one slot of the superblock or the other may list.
+    listed: Bits,
+    /// Since it was written last something has changed that it should say.
+    is_due: bool,
+}
+
+impl Inventory {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Each change is one step: nothing is left half done.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As an opening finds it: one slot may list `before`, the other lists `in_use`.
+    pub(crate) fn opened(&self, before: &[Run], in_use: impl Iterator<Item = u32>) {
+        let mut inner = self.lock();
+        segments_of(before).for_each(|segment| inner.listed.insert(segment));
+        for segment in in_use {
+            inner.in_use.insert(segment);
+            inner.listed.insert(segment);
+        }
+    }
+
+    /// A group of `segment` is durable. Cost: a lock, and a bit.
+    pub(crate) fn used(&self, segment: u32) {
+        let mut inner = self.lock();
+        if !inner.in_use.has(segment) {
+            inner.in_use.insert(segment);
+            inner.is_due = true;
+        }
+    }
+
+    /// `segment` is about to be made free.
+    pub(crate) fn freed(&self, segment: u32) {
+        self.lock().in_use.remove(segment);
+    }
+
+    /// Whether the space of `segment`, which is free, may be given back now; if not, it may be when the superblock has been
+    /// written.
+    pub(crate) fn may_be_discarded(&self, segment: u32) -> bool {
+        let mut inner = self.lock();
+        let is_listed = inner.listed.has(segment);
+        inner.is_due |= is_listed;
+        !is_listed
+    }
+
+    /// Whether the superblock should be written: it lacks segments, or lists some whose space is to be given back.
+    pub fn is_due(&self) -> bool {
+        self.lock().is_due
+    }
+
+    /// What the superblock is to list now: it may from here on.
+    pub(crate) fn begin_note(&self) -> Vec<Run> {
+        let mut inner = self.lock();
+        let in_use = inner.in_use.clone();
+        in_use.iter().for_each(|segment| inner.listed.insert(segment));
+        inner.is_due = false;
+        runs_of(in_use.iter())
+    }
+
+    /// Both slots list `runs` and nothing else.
+    pub(crate) fn end_note(&self, runs: &[Run]) {
+        let mut listed = Bits::default();
+        segments_of(runs).for_each(|segment| listed.insert(segment));
+        self.lock().listed = listed;
+    }
+
+    /// What is in use.
+    pub fn in_use(&self) -> Vec<Run> {
+        runs_of(self.lock().in_use.iter())
+    }
+}
+
+impl LogShard {
+    /// Groups of `stream` may have become durable.
+    pub(crate) fn note_used(&mut self, stream: StreamId) {
+        let listed_early = self.identity.mutations.is_on("listed_early");
+        let told = self.stream(stream);
+        let open = if listed_early { told.taking_segment() } else { None };
+        let Some(segment) = open.or_else(|| told.newly_used()) else { return };
+        // A group that became durable before does not keep what is being freed.
+        if matches!(self.segments.get(segment).role, Role::Open | Role::Sealed | Role::Cleaning) {
+            self.segments.pool().inventory().used(segment);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "inventory_test.rs"]
+mod inventory_test;

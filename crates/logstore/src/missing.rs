@@ -1,0 +1,149 @@
+//! At the opening: segments that are not there any more, and what is done about lost records.
+//!
+//! What is gone leaves nothing to see, so that an older version of a key would be served, or a deleted key, without a
+//! word. The superblock's list of segments in use tells ([`crate::inventory`]), and a footer without a header. What
+//! is lost refuses the opening unless it is accepted, before anything is written that hides it: the number of this
+//! opening, with the list of what was found.
+
+use crate::format::segment::{HeaderFound, SegmentHeader, SegmentState};
+use crate::format::superblock::Superblock;
+use crate::inventory::segments_of;
+use crate::open::{OpenReport, OpenSettings, read_ranges};
+use std::collections::BTreeSet;
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_media::{BLOCK_BYTES, BlockDevice};
+
+/// So many segments are named in a message.
+const NAMED_MAX: usize = 8;
+
+/// Whether a segment that was listed as in use lacks what must be there, by its header. A damaged header is damage of
+/// another kind.
+fn lacks_header(header: &HeaderFound, is_clean: bool) -> bool {
+    match header {
+        HeaderFound::Blank => true,
+        // It may have been freed since; but not before the store was closed.
+        HeaderFound::Whole(header) => is_clean && header.state != SegmentState::Log,
+        HeaderFound::OtherVersion(_) | HeaderFound::Damaged => false,
+    }
+}
+
+/// Looks for what must be there, as segments are read in turn: what a superblock lists, and headers before footers.
+pub(crate) struct Search {
+    listed: BTreeSet<u32>,
+    is_clean: bool,
+    /// Segments are zeros when they are made: files are, other devices may hold what was there before.
+    is_made_blank: bool,
+    /// The last header that was zeros.
+    blank: Option<u32>,
+    missing: BTreeSet<u32>,
+}
+
+impl Search {
+    /// For what `superblock` lists; `numbers`: what can be looked at.
+    pub fn new(settings: &OpenSettings, superblock: &Superblock, numbers: &[u32]) -> Search {
+        let is_on = !settings.mutations.is_on("missing_not_missed");
+        let listed: BTreeSet<u32> = segments_of(&superblock.in_use).filter(|_| is_on).collect();
+        let missing = listed.difference(&numbers.iter().copied().collect()).copied().collect();
+        let is_made_blank = settings.existing_segments.is_some();
+        Search { listed, is_clean: superblock.clean, is_made_blank, blank: None, missing }
+    }
+
+    /// The header of `number`.
+    pub fn saw_header(&mut self, number: u32, header: &HeaderFound) {
+        if self.listed.contains(&number) && lacks_header(header, self.is_clean) {
+            self.missing.insert(number);
+        }
+        self.blank = (*header == HeaderFound::Blank).then_some(number);
+    }
+
+    /// Its last block: a header is durable before a footer is written.
+    pub fn saw_last_block(&mut self, number: u32, block: &[u8]) {
+        if self.is_made_blank && self.blank == Some(number) && block.iter().any(|&byte| byte != 0) {
+            self.missing.insert(number);
+        }
+    }
+
+    /// What is missing.
+    pub fn missing(self) -> Vec<u32> {
+        self.missing.into_iter().collect()
+    }
+}
+
+/// Where the redo log's groups are about to be written: looks for the segments that `superblock` lists first, for they might
+/// go into one that is put back later.
+///
+/// # Errors
+/// `Corrupt`: some are missing, and that is not accepted. When the device fails.
+pub(crate) fn look_before_replay(
+    device: &mut dyn BlockDevice,
+    settings: &OpenSettings,
+    superblock: &Superblock,
+) -> Result<()> {
+    if settings.loss_accepted || superblock.clean || superblock.redo_opening == 0 {
+        return Ok(());
+    }
+    let geometry = device.geometry();
+    let all: Vec<u32> = (0..geometry.segment_limit).collect();
+    let existing = settings.existing_segments.as_ref().unwrap_or(&all);
+    let mut search = Search::new(settings, superblock, existing);
+    let there: Vec<u32> = existing.iter().copied().filter(|number| search.listed.contains(number)).collect();
+    let ranges: Vec<(u64, usize)> =
+        there.iter().map(|&number| (geometry.segment_offset(number), BLOCK_BYTES)).collect();
+    read_ranges(device, &ranges, |place, block| {
+        search.saw_header(there[place], &SegmentHeader::decode(block));
+        Ok(())
+    })?;
+    refuse(&search.missing(), &[])
+}
+
+/// Refuses what was found, unless it is accepted.
+///
+/// # Errors
+/// `Corrupt`: segments are missing or damaged.
+pub(crate) fn refuse_loss(settings: &OpenSettings, report: &OpenReport) -> Result<()> {
+    if settings.loss_accepted {
+        return Ok(());
+    }
+    refuse(&report.missing_segments, &report.damaged_segments)
+}
+
+/// Says that segments are `missing` or `damaged`, if any are.
+///
+/// # Errors
+/// `Corrupt`, if so.
+pub fn refuse(missing: &[u32], damaged: &[u32]) -> Result<()> {
+    let is = |count: usize| if count == 1 { "is" } else { "are" };
+    let what = match (missing.len(), damaged.len()) {
+        (0, 0) => return Ok(()),
+        (count, 0) => format!("{} {} missing, or empty", named(missing), is(count)),
+        (0, count) => format!("{} {} damaged", named(damaged), is(count)),
+        (lost, count) => format!(
+            "{} {} missing, or empty, and {} {} damaged",
+            named(missing),
+            is(lost),
+            named(damaged),
+            is(count)
+        ),
+    };
+    Err(Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "{what}: of keys whose newest version lay there older ones would come back, or none. Bring back what is \
+             missing, or restore a backup, or save what is whole into a new store (check --repair), or open the store \
+             as it is by accepting the loss (--disk-loss accept)"
+        ),
+    ))
+}
+
+fn named(segments: &[u32]) -> String {
+    let mut segments: Vec<u32> = segments.to_vec();
+    segments.sort_unstable();
+    segments.dedup();
+    let names: Vec<String> = segments.iter().take(NAMED_MAX).map(u32::to_string).collect();
+    let more = segments.len().saturating_sub(NAMED_MAX);
+    match (segments.len(), more) {
+        (1, _) => format!("segment {}", names[0]),
+        (_, 0) => format!("segments {}", names.join(", ")),
+        _ => format!("segments {} and {more} more", names.join(", ")),
+    }
+}

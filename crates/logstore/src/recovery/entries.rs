@@ -1,0 +1,69 @@
+//! Entries of summaries while they are collected: 24 bytes each, in ranges of positions.
+
+use crate::format::record;
+use crate::location::Location;
+use crate::touch::FoundTouch;
+use tierstone_base::Seq;
+
+/// One record of a summary, packed into 24 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Packed {
+    pub position: u64,
+    /// Keyspace (its number in the superblock's list, 16 bits) above the complement of the sequence
+    /// (48 bits), so that sorting puts newer records of a key first.
+    pub(super) order: u64,
+    /// Location (34 bits) above units (22 bits) above flags (8 bits).
+    pub(super) place: u64,
+}
+
+impl Packed {
+    /// Whether two records are of one keyspace and position.
+    pub fn is_same_key(&self, other: &Packed) -> bool {
+        self.position == other.position && self.keyspace() == other.keyspace()
+    }
+
+    pub fn keyspace(&self) -> usize {
+        (self.order >> 48) as usize
+    }
+
+    pub fn seq(&self) -> Seq {
+        record::SEQ_MAX - (self.order & record::SEQ_MAX)
+    }
+
+    pub fn location(&self) -> Location {
+        Location::from_raw(self.place >> 30)
+    }
+
+    pub fn units(&self) -> usize {
+        (self.place >> 8 & ((1 << 22) - 1)) as usize
+    }
+
+    pub fn flags(&self) -> u8 {
+        self.place as u8
+    }
+}
+
+/// Collected entries, in ranges of positions: sorting each by itself keeps to the processor's cache.
+pub(crate) struct Buckets {
+    from: u64,
+    shift: u32,
+    pub lists: Vec<Vec<Packed>>,
+    /// Touches are in no list.
+    pub touches: Vec<FoundTouch>,
+}
+
+/// Ranges of positions, as a power of two.
+const BUCKET_BITS: u32 = 9;
+
+impl Buckets {
+    pub fn new(from: u64, to: u64) -> Self {
+        let bits = u64::BITS - (to - from).leading_zeros();
+        let shift = bits.saturating_sub(BUCKET_BITS);
+        let count = ((to - from) >> shift) as usize + 1;
+        Buckets { from, shift, lists: (0..count).map(|_| Vec::new()).collect(), touches: Vec::new() }
+    }
+
+    pub fn push(&mut self, entry: Packed) {
+        self.lists[((entry.position - self.from) >> self.shift) as usize].push(entry);
+    }
+}

@@ -1,0 +1,281 @@
+//! Segments that are not there any more: what the superblock lists is missed, and nothing else is.
+#![expect(clippy::unwrap_used, reason = "test code")]
+
+mod common;
+
+use common::{Store, medium, small_settings};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};
+use tierstone_crash::{Choices, Mutations};
+use tierstone_engine::harness::Harness;
+use tierstone_engine::{Durability, Engine};
+use tierstone_logstore::check::{CheckSettings, DamageKind, check};
+use tierstone_logstore::format::segment::{HeaderFound, SegmentHeader, SegmentState};
+use tierstone_logstore::{Inventory, OpenReport, OpenSettings, SuperblockWriter, open};
+use tierstone_media::sim::{SimDevice, SimMedium};
+use tierstone_media::{BLOCK_BYTES, Wait};
+
+const SPACE: KeyspaceId = KeyspaceId(1);
+const SEGMENT: u64 = 64 << 10;
+const SEGMENTS: u32 = 64;
+
+/// An open store with what writes its superblock.
+struct Opened {
+    store: Store,
+    superblock: SuperblockWriter,
+    inventory: Arc<Inventory>,
+    report: OpenReport,
+    medium: SimMedium,
+}
+
+impl Opened {
+    fn on(medium: &SimMedium, mut device: SimDevice, settings: &OpenSettings) -> Result<Opened> {
+        let mut opened = open(&mut device, settings)?;
+        let (shard, _) = opened.plans.pop().unwrap().build(&mut device)?;
+        Ok(Opened {
+            store: Harness::new(shard, device, opened.hasher),
+            superblock: opened.superblock,
+            inventory: opened.inventory,
+            report: opened.report,
+            medium: medium.clone(),
+        })
+    }
+
+    fn put(&mut self, keys: std::ops::Range<u32>, len: usize) {
+        for key in keys {
+            self.store.put(SPACE, &key.to_le_bytes(), &vec![key as u8; len]).unwrap();
+        }
+    }
+
+    fn note(&mut self) {
+        self.superblock.note_segments(&mut self.medium.device(), &self.inventory).unwrap();
+    }
+
+    fn close(mut self) {
+        self.store.engine.shut();
+        while !self.store.engine.is_shut() {
+            self.store.turn(Wait::One);
+        }
+        drop(self.store);
+        self.superblock.close(&mut self.medium.device(), Some(&self.inventory)).unwrap();
+    }
+}
+
+fn settings() -> OpenSettings {
+    let mut settings = small_settings();
+    settings.shard.memory_bytes = 64 << 10;
+    settings
+}
+
+fn header(medium: &SimMedium, segment: u32) -> HeaderFound {
+    let offset = medium.settings().geometry.segment_offset(segment);
+    SegmentHeader::decode(&medium.peek(offset, BLOCK_BYTES))
+}
+
+/// Segments of logs, by their headers.
+fn logs(medium: &SimMedium) -> BTreeSet<u32> {
+    let is_log = |segment: &u32| matches!(header(medium, *segment), HeaderFound::Whole(header) if header.state == SegmentState::Log);
+    (0..SEGMENTS).filter(is_log).collect()
+}
+
+fn filled(is_closed: bool) -> SimMedium {
+    let medium = medium(SEGMENT, SEGMENTS);
+    let mut opened = Opened::on(&medium, medium.device(), &settings()).unwrap();
+    opened.put(0..400, 900);
+    opened.store.sync().unwrap();
+    match is_closed {
+        true => opened.close(),
+        false => opened.note(),
+    }
+    medium
+}
+
+fn refusal(medium: &SimMedium, settings: &OpenSettings) -> String {
+    let error = Opened::on(medium, medium.device(), settings).err();
+    let error = error.unwrap_or_else(|| panic!("the store opens"));
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    error.message().to_owned()
+}
+
+fn blanked(medium: &SimMedium, segment: u32) -> SimMedium {
+    let copy = medium.crashed_copy(&Choices::quiet());
+    let offset = copy.settings().geometry.segment_offset(segment);
+    copy.overwrite(offset, &vec![0; SEGMENT as usize]);
+    copy
+}
+
+#[test]
+fn a_segment_that_reads_as_zeros_is_missed_after_a_close_and_after_a_crash() {
+    for is_closed in [true, false] {
+        let medium = filled(is_closed);
+        let logs = logs(&medium);
+        assert!(logs.len() > 4);
+        for &segment in &logs {
+            let copy = blanked(&medium, segment);
+            for _ in 0..2 {
+                // The second time as the first: nothing was written that hides it.
+                let said = refusal(&copy, &settings());
+                assert!(said.starts_with(&format!("segment {segment} is missing, or empty")), "{said}");
+            }
+            let mut seen = check(&mut copy.device(), &CheckSettings::default(), &mut |_| {}).unwrap();
+            let finding = seen.findings.pop().unwrap();
+            assert_eq!((finding.kind, finding.segment), (DamageKind::Header, Some(segment)));
+        }
+    }
+}
+
+#[test]
+fn a_segment_whose_file_is_gone_is_missed() {
+    for is_closed in [true, false] {
+        let medium = filled(is_closed);
+        let logs = logs(&medium);
+        for &segment in &logs {
+            let existing: Vec<u32> = logs.iter().copied().filter(|&other| other != segment).collect();
+            let checked = CheckSettings { existing_segments: Some(existing.clone()), ..Default::default() };
+            let settings = OpenSettings { existing_segments: Some(existing), ..settings() };
+            let copy = blanked(&medium, segment);
+            let said = refusal(&copy, &settings);
+            assert!(said.starts_with(&format!("segment {segment} is missing, or empty")), "{said}");
+            let seen = check(&mut copy.device(), &checked, &mut |_| {}).unwrap();
+            let kinds: Vec<_> = seen.findings.iter().map(|found| (found.kind, found.segment)).collect();
+            assert_eq!(kinds, [(DamageKind::Segment, Some(segment))]);
+        }
+    }
+}
+
+#[test]
+fn an_accepted_loss_is_told_once_and_over() {
+    let medium = blanked(&filled(true), 2);
+    let accepts = OpenSettings { loss_accepted: true, ..settings() };
+    let mut opened = Opened::on(&medium, medium.device(), &accepts).unwrap();
+    assert_eq!(opened.report.missing_segments, [2]);
+    opened.put(0..50, 900);
+    opened.store.sync().unwrap();
+    drop(opened);
+    let opened = Opened::on(&medium, medium.power_on_after_loss(), &settings()).unwrap();
+    assert_eq!(opened.report.missing_segments, [0; 0]);
+}
+
+#[test]
+fn a_header_that_says_free_is_missed_only_where_the_store_was_closed() {
+    for is_closed in [true, false] {
+        let medium = filled(is_closed);
+        let segment = *logs(&medium).first().unwrap();
+        let HeaderFound::Whole(found) = header(&medium, segment) else { panic!("a header") };
+        let mut block = vec![0; BLOCK_BYTES];
+        SegmentHeader::free(found.store, segment, found.opened_seq).encode(&mut block);
+        medium.overwrite(medium.settings().geometry.segment_offset(segment), &block);
+        let seen = check(&mut medium.device(), &CheckSettings::default(), &mut |_| {}).unwrap();
+        if is_closed {
+            assert!(refusal(&medium, &settings()).contains(&format!("segment {segment} is missing")));
+            assert_eq!(seen.findings[0].kind, DamageKind::Segment);
+        } else {
+            // It may have been freed since the list was written.
+            Opened::on(&medium, medium.device(), &settings()).unwrap();
+            assert!(!seen.is_damaged());
+        }
+    }
+}
+
+#[test]
+fn a_file_that_begins_with_zeros_and_was_sealed_is_missed_without_a_list() {
+    let medium = medium(SEGMENT, SEGMENTS);
+    let mut opened = Opened::on(&medium, medium.device(), &settings()).unwrap();
+    opened.put(0..400, 900);
+    opened.store.sync().unwrap();
+    opened.store.settle(500);
+    drop(opened);
+    let geometry = medium.settings().geometry;
+    let is_sealed = |segment: &u32| {
+        let last = geometry.segment_offset(segment + 1) - BLOCK_BYTES as u64;
+        medium.peek(last, BLOCK_BYTES).iter().any(|&byte| byte != 0)
+    };
+    let segment = logs(&medium).into_iter().find(is_sealed).unwrap();
+    medium.overwrite(geometry.segment_offset(segment), &[0; BLOCK_BYTES]);
+    let existing = Some((0..SEGMENTS).collect::<Vec<u32>>());
+    let checked = CheckSettings { existing_segments: existing.clone(), ..Default::default() };
+    let seen = check(&mut medium.device(), &checked, &mut |_| {}).unwrap();
+    assert!(seen.damage.contains_key(&DamageKind::Header) && seen.lost_records > 0, "{:?}", seen.damage);
+    let settings = OpenSettings { existing_segments: existing, ..settings() };
+    let said = refusal(&medium, &settings);
+    assert!(said.starts_with(&format!("segment {segment} is missing, or empty")), "{said}");
+}
+
+/// Whether the store opens after power was lost while the first group of a segment was on its way, and the superblock was
+/// written meanwhile.
+fn survives_a_list_beside_a_first_group(mutations: Mutations) -> bool {
+    let mut settings = OpenSettings { mutations, ..settings() };
+    // Groups are on their way only when they are full.
+    settings.shard.durability = Durability::Relaxed;
+    let medium = medium(SEGMENT, SEGMENTS);
+    let mut opened = Opened::on(&medium, medium.device(), &settings).unwrap();
+    let mut survives = true;
+    for key in 0..600 {
+        opened.put(key..key + 1, 900);
+        opened.store.settle(2);
+        if opened.inventory.is_due() {
+            opened.note();
+            let copy = medium.crashed_copy(&Choices::random(u64::from(key)));
+            survives &= Opened::on(&copy, copy.device(), &settings).is_ok();
+        }
+    }
+    survives
+}
+
+#[test]
+fn what_is_not_durable_is_not_listed() {
+    assert!(survives_a_list_beside_a_first_group(Mutations::none()));
+    assert!(!survives_a_list_beside_a_first_group(Mutations::one("listed_early")));
+}
+
+/// Whether a store opens whose segments became free and were given back, at power losses in between; and how many
+/// segments took space at the end.
+fn survives_discards(mutations: Mutations, seed: u64) -> (bool, usize) {
+    let settings = OpenSettings { mutations, ..settings() };
+    let medium = medium(SEGMENT, SEGMENTS);
+    let mut opened = Opened::on(&medium, medium.device(), &settings).unwrap();
+    let mut random = SeededRandom::new(seed);
+    opened.put(0..1500, 900);
+    opened.store.sync().unwrap();
+    opened.note();
+    let mut survives = true;
+    for round in 0..30u32 {
+        for key in round * 50..round * 50 + 50 {
+            opened.store.delete(SPACE, &key.to_le_bytes()).unwrap();
+        }
+        opened.store.sync().unwrap();
+        opened.store.now.monotonic_us += 1_500_000;
+        opened.store.settle(2_000);
+        if random.below(3) == 0 {
+            opened.note();
+        }
+        let copy = medium.crashed_copy(&Choices::random(random.next_u64()));
+        survives &= Opened::on(&copy, copy.device(), &settings).is_ok();
+    }
+    for _ in 0..60 {
+        opened.note();
+        opened.store.now.monotonic_us += 1_500_000;
+        opened.store.settle(2_000);
+    }
+    (survives, medium.taken_segments())
+}
+
+#[test]
+fn space_that_is_given_back_is_never_missed() {
+    for seed in 0..4 {
+        let (survives, taken) = survives_discards(Mutations::none(), seed);
+        assert!(survives, "seed {seed}");
+        assert!(taken < 30, "seed {seed}: {taken} segments take space, of which few are used");
+    }
+    assert!((0..4).any(|seed| !survives_discards(Mutations::one("listed_discarded"), seed).0));
+}
+
+#[test]
+fn without_its_rule_what_is_missing_is_passed_over() {
+    let medium = blanked(&filled(true), 2);
+    let settings = OpenSettings { mutations: Mutations::one("missing_not_missed"), ..settings() };
+    let mut opened = Opened::on(&medium, medium.device(), &settings).unwrap();
+    let lost = (0..400u32).filter(|key| opened.store.get(SPACE, &key.to_le_bytes()).unwrap().is_none());
+    assert!(lost.count() > 0);
+}
