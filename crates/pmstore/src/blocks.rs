@@ -331,6 +331,16 @@ impl Blocks {
         number.is_some()
     }
 
+    /// Nobody appends to the block any more, if somebody did.
+    pub fn close(&mut self, number: u32) {
+        for role in [Role::Active, Role::Cleaning] {
+            if *self.role_block(role) == Some(number) {
+                *self.role_block(role) = None;
+                self.fill(number);
+            }
+        }
+    }
+
     /// Nobody appends to the block any more; what is left of it is free space.
     fn fill(&mut self, number: u32) {
         if let Some(block) = self.table.get_mut(number) {

@@ -12,6 +12,7 @@ use crate::blocks::Role;
 use crate::format::{LEAD_BYTES, RECORD_BYTES, RecordHead};
 use crate::graves::grave_of;
 use crate::keys::Keys;
+use crate::long_emptying::{Left, LongMove};
 use crate::shard::PmShard;
 use tierstone_base::{KeyspaceId, Position, Result};
 
@@ -71,6 +72,7 @@ impl PmShard {
         if self.is_cleaning {
             self.empty_step()?;
         }
+        self.empty_long_step(is_short)?;
         if !is_short && !has_many_graves {
             self.pace.note_available(0);
             self.blocks.give_back(KEPT_FREE_BLOCKS)?;
@@ -147,17 +149,13 @@ impl PmShard {
                 return Err(error);
             }
         };
-        let mut buffer = Vec::new();
-        for (place, head) in &contents.live {
-            if head.is_tombstone() {
-                let elsewhere = self.graves.may_hide(grave(head), contents.old_of(grave(head)));
-                if !elsewhere || self.mutations.is_on("tombstones_dropped") {
-                    self.drop_tombstone(*place, head)?;
-                    continue;
-                }
+        let left = match self.move_live(&contents) {
+            Ok(left) => left,
+            Err(error) => {
+                self.blocks.set_aside(victim);
+                return Err(error);
             }
-            self.move_record(*place, head, &mut buffer)?;
-        }
+        };
         for (place, head) in &contents.dropped {
             self.give_up_dropped(*place, head)?;
         }
@@ -169,6 +167,7 @@ impl PmShard {
             true => self.blocks.forget(victim),
             false => self.blocks.recycle(victim)?,
         }
+        self.free_left(left)?;
         for grave in contents.old {
             for place in self.graves.remove_old(grave) {
                 let (head, _) = self.record(place)?;
@@ -178,6 +177,26 @@ impl PmShard {
         Ok(())
     }
 
+    /// Copies what lives in a victim; gives what of it lies in overflow blocks that no copy names.
+    fn move_live(&mut self, contents: &Contents) -> Result<Left> {
+        let (mut moves, mut left) = (self.move_long_values(&contents.live)?, Left::default());
+        let mut buffer = Vec::new();
+        for (place, head) in &contents.live {
+            if head.is_tombstone() {
+                let elsewhere = self.graves.may_hide(grave(head), contents.old_of(grave(head)));
+                if !elsewhere || self.mutations.is_on("tombstones_dropped") {
+                    self.drop_tombstone(*place, head)?;
+                    continue;
+                }
+            }
+            let long = moves.remove(place);
+            left.old.extend(long.map(|long| (head.seq, long.from)));
+            self.move_record(*place, head, long, &mut buffer)?;
+        }
+        left.unused = moves.into_values().map(|unused| unused.to).collect();
+        Ok(left)
+    }
+
     fn drop_tombstone(&mut self, place: u64, head: &RecordHead) -> Result<()> {
         self.graves.move_tombstone(grave(head), place, None);
         self.give_up(place, head.len, head.is_overflow())
@@ -185,15 +204,25 @@ impl PmShard {
 
     /// Copies a record, which was verified with its block, to the cleaner's block; the index, or the table of what
     /// snapshots show, names the copy.
-    fn move_record(&mut self, place: u64, head: &RecordHead, buffer: &mut Vec<u8>) -> Result<()> {
+    fn move_record(
+        &mut self,
+        place: u64,
+        head: &RecordHead,
+        long: Option<LongMove>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<()> {
         buffer.clear();
         buffer.extend_from_slice(&self.maker.memory.bytes(place, head.len as usize));
+        long.into_iter().for_each(|long| long.rename(buffer));
         debug_assert!(buffer.len() >= RECORD_BYTES);
         // Indexes by position ask for no key.
         let is_ordered = self.reachable(KeyspaceId(head.keyspace)).is_some_and(Keys::is_ordered);
         let key = if is_ordered { self.key_of(head, buffer)?.into_owned() } else { Vec::new() };
         let copy = self.blocks.append(Role::Cleaning, buffer)?;
         self.counts.cleaned_bytes_written += u64::from(head.len);
+        if let Some(overflow) = head.overflow(buffer) {
+            self.overflow.name(&overflow.extents, self.maker.layout.block_of(copy));
+        }
         if head.is_tombstone() {
             self.graves.move_tombstone(grave(head), place, Some(copy));
             return Ok(());

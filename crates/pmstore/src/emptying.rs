@@ -9,11 +9,15 @@
 //! Crash: as in cleaning; at the next opening it is a segment like others.
 
 use crate::blocks::{Block, Blocks, Role};
+use crate::long_emptying::{CHEAP_PERCENT, PERCENT_MAX};
 use crate::shard::PmShard;
 use tierstone_base::Result;
+use tierstone_engine::Eviction;
 
 /// Free blocks that emptying leaves to others: with fewer the next write would take the segment for its records.
 const LEFT_BLOCKS: u64 = 6;
+/// ... and of a segment in which nothing lives, too: deletes and cleaning take one each, and what is appended one.
+const LEAST_BLOCKS: u64 = 3;
 /// When so many segments were emptied in a while and no long value came to lie in one, something else takes them.
 const IN_VAIN_MAX: u32 = 6;
 const IN_VAIN_US: u64 = 1_000_000;
@@ -64,7 +68,7 @@ impl Blocks {
         }
         let fits = |segment: u32, live: u64| {
             let elsewhere = self.free.len() as u64 - free_in.get(&segment).copied().unwrap_or(0);
-            live <= elsewhere.saturating_sub(LEFT_BLOCKS) * payload
+            elsewhere >= LEAST_BLOCKS && live <= elsewhere.saturating_sub(LEFT_BLOCKS) * payload
         };
         let chosen = self
             .segments
@@ -110,8 +114,21 @@ impl Blocks {
 }
 
 impl PmShard {
-    /// Whether a segment is emptied for a long value, or may be when blocks have been cleaned that give a quarter at least.
+    /// Whether a segment is emptied for a long value, or may be soon: first one of long values in which little lives, then one
+    /// of blocks, then one of long values in which much does.
     pub(crate) fn can_empty_a_segment(&mut self) -> bool {
+        self.empties_long_values(CHEAP_PERCENT)
+            || self.can_empty_a_segment_of_blocks()
+            || self.can_empty_much()
+    }
+
+    /// Whether a segment of long values is emptied in which much lives: where keys may be evicted they go instead.
+    pub(crate) fn can_empty_much(&mut self) -> bool {
+        self.evictor.policy == Eviction::None && self.empties_long_values(PERCENT_MAX)
+    }
+
+    /// Whether a segment of blocks is, or may be when blocks have been cleaned that give a quarter at least.
+    fn can_empty_a_segment_of_blocks(&mut self) -> bool {
         let now_us = self.now.monotonic_us;
         if now_us > self.emptied.since_us + IN_VAIN_US {
             self.emptied = Emptied { in_vain: 0, since_us: now_us };

@@ -28,6 +28,7 @@ pub mod invariants;
 mod keys;
 mod lent;
 mod log;
+mod long_emptying;
 mod mark;
 mod memory;
 mod memory_use;

@@ -26,12 +26,13 @@ impl PmShard {
         }
     }
 
-    /// Bytes that indexes, counters of uses and the counts of old records take. The last are not held against new keys, or deletes
-    /// would make no room: the space of the blocks bounds them, and cleaning makes them fewer.
+    /// Bytes that indexes, counters of uses, the counts of old records and the tables of overflow blocks take. The last two are not
+    /// held against new keys, or deletes would make no room: the space bounds them, and cleaning makes them fewer.
     pub(crate) fn index_and_grave_bytes(&self) -> u64 {
         self.keyspaces.values().map(Keys::bytes).sum::<u64>()
             + self.evictor.uses.bytes()
             + self.graves.bytes()
+            + self.overflow.memory_bytes()
     }
 
     /// Counts what indexes take.

@@ -1,15 +1,21 @@
 //! Overflow blocks: where the long part of a value lies, once, for the log record and the storage record both.
 //!
 //! A value takes runs of units in segments of one of four classes, of 2 KiB, 16 KiB, 64 KiB and a whole segment where
-//! segments have 2 MiB. What is taken is known in memory only: recovery marks what records name.
+//! segments have 2 MiB. What is taken is known in memory only, and of each run the block of the record that names it, by
+//! which a segment is emptied ([`crate::long_emptying`]): recovery marks what records name.
 //!
 //! Invariants:
 //! 1. Units are given out once, until they are freed.
 //! 2. They are freed when the record that names them counts no more, whatever a crash takes.
+//! 3. A run that a record of a block names says which block it is; one that is to be freed, and one whose record is not
+//!    written yet, say so.
 
+mod moves;
+
+use self::moves::Moves;
 use crate::blocks::Maker;
 use crate::format::{Entry, Extent, SegmentKind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::{Error, ErrorKind, Result};
 
 /// Classes of units.
@@ -17,19 +23,85 @@ const CLASSES: usize = 4;
 /// Units of the two small classes that a run may have: the next class has units of about so many.
 const RUN_UNITS: u64 = 8;
 
+/// No run begins at the unit.
+const NO_RUN: u32 = u32::MAX;
+/// The record that names the run is not written yet.
+const UNNAMED: u32 = u32::MAX - 1;
+/// The record that named the run counts no more: it will be free.
+const GOING: u32 = u32::MAX - 2;
+
+/// A segment of units.
+#[derive(Debug)]
+struct Units {
+    /// A bit for every unit that is taken.
+    bits: Vec<u64>,
+    /// How many are.
+    taken: u64,
+    /// Of every unit at which a run begins, the block of the record that names it.
+    named_by: Vec<u32>,
+}
+
+impl Units {
+    fn new(units: u64) -> Self {
+        let bits = vec![0; units.div_ceil(64) as usize];
+        Units { bits, taken: 0, named_by: vec![NO_RUN; units as usize] }
+    }
+
+    fn is_taken(&self, at: u64) -> bool {
+        self.bits.get((at / 64) as usize).is_some_and(|word| word & 1 << (at % 64) != 0)
+    }
+
+    fn set(&mut self, at: u64, is_taken: bool) -> bool {
+        let Some(word) = self.bits.get_mut((at / 64) as usize) else { return false };
+        let (mask, before) = (1 << (at % 64), *word);
+        *word = if is_taken { before | mask } else { before & !mask };
+        *word != before
+    }
+
+    /// Takes or frees a run; gives how many units have changed.
+    fn set_run(&mut self, first: u64, count: u64, is_taken: bool) -> u64 {
+        let changed = (first..first + count).filter(|&at| self.set(at, is_taken)).count() as u64;
+        self.taken = if is_taken { self.taken + changed } else { self.taken - changed };
+        self.name(first, if is_taken { UNNAMED } else { NO_RUN });
+        changed
+    }
+
+    fn name(&mut self, first: u64, by: u32) {
+        if let Some(named_by) = self.named_by.get_mut(first as usize) {
+            *named_by = by;
+        }
+    }
+}
+
 /// The overflow blocks of one shard.
 #[derive(Debug)]
 pub(crate) struct OverflowBlocks {
     maker: Maker,
-    /// Of each class its segments, each with a bit for every unit that is taken.
-    classes: [BTreeMap<u32, Vec<u64>>; CLASSES],
+    /// Of each class its segments.
+    classes: [BTreeMap<u32, Units>; CLASSES],
     /// Bytes of units that are taken.
     taken_bytes: u64,
+    /// The segment that is being emptied: nothing is put there.
+    moves: Option<Moves>,
+    /// Runs that were taken or freed, ever.
+    changes: u64,
+    /// Nothing could be emptied after so many changes, of segments that were so full in percent.
+    tried: Option<(u64, u64)>,
+    /// Segments that could not be emptied.
+    barred: BTreeSet<u32>,
 }
 
 impl OverflowBlocks {
     pub fn new(maker: Maker) -> Self {
-        OverflowBlocks { maker, classes: Default::default(), taken_bytes: 0 }
+        OverflowBlocks {
+            maker,
+            classes: Default::default(),
+            taken_bytes: 0,
+            moves: None,
+            changes: 0,
+            tried: None,
+            barred: BTreeSet::new(),
+        }
     }
 
     /// Bytes of a unit.
@@ -79,12 +151,8 @@ impl OverflowBlocks {
 
     fn take_run(&mut self, bytes: u64, kept: u32) -> Option<u64> {
         let class = if bytes == self.maker.layout.geometry.segment_bytes { 3 } else { self.class_of(bytes) };
-        let (unit, units) = (self.unit(class), self.units(class));
-        let wanted = bytes.div_ceil(unit);
-        let found = self.classes[class]
-            .iter()
-            .find_map(|(&segment, bits)| run(bits, units, wanted).map(|first| (segment, first)));
-        let (segment, first) = match found {
+        let wanted = bytes.div_ceil(self.unit(class));
+        let (segment, first) = match self.room(class, wanted, 0) {
             Some(found) => found,
             None if self.maker.space.free_for(self.maker.shard) <= kept => return None,
             None => {
@@ -96,27 +164,32 @@ impl OverflowBlocks {
                 (segment, 0)
             }
         };
-        let offset = self.maker.layout.segment(segment) + first * unit;
+        let offset = self.maker.layout.segment(segment) + first * self.unit(class);
         self.mark(class, segment, first, wanted);
         Some(offset)
+    }
+
+    /// The first run of `wanted` free units in the segments from `from` on, that which is being emptied left out.
+    fn room(&self, class: usize, wanted: u64, from: u32) -> Option<(u32, u64)> {
+        let (units, emptying) = (self.units(class), self.emptying());
+        self.classes[class]
+            .range(from..)
+            .filter(|(segment, own)| emptying != Some(**segment) && own.taken + wanted <= units)
+            .find_map(|(&segment, own)| run(&own.bits, units, wanted).map(|first| (segment, first)))
     }
 
     /// Takes in a segment of which nothing is known to be taken.
     pub fn adopt(&mut self, segment: u32, class: u8) {
         let class = usize::from(class) % CLASSES;
-        let words = self.units(class).div_ceil(64) as usize;
-        self.classes[class].insert(segment, vec![0; words]);
+        let units = Units::new(self.units(class));
+        self.classes[class].insert(segment, units);
     }
 
     fn mark(&mut self, class: usize, segment: u32, first: u64, count: u64) {
         let unit = self.unit(class);
-        if let Some(bits) = self.classes[class].get_mut(&segment) {
-            for at in first..first + count {
-                if let Some(word) = bits.get_mut((at / 64) as usize) {
-                    *word |= 1 << (at % 64);
-                }
-            }
-            self.taken_bytes += count * unit;
+        if let Some(own) = self.classes[class].get_mut(&segment) {
+            self.taken_bytes += own.set_run(first, count, true) * unit;
+            self.changes += 1;
         }
     }
 
@@ -134,13 +207,29 @@ impl OverflowBlocks {
         extents.iter().all(|extent| self.place(extent).is_some())
     }
 
-    /// A record names these: they are taken.
-    pub fn mark_named(&mut self, extents: &[Extent]) {
+    /// A record that recovery found in `block` names these: they are taken.
+    pub fn mark_named(&mut self, extents: &[Extent], block: u32) {
         for extent in extents {
             if let Some((class, segment, first, count)) = self.place(extent) {
                 self.mark(class, segment, first, count);
             }
         }
+        self.name(extents, block);
+    }
+
+    /// A record of `block` names these from now on.
+    pub fn name(&mut self, extents: &[Extent], block: u32) {
+        for extent in extents {
+            let Some((class, segment, first, _)) = self.place(extent) else { continue };
+            if let Some(own) = self.classes[class].get_mut(&segment) {
+                own.name(first, block);
+            }
+        }
+    }
+
+    /// The record that names these counts no more: they will be freed.
+    pub fn note_going(&mut self, extents: &[Extent]) {
+        self.name(extents, GOING);
     }
 
     /// Nobody names these any more. One barrier for each segment that nothing lies in any more.
@@ -148,35 +237,46 @@ impl OverflowBlocks {
         for extent in extents {
             let Some((class, segment, first, count)) = self.place(extent) else { continue };
             let unit = self.unit(class);
-            let Some(bits) = self.classes[class].get_mut(&segment) else { continue };
-            for at in first..first + count {
-                if let Some(word) = bits.get_mut((at / 64) as usize) {
-                    *word &= !(1 << (at % 64));
-                }
-            }
-            self.taken_bytes -= count * unit;
-            if bits.iter().all(|&word| word == 0) {
-                self.classes[class].remove(&segment);
-                self.maker.space.release(segment, self.maker.shard)?;
+            let Some(own) = self.classes[class].get_mut(&segment) else { continue };
+            self.taken_bytes -= own.set_run(first, count, false) * unit;
+            self.changes += 1;
+            if own.taken == 0 {
+                self.release(class, segment)?;
             }
         }
         Ok(())
     }
 
+    /// Gives a segment back in which nothing lies. A barrier.
+    fn release(&mut self, class: usize, segment: u32) -> Result<()> {
+        self.classes[class].remove(&segment);
+        self.barred.remove(&segment);
+        self.maker.space.release(segment, self.maker.shard)?;
+        match self.emptying() == Some(segment) {
+            true => self.end_emptying(),
+            false => Ok(()),
+        }
+    }
+
     /// Gives segments back in which nothing lies. A barrier for each.
     pub fn give_back(&mut self) -> Result<()> {
-        for class in &mut self.classes {
-            let empty: Vec<u32> = class
-                .iter()
-                .filter(|(_, bits)| bits.iter().all(|&word| word == 0))
-                .map(|(segment, _)| *segment)
-                .collect();
+        for class in 0..CLASSES {
+            let empty = self.classes[class].iter().filter(|(_, own)| own.taken == 0);
+            let empty: Vec<u32> = empty.map(|(segment, _)| *segment).collect();
             for segment in empty {
-                class.remove(&segment);
-                self.maker.space.release(segment, self.maker.shard)?;
+                self.release(class, segment)?;
             }
         }
         Ok(())
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> u64 {
+        let of = |class: usize| {
+            let units = self.units(class);
+            (units.div_ceil(64) * 8 + units * 4) * self.classes[class].len() as u64
+        };
+        (0..CLASSES).map(of).sum()
     }
 }
 

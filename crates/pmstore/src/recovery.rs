@@ -455,7 +455,8 @@ impl Rebuild {
             if self.is_newest(keyspace, position, place) || needed.contains(&place) {
                 let (head, record) = self.shard.record(place)?;
                 let extents = head.overflow(&record).map_or_else(Vec::new, |overflow| overflow.extents);
-                self.shard.overflow.mark_named(&extents);
+                let block = self.shard.maker.layout.block_of(place);
+                self.shard.overflow.mark_named(&extents, block);
             }
         }
         Ok(())

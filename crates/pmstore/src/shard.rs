@@ -96,6 +96,7 @@ pub struct PmShard {
     pub(crate) blocks: Blocks,
     pub(crate) overflow: OverflowBlocks,
     pub(crate) emptied: crate::emptying::Emptied,
+    pub(crate) long_emptying: crate::long_emptying::LongEmptying,
     /// Room for the long values of a part that was admitted, kept for it until the next step.
     pub(crate) admitted: Vec<Option<Overflow>>,
     pub(crate) log: Log,
@@ -160,6 +161,7 @@ impl PmShard {
             graves: Graves::new(maker.layout.shard_bytes()),
             overflow: OverflowBlocks::new(maker.clone()),
             emptied: Default::default(),
+            long_emptying: Default::default(),
             admitted: Vec::new(),
             maker,
             settings,
@@ -472,9 +474,15 @@ impl PmShard {
             return self.overflow.free(&extents);
         }
         // Not at once where the log names them no more either: the block that does may be a victim that lives still.
-        self.evictor.freeing_bytes += bytes_of(&extents);
-        self.freeing.push((head.seq, extents));
+        self.free_later(head.seq, extents);
         Ok(())
+    }
+
+    /// Overflow blocks of the record `seq` are free when the log names them no more.
+    pub(crate) fn free_later(&mut self, seq: Seq, extents: Vec<Extent>) {
+        self.overflow.note_going(&extents);
+        self.evictor.freeing_bytes += bytes_of(&extents);
+        self.freeing.push((seq, extents));
     }
 
     /// Frees overflow blocks that the log names no more.

@@ -12,6 +12,7 @@ use crate::format::{
 };
 use crate::graves::grave_of;
 use crate::log::FramePlace;
+use crate::long_emptying::CHEAP_PERCENT;
 use crate::settings::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::shard::{Death, Found, PmShard};
 use std::sync::Arc;
@@ -273,10 +274,12 @@ impl PmShard {
     /// Why there is no room, and whether there may be some.
     fn no_space(&mut self, blocks: u64) -> Error {
         self.wants_truncation = !self.freeing.is_empty();
-        let may_come = self.blocks.has_victim(self.least_gain())
+        let may_come = self.empties_long_values(CHEAP_PERCENT)
+            || self.blocks.has_victim(self.least_gain())
             || !self.deaths.is_empty()
             || !self.freeing.is_empty()
             || self.blocks.emptying.is_some()
+            || self.can_empty_much()
             || self.can_evict_for_space()
             || self.lose_for_room();
         let may_come = match may_come {
@@ -514,6 +517,9 @@ impl PmShard {
         let start = self.frame.len();
         head.encode(&mut self.frame, body);
         let place = self.blocks.append(Role::Active, &mut self.frame[start..])?;
+        if let Some(overflow) = overflow {
+            self.overflow.name(&overflow.extents, self.maker.layout.block_of(place));
+        }
         self.counts.record_bytes_written += u64::from(shape.len);
         self.counts.user_bytes_written += (bytes.len() + value.len()) as u64;
         self.replace_in_index(&write.key, &head, place, found)

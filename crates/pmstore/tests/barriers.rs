@@ -450,3 +450,42 @@ fn what_lies_behind_a_tear_is_zeros_before_anything_is_appended() {
     };
     assert_all_caught(&["zeros_unfenced"], explored);
 }
+
+/// Values of which some stay, in blocks behind others that have become free: records that move come to lie before the old
+/// ones, and an opening meets them first. Power is lost while a segment of long values is emptied for one of another length.
+fn long_values_moved(choices: &Choices, mutations: &Mutations) -> Result<(), Violation> {
+    let machine = machine_of::<8>(256 << 10, choices);
+    let settings = settings(mutations);
+    let mut store = open_first(&machine, &settings)?;
+    for number in 0..60 {
+        store.put(KEYSPACE, &name(number), &[1; 100])?;
+    }
+    let long = |number: u32| vec![number as u8; 1_500];
+    let mut count = 0;
+    while store.put(KEYSPACE, &name(100 + count), &long(count)).is_ok() {
+        count += 1;
+    }
+    for number in (0..60).chain((100..100 + count).filter(|number| number % 5 != 2)) {
+        store.delete(KEYSPACE, &name(number))?;
+    }
+    store.settle(1_000);
+    cut(&machine, within(600), || {
+        (0..8).for_each(|number| drop(store.put(KEYSPACE, &name(900 + number), &[9; 12_000])));
+    });
+    drop(store);
+    machine.power_on_after_loss();
+    let mut store = open_first(&machine, &settings)?;
+    for number in (0..count).filter(|number| (100 + number) % 5 == 2) {
+        let found = store.get(KEYSPACE, &name(100 + number))?.map(|(_, value)| value);
+        Violation::unless(found == Some(long(number)), || format!("value {number} is not whole"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_long_value_that_moves_is_durable_before_its_record() {
+    let explored = |mutations: &Mutations| -> Report {
+        explore(ExploreSettings::random(4711, 220), |choices| long_values_moved(choices, mutations))
+    };
+    assert_all_caught(&["moved_unfenced"], explored);
+}

@@ -127,6 +127,32 @@ fn checkpoints() -> Mix {
     Mix { operations: 60, keys: 20, value_bytes: 350, deletes: 30, steps: 95, ..Mix::default() }
 }
 
+/// Segments of long values are emptied all the time: values of several lengths come and go.
+fn emptied() -> (Plan, Mix) {
+    let mut plan = cleaned();
+    (plan.bytes, plan.steps) = (200 << 10, 3_000);
+    (
+        plan,
+        Mix {
+            operations: 90,
+            keys: 16,
+            value_bytes: 3_000,
+            deletes: 40,
+            steps: 95,
+            batches: 10,
+            ..Mix::default()
+        },
+    )
+}
+
+/// The crash mark `long-value-moved` lies on its way.
+#[test]
+fn long_values_that_move_lose_nothing() {
+    let (plan, mix) = emptied();
+    sampled("emptying", 1_500, 300, &plan, &mix);
+    sampled("emptying, checkpoints", 1_600, 200, &plan.checkpointed(), &mix);
+}
+
 #[test]
 fn blocks_are_listed_before_the_indexes_are_walked() {
     let mut plan = cleaned().checkpointed();
