@@ -31,8 +31,9 @@ pub(crate) const PERCENT_MAX: u64 = 93;
 const BLOCKS_A_STEP: u64 = 4;
 /// What has come no nearer to its end for so long is given up, and nobody waits for another as long, in microseconds.
 const PATIENCE_US: u64 = 1_000_000;
-/// While there is enough room for now, one is looked for so often, in microseconds.
+/// While there is enough room for now, one is looked for so often, in microseconds, and less often where segments are many.
 const LOOK_EVERY_US: u64 = 1_000;
+const LOOK_SEGMENT_US: u64 = 2;
 
 /// How it goes on.
 #[derive(Debug, Default)]
@@ -99,7 +100,8 @@ impl PmShard {
             if !is_wanted || now_us < self.long_emptying.look_at_us {
                 return Ok(());
             }
-            self.long_emptying.look_at_us = now_us + LOOK_EVERY_US;
+            let pause_us = LOOK_EVERY_US.max(self.overflow.segment_count() * LOOK_SEGMENT_US);
+            self.long_emptying.look_at_us = now_us + pause_us;
             if !self.empties_long_values(CHEAP_PERCENT) {
                 return Ok(());
             }
@@ -139,9 +141,10 @@ impl PmShard {
     /// A block that is to be cleaned for the segment to become empty. What else is waited for is asked for.
     fn next_to_leave(&mut self) -> Option<u32> {
         let remaining = self.overflow.remaining()?;
-        self.wants_truncation |= remaining.is_going;
-        // The log is truncated behind what is durable.
-        self.wants_flush |= remaining.is_going && remaining.blocks.is_empty();
+        // Once, at the end: the log is truncated behind what is durable.
+        let is_last = remaining.is_going && remaining.blocks.is_empty();
+        self.wants_truncation |= is_last;
+        self.wants_flush |= is_last;
         let mut open = None;
         for number in remaining.blocks {
             match self.blocks.table.get(number) {

@@ -58,12 +58,11 @@ impl Units {
         *word != before
     }
 
-    /// Takes or frees a run; gives how many units have changed.
-    fn set_run(&mut self, first: u64, count: u64, is_taken: bool) -> u64 {
+    /// Takes or frees a run.
+    fn set_run(&mut self, first: u64, count: u64, is_taken: bool) {
         let changed = (first..first + count).filter(|&at| self.set(at, is_taken)).count() as u64;
         self.taken = if is_taken { self.taken + changed } else { self.taken - changed };
         self.name(first, if is_taken { UNNAMED } else { NO_RUN });
-        changed
     }
 
     fn name(&mut self, first: u64, by: u32) {
@@ -188,7 +187,8 @@ impl OverflowBlocks {
     fn mark(&mut self, class: usize, segment: u32, first: u64, count: u64) {
         let unit = self.unit(class);
         if let Some(own) = self.classes[class].get_mut(&segment) {
-            self.taken_bytes += own.set_run(first, count, true) * unit;
+            own.set_run(first, count, true);
+            self.taken_bytes += count * unit;
             self.changes += 1;
         }
     }
@@ -238,7 +238,9 @@ impl OverflowBlocks {
             let Some((class, segment, first, count)) = self.place(extent) else { continue };
             let unit = self.unit(class);
             let Some(own) = self.classes[class].get_mut(&segment) else { continue };
-            self.taken_bytes -= own.set_run(first, count, false) * unit;
+            own.set_run(first, count, false);
+            // All of the run: what is freed twice is noticed here.
+            self.taken_bytes -= count * unit;
             self.changes += 1;
             if own.taken == 0 {
                 self.release(class, segment)?;

@@ -5,12 +5,14 @@ mod common;
 
 use common::{Store, fresh, open_all, reopen, reopen_after_kill, small_settings};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_engine::{Engine, Health, Key, Write, WriteKind};
 use tierstone_media::Wait;
+use tierstone_media::region::{MappedRegion, RegionSettings};
 use tierstone_media::sim::WordMachine;
-use tierstone_pmstore::OpenSettings;
 use tierstone_pmstore::check::{CheckSettings, check};
+use tierstone_pmstore::{Geometry, OpenSettings};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(2);
 const ORDERED: KeyspaceId = KeyspaceId(1);
@@ -265,6 +267,31 @@ fn a_store_that_is_full_of_long_values_refuses_and_goes_on_after_deletions() {
             let taken = fill(&mut store, &mut model, 4_000_000 + other as u32 * 1_000, other, 10);
             assert_eq!(taken, 10, "values of {other} after deletions of those of {len}");
         }
+        assert_holds(&mut store, &model);
+    }
+}
+
+/// The usual segments of 2 MiB, and lengths of all classes. One of twenty values stays, as it comes.
+#[test]
+fn in_segments_of_the_usual_size_lengths_change_too() {
+    const BYTES: usize = 96 << 20;
+    for (before, after) in [(5_000, 100_000), (100_000, 5_000), (5_000, 700), (30_000, 5_000), (100_000, 700)]
+    {
+        let region = MappedRegion::anonymous(BYTES as u64, &RegionSettings::default()).unwrap();
+        let settings = OpenSettings { geometry: Geometry::default(), ..small_settings() };
+        let (mut store, _) = common::open_one(&Arc::new(region), &settings);
+        let (mut model, mut random) = (Model::new(), SeededRandom::new(4));
+        let count = fill(&mut store, &mut model, 1_000_000, before, u32::MAX);
+        assert!(count as usize * before > BYTES / 2, "{count} values of {before}");
+        for number in 1_000_000..1_000_000 + count {
+            if random.chance(0.95) {
+                store.delete(KEYSPACE, &name(number)).unwrap();
+                model.remove(&(KEYSPACE, name(number)));
+            }
+        }
+        let wanted = (BYTES / 2 / (after + 100)) as u32;
+        let taken = fill(&mut store, &mut model, 2_000_000, after, wanted);
+        assert_eq!(taken, wanted, "{count} of {before} bytes were there, of {after} bytes {taken} are taken");
         assert_holds(&mut store, &model);
     }
 }
