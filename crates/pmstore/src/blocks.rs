@@ -243,7 +243,7 @@ impl Blocks {
         Ok(())
     }
 
-    fn role_block(&mut self, role: Role) -> &mut Option<u32> {
+    pub fn role_block(&mut self, role: Role) -> &mut Option<u32> {
         match role {
             Role::Cleaning => &mut self.cleaning,
             _ => &mut self.active,
@@ -331,18 +331,8 @@ impl Blocks {
         number.is_some()
     }
 
-    /// Nobody appends to the block any more, if somebody did.
-    pub fn close(&mut self, number: u32) {
-        for role in [Role::Active, Role::Cleaning] {
-            if *self.role_block(role) == Some(number) {
-                *self.role_block(role) = None;
-                self.fill(number);
-            }
-        }
-    }
-
     /// Nobody appends to the block any more; what is left of it is free space.
-    fn fill(&mut self, number: u32) {
+    pub fn fill(&mut self, number: u32) {
         if let Some(block) = self.table.get_mut(number) {
             block.role = Role::Full;
         }

@@ -220,9 +220,7 @@ impl PmShard {
         let key = if is_ordered { self.key_of(head, buffer)?.into_owned() } else { Vec::new() };
         let copy = self.blocks.append(Role::Cleaning, buffer)?;
         self.counts.cleaned_bytes_written += u64::from(head.len);
-        if let Some(overflow) = head.overflow(buffer) {
-            self.overflow.name(&overflow.extents, self.maker.layout.block_of(copy));
-        }
+        self.name_long(head.overflow(buffer).as_ref(), copy);
         if head.is_tombstone() {
             self.graves.move_tombstone(grave(head), place, Some(copy));
             return Ok(());

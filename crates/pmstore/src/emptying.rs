@@ -101,6 +101,16 @@ impl Blocks {
         Ok(true)
     }
 
+    /// Nobody appends to the block any more, if somebody did.
+    pub fn close(&mut self, number: u32) {
+        for role in [Role::Active, Role::Cleaning] {
+            if *self.role_block(role) == Some(number) {
+                *self.role_block(role) = None;
+                self.fill(number);
+            }
+        }
+    }
+
     /// Lets a segment be that cannot be emptied: its free blocks may be used again.
     pub fn give_emptying_up(&mut self) {
         let Some(segment) = self.emptying.take() else { return };

@@ -18,7 +18,7 @@
 //! Crash: both places hold the value until only one record names it; which units are taken says recovery.
 
 use crate::blocks::Role;
-use crate::format::{Extent, RECORD_BYTES, RecordHead};
+use crate::format::{Extent, Overflow, RECORD_BYTES, RecordHead};
 use crate::shard::PmShard;
 use std::collections::BTreeMap;
 use tierstone_base::{Result, Seq};
@@ -191,6 +191,20 @@ impl PmShard {
     pub(crate) fn extents_at(&self, place: u64, head: &RecordHead) -> Vec<Extent> {
         let record = self.maker.memory.bytes(place, head.len as usize);
         head.overflow(&record).map_or_else(Vec::new, |overflow| overflow.extents)
+    }
+
+    /// Overflow blocks of the record `seq` are free when the log names them no more.
+    pub(crate) fn free_later(&mut self, seq: Seq, extents: Vec<Extent>) {
+        self.overflow.note_going(&extents);
+        self.evictor.freeing_bytes += extents.iter().map(|extent| u64::from(extent.len)).sum::<u64>();
+        self.freeing.push((seq, extents));
+    }
+
+    /// The record at `place` names these from now on.
+    pub(crate) fn name_long(&mut self, overflow: Option<&Overflow>, place: u64) {
+        if let Some(overflow) = overflow {
+            self.overflow.name(&overflow.extents, self.maker.layout.block_of(place));
+        }
     }
 
     /// The copies are durable and their victim's life has ended: what no record names any more will be free.

@@ -478,13 +478,6 @@ impl PmShard {
         Ok(())
     }
 
-    /// Overflow blocks of the record `seq` are free when the log names them no more.
-    pub(crate) fn free_later(&mut self, seq: Seq, extents: Vec<Extent>) {
-        self.overflow.note_going(&extents);
-        self.evictor.freeing_bytes += bytes_of(&extents);
-        self.freeing.push((seq, extents));
-    }
-
     /// Frees overflow blocks that the log names no more.
     fn free_overflow(&mut self) -> Result<()> {
         let first = self.log.first_seq();

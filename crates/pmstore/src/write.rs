@@ -517,9 +517,7 @@ impl PmShard {
         let start = self.frame.len();
         head.encode(&mut self.frame, body);
         let place = self.blocks.append(Role::Active, &mut self.frame[start..])?;
-        if let Some(overflow) = overflow {
-            self.overflow.name(&overflow.extents, self.maker.layout.block_of(place));
-        }
+        self.name_long(overflow, place);
         self.counts.record_bytes_written += u64::from(shape.len);
         self.counts.user_bytes_written += (bytes.len() + value.len()) as u64;
         self.replace_in_index(&write.key, &head, place, found)
