@@ -25,7 +25,7 @@ use crate::pool::SegmentPool;
 use crate::recovery::ShardPlan;
 use crate::redo::format::Layout;
 use crate::redo::snapshots::{self, Area};
-use crate::redo::{RedoMemory, replay};
+use crate::redo::{RedoLog, RedoMemory, replay};
 use crate::rules::BrokenRules;
 use crate::segments::{Role, Segment, SummaryPlace};
 use crate::settings::ShardSettings;
@@ -126,6 +126,10 @@ pub struct OpenReport {
     pub redo_groups: u64,
     /// The redo log was not there, and its loss was accepted.
     pub redo_lost: bool,
+    /// What was durable in the redo log and is damaged, and whose loss was accepted: where, and what.
+    pub redo_damage: Vec<String>,
+    /// Bytes of the redo log that went with it; those of groups that nobody can tell of are not counted.
+    pub redo_lost_bytes: u64,
     /// The region is too small for a redo log, which is not used: it needs so many bytes; zero otherwise.
     pub redo_bytes_wanted: u64,
 }
@@ -452,7 +456,7 @@ fn deal_region(settings: &OpenSettings, layout: Option<Layout>, plans: &mut [Sha
     let (Some(layout), Some(memory)) = (layout, &settings.redo) else { return };
     for plan in plans {
         let ShardIdentity { shard, store, .. } = plan.identity;
-        plan.redo = replay::log_of(settings, layout, shard, store);
+        plan.redo = Some(RedoLog::new(memory.clone(), layout, &plan.identity));
         plan.areas = Area::all(memory, layout, shard, store, &settings.mutations);
     }
 }

@@ -83,9 +83,14 @@ impl LogShard {
         if !self.past.is_owed || self.failed.is_some() {
             return;
         }
-        if self.hot.first_open_seq().is_none() {
+        let has_open = self.hot.first_open_seq().is_some();
+        // The redo log may have answered for all that the open group has.
+        if !has_open || self.hot.answered_seq() >= self.applied {
             // A sequence that no group has would hold up who waits for all that was applied, cleaning too.
-            if !self.has_past_room() && !self.secure_for(Reserve::ForDeletes, 1 + KEPT_FOR_CLEANER) {
+            if !has_open
+                && !self.has_past_room()
+                && !self.secure_for(Reserve::ForDeletes, 1 + KEPT_FOR_CLEANER)
+            {
                 return;
             }
             if !self.hot.open_mark(self.applied + 1, self.now.monotonic_us, &mut self.segments) {

@@ -30,19 +30,27 @@
 //!    a batch then misses a part, and recovery leaves all of it out. What takes another batch back may write its
 //!    values again, and waits for that too (`redo_undo_not_delayed`).
 //!
+//! 9. What says of something in the region that it was durable is stored after its fence (`redo_claimed_early`,
+//!    `redo_marked_early`); what is damaged of that is told, and refused ([`found`]). The mark that has a fence of its own
+//!    is durable when nothing comes any more (`redo_mark_unfenced`).
+//!
 //! Cleaning, checkpoints and seals wait for flash, not for the region: without it the store is what flash says, a
 //! prefix of each shard's log, less the batches over several shards of which a part is not there.
 //!
 //! Crash at any point: a slot's header or record is whole, or its checksum does not fit; records count up to the
-//! first that is not whole. Layout: `docs/formats/redo-region.md`.
+//! first that is not whole, unless something says that it was durable. Layout: `docs/formats/redo-region.md`.
 
 pub mod format;
+mod found;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;
+mod line;
 mod memory;
 pub(crate) mod replay;
 mod slots;
 pub(crate) mod snapshots;
 
+pub use found::Damage;
 pub use memory::RedoMemory;
+pub use replay::{Survey, survey};
 pub(crate) use slots::{BrokenRedo, RedoLog};

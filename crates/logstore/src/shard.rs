@@ -313,6 +313,7 @@ impl LogShard {
             self.hot.pause_redo(self.now.monotonic_us < self.loading_until_us());
             self.hot.set_lazy(self.loads_lazily());
             self.commit_redo();
+            self.hot.mark_redo(now.monotonic_us);
             self.pump();
             self.checkpoint_step();
             self.balance_memory();
@@ -570,7 +571,7 @@ impl LogShard {
         {
             at(due_us.max(now_us));
         }
-        if let Some(due_us) = self.hot.flush_due_us() {
+        for due_us in [self.hot.flush_due_us(), self.hot.redo_mark_due_us()].into_iter().flatten() {
             at(due_us.max(now_us));
         }
         let overlap = self.settings.overlap_bytes;

@@ -479,7 +479,7 @@ impl Stream {
             has_slot: open.slot.is_some(),
             buffer: open.buffer,
         });
-        self.kept.closed(open.slot);
+        self.kept.closed(self.next_group, open.slot);
         self.next_group += 1;
     }
 

@@ -5,12 +5,13 @@
 //!  0 magic  8 version u32, shards u16, void u16  16 store  24 opening
 //! 32 slots a shard u32, blocks of an area for snapshots of the index u32  40 bytes a slot
 //! 48 counter  56 checksum of the 56 bytes before
-//! from 8192, for each shard: a line whose first word is the watermark, then its slots; where there is room, two
+//! from 8192, for each shard: a line ([`super::line`]), then its slots; where there is room, two
 //! places of 128 bytes for what commits a snapshot of the shard's index, and two areas for their pieces
 //! slot, a header of 128 bytes and the image of a group's buffer:
 //!  0 log id  8 group  16 segment u32, place in the segment u32  24 life of the segment  32 first sequence
 //! 40 durable groups  48 batches resolved  56 expiry shown as past  64 bytes before the group's header
-//! 72 checksum of the 72 bytes before  120 expiry shown as past, as it rises
+//! 72 the group before that has a slot: where its image ended u32, how many numbers before this one u32
+//! 80 checksum of the 80 bytes before  120 expiry shown as past, as it rises, guarded
 //! what commits a snapshot, 88 bytes; void when its first word is zero:
 //!  0 checksum of the 80 bytes behind it  8 magic u32, area u32  16 life  24 opening  32 number
 //! 40 sequence at the beginning  48 newest sequence  56 pieces  64 shard u16, shards u16, zero u32
@@ -26,9 +27,11 @@ use tierstone_media::BLOCK_BYTES;
 use tierstone_media::region::LINE_BYTES;
 
 const MAGIC: u64 = 0x7473_6f64_6572_5354;
-/// The version of this layout. Version 1 is the same without areas for snapshots.
-pub const VERSION: u32 = 2;
+/// The version of this layout. Version 2 is the same, but nothing in it says what was durable; version 1 has no areas
+/// for snapshots either.
+pub const VERSION: u32 = 3;
 const VERSION_WITHOUT_SNAPSHOTS: u32 = 1;
+const VERSION_WITHOUT_EVIDENCE: u32 = 2;
 /// Bytes of a region's header.
 pub const HEADER_BYTES: usize = 64;
 /// Where the two headers lie, in bytes.
@@ -39,7 +42,9 @@ const AREAS_START: u64 = 8192;
 pub const SLOT_HEADER_BYTES: usize = 128;
 /// Where a slot's word of expiry lies in it.
 pub const SLOT_PAST: u64 = 120;
-const SLOT_SUMMED_BYTES: usize = 72;
+const SLOT_SUMMED_BYTES: usize = 80;
+/// The same in versions 1 and 2.
+const SLOT_SUMMED_BYTES_BEFORE: usize = 72;
 /// Bytes of a slot's header that are written when a group begins.
 pub const SLOT_WRITTEN_BYTES: usize = SLOT_SUMMED_BYTES + 8;
 
@@ -162,6 +167,8 @@ pub struct RegionHeader {
     pub is_void: bool,
     /// Of the two headers the one with the higher number counts.
     pub counter: u64,
+    /// It was written by a version in which slots and lines say what was durable.
+    pub has_evidence: bool,
 }
 
 /// Whether a region is that of a redo log, as far as a word of it tells that is loaded by `load_word` from a place in bytes.
@@ -170,9 +177,10 @@ pub fn is_redo_region(load_word: impl Fn(u64) -> u64) -> bool {
 }
 
 impl RegionHeader {
-    /// The header's bytes.
+    /// The header's bytes; of the version before where it says that nothing in the region is evidence.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let kind = u64::from(VERSION) | u64::from(self.layout.shards) << 32 | u64::from(self.is_void) << 48;
+        let version = if self.has_evidence { VERSION } else { VERSION_WITHOUT_EVIDENCE };
+        let kind = u64::from(version) | u64::from(self.layout.shards) << 32 | u64::from(self.is_void) << 48;
         let Layout { slots, slot_bytes, snapshot_bytes, .. } = self.layout;
         let rooms = u64::from(slots) | (snapshot_bytes / BLOCK_BYTES as u64) << 32;
         let words = [MAGIC, kind, self.store, self.opening, rooms, slot_bytes, self.counter];
@@ -210,8 +218,10 @@ impl RegionHeader {
         }
         let snapshot_bytes = (rooms >> 32) * BLOCK_BYTES as u64;
         let layout = Layout { shards: (kind >> 32) as u16, slots: rooms as u32, slot_bytes, snapshot_bytes };
-        let header = RegionHeader { store, opening, layout, is_void: kind >> 48 & 1 != 0, counter };
-        let is_sane = kind as u32 == VERSION || snapshot_bytes == 0;
+        let has_evidence = kind as u32 > VERSION_WITHOUT_EVIDENCE;
+        let header =
+            RegionHeader { store, opening, layout, is_void: kind >> 48 & 1 != 0, counter, has_evidence };
+        let is_sane = kind as u32 != VERSION_WITHOUT_SNAPSHOTS || snapshot_bytes == 0;
         Ok((is_sane && layout.fits(region_bytes)).then_some(header))
     }
 }
@@ -239,9 +249,26 @@ pub struct SlotHeader {
     pub past_ms: u64,
     /// Bytes of the buffer before the group's header: those of the segment's header, or none.
     pub header: u32,
+    /// The newest group before it that has a slot, as it was fenced when this one began.
+    pub before: Option<Fenced>,
+}
+
+/// How much of a group was fenced in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fenced {
+    /// The group's number.
+    pub group: u64,
+    /// The end of what was fenced of its image, in bytes.
+    pub end: usize,
 }
 
 impl SlotHeader {
+    fn before_word(&self) -> u64 {
+        let Some(Fenced { group, end }) = self.before else { return 0 };
+        let distance = u32::try_from(self.group.saturating_sub(group)).unwrap_or(0);
+        if distance == 0 { 0 } else { end as u64 & u64::from(u32::MAX) | u64::from(distance) << 32 }
+    }
+
     /// The bytes that are written when the group begins.
     pub fn encode(&self, store: u64) -> [u8; SLOT_WRITTEN_BYTES] {
         let place = u64::from(self.segment) | u64::from(self.start) << 32;
@@ -255,6 +282,7 @@ impl SlotHeader {
             self.batches_resolved,
             self.past_ms,
             u64::from(self.header),
+            self.before_word(),
         ];
         let mut bytes = [0; SLOT_WRITTEN_BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -265,12 +293,13 @@ impl SlotHeader {
         bytes
     }
 
-    /// Reads it; `None` when it is not whole, or not of this store.
-    pub fn decode(bytes: &[u8], store: u64) -> Option<SlotHeader> {
-        let sum = checksum(store, bytes.get(..SLOT_SUMMED_BYTES)?);
+    /// Reads it, as it lies in a region with or without evidence; `None` when it is not whole, or not of this store.
+    pub fn decode(bytes: &[u8], store: u64, has_evidence: bool) -> Option<SlotHeader> {
+        let summed = if has_evidence { SLOT_SUMMED_BYTES } else { SLOT_SUMMED_BYTES_BEFORE };
+        let sum = checksum(store, bytes.get(..summed)?);
         let mut reader = Reader::new(bytes);
         let (log_id, group, place) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let header = SlotHeader {
+        let mut header = SlotHeader {
             log_id,
             group,
             segment: place as u32,
@@ -281,7 +310,13 @@ impl SlotHeader {
             batches_resolved: reader.u64()?,
             past_ms: reader.u64()?,
             header: u32::try_from(reader.u64()?).ok()?,
+            before: None,
         };
+        if has_evidence {
+            let word = reader.u64()?;
+            let before = group.checked_sub(word >> 32).filter(|&before| before < group);
+            header.before = before.map(|group| Fenced { group, end: word as u32 as usize });
+        }
         (reader.u64()? == sum).then_some(header)
     }
 }

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn a_header_comes_back_as_it_was_written() {
     let layout = Layout::of(1 << 20, 3, 64 << 10).unwrap();
-    let header = RegionHeader { store: 7, opening: 9, layout, is_void: true, counter: 4 };
+    let header = RegionHeader { store: 7, opening: 9, layout, is_void: true, counter: 4, has_evidence: true };
     assert_eq!(RegionHeader::decode(&header.encode(), 1 << 20).unwrap(), Some(header));
     // A region that has been made smaller does not hold what its header says.
     assert_eq!(RegionHeader::decode(&header.encode(), 1 << 16).unwrap(), None);
@@ -12,7 +12,9 @@ fn a_header_comes_back_as_it_was_written() {
 #[test]
 fn a_header_of_another_version_is_refused_with_the_version() {
     let layout = Layout::of(1 << 20, 1, 64 << 10).unwrap();
-    let mut bytes = RegionHeader { store: 7, opening: 9, layout, is_void: false, counter: 4 }.encode();
+    let mut bytes =
+        RegionHeader { store: 7, opening: 9, layout, is_void: false, counter: 4, has_evidence: true }
+            .encode();
     bytes[8] = 9;
     let sum = checksum(MAGIC, &bytes[..HEADER_BYTES - 8]);
     bytes[HEADER_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
@@ -25,12 +27,12 @@ fn every_flipped_bit_of_a_slot_is_noticed() {
     let slot =
         SlotHeader { log_id: 1, group: 2, segment: 3, start: 4096, first_seq: 5, ..SlotHeader::default() };
     let bytes = slot.encode(7);
-    assert_eq!(SlotHeader::decode(&bytes, 7), Some(slot));
-    assert_eq!(SlotHeader::decode(&bytes, 8), None, "another store's");
+    assert_eq!(SlotHeader::decode(&bytes, 7, true), Some(slot));
+    assert_eq!(SlotHeader::decode(&bytes, 8, true), None, "another store's");
     for bit in 0..bytes.len() * 8 {
         let mut torn = bytes;
         torn[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(SlotHeader::decode(&torn, 7), None, "bit {bit}");
+        assert_eq!(SlotHeader::decode(&torn, 7, true), None, "bit {bit}");
     }
 }
 
@@ -81,7 +83,8 @@ fn what_slots_leave_is_for_snapshots_and_what_is_too_little_for_these_is_for_slo
 #[test]
 fn a_header_of_the_first_version_is_of_a_region_without_areas() {
     let layout = Layout { shards: 2, slots: 5, slot_bytes: 8_320, snapshot_bytes: 0 };
-    let header = RegionHeader { store: 7, opening: 9, layout, is_void: false, counter: 4 };
+    let header =
+        RegionHeader { store: 7, opening: 9, layout, is_void: false, counter: 4, has_evidence: true };
     let sealed = |mut bytes: [u8; HEADER_BYTES], change: &dyn Fn(&mut [u8])| {
         change(&mut bytes);
         let sum = checksum(MAGIC, &bytes[..HEADER_BYTES - 8]);
@@ -89,7 +92,8 @@ fn a_header_of_the_first_version_is_of_a_region_without_areas() {
         bytes
     };
     let first = sealed(header.encode(), &|bytes| bytes[8] = 1);
-    assert_eq!(RegionHeader::decode(&first, 1 << 20).unwrap(), Some(header));
+    let expected = RegionHeader { has_evidence: false, ..header };
+    assert_eq!(RegionHeader::decode(&first, 1 << 20).unwrap(), Some(expected));
     let strange = sealed(first, &|bytes| bytes[36] = 1);
     assert_eq!(RegionHeader::decode(&strange, 1 << 20).unwrap(), None);
 }

@@ -78,7 +78,7 @@ fn base() -> (SimMedium, Vec<u8>, RegionHeader) {
 /// Changes one field of what `encode` makes whole again.
 fn change_slot(image: &mut [u8], header: &RegionHeader, [slot, field, value]: [u8; 3]) {
     let at = header.layout.slot(0, u32::from(slot) % header.layout.slots) as usize;
-    let Some(mut found) = SlotHeader::decode(&image[at..], header.store) else { return };
+    let Some(mut found) = SlotHeader::decode(&image[at..], header.store, header.has_evidence) else { return };
     let value = value.into();
     match field % 10 {
         0 => found.log_id ^= value,

@@ -1,6 +1,8 @@
 //! A region as the redo logs of a store use it: its header, and making it void.
 
 use super::format::{HEADER_BYTES, HEADER_PLACES, Layout, RegionHeader};
+use super::line;
+use crate::shard::log_id;
 use std::sync::Arc;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::Mutations;
@@ -111,8 +113,9 @@ impl RedoMemory {
         let counter = self.header()?.map_or(0, |header| header.counter) + 1;
         for shard in 0..layout.shards {
             if !mutations.is_on("redo_watermark_stays") {
-                self.region.store_word(layout.area(shard), 0);
-                self.region.write_back(layout.area(shard), 8);
+                let log = log_id(opening, shard, false);
+                line::put_watermark(&*self.region, layout.area(shard), log, 0);
+                line::put_mark(&*self.region, layout.area(shard), log, None);
             }
             for area in 0..layout.snapshot_areas() {
                 let commit = layout.snapshot_commit(shard, area);
@@ -123,7 +126,8 @@ impl RedoMemory {
             }
         }
         // No barrier in between: until the superblock names this opening, which comes later, no header of it counts.
-        self.put_header(&RegionHeader { store, opening, layout, is_void: false, counter });
+        let header = RegionHeader { store, opening, layout, is_void: false, counter, has_evidence: true };
+        self.put_header(&header);
         self.barrier(mutations, "redo_header_unfenced")
     }
 }

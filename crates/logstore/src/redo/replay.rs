@@ -3,20 +3,18 @@
 //! Crash at any point: until the region is void the same groups are written again, to places that nothing else
 //! was written to since; after that they are the device's.
 
-use super::format::{Layout, RegionHeader, SLOT_HEADER_BYTES, SLOT_PAST, SLOT_WRITTEN_BYTES, SlotHeader};
-use super::slots::BrokenRedo;
-use super::{RedoLog, RedoMemory};
+use super::RedoMemory;
+use super::format::{Layout, RegionHeader, SlotHeader};
+use super::found::{self, Damage, FoundGroup, FoundShard};
 use crate::format::group::{self, GroupHeader};
-use crate::format::record::{self, Decoded};
-use crate::format::segment::{HeaderFound, SegmentHeader};
 use crate::format::superblock::Superblock;
 use crate::io::StreamId;
-use crate::location::UNIT_BYTES;
 use crate::open::{OpenReport, OpenSettings, run_all};
 use crate::rules::BrokenRules;
 use crate::settings::group_bytes_max;
-use crate::shard::{log_id, segment_salt};
-use tierstone_base::{Error, ErrorKind, Result, ShardId};
+use crate::shard::segment_salt;
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_crash::Mutations;
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoKind, IoRequest};
 
 /// A group as it is written to flash.
@@ -29,8 +27,8 @@ struct Group {
 /// Writes what the region holds to the device, durably, and makes the region void. Gives the segments written.
 ///
 /// # Errors
-/// `InvalidInput` when the region that the store needs is not there and its loss is not accepted; `Incompatible`
-/// when the region is something else's; when device or region fail.
+/// `InvalidInput` when the region that the store needs is not there and its loss is not accepted, `Corrupt` when
+/// something durable in it is damaged and its loss is not accepted; `Incompatible` when the region is something else's; when device or region fail.
 pub(crate) fn replay(
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
@@ -61,9 +59,15 @@ pub(crate) fn replay(
         return Ok(Vec::new());
     };
     let geometry = device.geometry();
-    let groups: Vec<Group> = (0..header.layout.shards)
-        .flat_map(|shard| groups_of(memory, &header, shard, superblock, geometry, settings))
-        .collect();
+    let mut found = find_all(memory, &header, superblock, geometry, &settings.mutations);
+    let damage: Vec<Damage> = found.iter_mut().flat_map(|shard| std::mem::take(&mut shard.damage)).collect();
+    if !damage.is_empty() && !settings.redo_loss_accepted {
+        return Err(damaged(&damage));
+    }
+    report.redo_damage = damage.iter().map(Damage::to_string).collect();
+    report.redo_lost_bytes = found.iter().map(|shard| shard.lost_bytes).sum();
+    let found = found.into_iter().flat_map(|shard| shard.groups);
+    let groups: Vec<Group> = found.map(|group| rebuilt(group, geometry)).collect();
     let segments = groups.iter().map(|group| group.segment).collect();
     report.redo_groups = groups.len() as u64;
     let voids_early = settings.mutations.is_on("redo_voided_early");
@@ -95,70 +99,80 @@ fn missing(is_given: bool, own: Option<RegionHeader>) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
 }
 
-/// The groups of a shard that may not be on flash, in order.
-fn groups_of(
-    memory: &RedoMemory,
-    header: &RegionHeader,
-    shard: ShardId,
-    superblock: &Superblock,
-    geometry: Geometry,
-    settings: &OpenSettings,
-) -> Vec<Group> {
-    let log = log_id(header.opening, shard, false);
-    let watermark = memory.region.load_word(header.layout.area(shard));
-    let mut found: Vec<(u64, Group)> = (0..header.layout.slots)
-        .filter_map(|slot| {
-            let place = header.layout.slot(shard, slot);
-            let mut bytes = [0; SLOT_WRITTEN_BYTES];
-            memory.region.load(place, &mut bytes);
-            let slot = SlotHeader::decode(&bytes, header.store)?;
-            let is_sane = slot.segment < geometry.segment_limit
-                && u64::from(slot.start) < geometry.segment_bytes
-                && (slot.start as usize).is_multiple_of(BLOCK_BYTES)
-                && slot.header as usize == if slot.start == 0 { BLOCK_BYTES } else { 0 };
-            if slot.log_id != log || slot.group < watermark || !is_sane {
-                return None;
-            }
-            // A slot may be longer than what is left of the segment; the group is not.
-            let left = geometry.segment_bytes - u64::from(slot.start);
-            let mut image = vec![0; header.layout.image_bytes().min(left as usize)];
-            memory.region.load(place + SLOT_HEADER_BYTES as u64, &mut image);
-            let past_ms = slot.past_ms.max(memory.region.load_word(place + SLOT_PAST));
-            let broken = BrokenRules::of(&settings.mutations);
-            let salt_generation = broken.salt_generation(slot.generation);
-            let salt = segment_salt(superblock.store_id, slot.segment, salt_generation);
-            let buffer = rebuilt(&mut image, &SlotHeader { past_ms, ..slot }, salt, header.store)?;
-            let offset = geometry.segment_offset(slot.segment) + u64::from(slot.start);
-            Some((slot.group, Group { segment: slot.segment, offset, buffer }))
-        })
-        .collect();
-    found.sort_by_key(|(number, _)| *number);
-    found.into_iter().map(|(_, group)| group).collect()
+/// What is said when something that was durable is damaged and its loss is not accepted.
+fn damaged(damage: &[Damage]) -> Error {
+    let first = damage.first().map(Damage::to_string).unwrap_or_default();
+    let others = match damage.len() {
+        0 | 1 => String::new(),
+        count => format!(" (and {} more places)", count - 1),
+    };
+    let message = format!(
+        "the redo log in persistent memory, which holds the newest writes of the store, is damaged: {first}{others}; open \
+         the store without what is damaged by accepting its loss (--nvm-loss accept)"
+    );
+    Error::new(ErrorKind::Corrupt, message)
 }
 
-/// The group's bytes as they would have been written, with the records that are whole; `None` where the header
-/// of its segment is not.
-fn rebuilt(image: &mut [u8], slot: &SlotHeader, salt: u64, store: u64) -> Option<IoBuffer> {
+/// What the region holds of each shard.
+fn find_all(
+    memory: &RedoMemory,
+    header: &RegionHeader,
+    superblock: &Superblock,
+    geometry: Geometry,
+    mutations: &Mutations,
+) -> Vec<FoundShard> {
+    let salt = |slot: &SlotHeader| {
+        let generation = BrokenRules::of(mutations).salt_generation(slot.generation);
+        segment_salt(header.store, slot.segment, generation)
+    };
+    let is_named = header.opening == superblock.redo_opening;
+    let find = |shard| found::find(memory, (header, is_named), shard, geometry, &salt);
+    (0..header.layout.shards).map(find).collect()
+}
+
+/// What [`survey`] has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Groups that the next opening would write to the device.
+    pub groups: u64,
+    /// Their records.
+    pub records: u64,
+    /// What was durable and is damaged.
+    pub damage: Vec<Damage>,
+    /// Bytes that are lost with it.
+    pub lost_bytes: u64,
+}
+
+/// Looks for what the store of `superblock` has in a region, and for damage of it, and changes nothing. Nothing is
+/// needed of a region after an end in good order.
+///
+/// # Errors
+/// `InvalidInput` when the region is not the one that the store needs; `Incompatible` when it holds something else.
+pub fn survey(memory: &RedoMemory, superblock: &Superblock, geometry: Geometry) -> Result<Survey> {
+    if superblock.redo_opening == 0 || superblock.clean {
+        return Ok(Survey::default());
+    }
+    let own = memory.header()?.filter(|header| header.store == superblock.store_id);
+    let Some(header) = own.filter(|own| own.opening >= superblock.redo_opening) else {
+        return Err(missing(true, own));
+    };
+    if header.is_void {
+        return Ok(Survey::default());
+    }
+    let mut survey = Survey::default();
+    for shard in find_all(memory, &header, superblock, geometry, &Mutations::none()) {
+        survey.groups += shard.groups.len() as u64;
+        survey.records += shard.groups.iter().map(|group| u64::from(group.records)).sum::<u64>();
+        survey.damage.extend(shard.damage);
+        survey.lost_bytes += shard.lost_bytes;
+    }
+    Ok(survey)
+}
+
+/// The group's bytes as they would have been written.
+fn rebuilt(found: FoundGroup, geometry: Geometry) -> Group {
+    let FoundGroup { slot, mut image, end, records, salt } = found;
     let first = slot.header as usize;
-    if first > 0 {
-        let HeaderFound::Whole(found) = SegmentHeader::decode(image.get(..first)?) else { return None };
-        let own = (found.store, found.segment, found.log_id, found.generation);
-        if own != (store, slot.segment, slot.log_id, slot.generation) {
-            return None;
-        }
-    }
-    let mut end = first + group::HEADER_BYTES;
-    let mut records = 0;
-    while let Some(rest) = image.get(end..) {
-        let unit = (slot.start as usize + end) / UNIT_BYTES;
-        let Decoded::Whole(found) = record::decode(rest, salt, unit as u32, rest.len()) else { break };
-        let next = end + found.units() * UNIT_BYTES;
-        if next > image.len() {
-            break;
-        }
-        end = next;
-        records += 1;
-    }
     let header = GroupHeader {
         log_id: slot.log_id,
         number: slot.group,
@@ -172,7 +186,8 @@ fn rebuilt(image: &mut [u8], slot: &SlotHeader, salt: u64, store: u64) -> Option
     group::encode_header(&mut image[first..], &header, salt, slot.start as usize + first);
     let mut buffer = IoBuffer::zeroed(end.next_multiple_of(BLOCK_BYTES));
     buffer[..end].copy_from_slice(&image[..end]);
-    Some(buffer)
+    let offset = geometry.segment_offset(slot.segment) + u64::from(slot.start);
+    Group { segment: slot.segment, offset, buffer }
 }
 
 /// Divides the region for the opening that `superblock` is going to name, and leaves the snapshots of indexes that are
@@ -211,10 +226,4 @@ pub(super) fn layout_for(
 ) -> std::result::Result<Layout, u64> {
     let group_bytes = group_bytes_max(&settings.shard, geometry, StreamId::Hot);
     Layout::of(memory.bytes(), settings.shard_count, group_bytes as u64)
-}
-
-/// The redo log of `shard`.
-pub(crate) fn log_of(settings: &OpenSettings, layout: Layout, shard: ShardId, store: u64) -> Option<RedoLog> {
-    let memory = settings.redo.clone()?;
-    Some(RedoLog::new(memory, layout, shard, store, BrokenRedo::of(&settings.mutations)))
 }

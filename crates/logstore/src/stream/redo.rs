@@ -29,10 +29,11 @@ impl Kept {
     }
 
     /// A group is closed.
-    pub fn closed(&mut self, slot: Option<usize>) {
-        if slot.is_none()
-            && let Some(log) = &mut self.log
-        {
+    pub fn closed(&mut self, number: u64, slot: Option<usize>) {
+        let Some(log) = &mut self.log else { return };
+        if slot.is_some() {
+            log.closed(number);
+        } else {
             self.bare_groups += 1;
             log.groups_without_slot += u64::from(!self.is_paused);
         }
@@ -64,7 +65,7 @@ impl Kept {
             // Behind the header there are zeros: a torn first write of a segment must look blank.
             open.buffer[..open.header].fill(0);
             segment_header.encode(&mut open.buffer);
-            log.keep(slot, 0, &open.buffer[..open.header]);
+            log.keep_segment_header(slot, &open.buffer[..open.header]);
         }
         open.kept = open.header + group::HEADER_BYTES;
     }
@@ -73,7 +74,7 @@ impl Kept {
     fn keep(&mut self, open: &mut OpenGroup, past_ms: u64) {
         let (Some(log), Some(slot)) = (&mut self.log, open.slot) else { return };
         if open.used > open.kept {
-            log.keep(slot, open.kept, &open.buffer[open.kept..open.used]);
+            log.keep(slot, open.kept, &mut open.buffer[open.kept..open.used]);
             open.kept = open.used;
         }
         log.keep_past(slot, past_ms);
@@ -128,6 +129,18 @@ impl Stream {
         Ok(())
     }
 
+    /// Marks what was made durable in the redo log and lies there for long ([`crate::redo`]).
+    pub fn mark_redo(&mut self, now_us: u64) {
+        if let Some(log) = &mut self.kept.log {
+            log.mark_step(now_us);
+        }
+    }
+
+    /// When that is to be done.
+    pub fn redo_mark_due_us(&self) -> Option<u64> {
+        self.kept.log.as_ref()?.mark_due_us()
+    }
+
     /// Keeps all of the open group, which is going to be closed. One barrier if there is anything new: a group of
     /// which a part were lost would else be followed by the next one as if it had been shorter.
     pub(super) fn keep_closing(&mut self, segments: &SegmentTable) {
@@ -166,6 +179,7 @@ impl Stream {
                 batches_resolved: self.parts.decided(),
                 past_ms: self.past.shown_ms,
                 header: open.header as u32,
+                before: None,
             };
             let segment_header = segment_header(&self.settings, segment, segments, self.durable_groups);
             self.kept.begin(open, &header, &segment_header);
