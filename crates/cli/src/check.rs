@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use tierstone::RepairOptions;
 use tierstone_base::units::{format_size, parse_size};
 use tierstone_base::{Error, ErrorKind, Result};
-use tierstone_logstore::check::{CheckProgress, CheckReport, Finding};
+use tierstone_logstore::check::{CheckProgress, CheckReport, DamageKind, Finding};
 
 /// Findings that are printed one by one; JSON has more.
 const FINDINGS_SHOWN: usize = 50;
@@ -33,6 +33,9 @@ pub struct CheckArgs {
     /// Make a new store in DIR with the newest whole version of every key; the damaged one stays as it is
     #[arg(long, value_name = "DIR,…", value_delimiter = ',')]
     repair: Option<Vec<PathBuf>>,
+    /// The region of the store's redo log, as its server has it in --nvm, to be read as well
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["repair", "server"])]
+    nvm: Option<String>,
     /// Let the server at ADDR, a host and the port of Redis clients or unix:PATH, verify its store beside its traffic
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["directories", "repair", "memory"])]
     server: Option<String>,
@@ -64,7 +67,10 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         return nvm::tell(&report, args.json);
     }
     let report = match &args.repair {
-        None => tierstone::check(&args.directories, memory_bytes, &mut show),
+        None => match &args.nvm {
+            Some(region) => tierstone::check_with_redo(&args.directories, region, memory_bytes, &mut show),
+            None => tierstone::check(&args.directories, memory_bytes, &mut show),
+        },
         Some(target) => {
             let (source, target) = (args.directories.clone(), target.clone());
             tierstone::repair(&RepairOptions { source, target, memory_bytes }, &mut show)
@@ -80,6 +86,12 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     }
     let count: u64 = report.damage.values().sum();
     match &args.repair {
+        None if count > 0 && report.damage.get(&DamageKind::Redo) == Some(&count) => {
+            let message = format!(
+                "{count} damaged places in the redo log; a server that is started with --nvm-loss accept serves the rest"
+            );
+            Err(Error::new(ErrorKind::Corrupt, message))
+        }
         None if report.is_damaged() => {
             let message = format!(
                 "{count} damaged places, {} keys lost; restore from a backup, or save what is whole with --repair",
@@ -123,8 +135,10 @@ fn rows(report: &CheckReport, is_repair: bool) -> Vec<Vec<String>> {
     row("pieces of large values", report.live_pieces.to_string());
     row("bytes of their records", format_size(report.live_bytes));
     if report.redo_unread {
-        let advice = "not looked at; open the store with --nvm to have it in the files";
+        let advice = "not looked at; name its region in --nvm";
         row("newest writes, in the redo log", advice.to_owned());
+    } else if report.redo_records > 0 {
+        row("records in the redo log", report.redo_records.to_string());
     }
     if !report.clean {
         row("groups behind the ends of logs (void)", report.void_groups.to_string());
@@ -157,7 +171,7 @@ fn print_findings(report: &CheckReport) -> Result<()> {
 
 fn line(finding: &Finding) -> String {
     let place = match (finding.segment, finding.unit) {
-        (None, _) => "superblock".to_owned(),
+        (None, _) => finding.kind.name().to_owned(),
         (Some(segment), None) => format!("segment {segment}"),
         (Some(segment), Some(unit)) => format!("segment {segment}, unit {unit}"),
     };

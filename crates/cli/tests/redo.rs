@@ -12,6 +12,7 @@ use common::{Folder, Server, ask, drivers, program, seed, spawn};
 use load::{Load, Round};
 use rustix::process::Signal;
 use tierstone_base::SeededRandom;
+use tierstone_client::Value;
 
 const SMALL: [&str; 8] =
     ["--segment-size", "128KiB", "--capacity", "16MiB", "--memory", "32MiB", "--nvm-guarantee", "any"];
@@ -79,6 +80,71 @@ fn a_killed_server_starts_without_its_region_only_when_the_loss_is_accepted() {
     let info = server.info_text("persistence");
     assert!(info.contains("redo_log:off\r\n") && info.contains("redo_log_lost:1\r\n"), "{info}");
     server.stop();
+}
+
+/// Damage of what was durable in the region of a killed server: found by a check, refused at the start, and counted where
+/// the loss is accepted.
+#[test]
+fn rot_in_the_region_of_a_killed_server_is_found_by_a_check_refused_and_accepted_when_told() {
+    let folder = Folder::new();
+    let path = folder.path("redo.region");
+    let check = || {
+        let mut checked = program();
+        checked.args(["check", "--nvm"]).arg(&path).arg(folder.data());
+        let output = checked.output().expect("the program runs");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let value = |number: u8, turn: u8| [&[turn; 8][..], &[number; 200]].concat();
+    let records_of = |said: &str| -> Option<u64> {
+        let line = said.lines().find(|line| line.contains("records in the redo log"))?;
+        line.split_whitespace().last()?.parse().ok()
+    };
+    // Until the process dies before the device has what came last, which takes it half a second.
+    let turn = (1..=50).find(|&turn| {
+        let mut server = start(&folder, &with_region(&folder, &["--shards", "1"]));
+        let mut client = server.connect();
+        for number in 1..=60 {
+            assert!(ask(&mut client, &[b"SET", &[b'k', number], &value(number, turn)]).is_ok());
+        }
+        server.kill();
+        server.wait();
+        let (code, said) = check();
+        assert_eq!(code, Some(0), "{said}");
+        records_of(&said).is_some_and(|records| records > 1)
+    });
+    let turn = turn.expect("a server that dies at once");
+    let whole = std::fs::read(&path).expect("the region can be read");
+    check();
+    assert!(std::fs::read(&path).expect("the region can be read") == whole, "a check changed the region");
+    // Nobody speaks for the last write.
+    let wanted = value(59, turn);
+    let at = whole.windows(208).rposition(|bytes| bytes == wanted).expect("it is in the region");
+    let mut damaged = whole.clone();
+    damaged[at + 77] ^= 16;
+    std::fs::write(&path, &damaged).expect("the region can be written");
+    let (code, said) = check();
+    assert!(code == Some(3) && said.contains("records of shard 0, at byte"), "{said}");
+    let arguments = with_region(&folder, &["--shards", "1"]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    assert_eq!(spawn(&folder, &arguments).refused(), 3);
+    let said = folder.complaints();
+    assert!(said.contains("is damaged: records of shard 0") && said.contains("--nvm-loss accept"), "{said}");
+    let accepts = [arguments.as_slice(), &["--nvm-loss", "accept"]].concat();
+    let mut server = Server::start(&folder, &accepts);
+    let info = server.info_text("persistence");
+    assert!(info.contains("redo_log:on\r\n") && info.contains("redo_log_lost:1\r\n"), "{info}");
+    assert!(server.info_of_any("nvm_lost_bytes") > 200, "{info}");
+    let mut client = server.connect();
+    for number in 1..=60u8 {
+        let expected = if number == 59 { 0 } else { 1 };
+        assert_eq!(ask(&mut client, &[b"EXISTS", &[b'k', number]]), Value::Integer(expected), "{number}");
+    }
+    // It is over: nothing is damaged any more.
+    server.kill();
+    server.wait();
+    assert_eq!(check().0, Some(0));
+    start(&folder, &with_region(&folder, &["--shards", "1"])).stop();
 }
 
 #[test]

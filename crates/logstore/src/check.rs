@@ -84,6 +84,8 @@ pub enum DamageKind {
     Mismatch,
     /// The device gave an error for a block.
     Unreadable,
+    /// Something in the region of the redo log.
+    Redo,
 }
 
 impl DamageKind {
@@ -99,6 +101,7 @@ impl DamageKind {
             DamageKind::Record => "record",
             DamageKind::Mismatch => "mismatch",
             DamageKind::Unreadable => "unreadable",
+            DamageKind::Redo => "redo log",
         }
     }
 }
@@ -108,7 +111,7 @@ impl DamageKind {
 pub struct Finding {
     /// What it is.
     pub kind: DamageKind,
-    /// Its segment; `None` for the superblock.
+    /// Its segment; `None` for the superblock and for the redo log.
     pub segment: Option<u32>,
     /// Where in the segment it begins, in units of 32 bytes, where that is known.
     pub unit: Option<u32>,
@@ -127,6 +130,10 @@ pub struct CheckReport {
     pub clean: bool,
     /// The newest writes lie in a redo log in persistent memory, which was not looked at.
     pub redo_unread: bool,
+    /// Records of groups in the redo log, which was looked at; the device may have them too.
+    pub redo_records: u64,
+    /// Bytes that were durable in the redo log and are lost to damage.
+    pub redo_lost_bytes: u64,
     /// Segments that hold logs, those with a damaged header included.
     pub segments: u32,
     /// Of these, with a valid footer.
@@ -178,6 +185,17 @@ impl CheckReport {
     pub fn note_superblock(&mut self, detail: String) {
         let kind = DamageKind::Superblock;
         self.note(Finding { kind, segment: None, unit: None, lost_records: 0, lost_keys: 0, detail });
+    }
+
+    /// Notes what a look into the redo log has found.
+    pub fn note_redo(&mut self, survey: &crate::redo::Survey) {
+        self.redo_unread = false;
+        (self.redo_records, self.redo_lost_bytes) = (survey.records, survey.lost_bytes);
+        for damage in &survey.damage {
+            let kind = DamageKind::Redo;
+            let detail = format!("damaged: {damage}");
+            self.note(Finding { kind, segment: None, unit: None, lost_records: 0, lost_keys: 0, detail });
+        }
     }
 
     /// Notes damage; gives its place in the list, where it is kept.

@@ -300,6 +300,7 @@ impl Engine for LogShard {
             redo_bytes_written: self.hot.redo().map_or(0, |log| log.bytes_written),
             redo_fences: self.hot.redo().map_or(0, |log| log.fences),
             redo_groups_without_slot: self.hot.redo().map_or(0, |log| log.groups_without_slot),
+            lost_bytes: self.hot.redo().map_or(0, |log| log.lost_bytes),
             group_depth: self.hot.depth.now() as u64,
             device: Cost { cpu_ns: self.meter.total_ns(), ..self.requests.cost() },
             background_cpu_ns: self.meter.background_ns(),

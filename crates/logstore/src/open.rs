@@ -276,6 +276,9 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     plans.iter_mut().zip(chosen).for_each(|(plan, checkpoint)| plan.checkpoint = checkpoint);
     plans[0].lost_segments = (report.missing_segments.len() + report.damaged_segments.len()) as u64;
     deal_region(settings, layout, &mut plans);
+    if let Some(log) = plans.first_mut().and_then(|plan| plan.redo.as_mut()) {
+        log.lost_bytes = report.redo_lost_bytes;
+    }
     deal_free(settings, geometry, &found, &report, &mut plans);
     plans.iter_mut().for_each(|plan| plan.opening = settings.progress.part(plan.bytes_to_read()));
     Ok(OpenedStore { superblock: writer, plans, report, hasher, inventory: Arc::clone(pool.inventory()) })

@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_crash::{Choices, Mutations, sampled_runs, sampled_seed};
-use tierstone_engine::Engine;
 use tierstone_engine::harness::Harness;
+use tierstone_engine::{BatchTicket, Engine, Write, WriteKind};
 use tierstone_logstore::format::superblock::Superblock;
 use tierstone_logstore::redo::{Survey, survey};
 use tierstone_logstore::{LogShard, OpenReport, OpenSettings, RedoMemory};
@@ -402,10 +402,69 @@ fn is_told_of_the_last(waits_us: u64, mutations: Mutations) -> bool {
     open(&medium.crashed_copy(&Choices::quiet()), &region_of(&image), false).is_err()
 }
 
+/// The crash mark `redo-marked` lies on its way.
 #[test]
 fn what_the_device_does_not_take_for_a_second_is_marked_with_a_fence_of_its_own() {
     assert!(!is_told_of_the_last(900_000, Mutations::none()), "nobody speaks for the last fence");
     assert!(is_told_of_the_last(1_000_000, Mutations::none()));
     let unfenced = is_told_of_the_last(1_000_000, Mutations::one("redo_mark_unfenced"));
     assert!(!unfenced, "the mutation is not caught");
+}
+
+/// A batch over two shards that both regions answer for, and a write behind each part; then a part is damaged.
+#[test]
+fn of_a_batch_over_shards_with_a_damaged_part_nothing_is_left() {
+    let medium = common::medium(64 << 10, 24);
+    let region = Arc::new(WordRegion::new(2 * REDO_BYTES));
+    let open_two = |medium: &SimMedium, region: &Arc<WordRegion>, accepts| {
+        let settings = OpenSettings { shard_count: 2, ..settings(region, accepts) };
+        let mut device = medium.device();
+        let opened = tierstone_logstore::open(&mut device, &settings)?;
+        let shards = opened.plans.into_iter().map(|plan| {
+            let mut device = medium.device();
+            Harness::new(plan.build(&mut device).unwrap().0, device, opened.hasher)
+        });
+        let shards: Vec<Harness<LogShard, SimDevice>> = shards.collect();
+        tierstone_base::Result::Ok(shards)
+    };
+    let mut stores = open_two(&medium, &region, false).unwrap();
+    let keys: Vec<Vec<u8>> = (0..2)
+        .map(|shard| {
+            (0..).map(key).find(|key| stores[0].key(KEYSPACE, key).position.shard(2) == shard).unwrap()
+        })
+        .collect();
+    let ticket = BatchTicket::new(1, 2);
+    for (shard, store) in stores.iter_mut().enumerate() {
+        store.put(KEYSPACE, &keys[shard], b"old").unwrap();
+        store.engine.flush(store.now);
+        let kind = WriteKind::Put { value: &[40 + shard as u8; 64], expiry_ms: 0, kind: Default::default() };
+        let write = Write { key: store.key(KEYSPACE, &keys[shard]), kind };
+        store.write_part(&[write], &ticket).unwrap();
+        store.engine.flush(store.now);
+    }
+    assert!(ticket.is_kept() && !ticket.is_decided(), "the regions answer, the device has nothing");
+    for store in &mut stores {
+        store.put(KEYSPACE, b"another key", b"behind").unwrap();
+        store.engine.flush(store.now);
+    }
+    drop(stores);
+    medium.kill_process();
+    let whole = region.image();
+    for damaged in [None, Some(0), Some(1)] {
+        let mut image = whole.clone();
+        if let Some(shard) = damaged {
+            let value = [40 + shard; 64];
+            let at = image.windows(64).position(|bytes| bytes == value).expect("it is in the region");
+            image[at] ^= 1;
+        }
+        let copy = medium.crashed_copy(&Choices::quiet());
+        assert_eq!(open_two(&copy, &region_of(&image), false).is_err(), damaged.is_some());
+        let copy = medium.crashed_copy(&Choices::quiet());
+        let mut stores = open_two(&copy, &region_of(&image), true).unwrap();
+        for (shard, store) in stores.iter_mut().enumerate() {
+            let found = store.get(KEYSPACE, &keys[shard]).unwrap().expect("the key is there").1;
+            let expected = if damaged.is_some() { b"old".to_vec() } else { vec![40 + shard as u8; 64] };
+            assert_eq!(found, expected, "shard {shard}, {damaged:?} damaged");
+        }
+    }
 }

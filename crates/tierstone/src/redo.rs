@@ -20,8 +20,8 @@ pub struct RedoOptions {
     /// Default 64 MiB. A group of up to 1 MiB takes a slot; from four slots a shard on, more absorb a device that falls
     /// behind.
     pub new_bytes: Option<u64>,
-    /// Open a store whose redo log is not there any more, without the writes that only it had; and a store wholly in
-    /// persistent memory (`nvm:`) in which something durable is damaged, without that. Default: no, it is refused.
+    /// Open a store whose redo log is not there any more, or damaged, without the writes that only the lost part had; and
+    /// a store wholly in persistent memory (`nvm:`) in which something durable is damaged, without that. Default: no, it is refused.
     pub loss_accepted: bool,
 }
 
@@ -95,6 +95,15 @@ pub(crate) fn open(
     let report = region.report().clone();
     let region: Arc<dyn Region + Send + Sync> = Arc::new(region);
     Ok(Some((RedoMemory::new(region), report)))
+}
+
+/// Opens a region that is there already, to be looked at.
+pub(crate) fn open_closed(region: &str, of_store: &DatabaseOptions) -> Result<RedoMemory> {
+    let source: RegionSource = region.parse()?;
+    let region = source
+        .open(&region_settings(&source, of_store))
+        .map_err(|error| Error::new(error.kind(), format!("the redo log's region: {}", error.message())))?;
+    Ok(RedoMemory::new(Arc::new(region)))
 }
 
 fn is_emulated(options: &RedoOptions) -> bool {

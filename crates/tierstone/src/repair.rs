@@ -20,6 +20,7 @@ use tierstone_logstore::check::{
 };
 use tierstone_logstore::format::superblock::META_BYTES;
 use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
+use tierstone_media::Geometry;
 use tierstone_media::file::{DurableMethod, FileStoreSettings};
 
 /// How a store is repaired.
@@ -63,6 +64,31 @@ pub fn check(
     if let Err(error) = facts_of(&superblock.facts).and_then(|facts| facts.check_restored()) {
         report.note_superblock(error.message().to_owned());
     }
+    Ok(report)
+}
+
+/// The same, and of `region`, where the redo log of the store lies, what its next opening would take from there. The
+/// region's file is not changed.
+///
+/// # Errors
+/// `InvalidInput`: there is no region, or not the one that the store needs. Others: as [`check`]; damage is in the report.
+pub fn check_with_redo(
+    directories: &[PathBuf],
+    region: &str,
+    memory_bytes: u64,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport> {
+    let mut report = check(directories, memory_bytes, progress)?;
+    let (mut device, _) = open_closed(directories, memory_bytes)?;
+    let (superblock, _) = check_bare(&mut device)?;
+    let options = DatabaseOptions { any_guarantee: true, ..DatabaseOptions::default() };
+    let memory = crate::redo::open_closed(region, &options)?;
+    let geometry = Geometry {
+        meta_bytes: META_BYTES,
+        segment_bytes: superblock.segment_bytes,
+        segment_limit: SEGMENT_COUNT_MAX,
+    };
+    report.note_redo(&tierstone_logstore::redo::survey(&memory, &superblock, geometry)?);
     Ok(report)
 }
 

@@ -104,9 +104,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "nvm-loss",
         variable: "TIERSTONE_NVM_LOSS",
         value: "WHAT",
-        help: "What is done when a store's redo log is not there any more, or a store at nvm:… is damaged: refuse to open it, or accept the loss of the writes that only the lost part had",
+        help: "What is done when a store's redo log is not there any more or is damaged, or a store at nvm:… is damaged: refuse to open it, or accept the loss of the writes that only the lost part had",
         default: "refuse",
-        trade_off: "accept leaves, of each shard, all writes up to some moment, less batches over several shards of which a part is lost; of a damaged store at nvm:… everything that is whole, so that old values and deleted keys may come back; INFO and the log say that writes were lost",
+        trade_off: "accept leaves, of each shard, all writes up to some moment, less batches over several shards of which a part is lost; of a damaged redo log, or store at nvm:…, everything that is whole, so that old values and deleted keys may come back; INFO and the log say that writes were lost",
         redis: "",
         apply: |all, text| {
             redo(all).loss_accepted = refuse_or_accept(text)?;

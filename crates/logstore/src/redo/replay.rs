@@ -38,11 +38,7 @@ pub(crate) fn replay(
     let header = settings.redo.as_ref().map(RedoMemory::header).transpose()?.flatten();
     let own = header.filter(|header| header.store == superblock.store_id);
     if let Some(other) = header.filter(|header| own.is_none() && !header.is_void) {
-        let message = format!(
-            "the redo region belongs to another store (opening {} of {:016x}): use another region, or remove it",
-            other.opening, other.store
-        );
-        return Err(Error::new(ErrorKind::InvalidInput, message));
+        return Err(foreign(&other));
     }
     let is_needed = superblock.redo_opening > 0 && !superblock.clean;
     if is_needed && own.is_none_or(|own| own.opening < superblock.redo_opening) {
@@ -84,6 +80,14 @@ pub(crate) fn replay(
         memory.make_void(&header, &settings.mutations)?;
     }
     Ok(segments)
+}
+
+fn foreign(other: &RegionHeader) -> Error {
+    let message = format!(
+        "the redo region belongs to another store (opening {} of {:016x}): use another region, or remove it",
+        other.opening, other.store
+    );
+    Error::new(ErrorKind::InvalidInput, message)
 }
 
 fn missing(is_given: bool, own: Option<RegionHeader>) -> Error {
@@ -152,7 +156,10 @@ pub fn survey(memory: &RedoMemory, superblock: &Superblock, geometry: Geometry) 
     if superblock.redo_opening == 0 || superblock.clean {
         return Ok(Survey::default());
     }
-    let own = memory.header()?.filter(|header| header.store == superblock.store_id);
+    let own = memory.header()?;
+    if let Some(other) = own.filter(|own| own.store != superblock.store_id) {
+        return Err(foreign(&other));
+    }
     let Some(header) = own.filter(|own| own.opening >= superblock.redo_opening) else {
         return Err(missing(true, own));
     };

@@ -109,6 +109,8 @@ pub(crate) struct RedoLog {
     pub fences: u64,
     /// Groups that found no slot.
     pub groups_without_slot: u64,
+    /// Bytes that the opening found damaged, their loss being accepted; the first shard tells of all.
+    pub lost_bytes: u64,
 }
 
 impl RedoLog {
@@ -132,6 +134,7 @@ impl RedoLog {
             bytes_written: 0,
             fences: 0,
             groups_without_slot: 0,
+            lost_bytes: 0,
         }
     }
 

@@ -60,7 +60,7 @@ pub(super) fn server_facts(
 
 /// What clients are told about the redo log.
 fn redo_facts(database: &Database) -> RedoFacts {
-    let lost = database.report().redo_lost;
+    let lost = database.report().redo_lost || !database.report().redo_damage.is_empty();
     match database.redo() {
         None => RedoFacts { state: "off".into(), lost, ..RedoFacts::default() },
         Some(redo) => RedoFacts {

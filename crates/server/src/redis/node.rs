@@ -161,6 +161,12 @@ impl StartReport {
                 "the store was not closed in good order and has been recovered"
             );
         }
+        for place in &self.open.redo_damage {
+            tracing::error!(place, "the redo log is damaged, and the loss was accepted");
+        }
+        if !self.open.redo_damage.is_empty() {
+            tracing::error!(bytes = self.open.redo_lost_bytes, "lost with what is damaged in the redo log");
+        }
         if self.open.redo_lost {
             tracing::error!(
                 "the redo log of the last opening was not there: writes that only it had are lost"
