@@ -11,7 +11,10 @@
 //!    gathering and scattering; the run is then repeated with it.
 //! 3. When one participant refuses its writes, the others get the old records back before any lock is
 //!    let go: nobody sees a part.
-//! 4. A batch that did nothing but read and write records, and that a participant refused in favour of another, begins anew. Its
+//! 4. What is run was gathered by one map of databases, which this shard has while it runs. Where the databases have changed
+//!    for a participant or for this shard, everything is let go, and the batch begins anew by the later map. So each such
+//!    beginning wants a change of its own.
+//! 5. A batch that did nothing but read and write records, and that a participant refused in favour of another, begins anew. Its
 //!    parts are then written one after the other, in the order of the shards: of such batches none waits for
 //!    one that waits for it.
 
@@ -32,12 +35,13 @@ use tierstone_store::message::{BatchId, OwnedKey, OwnedWrite, ShardMessage};
 use tierstone_store::{Stop, TaskId, View};
 use tierstone_wire::resp::{ReplyWriter, Version};
 
+mod attempts;
 mod keys;
 mod writes;
 
 use writes::{is_new_chunk, plan_writes};
 
-/// How often a batch may begin anew because of keys that were not foreseen.
+/// How often a batch may begin anew because of keys that were not foreseen, as long as the databases stay.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// How far a batch has come.
@@ -58,6 +62,8 @@ pub(crate) struct Coordination {
     /// Keys that an earlier attempt has shown to be needed.
     extra: BTreeSet<OwnedKey>,
     attempts: u32,
+    /// The map that says what keyspaces the databases are; what is gathered was gathered by it.
+    map_version: u64,
     batch: BatchId,
     phase: Phase,
     participants: Vec<(ShardId, Vec<OwnedKey>)>,
@@ -105,6 +111,7 @@ impl Coordination {
             watcher,
             extra: BTreeSet::new(),
             attempts: 0,
+            map_version: 0,
             batch: BatchId { coordinator: 0, number: 0 },
             phase: Phase::Locking(0),
             participants: Vec::new(),
@@ -168,22 +175,6 @@ impl Coordination {
 }
 
 impl<E: Engine> Executor<E> {
-    /// Begins a batch, or begins it anew.
-    pub(crate) fn coordinate(&mut self, now: Now, id: TaskId) {
-        let number = self.shard.next_id();
-        let batch = BatchId { coordinator: self.shard.index(), number };
-        let Some(mut task) = self.tasks.remove(&id) else { return };
-        let Work::Coordinated(coordination) = &mut task.work else { return };
-        coordination.batch = batch;
-        coordination.attempts += 1;
-        coordination.phase = Phase::Locking(0);
-        coordination.gathered = Gathered::default();
-        coordination.participants = self.participants(coordination, task.db);
-        self.batches.insert(number, id);
-        self.tasks.insert(id, task);
-        self.lock_next(now, id);
-    }
-
     fn coordination(&mut self, id: TaskId) -> Option<&mut Coordination> {
         match self.tasks.get_mut(&id).map(Box::as_mut) {
             Some(Task { work: Work::Coordinated(coordination), .. }) => Some(coordination),
@@ -199,9 +190,10 @@ impl<E: Engine> Executor<E> {
             self.run_gathered(now, id);
             return;
         };
-        let (batch, watcher) = (coordination.batch, coordination.watcher.as_ref().map(|watching| watching.0));
+        let (batch, map_version) = (coordination.batch, coordination.map_version);
+        let watcher = coordination.watcher.as_ref().map(|watching| watching.0);
         let is_use = self.uses_what_it_reads(id);
-        self.send_batch(shard, ShardMessage::Lock { batch, keys, watcher, is_use });
+        self.send_batch(shard, ShardMessage::Lock { batch, map_version, keys, watcher, is_use });
     }
 
     /// Takes a message about a batch.
@@ -222,6 +214,10 @@ impl<E: Engine> Executor<E> {
                 }
                 coordination.phase = Phase::Locking(index + 1);
                 self.lock_next(now, id);
+            }
+            ShardMessage::Stale { batch, map_version } => {
+                let Some(id) = self.batches.get(&batch.number).copied() else { return };
+                self.begin_anew_by(now, id, map_version);
             }
             ShardMessage::Prepared { batch, error } => {
                 let Some(id) = self.batches.get(&batch.number).copied() else { return };
@@ -268,8 +264,9 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// Lets this shard's parts of batches go on.
+    /// Lets this shard's parts of batches go on, and batches that have waited for this shard's map.
     pub(crate) fn poll_participant(&mut self, now: Now) {
+        self.begin_awaited(now);
         if self.participant.is_empty() {
             return;
         }
@@ -291,6 +288,11 @@ impl<E: Engine> Executor<E> {
             coordination.reply = reply;
             self.tasks.insert(id, task);
             self.scatter(now, id);
+            return;
+        }
+        if coordination.map_version != self.shard.map().version {
+            self.tasks.insert(id, task);
+            self.begin_anew(now, id);
             return;
         }
         self.workspace.overlay.clear();
@@ -436,23 +438,6 @@ impl<E: Engine> Executor<E> {
             }
         }
         if is_missing { Err(Stop::Suspend) } else { Ok(()) }
-    }
-
-    /// Lets everything go and begins the batch again, with the keys that were missing.
-    fn begin_anew(&mut self, now: Now, id: TaskId) {
-        self.drop_made(id);
-        let Some(coordination) = self.coordination(id) else { return };
-        let (batch, attempts) = (coordination.batch, coordination.attempts);
-        let shards: Vec<ShardId> = coordination.participants.iter().map(|(shard, _)| *shard).collect();
-        for shard in shards {
-            self.send_batch(shard, ShardMessage::Decide { batch, undo: Vec::new() });
-        }
-        self.batches.remove(&batch.number);
-        if attempts >= ATTEMPTS_MAX {
-            self.finish(now, id, b"-ERR the keys of the command could not be gathered\r\n", 0, false);
-        } else {
-            self.coordinate(now, id);
-        }
     }
 
     /// A command that must make a large value first goes on as a batch, whose locks keep its keys as they

@@ -30,7 +30,7 @@ use crate::stream::ReplyPart;
 use crate::task::{State, Task, Work};
 use crate::tracking::Tracker;
 use crate::upload::{Ticket, Uploads};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tierstone_base::collections::Map;
 use tierstone_base::{CpuClock, KeyspaceId, Now, Position, Seq, ShardId};
@@ -104,6 +104,8 @@ pub struct Executor<E> {
     pub(crate) backups: Backups,
     /// The tasks of the batches that this shard coordinates, by number.
     pub(crate) batches: BTreeMap<u64, TaskId>,
+    /// Those among them that begin anew when this shard has the map of that version.
+    pub(crate) awaiting_map: BTreeSet<(u64, TaskId)>,
     pub(crate) outgoing: Outgoing,
     /// Requests for other shards, and answers to theirs.
     pub(crate) bundles: Bundles,
@@ -168,6 +170,7 @@ impl<E: Engine> Executor<E> {
             participant: Participant::default(),
             backups: Backups::default(),
             batches: BTreeMap::new(),
+            awaiting_map: BTreeSet::new(),
             outgoing: Outgoing::new(),
             bundles: Bundles::new(place.1),
             gated: BTreeMap::new(),
@@ -464,7 +467,7 @@ impl<E: Engine> Executor<E> {
     /// Whether batches over several shards are open here. A client may be told that one was refused before all
     /// shards have taken it back, so that they go on when nobody waits any more.
     pub fn has_batches(&self) -> bool {
-        !self.batches.is_empty() || !self.participant.is_empty()
+        !self.batches.is_empty() || !self.awaiting_map.is_empty() || !self.participant.is_empty()
     }
 
     /// The settings, to which the owner may add its own.

@@ -12,7 +12,10 @@
 //! 2. `Prepared` without an error is sent when the participant's records, and everything that the
 //!    batch has observed there, are durable (at once in relaxed mode).
 //! 3. A batch of reads only is released when it is prepared and is not decided.
-//! 4. Participants that write hold one ticket, which their engines put into the records: after a crash
+//! 4. What is gathered was gathered by one map of databases: a participant with a later one than the batch says so
+//!    ([`ShardMessage::Stale`]), and one with an earlier one waits for it. The batch then counts as one from before
+//!    all later changes of the databases, also where a participant learns of one before it has the batch's writes.
+//! 5. Participants that write hold one ticket, which their engines put into the records: after a crash
 //!    all of the batch is there or none, and what was answered is there.
 //!
 //! In relaxed mode locks are let go before a batch is durable. A crash that loses the batch then may
@@ -77,6 +80,8 @@ pub enum ShardMessage {
     Lock {
         /// The batch.
         batch: BatchId,
+        /// The version of the map of databases that gave the keys their keyspaces ([`crate::DatabaseMap::version`]).
+        map_version: u64,
         /// The keys whose records are wanted.
         keys: Vec<OwnedKey>,
         /// Who must not have been disturbed.
@@ -92,6 +97,13 @@ pub enum ShardMessage {
         records: Result<Vec<Option<OwnedRecord>>, Error>,
         /// Whether something that the watcher watches has changed.
         is_dirty: bool,
+    },
+    /// The locks are held, but the databases have changed: what the batch names is not what it means any more.
+    Stale {
+        /// The batch.
+        batch: BatchId,
+        /// The version of the participant's map.
+        map_version: u64,
     },
     /// Apply these writes (perhaps none), still under the locks.
     Prepare {

@@ -5,13 +5,15 @@
 //! 2. Records are gathered in one run under the locks; those that must be fetched are waited for
 //!    with the locks held.
 //! 3. What is sent stays correct however long the messages take.
-//! 4. What a part that the engine does not take waits for may wait for it. Another batch's part is sealed, and its space comes
+//! 4. Records are gathered by the batch's map of databases: where this shard knows a later one the coordinator is told so,
+//!    and an earlier one is waited for, with the locks held.
+//! 5. What a part that the engine does not take waits for may wait for it. Another batch's part is sealed, and its space comes
 //!    back, when all logs have said that it is decided, and a log says so of its parts in their order: of one behind a part of this
 //!    batch never. So where a part of an earlier batch is written here and not decided, or one of a batch that does not yield, a part of a
 //!    batch that does waits [`YIELDS_AFTER_US`] and is then refused with `Retry`: its batch is taken back and begins anew, with its parts
 //!    one after the other. Then it does not yield: it waits for those only that have their part on a later shard still
 //!    before them. So of such batches that wait in a circle one yields, and none does so twice.
-//! 5. In any case a part waits no longer than [`PART_WAIT_US`], and the batch ends with it: batches that cannot begin anew
+//! 6. In any case a part waits no longer than [`PART_WAIT_US`], and the batch ends with it: batches that cannot begin anew
 //!    (transactions that watch keys, or do more than read and write records) may wait for each other so long.
 
 use crate::large::ValueId;
@@ -34,6 +36,10 @@ const YIELDS_AFTER_US: u64 = 20_000;
 struct Batch {
     task: TaskId,
     keys: Vec<OwnedKey>,
+    /// The map that gave the keys their keyspaces.
+    map_version: u64,
+    /// Whether it holds its locks and waits until this shard knows that map.
+    awaits_map: bool,
     watcher: Option<WatcherId>,
     is_use: bool,
     outstanding: usize,
@@ -104,7 +110,7 @@ impl Participant {
         granted: &mut Vec<TaskId>,
     ) {
         match message {
-            ShardMessage::Lock { batch, keys, watcher, is_use } => {
+            ShardMessage::Lock { batch, map_version, keys, watcher, is_use } => {
                 let task = shard.next_id();
                 // What is watched must stay as it is seen now, like what is read.
                 let watched = watcher.into_iter().flat_map(|watcher| shard.watches.positions(watcher));
@@ -114,6 +120,8 @@ impl Participant {
                 let state = Batch {
                     task,
                     keys,
+                    map_version,
+                    awaits_map: false,
                     watcher,
                     is_use,
                     outstanding: 0,
@@ -152,7 +160,7 @@ impl Participant {
                 state.deferred = Some(Deferred { writes: undo, is_undo: true });
                 self.apply(now, shard, batch, outgoing, granted);
             }
-            ShardMessage::Locked { .. } | ShardMessage::Prepared { .. } => {}
+            ShardMessage::Locked { .. } | ShardMessage::Stale { .. } | ShardMessage::Prepared { .. } => {}
         }
     }
 
@@ -199,6 +207,12 @@ impl Participant {
         if self.batches.is_empty() {
             return;
         }
+        let knows = shard.map().version;
+        let awaited = |(_, state): &(&BatchId, &Batch)| state.awaits_map && state.map_version <= knows;
+        let awaited: Vec<BatchId> = self.batches.iter().filter(awaited).map(|(id, _)| *id).collect();
+        for batch in awaited {
+            self.gather(now, shard, batch, outgoing);
+        }
         let deferred: Vec<BatchId> =
             self.batches.iter().filter(|(_, state)| state.deferred.is_some()).map(|(id, _)| *id).collect();
         for batch in deferred {
@@ -224,6 +238,17 @@ impl Participant {
 
     fn gather<E: Engine>(&mut self, now: Now, shard: &mut Shard<E>, batch: BatchId, outgoing: &mut Outgoing) {
         let Some(state) = self.batches.get_mut(&batch) else { return };
+        let map_version = shard.map().version;
+        // Maps come without anybody's locks.
+        state.awaits_map = map_version < state.map_version;
+        if state.awaits_map {
+            return;
+        }
+        if map_version > state.map_version {
+            shard.release(&mut state.tokens);
+            outgoing.push((batch.coordinator, ShardMessage::Stale { batch, map_version }));
+            return;
+        }
         let now = shard.clock(now);
         let mut records = Vec::with_capacity(state.keys.len());
         let mut wanted = Vec::new();

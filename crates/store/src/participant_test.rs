@@ -63,7 +63,7 @@ impl Scene {
             position: tierstone_base::Position(number),
             bytes: number.to_le_bytes().to_vec(),
         };
-        self.receive(ShardMessage::Lock { batch, keys: vec![key.clone()], watcher: None, is_use: true });
+        self.lock(batch, 0, key.clone());
         let value = Some((b"value".to_vec(), 0, ValueKind::STRING));
         self.receive(ShardMessage::Prepare {
             batch,
@@ -74,6 +74,12 @@ impl Scene {
             yields,
         });
         batch
+    }
+
+    /// Locks a key for a batch that goes by the map with this version.
+    fn lock(&mut self, batch: BatchId, map_version: u64, key: OwnedKey) {
+        let keys = vec![key];
+        self.receive(ShardMessage::Lock { batch, map_version, keys, watcher: None, is_use: true });
     }
 
     /// Whether the part of `batch` was prepared since the last look, and if so with what.
@@ -173,4 +179,62 @@ fn what_takes_a_part_back_is_written_whatever_room_there_is() {
     };
     scene.receive(ShardMessage::Decide { batch, undo: vec![OwnedWrite { key, value: None }] });
     assert!(!scene.has(1) && scene.participant.is_empty());
+}
+
+/// A key of database 0 as its first map has it.
+fn first_key() -> OwnedKey {
+    OwnedKey { keyspace: KeyspaceId(1), position: tierstone_base::Position(1), bytes: b"key".to_vec() }
+}
+
+#[test]
+fn a_batch_by_an_older_map_is_told_that_it_is_stale_even_if_the_change_comes_while_it_waits_for_its_locks() {
+    for waits in [false, true] {
+        let mut scene = Scene::new();
+        let [first, second] = [1, 2].map(|number| BatchId { coordinator: COORDINATOR, number });
+        if waits {
+            scene.lock(first, 0, first_key());
+            scene.lock(second, 0, first_key());
+            assert_eq!(scene.outgoing.len(), 1, "the other one waits");
+        }
+        let mut map = scene.shard.map().clone();
+        map.change(crate::MapChange::Flush(0)).unwrap();
+        scene.shard.apply_map(&map);
+        if waits {
+            scene.receive(ShardMessage::Decide { batch: first, undo: Vec::new() });
+            for task in std::mem::take(&mut scene.granted) {
+                let Scene { shard, participant, now, outgoing, .. } = &mut scene;
+                participant.granted(*now, shard, task, outgoing);
+            }
+        } else {
+            scene.lock(second, 0, first_key());
+        }
+        let told = scene.outgoing.pop();
+        let is_stale = |message: &ShardMessage| matches!(message, ShardMessage::Stale { batch, map_version: 1 } if *batch == second);
+        assert!(
+            told.as_ref().is_some_and(|(to, message)| *to == COORDINATOR && is_stale(message)),
+            "{told:?}"
+        );
+        scene.receive(ShardMessage::Decide { batch: second, undo: Vec::new() });
+        assert!(scene.participant.is_empty() && scene.shard.locks.is_empty());
+    }
+}
+
+#[test]
+fn a_batch_by_a_newer_map_waits_with_its_locks_until_the_map_is_here() {
+    let mut scene = Scene::new();
+    let batch = BatchId { coordinator: COORDINATOR, number: 1 };
+    let mut map = scene.shard.map().clone();
+    map.change(crate::MapChange::Flush(1)).unwrap();
+    scene.lock(batch, map.version, first_key());
+    scene.poll();
+    assert!(scene.outgoing.is_empty() && scene.shard.locks.blocks_writer(tierstone_base::Position(1)));
+    scene.shard.apply_map(&map);
+    scene.poll();
+    assert!(
+        matches!(scene.outgoing[..], [(COORDINATOR, ShardMessage::Locked { .. })]),
+        "{:?}",
+        scene.outgoing
+    );
+    scene.poll();
+    assert_eq!(scene.outgoing.len(), 1, "it is answered once");
 }

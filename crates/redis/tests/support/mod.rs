@@ -54,10 +54,14 @@ pub struct Server<E> {
     pub users_file: Vec<u8>,
     /// Whether connections take pieces of replies.
     pub is_pulling: bool,
-    /// Chooses when messages between shards arrive; none: at once.
+    /// Chooses when messages between shards, and changed maps of databases, arrive; none: at once.
     pub delays: Option<SeededRandom>,
     /// Messages on their way, in the order of each pair of shards.
     mail: BTreeMap<(usize, usize), VecDeque<Message>>,
+    /// Maps of databases on their way to each shard.
+    maps: Vec<VecDeque<DatabaseMap>>,
+    /// Who asked for the map of each version, and how many shards do not have it yet.
+    changes: BTreeMap<u64, (usize, u64, usize)>,
 }
 
 pub fn settings(index: u16, count: u16) -> ExecutorSettings {
@@ -123,6 +127,8 @@ impl<E: Engine> Server<E> {
             is_pulling: true,
             delays: None,
             mail: BTreeMap::new(),
+            maps: (0..count).map(|_| VecDeque::new()).collect(),
+            changes: BTreeMap::new(),
         }
     }
 
@@ -185,6 +191,12 @@ impl<E: Engine> Server<E> {
         self.connections[&id].part_bytes_max
     }
 
+    /// Whether a connection has an answer to all that it has sent.
+    pub fn is_idle(&self, id: ConnectionId) -> bool {
+        let connection = &self.connections[&id];
+        connection.requests.is_empty() && connection.slots.is_empty()
+    }
+
     /// What a connection has received and not taken yet.
     pub fn take_received(&mut self, id: ConnectionId) -> Vec<u8> {
         std::mem::take(&mut self.connections.get_mut(&id).unwrap().received)
@@ -236,6 +248,7 @@ impl<E: Engine> Server<E> {
             }
         }
         self.deliver();
+        self.deliver_maps();
         for index in 0..self.executors.len() {
             let mut outputs = Vec::new();
             self.executors[index].step(self.now, &mut Vec::new(), &mut outputs);
@@ -252,6 +265,27 @@ impl<E: Engine> Server<E> {
                 let Some(message) = messages.pop_front() else { break };
                 self.executors[*to].message(self.now, *from as u16, message);
             }
+        }
+    }
+
+    /// Gives some of the maps that are on their way to their shards.
+    fn deliver_maps(&mut self) {
+        let Some(random) = &mut self.delays else { return };
+        for (executor, maps) in self.executors.iter_mut().zip(&mut self.maps) {
+            // Far slower than messages: batches come between.
+            while !maps.is_empty() && random.chance(0.03) {
+                let Some(map) = maps.pop_front() else { break };
+                executor.apply_map(&map);
+                if let Some((_, _, missing)) = self.changes.get_mut(&map.version) {
+                    *missing -= 1;
+                }
+            }
+        }
+        while let Some(change) = self.changes.first_entry()
+            && change.get().2 == 0
+        {
+            let (from, task, _) = change.remove();
+            self.executors[from].map_changed(self.now, task, Ok(()));
         }
     }
 
@@ -304,6 +338,11 @@ impl<E: Engine> Server<E> {
                     if let Some(state) = self.connections.get_mut(&connection) {
                         (state.is_closed, state.ends) = (true, true);
                     }
+                }
+                Output::ChangeMap(request) if self.delays.is_some() => {
+                    self.map.change(request.change).unwrap();
+                    self.changes.insert(self.map.version, (from, request.task, self.maps.len()));
+                    self.maps.iter_mut().for_each(|maps| maps.push_back(self.map.clone()));
                 }
                 Output::ChangeMap(request) => {
                     let result = self.map.change(request.change);
