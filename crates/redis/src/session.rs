@@ -314,9 +314,9 @@ impl Session {
         }
     }
 
-    /// Bytes of memory of what it listens to. Cost: constant.
+    /// Bytes of memory of what it listens to, and of the prefixes that it tracks. Cost: constant.
     pub fn channel_bytes(&self) -> usize {
-        self.channel_bytes
+        self.channel_bytes + self.tracking.as_ref().map_or(0, |tracking| tracking.prefixes_held.own_bytes())
     }
 
     /// Bytes of what it has queued and of the keys that it watches. Cost: constant.

@@ -31,6 +31,10 @@ use tierstone_store::message::OwnedKey;
 use tierstone_store::{Holder, Stale, TaskId};
 use tierstone_wire::resp::{ReplyWriter, Version};
 
+mod prefixes;
+
+pub(crate) use prefixes::PrefixesHeld;
+
 /// The setting that says of how many keys copies are noted, at all shards together.
 pub(crate) const KEYS_MAX: &str = "tracking-table-max-keys";
 
@@ -51,7 +55,7 @@ pub(crate) enum Mode {
 }
 
 /// What a connection tracks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tracking {
     pub mode: Mode,
     /// `NOLOOP`
@@ -63,6 +67,7 @@ pub(crate) struct Tracking {
     /// `CLIENT CACHING`
     pub is_caching: bool,
     pub prefixes: BTreeSet<Vec<u8>>,
+    pub prefixes_held: PrefixesHeld,
 }
 
 impl Tracking {

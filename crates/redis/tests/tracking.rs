@@ -636,3 +636,42 @@ fn after_everything_is_quiet_no_client_keeps_what_is_older_than_the_store() {
         no_copy_is_older_than_its_value(seed);
     }
 }
+
+/// The support's servers have room for 32 MiB of them on each shard.
+#[test]
+fn prefixes_are_counted_and_bounded_and_what_is_given_up_makes_room() {
+    for shards in [1, 3] {
+        let mut server = server(shards);
+        let (long, refused) =
+            ("x".repeat(1 << 20), "-ERR the prefixes that clients track take too much memory");
+        let track = |number: usize| format!("CLIENT TRACKING ON BCAST PREFIX {number}{long}");
+        let room = (32 << 20) / ((1 << 20) * (shards + 1)) - 1;
+        let greedy = client(&mut server, &[]);
+        for number in 0..room {
+            assert_eq!(server.line(greedy, &track(number + 100)), "+OK");
+        }
+        // Another one of the same shard has as little room, but for a short one.
+        let others: Vec<ConnectionId> = (0..shards).map(|_| client(&mut server, &[])).collect();
+        let other = others[shards - 1];
+        for asker in [greedy, other] {
+            let answers: Vec<String> = (0..3).map(|number| server.line(asker, &track(number))).collect();
+            assert_eq!(answers.last().map(String::as_str), Some(refused), "{shards} shards");
+        }
+        server.check(
+            other,
+            &[("CLIENT TRACKING OFF", "+OK"), ("CLIENT TRACKING ON BCAST PREFIX short", "+OK")],
+        );
+        if shards == 1 {
+            server.check(other, &[("MULTI", "+OK"), (&track(0), "+QUEUED")]);
+            assert_eq!(server.line(other, "EXEC"), format!("*1 {refused}"));
+        }
+        let total = server.line(greedy, "CLIENT LIST");
+        let total = total.split(&format!("id={greedy} ")).nth(1).unwrap().split("tot-mem=").nth(1).unwrap();
+        let total: usize = total.split(' ').next().unwrap().parse().unwrap();
+        assert!(total > room << 20, "its own copy is told: {total}");
+        server.check(greedy, &[("CLIENT TRACKING OFF", "+OK")]);
+        assert_eq!(server.line(other, &track(7)), "+OK", "there is room again");
+        server.disconnect(other);
+        assert_eq!(server.line(greedy, &track(8)), "+OK");
+    }
+}

@@ -1,5 +1,6 @@
 //! `CLIENT TRACKING` and what goes with it.
 
+use crate::account::Account;
 use crate::args::Args;
 use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, fail, fail_with};
 use crate::control::{Control, Flow, Host};
@@ -8,7 +9,7 @@ use crate::number;
 use crate::remote::Ending;
 use crate::session::ConnectionId;
 use crate::task::Work;
-use crate::tracking::{Mode, Tracking};
+use crate::tracking::{Mode, PrefixesHeld, Tracking};
 use std::collections::BTreeSet;
 use tierstone_base::{Now, ShardId};
 use tierstone_engine::Engine;
@@ -17,6 +18,7 @@ use tierstone_wire::resp::ReplyWriter;
 
 /// What a transaction cannot have other shards told, or asked, in time.
 const ELSEWHERE: &str = "ERR CLIENT TRACKING with BCAST, or with REDIRECT to a connection of another shard, is not available inside a transaction: send it before MULTI";
+const NO_ROOM: &str = "ERR the prefixes that clients track take too much memory";
 const NO_REDIRECT: &str = "ERR The client ID you want redirect to does not exist";
 
 /// The options of a `CLIENT TRACKING`.
@@ -61,8 +63,19 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// What a connection tracks with them that has tracked `old`.
-    fn applied(&self, old: Option<&Tracking>) -> Result<Tracking, Halt> {
+    /// What a connection tracks with them that has tracked `old`, on a shard of so many. `account` has room for its prefixes.
+    fn applied(&self, old: Option<&Tracking>, (account, shards): (&Account, u16)) -> Result<Tracking, Halt> {
+        let mut tracking = self.changed(old)?;
+        let before = old.map_or(0, |old| old.prefixes_held.own_bytes());
+        match PrefixesHeld::of(&tracking.prefixes, before, account, shards) {
+            Some(held) => tracking.prefixes_held = held,
+            None => return fail(NO_ROOM),
+        }
+        Ok(tracking)
+    }
+
+    /// The same, with nothing counted.
+    fn changed(&self, old: Option<&Tracking>) -> Result<Tracking, Halt> {
         if !self.is_broadcast && !self.prefixes.is_empty() {
             return fail("ERR PREFIX option requires BCAST mode to be enabled");
         }
@@ -96,7 +109,15 @@ impl<'a> Options<'a> {
         }
         prefixes.extend(self.prefixes.iter().map(|prefix| prefix.to_vec()));
         let is_caching = old.is_some_and(|old| old.is_caching);
-        Ok(Tracking { mode, is_deaf: self.is_deaf, redirect: None, is_broken: false, is_caching, prefixes })
+        Ok(Tracking {
+            mode,
+            is_deaf: self.is_deaf,
+            redirect: None,
+            is_broken: false,
+            is_caching,
+            prefixes,
+            prefixes_held: PrefixesHeld::default(),
+        })
     }
 }
 
@@ -145,7 +166,8 @@ impl<E: Engine> Executor<E> {
             b"on" => {}
             _ => return fail(SYNTAX),
         }
-        let mut tracking = options.applied(session.tracking.as_deref())?;
+        let budget = (&self.host.listening, self.shard.count());
+        let mut tracking = options.applied(session.tracking.as_deref(), budget)?;
         let is_alone = self.shard.count() == 1;
         match options.redirect {
             Some(id) if self.host.sessions.contains_key(&id) => {
@@ -248,7 +270,7 @@ fn queued(
         b"on" => {}
         _ => return fail(SYNTAX),
     }
-    let mut tracking = options.applied(old)?;
+    let mut tracking = options.applied(old, (&host.listening, count))?;
     match options.redirect {
         Some(id) if host.sessions.contains_key(&id) => tracking.redirect = Some((id, own)),
         Some(_) if count == 1 => return fail(NO_REDIRECT),
