@@ -552,7 +552,7 @@ pub(crate) fn run_queued(
         Action::Task(TaskKind::Tracking) => {
             crate::commands::tracking::tracking_queued(host, facts.shard, connection, args, reply);
         }
-        Action::Task(kind) => crate::task_command::answer_queued(kind, queued, version, reply),
+        Action::Task(kind) => crate::task_command::answer_queued(now, kind, queued, version, reply),
         Action::Container => unreachable!("a container is never queued"),
     }
     host.counters.note_error(&reply[start..]);

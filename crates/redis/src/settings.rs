@@ -329,12 +329,12 @@ pub(crate) fn parse_percent(text: &str) -> Option<u64> {
     text.strip_suffix('%')?.parse().ok()
 }
 
-/// Reads `CLASS HARD SOFT SECONDS`, any number of times. Classes have one limit here: what is said of
+/// Reads `CLASS HARD SOFT SECONDS`, any number of times, with one space between each two as in Redis. Classes have one limit here: what is said of
 /// `normal` and of `pubsub` must be the same, and `slave` has nothing to limit.
 pub fn parse_output_limits(text: &str, old: &str) -> Result<OutputBufferLimits, String> {
     const ONE_LIMIT: &str = "one limit holds for all clients here: give normal and pubsub the same";
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    if words.is_empty() || !words.len().is_multiple_of(4) {
+    let words: Vec<&str> = text.split(' ').collect();
+    if words.iter().any(|word| word.is_empty()) || !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".into());
     }
     let mut of_class = [None, None];

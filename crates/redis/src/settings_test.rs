@@ -15,13 +15,16 @@ fn integers_are_written_in_one_way() {
 }
 
 #[test]
-fn limits_of_no_class_change_nothing() {
+fn limits_of_no_class_change_nothing_and_words_have_one_space_between_them() {
     const LIMITS: &str = "client-output-buffer-limit";
     let mut settings = Settings::new(1, 1 << 20, Durability::default());
     let old = "normal 4194304 1048576 5 slave 0 0 0 pubsub 4194304 1048576 5";
     settings.add(LIMITS, old, SettingKind::OutputBufferLimits { hard_min_bytes: 8 << 20 }, true);
     assert_eq!(settings.check(LIMITS, "").as_deref(), Ok(old));
-    for wrong in [" ", "normal", "normal 0 0"] {
+    let both = "normal 4mb 1mb 5 pubsub 4mb 1mb 5";
+    let spaced =
+        [both.replace(" 1mb", "  1mb"), format!(" {both}"), format!("{both} "), both.replace(' ', "\t")];
+    for wrong in [" ", "normal", "normal 0 0"].into_iter().chain(spaced.iter().map(String::as_str)) {
         let refused = settings.check(LIMITS, wrong);
         assert_eq!(
             refused,

@@ -305,12 +305,12 @@ impl<E: Engine> Executor<E> {
     }
 
     fn wait(&mut self, now: Now, connection: ConnectionId, args: Args<'_>) -> Result<Outcome, Halt> {
-        check_wait(args)?;
+        check_wait(now, args)?;
         Ok(self.await_durable(now, connection, b":0\r\n".to_vec(), false, false))
     }
 
     fn wait_aof(&mut self, now: Now, connection: ConnectionId, args: Args<'_>) -> Result<Outcome, Halt> {
-        check_wait_aof(args)?;
+        check_wait_aof(now, args)?;
         Ok(self.await_durable(now, connection, b"*2\r\n:1\r\n:0\r\n".to_vec(), false, false))
     }
 
@@ -420,16 +420,22 @@ impl<E: Engine> Executor<E> {
 }
 
 /// Answers a command of the executor's own inside a transaction, where it waits for nothing.
-pub(crate) fn answer_queued(kind: TaskKind, queued: &Queued, version: Version, reply: &mut Vec<u8>) {
+pub(crate) fn answer_queued(
+    now: Now,
+    kind: TaskKind,
+    queued: &Queued,
+    version: Version,
+    reply: &mut Vec<u8>,
+) {
     let mut writer = ReplyWriter::new(reply, version);
     let args = queued.args.args();
     match kind {
         // What the transaction itself makes durable gates its whole reply.
-        TaskKind::Wait => match check_wait(args) {
+        TaskKind::Wait => match check_wait(now, args) {
             Err(Halt::Error(text)) => writer.error(text.as_bytes()),
             _ => writer.integer(0),
         },
-        TaskKind::WaitAof => match check_wait_aof(args) {
+        TaskKind::WaitAof => match check_wait_aof(now, args) {
             Err(Halt::Error(text)) => writer.error(text.as_bytes()),
             _ => {
                 writer.array(2);
@@ -445,7 +451,7 @@ pub(crate) fn answer_queued(kind: TaskKind, queued: &Queued, version: Version, r
 }
 
 /// Checks the arguments of `WAITAOF`.
-fn check_wait_aof(args: Args<'_>) -> Result<(), Halt> {
+fn check_wait_aof(now: Now, args: Args<'_>) -> Result<(), Halt> {
     match number::integer(args.at(1)) {
         None => return crate::context::fail(NOT_AN_INTEGER),
         Some(0 | 1) => {}
@@ -455,21 +461,24 @@ fn check_wait_aof(args: Args<'_>) -> Result<(), Halt> {
         Some(0..) => {}
         _ => return crate::context::fail("ERR value is out of range, must be positive"),
     }
-    check_timeout(args.at(3))
+    check_timeout(now, args.at(3))
 }
 
-fn check_timeout(text: &[u8]) -> Result<(), Halt> {
+/// Of milliseconds from now.
+fn check_timeout(now: Now, text: &[u8]) -> Result<(), Halt> {
+    let most = i64::try_from(now.wall_ms).map_or(0, |now_ms| i64::MAX - now_ms);
     match number::integer(text) {
         None => crate::context::fail("ERR timeout is not an integer or out of range"),
         Some(..0) => crate::context::fail("ERR timeout is negative"),
+        Some(ms) if ms > most => crate::context::fail("ERR timeout is out of range"),
         Some(_) => Ok(()),
     }
 }
 
 /// Checks the arguments of `WAIT`.
-fn check_wait(args: Args<'_>) -> Result<(), Halt> {
+fn check_wait(now: Now, args: Args<'_>) -> Result<(), Halt> {
     if number::integer(args.at(1)).is_none() {
         return crate::context::fail(NOT_AN_INTEGER);
     }
-    check_timeout(args.at(2))
+    check_timeout(now, args.at(2))
 }

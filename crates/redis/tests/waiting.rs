@@ -389,3 +389,29 @@ fn a_transaction_that_a_flush_overtakes_is_carried_out_whole_or_let_go_whole() {
     }
     assert!(let_go > 0, "no flush came in time");
 }
+
+/// As in Redis: the time of its end must be one that there is.
+#[test]
+fn a_wait_has_a_timeout_that_ends() {
+    let mut server = Server::new([MapEngine::new(0)]);
+    let client = server.connect();
+    let most = i64::MAX - server.now.wall_ms as i64;
+    let (last, beyond) = (most.to_string(), (most + 1).to_string());
+    for command in ["WAIT 0", "WAITAOF 0 0"] {
+        for (timeout, wrong) in [
+            ("-1", Some("timeout is negative")),
+            (last.as_str(), None),
+            (beyond.as_str(), Some("timeout is out of range")),
+            ("9223372036854775808", Some("timeout is not an integer or out of range")),
+        ] {
+            let line = format!("{command} {timeout}");
+            let answer = server.line(client, &line);
+            assert_eq!(
+                wrong.map(|wrong| format!("-ERR {wrong}")),
+                answer.starts_with('-').then(|| answer.clone())
+            );
+            server.check(client, &[("MULTI", "+OK"), (&line, "+QUEUED")]);
+            assert_eq!(server.line(client, "EXEC"), format!("*1 {answer}"));
+        }
+    }
+}
