@@ -10,6 +10,7 @@ mod access;
 mod args;
 mod effects;
 mod environment;
+mod given;
 mod operators;
 mod redo;
 mod store;

@@ -1,3 +1,4 @@
+use super::given::{Given, Place};
 use super::*;
 use tierstone_base::ErrorKind;
 use tierstone_engine::Durability;
@@ -36,7 +37,8 @@ fn the_page_of_settings_is_made_of_the_table() {
 }
 
 fn given(pairs: &[(&'static str, &str)]) -> ServerArgs {
-    let given = pairs.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    let of_flag = |value: &str| Given { text: value.to_owned(), place: Place::Flag };
+    let given = pairs.iter().map(|(name, value)| (*name, of_flag(value))).collect();
     ServerArgs { given, config: None }
 }
 

@@ -321,6 +321,29 @@ fn a_flag_wins_over_the_environment_and_that_over_the_file() {
 }
 
 #[test]
+fn a_wrong_value_is_told_with_the_place_where_it_was_given() {
+    let folder = Folder::new();
+    let file = folder.path("settings.toml");
+    std::fs::write(&file, "memory = \"lots\"\n").expect("a file is written");
+    let path = file.to_str().expect("a readable path");
+    let all: [(&[&str], Option<&str>, &str); 4] = [
+        (&["--memory", "lots"], None, "--memory 'lots': "),
+        (&[], Some("lots"), "the variable TIERSTONE_MEMORY='lots': "),
+        (&["--config", path], None, &format!("{path}: memory = 'lots': ")),
+        (&["--config", path, "--memory", "much"], Some("lots"), "--memory 'much': "),
+    ];
+    for (arguments, variable, expected) in all {
+        let mut command = program();
+        command.arg("server").arg("--data").arg(folder.path("data")).args(arguments);
+        command.envs(variable.map(|value| ("TIERSTONE_MEMORY", value)));
+        let output = command.output().expect("the program runs");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains(expected) && output.status.code() == Some(2), "{expected}: {told}");
+        assert!(expected.starts_with("--") || !told.contains("--memory"), "{told}");
+    }
+}
+
+#[test]
 fn every_setting_is_a_flag_a_variable_and_a_line_of_the_file() {
     let help = help();
     let flags: Vec<&str> = help

@@ -1,8 +1,10 @@
 //! What was given, by flags, by the environment and by the file, and the settings that it makes.
 
+use super::given::{Given, Place};
 use super::{SETTINGS, ServerSettings, effects, redo};
 use crate::log::LogFormat;
 use crate::values::wrong;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,10 +14,10 @@ use tierstone_server::redis::node::NodeSettings;
 
 const CONFIG: &str = "config";
 
-/// What the command line and the environment say: texts by the names of settings.
+/// What the command line and the environment say, by the names of settings.
 #[derive(Clone, Debug, Default)]
 pub struct ServerArgs {
-    pub(super) given: BTreeMap<&'static str, String>,
+    pub(super) given: BTreeMap<&'static str, Given>,
     pub(super) config: Option<PathBuf>,
 }
 
@@ -57,7 +59,11 @@ impl FromArgMatches for ServerArgs {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
         for setting in SETTINGS {
             if let Some(text) = matches.get_one::<String>(setting.name) {
-                self.given.insert(setting.name, text.clone());
+                let place = match matches.value_source(setting.name) {
+                    Some(ValueSource::EnvVariable) => Place::Variable(setting.variable),
+                    _ => Place::Flag,
+                };
+                self.given.insert(setting.name, Given { text: text.clone(), place });
             }
         }
         if let Some(path) = matches.get_one::<PathBuf>(CONFIG) {
@@ -71,12 +77,12 @@ impl ServerArgs {
     /// All settings: defaults, over them the file, over that what was given.
     ///
     /// # Errors
-    /// What is wrong with a value, with its setting's name; an unknown name in the file; a setting that another one needs.
+    /// What is wrong with a value, with where it was given; an unknown name in the file; a setting that another one needs.
     pub fn settings(mut self) -> Result<ServerSettings> {
         let config = self.config.take();
         if let Some(path) = &config {
             for (name, text) in read_file(path)? {
-                self.given.entry(name).or_insert(text);
+                self.given.entry(name).or_insert_with(|| Given { text, place: Place::File(path.clone()) });
             }
         }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -95,9 +101,9 @@ impl ServerArgs {
             databases: None,
         };
         for setting in SETTINGS {
-            if let Some(text) = self.given.get(setting.name) {
-                (setting.apply)(&mut all, text)
-                    .map_err(|error| error.context(&format!("--{} '{text}'", setting.name)))?;
+            if let Some(given) = self.given.get(setting.name) {
+                (setting.apply)(&mut all, &given.text)
+                    .map_err(|error| error.context(&given.told(setting.name)))?;
             }
         }
         redo::take_over_shards(&mut all, self.given.contains_key("shards"));

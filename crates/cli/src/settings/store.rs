@@ -1,5 +1,6 @@
 //! The settings of a server that are about its store, for tools that open one of their own.
 
+use super::given::{Given, Place};
 use super::{SETTINGS, ServerArgs};
 use crate::values::wrong;
 use tierstone::DatabaseOptions;
@@ -39,7 +40,7 @@ pub fn store_options(given: &[(&str, String)]) -> Result<DatabaseOptions> {
                 NAMES.join(", ")
             )));
         };
-        args.given.insert(setting.name, text.clone());
+        args.given.insert(setting.name, Given { text: text.clone(), place: Place::Tool });
     }
     let all = args.settings()?;
     for told in &all.idle {
