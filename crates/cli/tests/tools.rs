@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Folder, Server, ask, program};
+use common::{Folder, Server, ask, program, spawn_command};
 use serde_json::Value as Json;
 use std::path::Path;
 use std::process::Output;
@@ -324,4 +324,41 @@ fn help_tells_the_exit_codes() {
     let help = flowing(told(&run(&folder, &["check", "--help"])));
     assert!(help.contains("--server") && help.contains("3 damage was found"), "{help}");
     assert_eq!(run(&folder, &["check", "nowhere"]).status.code(), Some(2), "there is no store");
+}
+
+/// What is wrong with the place of a store is told by the code that the help promises, and in words.
+#[test]
+fn places_that_are_no_whole_store_end_with_the_code_of_their_kind() {
+    let folder = Folder::new();
+    let path = |name: &str| folder.path(name).to_str().expect("a readable path").to_owned();
+    let common = ["--listen", "127.0.0.1:0", "--shards", "1", "--memory", "32MiB", "--capacity", "16MiB"];
+    for place in [path("whole"), format!("{},{}", path("first"), path("second"))] {
+        let mut command = program();
+        command.args(["server", "--data", &place, "--segment-size", "128KiB"]).args(common);
+        spawn_command(&folder, command).listening().expect("the store is made").stop();
+    }
+    std::fs::remove_file(folder.path("whole/superblock.tier")).expect("it is removed");
+    std::fs::rename(folder.path("first"), folder.path("away")).expect("it is moved");
+    std::fs::write(folder.path("plain"), "somebody's").expect("a file is written");
+    let cases = [
+        (path("plain"), 2, "plain is no directory"),
+        (path("plain/below"), 2, "plain is no directory"),
+        (path("whole"), 3, "superblock.tier is missing"),
+        (path("second"), 2, "first directory is missing; name all of them"),
+        (format!("{},{}", path("first"), path("second")), 2, "is its disk mounted?"),
+    ];
+    for (place, expected, words) in &cases {
+        let mut server = program();
+        server.args(["server", "--data", place]).args(common);
+        let mut check = program();
+        check.args(["check", place]);
+        for mut command in [check, server] {
+            // What a server makes first is not there for a check.
+            let _ = std::fs::create_dir(folder.path("first"));
+            let output = command.output().expect("the program runs");
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(told.contains(words), "{place}: {told}");
+            assert_eq!(output.status.code(), Some(*expected), "{place}: {told}");
+        }
+    }
 }

@@ -11,7 +11,9 @@ use std::fs;
 use std::path::PathBuf;
 use support::{TemporaryDirectory, backends, settings};
 use tierstone_base::ErrorKind;
-use tierstone_media::file::{DurableMethod, FileBackend, FileDevice, FileStore, FileStoreSettings};
+use tierstone_media::file::{
+    DurableMethod, FileBackend, FileDevice, FileStore, FileStoreSettings, find_store,
+};
 use tierstone_media::{
     BlockDevice, DeviceError, DeviceErrorKind, IoBuffer, IoCompletion, IoKind, IoRequest, Wait,
 };
@@ -168,11 +170,31 @@ fn a_missing_directory_is_refused_and_so_is_an_empty_one_in_its_place() {
     let (kind, message) = refused(&many(&directory, &["a"]));
     assert!(kind == ErrorKind::InvalidInput && message.contains("number 1 is missing"), "{message}");
     let (kind, message) = refused(&many(&directory, &["b"]));
-    assert!(kind == ErrorKind::Incompatible && message.contains("first directory is missing"), "{message}");
+    assert!(kind == ErrorKind::InvalidInput && message.contains("first directory is missing"), "{message}");
+    assert!(message.ends_with("name all of them"), "{message}");
+    let (kind, message) = refused(&many(&directory, &["empty", "b"]));
+    assert!(kind == ErrorKind::InvalidInput && message.contains("is its disk mounted?"), "{message}");
     let (kind, message) = refused(&many(&directory, &["a", "empty"]));
     assert!(kind == ErrorKind::InvalidInput && message.contains("is its disk mounted?"), "{message}");
     let (kind, _) = refused(&many(&directory, &["a", "a"]));
     assert_eq!(kind, ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_file_in_place_of_a_directory_is_refused_and_named() {
+    let directory = TemporaryDirectory::new();
+    fs::write(directory.join("plain"), b"somebody's").expect("it is written");
+    for create in [true, false] {
+        for name in ["plain", "plain/below"] {
+            let settings = FileStoreSettings { create, ..many(&directory, &[name]) };
+            let found = find_store(&settings.directories).expect_err("it is no directory");
+            assert_eq!(found.kind(), ErrorKind::InvalidInput);
+            let told = found.message();
+            assert!(told.contains("plain is no directory") && !told.contains("below"), "{told}");
+            assert!(matches!(refused(&settings).0, ErrorKind::InvalidInput), "{name}");
+        }
+    }
+    assert_eq!(fs::read(directory.join("plain")).expect("it is there"), b"somebody's");
 }
 
 #[test]
@@ -250,7 +272,8 @@ fn damage_is_named_and_not_repaired_silently() {
     assert_eq!(refused(&low).0, ErrorKind::InvalidInput);
 
     fs::rename(file("superblock.tier"), file("elsewhere")).expect("it moves");
-    assert_eq!(refused(&settings).0, ErrorKind::InvalidInput);
+    let (kind, message) = refused(&settings);
+    assert!(kind == ErrorKind::Corrupt && message.contains("superblock.tier is missing"), "{message}");
     fs::rename(file("elsewhere"), file("superblock.tier")).expect("it moves");
     open(&settings);
 }

@@ -107,13 +107,16 @@ impl Marker {
     /// The marker of `directory`; `None` when there is none.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] when there is one that cannot be understood.
+    /// [`ErrorKind::Corrupt`] when there is one that cannot be understood; [`ErrorKind::InvalidInput`] when it is no directory.
     pub fn read(directory: &Path) -> Result<Option<Marker>> {
         let path = directory.join(MARKER_NAME);
         let bytes = match std::fs::metadata(&path).map(|metadata| metadata.len()) {
             Ok(length) if length > LONGEST_BYTES as u64 => vec![0; 1],
             Ok(_) => std::fs::read(&path).map_err(|error| at(error, "cannot read", &path))?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                return Err(no_directory(directory));
+            }
             Err(error) => return Err(at(error, "cannot read", &path)),
         };
         match Marker::decode(&bytes) {
@@ -144,6 +147,13 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
     File::open(directory)
         .and_then(|opened| Ok(fsync(&opened)?))
         .map_err(|error| at(error, "cannot make the names durable in", directory))
+}
+
+/// What is wrong with a directory that is none, or would lie below something that is none.
+pub(crate) fn no_directory(directory: &Path) -> Error {
+    let file = directory.ancestors().find(|path| path.symlink_metadata().is_ok()).unwrap_or(directory);
+    let message = format!("{} is no directory: the data of a store lie in directories", file.display());
+    Error::new(ErrorKind::InvalidInput, message)
 }
 
 /// An input/output error with what was being done, and to what.

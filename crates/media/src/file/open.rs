@@ -3,7 +3,7 @@
 //! Crash: see `marker` for the three steps by which a store is created and grows.
 
 use super::layout::cannot_open;
-use super::marker::{Marker, at};
+use super::marker::{Marker, at, no_directory};
 use super::member::Member;
 use super::plan::Place;
 use super::settings::FileStoreSettings;
@@ -135,12 +135,17 @@ pub(crate) fn find_segments(members: &[Member], geometry: &Geometry) -> Result<B
 
 /// The directories with links and dots resolved; made first when `create` says so.
 fn canonical(settings: &FileStoreSettings) -> Result<Vec<PathBuf>> {
+    use std::io::ErrorKind::{AlreadyExists, NotADirectory};
+    let failed = |error: std::io::Error, doing: &str, directory: &Path| match error.kind() {
+        AlreadyExists | NotADirectory => no_directory(directory),
+        _ => at(error, doing, directory),
+    };
     let mut directories = Vec::new();
     for directory in &settings.directories {
         if settings.create {
-            std::fs::create_dir_all(directory).map_err(|error| at(error, "cannot make", directory))?;
+            std::fs::create_dir_all(directory).map_err(|error| failed(error, "cannot make", directory))?;
         }
-        let resolved = directory.canonicalize().map_err(|error| cannot_open(error, directory))?;
+        let resolved = directory.canonicalize().map_err(|error| failed(error, "cannot open", directory))?;
         if directories.contains(&resolved) {
             let twice = format!("the directory {} is named twice", resolved.display());
             return Err(Error::new(ErrorKind::InvalidInput, twice));
@@ -155,9 +160,7 @@ fn survey(directories: &[PathBuf], create: bool) -> Result<Survey> {
     let (mut marked, unmarked) = read_markers(directories)?;
     let Some(truth) = marked.get(&0).map(|(_, marker)| *marker) else {
         return match marked.pop_first() {
-            Some((index, (directory, _))) => {
-                Err(foreign(&directory, &format!("it is member {index}; the first directory is missing")))
-            }
+            Some((index, (directory, _))) => Err(first_missing(&directory, index, unmarked.first())),
             None if create => Ok(Survey { marker: None, directories: unmarked }),
             None => {
                 let nothing = format!("there is no store in {}", directories[0].display());
@@ -229,6 +232,19 @@ fn check_members(truth: &Marker, marked: &Marked, unmarked: &[PathBuf], create: 
     }
 }
 
+/// The directory with the truth about the store is not among those that were named; one that is empty may stand for it.
+fn first_missing(directory: &Path, index: u16, empty: Option<&PathBuf>) -> Error {
+    let missing = match empty {
+        Some(empty) => format!("{} holds no part of it: is its disk mounted?", empty.display()),
+        None => "name all of them".to_string(),
+    };
+    let has = format!(
+        "{} is number {index} of a store's directories, and the first directory is missing; {missing}",
+        directory.display()
+    );
+    Error::new(ErrorKind::InvalidInput, has)
+}
+
 fn foreign(directory: &Path, why: &str) -> Error {
     Error::new(ErrorKind::Incompatible, format!("{} does not fit: {why}", directory.display()))
 }
@@ -272,6 +288,13 @@ fn ensure_superblock(first: &Member, marker: &Marker) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && marker.ready == 0 => {
             first.create_file(Place::Meta, marker.meta_bytes)?;
             first.sync()
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let text = format!(
+                "{} is missing, without which the store cannot be opened; restore it",
+                path.display()
+            );
+            Err(Error::new(ErrorKind::Corrupt, text))
         }
         Err(error) => Err(cannot_open(error, &path)),
     }
