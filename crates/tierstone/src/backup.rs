@@ -9,6 +9,7 @@
 //! 2. The manifest is written last, when everything before it is durable. What has none is no backup.
 //! 3. A new store cannot be opened before everything of its backup is in it, durably.
 
+mod apart;
 mod chain;
 mod directory;
 mod files;

@@ -294,6 +294,25 @@ fn nothing_is_restored_over_a_store_and_a_backup_that_is_dropped_ends() {
 }
 
 #[test]
+fn nothing_is_restored_into_the_backup_itself_or_around_it() {
+    let directory = TemporaryDirectory::new();
+    let (options, path) = small(&directory);
+    let names = || {
+        let entries = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name());
+        entries.collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = names();
+    for target in [path.clone(), path.join("new"), path.parent().unwrap().to_path_buf()] {
+        let error = restore(&path, &options_of(&target, &options), &mut |_| {}).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.message().contains("lies apart from its backup"), "{error}");
+        assert!(names() == before && !target.join("member.tier").exists(), "nothing is made");
+    }
+    let new = options_of(&root(&directory).join("new"), &options);
+    restore(&path, &new, &mut |_| {}).unwrap();
+}
+
+#[test]
 fn what_expires_keeps_its_time_and_what_has_expired_is_left_out() {
     let directory = TemporaryDirectory::new();
     let options = directory.options(backends()[0]);

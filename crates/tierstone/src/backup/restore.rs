@@ -6,6 +6,7 @@
 //! 2. The new store says that it is being filled until everything is in it, durably, and the manifest has agreed: till
 //!    then nothing opens it.
 
+use super::apart::check_apart;
 use super::chain::{find, read_chain};
 use super::directory::{check_alone, is_since, open, read};
 use super::{BackupProgress, BackupReport, keys_of};
@@ -29,7 +30,7 @@ use tierstone_store::backup::{BackupStart, Taken};
 /// Cost: the backup is read once and its records are written once.
 ///
 /// # Errors
-/// `InvalidInput`: there is no backup, or there is a store in the target. `Corrupt`: the backup is damaged, or not
+/// `InvalidInput`: there is no backup, there is a store in the target, or the target does not lie apart from the backup. `Corrupt`: the backup is damaged, or not
 /// complete. `Incompatible`: a newer program made it. `NoSpace`, `NoMemory`: the target has no room.
 pub fn restore(
     from: impl AsRef<Path>,
@@ -52,10 +53,12 @@ pub fn restore_with(
     progress: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
     let from = from.as_ref();
+    check_apart(from, &options.directories)?;
     if !is_since(from)? {
         return restore_stream(&mut *open(from)?, options, progress);
     }
     let chain = find(from, bases)?;
+    chain.iter().try_for_each(|(path, _)| check_apart(path, &options.directories))?;
     let Some((newest, start)) = chain.last().and_then(|(_, reader)| Some((reader, reader.start()?))) else {
         unreachable!("a chain has the backup that it was found for")
     };
