@@ -15,8 +15,9 @@ use tierstone_media::region::LINE_BYTES;
 /// First word of a store: `TSpmstor`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TSpmstor");
 /// The version that this code writes.
-pub const VERSION: u32 = 2;
-/// The first version; it becomes [`VERSION`] when the store is opened ([`crate::upgrade`]).
+pub const VERSION: u32 = 3;
+/// The first version; it becomes [`VERSION`] when the store is opened ([`crate::upgrade`]), and so does the second, in whose
+/// allocation table zeros are free.
 pub const VERSION_UNGUARDED: u32 = 1;
 /// Bytes of the header that its checksum covers, the checksum behind them.
 pub const HEADER_WORDS: usize = 11;
@@ -138,6 +139,9 @@ pub enum SegmentKind {
 /// Logical number of a log's segment that holds nothing.
 pub const SPARE: u32 = u32::MAX;
 
+/// What a word of the allocation table says in its lowest byte if the segment is free.
+const FREE_KIND: u64 = 8;
+
 /// A word of the allocation table that is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -156,7 +160,15 @@ impl Entry {
             SegmentKind::Storage => 3,
             SegmentKind::Overflow(class) => 4 + u64::from(class),
         };
-        let word = kind | u64::from(self.device) << 8 | u64::from(self.logical) << 24;
+        Self::checked(kind | u64::from(self.device) << 8 | u64::from(self.logical) << 24)
+    }
+
+    /// The word of a free segment. It is not zero, so that zeros are seen to be damage.
+    pub fn free() -> u64 {
+        Self::checked(FREE_KIND)
+    }
+
+    fn checked(word: u64) -> u64 {
         word | Self::check(word) << 56
     }
 
@@ -166,14 +178,12 @@ impl Entry {
 
     /// `Ok(None)`: the segment is free. `Err`: the word is damaged.
     pub fn decode(word: u64) -> std::result::Result<Option<Entry>, ()> {
-        if word == 0 {
-            return Ok(None);
-        }
         let body = word & ((1 << 56) - 1);
         if Self::check(body) != word >> 56 {
             return Err(());
         }
         let kind = match body & 0xff {
+            FREE_KIND if body == FREE_KIND => return Ok(None),
             1 => SegmentKind::Claimed,
             2 => SegmentKind::Log,
             3 => SegmentKind::Storage,

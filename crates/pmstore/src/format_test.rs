@@ -9,7 +9,9 @@ fn words_of_the_allocation_table_come_back_and_damage_is_seen() {
         let seen = (0..64).filter(|bit| Entry::decode(word ^ 1 << bit) != Ok(Some(entry))).count();
         assert_eq!(seen, 64);
     }
-    assert_eq!(Entry::decode(0), Ok(None));
+    assert_eq!(Entry::decode(Entry::free()), Ok(None));
+    assert!((0..64).all(|bit| Entry::decode(Entry::free() ^ 1 << bit) != Ok(None)));
+    assert_eq!(Entry::decode(0), Err(()), "zeros are damage");
 }
 
 #[test]

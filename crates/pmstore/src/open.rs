@@ -371,6 +371,11 @@ fn create(memory: &PmMemory, settings: &OpenSettings) -> Result<(Header, Layout)
             memory.write_back(place, 8);
         }
     }
+    let given = u32::from(settings.shard_count) * log_segments;
+    for segment in given..layout.segments {
+        memory.store_word(layout.table_word(segment), Entry::free());
+    }
+    memory.write_back(layout.table_word(given), u64::from(layout.segments - given) * 8);
     let bytes = header.encode();
     memory.store(8, &bytes[8..]);
     memory.write_back(0, bytes.len() as u64);
@@ -415,7 +420,7 @@ fn read_table(
         return Err(Error::new(ErrorKind::Corrupt, message));
     }
     for &segment in table.claimed.iter().chain(&table.damaged) {
-        memory.put_word(layout.table_word(segment), 0);
+        memory.put_word(layout.table_word(segment), Entry::free());
     }
     (report.segments, report.segments_max) = (table.used, layout.segments);
     report.damaged_segments = table.damaged;

@@ -1,6 +1,6 @@
 //! The allocation table: which shard has which physical segment, and as what.
 //!
-//! A segment changes hands by one word: free (zero), or kind, logical device and logical number with a check. All
+//! A segment changes hands by one word: free, or kind, logical device and logical number with a check. All
 //! shards take from and give to the same table.
 //!
 //! Invariants:
@@ -24,6 +24,8 @@ pub(crate) struct Space {
     memory: PmMemory,
     layout: Layout,
     free: AtomicU32,
+    /// The word of a free segment.
+    free_word: u64,
     /// Where the next search begins.
     hint: AtomicU32,
     /// Of each shard the segments that it has besides its log's, and how many it may have.
@@ -37,11 +39,12 @@ struct Share {
 }
 
 impl Space {
-    /// Over a table of which `free` words are zero; `taken`: segments of each shard besides its log's.
+    /// Over a table of which `free` words are free; `taken`: segments of each shard besides its log's.
     pub fn new(memory: PmMemory, layout: Layout, free: u32, taken: impl Iterator<Item = u32>) -> Self {
         let share = |taken| Share { taken: AtomicU32::new(taken), limit: AtomicU32::new(u32::MAX) };
         let shares = taken.map(share).collect();
-        Space { memory, layout, free: AtomicU32::new(free), hint: AtomicU32::new(0), shares }
+        let (free, free_word) = (AtomicU32::new(free), Entry::free());
+        Space { memory, layout, free, free_word, hint: AtomicU32::new(0), shares }
     }
 
     /// Free segments that `device` may take, about: other shards take and give.
@@ -77,7 +80,8 @@ impl Space {
         for step in 0..all {
             let segment = (start + step) % all;
             let place = self.layout.table_word(segment);
-            if self.memory.load_word(place) == 0 && self.memory.exchange_word(place, 0, word) {
+            let free = self.free_word;
+            if self.memory.load_word(place) == free && self.memory.exchange_word(place, free, word) {
                 self.free.fetch_sub(1, Ordering::Relaxed);
                 if let Some(taken) = self.taken(device) {
                     taken.fetch_add(1, Ordering::Relaxed);
@@ -99,7 +103,7 @@ impl Space {
     pub fn release(&self, segment: u32, device: u16) -> Result<()> {
         self.name(segment, Entry { kind: SegmentKind::Claimed, device, logical: 0 });
         self.memory.barrier("released_unfenced")?;
-        self.memory.put_word(self.layout.table_word(segment), 0);
+        self.memory.put_word(self.layout.table_word(segment), self.free_word);
         self.free.fetch_add(1, Ordering::Relaxed);
         if let Some(taken) = self.taken(device) {
             taken.fetch_sub(1, Ordering::Relaxed);

@@ -1,15 +1,22 @@
-//! A store of format version 1 becomes one of this version when it is opened.
+//! A store of format version 1 or 2 becomes one of this version when it is opened.
 //!
-//! | version 1 | version 2 |
+//! | before | version 3 |
+//! |---|---|
+//! | zeros in the allocation table are free segments | they are damage: a free segment has a word of its own |
+//!
+//! | version 1 | version 2 and later |
 //! |---|---|
 //! | the opening's number, where a log begins and the highest expiry shown as past are plain numbers | they are guarded |
 //! | one bit makes a record void | two do |
 //! | no marks, seals, ends in leads and frames: nothing tells damage from a tear | zeros there say nothing, and are true |
 //!
-//! Crash at any point: the header says version 1 until all of it is durable, and everything is done again: a guarded number
-//! and a record with both bits stay as they are. Only this program opens the store from the first step on.
+//! Crash at any point: the header says the old version until all of it is durable, and everything is done again: a guarded
+//! number, a record with both bits and the word of a free segment stay as they are. Only this program opens the store from the
+//! first step on.
 
-use crate::format::{FLAG_VOID_FIRST, Header, Layout, OPENING_AT, VERSION, void_word};
+use crate::format::{
+    Entry, FLAG_VOID_FIRST, Header, Layout, OPENING_AT, VERSION, VERSION_UNGUARDED, void_word,
+};
 use crate::mark::guarded;
 use crate::memory::PmMemory;
 use crate::open::sort_table;
@@ -25,21 +32,29 @@ const VERSION_AT: u64 = 8;
 /// Where its checksum is.
 const SUM_AT: u64 = 88;
 
-/// Makes the store one of this version. Cost: of all storage blocks every record is read. One barrier.
+/// Makes the store one of this version. Cost: every word of the allocation table is read; of a store of the first version
+/// every record of all storage blocks. One barrier.
 pub(crate) fn upgrade(memory: &PmMemory, header: &Header, layout: &Layout) -> Result<Header> {
-    guard(memory, OPENING_AT);
-    for shard in 0..layout.shards {
-        let line = layout.shard_line(shard);
-        guard(memory, line);
-        guard(memory, line + PAST_AT);
+    for place in (0..layout.segments).map(|segment| layout.table_word(segment)) {
+        if memory.load_word(place) == 0 {
+            memory.put_word(place, Entry::free());
+        }
     }
-    make_void(memory, header, layout);
+    if header.version == VERSION_UNGUARDED {
+        guard(memory, OPENING_AT);
+        for shard in 0..layout.shards {
+            let line = layout.shard_line(shard);
+            guard(memory, line);
+            guard(memory, line + PAST_AT);
+        }
+        make_void(memory, header, layout);
+    }
     let upgraded = Header { version: VERSION, ..*header };
     let bytes = upgraded.encode();
     let word = |at| crate::format::word_at(&bytes, at as usize);
     memory.put_word(SUM_AT, word(SUM_AT));
     memory.barrier("upgrade_unfenced")?;
-    // crash here [upgrade-half-named]: the checksum is that of this version, the version the first: all is done again. No
+    // crash here [upgrade-half-named]: the checksum is that of this version, the version the old one: all is done again. No
     // barrier: the one of the opening's number comes before anything else is stored.
     memory.put_word(VERSION_AT, word(VERSION_AT));
     Ok(upgraded)

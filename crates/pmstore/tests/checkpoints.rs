@@ -294,7 +294,7 @@ fn outlives_segments(mutations: &Mutations) -> (u64, bool) {
         (table + 8 * segments - settings.base as usize).next_multiple_of(4096) + settings.base as usize;
     let kind = |image: &[u8], segment: usize| image[table + 8 * segment];
     let gone: Vec<usize> =
-        (0..segments).filter(|&at| kind(&before, at) == 3 && kind(&after, at) == 0).collect();
+        (0..segments).filter(|&at| kind(&before, at) == 3 && kind(&after, at) == 8).collect();
     assert!(gone.len() > 3, "only {} segments were given back", gone.len());
     let found = checked(&machine);
     assert!(!found.is_damaged() && found.checkpoints == 1, "{:?}", found.damage);

@@ -342,8 +342,9 @@ fn what_cannot_be_opened_is_refused_with_its_reason() {
     refused(&small_settings(), ErrorKind::InvalidInput, "open it with 2");
     flip_bit(&region, 128 + 20, 0);
     refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Corrupt, "damaged");
-    flip_bit(&region, 128 + 8, 0);
-    refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Incompatible, "version 3");
+    flip_bit(&region, 128 + 8, 2);
+    refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Incompatible, "version 7");
+    flip_bit(&region, 128 + 8, 2);
     flip_bit(&region, 128 + 8, 1);
     refused(&OpenSettings { shard_count: 2, ..small_settings() }, ErrorKind::Corrupt, "damaged");
     flip_bit(&region, 128, 1);

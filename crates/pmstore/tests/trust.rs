@@ -268,7 +268,7 @@ fn a_damaged_word_of_the_table_is_refused_and_its_segment_counted_where_the_loss
     // Behind the log's own: a segment of blocks or of long values.
     let place = words
         .skip(left.settings.geometry.log_segments as usize)
-        .find(|place| common::word_at(&image, *place) != 0)
+        .find(|place| image[*place] != 8)
         .expect("a segment is in use");
     image[place + 2] ^= 1;
     let error = open_all(&region_of(&image), &left.settings).err().unwrap();
@@ -279,6 +279,22 @@ fn a_damaged_word_of_the_table_is_refused_and_its_segment_counted_where_the_loss
     assert_eq!(report.damaged_segments.len(), 1);
     assert!(built[0].lost_bytes >= settings.geometry.segment_bytes, "{}", built[0].lost_bytes);
     assert!(open_accepted(&left, &image, 80, "a word of the table"));
+}
+
+#[test]
+fn zeros_in_the_table_are_refused_as_damage() {
+    let left = left(sampled_seed(80), true);
+    let (table, data) = common::table_and_data(&left.image, &left.settings);
+    let segments = common::word_at(&left.image, left.settings.base as usize + 56) as usize;
+    assert!(segments > 8 && table + 8 * segments as u64 <= data);
+    for place in (0..segments).map(|segment| table as usize + 8 * segment) {
+        let mut image = left.image.clone();
+        image[place..place + 8].fill(0);
+        let error = open_all(&region_of(&image), &left.settings).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.message().contains(&format!("byte {place} of the region")), "{error}");
+        assert!(is_found_by_check(&image));
+    }
 }
 
 #[test]

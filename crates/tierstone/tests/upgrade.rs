@@ -16,7 +16,7 @@ use tierstone::{DatabaseOptions, FileBackend, RedoOptions, Store, restore, verif
 use tierstone_logstore::format::superblock::VERSION;
 
 /// Of the format of stores in persistent memory.
-const PM_VERSION: u32 = 2;
+const PM_VERSION: u32 = 3;
 /// Shorter values are records of their own everywhere.
 const SHORT_BYTES: usize = 1_000;
 /// Where the engine's header is in the file of a region.
@@ -110,7 +110,7 @@ fn stores_of_every_earlier_format_open_hold_everything_and_become_ones_of_this()
     let names: Vec<String> = all().into_iter().filter(|name| !name.starts_with("backup")).collect();
     for of in (1..VERSION)
         .map(|version| format!("superblock-{version}"))
-        .chain(["redo-1".into(), "pmstore-1".into()])
+        .chain(["redo-1".into(), "pmstore-1".into(), "pmstore-2".into()])
     {
         assert!(names.iter().any(|name| name.starts_with(&of)), "there is no image of {of}");
     }
