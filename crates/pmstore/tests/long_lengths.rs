@@ -271,6 +271,41 @@ fn a_store_that_is_full_of_long_values_refuses_and_goes_on_after_deletions() {
     }
 }
 
+/// Long values, and the long keys of deletions, get the free segments of blocks, but not the last blocks: deletions and
+/// cleaning need some.
+#[test]
+fn long_values_leave_deletions_some_blocks() {
+    for len in LENS {
+        let (region, mut store) = fresh(512 << 10, &small_settings());
+        let mut model = Model::new();
+        let count = fill(&mut store, &mut model, 0, len, u32::MAX);
+        for (from, other) in [(220009, 1_500), (330005, 3_000), (440007, 5_000), (550010, 300)] {
+            fill(&mut store, &mut model, from, other, u32::MAX);
+        }
+        for _ in 0..10 {
+            fill(&mut store, &mut model, 660003, 5_000, 1);
+        }
+        store.settle(10_000);
+        store = again(store, &region, &small_settings(), 2);
+        // The deletion of a long key takes room, too, and may have to wait for others.
+        let mut long = Vec::new();
+        for number in (0..count).filter(|number| number % 3 != 0) {
+            match store.delete(KEYSPACE, &name(number)) {
+                Ok(_) => drop(model.remove(&(KEYSPACE, name(number)))),
+                Err(error) => {
+                    assert!(error.kind() == ErrorKind::NoSpace && number % 11 == 7, "{number}: {error}");
+                    long.push(number);
+                }
+            }
+        }
+        for number in long {
+            store.delete(KEYSPACE, &name(number)).unwrap();
+            model.remove(&(KEYSPACE, name(number)));
+        }
+        assert_holds(&mut store, &model);
+    }
+}
+
 /// The usual segments of 2 MiB, and lengths of all classes. One of twenty values stays, as it comes.
 #[test]
 fn in_segments_of_the_usual_size_lengths_change_too() {
