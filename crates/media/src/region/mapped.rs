@@ -3,13 +3,13 @@
 use super::header::{Header, REGION_HEADER_BYTES};
 use super::instructions::{self, FlushMethod, STREAMS};
 use super::mapping::Mapping;
-use super::{LINE_BYTES, Region, WORD_BYTES, device, place, words};
+use super::{LINE_BYTES, Region, WORD_BYTES, device, making, place, words};
 use crate::Guarantee;
 use crate::lock::LockedFile;
 use crate::probe::FileSystem;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -166,29 +166,15 @@ impl MappedRegion {
     ///
     /// A DAX device is zeroed and taken whole, whatever `bytes` below its size says; its first page must be zeros.
     pub fn create(path: &Path, bytes: u64, settings: &RegionSettings) -> Result<MappedRegion> {
-        let name = path.display();
-        let failed =
-            |error: std::io::Error| Error::from(error).context(&format!("cannot create region {name}"));
         if device::is_character_device(path) {
             let settings = RegionSettings { least_bytes: settings.least_bytes.max(bytes), ..*settings };
             return Ok(device::map(path, device::Access::Create, &settings)?.0);
         }
         place::refuse_foreign(path)?;
         let region_bytes = bytes.next_multiple_of(LINE_BYTES);
-        refuse_small(region_bytes, settings, &name.to_string())?;
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
-        let made = (|| {
-            let mut file = lock(file, &name.to_string())?;
-            fallocate(&*file, FallocateFlags::empty(), 0, region_bytes + REGION_HEADER_BYTES)
-                .map_err(|error| failed(error.into()))?;
-            file.sync_all().map_err(failed)?;
-            // crash here [region-without-header]: the header is zeros, and opening refuses the file
-            file.write_all(&Header { region_bytes }.encode())
-                .and_then(|()| file.sync_all())
-                .map_err(failed)?;
-            sync_directory_of(path).map_err(failed)?;
-            Self::map(path, file, region_bytes, settings)
-        })();
+        refuse_small(region_bytes, settings, &path.display().to_string())?;
+        let file = making::make(path, region_bytes)?;
+        let made = Self::map(path, file, region_bytes, settings);
         if made.is_err() {
             // Nothing was put into it yet: what cannot be used is not left behind.
             let _ = std::fs::remove_file(path);
@@ -517,12 +503,6 @@ pub(super) fn lock(file: File, name: &str) -> Result<LockedFile> {
         ),
         Some(error) => Error::from(error).context(&format!("cannot lock {name}")),
     })
-}
-
-/// Makes the name of a new file durable.
-fn sync_directory_of(path: &Path) -> std::io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

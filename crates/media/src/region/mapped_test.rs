@@ -5,6 +5,7 @@ use super::*;
 use FlushMethod::{Clflush, ClflushOpt, Clwb, DcCvap, FenceOnly, Msync};
 use Guarantee::{Emulated, PowerFail, ProcessCrash, Unknown};
 use PersistenceDomain as Domain;
+use std::io::Write;
 
 #[test]
 fn every_combination_promises_what_the_table_says() {

@@ -23,6 +23,7 @@ mod device;
 pub mod emulated;
 mod header;
 mod instructions;
+mod making;
 mod mapped;
 mod mapping;
 mod place;

@@ -187,7 +187,7 @@ fn headers_that_are_wrong_are_refused_with_their_reason() {
             file.write_all(bytes).unwrap();
         }
     };
-    // The crash mark region-without-header: space taken, header not written.
+    // The crash mark region-without-header: space taken, header not written. Earlier programs made files under their own name.
     let error = opened_after("region-empty", put(0, &[0; 32]));
     assert_eq!((error.kind(), error.message().contains("cut off")), (ErrorKind::Corrupt, true), "{error}");
     let error = opened_after("region-magic", put(0, b"ELF"));
