@@ -389,13 +389,26 @@ fn members_that_hold_something_are_refused_and_nothing_is_left_behind() {
 }
 
 #[test]
+fn the_status_of_a_volume_that_is_served_says_who_tells_it() {
+    let disks = Disks::new("1", 2, &[]);
+    let server = disks.server(&[]);
+    let output = disks.volume("status", &[]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("a server tells its own state of the volume: INFO volume"), "{said}");
+    server.stop();
+}
+
+#[test]
 fn wrong_usage_of_volumes_says_what_is_wrong() {
     let disks = Disks::new("1", 2, &[]);
     for (command, more, code, part) in [
         ("create", &["x", "y", "--level", "1"][..], 2, "exists already"),
         ("replace", &["1"], 2, "has not failed"),
         ("replace", &["7"], 2, "2 members"),
-        ("fail", &["7"], 2, "cannot be spared"),
+        ("fail", &["7"], 2, "the volume has 2 members, from number 0"),
+        ("fail", &["1"], 0, "member 1 is taken out"),
+        ("fail", &["0"], 2, "cannot be spared: no other member"),
     ] {
         let output = disks.volume(command, more);
         let said = text(&output);

@@ -99,13 +99,20 @@ impl<D: BlockDevice> Volume<D> {
     /// Names a member failed, as if its device had: before it is pulled.
     ///
     /// # Errors
-    /// When its group cannot do without it.
+    /// When there is none of that number, or its group cannot do without it.
     pub fn fail(&self, index: usize) -> Result<()> {
+        let refuse =
+            |message| Err(tierstone_base::Error::new(tierstone_base::ErrorKind::InvalidInput, message));
         let core = &mut self.lock().core;
         core.settle();
-        if index >= core.health.len() || !core.has_other(index) {
-            let message = format!("member {index} cannot be spared");
-            return Err(tierstone_base::Error::new(tierstone_base::ErrorKind::InvalidInput, message));
+        let count = core.health.len();
+        if index >= count {
+            return refuse(format!("the volume has {count} members, from number 0"));
+        }
+        if !core.has_other(index) {
+            return refuse(format!(
+                "member {index} cannot be spared: no other member that is whole has what lies there"
+            ));
         }
         if core.health[index] == Health::Behind {
             core.lose_second(core.layout.group_of(index));

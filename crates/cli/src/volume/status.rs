@@ -49,7 +49,7 @@ struct Member {
 
 pub fn run(args: &StatusArgs) -> Result<()> {
     let description = Description::read(&args.description)?;
-    let probed = probe_members(&args.description, &description, DirectIo::Auto)?;
+    let probed = probe_members(&args.description, &description, DirectIo::Auto).map_err(told_by_server)?;
     let truth = newest(&probed)?;
     let members: Vec<Member> =
         probed.iter().enumerate().map(|(index, member)| member_of(index, member, &truth)).collect();
@@ -73,6 +73,18 @@ pub fn run(args: &StatusArgs) -> Result<()> {
     match status.is_degraded {
         true => Err(Error::new(ErrorKind::DeviceFailed, "the volume is degraded")),
         false => Ok(()),
+    }
+}
+
+/// Who has the volume open knows more of it than its members say.
+fn told_by_server(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Busy => {
+            let message =
+                format!("{}; a server tells its own state of the volume: INFO volume", error.message());
+            Error::new(ErrorKind::Busy, message)
+        }
+        _ => error,
     }
 }
 
