@@ -5,7 +5,8 @@ mod running;
 
 use crate::connect::ConnectArgs;
 use crate::output::{print_json, print_line, table};
-use clap::{Args, ValueEnum};
+use crate::region::RegionArgs;
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 use tierstone::{BackupProgress, BackupReport, BackupWriter, DatabaseOptions, SharedStore};
@@ -49,15 +50,6 @@ pub struct BackupArgs {
     json: bool,
 }
 
-/// What a region must survive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum NvmGuarantee {
-    /// The loss of power
-    PowerFail,
-    /// Whatever it does: a file that is not on DAX survives the process only
-    Any,
-}
-
 #[derive(Debug, Args)]
 #[command(after_help = RESTORE_EXIT_CODES)]
 pub struct RestoreArgs {
@@ -79,9 +71,8 @@ pub struct RestoreArgs {
     /// The most that the new store's files may take [default: what the disks have free, less 5 %]
     #[arg(long, value_name = "SIZE")]
     capacity: Option<String>,
-    /// What the region of a new store at nvm:… must survive: with power-fail another one is refused
-    #[arg(long, value_name = "WHICH", default_value = "power-fail")]
-    nvm_guarantee: NvmGuarantee,
+    #[command(flatten)]
+    region: RegionArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -112,7 +103,10 @@ pub fn run(args: &BackupArgs) -> Result<()> {
         (None, None) => unreachable!("one of the sources is given, and all but one need a target"),
     };
     bar.finish_and_clear();
-    tell(&report?, args.json)
+    match &args.since {
+        Some(since) => tell_since(&report?, since, args.json),
+        None => tell(&report?, args.json),
+    }
 }
 
 fn of_closed(
@@ -122,8 +116,10 @@ fn of_closed(
     show: &mut dyn FnMut(BackupProgress),
 ) -> Result<BackupReport> {
     let base = since.map(tierstone::backup_base).transpose()?;
+    // What has changed is known by shards.
+    let of_base = base.as_ref().and_then(|base| u16::try_from(base.shards.len()).ok());
     let store = SharedStore::open(&DatabaseOptions {
-        shards: tierstone::nvm_shards(&directories)?.unwrap_or(1),
+        shards: tierstone::nvm_shards(&directories)?.or(of_base).unwrap_or(1),
         directories,
         memory_bytes: parse_size(memory)?,
         create: false,
@@ -138,14 +134,14 @@ fn of_closed(
 }
 
 pub fn restore(args: &RestoreArgs) -> Result<()> {
-    let options = DatabaseOptions {
+    let mut options = DatabaseOptions {
         directories: args.data.clone(),
         shards: args.shards,
         memory_bytes: parse_size(&args.memory)?,
         capacity_bytes: args.capacity.as_deref().map(parse_size).transpose()?,
-        any_guarantee: args.nvm_guarantee == NvmGuarantee::Any,
         ..DatabaseOptions::default()
     };
+    args.region.apply(&mut options);
     let bar = progress("restoring");
     let report =
         tierstone::restore_with(&args.from, &args.base, &options, &mut |progress| show(&bar, progress));
@@ -164,6 +160,32 @@ fn progress(what: &str) -> ProgressBar {
 fn show(bar: &ProgressBar, progress: BackupProgress) {
     bar.set_length(progress.bytes_total);
     bar.set_position(progress.bytes);
+}
+
+/// What a backup holds that was made since another one. What it shows is known when all that it was made since have been read.
+fn tell_since(report: &BackupReport, since: &Path, json: bool) -> Result<()> {
+    let BackupReport { taken_at_ms, records, bytes, frames, shards, .. } = report;
+    if json {
+        return print_json(&serde_json::json!({
+            "taken_at_ms": taken_at_ms,
+            "since": since,
+            "records": records,
+            "bytes": bytes,
+            "frames": frames,
+            "shards": shards,
+        }));
+    }
+    let row = |what: &str, value: String| vec![what.to_owned(), value];
+    print_line(&table(&[
+        row("backup of what has changed", String::new()),
+        row("since the backup in", since.display().to_string()),
+        row("taken, in milliseconds since 1970", taken_at_ms.to_string()),
+        row("records", records.to_string()),
+        row("bytes of them", format_size(*bytes)),
+        row("frames", frames.to_string()),
+        row("shards of its store", shards.to_string()),
+    ]))?;
+    print_line("It needs the backup that it was made since; what both show is told by backup --verify.")
 }
 
 fn tell(report: &BackupReport, json: bool) -> Result<()> {

@@ -18,6 +18,7 @@ mod log;
 mod output;
 mod persist;
 mod plan;
+mod region;
 mod serve;
 mod settings;
 mod settings_file;

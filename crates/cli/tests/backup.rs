@@ -384,7 +384,12 @@ fn what_has_changed_since_a_backup_is_taken_from_a_server_and_restored_with_it()
     ask(&mut connection, &[b"DEL", &[b'L', 3]]);
     ask(&mut connection, &[b"SELECT", b"6"]);
     ask(&mut connection, &[b"FLUSHDB"]);
-    succeeded(&back_up(&server, &paths[1], Some(&paths[0])));
+    let said = succeeded(&back_up(&server, &paths[1], Some(&paths[0])));
+    // How many backups it needs, and what they show together, is known when they have been read.
+    assert!(
+        said.contains("\"since\"") && !said.contains("\"bases\"") && !said.contains("\"shown\""),
+        "{said}"
+    );
     assert!(bytes_of(&paths[1]) * 20 < bytes_of(&paths[0]), "{} bytes", bytes_of(&paths[1]));
     // What is deleted comes back in no restored store, whatever became of the server.
     server.kill();
@@ -396,7 +401,7 @@ fn what_has_changed_since_a_backup_is_taken_from_a_server_and_restored_with_it()
     ask(&mut connection, &[b"DEL", b"new:7"]);
     succeeded(&back_up(&server, &paths[2], Some(&paths[1])));
     let said = succeeded(&run(&["backup", "--verify", text(&paths[2]), "--json"]));
-    assert!(said.contains("\"bases\": 2"), "{said}");
+    assert!(said.contains("\"bases\": 2") && said.contains("\"shown\""), "{said}");
     // A base of another time, or none, makes nothing.
     let missing = back_up(&server, &paths[3], Some(&folder.path("none")));
     assert_eq!(missing.status.code(), Some(2), "{missing:?}");
@@ -406,6 +411,12 @@ fn what_has_changed_since_a_backup_is_taken_from_a_server_and_restored_with_it()
     let bad = connection.command(&[b"DEBUG", b"BACKUP", b"NEXT", b"more"]).expect("an answer");
     assert!(bad.error().is_some(), "{bad:?}");
     server.stop();
+    // A store that is closed has the shards of the base for it.
+    let closed =
+        ["backup", "--data", text(&folder.data()), "--since", text(&paths[2]), "--out"].map(str::to_owned);
+    let closed: Vec<&str> = closed.iter().map(String::as_str).collect();
+    let said = succeeded(&run(&[&closed[..], &[text(&folder.path("closed"))]].concat()));
+    assert!(said.contains("since the backup in"), "{said}");
     let other = Folder::new();
     let server = Server::start(&other, &arguments);
     let foreign = back_up(&server, &paths[3], Some(&paths[2]));

@@ -251,3 +251,45 @@ fn rot_in_a_region_is_found_by_a_check_refused_at_the_start_and_accepted_when_to
     assert!(server.info_text("storage").contains("nvm_lost_bytes:0"));
     server.stop();
 }
+
+#[test]
+fn records_are_loaded_into_a_region_that_is_opened_as_its_server_opens_it() {
+    let folder = Folder::new();
+    let (place, records) = (place(&folder), folder.path("records.ndjson"));
+    std::fs::write(&records, "{\"key\": \"a\", \"value\": \"1\"}\n{\"key\": \"b\", \"value\": \"2\"}\n")
+        .expect("a file is written");
+    let load = |more: &[&str]| {
+        let mut command = program();
+        command.arg("load").arg(&records).args(["--data", &place, "--memory", "32MiB"]).args(more);
+        let output = command.output().expect("the program runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, told) = load(&["--shards", "2", "--capacity", "128MiB"]);
+    assert!(code == Some(2) && told.contains("--nvm-guarantee any"), "{code:?} {told}");
+    for more in [
+        &["--shards", "2", "--capacity", "128MiB", "--nvm-guarantee", "any"][..],
+        // What is there is opened with its own number of shards.
+        &["--nvm-flush", "msync"],
+    ] {
+        let (code, told) = load(more);
+        assert_eq!(code, Some(0), "{more:?}: {told}");
+    }
+    let server = start(&folder, &[]);
+    assert_eq!(ask(&mut server.connect(), &[b"GET", b"b"]), Value::Bulk(b"2".to_vec()));
+}
+
+/// The file of a region has its name when it is whole, and what is begun in it afterwards is begun anew.
+#[test]
+fn a_kill_while_a_region_is_made_leaves_a_place_that_opens() {
+    let mut random = SeededRandom::new(seed());
+    for round in 0..12 {
+        let folder = Folder::new();
+        let file = ["--capacity", "128MiB", "--nvm-guarantee", "any", "--shards", "2"];
+        let within = std::time::Duration::from_micros(random.below(80_000));
+        starting(&folder, &place(&folder), &file).kill_within(within);
+        let server = start(&folder, &["--shards", "2"]);
+        let answer = ask(&mut server.connect(), &[b"SET", b"key", b"value"]);
+        assert!(answer.error().is_none(), "round {round}: {answer:?}");
+        server.stop();
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::Errors;
 use super::feed::{Item, Loaded};
+use crate::region::{RegionArgs, kept_shards};
 use clap::Args;
 use std::path::PathBuf;
 use tierstone::{BulkOptions, DatabaseOptions, SharedBulkLoad, SharedStore};
@@ -18,12 +19,17 @@ pub struct StoreArgs {
     /// Memory of the store's index and caches; its server may have another
     #[arg(long, value_name = "SIZE", requires = "data", default_value = "256MiB")]
     memory: String,
-    /// Shards that load at the same time [default: one a core]; its server may have another number
+    /// Shards that load at the same time [default: one a core; at nvm:… the store's own]; its server may have another number
     #[arg(long, value_name = "N", requires = "data")]
     shards: Option<u16>,
     /// The numbered database
     #[arg(long, value_name = "N", requires = "data", default_value_t = 0)]
     database: u32,
+    /// The most that a new store may take; of one at nvm:… the size of its region
+    #[arg(long, value_name = "SIZE", requires = "data")]
+    capacity: Option<String>,
+    #[command(flatten)]
+    region: RegionArgs,
 }
 
 impl StoreArgs {
@@ -32,12 +38,16 @@ impl StoreArgs {
         let Some(directories) = &self.data else { return Ok(None) };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let added = tierstone::find_files(directories)?.map(|store| store.others).unwrap_or_default();
-        let store = SharedStore::open(&DatabaseOptions {
+        let kept = || kept_shards(directories).unwrap_or(cores.min(64) as u16);
+        let mut options = DatabaseOptions {
             directories: directories.clone(),
             memory_bytes: parse_size(&self.memory)?,
-            shards: self.shards.unwrap_or(cores.min(64) as u16),
+            capacity_bytes: self.capacity.as_deref().map(parse_size).transpose()?,
+            shards: self.shards.unwrap_or_else(kept),
             ..DatabaseOptions::default()
-        })?;
+        };
+        self.region.apply(&mut options);
+        let store = SharedStore::open(&options)?;
         for directory in added {
             eprintln!(
                 "tierstone: added {} to the store: from now on name it whenever it is opened; it may be moved, but not taken \

@@ -1,6 +1,7 @@
 //! Settings of the redo log in persistent memory, and of what is done about losses.
 
 use super::{ServerSettings, Setting};
+use crate::region::kept_shards;
 use crate::values::wrong;
 use tierstone::RedoOptions;
 use tierstone_base::Result;
@@ -115,16 +116,10 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Unless a number is given: as many shards as a store at `nvm:…` has that is there, for it opens with no other number. What
-/// is wrong with it is told by its opening.
+/// Unless a number is given: as many shards as a store at `nvm:…` has that is there.
 pub(super) fn take_over_shards(all: &mut ServerSettings, is_given: bool) {
     let database = &mut all.node.database;
-    let is_emulated =
-        database.directories.iter().any(|data| data.to_string_lossy().starts_with("nvm:emulated:"));
-    if !is_given
-        && !is_emulated
-        && let Ok(Some(shards)) = tierstone::nvm_shards(&database.directories)
-    {
+    if !is_given && let Some(shards) = kept_shards(&database.directories) {
         database.shards = shards;
     }
 }
