@@ -187,7 +187,7 @@ impl<E: Engine> Executor<E> {
         let Some(coordination) = self.coordination(id) else { return };
         let Phase::Locking(index) = coordination.phase else { return };
         let Some((shard, keys)) = coordination.participants.get(index).cloned() else {
-            self.run_gathered(now, id);
+            self.run_by_its_map(now, id);
             return;
         };
         let (batch, map_version) = (coordination.batch, coordination.map_version);
@@ -288,11 +288,6 @@ impl<E: Engine> Executor<E> {
             coordination.reply = reply;
             self.tasks.insert(id, task);
             self.scatter(now, id);
-            return;
-        }
-        if coordination.map_version != self.shard.map().version {
-            self.tasks.insert(id, task);
-            self.begin_anew(now, id);
             return;
         }
         self.workspace.overlay.clear();
@@ -474,7 +469,7 @@ impl<E: Engine> Executor<E> {
             }
             Err(error) => coordination.error = Some(error),
         }
-        self.run_gathered(now, id);
+        self.run_by_its_map(now, id);
     }
 
     /// Gives up what was made for a batch, if no map names it.

@@ -56,6 +56,15 @@ impl<E: Engine> Executor<E> {
         }
     }
 
+    /// Everything is gathered: runs the commands, if this shard still has the map by which it was.
+    pub(super) fn run_by_its_map(&mut self, now: Now, id: TaskId) {
+        let own_version = self.shard.map().version;
+        match self.coordination(id).is_some_and(|coordination| coordination.map_version != own_version) {
+            true => self.begin_anew(now, id),
+            false => self.run_gathered(now, id),
+        }
+    }
+
     /// Begins the batches anew that have waited for the map that this shard has now.
     pub(super) fn begin_awaited(&mut self, now: Now) {
         let own_version = self.shard.map().version;

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, VecDeque};
 use tierstone_base::{KeyHasher, Now, SeededRandom, Seq};
 use tierstone_engine::{Durability, Engine};
 use tierstone_redis::{
-    Args, ConnectionId, ConnectionInfo, Executor, ExecutorSettings, Message, Outcome, Output, OwnedArgs,
-    ServerFacts,
+    Args, ConnectionId, ConnectionInfo, Executor, ExecutorSettings, MapRequest, Message, Outcome, Output,
+    OwnedArgs, ServerFacts,
 };
 use tierstone_store::{DatabaseMap, ShardSettings};
 use tierstone_wire::resp::{ReplyLimits, ReplyParser, ReplyProgress, Value};
@@ -268,6 +268,21 @@ impl<E: Engine> Server<E> {
         }
     }
 
+    /// Changes the databases: at once, or by maps that are on their way from now on.
+    fn change_map(&mut self, from: usize, request: MapRequest) {
+        let result = self.map.change(request.change);
+        if self.delays.is_some() {
+            result.unwrap();
+            self.changes.insert(self.map.version, (from, request.task, self.maps.len()));
+            self.maps.iter_mut().for_each(|maps| maps.push_back(self.map.clone()));
+            return;
+        }
+        for executor in &mut self.executors {
+            executor.apply_map(&self.map);
+        }
+        self.executors[from].map_changed(self.now, request.task, result);
+    }
+
     /// Gives some of the maps that are on their way to their shards.
     fn deliver_maps(&mut self) {
         let Some(random) = &mut self.delays else { return };
@@ -339,18 +354,7 @@ impl<E: Engine> Server<E> {
                         (state.is_closed, state.ends) = (true, true);
                     }
                 }
-                Output::ChangeMap(request) if self.delays.is_some() => {
-                    self.map.change(request.change).unwrap();
-                    self.changes.insert(self.map.version, (from, request.task, self.maps.len()));
-                    self.maps.iter_mut().for_each(|maps| maps.push_back(self.map.clone()));
-                }
-                Output::ChangeMap(request) => {
-                    let result = self.map.change(request.change);
-                    for executor in &mut self.executors {
-                        executor.apply_map(&self.map);
-                    }
-                    self.executors[from].map_changed(self.now, request.task, result);
-                }
+                Output::ChangeMap(request) => self.change_map(from, request),
                 Output::Setting { name, value } => self.settings_told.push((name, value)),
                 Output::RewriteSettings { .. } => panic!("there is no settings file"),
                 Output::ReadUsers { task } => {
