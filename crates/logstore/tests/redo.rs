@@ -12,6 +12,7 @@ use tierstone_crash::Mutations;
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{BatchTicket, Engine, Write, WriteKind};
 use tierstone_logstore::{LogShard, OpenReport, OpenSettings, RedoMemory};
+use tierstone_media::Wait;
 use tierstone_media::region::{Region, WordRegion};
 use tierstone_media::sim::{SimDevice, SimMedium};
 
@@ -260,6 +261,22 @@ fn an_acknowledged_write_waits_for_a_fence_and_for_no_device() {
     let medium = killed(&region);
     let (mut store, report) = open(&medium, Some(&region), false).unwrap();
     assert_eq!((value(&mut store), report.redo_groups, report.redo_lost), (b"new".to_vec(), 1, false));
+}
+
+#[test]
+fn an_answer_that_a_key_has_expired_waits_for_a_fence_though_all_writes_were_answered_for() {
+    let region = blank(1 << 20);
+    let (mut store, _) = open(&common::medium(64 << 10, 16), Some(&region), false).unwrap();
+    let kind = WriteKind::Put { value: b"value", expiry_ms: 1_500, kind: Default::default() };
+    store.write(&[Write { key: store.key(KEYSPACE, b"key"), kind }]).unwrap();
+    store.engine.flush(store.now);
+    assert_eq!(store.engine.decided_seq(), store.engine.applied_seq(), "the write is answered for");
+    store.now.wall_ms = 2_000;
+    store.turn(Wait::Poll);
+    assert!(store.get(KEYSPACE, b"key").unwrap().is_none());
+    assert!(store.engine.decided_seq() < store.engine.past_gate(), "the answer waits");
+    store.engine.flush(store.now);
+    assert!(store.engine.decided_seq() >= store.engine.past_gate());
 }
 
 #[test]

@@ -108,10 +108,12 @@ fn strings(name: &str) -> (Contents, u64) {
 #[test]
 fn stores_of_every_earlier_format_open_hold_everything_and_become_ones_of_this() {
     let names: Vec<String> = all().into_iter().filter(|name| !name.starts_with("backup")).collect();
-    for of in (1..VERSION)
-        .map(|version| format!("superblock-{version}"))
-        .chain(["redo-1".into(), "pmstore-1".into(), "pmstore-2".into()])
-    {
+    for of in (1..VERSION).map(|version| format!("superblock-{version}")).chain([
+        "redo-1".into(),
+        "redo-2".into(),
+        "pmstore-1".into(),
+        "pmstore-2".into(),
+    ]) {
         assert!(names.iter().any(|name| name.starts_with(&of)), "there is no image of {of}");
     }
     for name in &names {
