@@ -275,10 +275,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let mut plans = deal(settings, &next, (hasher, geometry), &pool, &found, applied);
     plans.iter_mut().zip(chosen).for_each(|(plan, checkpoint)| plan.checkpoint = checkpoint);
     plans[0].lost_segments = (report.missing_segments.len() + report.damaged_segments.len()) as u64;
-    deal_region(settings, layout, &mut plans);
-    if let Some(log) = plans.first_mut().and_then(|plan| plan.redo.as_mut()) {
-        log.lost_bytes = report.redo_lost_bytes;
-    }
+    deal_region(settings, layout, &report, &mut plans);
     deal_free(settings, geometry, &found, &report, &mut plans);
     plans.iter_mut().for_each(|plan| plan.opening = settings.progress.part(plan.bytes_to_read()));
     Ok(OpenedStore { superblock: writer, plans, report, hasher, inventory: Arc::clone(pool.inventory()) })
@@ -455,12 +452,20 @@ fn deal(
 }
 
 /// Gives each shard its part of the region, if it is divided.
-fn deal_region(settings: &OpenSettings, layout: Option<Layout>, plans: &mut [ShardPlan]) {
+fn deal_region(
+    settings: &OpenSettings,
+    layout: Option<Layout>,
+    report: &OpenReport,
+    plans: &mut [ShardPlan],
+) {
     let (Some(layout), Some(memory)) = (layout, &settings.redo) else { return };
-    for plan in plans {
+    for plan in plans.iter_mut() {
         let ShardIdentity { shard, store, .. } = plan.identity;
         plan.redo = Some(RedoLog::new(memory.clone(), layout, &plan.identity));
         plan.areas = Area::all(memory, layout, shard, store, &settings.mutations);
+    }
+    if let Some(log) = plans[0].redo.as_mut() {
+        log.lost_bytes = report.redo_lost_bytes;
     }
 }
 

@@ -50,7 +50,21 @@ pub(crate) mod replay;
 mod slots;
 pub(crate) mod snapshots;
 
+use crate::shard::LogShard;
 pub use found::Damage;
 pub use memory::RedoMemory;
 pub use replay::{Survey, survey};
 pub(crate) use slots::{BrokenRedo, RedoLog};
+
+impl LogShard {
+    /// Makes what was appended durable in the redo log, if there is one.
+    pub(crate) fn commit_redo(&mut self) {
+        if self.failed.is_none()
+            && let Err(error) = self.hot.commit(&self.segments)
+        {
+            self.failed = Some(error);
+        }
+        // What it has just got of batches over several shards, the other shards wait for.
+        self.hot.advance_parts(self.now.monotonic_us);
+    }
+}

@@ -483,17 +483,6 @@ impl LogShard {
             || self.transfers.wait_for_flash()
     }
 
-    /// Makes what was appended durable in the redo log, if there is one.
-    pub(crate) fn commit_redo(&mut self) {
-        if self.failed.is_none()
-            && let Err(error) = self.hot.commit(&self.segments)
-        {
-            self.failed = Some(error);
-        }
-        // What it has just got of batches over several shards, the other shards wait for.
-        self.hot.advance_parts(self.now.monotonic_us);
-    }
-
     /// Closes groups that need not wait for company any longer.
     fn close_groups(&mut self) {
         let now_us = self.now.monotonic_us;
