@@ -13,7 +13,7 @@ use tierstone_base::{KeyspaceId, SeededRandom};
 use tierstone_crash::Mutations;
 use tierstone_engine::Engine;
 use tierstone_engine::harness::Harness;
-use tierstone_logstore::redo::format::{HEADER_BYTES, HEADER_PLACES, Layout};
+use tierstone_logstore::redo::format::{HEADER_BYTES, HEADER_PLACES, Layout, SLOT_HEADER_BYTES, SlotHeader};
 use tierstone_logstore::{BuildReport, LogShard, OpenSettings, RedoMemory};
 use tierstone_media::Wait;
 use tierstone_media::region::{Region, WordRegion};
@@ -368,7 +368,37 @@ fn an_older_checkpoint_on_flash_is_void_when_one_in_the_region_counts() {
     assert!(!after_a_checkpoint_on_flash(&mutations), "the mutation is not caught");
 }
 
-/// What the first version wrote: a header that knows nothing of areas, and slots at the same places.
+fn word(image: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(image[at..][..8].try_into().unwrap())
+}
+
+/// Makes of a region of one shard, none of whose groups is on the device, what the first version wrote: a header that knows
+/// nothing of areas, and slots at the same places, in which nothing says what was durable.
+fn first_version(image: &mut [u8]) {
+    let mut slots = None;
+    for place in HEADER_PLACES.map(|place| place as usize) {
+        let magic = word(image, place);
+        if magic != 0 {
+            slots = Some((word(image, place + 16), word(image, place + 32) as u32, word(image, place + 40)));
+            image[place + 8] = 1;
+            image[place + 36..place + 40].fill(0);
+            let sum = checksum(magic, &image[place..][..HEADER_BYTES - 8]);
+            image[place + HEADER_BYTES - 8..][..8].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+    let (store, slots, slot_bytes) = slots.unwrap();
+    let layout = Layout { shards: 1, slots, slot_bytes, snapshot_bytes: 0 };
+    image[layout.area(0) as usize..layout.slot(0, 0) as usize].fill(0);
+    for place in (0..slots).map(|slot| layout.slot(0, slot) as usize) {
+        let slot = &mut image[place..][..SLOT_HEADER_BYTES];
+        if SlotHeader::decode(slot, store, true).is_some() {
+            slot[72..].fill(0);
+            let sum = checksum(store, &slot[..72]);
+            slot[72..80].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+}
+
 #[test]
 fn a_region_of_the_first_version_is_replayed_and_divided_anew() {
     let region = Arc::new(WordRegion::new(REGION_BYTES));
@@ -378,15 +408,7 @@ fn a_region_of_the_first_version_is_replayed_and_divided_anew() {
     assert_eq!(store.engine.statistics().groups, 0, "the region alone has them");
     die(store, &medium);
     let mut copy = region.image();
-    for place in HEADER_PLACES {
-        let header = &mut copy[place as usize..][..HEADER_BYTES];
-        let magic = u64::from_le_bytes(header[..8].try_into().unwrap());
-        if magic != 0 {
-            (header[8], header[36], header[37], header[38], header[39]) = (1, 0, 0, 0, 0);
-            let sum = checksum(magic, &header[..HEADER_BYTES - 8]);
-            header[HEADER_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
-        }
-    }
+    first_version(&mut copy);
     region.overwrite(0, &copy);
     let (mut store, _) = How::with(&region).open(&medium);
     assert!(holds(&mut store, 0..5, 20, |_| 0), "its groups are replayed");

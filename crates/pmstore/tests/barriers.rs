@@ -185,6 +185,11 @@ fn word(image: &[u8], settings: &OpenSettings, segment: u64) -> u64 {
     u64::from_le_bytes(image[word..][..8].try_into().unwrap())
 }
 
+/// Whether the word of `segment` says that it is free: the kind in its lowest byte.
+fn is_free(image: &[u8], settings: &OpenSettings, segment: u64) -> bool {
+    word(image, settings, segment) & 0xff == 8
+}
+
 /// Fills some segments; the key of number 20 has another name where it is a ghost.
 fn filled<const UNIT: usize>(
     machine: &SimMachine<UNIT>,
@@ -255,7 +260,7 @@ impl Ghost {
         let settings = cleaning(&Mutations::none());
         let machine = common::machine(BYTES);
         let mut store = filled(&machine, &settings, false).unwrap();
-        let is_free = || word(&machine.region().image(), &settings, self.segment) == 0;
+        let is_free = || is_free(&machine.region().image(), &settings, self.segment);
         emptied(&mut store, 0).unwrap();
         let turns = (0..300).find(|_| {
             turn(&mut store, 1);
@@ -284,7 +289,7 @@ fn given_back(choices: &Choices, mutations: &Mutations, ghost: &Ghost, turns: u3
     emptied(&mut store, turns)?;
     cut(&machine, within(20), || turn(&mut store, 1));
     drop(store);
-    if word(&machine.region().image(), &settings, ghost.segment) == 0 {
+    if is_free(&machine.region().image(), &settings, ghost.segment) {
         ghost.haunt(&machine, &settings);
     }
     machine.power_on_after_loss();

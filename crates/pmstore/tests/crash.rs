@@ -233,7 +233,7 @@ fn an_old_record_whose_long_key_is_overwritten_is_passed_over() {
 
 /// A tombstone that hid nothing left its long key in a segment that was given back; nothing was written over it before the
 /// opening after the next, which took the key for the record's and then appended there. Found by sampling, minimised.
-const KEY_IN_A_FREE_SEGMENT: &str = "sampled: 1 56 2805170328 0 1 57 3523832867 9 0 1 61 2470931876 3";
+const KEY_IN_A_FREE_SEGMENT: &str = "sampled: 1 74 2805170328 0 1 75 3523832867 9 0 1 70 2470931876 3";
 
 #[test]
 fn a_long_key_counts_only_where_long_keys_lie() {

@@ -149,15 +149,16 @@ fn stores_of_every_earlier_format_open_hold_everything_and_become_ones_of_this()
 
 #[test]
 fn a_backup_of_the_first_format_is_verified_and_restored() {
-    let directory = TemporaryDirectory::new();
+    let (directory, apart) = (TemporaryDirectory::new(), TemporaryDirectory::new());
     let folder = root(&directory);
     unpack("backup-1", &folder);
     let report = verify_backup(&folder, &mut |_| {}).unwrap();
-    let new = DatabaseOptions { shards: 3, ..DatabaseOptions::new(folder.join("new")) };
+    let place = root(&apart).join("new");
+    let new = DatabaseOptions { shards: 3, ..DatabaseOptions::new(&place) };
     assert_eq!(restore(&folder, &new, &mut |_| {}).unwrap(), report);
     let mut store = Store::open(&new).unwrap();
     let (wanted, large) = strings("backup-1");
     check(&mut store, &wanted, large, "backup-1");
     store.close().unwrap();
-    assert_eq!(superblock_version(&std::fs::read(folder.join("new/superblock.tier")).unwrap()), VERSION);
+    assert_eq!(superblock_version(&std::fs::read(place.join("superblock.tier")).unwrap()), VERSION);
 }
