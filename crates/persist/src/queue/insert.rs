@@ -1,7 +1,7 @@
 //! The three ways to insert. Every barrier has the name of the rule that it keeps.
 
 use super::{
-    FREED, HEAD, LINE, LIST_LOCK, NEXT, NODES, OLDEST, Queue, RESERVE_LOCK, RESERVED, end_bit, wait_until,
+    FREED, HEAD, LINE, LIST_LOCK, NEXT, NODES, OLDEST, Queue, RESERVE_LOCK, RESERVED, SEEN, end_bit, wait_until,
 };
 use crate::memory::{Memory, Place};
 use tierstone_base::{Error, ErrorKind, Result};
@@ -28,10 +28,8 @@ impl Queue {
             let start = memory.load(Place::Volatile(RESERVED));
             self.refuse_full(memory, start, room)?;
             let ticket = memory.load(Place::Volatile(NEXT));
-            // The nodes form a ring; the oldest needs only the list's lock to go on.
-            wait_until(memory, Place::Volatile(OLDEST), |oldest| ticket - oldest < self.settings.in_flight)?;
+            self.wait_for_node(memory, ticket)?;
             memory.store(self.end_of(ticket), start + room);
-            memory.store(self.is_done(ticket), 0);
             memory.store(Place::Volatile(RESERVED), start + room);
             memory.store(Place::Volatile(NEXT), ticket + 1);
             Ok((start, ticket))
@@ -62,17 +60,29 @@ impl Queue {
         Ok(start)
     }
 
+    /// Waits, under the lock to reserve room, until the insert `ticket` has a node: they form a ring, and the oldest needs
+    /// only the list's lock to go on. The number of the oldest is looked at when the one that was seen last does not
+    /// do: whoever looks at it is ordered behind the copies of all who moved it, and so is the copy to come.
+    fn wait_for_node<M: Memory>(&self, memory: &M, ticket: u64) -> Result<()> {
+        if ticket - memory.load(Place::Volatile(SEEN)) >= self.settings.in_flight {
+            let oldest =
+                wait_until(memory, Place::Volatile(OLDEST), |oldest| ticket - oldest < self.settings.in_flight)?;
+            memory.store(Place::Volatile(SEEN), oldest);
+        }
+        Ok(())
+    }
+
     /// Marks the insert as done. If it is the oldest, takes it and all that are done behind it off the list and
     /// returns where they end.
     fn finish<M: Memory>(&self, memory: &M, ticket: u64) -> Option<u64> {
-        memory.store(self.is_done(ticket), 1);
+        memory.store(self.done(ticket), ticket + 1);
         if memory.load(Place::Volatile(OLDEST)) != ticket {
             return None;
         }
-        // An insert that is being put on the list now has a number that is not seen yet: it will find itself oldest.
-        let next = memory.load(Place::Volatile(NEXT));
+        // A node says which insert of its own is done, so that nothing that a reservation stores is looked at: it would
+        // then be ordered behind this copy. An insert that is not done yet will find itself oldest.
         let mut last = ticket;
-        while last + 1 < next && memory.load(self.is_done(last + 1)) == 1 {
+        while memory.load(self.done(last + 1)) == last + 2 {
             last += 1;
         }
         let head = memory.load(self.end_of(last));
@@ -123,7 +133,8 @@ impl Queue {
         Place::Volatile(NODES + ticket % self.settings.in_flight * LINE)
     }
 
-    fn is_done(&self, ticket: u64) -> Place {
+    /// The word that is one more than `ticket` when that insert is done.
+    fn done(&self, ticket: u64) -> Place {
         Place::Volatile(NODES + ticket % self.settings.in_flight * LINE + 8)
     }
 }

@@ -122,6 +122,8 @@ const LIST_LOCK: u64 = 64;
 const REMOVE_LOCK: u64 = 128;
 /// The end of the room given out (Two-Lock Concurrent).
 const RESERVED: u64 = 192;
+/// The oldest insert under way as reservations saw it last, in the same line.
+const SEEN: u64 = 200;
 /// The tail that is durable: room before it may be used again.
 const FREED: u64 = 256;
 /// The number of the next insert, and of the oldest under way (Two-Lock Concurrent).
@@ -339,7 +341,7 @@ impl Queue {
 
 /// Waits until `holds` of the word at `place`. Whoever should store it may have met memory that has failed, and never
 /// will: so it is asked now and then whether it has.
-fn wait_until<M: Memory>(memory: &M, place: Place, holds: impl Fn(u64) -> bool) -> Result<()> {
+fn wait_until<M: Memory>(memory: &M, place: Place, holds: impl Fn(u64) -> bool) -> Result<u64> {
     loop {
         let looks = Cell::new(0);
         let value = memory.wait_until(place, |value| {
@@ -347,7 +349,7 @@ fn wait_until<M: Memory>(memory: &M, place: Place, holds: impl Fn(u64) -> bool) 
             holds(value) || looks.get() == LOOKS
         })?;
         if holds(value) {
-            return Ok(());
+            return Ok(value);
         }
         memory.sync()?;
     }

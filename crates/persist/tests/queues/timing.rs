@@ -77,36 +77,36 @@ fn eight_within(locks: Locks, bounds: [(Design, [RangeInclusive<u64>; 3]); 3]) {
 
 /// References of a prototype with a simple lock, without a tolerance: strict 15, 2.8, 5.0 an insert; epoch 0.43, 0.18,
 /// 0.65. They depend on who gets the lock next, as the controls behind this test show. The queue lock here hands over in
-/// the order of arrival: strict 15, 4.5, 3.0; epoch 0.23, 0.13, 0.35.
+/// the order of arrival: strict 15, 2.6, 3.0; epoch 0.23, 0.13, 0.35.
 #[test]
 fn eight_threads_have_the_path_of_a_lock_in_the_order_of_arrival() {
     let bounds = [
         (Design::CopyWhileLocked, [6_000..=6_000, 89..=91, 2..=2]),
-        (Design::TwoLock, [1_640..=2_080, 51..=53, 2..=2]),
+        (Design::TwoLock, [1_030..=1_080, 51..=53, 2..=2]),
         (Design::QueueHoles, [1_212..=1_224, 136..=141, 4..=4]),
     ];
     eight_within(Locks::Queue, bounds);
 }
 
 /// The control: with a lock that anyone takes, who finds it taken trying in each turn, the same turns come to strict 15,
-/// 5.3, 5.2 and epoch 0.45, 0.19, 0.54: near the references of the prototype but for Two-Lock Concurrent under strict
-/// persistency (2.8), which no lock tried here gives.
+/// 5.0, 5.2 and epoch 0.45, 0.19, 0.54: near the references of the prototype but for Two-Lock Concurrent under strict
+/// persistency (2.8), which the lock in the order of arrival gives.
 #[test]
 fn eight_threads_come_near_the_references_with_a_lock_that_anyone_takes_spinning() {
     let bounds = [
         (Design::CopyWhileLocked, [6_000..=6_000, 176..=184, 2..=2]),
-        (Design::TwoLock, [2_040..=2_200, 73..=80, 2..=2]),
+        (Design::TwoLock, [1_940..=2_060, 72..=78, 2..=2]),
         (Design::QueueHoles, [2_030..=2_170, 208..=226, 4..=4]),
     ];
     eight_within(Locks::SwappedSpinning, bounds);
 }
 
-/// Where waiting takes no turns: strict 15, 5.8, 5.9; epoch 0.68, 0.21, 0.63.
+/// Where waiting takes no turns: strict 15, 5.4, 5.9; epoch 0.68, 0.21, 0.63.
 #[test]
 fn eight_threads_have_longer_paths_with_a_lock_that_anyone_takes_when_it_is_given_back() {
     let bounds = [
         (Design::CopyWhileLocked, [6_000..=6_000, 264..=280, 2..=2]),
-        (Design::TwoLock, [2_270..=2_385, 79..=90, 2..=2]),
+        (Design::TwoLock, [2_070..=2_190, 79..=92, 2..=2]),
         (Design::QueueHoles, [2_290..=2_405, 245..=258, 4..=4]),
     ];
     eight_within(Locks::Swapped, bounds);
@@ -116,7 +116,7 @@ fn eight_threads_have_longer_paths_with_a_lock_that_anyone_takes_when_it_is_give
 fn one_seed_gives_one_path_of_eight_threads() {
     for (design, path) in [
         (Design::CopyWhileLocked, [6_000, 90, 2]),
-        (Design::TwoLock, [1_780, 53, 2]),
+        (Design::TwoLock, [1_048, 52, 2]),
         (Design::QueueHoles, [1_222, 140, 4]),
     ] {
         assert_eq!(paths(&seeded(design, 8, 50, 42)), path, "{design:?}, seed 42");
