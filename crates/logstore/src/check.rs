@@ -24,6 +24,8 @@ use crate::format::checkpoint::Commit;
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::{self, SLOT_BYTES, SlotFound, Superblock};
 use crate::inventory::segments_of;
+use crate::missing::footer_of;
+use crate::superblocks::is_lost;
 pub use salvage::{Salvaged, salvage};
 use segment::OpenSegment;
 use serde::Serialize;
@@ -275,17 +277,19 @@ fn read_superblock(device: &mut dyn BlockDevice, report: &mut CheckReport) -> Re
             Ok(())
         },
     )?;
-    for (number, slot) in slots.iter().enumerate() {
-        if *slot == SlotFound::Damaged {
-            report.note_superblock(format!(
-                "slot {number} of the superblock is not whole; the other one serves"
-            ));
-        }
-    }
+    let states = [slots[0] == SlotFound::Damaged, slots[1] == SlotFound::Damaged];
+    let blank = [slots[0] == SlotFound::Blank, slots[1] == SlotFound::Blank];
     match superblock::choose(slots)? {
-        Some((superblock, _, _)) => {
-            report.clean = superblock.clean;
-            report.redo_unread = superblock.redo_opening > 0 && !superblock.clean;
+        Some((superblock, counter, _)) => {
+            let not_whole = (0..2).filter(|&slot| states[slot] || is_lost(blank[slot], counter));
+            not_whole.for_each(|slot| {
+                report.note_superblock(format!(
+                    "slot {slot} of the superblock is not whole; the other one serves"
+                ));
+            });
+            // It may hide a later opening.
+            report.clean = superblock.clean && report.findings.is_empty();
+            report.redo_unread = superblock.redo_opening > 0 && !report.clean;
             Ok(superblock)
         }
         None => Err(Error::new(ErrorKind::InvalidInput, "there is no store here")),
@@ -431,8 +435,7 @@ impl Checker<'_> {
         self.load(number, last..last + BLOCK_BYTES)?;
         let block = &self.bytes[last..];
         let own_generation = block.get(24..).and_then(|rest| Reader::new(rest).u64()).unwrap_or(0);
-        let footer = SegmentFooter::decode(block, own_generation)
-            .filter(|footer| footer.store == self.superblock.store_id && footer.segment == number);
+        let footer = footer_of(self.superblock.store_id, number, block);
         // Only footers are ever written to this block, and what commits a checkpoint; those of an
         // earlier life are whole, and void.
         let store = self.superblock.store_id;
@@ -446,7 +449,7 @@ impl Checker<'_> {
                 );
                 return Err(Error::new(ErrorKind::Incompatible, message));
             }
-            HeaderFound::Blank if is_listed || (is_made_blank && has_last_block) => {
+            HeaderFound::Blank if is_listed || (is_made_blank && footer.is_some()) => {
                 Ends::HeaderLost { footer }
             }
             HeaderFound::Blank => return Ok(()),

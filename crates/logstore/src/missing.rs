@@ -5,11 +5,13 @@
 //! is lost refuses the opening unless it is accepted, before anything is written that hides it: the number of this
 //! opening, with the list of what was found.
 
-use crate::format::segment::{HeaderFound, SegmentHeader, SegmentState};
+use crate::checkpoint::find;
+use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::Superblock;
 use crate::inventory::segments_of;
 use crate::open::{OpenReport, OpenSettings, read_ranges};
 use std::collections::BTreeSet;
+use tierstone_base::codec::Reader;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::{BLOCK_BYTES, BlockDevice};
 
@@ -27,8 +29,16 @@ fn lacks_header(header: &HeaderFound, is_clean: bool) -> bool {
     }
 }
 
+/// The footer of `segment` in its last block, whatever life it is of.
+pub(crate) fn footer_of(store: u64, segment: u32, block: &[u8]) -> Option<SegmentFooter> {
+    let generation = block.get(24..).and_then(|rest| Reader::new(rest).u64())?;
+    SegmentFooter::decode(block, generation)
+        .filter(|footer| footer.store == store && footer.segment == segment)
+}
+
 /// Looks for what must be there, as segments are read in turn: what a superblock lists, and headers before footers.
 pub(crate) struct Search {
+    store: u64,
     listed: BTreeSet<u32>,
     is_clean: bool,
     /// Segments are zeros when they are made: files are, other devices may hold what was there before.
@@ -39,13 +49,14 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// For what `superblock` lists; `numbers`: what can be looked at.
-    pub fn new(settings: &OpenSettings, superblock: &Superblock, numbers: &[u32]) -> Search {
+    /// For what `superblock` lists; `numbers`: what can be looked at. `is_clean`: the store is known to have been closed in
+    /// good order.
+    pub fn new(settings: &OpenSettings, superblock: &Superblock, is_clean: bool, numbers: &[u32]) -> Search {
         let is_on = !settings.mutations.is_on("missing_not_missed");
         let listed: BTreeSet<u32> = segments_of(&superblock.in_use).filter(|_| is_on).collect();
         let missing = listed.difference(&numbers.iter().copied().collect()).copied().collect();
         let is_made_blank = settings.existing_segments.is_some();
-        Search { listed, is_clean: superblock.clean, is_made_blank, blank: None, missing }
+        Search { store: superblock.store_id, listed, is_clean, is_made_blank, blank: None, missing }
     }
 
     /// The header of `number`.
@@ -58,7 +69,8 @@ impl Search {
 
     /// Its last block: a header is durable before a footer is written.
     pub fn saw_last_block(&mut self, number: u32, block: &[u8]) {
-        if self.is_made_blank && self.blank == Some(number) && block.iter().any(|&byte| byte != 0) {
+        if self.is_made_blank && self.blank == Some(number) && footer_of(self.store, number, block).is_some()
+        {
             self.missing.insert(number);
         }
     }
@@ -78,14 +90,15 @@ pub(crate) fn look_before_replay(
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
     superblock: &Superblock,
+    is_clean: bool,
 ) -> Result<()> {
-    if settings.loss_accepted || superblock.clean || superblock.redo_opening == 0 {
+    if settings.loss_accepted || settings.redo.is_none() || is_clean {
         return Ok(());
     }
     let geometry = device.geometry();
     let all: Vec<u32> = (0..geometry.segment_limit).collect();
     let existing = settings.existing_segments.as_ref().unwrap_or(&all);
-    let mut search = Search::new(settings, superblock, existing);
+    let mut search = Search::new(settings, superblock, is_clean, existing);
     let there: Vec<u32> = existing.iter().copied().filter(|number| search.listed.contains(number)).collect();
     let ranges: Vec<(u64, usize)> =
         there.iter().map(|&number| (geometry.segment_offset(number), BLOCK_BYTES)).collect();
@@ -105,6 +118,22 @@ pub(crate) fn refuse_loss(settings: &OpenSettings, report: &OpenReport) -> Resul
         return Ok(());
     }
     refuse(&report.missing_segments, &report.damaged_segments)
+}
+
+/// Segments that have lost their headers, which was accepted, get free ones, durably: they are missed once. `numbers`: what
+/// is there, in order.
+///
+/// # Errors
+/// When the device fails.
+pub(crate) fn free_blank(
+    device: &mut dyn BlockDevice,
+    store: u64,
+    numbers: &[u32],
+    report: &OpenReport,
+) -> Result<()> {
+    let is_there = |segment: &u32| numbers.binary_search(segment).is_ok();
+    let blank: Vec<u32> = report.missing_segments.iter().copied().filter(is_there).collect();
+    find::free(device, store, &blank)
 }
 
 /// Says that segments are `missing` or `damaged`, if any are.

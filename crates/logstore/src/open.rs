@@ -68,7 +68,8 @@ pub struct OpenSettings {
     /// over several shards never in part.
     pub redo_loss_accepted: bool,
     /// The store is opened although segments are damaged or missing: of keys whose newest version lay there older ones
-    /// are served, or none. Else it is refused before anything is written, what it keeps in the redo log apart.
+    /// are served, or none. Else it is refused before anything is written, but for what it keeps in the redo log, and, where
+    /// a summary cannot be made again, the number of the opening.
     pub loss_accepted: bool,
     /// Keeps only this many bits of hash in positions; tests force collisions with it.
     pub weak_hash_bits: Option<u32>,
@@ -105,7 +106,7 @@ impl Default for OpenSettings {
 pub struct OpenReport {
     /// The store was made just now.
     pub created: bool,
-    /// It had been closed in good order.
+    /// It had been closed in good order; false when a damaged slot of the superblock may hide a later opening.
     pub clean: bool,
     /// Segments that held records.
     pub segments: u32,
@@ -115,7 +116,8 @@ pub struct OpenReport {
     pub fenced_groups: u64,
     /// Records of batches that were not whole, in one log or over several.
     pub dropped_records: u64,
-    /// One slot of the superblock was not whole: torn by a crash, or damaged. The other one served.
+    /// One slot of the superblock was not whole: torn by a crash, damaged, or empty though both were written before. The
+    /// other one served.
     pub damaged_superblock_slot: bool,
     /// Segments whose header is damaged, of which nothing is served and nothing overwritten, and those
     /// in which a group is missing that was durable.
@@ -226,7 +228,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
             ),
         ));
     }
-    missing::look_before_replay(device, settings, &superblock)?;
+    missing::look_before_replay(device, settings, &superblock, report.clean)?;
     let redone = replay::replay(device, settings, &superblock, &mut report)?;
     let numbers: Vec<u32> = match (&settings.existing_segments, report.created) {
         (_, true) => Vec::new(),
@@ -238,6 +240,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let mut checkpoints = FoundCheckpoints::default();
     let mut found = read_segments(device, settings, &superblock, &numbers, &mut checkpoints, &mut report)?;
     missing::refuse_loss(settings, &report)?;
+    missing::free_blank(device, superblock.store_id, &numbers, &report)?;
     let is_damaged = report.damaged_superblock_slot;
     checkpoints.add_region(snapshots::find(settings, &superblock, geometry, is_damaged)?);
     report.segments = found.len() as u32;
@@ -347,7 +350,7 @@ fn read_segments(
     let any_generation = settings.mutations.is_on("footer_of_any_generation");
     let any_commit = settings.mutations.is_on("checkpoint_of_any_generation");
     let mut found = BTreeMap::new();
-    let mut search = Search::new(settings, superblock, numbers);
+    let mut search = Search::new(settings, superblock, report.clean, numbers);
     let mut damaged = Vec::new();
     read_ranges(device, &ranges, |place, block| {
         let number = numbers[place / 2];

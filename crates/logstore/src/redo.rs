@@ -46,6 +46,7 @@ mod found;
 pub mod invariants;
 mod line;
 mod memory;
+mod on_flash;
 pub(crate) mod replay;
 mod slots;
 pub(crate) mod snapshots;

@@ -90,6 +90,8 @@ pub struct Segment {
     pub is_trusted: bool,
     /// Which of its records died since it was opened.
     pub(crate) dead: Option<Box<DeadRecords>>,
+    /// Free, and nothing was ever written to it since its space was taken, which is not filled yet.
+    pub(crate) is_thin: bool,
 }
 
 /// What the count of a shared segment becomes when its free header is durable.
@@ -297,10 +299,20 @@ impl SegmentTable {
         (!self.ready.is_empty()).then(|| self.ready.remove(0))
     }
 
-    /// Takes this free segment with space on the device; false when it is not this shard's own any more.
-    pub fn take_own_ready(&mut self, segment: u32) -> bool {
+    /// The space of a free segment that was taken to be prepared is taken, and will not be filled for now.
+    pub fn becomes_thin(&mut self, segment: u32) {
+        self.entry(segment).is_thin = true;
+    }
+
+    /// Takes this free segment, to fill its space; false when it is not this shard's own any more, or was used since its space
+    /// was taken: what was written there is not overwritten from the front, header first.
+    pub fn take_thin(&mut self, segment: u32) -> bool {
         let place = self.ready.iter().position(|ready| *ready == segment);
-        place.map(|place| self.ready.remove(place)).is_some()
+        let entry = &mut self.segments[segment as usize];
+        let Some(place) = place.filter(|_| entry.is_thin) else { return false };
+        entry.is_thin = false;
+        self.ready.remove(place);
+        true
     }
 
     /// Puts a segment back that was taken to be prepared or discarded.
@@ -574,3 +586,7 @@ impl SegmentTable {
             .unwrap_or(Seq::MAX)
     }
 }
+
+#[cfg(test)]
+#[path = "segments_test.rs"]
+mod segments_test;

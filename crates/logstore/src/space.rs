@@ -14,7 +14,6 @@
 
 use crate::admission::KEPT_FOR_CLEANER;
 use crate::io::IoTag;
-use crate::segments::Role;
 use crate::shard::LogShard;
 use tierstone_media::{BLOCK_BYTES, DeviceErrorKind, IoCompletion, IoKind};
 
@@ -27,7 +26,7 @@ pub struct SpaceKeeper {
     /// The hot log when its last segment was opened, and whether its groups are large.
     hot_before: HotLog,
     has_large_groups: bool,
-    /// Free segments whose space is taken and not filled.
+    /// Segments whose space was taken and not filled; some may have been used since.
     thin: Vec<u32>,
     /// After a refusal, when to try again.
     not_before_us: u64,
@@ -74,9 +73,6 @@ impl LogShard {
         let opened = self.hot.segments_opened() + self.cold.segments_opened();
         if opened != self.space.opened_before {
             (self.space.opened_before, self.space.opened_at_us) = (opened, now_us);
-            // What is being written needs no zeros, nor when it is free again.
-            let segments = &self.segments;
-            self.space.thin.retain(|segment| segments.get(*segment).role == Role::Free);
         }
         let is_fast = opened > 0 && now_us < self.space.opened_at_us + SLOW_SEGMENT_US;
         let takes_only = !self.has_small_groups() && is_fast;
@@ -106,6 +102,7 @@ impl LogShard {
             return;
         };
         if kind == (IoKind::Prepare { len: BLOCK_BYTES as u64 }) {
+            self.segments.becomes_thin(segment);
             self.space.thin.push(segment);
         }
         self.space.in_flight = true;
@@ -155,7 +152,7 @@ impl LogShard {
             && has_others
             && let Some(segment) = self.space.thin.pop()
         {
-            if self.segments.take_own_ready(segment) {
+            if self.segments.take_thin(segment) {
                 return Some(segment);
             }
         }

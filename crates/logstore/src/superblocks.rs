@@ -76,15 +76,22 @@ impl SuperblockWriter {
     }
 }
 
+/// Whether a blank slot was written before: from the second write on both were.
+pub(crate) fn is_lost(has_blank: bool, counter: u64) -> bool {
+    has_blank && counter > 1
+}
+
 pub(crate) fn read_superblock(
     device: &mut dyn BlockDevice,
     settings: &OpenSettings,
     report: &mut OpenReport,
 ) -> Result<SuperblockWriter> {
     let slots = read_slots(device)?;
-    report.damaged_superblock_slot = slots.contains(&SlotFound::Damaged);
+    let has = |state| slots.contains(&state);
+    let (has_damaged, has_blank) = (has(SlotFound::Damaged), has(SlotFound::Blank));
     if let Some((superblock, counter, slot)) = superblock::choose(slots)? {
-        report.clean = superblock.clean;
+        report.damaged_superblock_slot = has_damaged || is_lost(has_blank, counter);
+        report.clean = superblock.clean && !report.damaged_superblock_slot;
         return Ok(SuperblockWriter { superblock, counter, slot });
     }
     if !settings.create {

@@ -12,6 +12,7 @@ use tierstone_engine::harness::Harness;
 use tierstone_engine::{Durability, Engine};
 use tierstone_logstore::check::{CheckSettings, DamageKind, check};
 use tierstone_logstore::format::segment::{HeaderFound, SegmentHeader, SegmentState};
+use tierstone_logstore::format::superblock::SLOT_BYTES;
 use tierstone_logstore::{Inventory, OpenReport, OpenSettings, SuperblockWriter, open};
 use tierstone_media::sim::{SimDevice, SimMedium};
 use tierstone_media::{BLOCK_BYTES, Wait};
@@ -200,6 +201,53 @@ fn a_file_that_begins_with_zeros_and_was_sealed_is_missed_without_a_list() {
     let settings = OpenSettings { existing_segments: existing, ..settings() };
     let said = refusal(&medium, &settings);
     assert!(said.starts_with(&format!("segment {segment} is missing, or empty")), "{said}");
+    // Accepted, it is missed once.
+    let accepts = OpenSettings { loss_accepted: true, ..settings.clone() };
+    let opened = Opened::on(&medium, medium.device(), &accepts).unwrap();
+    assert_eq!(opened.report.missing_segments, [segment]);
+    opened.close();
+    let opened = Opened::on(&medium, medium.device(), &settings).unwrap();
+    assert_eq!(opened.report.missing_segments, [0; 0]);
+}
+
+#[test]
+fn a_last_block_that_is_no_footer_misses_nothing() {
+    let medium = filled(true);
+    // As what commits a checkpoint does where zeros are laid over the space of a segment that is free again.
+    let last = medium.settings().geometry.segment_offset(SEGMENTS) - BLOCK_BYTES as u64;
+    medium.overwrite(last, &[0x55; BLOCK_BYTES]);
+    let existing = Some((0..SEGMENTS).collect::<Vec<u32>>());
+    let checked = CheckSettings { existing_segments: existing.clone(), ..Default::default() };
+    assert!(!check(&mut medium.device(), &checked, &mut |_| {}).unwrap().is_damaged());
+    let settings = OpenSettings { existing_segments: existing, ..settings() };
+    assert_eq!(Opened::on(&medium, medium.device(), &settings).unwrap().report.missing_segments, [0; 0]);
+}
+
+/// A store that was closed, then opened; of what it had segments became free, and it died. One slot of its superblock
+/// rots.
+#[test]
+fn a_slot_that_rots_makes_nothing_missing() {
+    let medium = filled(true);
+    let mut opened = Opened::on(&medium, medium.device(), &settings()).unwrap();
+    for key in 0..380u32 {
+        opened.store.delete(SPACE, &key.to_le_bytes()).unwrap();
+    }
+    opened.store.sync().unwrap();
+    let before = logs(&medium);
+    opened.store.now.monotonic_us += 1_500_000;
+    opened.store.settle(3_000);
+    drop(opened);
+    assert!(logs(&medium).len() < before.len(), "some are free");
+    for slot in 0..2 {
+        let copy = medium.crashed_copy(&Choices::quiet());
+        let at = slot * SLOT_BYTES as u64 + 40;
+        let byte = copy.peek(at, 1)[0] ^ 1;
+        copy.overwrite(at, &[byte]);
+        let seen = check(&mut copy.device(), &CheckSettings::default(), &mut |_| {}).unwrap();
+        assert_eq!(seen.findings.len(), 1, "slot {slot}: {:?}", seen.findings);
+        let opened = Opened::on(&copy, copy.device(), &settings()).unwrap();
+        assert!(opened.report.damaged_superblock_slot && opened.report.missing_segments.is_empty());
+    }
 }
 
 /// Whether the store opens after power was lost while the first group of a segment was on its way, and the superblock was

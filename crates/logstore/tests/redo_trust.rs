@@ -155,11 +155,11 @@ impl Left {
     /// What a survey of the region says, which changes nothing.
     fn survey(&self, image: &[u8]) -> tierstone_base::Result<Survey> {
         let mut device = self.medium().device();
-        let (superblock, _) = tierstone_logstore::check::check_bare(&mut device)?;
+        let (superblock, findings) = tierstone_logstore::check::check_bare(&mut device)?;
         let superblock: Superblock = superblock;
         let region = region_of(image);
         let memory = RedoMemory::new(Arc::clone(&region) as Arc<dyn Region + Send + Sync>);
-        let survey = survey(&memory, &superblock, common::geometry(32 << 10, 12));
+        let survey = survey(&memory, &superblock, !findings.is_empty(), common::geometry(32 << 10, 12));
         assert!(region.image() == image, "a survey changed the region");
         survey
     }
@@ -467,4 +467,106 @@ fn of_a_batch_over_shards_with_a_damaged_part_nothing_is_left() {
             assert_eq!(found, expected, "shard {shard}, {damaged:?} damaged");
         }
     }
+}
+
+#[test]
+fn what_the_device_has_whole_stays_where_a_loss_is_accepted() {
+    let (medium, mut image) = killed_with(40, 600);
+    // The device has all groups, and the region does not know it.
+    let replayed = medium.crashed_copy(&Choices::quiet());
+    drop(open(&replayed, &region_of(&image), false).unwrap());
+    let geometry = medium.settings().geometry;
+    for at in (0..16).map(|segment| geometry.segment_offset(segment)) {
+        medium.overwrite(at, &replayed.peek(at, geometry.segment_bytes as usize));
+    }
+    let at = place_of(&image, 7) + 9;
+    image[at] ^= 4;
+    let (mut store, report) = open(&medium, &region_of(&image), true).unwrap();
+    assert_eq!(report.redo_damage.len(), 1, "{report:?}");
+    assert!((0..40).all(|number| holds(&mut store, number)));
+}
+
+/// A store that was closed in good order, opened again and killed while its redo log alone had its 30 values.
+fn killed_after_a_close() -> (SimMedium, Vec<u8>) {
+    let medium = common::medium(64 << 10, 16);
+    let region = Arc::new(WordRegion::new(REDO_BYTES));
+    let mut device = medium.device();
+    let mut opened = tierstone_logstore::open(&mut device, &settings(&region, false)).unwrap();
+    let (shard, _) = opened.plans.pop().unwrap().build(&mut device).unwrap();
+    let mut store = Harness::new(shard, device, opened.hasher);
+    store.put(KEYSPACE, b"first", b"value").unwrap();
+    store.engine.shut();
+    while !store.engine.is_shut() {
+        store.turn(Wait::One);
+    }
+    drop(store);
+    opened.superblock.close(&mut medium.device(), Some(&opened.inventory)).unwrap();
+    let (mut store, report) = open(&medium, &region, false).unwrap();
+    assert!(report.clean);
+    for number in 0..30u32 {
+        store.put(KEYSPACE, &number.to_le_bytes(), &[7; 100]).unwrap();
+        store.engine.flush(store.now);
+    }
+    drop(store);
+    medium.kill_process();
+    (medium.crashed_copy(&Choices::quiet()), region.image())
+}
+
+#[test]
+fn a_slot_of_the_superblock_that_rots_hides_no_opening_that_the_region_knows() {
+    let (medium, image) = killed_after_a_close();
+    let slot_bytes = tierstone_logstore::format::superblock::SLOT_BYTES;
+    let mut doubtful = 0;
+    for (slot, is_blank) in [(0, false), (1, false), (0, true), (1, true)] {
+        let rotten = medium.crashed_copy(&Choices::quiet());
+        let at = slot * slot_bytes as u64;
+        let mut bytes = rotten.peek(at, slot_bytes);
+        if is_blank {
+            bytes.fill(0)
+        } else {
+            bytes[40] ^= 1
+        };
+        rotten.overwrite(at, &bytes);
+        let (superblock, findings) = tierstone_logstore::check::check_bare(&mut rotten.device()).unwrap();
+        let memory = RedoMemory::new(region_of(&image) as Arc<dyn Region + Send + Sync>);
+        let survey = survey(&memory, &superblock, !findings.is_empty(), medium.settings().geometry).unwrap();
+        assert!(findings.len() == 1 && survey.records == 30, "slot {slot}: {survey:?}");
+        let alone = OpenSettings { redo: None, ..settings(&region_of(&image), false) };
+        let error = open_with(&rotten.crashed_copy(&Choices::quiet()), &alone).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        doubtful += u32::from(error.message().contains("may lie"));
+        let (mut store, report) = open(&rotten, &region_of(&image), false).unwrap();
+        assert!(report.damaged_superblock_slot && !report.clean);
+        assert!((0..30).all(|number| holds(&mut store, number)), "slot {slot}");
+    }
+    assert_eq!(doubtful, 2, "of the older slot one cannot tell");
+}
+
+#[test]
+fn a_group_beyond_a_capacity_that_is_smaller_now_is_told() {
+    let medium = common::medium(32 << 10, 12);
+    let region = Arc::new(WordRegion::new(REDO_BYTES));
+    let (mut store, _) = open(&medium, &region, false).unwrap();
+    // Of a store of twelve segments some are written before the last writes, which the redo log alone has.
+    for number in 0..24u32 {
+        store.put(KEYSPACE, &number.to_le_bytes(), &[7; 2_000]).unwrap();
+        store.sync().unwrap();
+    }
+    store.put(KEYSPACE, b"last", b"value").unwrap();
+    store.engine.flush(store.now);
+    drop(store);
+    medium.kill_process();
+    let image = region.image();
+    let smaller = SimMedium::new(
+        tierstone_media::sim::SimSettings::new(common::geometry(32 << 10, 1)),
+        &Choices::quiet(),
+    );
+    let bytes = medium.settings().geometry.segment_offset(1) as usize;
+    smaller.overwrite(0, &medium.peek(0, bytes));
+    let settings = OpenSettings { loss_accepted: true, ..settings(&region_of(&image), false) };
+    let error = open_with(&smaller, &settings).map(drop).expect_err("it is not passed over");
+    assert!(
+        error.kind() == ErrorKind::Corrupt && error.message().contains("beyond the store's capacity"),
+        "{error}"
+    );
 }

@@ -80,7 +80,7 @@ pub fn check_with_redo(
 ) -> Result<CheckReport> {
     let mut report = check(directories, memory_bytes, progress)?;
     let (mut device, _) = open_closed(directories, memory_bytes)?;
-    let (superblock, _) = check_bare(&mut device)?;
+    let (superblock, findings) = check_bare(&mut device)?;
     let options = DatabaseOptions { any_guarantee: true, ..DatabaseOptions::default() };
     let memory = crate::redo::open_closed(region, &options)?;
     let geometry = Geometry {
@@ -88,7 +88,12 @@ pub fn check_with_redo(
         segment_bytes: superblock.segment_bytes,
         segment_limit: SEGMENT_COUNT_MAX,
     };
-    report.note_redo(&tierstone_logstore::redo::survey(&memory, &superblock, geometry)?);
+    report.note_redo(&tierstone_logstore::redo::survey(
+        &memory,
+        &superblock,
+        !findings.is_empty(),
+        geometry,
+    )?);
     Ok(report)
 }
 

@@ -77,6 +77,8 @@ struct Slot {
     /// The word of expiry; `None`: it is none of this group.
     past_ms: Option<u64>,
     salt: u64,
+    /// Where its group belongs is in the store.
+    fits: bool,
 }
 
 /// A record in a slot.
@@ -132,8 +134,14 @@ pub(super) fn find(
     let mut has_ended = false;
     for number in numbers {
         let end = known.get(&number).copied();
-        let Some(slot) = slots.remove(&number) else {
-            found.damage.push(Damage { shard, at, what: "the header of a slot in the part" });
+        let slot = slots.remove(&number);
+        let beyond = slot.as_ref().filter(|slot| !slot.fits).map(|slot| slot.place);
+        let Some(slot) = slot.filter(|slot| slot.fits) else {
+            let (at, what) = match beyond {
+                Some(at) => (at, "the place of a group, which is beyond the store's capacity"),
+                None => (at, "the header of a slot in the part"),
+            };
+            found.damage.push(Damage { shard, at, what });
             found.lost_bytes += end.unwrap_or(0) as u64;
             has_ended = true;
             continue;
@@ -154,15 +162,15 @@ fn read_slot(
     let mut bytes = [0; SLOT_WRITTEN_BYTES];
     memory.region.load(place, &mut bytes);
     let found = SlotHeader::decode(&bytes, header.store, header.has_evidence)?;
-    let is_sane = found.segment < geometry.segment_limit
+    let fits = found.segment < geometry.segment_limit
         && u64::from(found.start) < geometry.segment_bytes
         && (found.start as usize).is_multiple_of(BLOCK_BYTES)
         && found.header as usize == if found.start == 0 { BLOCK_BYTES } else { 0 };
-    if found.log_id != log_id(header.opening, shard, false) || !is_sane {
+    if found.log_id != log_id(header.opening, shard, false) {
         return None;
     }
     // A slot may be longer than what is left of the segment; the group is not.
-    let left = geometry.segment_bytes - u64::from(found.start);
+    let left = geometry.segment_bytes.saturating_sub(u64::from(found.start));
     let mut image = vec![0; header.layout.image_bytes().min(left as usize)];
     memory.region.load(place + SLOT_HEADER_BYTES as u64, &mut image);
     let word = memory.region.load_word(place + SLOT_PAST);
@@ -170,7 +178,7 @@ fn read_slot(
         true => unguarded(word, past_salt(found.log_id, found.group)),
         false => Some(word),
     };
-    Some(Slot { salt: salt(&found), header: found, place, image, past_ms })
+    Some(Slot { salt: salt(&found), header: found, place, image, past_ms, fits })
 }
 
 impl FoundShard {

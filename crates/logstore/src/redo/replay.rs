@@ -6,6 +6,7 @@
 use super::RedoMemory;
 use super::format::{Layout, RegionHeader, SlotHeader};
 use super::found::{self, Damage, FoundGroup, FoundShard};
+use super::on_flash;
 use crate::format::group::{self, GroupHeader};
 use crate::format::superblock::Superblock;
 use crate::io::StreamId;
@@ -40,17 +41,15 @@ pub(crate) fn replay(
     if let Some(other) = header.filter(|header| own.is_none() && !header.is_void) {
         return Err(foreign(&other));
     }
-    let is_needed = superblock.redo_opening > 0 && !superblock.clean;
-    if is_needed && own.is_none_or(|own| own.opening < superblock.redo_opening) {
+    let need = Need::of(superblock, report.damaged_superblock_slot, own.as_ref());
+    if need == Need::Missing {
         if !settings.redo_loss_accepted {
-            return Err(missing(settings.redo.is_some(), own));
+            return Err(missing(settings.redo.is_some(), own, superblock.clean));
         }
         report.redo_lost = true;
         return Ok(Vec::new());
     }
-    // After a clean end, and after an opening without a redo log, what lies in a region is old: its places may have
-    // been written by other lives since.
-    let is_current = is_needed || settings.mutations.is_on("redo_old_replayed");
+    let is_current = need == Need::There || settings.mutations.is_on("redo_old_replayed");
     let (Some(memory), Some(header)) = (&settings.redo, own.filter(|own| is_current && !own.is_void)) else {
         return Ok(Vec::new());
     };
@@ -62,8 +61,11 @@ pub(crate) fn replay(
     }
     report.redo_damage = damage.iter().map(Damage::to_string).collect();
     report.redo_lost_bytes = found.iter().map(|shard| shard.lost_bytes).sum();
-    let found = found.into_iter().flat_map(|shard| shard.groups);
-    let groups: Vec<Group> = found.map(|group| rebuilt(group, geometry)).collect();
+    let mut found: Vec<FoundGroup> = found.into_iter().flat_map(|shard| shard.groups).collect();
+    if !damage.is_empty() {
+        on_flash::keep_lacking(device, &mut found)?;
+    }
+    let groups: Vec<Group> = found.into_iter().map(|group| rebuilt(group, geometry)).collect();
     let segments = groups.iter().map(|group| group.segment).collect();
     report.redo_groups = groups.len() as u64;
     let voids_early = settings.mutations.is_on("redo_voided_early");
@@ -82,6 +84,36 @@ pub(crate) fn replay(
     Ok(segments)
 }
 
+/// Whether a store needs what lies in its region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// After a clean end, and after an opening without a redo log, what lies in a region is old: its places may have
+    /// been written by other lives since.
+    Nothing,
+    There,
+    /// It is needed, or may be, and not there.
+    Missing,
+}
+
+impl Need {
+    /// For the `superblock` that was read; `hides_one`: its other slot is damaged, and may have said that the store was opened
+    /// once more. `own`: the header of the store's region, if one is there.
+    fn of(superblock: &Superblock, hides_one: bool, own: Option<&RegionHeader>) -> Need {
+        // Divided for an opening that the superblock does not know: it was lost with the slot.
+        if hides_one && own.is_some_and(|own| !own.is_void && own.opening > superblock.open_count) {
+            return Need::There;
+        }
+        let is_clean = superblock.clean && !hides_one;
+        match superblock.redo_opening {
+            0 => Need::Nothing,
+            _ if is_clean => Need::Nothing,
+            needed if own.is_none_or(|own| own.opening < needed) => Need::Missing,
+            _ if superblock.clean => Need::Nothing,
+            _ => Need::There,
+        }
+    }
+}
+
 fn foreign(other: &RegionHeader) -> Error {
     let message = format!(
         "the redo region belongs to another store (opening {} of {:016x}): use another region, or remove it",
@@ -90,15 +122,17 @@ fn foreign(other: &RegionHeader) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
 }
 
-fn missing(is_given: bool, own: Option<RegionHeader>) -> Error {
+fn missing(is_given: bool, own: Option<RegionHeader>, is_doubtful: bool) -> Error {
     let what = match (is_given, own) {
         (false, _) => "no region was given",
         (true, None) => "the region given is blank",
         (true, Some(_)) => "the region given is an older copy",
     };
+    let lie = if is_doubtful { "may lie" } else { "lie" };
+    let why = if is_doubtful { " (a slot of its superblock is damaged, which would say it)" } else { "" };
     let message = format!(
-        "the newest writes of the store lie in a redo log in persistent memory, and {what}: give the region, or open \
-         the store without these writes by accepting their loss (--nvm-loss accept)"
+        "the newest writes of the store {lie} in a redo log in persistent memory{why}, and {what}: give the region, or \
+         open the store without these writes by accepting their loss (--nvm-loss accept)"
     );
     Error::new(ErrorKind::InvalidInput, message)
 }
@@ -148,20 +182,27 @@ pub struct Survey {
 }
 
 /// Looks for what the store of `superblock` has in a region, and for damage of it, and changes nothing. Nothing is
-/// needed of a region after an end in good order.
+/// needed of a region after an end in good order. `hides_one`: a slot of the superblock is damaged, and may have been newer.
 ///
 /// # Errors
 /// `InvalidInput` when the region is not the one that the store needs; `Incompatible` when it holds something else.
-pub fn survey(memory: &RedoMemory, superblock: &Superblock, geometry: Geometry) -> Result<Survey> {
-    if superblock.redo_opening == 0 || superblock.clean {
+pub fn survey(
+    memory: &RedoMemory,
+    superblock: &Superblock,
+    hides_one: bool,
+    geometry: Geometry,
+) -> Result<Survey> {
+    if !hides_one && (superblock.redo_opening == 0 || superblock.clean) {
         return Ok(Survey::default());
     }
-    let own = memory.header()?;
-    if let Some(other) = own.filter(|own| own.store != superblock.store_id) {
-        return Err(foreign(&other));
-    }
-    let Some(header) = own.filter(|own| own.opening >= superblock.redo_opening) else {
-        return Err(missing(true, own));
+    let found = memory.header()?;
+    let own = found.filter(|found| found.store == superblock.store_id);
+    let need = Need::of(superblock, hides_one, own.as_ref());
+    let header = match (need, own, found) {
+        (Need::Nothing, ..) => return Ok(Survey::default()),
+        (_, None, Some(other)) => return Err(foreign(&other)),
+        (Need::There, Some(own), _) => own,
+        (Need::Missing, ..) | (_, None, None) => return Err(missing(true, own, superblock.clean)),
     };
     if header.is_void {
         return Ok(Survey::default());

@@ -1,7 +1,8 @@
 //! The three ways to insert. Every barrier has the name of the rule that it keeps.
 
 use super::{
-    FREED, HEAD, LINE, LIST_LOCK, NEXT, NODES, OLDEST, Queue, RESERVE_LOCK, RESERVED, SEEN, end_bit, wait_until,
+    FREED, HEAD, LINE, LIST_LOCK, NEXT, NODES, OLDEST, Queue, RESERVE_LOCK, RESERVED, SEEN, end_bit,
+    wait_until,
 };
 use crate::memory::{Memory, Place};
 use tierstone_base::{Error, ErrorKind, Result};
@@ -65,8 +66,9 @@ impl Queue {
     /// do: whoever looks at it is ordered behind the copies of all who moved it, and so is the copy to come.
     fn wait_for_node<M: Memory>(&self, memory: &M, ticket: u64) -> Result<()> {
         if ticket - memory.load(Place::Volatile(SEEN)) >= self.settings.in_flight {
-            let oldest =
-                wait_until(memory, Place::Volatile(OLDEST), |oldest| ticket - oldest < self.settings.in_flight)?;
+            let oldest = wait_until(memory, Place::Volatile(OLDEST), |oldest| {
+                ticket - oldest < self.settings.in_flight
+            })?;
             memory.store(Place::Volatile(SEEN), oldest);
         }
         Ok(())

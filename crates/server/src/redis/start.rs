@@ -165,6 +165,9 @@ fn open_lobbies(common: &Common<'_>, lobbies: &[Arc<Lobby>]) {
 
 /// Says what is damaged and not served.
 pub(super) fn tell_damage(open: &OpenReport, shards: &[BuildReport]) {
+    if open.damaged_superblock_slot {
+        tracing::warn!("a slot of the superblock is torn or damaged; the other one serves");
+    }
     for segment in shards.iter().flat_map(|shard| &shard.damaged_segments).chain(&open.damaged_segments) {
         tracing::error!(segment, "a segment is damaged and not served; run `tierstone check`");
     }
