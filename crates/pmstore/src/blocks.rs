@@ -50,6 +50,8 @@ pub(crate) struct Block {
     pub listed: u32,
     /// Tombstones were appended to it.
     pub has_tombstones: bool,
+    /// Copies of some of its records count, and its life has not ended: no checkpoint lists it.
+    pub is_half_moved: bool,
     is_queued: bool,
     pub standing: Standing,
     /// A bit for each 32 bytes: a record that counts begins there. Records are longer.
@@ -69,6 +71,7 @@ impl Block {
             counted_to: u32::MAX,
             listed: 0,
             has_tombstones: false,
+            is_half_moved: false,
             is_queued: false,
             standing: Standing::default(),
             valid,

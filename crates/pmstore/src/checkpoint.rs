@@ -293,7 +293,7 @@ impl PmShard {
             .min(self.maker.layout.segments * self.maker.layout.blocks_per_segment());
         for number in from..to {
             let Some(block) = self.blocks.table.get_mut(number) else { continue };
-            if block.role != Role::Full {
+            if block.role != Role::Full || block.is_half_moved {
                 continue;
             }
             block.listed = serial;

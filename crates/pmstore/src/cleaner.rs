@@ -9,7 +9,7 @@
 //! Crash: a record that is in the victim and in its copy counts once, for both say the same sequence.
 
 use crate::blocks::Role;
-use crate::format::{LEAD_BYTES, RECORD_BYTES, RecordHead};
+use crate::format::{FLAG_KEY_OUT, LEAD_BYTES, RECORD_BYTES, RecordHead};
 use crate::graves::grave_of;
 use crate::keys::Keys;
 use crate::long_emptying::{Left, LongMove};
@@ -112,7 +112,10 @@ impl PmShard {
         while at < block.end {
             let place = start + u64::from(at);
             self.maker.memory.prefetch(place + PREFETCH_BYTES, PREFETCH_LEN);
-            let (head, _) = self.record(place)?;
+            let (head, record) = self.record(place)?;
+            if block.is_valid(at) {
+                self.verify_key(&head, &record)?;
+            }
             match (block.is_valid(at), head.is_tombstone()) {
                 (true, true) => {
                     contents.tombstones += 1;
@@ -140,6 +143,16 @@ impl PmShard {
         Ok(contents)
     }
 
+    /// A long key that will be asked for is whole: what is damaged is found before anything has moved.
+    fn verify_key(&self, head: &RecordHead, record: &[u8]) -> Result<()> {
+        let is_asked_for = head.flags & FLAG_KEY_OUT != 0
+            && self.reachable(KeyspaceId(head.keyspace)).is_none_or(Keys::is_ordered);
+        if is_asked_for {
+            self.key_of(head, record)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn clean(&mut self, victim: u32) -> Result<()> {
         let contents = match self.contents(victim) {
             Ok(contents) => contents,
@@ -152,7 +165,10 @@ impl PmShard {
         let left = match self.move_live(&contents) {
             Ok(left) => left,
             Err(error) => {
+                // Both places of what has moved stay taken, and an opening decides between the records.
                 self.blocks.set_aside(victim);
+                let block = self.blocks.table.get_mut(victim);
+                block.into_iter().for_each(|block| block.is_half_moved = true);
                 return Err(error);
             }
         };

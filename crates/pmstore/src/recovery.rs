@@ -107,6 +107,8 @@ struct Rebuild {
     /// Damaged blocks, and what of them is whole.
     broken: Vec<u32>,
     saved: Vec<(RecordHead, Vec<u8>)>,
+    /// Records with long values of which another, with the same sequence, counts.
+    twins: Vec<u64>,
     report: BuildReport,
     opening: OpeningPart,
 }
@@ -156,6 +158,7 @@ impl ShardPlan {
             pages: BTreeSet::new(),
             broken: Vec::new(),
             saved: Vec::new(),
+            twins: Vec::new(),
             report: BuildReport { lost_bytes, ..BuildReport::default() },
             opening: self.opening,
         };
@@ -477,6 +480,10 @@ impl Rebuild {
         }
         let is_skipped = self.shard.mutations.is_on("recovered_not_written_back");
         let Maker { memory, layout, shard, .. } = &self.shard.maker;
+        if self.shard.mutations.is_on("twins_void_at_once") {
+            self.make_twins_void();
+            memory.fence()?;
+        }
         for number in self.dirty.iter().filter(|_| !is_skipped) {
             let end = self.shard.blocks.table.get(*number).map_or(0, |block| u64::from(block.end));
             memory.write_back(layout.block(*number), end);
@@ -489,6 +496,7 @@ impl Rebuild {
         if !is_skipped {
             self.shard.blocks.seal_all();
         }
+        self.make_twins_void();
         memory.store_word(layout.shard_line(*shard) + PAST_AT, guarded(self.shard.past.shown_ms));
         memory.write_back(layout.shard_line(*shard), 16);
         // crash here [recovered-not-named]: the old log is in force, and replaying it changes nothing

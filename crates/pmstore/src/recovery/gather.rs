@@ -6,7 +6,7 @@
 //! sequences, so the order changes nothing.
 
 use super::Rebuild;
-use crate::format::{FLAG_KEY_OUT, RECORD_BYTES};
+use crate::format::{FLAG_KEY_OUT, RECORD_BYTES, void_word};
 use crate::graves::grave_of;
 use crate::shard::Found;
 use std::borrow::Cow;
@@ -105,9 +105,28 @@ impl Rebuild {
             self.dirty.extend([layout.block_of(old.place), layout.block_of(found.place)]);
         }
         match old {
+            Some(old) if self.are_twins(&old, &found) => self.twins.push(found.place),
             Some(old) if old.head.seq >= found.head.seq => self.lose(&found),
             old => self.take(found, old, &key),
         }
         Ok(())
+    }
+
+    /// Whether one is the cleaner's copy of the other, and may name another place for the long value.
+    fn are_twins(&self, old: &Found, found: &Found) -> bool {
+        old.head.seq == found.head.seq
+            && found.head.is_overflow()
+            && !self.shard.mutations.is_on("twins_left_valid")
+    }
+
+    /// Makes copies void that do not count, while what they name is still theirs: it is free from now on, and where the record
+    /// that counts moves behind such a copy, the next opening would meet that one first. The records that count are durable.
+    /// They never were among old records. No barrier: those of the log that begins come before anything is used again.
+    pub(super) fn make_twins_void(&self) {
+        let memory = &self.shard.maker.memory;
+        for &place in &self.twins {
+            memory.store_word(place, void_word(memory.load_word(place)));
+            memory.write_back(place, 8);
+        }
     }
 }

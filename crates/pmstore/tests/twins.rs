@@ -1,0 +1,207 @@
+//! A record and the cleaner's copy of it, which names another place for the long value: both are left by a process that is
+//! killed before the life of the old one's block ends.
+#![expect(clippy::unwrap_used, reason = "test code")]
+
+mod common;
+
+use common::{Store, machine_of, open_all, small_settings};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tierstone_base::KeyspaceId;
+use tierstone_crash::{Choices, ExploreSettings, Mutations, Report, Violation, assert_caught, explore};
+use tierstone_engine::Engine;
+use tierstone_media::region::Region;
+use tierstone_media::sim::{CutPoints, PowerCut, SimMachine, SimRegion};
+use tierstone_media::{Guarantee, Wait};
+use tierstone_pmstore::OpenSettings;
+
+const KEYSPACE: KeyspaceId = KeyspaceId(2);
+const BYTES: u64 = 256 << 10;
+/// Before so many write-backs and fences, while segments are emptied, the process may be killed.
+const POINTS: u64 = 100;
+
+/// The process is killed before a write-back or a fence, when so many have come.
+struct Killed {
+    region: SimRegion<8>,
+    left: AtomicU64,
+}
+
+impl Killed {
+    fn pass(&self) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            resume_unwind(Box::new(Death));
+        }
+    }
+}
+
+/// What the death of the process unwinds with.
+struct Death;
+
+impl Region for Killed {
+    fn bytes(&self) -> u64 {
+        self.region.bytes()
+    }
+    fn guarantee(&self) -> Guarantee {
+        self.region.guarantee()
+    }
+    fn load_word(&self, at: u64) -> u64 {
+        self.region.load_word(at)
+    }
+    fn store_word(&self, at: u64, value: u64) {
+        self.region.store_word(at, value);
+    }
+    fn compare_exchange_word(&self, at: u64, expected: u64, new: u64) -> Result<u64, u64> {
+        self.region.compare_exchange_word(at, expected, new)
+    }
+    fn load(&self, at: u64, into: &mut [u8]) {
+        self.region.load(at, into);
+    }
+    fn store(&self, at: u64, new: &[u8]) {
+        self.region.store(at, new);
+    }
+    fn store_streaming(&self, at: u64, new: &[u8]) {
+        self.region.store_streaming(at, new);
+    }
+    fn write_back(&self, at: u64, bytes: u64) {
+        self.pass();
+        self.region.write_back(at, bytes);
+    }
+    fn fence(&self) -> tierstone_base::Result<()> {
+        self.pass();
+        self.region.fence()
+    }
+}
+
+fn name(number: u32) -> Vec<u8> {
+    format!("key-{number:05}").into_bytes()
+}
+
+fn long(number: u32) -> Vec<u8> {
+    vec![number as u8; 1_500]
+}
+
+fn stays(number: u32) -> bool {
+    (100 + number) % 5 == 2
+}
+
+fn open_first<const UNIT: usize>(
+    machine: &SimMachine<UNIT>,
+    settings: &OpenSettings,
+) -> Result<Store, Violation> {
+    open_all(machine, settings)?.0.pop().ok_or_else(|| Violation::new("no shard".to_owned()))
+}
+
+/// Values of which one of five stays, in blocks behind others that have become free. Segments are emptied for values of another
+/// length, and the process is killed. How many there were.
+fn emptied_until_killed(machine: &SimMachine<8>, choices: &Choices) -> Result<u32, Violation> {
+    let region = Arc::new(Killed { region: machine.region(), left: AtomicU64::new(u64::MAX) });
+    let mut store = open_all(&region, &small_settings())?.0.pop().unwrap();
+    for number in 0..60 {
+        store.put(KEYSPACE, &name(number), &[1; 100])?;
+    }
+    let mut count = 0;
+    while store.put(KEYSPACE, &name(100 + count), &long(count)).is_ok() {
+        count += 1;
+    }
+    for number in 0..60 {
+        store.delete(KEYSPACE, &name(number))?;
+    }
+    for number in (0..count).filter(|number| !stays(*number)) {
+        store.delete(KEYSPACE, &name(100 + number))?;
+    }
+    store.settle(1_000);
+    let point = choices.choose(POINTS, "before which write-back or fence the process is killed");
+    region.left.store(1 + point, Ordering::Relaxed);
+    let lived = catch_unwind(AssertUnwindSafe(|| {
+        (0..8).for_each(|number| drop(store.put(KEYSPACE, &name(900 + number), &[9; 12_000])));
+    }));
+    if let Err(payload) = lived
+        && !payload.is::<Death>()
+    {
+        resume_unwind(payload);
+    }
+    drop(store);
+    machine.kill_process();
+    Ok(count)
+}
+
+fn are_whole(store: &mut Store, count: u32, when: &str) -> Result<(), Violation> {
+    for number in (0..count).filter(|number| stays(*number)) {
+        let found = store.get(KEYSPACE, &name(100 + number)).map(|found| found.map(|(_, value)| value));
+        Violation::unless(matches!(&found, Ok(Some(value)) if *value == long(number)), || {
+            format!("{when} value {number} is {:?}", found.map(|found| found.map(|value| value.len())))
+        })?;
+    }
+    Ok(())
+}
+
+/// Lives in which others are put, and blocks are cleaned again.
+fn killed(choices: &Choices, mutations: &Mutations) -> Result<(), Violation> {
+    let machine = machine_of::<8>(BYTES, choices);
+    let count = emptied_until_killed(&machine, choices)?;
+    let settings = OpenSettings { mutations: mutations.clone(), ..small_settings() };
+    for life in 2..5 {
+        let mut store = open_first(&machine, &settings)?;
+        are_whole(&mut store, count, &format!("at the start of life {life}"))?;
+        let (first, few, many) =
+            (choices.choose(8, "how many"), choices.choose(12, "how many"), choices.choose(8, "how many"));
+        for number in 0..first as u32 {
+            drop(store.delete(KEYSPACE, &name(900 + number)));
+        }
+        for number in 0..few as u32 {
+            drop(store.put(KEYSPACE, &name(3_000 + life * 100 + number), &[7; 1_500]));
+        }
+        for number in 0..many as u32 {
+            drop(store.put(KEYSPACE, &name(950 + life * 10 + number), &[9; 12_000]));
+        }
+        are_whole(&mut store, count, &format!("at the end of life {life}"))?;
+        store.engine.shut();
+        (0..10_000).for_each(|_| {
+            if !store.engine.is_shut() {
+                store.turn(Wait::One)
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Power is lost while what a kill has left is opened.
+fn killed_and_cut(choices: &Choices, mutations: &Mutations) -> Result<(), Violation> {
+    let machine = machine_of::<8>(BYTES, choices);
+    let count = emptied_until_killed(&machine, choices)?;
+    let settings = OpenSettings { mutations: mutations.clone(), ..small_settings() };
+    machine.set_power_cut(PowerCut::Within { points: CutPoints::Every, last: 100 });
+    let opened = catch_unwind(AssertUnwindSafe(|| drop(open_all(&machine, &settings))));
+    machine.set_power_cut(PowerCut::Never);
+    if let Err(payload) = opened
+        && !machine.power_is_off()
+    {
+        resume_unwind(payload);
+    }
+    machine.power_on_after_loss();
+    are_whole(&mut open_first(&machine, &settings)?, count, "after the loss of power")
+}
+
+fn explored(
+    runs: u64,
+    mutations: &Mutations,
+    life: impl Fn(&Choices, &Mutations) -> Result<(), Violation>,
+) -> Report {
+    let settings = ExploreSettings { max_minimise_runs: 0, ..ExploreSettings::random(77, runs) };
+    explore(settings, |choices| life(choices, mutations))
+}
+
+#[test]
+fn a_copy_that_does_not_count_is_void_before_its_place_is_used() {
+    explored(200, &Mutations::none(), killed).assert_clean();
+    let name = "twins_left_valid";
+    assert_caught(name, || explored(1_000, &Mutations::one(name), killed));
+}
+
+#[test]
+fn a_copy_is_void_when_the_record_that_counts_is_durable() {
+    explored(200, &Mutations::none(), killed_and_cut).assert_clean();
+    let name = "twins_void_at_once";
+    assert_caught(name, || explored(1_000, &Mutations::one(name), killed_and_cut));
+}
