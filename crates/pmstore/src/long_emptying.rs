@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! 1. The copy of a long value is durable before a record names it (`moved_unfenced`): the old record, which may count until
-//!    its block's life ends, and the copy say the same sequence, and recovery takes either.
+//!    its block's life ends, and the copy say the same sequence, and recovery takes either. The other is void when that is
+//!    durable, and before anything is used again: what it names is free.
 //! 2. The old place is not used again before the life of the old record's block has ended, durably.
 //! 3. Nothing is put into the segment while it is being emptied, and what leaves it takes no free segment: so there is one more
 //!    at the end, and an end of segments that can be emptied.
@@ -19,9 +20,11 @@
 
 use crate::blocks::Role;
 use crate::format::{Extent, Overflow, RECORD_BYTES, RecordHead};
+use crate::overflow::Sought;
 use crate::shard::PmShard;
 use std::collections::BTreeMap;
 use tierstone_base::{Result, Seq};
+use tierstone_engine::Eviction;
 
 /// Percent of a segment that may be taken for it to be emptied before others are asked for room ...
 pub(crate) const CHEAP_PERCENT: u64 = 50;
@@ -29,7 +32,8 @@ pub(crate) const CHEAP_PERCENT: u64 = 50;
 pub(crate) const PERCENT_MAX: u64 = 93;
 /// Blocks that a step cleans for it.
 const BLOCKS_A_STEP: u64 = 4;
-/// What has come no nearer to its end for so long is given up, and nobody waits for another as long, in microseconds.
+/// What has come no nearer to its end for so long is given up, and nobody waits as long when all others were tried, in
+/// microseconds.
 const PATIENCE_US: u64 = 1_000_000;
 /// While there is enough room for now, one is looked for so often, in microseconds, and less often where segments are many.
 const LOOK_EVERY_US: u64 = 1_000;
@@ -42,6 +46,8 @@ pub(crate) struct LongEmptying {
     left: u64,
     since_us: u64,
     rests_until_us: u64,
+    /// When one was given up last.
+    given_up_us: u64,
     look_at_us: u64,
 }
 
@@ -73,7 +79,8 @@ impl LongMove {
 }
 
 impl PmShard {
-    /// Whether a segment of long values is being emptied; one is chosen if it can be, so many percent of it taken at most.
+    /// Whether a segment of long values is being emptied; one is chosen if it can be, so many percent of it taken at most, or
+    /// others are still to be looked at.
     pub(crate) fn empties_long_values(&mut self, percent_max: u64) -> bool {
         if self.overflow.emptying().is_some() {
             return true;
@@ -82,12 +89,30 @@ impl PmShard {
         if self.blocks.emptying.is_some() || now_us < self.long_emptying.rests_until_us {
             return false;
         }
-        let begun = self.overflow.begin_emptying(percent_max);
-        let has_begun = self.fatal(begun).unwrap_or(false);
-        if has_begun {
-            (self.long_emptying.left, self.long_emptying.since_us) = (self.overflow.left_units(), now_us);
+        let sought = self.overflow.begin_emptying(percent_max);
+        match self.fatal(sought) {
+            Ok(Sought::Found) => {
+                (self.long_emptying.left, self.long_emptying.since_us) = (self.overflow.left_units(), now_us);
+                true
+            }
+            Ok(Sought::GoesOn) => true,
+            Ok(Sought::Nothing) => {
+                self.note_nothing_to_empty(percent_max);
+                false
+            }
+            Err(_) => false,
         }
-        has_begun
+    }
+
+    /// What was given up comes again when all others were tried, and nobody waits for it at once; where little is to be moved
+    /// only, when it is long ago.
+    fn note_nothing_to_empty(&mut self, percent_max: u64) {
+        let now_us = self.now.monotonic_us;
+        let are_all = percent_max >= PERCENT_MAX || self.evictor.policy != Eviction::None;
+        let is_long_ago = now_us > self.long_emptying.given_up_us + PATIENCE_US;
+        if (are_all || is_long_ago) && self.overflow.unbar() && are_all {
+            self.long_emptying.rests_until_us = now_us + PATIENCE_US;
+        }
     }
 
     /// Begins where no free segment is left and little is to be moved for one, or goes on: some blocks are cleaned. Cost: as
@@ -111,7 +136,11 @@ impl PmShard {
             let Some(block) = self.next_to_leave() else { break };
             let cleaned = match self.blocks.secure(1)? {
                 true => self.clean(block),
-                false => return self.give_long_emptying_up(),
+                false => {
+                    // Nor would there be room for what another one holds.
+                    self.long_emptying.rests_until_us = now_us + PATIENCE_US;
+                    return self.give_long_emptying_up();
+                }
             };
             if let Err(error) = cleaned {
                 self.give_long_emptying_up()?;
@@ -133,8 +162,9 @@ impl PmShard {
         }
     }
 
+    /// Others are tried; when none is left, nobody waits for a while.
     fn give_long_emptying_up(&mut self) -> Result<()> {
-        self.long_emptying.rests_until_us = self.now.monotonic_us + PATIENCE_US;
+        self.long_emptying.given_up_us = self.now.monotonic_us;
         self.overflow.give_emptying_up()
     }
 

@@ -12,7 +12,8 @@
 
 mod moves;
 
-use self::moves::Moves;
+pub(crate) use self::moves::Sought;
+use self::moves::{Moves, Search};
 use crate::blocks::Maker;
 use crate::format::{Entry, Extent, SegmentKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,6 +85,8 @@ pub(crate) struct OverflowBlocks {
     moves: Option<Moves>,
     /// Runs that were taken or freed, ever.
     changes: u64,
+    /// The search for one.
+    search: Option<Search>,
     /// Nothing could be emptied after so many changes, of segments that were so full in percent.
     tried: Option<(u64, u64)>,
     /// Segments that could not be emptied.
@@ -97,6 +100,7 @@ impl OverflowBlocks {
             classes: Default::default(),
             taken_bytes: 0,
             moves: None,
+            search: None,
             changes: 0,
             tried: None,
             barred: BTreeSet::new(),

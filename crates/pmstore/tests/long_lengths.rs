@@ -306,6 +306,36 @@ fn long_values_leave_deletions_some_blocks() {
     }
 }
 
+/// Fills with values of 1,500 bytes beside segments that have few bytes taken and cannot be emptied, for no other has a run
+/// that is as long; deletes half. How many values of 3,000 bytes are taken then.
+fn taken_beside(obstacles: u32) -> u32 {
+    let (_region, mut store) = fresh(1 << 20, &small_settings());
+    let mut model = Model::new();
+    for number in 0..obstacles {
+        fill(&mut store, &mut model, 1_000_000 + number, 5_000, 1);
+        fill(&mut store, &mut model, 2_000_000 + number, 6_900, 1);
+    }
+    let count = fill(&mut store, &mut model, 3_000_000, 1_500, u32::MAX);
+    let goes = (1_000_000..1_000_000 + obstacles).chain((3_000_000..3_000_000 + count).step_by(2));
+    for number in goes {
+        store.delete(KEYSPACE, &name(number)).unwrap();
+        model.remove(&(KEYSPACE, name(number)));
+    }
+    store.settle(1_000);
+    let taken = fill(&mut store, &mut model, 4_000_000, 3_000, u32::MAX);
+    assert_holds(&mut store, &model);
+    taken
+}
+
+#[test]
+fn segments_that_cannot_be_emptied_hide_no_others() {
+    for obstacles in [0, 7, 8, 9, 20] {
+        let taken = taken_beside(obstacles);
+        let bytes = (1 << 20) - (1 + 4 + obstacles as usize) * (16 << 10);
+        assert!(taken as usize > bytes / 3 / 3_000, "{taken} beside {obstacles}");
+    }
+}
+
 /// The usual segments of 2 MiB, and lengths of all classes. One of twenty values stays, as it comes.
 #[test]
 fn in_segments_of_the_usual_size_lengths_change_too() {

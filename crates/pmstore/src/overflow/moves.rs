@@ -9,8 +9,28 @@ use crate::format::Extent;
 use std::collections::BTreeMap;
 use tierstone_base::Result;
 
-/// Segments for which room is looked for before it is said that none can be emptied.
+/// Segments for which room is looked for at a time.
 const CANDIDATES: usize = 8;
+
+/// A search for a segment that can be emptied.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// Percent of a segment that may be taken.
+    percent: u64,
+    /// Classes and segments that were not tried yet, that with fewest bytes last.
+    left: Vec<(usize, u32)>,
+}
+
+/// What a search has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sought {
+    /// A segment is being emptied.
+    Found,
+    /// Others are still to be tried.
+    GoesOn,
+    /// None can be, those left out that were given up.
+    Nothing,
+}
 
 /// The segment that is being emptied.
 #[derive(Debug)]
@@ -42,25 +62,46 @@ impl OverflowBlocks {
         own.map_or(0, |own| own.taken)
     }
 
-    /// Chooses the segment with fewest bytes taken, if they are so many percent of it at most and find room in others of its
-    /// class; whether one is being emptied. Cost: a look at each segment, and of the one that is chosen at each run.
-    pub fn begin_emptying(&mut self, percent_max: u64) -> Result<bool> {
+    /// Chooses the segment with fewest bytes taken, of those of which so many percent are at most and that find room in others
+    /// of their class. Cost: a look at each segment when a search begins, and at each run of some.
+    pub fn begin_emptying(&mut self, percent_max: u64) -> Result<Sought> {
         if self.moves.is_some() {
-            return Ok(true);
+            return Ok(Sought::Found);
         }
-        if self.tried.is_some_and(|(changes, percent)| changes == self.changes && percent_max <= percent) {
-            return Ok(false);
-        }
-        for (class, segment) in self.candidates(percent_max) {
-            if self.plan(class, segment)? {
-                return Ok(true);
+        let mut search = match self.search.take().filter(|search| search.percent >= percent_max) {
+            Some(search) => search,
+            None if self.was_tried(percent_max) => return Ok(Sought::Nothing),
+            None => Search { percent: percent_max, left: self.candidates(percent_max) },
+        };
+        for _ in 0..CANDIDATES {
+            let Some((class, segment)) = search.left.pop() else { break };
+            // What is marked for a plan and unmarked again is no change.
+            let changes = self.changes;
+            if self.may_go(class, segment, search.percent) && self.plan(class, segment)? {
+                return Ok(Sought::Found);
             }
+            self.changes = changes;
         }
-        self.barred.clear();
-        self.tried = Some((self.changes, percent_max));
-        Ok(false)
+        if !search.left.is_empty() {
+            self.search = Some(search);
+            return Ok(Sought::GoesOn);
+        }
+        self.tried = Some((self.changes, search.percent));
+        Ok(Sought::Nothing)
     }
 
+    /// Segments that were given up may be chosen again. Whether there are some.
+    pub fn unbar(&mut self) -> bool {
+        let were_some = !self.barred.is_empty();
+        self.barred.clear();
+        were_some
+    }
+
+    fn was_tried(&self, percent_max: u64) -> bool {
+        self.tried.is_some_and(|(changes, percent)| changes == self.changes && percent_max <= percent)
+    }
+
+    /// All segments that may be emptied, that with fewest bytes last.
     fn candidates(&self, percent_max: u64) -> Vec<(usize, u32)> {
         let mut found = Vec::new();
         // A whole segment cannot gain anything.
@@ -70,19 +111,17 @@ impl OverflowBlocks {
             let free = segments.len() as u64 * units - taken;
             let may_go = segments.iter().filter(|(segment, own)| {
                 let elsewhere = free - (units - own.taken);
-                own.taken > 0
-                    && own.taken * 100 <= units * percent_max
-                    && own.taken <= elsewhere
-                    && !self.barred.contains(segment)
+                own.taken <= elsewhere && self.may_go(class, **segment, percent_max)
             });
             found.extend(may_go.map(|(&segment, own)| (own.taken * self.unit(class), class, segment)));
         }
-        if found.len() > CANDIDATES {
-            found.select_nth_unstable(CANDIDATES);
-            found.truncate(CANDIDATES);
-        }
-        found.sort_unstable();
+        found.sort_unstable_by(|one, other| other.cmp(one));
         found.into_iter().map(|(_, class, segment)| (class, segment)).collect()
+    }
+
+    fn may_go(&self, class: usize, segment: u32, percent_max: u64) -> bool {
+        let taken = self.classes[class].get(&segment).map_or(0, |own| own.taken);
+        taken > 0 && taken * 100 <= self.units(class) * percent_max && !self.barred.contains(&segment)
     }
 
     /// Takes room for all runs of a segment but those that go anyway; whether there is some.
