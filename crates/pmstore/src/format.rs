@@ -86,11 +86,14 @@ impl Header {
             );
             return Err(Error::new(ErrorKind::Incompatible, message));
         }
-        // The checksum changes before the version does when a store becomes one of this version.
-        let mut upgraded = *bytes;
-        upgraded[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        let sums = [bytes, &upgraded].map(|bytes| checksum(MAGIC, &bytes[..HEADER_WORDS * 8]));
-        if !sums.contains(&word(HEADER_WORDS)) {
+        // When a store becomes one of a later version, the checksum changes before the version does: of this program's, or of
+        // a version between.
+        let sum_of = |version: u32| {
+            let mut named = *bytes;
+            named[8..12].copy_from_slice(&version.to_le_bytes());
+            checksum(MAGIC, &named[..HEADER_WORDS * 8])
+        };
+        if !(version..=VERSION).any(|version| sum_of(version) == word(HEADER_WORDS)) {
             let message = "the header of the store in this region is damaged: restore the region from a copy";
             return Err(Error::new(ErrorKind::Corrupt, message));
         }

@@ -197,3 +197,30 @@ fn the_version_is_named_when_all_of_it_is_durable() {
     let name = "upgrade_unfenced";
     assert_caught(name, || explored(4711, 2_000, VERSION_UNGUARDED, &Mutations::one(name)));
 }
+
+/// Names `version`, with the checksum that a header of version `summed` has.
+fn name_half(memory: &PmMemory, version: u32, summed: u32) {
+    let (header, _) = existing(memory).unwrap();
+    let word = |version, at| word_at(&Header { version, ..header }.encode(), at as usize);
+    memory.put_word(SUM_AT, word(summed, SUM_AT));
+    memory.put_word(VERSION_AT, word(version, VERSION_AT));
+    memory.fence().unwrap();
+}
+
+/// The program of version 2 made stores of version 1 ones of its own: killed there, it left version 1 and the checksum of 2.
+#[test]
+fn a_store_whose_upgrade_to_any_later_version_was_cut_off_is_opened() {
+    for version in VERSION_UNGUARDED..VERSION {
+        for summed in VERSION_UNGUARDED..=VERSION {
+            let machine = machine(&Choices::quiet());
+            let wanted = older_version(&machine, version);
+            name_half(&PmMemory::new(region(&machine), 0).unwrap(), version, summed);
+            let opened = open(&machine, &Mutations::none());
+            if summed < version {
+                assert_eq!(opened.unwrap_err().kind(), ErrorKind::Corrupt, "{version} {summed}");
+                continue;
+            }
+            assert_eq!(contents(&mut opened.unwrap().0).unwrap(), wanted, "{version} {summed}");
+        }
+    }
+}
