@@ -19,6 +19,8 @@ pub const VERSION: u32 = 3;
 /// The first version; it becomes [`VERSION`] when the store is opened ([`crate::upgrade`]), and so does the second, in whose
 /// allocation table zeros are free.
 pub const VERSION_UNGUARDED: u32 = 1;
+/// The first version in which the word of a free segment is not zero.
+pub const VERSION_FREE_WORDS: u32 = 3;
 /// Bytes of the header that its checksum covers, the checksum behind them.
 pub const HEADER_WORDS: usize = 11;
 /// Where the number of the opening is.

@@ -12,7 +12,9 @@
 
 use crate::blocks::Maker;
 use crate::checkpoint;
-use crate::format::{Entry, Header, Layout, MAGIC, OPENING_AT, SPARE, SegmentKind, VERSION, Verdict};
+use crate::format::{
+    Entry, Header, Layout, MAGIC, OPENING_AT, SPARE, SegmentKind, VERSION, VERSION_FREE_WORDS, Verdict,
+};
 use crate::found::{self, FoundLog, LogDamage};
 use crate::mark::{guarded, unguarded};
 use crate::memory::PmMemory;
@@ -151,9 +153,12 @@ impl Owned {
 /// is changed; it costs a read of the allocation table.
 pub fn is_untouched(region: Arc<dyn Region + Send + Sync>, base: u64) -> bool {
     let Ok(memory) = PmMemory::new(region, base) else { return false };
-    let Ok((_, layout)) = existing(&memory) else { return false };
+    let Ok((header, layout)) = existing(&memory) else { return false };
     let (owned, table) = sort_table(&memory, &layout);
-    table.damaged.is_empty() && owned.iter().all(Owned::is_untouched)
+    let is_free = |segment: &u32| {
+        header.version < VERSION_FREE_WORDS && memory.load_word(layout.table_word(*segment)) == 0
+    };
+    table.damaged.iter().all(is_free) && owned.iter().all(Owned::is_untouched)
 }
 
 /// Whether `region` holds, from `base` on, a store that was begun to be used.

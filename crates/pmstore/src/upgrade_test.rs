@@ -224,3 +224,21 @@ fn a_store_whose_upgrade_to_any_later_version_was_cut_off_is_opened() {
         }
     }
 }
+
+#[test]
+fn a_store_of_an_older_version_is_untouched_or_in_use_as_one_of_this_is() {
+    for version in VERSION_UNGUARDED..VERSION {
+        let machine = machine(&Choices::quiet());
+        crate::open(region(&machine), &settings(&Mutations::none())).unwrap();
+        name_version(&PmMemory::new(region(&machine), 0).unwrap(), version);
+        assert!(crate::is_untouched(region(&machine), 0) && !crate::is_in_use(region(&machine), 0));
+        older_version(&machine, version);
+        assert!(!crate::is_untouched(region(&machine), 0) && crate::is_in_use(region(&machine), 0));
+    }
+    let machine = machine(&Choices::quiet());
+    crate::open(region(&machine), &settings(&Mutations::none())).unwrap();
+    let memory = PmMemory::new(region(&machine), 0).unwrap();
+    let (_, layout) = existing(&memory).unwrap();
+    memory.put_word(layout.table_word(layout.segments - 1), 0);
+    assert!(!crate::is_untouched(region(&machine), 0), "zeros are damage in this version");
+}
