@@ -294,8 +294,8 @@ impl PmShard {
         };
         if may_come {
             self.wants_space = true;
-            // What was replaced gives its space when the write that did it is durable: nobody waits for company.
-            self.wants_flush |= !self.deaths.is_empty();
+            // What was replaced, or waits for the log, gives its space when all is durable: nobody waits for company.
+            self.wants_flush |= !self.deaths.is_empty() || !self.freeing.is_empty();
             return Error::new(ErrorKind::Retry, "space is being cleaned: step the engine");
         }
         let message = format!(

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
 use tierstone_crash::{Choices, Mutations};
 use tierstone_engine::conformance::{self, ModelSettings};
-use tierstone_engine::{BatchTicket, Engine, Health, Write, WriteKind};
+use tierstone_engine::{BatchTicket, Durability, Engine, Health, Write, WriteKind};
 use tierstone_media::Wait;
 use tierstone_media::region::{MappedRegion, Region, RegionSettings, RegionSource};
 use tierstone_media::sim::{SimMachineSettings, WordMachine};
@@ -51,6 +51,37 @@ fn assert_holds(store: &mut Store, numbers: impl Iterator<Item = u32>, len: usiz
     for number in numbers {
         let found = store.get(KEYSPACE, &name(number)).unwrap().map(|(_, value)| value);
         assert!(found == Some(value(number, len)), "key {number} is not what was put");
+    }
+}
+
+/// Where power may take the last half second, what waits for the log to be truncated waits for no more than a fence.
+#[test]
+fn a_full_store_that_may_lose_its_last_writes_does_not_wait_for_time_to_pass() {
+    let mut settings = small_settings();
+    settings.shard.durability = Durability::Relaxed;
+    let (_region, mut store) = fresh(256 << 10, &settings);
+    for number in 0..60 {
+        store.put(KEYSPACE, format!("short {number}").as_bytes(), &[1; 100]).unwrap();
+    }
+    fill(&mut store, 1_500);
+    for number in 0..60 {
+        store.delete(KEYSPACE, format!("short {number}").as_bytes()).unwrap();
+    }
+    store.settle(1_000);
+    let mut newest = name(0);
+    for number in 0..20 {
+        // The log names it still, but for the first.
+        store.delete(KEYSPACE, &newest).unwrap();
+        store.sync().unwrap();
+        store.turn(Wait::Poll);
+        // Not durable yet, and it replaces nothing.
+        store.put(KEYSPACE, format!("other {number}").as_bytes(), b"small").unwrap();
+        let since_us = store.now.monotonic_us;
+        newest = name(100_000 + number);
+        store.put(KEYSPACE, &newest, &value(number, 1_500)).unwrap();
+        let us = store.now.monotonic_us - since_us;
+        assert!(us < 100_000, "put {number} took {us} microseconds");
+        store.settle(3);
     }
 }
 
