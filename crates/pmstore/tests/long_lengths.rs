@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Store, fresh, open_all, reopen, reopen_after_kill, small_settings};
+use common::{Store, flip_bit, fresh, open_all, reopen, reopen_after_kill, small_settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
@@ -333,6 +333,36 @@ fn segments_that_cannot_be_emptied_hide_no_others() {
         let taken = taken_beside(obstacles);
         let bytes = (1 << 20) - (1 + 4 + obstacles as usize) * (16 << 10);
         assert!(taken as usize > bytes / 3 / 3_000, "{taken} beside {obstacles}");
+    }
+}
+
+/// A block with a damaged record is not cleaned, so that segments with what it names stay; those in which least lives are among
+/// them. Others are emptied all the same, before a write is refused.
+#[test]
+fn segments_that_are_given_up_keep_no_write_from_others() {
+    let (region, mut store) = fresh(1 << 20, &small_settings());
+    let mut model = Model::new();
+    let count = fill(&mut store, &mut model, 1_000_000, 1_500, u32::MAX);
+    let damaged = name(1_000_051);
+    let image = region.region().image();
+    let places = image.windows(damaged.len()).enumerate().filter(|(_, bytes)| *bytes == damaged.as_slice());
+    places.for_each(|(at, _)| flip_bit(&region, at, 1));
+    // One value a segment stays where the damaged record is, two elsewhere.
+    let stays = |number: u32| number % 10 == 1 || number >= 100 && number % 10 == 2;
+    for number in (0..count).filter(|number| !stays(*number)) {
+        store.delete(KEYSPACE, &name(1_000_000 + number)).unwrap();
+    }
+    store.settle(1_000);
+    let mut taken = 0;
+    while taken < 60 {
+        match store.put(KEYSPACE, &name(2_000_000 + taken), &value(taken, 5_000)) {
+            Ok(_) => taken += 1,
+            // A second for each of four that stay, and none between.
+            Err(error) => {
+                let is_early = store.now.monotonic_us < 6_000_000;
+                assert!(error.kind() == ErrorKind::Retry && is_early, "{taken} taken: {error}");
+            }
+        }
     }
 }
 
