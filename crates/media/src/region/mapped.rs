@@ -210,6 +210,7 @@ impl MappedRegion {
         let header = Header::decode(&bytes, file_bytes, &name)?;
         refuse_small(header.region_bytes, settings, &name)?;
         take_space(&file, file_bytes, &name)?;
+        making::tidy(path);
         Self::map(path, file, header.region_bytes, settings)
     }
 
