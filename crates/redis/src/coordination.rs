@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! 1. A key that the commands touch without its having been gathered (COPY to another database) is
-//!    found out by the run: everything is let go, and the batch begins anew with that key.
+//!    found out by the run: everything is let go, and the batch begins anew with that key. Chunks of large values, which no word
+//!    of a command tells either, are gathered under the locks that are held, which keep their values as they are.
 //! 2. A large value that the command must make first ([`crate::making`]) is made under the locks, between
 //!    gathering and scattering; the run is then repeated with it.
 //! 3. When one participant refuses its writes, the others get the old records back before any lock is
@@ -49,6 +50,8 @@ const ATTEMPTS_MAX: u32 = 8;
 enum Phase {
     /// The participant with this index is locking and gathering.
     Locking(usize),
+    /// A participant gathers chunks of large values.
+    Gathering,
     /// All prepare.
     Preparing,
 }
@@ -67,6 +70,8 @@ pub(crate) struct Coordination {
     batch: BatchId,
     phase: Phase,
     participants: Vec<(ShardId, Vec<OwnedKey>)>,
+    /// Chunks that participants are still to be asked for.
+    unasked: BTreeMap<ShardId, Vec<OwnedKey>>,
     pub(crate) gathered: Gathered,
     is_dirty: bool,
     error: Option<Error>,
@@ -115,6 +120,7 @@ impl Coordination {
             batch: BatchId { coordinator: 0, number: 0 },
             phase: Phase::Locking(0),
             participants: Vec::new(),
+            unasked: BTreeMap::new(),
             gathered: Gathered::default(),
             is_dirty: false,
             error: None,
@@ -201,19 +207,7 @@ impl<E: Engine> Executor<E> {
         match message {
             ShardMessage::Locked { batch, records, is_dirty } => {
                 let Some(id) = self.batches.get(&batch.number).copied() else { return };
-                let Some(coordination) = self.coordination(id) else { return };
-                let Phase::Locking(index) = coordination.phase else { return };
-                coordination.is_dirty |= is_dirty;
-                match (records, coordination.participants.get(index)) {
-                    (Ok(records), Some((_, keys))) => {
-                        let pairs = keys.iter().cloned().zip(records);
-                        coordination.gathered.records.extend(pairs);
-                    }
-                    (Err(error), _) => coordination.error = Some(error),
-                    (Ok(_), None) => {}
-                }
-                coordination.phase = Phase::Locking(index + 1);
-                self.lock_next(now, id);
+                self.gathered(now, id, from, records, is_dirty);
             }
             ShardMessage::Stale { batch, map_version } => {
                 let Some(id) = self.batches.get(&batch.number).copied() else { return };
@@ -303,7 +297,6 @@ impl<E: Engine> Executor<E> {
                 let ids = self.shard.value_ids();
                 let is_new = |key: &OwnedKey| is_new_chunk(key, ids, mark);
                 let missing = plan_writes(coordination, &self.workspace.overlay, self.shard.count(), is_new);
-                coordination.extra.extend(missing.iter().cloned());
                 let is_complete = missing.is_empty();
                 if is_complete {
                     self.follow_settings(now, outputs);
@@ -317,7 +310,7 @@ impl<E: Engine> Executor<E> {
                     self.completed(now, &mut task, db);
                 }
                 self.tasks.insert(id, task);
-                if is_complete { self.scatter(now, id) } else { self.begin_anew(now, id) }
+                if is_complete { self.scatter(now, id) } else { self.gather_missing(now, id, missing) }
             }
             Err(Stop::Suspend) if self.plan.wanted.is_some() && coordination.makings < ATTEMPTS_MAX => {
                 coordination.makings += 1;
@@ -328,16 +321,15 @@ impl<E: Engine> Executor<E> {
                 }
             }
             Err(Stop::Suspend) => {
-                for wanted in self.workspace.wanted.drain(..) {
-                    coordination.extra.insert(OwnedKey {
-                        keyspace: wanted.keyspace,
-                        position: wanted.position,
-                        bytes: wanted.bytes,
-                    });
-                }
+                let missing = self.workspace.wanted.drain(..).map(|wanted| OwnedKey {
+                    keyspace: wanted.keyspace,
+                    position: wanted.position,
+                    bytes: wanted.bytes,
+                });
+                let missing = missing.collect();
                 self.take_back(&task, db, outputs);
                 self.tasks.insert(id, task);
-                self.begin_anew(now, id);
+                self.gather_missing(now, id, missing);
             }
             Err(Stop::Failed(error)) => {
                 coordination.reply = coordination.refusal(&error);

@@ -89,11 +89,20 @@ pub enum ShardMessage {
         /// Whether reading the records is a use of them ([`tierstone_engine::Engine::peek`]).
         is_use: bool,
     },
+    /// Give the records of these keys as well, and those of before, under the locks that are held: these are chunks of values
+    /// whose own keys are locked, so that nobody else changes them ([`crate::large`]).
+    Gather {
+        /// The batch.
+        batch: BatchId,
+        /// The keys of chunks that are wanted besides.
+        chunks: Vec<OwnedKey>,
+    },
     /// The locks are held.
     Locked {
         /// The batch.
         batch: BatchId,
-        /// The records, in the order of the keys; or why there are none.
+        /// The records, in the order of the keys, those of chunks that were asked for later behind the others; or why there are
+        /// none.
         records: Result<Vec<Option<OwnedRecord>>, Error>,
         /// Whether something that the watcher watches has changed.
         is_dirty: bool,

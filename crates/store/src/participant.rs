@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. A batch holds its locks, exclusive ones, from [`ShardMessage::Locked`] to its decision.
 //! 2. Records are gathered in one run under the locks; those that must be fetched are waited for
-//!    with the locks held.
+//!    with the locks held. Chunks of the values that were found are gathered in a second run, which is of all records again: no
+//!    lock is taken for them, as nobody changes a chunk without the lock of its value's key.
 //! 3. What is sent stays correct however long the messages take.
 //! 4. Records are gathered by the batch's map of databases: where this shard knows a later one the coordinator is told so,
 //!    and an earlier one is waited for, with the locks held.
@@ -143,6 +144,12 @@ impl Participant {
                 if is_granted {
                     self.gather(now, shard, batch, outgoing);
                 }
+            }
+            ShardMessage::Gather { batch, chunks } => {
+                let Some(state) = self.batches.get_mut(&batch) else { return };
+                // All of them anew: what has expired meanwhile is gone for the map and for its chunks.
+                state.keys.extend(chunks);
+                self.gather(now, shard, batch, outgoing);
             }
             ShardMessage::Prepare { batch, participants, writes, ticket, writer, yields } => {
                 let Some(state) = self.batches.get_mut(&batch) else { return };

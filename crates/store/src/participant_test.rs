@@ -238,3 +238,38 @@ fn a_batch_by_a_newer_map_waits_with_its_locks_until_the_map_is_here() {
     scene.poll();
     assert_eq!(scene.outgoing.len(), 1, "it is answered once");
 }
+
+/// Chunks are gathered with the records of before, under the locks that are held: a lock at a chunk's own position keeps nobody
+/// who has its value's key.
+#[test]
+fn chunks_are_gathered_without_further_locks_and_by_the_map_of_the_batch() {
+    let mut scene = Scene::new();
+    let batch = BatchId { coordinator: COORDINATOR, number: 1 };
+    let key_of = |keyspace, number: u64| OwnedKey {
+        keyspace,
+        position: tierstone_base::Position(number),
+        bytes: number.to_le_bytes().to_vec(),
+    };
+    let (key, chunk) = (key_of(KeyspaceId(1), 1), key_of(KeyspaceId(1).chunks(), 2));
+    for key in [&key, &chunk] {
+        let put = WriteKind::Put { value: &key.bytes, expiry_ms: 0, kind: ValueKind::STRING };
+        let write = Write { key: borrowed(key), kind: put };
+        scene.shard.write_whole(scene.now, &[write], Whole::Batch).unwrap();
+    }
+    scene.lock(batch, 0, key.clone());
+    scene.lock(BatchId { coordinator: COORDINATOR, number: 2 }, 0, chunk.clone());
+    scene.outgoing.clear();
+    scene.receive(ShardMessage::Gather { batch, chunks: vec![chunk.clone()] });
+    let Some((COORDINATOR, ShardMessage::Locked { batch: of, records: Ok(records), .. })) =
+        scene.outgoing.pop()
+    else {
+        panic!("it was not gathered")
+    };
+    let values: Vec<_> = records.into_iter().map(|record| record.unwrap().value).collect();
+    assert_eq!((of, values), (batch, vec![key.bytes, chunk.bytes.clone()]));
+    let mut map = DatabaseMap::new(2);
+    map.change(crate::MapChange::Flush(1)).unwrap();
+    scene.shard.apply_map(&map);
+    scene.receive(ShardMessage::Gather { batch, chunks: vec![chunk] });
+    assert!(matches!(scene.outgoing.pop(), Some((COORDINATOR, ShardMessage::Stale { map_version: 1, .. }))));
+}

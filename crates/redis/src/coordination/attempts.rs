@@ -1,11 +1,34 @@
-//! How batches begin, and begin anew: because of keys that were not foreseen, or because the databases have changed.
+//! How batches gather and begin, and begin anew: because of keys that were not foreseen, or because the databases have changed.
 
-use super::{ATTEMPTS_MAX, Gathered, Phase, Work};
+use super::{ATTEMPTS_MAX, Coordination, Gathered, Phase, Work};
 use crate::executor::Executor;
-use tierstone_base::{Now, ShardId};
+use std::collections::BTreeSet;
+use tierstone_base::{Now, Result, ShardId};
 use tierstone_engine::Engine;
 use tierstone_store::TaskId;
-use tierstone_store::message::{BatchId, ShardMessage};
+use tierstone_store::message::{BatchId, OwnedKey, OwnedRecord, ShardMessage};
+
+impl Coordination {
+    /// Notes what participant `from` has gathered.
+    fn note_gathered(&mut self, from: ShardId, records: Result<Vec<Option<OwnedRecord>>>) {
+        let participant = self.participants.iter().find(|(shard, _)| *shard == from);
+        match (records, participant) {
+            (Ok(records), Some((_, keys))) => {
+                self.gathered.records.extend(keys.iter().cloned().zip(records));
+            }
+            (Err(error), _) => self.error = Some(error),
+            (Ok(_), None) => {}
+        }
+    }
+
+    /// Whether `key`, which lies on `shard`, can be gathered under the locks that are held: a chunk, whose value's key is locked.
+    fn keeps(&self, key: &OwnedKey, shard: ShardId) -> bool {
+        // What was asked for once and is still missing is nothing that asking again would bring.
+        key.keyspace.is_chunks()
+            && !self.gathered.records.contains_key(key)
+            && self.participants.iter().any(|(participant, _)| *participant == shard)
+    }
+}
 
 impl<E: Engine> Executor<E> {
     /// Begins a batch, or begins it anew.
@@ -24,10 +47,68 @@ impl<E: Engine> Executor<E> {
         coordination.attempts += 1;
         coordination.phase = Phase::Locking(0);
         coordination.gathered = Gathered::default();
+        coordination.unasked.clear();
         coordination.participants = self.participants(coordination, task.db);
         self.batches.insert(number, id);
         self.tasks.insert(id, task);
         self.lock_next(now, id);
+    }
+
+    /// A participant holds its locks, and has gathered.
+    pub(super) fn gathered(
+        &mut self,
+        now: Now,
+        id: TaskId,
+        from: ShardId,
+        records: Result<Vec<Option<OwnedRecord>>>,
+        is_dirty: bool,
+    ) {
+        let Some(coordination) = self.coordination(id) else { return };
+        coordination.is_dirty |= is_dirty;
+        match coordination.phase {
+            Phase::Locking(index) => {
+                coordination.note_gathered(from, records);
+                coordination.phase = Phase::Locking(index + 1);
+                self.lock_next(now, id);
+            }
+            Phase::Gathering => {
+                coordination.note_gathered(from, records);
+                self.gather_next(now, id);
+            }
+            Phase::Preparing => {}
+        }
+    }
+
+    /// Goes on with keys that the run has shown to be missing. Where chunks are all that is missing they are gathered under the
+    /// locks, so that however often others replace large values meanwhile the batch ends: each time it has chunks that it
+    /// had not, of values that stay. For other keys it begins anew; the chunks that values have then are found out then.
+    pub(super) fn gather_missing(&mut self, now: Now, id: TaskId, missing: BTreeSet<OwnedKey>) {
+        let count = self.shard.count();
+        let Some(coordination) = self.coordination(id) else { return };
+        let is_kept = |key: &OwnedKey| coordination.keeps(key, key.position.shard(count));
+        if missing.is_empty() || !missing.iter().all(is_kept) {
+            coordination.extra.extend(missing.into_iter().filter(|key| !key.keyspace.is_chunks()));
+            return self.begin_anew(now, id);
+        }
+        for key in missing {
+            coordination.unasked.entry(key.position.shard(count)).or_default().push(key);
+        }
+        self.gather_next(now, id);
+    }
+
+    /// Has the next participant gather chunks, or runs the commands again when all have.
+    fn gather_next(&mut self, now: Now, id: TaskId) {
+        let Some(coordination) = self.coordination(id) else { return };
+        let Some((shard, chunks)) = coordination.unasked.pop_first() else {
+            return self.run_by_its_map(now, id);
+        };
+        let batch = coordination.batch;
+        coordination.phase = Phase::Gathering;
+        let participant = coordination.participants.iter_mut().find(|(participant, _)| *participant == shard);
+        if let Some((_, keys)) = participant {
+            keys.extend(chunks.iter().cloned());
+        }
+        self.send_batch(shard, ShardMessage::Gather { batch, chunks });
     }
 
     /// Lets everything go and begins the batch again, with the keys that were missing.
