@@ -5,9 +5,11 @@
 
 mod support;
 
+use support::fetching_engine::{FetchingEngine, Trouble};
 use support::{Server, parse_all};
 use tierstone_base::SeededRandom;
 use tierstone_engine::map_engine::MapEngine;
+use tierstone_store::{DatabaseMap, MapChange};
 use tierstone_wire::resp::Value;
 
 const KEYS: usize = 8;
@@ -136,4 +138,34 @@ fn no_command_is_refused_however_often_the_databases_change_meanwhile() {
     let mut seen = Seen::default();
     (0..10).for_each(|seed| run(seed, 20_000, 1.0, &mut seen));
     assert!(seen.values + seen.nothing > 500, "{seen:?}");
+}
+
+/// A record cannot be read at the first shard, and the second one has a later map than the first: what counts is the attempt
+/// by that map, when the record can be read.
+#[test]
+fn what_an_attempt_by_an_earlier_map_met_is_not_the_answer() {
+    let trouble = Trouble { fetch: 0.0, retry: 0.0, refuse: 0.0, corrupt: 0.0, durable: 1.0 };
+    let mut server = Server::new((0..2).map(|seed| FetchingEngine::new(seed, trouble)));
+    let clients = [server.connect(), server.connect()];
+    let client = *clients.iter().find(|client| server.shard_of(**client) == 0).unwrap();
+    let request: Vec<&[u8]> = vec![b"MGET", b"key 0", b"key 1", b"key 2", b"key 3", b"key 4", b"key 5"];
+    for key in &request[1..] {
+        server.raw(client, &[b"SET", key, b"v"]);
+    }
+    let mut later = DatabaseMap::new(16);
+    later.change(MapChange::Flush(7)).unwrap();
+    server.executors[1].apply_map(&later);
+    let engine = server.executors[0].shard_mut().engine_mut();
+    engine.set_trouble(Trouble { fetch: 1.0, corrupt: 1.0, ..trouble });
+    server.send(client, &request);
+    for _ in 0..200 {
+        server.offer();
+        server.step();
+    }
+    assert_eq!(server.take_received(client), b"", "it waits for the later map");
+    server.executors[0].shard_mut().engine_mut().set_trouble(trouble);
+    server.executors[0].apply_map(&later);
+    server.settle();
+    let answer = parse_all(&server.take_received(client));
+    assert_eq!(answer, [Value::Array(vec![Value::Bulk(b"v".to_vec()); 6])]);
 }

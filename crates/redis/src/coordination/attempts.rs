@@ -48,6 +48,8 @@ impl<E: Engine> Executor<E> {
         coordination.phase = Phase::Locking(0);
         coordination.gathered = Gathered::default();
         coordination.unasked.clear();
+        // What kept an earlier attempt from its keys may not be so any more.
+        coordination.error = None;
         coordination.participants = self.participants(coordination, task.db);
         self.batches.insert(number, id);
         self.tasks.insert(id, task);

@@ -53,6 +53,11 @@ pub struct FetchingEngine {
 }
 
 impl FetchingEngine {
+    /// What troubles it from now on.
+    pub fn set_trouble(&mut self, trouble: Trouble) {
+        self.trouble = trouble;
+    }
+
     /// How often a step makes everything durable, from now on.
     pub fn set_durable_chance(&mut self, chance: f64) {
         self.trouble.durable = chance;
