@@ -110,7 +110,8 @@ impl PmShard {
         let now_us = self.now.monotonic_us;
         let are_all = percent_max >= PERCENT_MAX || self.evictor.policy != Eviction::None;
         let is_long_ago = now_us > self.long_emptying.given_up_us + PATIENCE_US;
-        if (are_all || is_long_ago) && self.overflow.unbar() && are_all {
+        let come_again = (are_all || is_long_ago) && self.overflow.unbar();
+        if come_again && are_all {
             self.long_emptying.rests_until_us = now_us + PATIENCE_US;
         }
     }
