@@ -324,6 +324,9 @@ fn note_opening(
     if settings.mutations.is_on("superblock_not_durable") && !report.created {
         let IoRequest { token, offset, buffer, .. } = writer.request(0, next.clone())?;
         run_all(device, vec![IoRequest { token, kind: IoKind::Write, offset, buffer }])?;
+    } else if (next.redo_opening > 0 && writer.superblock.redo_opening == 0) || report.redo_lost {
+        // What the other slot says would be wrong where this one rots: that no region is needed, or that a lost one is.
+        writer.write_both(device, next.clone())?;
     } else {
         writer.write(device, next.clone())?;
     }

@@ -57,6 +57,8 @@ pub(super) struct FoundGroup {
     pub end: usize,
     pub records: u32,
     pub salt: u64,
+    /// Bytes that were durable in it and are damaged.
+    pub lost: u64,
 }
 
 /// What a shard has in the region.
@@ -242,6 +244,7 @@ impl FoundShard {
             end,
             records: count,
             salt: slot.salt,
+            lost: lost as u64,
         });
         false
     }

@@ -2,19 +2,23 @@
 //!
 //! A group may have been written although its slot is not free yet. With what is damaged left out it would lie there again,
 //! shorter than it was: what is whole stays.
+//!
+//! Crash: what reads whole may lie in the device's cache only, from before the process died. It is flushed before the region,
+//! which has it too, is made void.
 
 use super::found::FoundGroup;
 use crate::format::group;
 use crate::format::segment::{HeaderFound, SegmentHeader};
-use crate::open::read_ranges;
+use crate::open::{read_ranges, run_all};
 use tierstone_base::Result;
-use tierstone_media::{BLOCK_BYTES, BlockDevice};
+use tierstone_media::{BLOCK_BYTES, BlockDevice, IoRequest};
 
-/// Leaves of `groups` those that the device has not whole. Cost: each is read.
+/// Leaves of `groups` those that the device has not whole; the others are durable there. Gives the bytes that were damaged in
+/// these, and are not lost. Cost: each is read; a flush if the device has one.
 ///
 /// # Errors
 /// When the device fails.
-pub(super) fn keep_lacking(device: &mut dyn BlockDevice, groups: &mut Vec<FoundGroup>) -> Result<()> {
+pub(super) fn keep_lacking(device: &mut dyn BlockDevice, groups: &mut Vec<FoundGroup>) -> Result<u64> {
     let geometry = device.geometry();
     let place = |found: &FoundGroup| {
         let offset = geometry.segment_offset(found.slot.segment) + u64::from(found.slot.start);
@@ -27,9 +31,17 @@ pub(super) fn keep_lacking(device: &mut dyn BlockDevice, groups: &mut Vec<FoundG
         lacks.push(!is_whole(&groups[number], bytes));
         Ok(())
     })?;
-    let mut lacks = lacks.into_iter();
-    groups.retain(|_| lacks.next().unwrap_or(true));
-    Ok(())
+    let (mut lacks, mut saved) = (lacks.into_iter(), 0);
+    let before = groups.len();
+    groups.retain(|found| {
+        let is_lacking = lacks.next().unwrap_or(true);
+        saved += if is_lacking { 0 } else { found.lost };
+        is_lacking
+    });
+    if groups.len() < before {
+        run_all(device, vec![IoRequest::flush(0)])?;
+    }
+    Ok(saved)
 }
 
 /// Whether `bytes`, from where the image of the group belongs, hold all of it, and the header of the segment if it is the

@@ -44,7 +44,7 @@ pub(crate) fn replay(
     let need = Need::of(superblock, report.damaged_superblock_slot, own.as_ref());
     if need == Need::Missing {
         if !settings.redo_loss_accepted {
-            return Err(missing(settings.redo.is_some(), own, superblock.clean));
+            return Err(missing(header.as_ref(), settings.redo.is_some(), own, superblock.clean));
         }
         report.redo_lost = true;
         return Ok(Vec::new());
@@ -63,7 +63,7 @@ pub(crate) fn replay(
     report.redo_lost_bytes = found.iter().map(|shard| shard.lost_bytes).sum();
     let mut found: Vec<FoundGroup> = found.into_iter().flat_map(|shard| shard.groups).collect();
     if !damage.is_empty() {
-        on_flash::keep_lacking(device, &mut found)?;
+        report.redo_lost_bytes -= on_flash::keep_lacking(device, &mut found)?;
     }
     let groups: Vec<Group> = found.into_iter().map(|group| rebuilt(group, geometry)).collect();
     let segments = groups.iter().map(|group| group.segment).collect();
@@ -122,9 +122,15 @@ fn foreign(other: &RegionHeader) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
 }
 
-fn missing(is_given: bool, own: Option<RegionHeader>, is_doubtful: bool) -> Error {
+fn missing(
+    found: Option<&RegionHeader>,
+    is_given: bool,
+    own: Option<RegionHeader>,
+    is_doubtful: bool,
+) -> Error {
     let what = match (is_given, own) {
         (false, _) => "no region was given",
+        (true, None) if found.is_some() => "the region given is another store's",
         (true, None) => "the region given is blank",
         (true, Some(_)) => "the region given is an older copy",
     };
@@ -202,7 +208,9 @@ pub fn survey(
         (Need::Nothing, ..) => return Ok(Survey::default()),
         (_, None, Some(other)) => return Err(foreign(&other)),
         (Need::There, Some(own), _) => own,
-        (Need::Missing, ..) | (_, None, None) => return Err(missing(true, own, superblock.clean)),
+        (Need::Missing, ..) | (_, None, None) => {
+            return Err(missing(found.as_ref(), true, own, superblock.clean));
+        }
     };
     if header.is_void {
         return Ok(Survey::default());
@@ -219,7 +227,7 @@ pub fn survey(
 
 /// The group's bytes as they would have been written.
 fn rebuilt(found: FoundGroup, geometry: Geometry) -> Group {
-    let FoundGroup { slot, mut image, end, records, salt } = found;
+    let FoundGroup { slot, mut image, end, records, salt, .. } = found;
     let first = slot.header as usize;
     let header = GroupHeader {
         log_id: slot.log_id,

@@ -94,6 +94,10 @@ impl OverflowBlocks {
     pub fn unbar(&mut self) -> bool {
         let were_some = !self.barred.is_empty();
         self.barred.clear();
+        if were_some {
+            // Room for what they hold may have come without a run of long values being freed.
+            self.tried = None;
+        }
         were_some
     }
 
