@@ -22,10 +22,10 @@ mod versions;
 
 use crate::format::checkpoint::Commit;
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
-use crate::format::superblock::{self, SLOT_BYTES, SlotFound, Superblock};
+use crate::format::superblock::{self, SlotFound, Superblock};
 use crate::inventory::segments_of;
 use crate::missing::footer_of;
-use crate::superblocks::is_lost;
+use crate::superblocks::{is_lost, read_slots};
 pub use salvage::{Salvaged, salvage};
 use segment::OpenSegment;
 use serde::Serialize;
@@ -268,20 +268,12 @@ pub fn survey(device: &mut dyn BlockDevice, settings: &CheckSettings) -> Result<
 }
 
 fn read_superblock(device: &mut dyn BlockDevice, report: &mut CheckReport) -> Result<Superblock> {
-    let mut slots = [SlotFound::Blank, SlotFound::Blank];
-    crate::open::read_ranges(
-        device,
-        &[(0, SLOT_BYTES), (SLOT_BYTES as u64, SLOT_BYTES)],
-        |number, bytes| {
-            slots[number] = Superblock::decode(bytes);
-            Ok(())
-        },
-    )?;
-    let states = [slots[0] == SlotFound::Damaged, slots[1] == SlotFound::Damaged];
-    let blank = [slots[0] == SlotFound::Blank, slots[1] == SlotFound::Blank];
+    let slots = read_slots(device)?;
+    let are = |state: SlotFound| [slots[0] == state, slots[1] == state];
+    let (damaged, blank) = (are(SlotFound::Damaged), are(SlotFound::Blank));
     match superblock::choose(slots)? {
         Some((superblock, counter, _)) => {
-            let not_whole = (0..2).filter(|&slot| states[slot] || is_lost(blank[slot], counter));
+            let not_whole = (0..2).filter(|&slot| damaged[slot] || is_lost(blank[slot], counter));
             not_whole.for_each(|slot| {
                 report.note_superblock(format!(
                     "slot {slot} of the superblock is not whole; the other one serves"
