@@ -129,6 +129,21 @@ fn project() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// With a profile as it stands, plainly where somebody asks for it, and in the same place.
+fn assert_built_both_ways(built: &str, argument: &str, program: &str) {
+    let (name, preset) = argument.split_once('=').expect("it has a default");
+    assert_eq!(preset, "yes");
+    let condition = format!("if [ \"${name}\" = yes ]; then ");
+    let (profiled, plain) =
+        built.strip_prefix(&condition).and_then(|rest| rest.split_once("else ")).expect("two ways");
+    let script = profiled.split("&& ").nth(1).and_then(|words| words.split(';').next()).expect("a script");
+    let text = std::fs::read_to_string(project().join(script)).unwrap_or_else(|error| panic!("{script}: {error}"));
+    assert!(text.contains("rustup component add llvm-tools") && profiled.starts_with("rustup component add llvm-tools "));
+    assert!(text.contains(&format!("the program is {program} at the end")), "{script}");
+    assert!(plain.contains("--release") && plain.contains("-p tierstone-cli"), "{plain}");
+    assert!(plain.contains(&format!("install -D target/release/tierstone {program};")), "{plain}");
+}
+
 #[test]
 fn the_container_file_copies_what_is_there_and_is_built_by_the_toolchain_of_the_project() {
     let text = text("Containerfile");
@@ -136,8 +151,9 @@ fn the_container_file_copies_what_is_there_and_is_built_by_the_toolchain_of_the_
     let of = |name: &str| {
         all.iter().filter(|(found, _)| *found == name).map(|(_, rest)| *rest).collect::<Vec<_>>()
     };
-    let known =
-        ["FROM", "RUN", "WORKDIR", "COPY", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
+    let known = [
+        "FROM", "ARG", "RUN", "WORKDIR", "COPY", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD",
+    ];
     let unknown: Vec<_> = all.iter().filter(|(name, _)| !known.contains(name)).collect();
     assert!(unknown.is_empty(), "this test does not know {unknown:?}");
     // What the image is built with can build it.
@@ -155,10 +171,10 @@ fn the_container_file_copies_what_is_there_and_is_built_by_the_toolchain_of_the_
         match copy.strip_prefix("--from=build /source/") {
             Some(rest) => {
                 let program = rest.split(' ').next().expect("a source");
-                assert_eq!(program, "target/release/tierstone", "what `cargo build --release` leaves");
+                assert_eq!(program, "target/pgo/tierstone", "what `scripts/pgo-build` leaves");
                 let built =
-                    of("RUN").into_iter().find(|line| line.starts_with("cargo build")).expect("it is built");
-                assert!(built.contains("--release") && built.contains("-p tierstone-cli"), "{built}");
+                    of("RUN").into_iter().find(|line| line.contains("cargo build")).expect("it is built");
+                assert_built_both_ways(built, of("ARG")[0], program);
             }
             None => {
                 let paths: Vec<&str> = copy.split(' ').collect();
