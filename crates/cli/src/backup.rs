@@ -1,6 +1,7 @@
 //! `tierstone backup`: everything that a running server's store, or a closed one, holds at one moment, into a new
 //! directory, or what has changed since an earlier one (`--since`); with `--verify` every byte of such a directory is checked. `tierstone restore` makes a new store of one.
 
+pub(crate) mod closed;
 mod running;
 
 use crate::connect::ConnectArgs;
@@ -9,13 +10,13 @@ use crate::region::RegionArgs;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
-use tierstone::{BackupProgress, BackupReport, BackupWriter, DatabaseOptions, SharedStore};
+use tierstone::{BackupProgress, BackupReport, DatabaseOptions};
 use tierstone_base::Result;
 use tierstone_base::units::{format_size, parse_size};
 
-const EXIT_CODES: &str = "Exit codes: 0 the backup is whole; 1 it was given up, because the store was full; 2 wrong \
-usage, a store that is in use, or a server that refuses; 3 damage was found, or the backup is not complete; 4 a device \
-failed or is full.";
+const EXIT_CODES: &str = "Exit codes: 0 the backup is whole; 1 it was given up, because the store was full or nothing was \
+asked of it for a minute; 2 wrong usage, a store that is in use, or a server that refuses; 3 damage was found, or the \
+backup is not complete; 4 a device failed or is full.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -97,7 +98,7 @@ pub fn run(args: &BackupArgs) -> Result<()> {
             }
             (None, data) => {
                 let paths = (out.as_path(), args.since.as_deref());
-                of_closed(data.clone().unwrap_or_default(), &args.memory, paths, &mut show)
+                closed::run(data.clone().unwrap_or_default(), &args.memory, paths, &mut show)
             }
         },
         (None, None) => unreachable!("one of the sources is given, and all but one need a target"),
@@ -107,30 +108,6 @@ pub fn run(args: &BackupArgs) -> Result<()> {
         Some(since) => tell_since(&report?, since, args.json),
         None => tell(&report?, args.json),
     }
-}
-
-fn of_closed(
-    directories: Vec<PathBuf>,
-    memory: &str,
-    (out, since): (&Path, Option<&Path>),
-    show: &mut dyn FnMut(BackupProgress),
-) -> Result<BackupReport> {
-    let base = since.map(tierstone::backup_base).transpose()?;
-    // What has changed is known by shards.
-    let of_base = base.as_ref().and_then(|base| u16::try_from(base.shards.len()).ok());
-    let store = SharedStore::open(&DatabaseOptions {
-        shards: tierstone::nvm_shards(&directories)?.or(of_base).unwrap_or(1),
-        directories,
-        memory_bytes: parse_size(memory)?,
-        create: false,
-        // Nothing is acknowledged here.
-        any_guarantee: true,
-        ..DatabaseOptions::default()
-    })?;
-    let report = BackupWriter::create_on(out, base).and_then(|writer| store.backup_to(writer, show));
-    let closed = store.close();
-    let report = report?;
-    closed.map(|()| report)
 }
 
 pub fn restore(args: &RestoreArgs) -> Result<()> {

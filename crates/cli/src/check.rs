@@ -2,6 +2,7 @@
 //! makes a new store of what is whole; with `--server` the server of a running store verifies it.
 
 mod nvm;
+mod repair;
 mod running;
 
 use crate::connect::ConnectArgs;
@@ -101,17 +102,10 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         }
         None => Ok(()),
         // The new store is whole; what it lacks is said.
-        Some(target) if report.unsaved_keys + report.reverted_keys > 0 => {
-            let target: Vec<_> = target.iter().map(|directory| directory.display().to_string()).collect();
-            eprintln!(
-                "tierstone: the new store in {} lacks {} keys and has an older version of {}",
-                target.join(","),
-                report.unsaved_keys,
-                report.reverted_keys
-            );
+        Some(target) => {
+            repair::tell(&report, target);
             Ok(())
         }
-        Some(_) => Ok(()),
     }
 }
 
@@ -135,7 +129,7 @@ fn rows(report: &CheckReport, is_repair: bool) -> Vec<Vec<String>> {
     row("pieces of large values", report.live_pieces.to_string());
     row("bytes of their records", format_size(report.live_bytes));
     if report.redo_unread {
-        let advice = "not looked at; name its region in --nvm";
+        let advice = if is_repair { "not read" } else { "not looked at; name its region in --nvm" };
         row("newest writes, in the redo log", advice.to_owned());
     } else if report.redo_records > 0 {
         row("records in the redo log", report.redo_records.to_string());
@@ -170,13 +164,20 @@ fn print_findings(report: &CheckReport) -> Result<()> {
 }
 
 fn line(finding: &Finding) -> String {
-    let place = match (finding.segment, finding.unit) {
+    format!(
+        "* {}: {} ({} records, {} keys lost)",
+        place(finding),
+        finding.detail,
+        finding.lost_records,
+        finding.lost_keys
+    )
+}
+
+/// Where something was found.
+fn place(finding: &Finding) -> String {
+    match (finding.segment, finding.unit) {
         (None, _) => finding.kind.name().to_owned(),
         (Some(segment), None) => format!("segment {segment}"),
         (Some(segment), Some(unit)) => format!("segment {segment}, unit {unit}"),
-    };
-    format!(
-        "* {place}: {} ({} records, {} keys lost)",
-        finding.detail, finding.lost_records, finding.lost_keys
-    )
+    }
 }

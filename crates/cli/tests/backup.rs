@@ -343,6 +343,12 @@ fn a_closed_store_is_backed_up_and_nothing_is_written_over() {
     let in_use = run(&["backup", "--data", text(&data), "--out", text(&out)]);
     assert_eq!(in_use.status.code(), Some(2), "{in_use:?}");
     server.stop();
+    for inside in [data.clone(), data.join("backup"), folder.path(".")] {
+        let refused = run(&["backup", "--data", text(&data), "--out", text(&inside)]);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && said.contains("lies apart"), "{said}");
+    }
+    assert!(!data.join("backup").exists(), "nothing is made");
     succeeded(&run(&["backup", "--data", text(&data), "--out", text(&out)]));
     let again = run(&["backup", "--data", text(&data), "--out", text(&out)]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");

@@ -247,6 +247,26 @@ fn a_closed_store_is_loaded_without_a_server_that_then_serves_it() {
 }
 
 #[test]
+fn a_large_value_in_a_closed_store_ends_a_load_that_names_its_key() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &["--memory", "32MiB", "--shards", "1", "--capacity", "64MiB"]);
+    ask(&mut server.connect(), &[b"SET", b"la\"rge", &vec![b'x'; 300_000]]);
+    server.stop();
+    let lines = "{\"key\":\"small\",\"value\":\"1\"}\n{\"key\":\"la\\\"rge\",\"value\":\"2\"}\n";
+    std::fs::write(folder.path("some.ndjson"), lines).expect("a file is written");
+    let data = folder.data().display().to_string();
+    let output = run(&folder, &["load", "some.ndjson", "--data", &data, "--shards", "1"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let is_told =
+        said.contains("the key \"la\\\"rge\" holds a large value") && said.contains("records in the store");
+    assert!(output.status.code() == Some(2) && is_told, "{said}");
+    let server = Server::start(&folder, &["--memory", "32MiB", "--shards", "1", "--capacity", "64MiB"]);
+    let value = ask(&mut server.connect(), &[b"GET", b"la\"rge"]);
+    assert_eq!(value.bytes().map(<[u8]>::len), Some(300_000));
+    server.stop();
+}
+
+#[test]
 fn what_cannot_be_loaded_is_told_with_its_line_and_the_rest_is_loaded() {
     let folder = Folder::new();
     let server = Server::start(&folder, &["--shards", "1", "--memory", "32MiB", "--segment-size", "128KiB"]);

@@ -15,6 +15,7 @@ mod directory;
 mod files;
 mod restore;
 
+pub(crate) use apart::check_apart_from_store;
 pub use chain::backup_base;
 pub use directory::{BackupWriter, verify_backup, verify_backup_stream, verify_backup_with};
 pub use restore::{restore, restore_stream, restore_with};

@@ -156,7 +156,7 @@ pub struct DatabaseFacts {
     pub durable_method: DurableMethod,
     /// What probing found when the store was made; `None` when the method was given.
     pub probe: Option<ProbeReport>,
-    /// A backup is being restored, and not all of it is there: nothing opens the store.
+    /// It is being made of a backup or of what a repair saves, and not all of that is there: nothing opens the store.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_being_restored: bool,
 }
@@ -183,13 +183,13 @@ pub(crate) fn facts_of(bytes: &[u8]) -> Result<DatabaseFacts> {
 }
 
 impl DatabaseFacts {
-    /// Whether everything is there of a backup that the store was made of, if it was.
+    /// Whether everything is there that the store was made of: a backup, or what a repair has saved.
     pub(crate) fn check_restored(&self) -> Result<()> {
         if !self.is_being_restored {
             return Ok(());
         }
-        let message = "the restoring of a backup into this store was broken off: it lacks keys; remove it, and restore \
-                       the backup into an empty directory";
+        let message = "the making of this store, by a restore or a repair, was broken off: it lacks keys; remove it, and \
+                       restore the backup, or repair the damaged store, into an empty directory";
         Err(Error::new(ErrorKind::Corrupt, message))
     }
 }
@@ -369,7 +369,7 @@ impl Database {
         Ok(())
     }
 
-    /// Everything of the backup is there, durably: the store may be opened from now on. Cost: two durable writes.
+    /// Everything that it is made of is there, durably: the store may be opened from now on. Cost: two durable writes.
     ///
     /// # Errors
     /// When the device fails; the next opening then refuses the store, or finds it whole.

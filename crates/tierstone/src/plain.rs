@@ -7,6 +7,9 @@ use tierstone_engine::{
     Engine, Key, Lookup, OwnedRecord, PREFETCHED_KEYS, RecordMeta, RecordView, ValueKind, Write, WriteReceipt,
 };
 
+/// Bytes of a key that an error tells.
+const KEY_BYTES_TOLD: usize = 32;
+
 /// As [`Engine::write`], but for keys that hold large values: what is to be done with their chunks only
 /// the server knows. Cost where there is none: a look through the list of keyspaces for each write.
 pub(crate) fn write_plain(
@@ -28,7 +31,11 @@ pub(crate) fn check_plain(engine: &mut DatabaseShard, now: Now, writes: &[Write<
         if let Lookup::Found(record) = engine.lookup(now, write.key)
             && record.meta.kind == ValueKind::CHUNKED
         {
-            let message = "the key holds a large value in chunks, which only the server changes";
+            let key = &write.key.bytes[..write.key.bytes.len().min(KEY_BYTES_TOLD)];
+            let message = format!(
+                "the key \"{}\" holds a large value in chunks, which only the server changes",
+                key.escape_ascii()
+            );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
     }

@@ -2,18 +2,19 @@
 //!
 //! Invariants:
 //! 1. The source is read only, under its lock.
-//! 2. The target is a new store; it is closed in good order only when everything saved is durable. One
-//!    that was broken off is of no use and is not marked as closed.
+//! 2. The target is a new store that lies apart from the source. It says that it is being filled until everything saved is
+//!    durable: till then nothing opens it.
 //! 3. Keyspaces keep their ids, and sequences begin above those of the source, from which the ids of
 //!    large values are made: none is given twice.
 
-use crate::database::{Database, DatabaseOptions, facts_of};
+use crate::backup::check_apart_from_store;
+use crate::database::{Database, DatabaseFacts, DatabaseOptions, facts_of};
 use crate::lane::Lane;
 use crate::nvm::NvmStore;
 use crate::storage::{Storage, StorageDevice};
 use std::path::PathBuf;
-use tierstone_base::Result;
 use tierstone_base::clock::SystemClock;
+use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_engine::{Key, ValueKind, Write, WriteKind};
 use tierstone_logstore::check::{
     CheckProgress, CheckReport, CheckSettings, Salvaged, check_bare, salvage, survey,
@@ -124,15 +125,18 @@ pub fn nvm_shards(directories: &[PathBuf]) -> Result<Option<u16>> {
 }
 
 /// Makes a new store with the newest whole version of every key of a damaged one. What could not be saved
-/// is in the report: keys of which nothing is whole, and keys of which an older version had to do.
+/// is in the report: keys of which nothing is whole, and keys of which an older version had to do. A target that was
+/// broken off is refused by whoever opens it: remove it.
 ///
 /// Cost: the source is read twice a pass; the target is written once.
 ///
 /// # Errors
-/// `Busy`: the source is open. `InvalidInput`: there is no store in the source, or one in the target.
-/// `NoSpace`, `NoMemory`: the target has no room. Others: as [`tierstone_logstore::check::check`].
+/// `Busy`: the source is open. `InvalidInput`: there is no store in the source, one in the target, or the target lies in
+/// persistent memory or not apart from the source. `NoSpace`, `NoMemory`: the target has no room. Others: as
+/// [`tierstone_logstore::check::check`].
 pub fn repair(options: &RepairOptions, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
     let (mut device, settings) = open_closed(&options.source, options.memory_bytes)?;
+    check_target(options)?;
     let found = survey(&mut device, &settings)?;
     let facts = facts_of(&found.superblock.facts)?;
     facts.check_restored()?;
@@ -143,7 +147,7 @@ pub fn repair(options: &RepairOptions, progress: &mut dyn FnMut(CheckProgress)) 
             segment_bytes: Some(found.superblock.segment_bytes),
             ..DatabaseOptions::default()
         },
-        facts,
+        DatabaseFacts { is_being_restored: true, ..facts },
         (found.newest_seq, found.past_ms),
     )?;
     let Some(plan) = database.take_plans().pop() else {
@@ -163,8 +167,22 @@ pub fn repair(options: &RepairOptions, progress: &mut dyn FnMut(CheckProgress)) 
     let mut shutting = lane.start_shut()?;
     while !lane.go_on_shutting(&mut shutting)? {}
     drop(lane);
+    // Everything is in it: it may be opened from now on.
+    database.end_restore()?;
     database.close()?;
     Ok(report)
+}
+
+/// Refuses a target that cannot be one, before anything is made.
+fn check_target(options: &RepairOptions) -> Result<()> {
+    if let Some(source) = NvmStore::among(&options.target)? {
+        let message = format!(
+            "nvm:{source} lies in persistent memory, into which no store is repaired: repair it into a directory, back that \
+             up, and restore the backup into the region"
+        );
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    check_apart_from_store(&options.source, &options.target)
 }
 
 #[cfg(test)]

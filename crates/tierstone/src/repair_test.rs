@@ -2,8 +2,8 @@ use super::*;
 use crate::{KeyspaceOptions, Store};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use tierstone_base::ErrorKind;
 use tierstone_engine::{Engine, IndexKind};
 
 struct Folder(PathBuf);
@@ -139,6 +139,55 @@ fn nothing_is_written_over() {
         memory_bytes: 64 << 20,
     };
     assert_eq!(repair(&options, &mut |_| {}).unwrap_err().kind(), ErrorKind::InvalidInput);
-    let options = RepairOptions { target: vec![source.0.clone()], ..options };
-    assert!(repair(&options, &mut |_| {}).is_err(), "a store was repaired into itself");
+    for target in [source.0.clone(), source.0.join("new"), source.0.join("..")] {
+        let error =
+            repair(&RepairOptions { target: vec![target], ..options.clone() }, &mut |_| {}).unwrap_err();
+        assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains("lies apart"), "{error}");
+    }
+    assert!(!source.0.join("new").exists(), "nothing is made");
+}
+
+#[test]
+fn nothing_is_repaired_into_persistent_memory() {
+    let source = folder("nvm");
+    fill(&source.0);
+    for target in ["nvm:emulated:64MiB".to_owned(), format!("nvm:{}-region", source.0.display())] {
+        let target = vec![PathBuf::from(target)];
+        let options = RepairOptions { source: vec![source.0.clone()], target, memory_bytes: 64 << 20 };
+        let error = repair(&options, &mut |_| {}).unwrap_err();
+        let is_told = error.message().contains("into which no store is repaired");
+        assert!(error.kind() == ErrorKind::InvalidInput && is_told, "{error}");
+    }
+}
+
+#[test]
+fn what_a_repair_that_died_leaves_is_opened_by_nobody_and_what_one_made_that_ended_is() {
+    let (source, target, other) = (folder("dies"), folder("dies-new"), folder("dies-again"));
+    let mut store = Store::open(&options(&source.0)).unwrap();
+    for number in 0..30_000 {
+        let _ = store.put_nowait(&name(number), b"value").unwrap();
+    }
+    store.close().unwrap();
+    // So little memory that the source is read twice: what the first pass has found is in the target then.
+    let little = RepairOptions {
+        source: vec![source.0.clone()],
+        target: vec![target.0.clone()],
+        memory_bytes: 1 << 20,
+    };
+    let mut dies = |at: CheckProgress| assert!(at.bytes * 4 < at.bytes_total * 3, "it dies here");
+    let died = catch_unwind(AssertUnwindSafe(|| repair(&little, &mut dies)));
+    assert!(died.is_err(), "{died:?}");
+    for create in [true, false] {
+        let opened = Store::open(&DatabaseOptions { create, ..new_options(&target.0) });
+        let error = opened.map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.message().contains("a repair, was broken off"), "{error}");
+    }
+    let checked = check(&little.target, 64 << 20, &mut |_| {}).unwrap();
+    assert!(checked.findings.iter().any(|found| found.detail.contains("broken off")), "{checked:?}");
+    assert_eq!(repair(&little, &mut |_| {}).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(repaired(&source.0, &other.0).saved_keys, 30_000);
+    let mut store = Store::open(&new_options(&other.0)).unwrap();
+    assert_eq!(store.len(), 30_000);
+    assert_eq!(store.get(&name(29_999)).unwrap().unwrap(), b"value");
 }

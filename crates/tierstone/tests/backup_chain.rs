@@ -211,6 +211,38 @@ fn a_chain_with_a_missing_exchanged_or_unfinished_backup_is_refused_by_name() {
 }
 
 #[test]
+fn copies_of_a_base_that_were_broken_off_or_changed_do_not_hide_it() {
+    let directory = TemporaryDirectory::new();
+    let (options, paths) = small(&directory);
+    let copy = |number: usize| root(&directory).join(format!("copy {number}"));
+    // Directories are read in any order: some come before the whole ones.
+    for number in 0..12 {
+        let of = &paths[number % 2];
+        let mut manifest = std::fs::read(of.join(MANIFEST)).unwrap();
+        std::fs::create_dir(copy(number)).unwrap();
+        std::fs::copy(of.join(FRAMES), copy(number).join(FRAMES)).unwrap();
+        match number % 3 {
+            0 => continue,
+            1 => manifest.truncate(20),
+            _ => *manifest.last_mut().unwrap() ^= 1,
+        }
+        std::fs::write(copy(number).join(MANIFEST), manifest).unwrap();
+    }
+    let report = verify_backup(&paths[2], &mut |_| {}).unwrap();
+    assert_eq!((report.shown, report.bases), (5, 2));
+    let named = [copy(0), copy(1), copy(4)];
+    assert_eq!(verify_backup_with(&paths[2], &named, &mut |_| {}).unwrap(), report);
+    let new = options_of(&root(&directory).join("new"), &options);
+    assert_eq!(restore(&paths[2], &new, &mut |_| {}).unwrap(), report);
+    // Where there is no whole one, a copy is told with what is wrong with it.
+    std::fs::remove_dir_all(&paths[0]).unwrap();
+    let other = options_of(&root(&directory).join("other"), &options);
+    let told = refused(&paths[2], &[copy(0)], &other, "copies only");
+    assert!(told.contains("copy 0") && told.contains("not complete"), "{told}");
+    assert!(refused(&paths[2], &[], &other, "copies only").contains("copy "));
+}
+
+#[test]
 fn a_backup_that_was_broken_off_is_no_base_and_none_of_a_chain() {
     let directory = TemporaryDirectory::new();
     let (options, paths) = small(&directory);

@@ -2,6 +2,7 @@
 
 use super::Errors;
 use super::feed::{Item, Loaded};
+use crate::backup::closed::without_region;
 use crate::region::{RegionArgs, kept_shards};
 use clap::Args;
 use std::path::PathBuf;
@@ -47,7 +48,7 @@ impl StoreArgs {
             ..DatabaseOptions::default()
         };
         self.region.apply(&mut options);
-        let store = SharedStore::open(&options)?;
+        let store = SharedStore::open(&options).map_err(without_region)?;
         for directory in added {
             eprintln!(
                 "tierstone: added {} to the store: from now on name it whenever it is opened; it may be moved, but not taken \
@@ -82,11 +83,20 @@ impl StoreSink {
 
     /// Waits until everything is durable, and closes the store.
     pub fn finish(self) -> Result<Loaded> {
-        let StoreSink { store, load, failure } = self;
+        let StoreSink { store, mut load, failure } = self;
         let loaded = match failure {
             Some(error) => Err(error),
-            None => load.finish(),
+            None => load.sync(),
         };
+        let loaded = loaded.map_err(|error| {
+            let records = load.loaded().records;
+            let message = format!(
+                "{}; the load has ended, with {records} records in the store at least",
+                error.message()
+            );
+            Error::new(error.kind(), message)
+        });
+        drop(load);
         let closed = store.close();
         let loaded = loaded?;
         closed?;

@@ -13,7 +13,7 @@ use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_engine::BackupRecord;
 use tierstone_store::backup::chain::BackupChain;
 use tierstone_store::backup::since::BackupBase;
-use tierstone_store::backup::{BackupReader, FrameHeader, FrameKind, HEADER_BYTES, Taken};
+use tierstone_store::backup::{BackupReader, BaseName, FrameHeader, FrameKind, HEADER_BYTES, Taken};
 
 /// Backups of a chain at most; every restore reads all of them.
 const CHAIN_MAX: usize = 1_000;
@@ -35,44 +35,68 @@ pub(super) fn find(path: &Path, bases: &[PathBuf]) -> Result<Vec<(PathBuf, Backu
             let message = format!("more than {CHAIN_MAX} backups follow each other: no chain is so long");
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        let (store, shards) = (start.store, start.shards);
-        let (base, base_reader) = find_base(newest, (path, bases), wanted.id)?;
-        let is_it = base_reader.name() == Some(wanted)
-            && base_reader.start().is_some_and(|start| (start.store, start.shards) == (store, shards));
-        if !is_it {
-            let message = format!(
-                "{} was made since another backup than the one in {}, although that has the same id: one of them was \
-                 changed",
-                newest.display(),
-                base.display()
-            );
-            return Err(Error::new(ErrorKind::Corrupt, message));
-        }
-        chain.push((base, base_reader));
+        let wanted = Wanted { newer: newest, name: wanted, store: start.store, shards: start.shards };
+        let base = find_base(&wanted, (path, bases))?;
+        chain.push(base);
     }
     chain.reverse();
     Ok(chain)
 }
 
-/// The backup with this id: among `bases`, or in a directory beside `newer`, which was made since it, or beside the last
-/// one of the chain.
-fn find_base(newer: &Path, (last, bases): (&Path, &[PathBuf]), id: u64) -> Result<(PathBuf, BackupReader)> {
+/// What the base of a backup is.
+struct Wanted<'a> {
+    /// The backup that was made since it.
+    newer: &'a Path,
+    name: BaseName,
+    store: u64,
+    shards: u16,
+}
+
+impl Wanted<'_> {
+    /// Reads the backup in a directory, which has the right id, and refuses it if it is not whole, or another one.
+    fn read(&self, path: &Path) -> Result<BackupReader> {
+        let reader = skim(path)?;
+        let is_of_store =
+            reader.start().is_some_and(|start| (start.store, start.shards) == (self.store, self.shards));
+        if is_of_store && reader.name() == Some(self.name) {
+            return Ok(reader);
+        }
+        let message = format!(
+            "{} was made since another backup than the one in {}, although that has the same id: one of them was changed",
+            self.newer.display(),
+            path.display()
+        );
+        Err(Error::new(ErrorKind::Corrupt, message))
+    }
+}
+
+/// The backup that is wanted: among `bases`, or in a directory beside the one that was made since it, or beside the last
+/// one of the chain. Copies of it that were broken off or changed are passed over; where there is nothing else the first
+/// of them is told.
+fn find_base(wanted: &Wanted<'_>, (last, bases): (&Path, &[PathBuf])) -> Result<(PathBuf, BackupReader)> {
     let named = bases.iter().cloned();
-    let parents =
-        [newer, last].into_iter().filter_map(|path| Some(path.canonicalize().ok()?.parent()?.to_path_buf()));
+    let parents = [wanted.newer, last]
+        .into_iter()
+        .filter_map(|path| Some(path.canonicalize().ok()?.parent()?.to_path_buf()));
     let beside = parents.filter_map(|parent| std::fs::read_dir(parent).ok()).flatten();
     let beside = beside.take(BESIDE_MAX).flatten().map(|entry| entry.path());
-    let found = named.chain(beside).find(|path| path.is_dir() && id_of(path) == Some(id));
-    let Some(path) = found else {
+    let has_its_id = |path: &PathBuf| path.is_dir() && id_of(path) == Some(wanted.name.id);
+    let mut refused = None;
+    for path in named.chain(beside).filter(has_its_id) {
+        match wanted.read(&path) {
+            Ok(reader) => return Ok((path, reader)),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
         let message = format!(
-            "the backup in {} was made since the backup with the id {id:016x}, which is neither beside it nor in a \
+            "the backup in {} was made since the backup with the id {:016x}, which is neither beside it nor in a \
              directory that was named (--base)",
-            newer.display()
+            wanted.newer.display(),
+            wanted.name.id
         );
-        return Err(Error::new(ErrorKind::InvalidInput, message));
-    };
-    let reader = skim(&path)?;
-    Ok((path, reader))
+        Error::new(ErrorKind::InvalidInput, message)
+    }))
 }
 
 /// What the first frame of the backup in a directory says its id is, if it is whole.

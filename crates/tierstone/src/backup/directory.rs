@@ -5,6 +5,7 @@
 //! What a crash leaves: without the manifest, no backup. It gets its name when its bytes, and the file with the
 //! frames, are durable.
 
+use super::apart::check_apart_from_store;
 use super::chain::{backup_base, find, read_chain};
 use super::files::{BackupFiles, DirectoryFiles};
 use super::{BackupProgress, BackupReport, keys_of};
@@ -85,6 +86,15 @@ impl BackupWriter {
     /// As [`BackupWriter::create`].
     pub fn create_on(directory: impl AsRef<Path>, base: Option<BackupBase>) -> Result<BackupWriter> {
         Ok(Self::create(directory)?.on(base))
+    }
+
+    /// Refuses `directory` for a backup of the closed store in `store` (as in [`DatabaseOptions`](crate::DatabaseOptions)) if it is one of its places,
+    /// lies in one or contains one. Nothing is changed.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with both paths.
+    pub fn check_apart(directory: impl AsRef<Path>, store: &[PathBuf]) -> Result<()> {
+        check_apart_from_store(store, &[directory.as_ref().to_path_buf()])
     }
 
     /// The backup since which this one is made.

@@ -110,6 +110,11 @@ impl SharedBulkLoad {
         Ok(self.loaded)
     }
 
+    /// What is known to be written: after an error there may be more.
+    pub fn loaded(&self) -> Loaded {
+        self.loaded
+    }
+
     /// [`SharedBulkLoad::sync`], and ends the load.
     ///
     /// # Errors
