@@ -309,6 +309,25 @@ fn walks_counts_and_expiries_stay_right_while_keys_are_evicted_on(ground: Ground
 }
 
 #[test]
+fn another_number_of_shards_evicts_nothing_from_a_cache_that_is_not_full() {
+    for policy in ["allkeys-lru", "allkeys-random"] {
+        let folder = Folder::new();
+        let keys = 7_000;
+        let server = start(&folder, Device, 64, policy, 1);
+        let mut connection = server.connect();
+        // Less than half of the space lives, and nearly all of it was written to.
+        (0..3).for_each(|_| fill(&mut connection, "key", 0..keys));
+        assert_eq!(ask(&mut connection, &[b"DBSIZE"]).integer(), Some(keys as i64));
+        server.stop();
+        let server = start(&folder, Device, 64, policy, 2);
+        let mut connection = server.connect();
+        let there = (0..keys).filter(|number| exists(&mut connection, &format!("key:{number}"))).count();
+        assert_eq!((there, server.info_of_any("evicted_keys")), (keys, 0), "{policy}");
+        server.stop();
+    }
+}
+
+#[test]
 fn what_is_asked_for_often_stays_and_tells_how_often() {
     on_both(what_is_asked_for_often_stays_and_tells_how_often_on);
 }

@@ -308,6 +308,34 @@ fn send_what_goes(socket: &mut TcpStream, bytes: &[u8]) -> usize {
 }
 
 #[test]
+fn a_large_value_after_a_flush_of_an_ordered_store_survives_restarts() {
+    for (flush, kills) in [("FLUSHDB", false), ("FLUSHALL", true)] {
+        let folder = Folder::new();
+        let settings = ["--index", "ordered", "--shards", "2", "--capacity", "64MiB", "--segment-size", "1MiB"];
+        let value = vec![9; 100_000];
+        let mut server = Server::start(&folder, &settings);
+        let mut connection = server.connect();
+        for request in [&[&b"SET"[..], b"gone", &value], &[flush.as_bytes()], &[b"SET", b"big", &value]] {
+            assert!(ask(&mut connection, request).is_ok(), "{flush}");
+        }
+        if kills {
+            server.kill();
+            server.wait();
+        } else {
+            server.stop();
+        }
+        // With as many shards, and with others.
+        for shards in ["2", "1"] {
+            let server = Server::start(&folder, &[&settings[..3], &[shards], &settings[4..]].concat());
+            let mut connection = server.connect();
+            assert_eq!(ask(&mut connection, &[b"GET", b"big"]), Value::Bulk(value.clone()), "{flush}");
+            assert_eq!(ask(&mut connection, &[b"DBSIZE"]).integer(), Some(1), "{flush}");
+            server.stop();
+        }
+    }
+}
+
+#[test]
 fn many_half_finished_requests_stay_within_the_budget_and_harm_nobody() {
     for driver in common::drivers() {
         let folder = Folder::new();

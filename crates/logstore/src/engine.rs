@@ -308,7 +308,7 @@ impl Engine for LogShard {
             commit_latency: self.requests.commit_latency,
             space_used_bytes: u64::from(used) * segment_bytes,
             space_live_bytes: self.segments.live_bytes(),
-            space_capacity_bytes: u64::from(self.segments.owned_count() + pool) * segment_bytes,
+            space_capacity_bytes: u64::from(self.segments.held_count() + pool) * segment_bytes,
             space_growth_bytes_per_day: self.growth.bytes_per_day(),
             snapshots,
             snapshots_lost,

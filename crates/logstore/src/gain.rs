@@ -70,10 +70,10 @@ const SEGMENTS_OF_A_SMALL_STORE: u32 = 48;
 const ENTRY_GROWTH_BYTES: u64 = 6;
 
 impl LogShard {
-    /// The shard's own segments and its part of the pool.
+    /// The shard's own segments, and its parts of those that it shares and of the pool.
     pub(crate) fn capacity_count(&self) -> u32 {
         let shards = u32::from(self.identity.shard_count.max(1));
-        self.segments.owned_count() + self.segments.pool_count() / shards
+        self.segments.held_count() + self.segments.pool_count() / shards
     }
 
     /// Segments that only deletes and the cleaner may use.
@@ -116,7 +116,7 @@ impl LogShard {
         }
         let coming = self.emptied_count();
         let low = self.is_space_low(coming);
-        let many = self.segments.owned_count() > SEGMENTS_A_STEP;
+        let many = self.segments.held_count() > SEGMENTS_A_STEP;
         if !low && many && !self.reads.steps.is_multiple_of(STEPS_A_LOOK) {
             return;
         }

@@ -73,6 +73,8 @@ pub struct Segment {
     pub snapshot_records: u32,
     /// Set when shards of an earlier opening left it to several of this one: how many still need it.
     pub shared: Option<Arc<AtomicU32>>,
+    /// This shard's part of it when it was shared.
+    pub(crate) part: f32,
     /// Its first group and the one after its last, when it belongs to a log of this opening.
     pub groups: Option<(u64, u64)>,
     /// Whether the numbers of live records and bytes are estimates: a segment is then never freed on
@@ -137,6 +139,8 @@ pub struct SegmentTable {
     /// Free segments that any shard may take.
     pool: Arc<SegmentPool>,
     owned: u32,
+    /// This shard's parts of those that it shares.
+    shared_parts: f64,
     segment_bytes: u64,
     live_bytes: u64,
     tombstone_bytes: u64,
@@ -226,8 +230,11 @@ impl SegmentTable {
         self.owned += u32::from(segment.shared.is_none());
         self.live_bytes += segment.live_bytes;
         self.tombstone_bytes += segment.tombstone_bytes;
+        let part =
+            segment.shared.as_ref().map_or(0.0, |shared| 1.0 / shared.load(Ordering::Acquire).max(1) as f32);
+        self.shared_parts += f64::from(part);
         let entry = self.entry(number);
-        *entry = segment;
+        *entry = Segment { part, ..segment };
         if entry.role != Role::Checkpoint {
             entry.unprofiled = (0, u32::MAX);
         }
@@ -364,9 +371,9 @@ impl SegmentTable {
         self.segments.iter().any(|segment| segment.role == Role::Freeing)
     }
 
-    /// How many segments this shard owns, free ones included.
-    pub fn owned_count(&self) -> u32 {
-        self.owned
+    /// How many segments this shard owns, free ones included, and its parts of those that it shares.
+    pub fn held_count(&self) -> u32 {
+        self.owned + self.shared_parts.round() as u32
     }
 
     /// Bytes live in all segments.
@@ -549,6 +556,7 @@ impl SegmentTable {
         self.forget_marks(segment);
         let entry = &mut self.segments[segment as usize];
         let Some(shared) = entry.shared.clone() else { return true };
+        self.shared_parts -= f64::from(std::mem::take(&mut entry.part));
         if shared.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.owned += 1;
             return true;

@@ -37,11 +37,13 @@ pub struct KeyspaceEntry {
 }
 
 /// The keyspaces whose records are served: those listed, each with its companions (the chunks of its
-/// large values and their ledger), which are never listed themselves.
+/// large values and their ledger), which are never listed themselves. Nobody walks ranges of companions, so that none
+/// is ordered: their records say no keys in the summaries.
 pub fn served_keyspaces(listed: &[KeyspaceEntry]) -> Vec<KeyspaceEntry> {
     let family = |entry: &KeyspaceEntry| {
         let (name, index) = (entry.name.clone(), entry.index);
-        entry.id.family().map(|id| KeyspaceEntry { id, name: name.clone(), index })
+        let of = move |id: KeyspaceId| if id.is_user() { index } else { IndexKind::Hash };
+        entry.id.family().map(|id| KeyspaceEntry { id, name: name.clone(), index: of(id) })
     };
     listed.iter().flat_map(family).collect()
 }
@@ -317,6 +319,16 @@ mod tests {
         assert_eq!(found(&old, &torn).unwrap().unwrap(), (superblock(1), 1, 1));
         assert_eq!(found(&torn, &torn).unwrap_err().kind(), ErrorKind::Corrupt);
         assert!(found(&[0; SLOT_BYTES], &[0; SLOT_BYTES]).unwrap().is_none());
+    }
+
+    #[test]
+    fn companions_of_an_ordered_keyspace_are_not_ordered() {
+        let listed = superblock(1).keyspaces;
+        let served: Vec<_> =
+            served_keyspaces(&listed).into_iter().map(|entry| (entry.id, entry.index)).collect();
+        let [user, chunks, ledger] = listed[0].id.family();
+        let expected = [(user, IndexKind::Ordered), (chunks, IndexKind::Hash), (ledger, IndexKind::Hash)];
+        assert_eq!(served, expected);
     }
 
     #[test]
