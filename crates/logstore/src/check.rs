@@ -10,7 +10,10 @@
 //! 2. What a crash may leave is no damage: torn groups after the end of a log, groups that were fenced
 //!    off, batches that were not whole, in one log or over several, and (in a store that was not closed) a summary that
 //!    its records give again.
-//! 3. Memory: one segment and its records, the groups of segments that are open, and 32 bytes a record
+//! 3. A segment that the superblock of a closed store does not list is free: what an earlier life left in it is neither
+//!    lost nor saved. Where it is not known whether a segment whose header is damaged was free, what is saved of it is
+//!    counted among what may be too old.
+//! 4. Memory: one segment and its records, the groups of segments that are open, and 32 bytes a record
 //!    up to [`CheckSettings::memory_bytes`]; beyond it the store is read several times.
 //!
 //! The caller holds the store's lock; a running store changes below the reader.
@@ -37,6 +40,8 @@ use versions::Versions;
 
 /// Findings that are kept one by one; more are only counted.
 const FINDINGS_MAX: usize = 10_000;
+/// A list of segments in use that has so much room left, in bytes, was not cut short: the next run would have had room.
+const ROOM_OF_A_RUN: usize = 16;
 /// For segments without a footer nobody says how many records they have; few are smaller than this.
 const RECORD_BYTES_GUESS: u64 = 128;
 
@@ -167,7 +172,8 @@ pub struct CheckReport {
     pub lost_keys: u64,
     /// When records were saved: keys whose newest whole version was.
     pub saved_keys: u64,
-    /// Of these, or of keys found deleted, those of which an older version had to do.
+    /// Of these, or of keys found deleted, those of which an older version had to do, or one of a segment with a damaged
+    /// header that may have been free: the key may have been overwritten since, or deleted.
     pub reverted_keys: u64,
     /// Keys of which no version is whole.
     pub unsaved_keys: u64,
@@ -254,14 +260,14 @@ pub fn survey(device: &mut dyn BlockDevice, settings: &CheckSettings) -> Result<
     let newest = |ends: &Ends| match ends {
         Ends::Sealed { header, footer } => header.opened_seq.max(footer.max_seq),
         Ends::Open { header, .. } => header.opened_seq,
-        Ends::HeaderLost { footer } => footer.map_or(0, |footer| footer.max_seq),
+        Ends::HeaderLost { footer, .. } => footer.map_or(0, |footer| footer.max_seq),
     };
     let known = checker.found.values().map(newest).max().unwrap_or(0);
     // What has neither header nor footer was opened after all others at worst.
     let unknown = (checker.found.len() as Seq + 1) * RECORDS_A_SEGMENT_MAX;
     let past = |ends: &Ends| match ends {
-        Ends::Sealed { footer, .. } | Ends::HeaderLost { footer: Some(footer) } => footer.past_ms,
-        Ends::Open { .. } | Ends::HeaderLost { footer: None } => 0,
+        Ends::Sealed { footer, .. } | Ends::HeaderLost { footer: Some(footer), .. } => footer.past_ms,
+        Ends::Open { .. } | Ends::HeaderLost { footer: None, .. } => 0,
     };
     let past_ms = checker.found.values().map(past).fold(checker.superblock.past_ms, u64::max);
     Ok(Survey { superblock: checker.superblock, newest_seq: known + unknown, past_ms })
@@ -301,9 +307,19 @@ pub fn check_bare(device: &mut dyn BlockDevice) -> Result<(Superblock, Vec<Findi
 /// What the ends of a segment say.
 #[derive(Clone, Copy, Debug)]
 enum Ends {
-    Sealed { header: SegmentHeader, footer: SegmentFooter },
-    Open { header: SegmentHeader, is_footer_damaged: bool },
-    HeaderLost { footer: Option<SegmentFooter> },
+    Sealed {
+        header: SegmentHeader,
+        footer: SegmentFooter,
+    },
+    Open {
+        header: SegmentHeader,
+        is_footer_damaged: bool,
+    },
+    /// `may_be_free`: nothing says that the segment was in use; the footer may be that of an earlier life.
+    HeaderLost {
+        footer: Option<SegmentFooter>,
+        may_be_free: bool,
+    },
 }
 
 /// What the ends of each segment say.
@@ -320,6 +336,8 @@ struct Checker<'a> {
     /// The segment at hand.
     bytes: Vec<u8>,
     found: BTreeMap<u32, Ends>,
+    /// The superblock lists every segment that holds records.
+    all_listed: bool,
     /// For each log, of the groups that footers name: the highest first one, and the end.
     sealed_groups: BTreeMap<u64, (u64, u64)>,
     versions: Versions,
@@ -349,6 +367,7 @@ impl<'d> Checker<'d> {
             is_first_pass: true,
             bytes: vec![0; geometry.segment_bytes as usize],
             found: BTreeMap::new(),
+            all_listed: false,
             sealed_groups: BTreeMap::new(),
         })
     }
@@ -365,11 +384,11 @@ impl Checker<'_> {
         self.look_at_all_ends(settings)?;
         let found = std::mem::take(&mut self.found);
         let records = found.values().map(|ends| match ends {
-            Ends::Sealed { footer, .. } | Ends::HeaderLost { footer: Some(footer) } => {
+            Ends::Sealed { footer, .. } | Ends::HeaderLost { footer: Some(footer), .. } => {
                 u64::from(footer.records)
             }
             Ends::Open { .. } => self.geometry.segment_bytes / RECORD_BYTES_GUESS,
-            Ends::HeaderLost { footer: None } => 0,
+            Ends::HeaderLost { footer: None, .. } => 0,
         });
         let passes = self.versions.plan(records.sum(), settings.memory_bytes);
         let bytes_total = found.len() as u64 * self.geometry.segment_bytes * u64::from(passes);
@@ -385,7 +404,9 @@ impl Checker<'_> {
                         let open = self.walk_open(number, header, *is_footer_damaged)?;
                         logs.entry(header.log_id).or_default().push(open);
                     }
-                    Ends::HeaderLost { footer } => self.check_without_header(number, footer.as_ref())?,
+                    Ends::HeaderLost { footer, may_be_free } => {
+                        self.check_without_header(number, footer.as_ref(), *may_be_free)?
+                    }
                 }
                 done.bytes += self.geometry.segment_bytes;
                 progress(done);
@@ -409,14 +430,29 @@ impl Checker<'_> {
             self.note_lost_segment(number, "the superblock lists it, and it is not there");
         }
         let is_made_blank = settings.existing_segments.is_some();
+        self.all_listed = self.are_all_listed();
         numbers
             .into_iter()
             .try_for_each(|number| self.look_at_ends(number, listed.contains(&number), is_made_blank))
     }
 
+    /// Whether all segments that hold records are listed: the store was closed in good order, by a program that lists them,
+    /// and the list was not cut short for want of room.
+    fn are_all_listed(&self) -> bool {
+        let slot = self.superblock.encode(0).unwrap_or_default();
+        let room = slot.iter().rev().take_while(|&&byte| byte == 0).count();
+        self.report.clean && !self.superblock.in_use.is_empty() && room >= ROOM_OF_A_RUN
+    }
+
     fn note_lost_segment(&mut self, number: u32, what: &str) {
         let detail = format!("{what}: how many records are lost with it is not known");
         self.note(DamageKind::Segment, number, None, 0, detail);
+    }
+
+    /// A segment that held nothing when the store was closed has a damaged header.
+    fn note_free_segment(&mut self, number: u32) {
+        let detail = "the header is damaged; the segment is free: nothing is lost".to_owned();
+        self.note(DamageKind::Header, number, Some(0), 0, detail);
     }
 
     /// Reads the first and the last block of a segment. `is_listed`: the superblock says that records are in it.
@@ -434,6 +470,7 @@ impl Checker<'_> {
         let is_commit = Commit::decode(block, store, number, own_generation).is_some();
         let has_last_block = block.iter().any(|&byte| byte != 0);
         let is_footer_damaged = footer.is_none() && !is_commit && has_last_block;
+        let may_be_free = !(is_listed && self.report.clean);
         let ends = match SegmentHeader::decode(&self.bytes[..BLOCK_BYTES]) {
             HeaderFound::OtherVersion(version) => {
                 let message = format!(
@@ -442,7 +479,7 @@ impl Checker<'_> {
                 return Err(Error::new(ErrorKind::Incompatible, message));
             }
             HeaderFound::Blank if is_listed || (is_made_blank && footer.is_some()) => {
-                Ends::HeaderLost { footer }
+                Ends::HeaderLost { footer, may_be_free }
             }
             HeaderFound::Blank => return Ok(()),
             HeaderFound::Whole(header)
@@ -467,8 +504,12 @@ impl Checker<'_> {
                     (SegmentState::Log, _) => Ends::Open { header, is_footer_damaged },
                 }
             }
-            HeaderFound::Whole(_) | HeaderFound::Damaged => Ends::HeaderLost { footer },
+            HeaderFound::Whole(_) | HeaderFound::Damaged => Ends::HeaderLost { footer, may_be_free },
         };
+        if may_be_free && self.all_listed && matches!(ends, Ends::HeaderLost { .. }) {
+            self.note_free_segment(number);
+            return Ok(());
+        }
         self.report.segments += 1;
         self.found.insert(number, ends);
         Ok(())

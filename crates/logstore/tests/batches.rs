@@ -1,17 +1,19 @@
 //! Batches over the shards of one store: what a clean end, a kill and a check make of them.
-#![expect(clippy::unwrap_used, reason = "test code")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 mod common;
 
 use common::{Store, medium, small_settings};
 use std::sync::Arc;
 use tierstone_base::{ErrorKind, KeyspaceId, SeededRandom};
+use tierstone_crash::Choices;
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{BatchTicket, Engine, Write, WriteKind};
-use tierstone_logstore::check::{CheckReport, CheckSettings, check};
+use tierstone_logstore::check::{CheckReport, CheckSettings, check, salvage};
+use tierstone_logstore::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use tierstone_logstore::{OpenReport, OpenSettings};
-use tierstone_media::Wait;
 use tierstone_media::sim::{SimDevice, SimMedium};
+use tierstone_media::{BLOCK_BYTES, Wait};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
 
@@ -252,4 +254,58 @@ fn a_part_that_was_admitted_is_taken_whatever_the_others_have_written_since() {
     }
     let cleaned = stores.iter().map(|store| store.engine.statistics().cleaned_bytes_written);
     assert!(cleaned.min() > Some(0), "nothing was cleaned");
+}
+
+/// A store of one segment that recovery has sealed, whose log ended within a batch of keys of three bytes; with the footer.
+fn sealed_within_a_batch() -> (SimMedium, u64, SegmentFooter) {
+    let medium = medium(256 << 10, 16);
+    let mut settings = small_settings();
+    settings.shard.overlap_bytes = 1 << 20;
+    let (mut store, _) = common::open_on(medium.device(), &settings).unwrap();
+    for number in 0..20u32 {
+        store.put(KEYSPACE, &number.to_le_bytes(), &[7; 300]).unwrap();
+    }
+    store.sync().unwrap();
+    let keys: Vec<Vec<u8>> = (100..160).map(|number| number.to_string().into_bytes()).collect();
+    let kind = WriteKind::Put { value: &[9; 2_000], expiry_ms: 0, kind: Default::default() };
+    let writes: Vec<Write<'_>> =
+        keys.iter().map(|key| Write { key: store.key(KEYSPACE, key), kind }).collect();
+    store.write(&writes).unwrap();
+    let copy = (0..100).find_map(|_| {
+        store.turn(Wait::One);
+        let copy = medium.crashed_copy(&Choices::quiet());
+        let (_, report) = common::open_on(copy.device(), &settings).unwrap();
+        (report.dropped_records > 2).then_some(copy)
+    });
+    let copy = copy.expect("a crash in the batch");
+    let geometry = copy.settings().geometry;
+    let is_log = |segment: &u32| {
+        let block = copy.peek(geometry.segment_offset(*segment), BLOCK_BYTES);
+        matches!(SegmentHeader::decode(&block), HeaderFound::Whole(header) if header.state == SegmentState::Log)
+    };
+    let segment = (0..16).find(is_log).unwrap();
+    let block = copy.peek(geometry.segment_offset(segment + 1) - BLOCK_BYTES as u64, BLOCK_BYTES);
+    let generation = u64::from_le_bytes(block[24..32].try_into().unwrap());
+    let footer = SegmentFooter::decode(&block, generation).unwrap();
+    assert_eq!(footer.records, 20);
+    (copy, geometry.segment_offset(segment), footer)
+}
+
+#[test]
+fn the_end_of_a_batch_that_was_dropped_is_not_saved_from_a_damaged_segment() {
+    let (medium, at, footer) = sealed_within_a_batch();
+    let summary = at + u64::from(footer.summary_start) + 7;
+    for (what, damaged) in [("summary", summary), ("header", at + 33)] {
+        let copy = medium.crashed_copy(&Choices::quiet());
+        copy.flip_bit(damaged, 2);
+        // And the first record, so that what is whole is less than the segment had.
+        copy.flip_bit(at + (BLOCK_BYTES + 64 + 100) as u64, 0);
+        let mut saved = Vec::new();
+        let report = salvage(&mut copy.device(), &CheckSettings::default(), &mut |_| {}, &mut |record| {
+            saved.push(record.key.to_vec());
+            Ok(())
+        });
+        assert_eq!(report.unwrap().lost_records, 20, "{what}");
+        assert!(saved.len() == 19 && saved.iter().all(|key| key.len() == 4), "{what}: {saved:?}");
+    }
 }

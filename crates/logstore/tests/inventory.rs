@@ -10,9 +10,9 @@ use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};
 use tierstone_crash::{Choices, Mutations};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{Durability, Engine};
-use tierstone_logstore::check::{CheckSettings, DamageKind, check};
+use tierstone_logstore::check::{CheckReport, CheckSettings, DamageKind, check, salvage};
 use tierstone_logstore::format::segment::{HeaderFound, SegmentHeader, SegmentState};
-use tierstone_logstore::format::superblock::SLOT_BYTES;
+use tierstone_logstore::format::superblock::{SLOT_BYTES, SlotFound, Superblock};
 use tierstone_logstore::{Inventory, OpenReport, OpenSettings, SuperblockWriter, open};
 use tierstone_media::sim::{SimDevice, SimMedium};
 use tierstone_media::{BLOCK_BYTES, Wait};
@@ -326,4 +326,124 @@ fn without_its_rule_what_is_missing_is_passed_over() {
     let mut opened = Opened::on(&medium, medium.device(), &settings).unwrap();
     let lost = (0..400u32).filter(|key| opened.store.get(SPACE, &key.to_le_bytes()).unwrap().is_none());
     assert!(lost.count() > 0);
+}
+
+/// Keys that were deleted, and whose deletions nobody needs any more.
+const GONE: std::ops::Range<u32> = 0..1_500;
+/// Keys that are there.
+const THERE: std::ops::Range<u32> = 10_000..10_060;
+
+/// A store with segments that are free again, of whose former lives records and footers are still there; closed or not. With
+/// such segments.
+fn with_free_segments(is_closed: bool) -> (SimMedium, Vec<u32>) {
+    let medium = medium(SEGMENT, SEGMENTS);
+    let mut opened = Opened::on(&medium, medium.device(), &settings()).unwrap();
+    opened.put(GONE, 900);
+    opened.store.sync().unwrap();
+    // What is listed is not given back when it becomes free.
+    opened.note();
+    for key in GONE {
+        opened.store.delete(SPACE, &key.to_le_bytes()).unwrap();
+    }
+    for _ in 0..12 {
+        opened.put(THERE, 900);
+        opened.store.sync().unwrap();
+        opened.store.now.monotonic_us += 1_500_000;
+        opened.store.settle(3_000);
+    }
+    match is_closed {
+        true => opened.close(),
+        false => opened.note(),
+    }
+    let geometry = medium.settings().geometry;
+    let is_free = |segment: &u32| {
+        let last = geometry.segment_offset(segment + 1) - BLOCK_BYTES as u64;
+        matches!(header(&medium, *segment), HeaderFound::Whole(header) if header.state == SegmentState::Free)
+            && medium.peek(last, BLOCK_BYTES).iter().any(|&byte| byte != 0)
+    };
+    let free = (0..SEGMENTS).filter(is_free).collect();
+    (medium, free)
+}
+
+/// What is saved of the store: the keys, and what is said of it.
+fn saved(medium: &SimMedium) -> (BTreeSet<u32>, CheckReport) {
+    let mut keys = BTreeSet::new();
+    let report = salvage(&mut medium.device(), &CheckSettings::default(), &mut |_| {}, &mut |record| {
+        keys.insert(u32::from_le_bytes(record.key.try_into().unwrap()));
+        Ok(())
+    });
+    (keys, report.unwrap())
+}
+
+fn with_a_flipped_bit_in_the_header(medium: &SimMedium, segment: u32) -> SimMedium {
+    let copy = medium.crashed_copy(&Choices::quiet());
+    copy.flip_bit(copy.settings().geometry.segment_offset(segment) + 40, 3);
+    copy
+}
+
+#[test]
+fn of_a_free_segment_with_a_damaged_header_nothing_comes_back_after_a_close() {
+    let (medium, free) = with_free_segments(true);
+    assert!(free.len() > 3, "{free:?}");
+    for &segment in &free {
+        let copy = with_a_flipped_bit_in_the_header(&medium, segment);
+        let (keys, report) = saved(&copy);
+        assert_eq!(keys, THERE.collect(), "segment {segment}");
+        let found: Vec<_> = report.findings.iter().map(|found| (found.kind, found.segment)).collect();
+        assert_eq!(found, [(DamageKind::Header, Some(segment))]);
+        assert!(report.findings[0].detail.contains("is free"), "{:?}", report.findings);
+        let lost = (report.lost_records, report.lost_keys, report.unsaved_keys, report.reverted_keys);
+        assert_eq!((lost, report.live_keys), ((0, 0, 0, 0), 60), "segment {segment}");
+    }
+}
+
+#[test]
+fn what_is_saved_of_a_segment_that_may_have_been_free_is_counted_as_too_old() {
+    let (medium, free) = with_free_segments(false);
+    let mut back = 0;
+    for &segment in &free {
+        let (keys, report) = saved(&with_a_flipped_bit_in_the_header(&medium, segment));
+        assert!(!report.clean && keys.is_superset(&THERE.collect()));
+        let too_many = (keys.len() - THERE.len()) as u64;
+        assert!(
+            report.reverted_keys >= too_many,
+            "segment {segment}: {too_many} of {}",
+            report.reverted_keys
+        );
+        assert!(too_many == 0 || report.findings[0].detail.contains("may have been free"));
+        back += too_many;
+    }
+    assert!(back > 0, "a former life says nothing of deletions");
+}
+
+#[test]
+fn a_list_that_was_cut_short_calls_no_segment_free() {
+    let (medium, _) = with_free_segments(true);
+    let used = logs(&medium);
+    let mut opened = Opened::on(&medium, medium.device(), &settings()).unwrap();
+    // The longest facts beside which some segments in use are listed, but not all.
+    let listed = |superblock: &Superblock| match Superblock::decode(&superblock.encode(1).unwrap()) {
+        SlotFound::Whole { superblock, .. } => superblock.in_use,
+        other => panic!("{other:?}"),
+    };
+    let longest = opened.superblock.superblock.clone();
+    let mut all: Vec<(u32, u32)> = Vec::new();
+    for &segment in &used {
+        match all.last_mut() {
+            Some((first, count)) if *first + *count == segment => *count += 1,
+            _ => all.push((segment, 1)),
+        }
+    }
+    assert!(all.len() > 1, "{all:?}");
+    let short = |facts: usize| {
+        let facts = vec![7; facts];
+        Superblock { facts, clean: true, in_use: all.clone(), ..longest.clone() }
+    };
+    let facts = (65_000..SLOT_BYTES).filter(|&facts| short(facts).encode(1).is_ok());
+    let cut = facts.map(short).find(|superblock| (1..all.len()).contains(&listed(superblock).len())).unwrap();
+    opened.superblock.write(&mut medium.device(), cut).unwrap();
+    drop(opened.store);
+    let last = *used.last().unwrap();
+    let (_, report) = saved(&with_a_flipped_bit_in_the_header(&medium, last));
+    assert!(report.clean && report.lost_records > 0 && report.reverted_keys > 0, "{report:?}");
 }

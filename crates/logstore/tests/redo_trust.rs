@@ -266,11 +266,17 @@ fn a_loss_that_is_accepted_is_counted_and_over() {
 
 /// A store whose redo log alone has `count` values, one a fence, in several groups; killed.
 fn killed_with(count: u32, value_bytes: usize) -> (SimMedium, Vec<u8>) {
+    killed_with_records(count, &|number| (number.to_le_bytes().to_vec(), vec![number as u8 + 1; value_bytes]))
+}
+
+/// The same with keys and values of any kind.
+fn killed_with_records(count: u32, record: &dyn Fn(u32) -> (Vec<u8>, Vec<u8>)) -> (SimMedium, Vec<u8>) {
     let medium = common::medium(64 << 10, 16);
     let region = Arc::new(WordRegion::new(REDO_BYTES));
     let (mut store, _) = open(&medium, &region, false).unwrap();
     for number in 0..count {
-        store.put(KEYSPACE, &number.to_le_bytes(), &vec![number as u8 + 1; value_bytes]).unwrap();
+        let (key, value) = record(number);
+        store.put(KEYSPACE, &key, &value).unwrap();
         store.engine.flush(store.now);
     }
     assert_eq!(store.engine.decided_seq(), store.engine.applied_seq());
@@ -321,6 +327,42 @@ fn a_damaged_record_is_told_with_its_place_and_costs_no_other() {
         assert!((600..700).contains(&report.redo_lost_bytes), "{report:?}");
         for other in 0..40 {
             assert_eq!(holds(&mut store, other), other != number, "{other} beside {number}");
+        }
+    }
+}
+
+/// A key as long as a unit of 32 bytes, so that its value begins at one; and a value of integers, `word` of a number.
+fn integers(word: &dyn Fn(u64) -> u64, number: u32) -> (Vec<u8>, Vec<u8>) {
+    let value = (0..80u64).map(|place| word(u64::from(number) * 80 + place)).flat_map(u64::to_le_bytes);
+    (format!("key-{number:028}").into_bytes(), value.collect())
+}
+
+#[test]
+fn values_that_look_like_headers_hide_no_damage_and_cost_no_other() {
+    let seconds = |number: u64| 1_764_000_000 + number;
+    let counts = |number: u64| 1_000 + number % 4;
+    // A sequence beyond all, a length that fits, a keyspace that there is.
+    let headers = |number: u64| [0, 1 << 40, 2_000, 1][(number % 4) as usize];
+    let kinds: [&dyn Fn(u64) -> u64; 3] = [&seconds, &counts, &headers];
+    for (kind, word) in kinds.into_iter().enumerate() {
+        let (medium, image) = killed_with_records(40, &|number| integers(word, number));
+        let copy = medium.crashed_copy(&Choices::quiet());
+        open(&copy, &region_of(&image), false).unwrap();
+        for number in [0, 7, 20, 38u32] {
+            let mut image = image.clone();
+            let (key, _) = integers(word, number);
+            let at = image.windows(32).position(|bytes| bytes == key).expect("it is there");
+            image[at + 40] ^= 4;
+            let (place, message) = refusal(&medium, &image);
+            assert!(place == at - 32 && message.contains("records of shard 0"), "{kind}: {message}");
+            let copy = medium.crashed_copy(&Choices::quiet());
+            let (mut store, report) = open(&copy, &region_of(&image), true).unwrap();
+            assert_eq!((report.redo_damage.len(), report.redo_lost_bytes), (1, 704), "{kind}: {report:?}");
+            for other in 0..40 {
+                let (key, value) = integers(word, other);
+                let found = store.get(KEYSPACE, &key).unwrap().map(|(_, value)| value);
+                assert_eq!(found, (other != number).then_some(value), "{kind}: {other} beside {number}");
+            }
         }
     }
 }

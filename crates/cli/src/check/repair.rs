@@ -38,8 +38,8 @@ pub(super) fn tell(report: &CheckReport, target: &[PathBuf]) {
 fn is_uncounted(finding: &Finding) -> bool {
     match finding.kind {
         DamageKind::Segment | DamageKind::Unreadable => true,
-        // Its footer tells how many records there were.
-        DamageKind::Header => finding.lost_records == 0,
+        // Its footer tells how many records there were, and the superblock that there were none.
+        DamageKind::Header => finding.lost_records == 0 && !finding.detail.contains("the segment is free"),
         // In a segment with a summary every record is looked for by its place.
         DamageKind::Group => !finding.detail.contains("that the summary names"),
         // What is whole gives it again, unless records are gone.

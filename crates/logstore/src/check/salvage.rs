@@ -3,7 +3,8 @@
 //!
 //! More is saved than the store would serve: records of segments whose header or summary is damaged, too.
 //! Where the newest version of a key is damaged, an older one that is still there has to do; the report
-//! counts these keys, and those of which nothing is left. A key whose deletion is damaged may come back.
+//! counts these keys, and those of which nothing is left. A key whose deletion is damaged may come back, and one of a
+//! segment whose header is damaged, if the segment may have been free: such keys are counted with those of older versions.
 
 use super::{CheckProgress, CheckReport, CheckSettings, Checker, Ends};
 use crate::format::record::{self, Decoded};
@@ -90,7 +91,7 @@ impl Ends {
     fn generation(&self) -> Option<u64> {
         match self {
             Ends::Sealed { header, .. } | Ends::Open { header, .. } => Some(header.generation),
-            Ends::HeaderLost { footer } => footer.map(|footer| footer.generation),
+            Ends::HeaderLost { footer, .. } => footer.map(|footer| footer.generation),
         }
     }
 }

@@ -187,6 +187,16 @@ fn fits(footer: &SegmentFooter, header: &SegmentHeader, geometry: Geometry) -> b
         && footer.end_group >= footer.first_group
 }
 
+/// Of the whole records of a segment those that it was sealed with: not the end of a batch that was not whole when its log
+/// ended, which has the highest sequences.
+fn sealed_of<'r>(
+    footer: &SegmentFooter,
+    records: &'r [FoundRecord],
+) -> impl Iterator<Item = &'r FoundRecord> + use<'r> {
+    let max_seq = footer.max_seq;
+    records.iter().filter(move |record| record.entry.seq <= max_seq)
+}
+
 impl Checker<'_> {
     fn walker(&self, segment: u32, generation: u64, log_id: u64) -> Walker<'_> {
         Walker {
@@ -238,7 +248,7 @@ impl Checker<'_> {
         }
         match self.summary(number, footer, &records) {
             Ok(entries) => self.compare(number, footer, &entries, &records),
-            Err(finding) => self.lose(&records, finding),
+            Err(finding) => self.lose(sealed_of(footer, &records), finding),
         }
         Ok(())
     }
@@ -371,21 +381,34 @@ impl Checker<'_> {
         self.versions.push(&record.entry, record.fingerprint, Fate::Served, Some(record.segment));
     }
 
-    fn lose(&mut self, records: &[FoundRecord], finding: Option<usize>) {
+    fn lose<'r>(&mut self, records: impl IntoIterator<Item = &'r FoundRecord>, finding: Option<usize>) {
         for record in records {
             self.versions.push(&record.entry, record.fingerprint, Fate::Lost(finding), Some(record.segment));
         }
     }
 
-    /// A segment whose header is damaged: nothing of it is served. Its footer tells what it held.
-    pub(super) fn check_without_header(&mut self, number: u32, footer: Option<&SegmentFooter>) -> Result<()> {
+    /// A segment whose header is damaged: nothing of it is served. Its footer tells what it held, or an earlier life of it
+    /// if it `may_be_free`.
+    pub(super) fn check_without_header(
+        &mut self,
+        number: u32,
+        footer: Option<&SegmentFooter>,
+        may_be_free: bool,
+    ) -> Result<()> {
         let Some(footer) = footer else {
             let detail = "the header is damaged, and no footer tells what the segment held".to_owned();
             self.note(DamageKind::Header, number, Some(0), 0, detail);
             return Ok(());
         };
-        let detail = "the header is damaged: nothing of the segment is served".to_owned();
-        let finding = self.note(DamageKind::Header, number, Some(0), footer.records.into(), detail);
+        let detail = match may_be_free {
+            true => {
+                self.versions.doubt(number);
+                "the header is damaged: nothing of the segment is served; it may have been free, and what it held deleted"
+            }
+            false => "the header is damaged: nothing of the segment is served",
+        };
+        let finding =
+            self.note(DamageKind::Header, number, Some(0), footer.records.into(), detail.to_owned());
         let data_end = (footer.data_end as usize).min(self.bytes.len()).next_multiple_of(BLOCK_BYTES);
         self.load(number, 0..data_end)?;
         let walked = self.walker(number, footer.generation, footer.log_id).walk(
@@ -395,7 +418,7 @@ impl Checker<'_> {
             true,
         );
         let (records, _) = walked.records();
-        self.lose(&records[..records.len().min(footer.records as usize)], finding);
+        self.lose(sealed_of(footer, &records), finding);
         Ok(())
     }
 

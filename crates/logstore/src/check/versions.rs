@@ -5,7 +5,7 @@ use crate::format::record::{FLAG_COLLIDES, RecordHeader, SEQ_MAX, is_tombstone};
 use crate::format::summary::SummaryEntry;
 use crate::format::superblock::KeyspaceEntry;
 use crate::location::UNIT_BYTES;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tierstone_base::Position;
 
 /// One version of a key, in 40 bytes.
@@ -30,6 +30,15 @@ const NO_PLACE: u64 = u64::MAX;
 /// Lost to a finding that is not in the list.
 const FINDING_UNLISTED: u32 = u32::MAX;
 
+/// What is to be saved.
+#[derive(Debug, Default)]
+struct Saved {
+    /// Places of the records.
+    places: Vec<(u32, u32)>,
+    /// Segments that may have been free: what is whole there may be too old.
+    doubtful: BTreeSet<u32>,
+}
+
 /// Collects versions of keys with positions in the range of the pass.
 #[derive(Debug)]
 pub(super) struct Versions {
@@ -39,8 +48,8 @@ pub(super) struct Versions {
     all: Vec<Version>,
     first: u64,
     last: u64,
-    /// Places of the records to be saved, where that is wanted.
-    saved: Option<Vec<(u32, u32)>>,
+    /// Where that is wanted.
+    saved: Option<Saved>,
     /// Where records are to be saved: of each value that touches name (keyspace, position and sequence), the
     /// sequence of the newest touch and the expiry that it says.
     touches: BTreeMap<(u32, u64, u64), (u64, u64)>,
@@ -72,12 +81,20 @@ impl Versions {
 
     /// From now on the newest whole version of each key is to be saved.
     pub(super) fn save(&mut self) {
-        self.saved = Some(Vec::new());
+        self.saved = Some(Saved::default());
+    }
+
+    /// Whether `segment` was in use is not known: what is saved of it may be too old.
+    pub(super) fn doubt(&mut self, segment: u32) {
+        if let Some(saved) = &mut self.saved {
+            saved.doubtful.insert(segment);
+        }
     }
 
     /// The places of what is to be saved of this pass, in order.
     pub(super) fn take_saved(&mut self) -> Vec<(u32, u32)> {
-        let mut saved = self.saved.as_mut().map(std::mem::take).unwrap_or_default();
+        let mut saved =
+            self.saved.as_mut().map(|saved| std::mem::take(&mut saved.places)).unwrap_or_default();
         saved.sort_unstable();
         saved
     }
@@ -152,12 +169,7 @@ impl Versions {
 }
 
 /// Counts one key. `versions`: newest first; the cleaner may have left two records of one version. `is_user`: it is a user's.
-fn newest(
-    versions: &[Version],
-    is_user: bool,
-    report: &mut CheckReport,
-    saved: &mut Option<Vec<(u32, u32)>>,
-) {
+fn newest(versions: &[Version], is_user: bool, report: &mut CheckReport, saved: &mut Option<Saved>) {
     let Some(first) = versions.first() else { return };
     if let Some(saved) = saved {
         save_newest(first.order, versions, report, saved);
@@ -180,14 +192,15 @@ fn newest(
 }
 
 /// Saves the newest whole version, if it is a value.
-fn save_newest(newest: u64, versions: &[Version], report: &mut CheckReport, saved: &mut Vec<(u32, u32)>) {
+fn save_newest(newest: u64, versions: &[Version], report: &mut CheckReport, saved: &mut Saved) {
     let Some(whole) = versions.iter().find(|version| version.place != NO_PLACE) else {
         report.unsaved_keys += 1;
         return;
     };
-    report.reverted_keys += u64::from(whole.order != newest);
+    let (segment, unit) = ((whole.place >> 32) as u32, whole.place as u32);
+    report.reverted_keys += u64::from(whole.order != newest || saved.doubtful.contains(&segment));
     if !is_tombstone(whole.units_and_flags as u8) {
-        saved.push(((whole.place >> 32) as u32, whole.place as u32));
+        saved.places.push((segment, unit));
         report.saved_keys += 1;
     }
 }

@@ -14,22 +14,25 @@
 //!    watermark is passed over with all that is said of it.
 //! 3. Where the loss is accepted, what is whole in a damaged group stays in its place, with void records in the holes.
 //!    The log ends before a group that has no place any more: its header, or that of its segment, is damaged.
+//! 4. The search behind a hole is bounded. Where it ends before all was looked at, what was not looked at is told as
+//!    damage: a claim may lie there.
 
 use super::RedoMemory;
 use super::format::{RegionHeader, SLOT_HEADER_BYTES, SLOT_PAST, SLOT_WRITTEN_BYTES, SlotHeader};
 use super::line::{Line, past_salt, unguarded};
 use super::slots::turn_claim;
 use crate::format::group;
-use crate::format::record::{self, Decoded, FLAG_VOID, RecordHeader};
+use crate::format::record::{self, FLAG_VOID, RecordHeader};
 use crate::format::segment::{HeaderFound, SegmentHeader};
 use crate::location::UNIT_BYTES;
 use crate::shard::log_id;
 use std::collections::BTreeMap;
-use tierstone_base::ShardId;
+use tierstone_base::{Seq, ShardId};
 use tierstone_media::{BLOCK_BYTES, Geometry};
 
-/// Bytes that may be summed in the search for records, in images.
-const SEARCH_IMAGES: usize = 16;
+/// Bytes that may be summed of a shard in the search for records behind holes: some two seconds. Of a slot of 1 MiB, the
+/// longest by default, no values can use up more than half. Where nothing is damaged one slot is searched, the newest.
+const SEARCH_BYTES: u64 = 32 << 30;
 
 /// Something that was durable in the region, or a word of it, and is damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,13 +65,22 @@ pub(super) struct FoundGroup {
 }
 
 /// What a shard has in the region.
-#[derive(Default)]
 pub(super) struct FoundShard {
     /// Groups that may not be on the device, in order.
     pub groups: Vec<FoundGroup>,
     pub damage: Vec<Damage>,
-    /// Bytes of what was durable and cannot be written.
+    /// Bytes of what was durable and cannot be written; where the search ended early, of all that may have been.
     pub lost_bytes: u64,
+    /// Bytes that may still be summed in the search.
+    search_left: u64,
+}
+
+/// Up to where a group was fenced, as something outside of its slot says.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    end: usize,
+    /// Nothing of the group lies behind it.
+    is_all: bool,
 }
 
 /// A slot whose header is whole.
@@ -81,6 +93,24 @@ struct Slot {
     salt: u64,
     /// Where its group belongs is in the store.
     fits: bool,
+}
+
+/// The whole records of a slot.
+struct FoundRecords {
+    /// In order.
+    all: Vec<FoundRecord>,
+    /// Behind it there is none.
+    limit: usize,
+    /// From here on nothing was looked at any more.
+    given_up: Option<usize>,
+}
+
+impl FoundRecords {
+    /// Up to where there are records, or may be.
+    fn end(&self) -> usize {
+        let last = self.all.last().map_or(0, |last| last.end);
+        self.given_up.map_or(last, |_| self.limit)
+    }
 }
 
 /// A record in a slot.
@@ -101,7 +131,7 @@ pub(super) fn find(
     geometry: Geometry,
     salt: &dyn Fn(&SlotHeader) -> u64,
 ) -> FoundShard {
-    let mut found = FoundShard::default();
+    let mut found = FoundShard::new(SEARCH_BYTES);
     let line = Line::read(memory, header, shard);
     let at = header.layout.area(shard);
     let slots = (0..header.layout.slots)
@@ -118,24 +148,26 @@ pub(super) fn find(
     let Some(watermark) = line.watermark else {
         // Which of them are on the device already, and their places another's, nobody knows.
         found.damage.push(Damage { shard, at, what: "the line of the redo log" });
-        let ends =
-            slots.into_values().map(|mut slot| records_of(&mut slot, true).last().map_or(0, |last| last.end));
+        let left = &mut found.search_left;
+        let ends = slots.into_values().map(|mut slot| records_of(&mut slot, None, true, left).end());
         found.lost_bytes = ends.map(|end| end as u64).sum();
         return found;
     };
     slots.retain(|&group, _| group >= watermark);
-    let before = slots.values().filter_map(|slot| slot.header.before);
-    let mut known: BTreeMap<u64, usize> = BTreeMap::new();
-    for fenced in before.chain(line.mark).filter(|fenced| fenced.group >= watermark) {
-        let end = known.entry(fenced.group).or_insert(0);
-        *end = fenced.end.max(*end);
+    // A group that has another behind it was closed; what the mark names may have grown since.
+    let before = slots.values().filter_map(|slot| slot.header.before).map(|fenced| (fenced, true));
+    let mark = line.mark.map(|fenced| (fenced, false));
+    let mut known: BTreeMap<u64, Known> = BTreeMap::new();
+    for (fenced, is_all) in before.chain(mark).filter(|(fenced, _)| fenced.group >= watermark) {
+        let Known { end, is_all: was_all } = known.get(&fenced.group).copied().unwrap_or_default();
+        known.insert(fenced.group, Known { end: fenced.end.max(end), is_all: is_all || was_all });
     }
     let mut numbers: Vec<u64> = slots.keys().chain(known.keys()).copied().collect();
     numbers.sort_unstable();
     numbers.dedup();
     let mut has_ended = false;
     for number in numbers {
-        let end = known.get(&number).copied();
+        let known = known.get(&number).copied();
         let slot = slots.remove(&number);
         let beyond = slot.as_ref().filter(|slot| !slot.fits).map(|slot| slot.place);
         let Some(slot) = slot.filter(|slot| slot.fits) else {
@@ -144,11 +176,11 @@ pub(super) fn find(
                 None => (at, "the header of a slot in the part"),
             };
             found.damage.push(Damage { shard, at, what });
-            found.lost_bytes += end.unwrap_or(0) as u64;
+            found.lost_bytes += known.map_or(0, |known| known.end) as u64;
             has_ended = true;
             continue;
         };
-        has_ended |= found.take((shard, header), slot, end, has_ended);
+        has_ended |= found.take((shard, header), slot, known, has_ended);
     }
     found
 }
@@ -184,21 +216,27 @@ fn read_slot(
 }
 
 impl FoundShard {
+    fn new(search_left: u64) -> FoundShard {
+        FoundShard { groups: Vec::new(), damage: Vec::new(), lost_bytes: 0, search_left }
+    }
+
     /// Takes a slot's group. `known`: up to where it was fenced, if something outside of it says so. `has_ended`: the log
     /// ends before it. Gives whether it ends here.
     fn take(
         &mut self,
         (shard, region): (ShardId, &RegionHeader),
         mut slot: Slot,
-        known: Option<usize>,
+        known: Option<Known>,
         has_ended: bool,
     ) -> bool {
         let &RegionHeader { store, has_evidence, .. } = region;
         let place = slot.place;
         let start = slot.header.header as usize + group::HEADER_BYTES;
-        let records = records_of(&mut slot, has_evidence);
-        let claims = records.iter().filter(|record| record.is_claim);
-        let fenced = claims.map(|claim| claim.start).max().max(known).map(|end| end.max(start));
+        let records = records_of(&mut slot, known, has_evidence, &mut self.search_left);
+        let claims = records.all.iter().filter(|record| record.is_claim).map(|claim| claim.start);
+        // Where not all was looked at, all may have been fenced.
+        let unseen = records.given_up.map(|_| records.limit);
+        let fenced = claims.max().max(known.map(|known| known.end)).max(unseen).map(|end| end.max(start));
         let needed = fenced.unwrap_or(0);
         let is_headed = put_segment_header(&mut slot, store);
         let mut tell = |at: u64, what| self.damage.push(Damage { shard, at: place + at, what });
@@ -210,7 +248,7 @@ impl FoundShard {
         }
         let (mut end, mut count, mut lost) = (start, 0, 0);
         let mut seq = slot.header.first_seq;
-        for record in &records {
+        for record in &records.all {
             if record.start > end {
                 if record.start > needed {
                     break;
@@ -224,7 +262,11 @@ impl FoundShard {
             count += 1;
         }
         if end < needed {
-            tell((SLOT_HEADER_BYTES + end) as u64, "records");
+            let what = match records.given_up {
+                Some(_) => "a hole, behind which there is too much to search for records,",
+                None => "records",
+            };
+            tell((SLOT_HEADER_BYTES + end) as u64, what);
             lost += needed - end;
         }
         if !is_headed && fenced.is_none() {
@@ -250,44 +292,67 @@ impl FoundShard {
     }
 }
 
-/// The whole records of a slot, in order; those behind the first hole only where something may be made of them. Claims
-/// are made records again.
-fn records_of(slot: &mut Slot, searches: bool) -> Vec<FoundRecord> {
-    let mut records = Vec::new();
+/// The whole records of a slot; those behind the first hole only where something may be made of them (`searches`), and
+/// until no bytes are `left` to be summed for it. Claims are made records again.
+fn records_of(slot: &mut Slot, known: Option<Known>, searches: bool, left: &mut u64) -> FoundRecords {
+    let image = slot.image.len();
+    let all_of_it = known.filter(|known| known.is_all && searches).map(|known| known.end);
+    let limit = all_of_it.map_or(image, |end| end.min(image));
+    let mut found = FoundRecords { all: Vec::new(), limit, given_up: None };
     let mut at = slot.header.header as usize + group::HEADER_BYTES;
-    let mut budget = slot.image.len() * SEARCH_IMAGES;
-    while at < slot.image.len() {
-        let found = decode(slot, at, searches, &mut budget);
-        if found.is_none() && !searches {
+    let (mut in_hole, mut lowest) = (false, slot.header.first_seq);
+    while at < limit {
+        if let Some(header) = header_at(slot, at, limit).filter(|header| !in_hole || header.seq >= lowest) {
+            if in_hole {
+                let Some(rest) = left.checked_sub(header.record_len() as u64) else {
+                    found.given_up = Some(at);
+                    break;
+                };
+                *left = rest;
+            }
+            if let Some(record) = decode(slot, at, header, searches) {
+                found.all.push(record);
+                (at, in_hole, lowest) = (record.end, false, lowest_behind(&record.header));
+                continue;
+            }
+        }
+        if !searches {
             break;
         }
-        at = found.map_or(at + UNIT_BYTES, |found| found.end);
-        records.extend(found);
+        in_hole = true;
+        at += UNIT_BYTES;
     }
-    records
+    found
 }
 
-/// The record at `at`, if it is whole; a claim among `claims` is made a record.
-fn decode(slot: &mut Slot, at: usize, claims: bool, budget: &mut usize) -> Option<FoundRecord> {
-    let limit = slot.image.len();
+/// A hot log gives its records sequences that rise: what an earlier use left is passed over without its being summed.
+fn lowest_behind(header: &RecordHeader) -> Seq {
+    header.seq + 1
+}
+
+/// The header of the record at `at`, if one of its length may lie there. Cost: nothing is summed.
+fn header_at(slot: &Slot, at: usize, limit: usize) -> Option<RecordHeader> {
+    let header = record::decode_header(slot.image.get(at..limit)?)?;
+    (at + header.units() * UNIT_BYTES <= limit).then_some(header)
+}
+
+/// The record at `at`, where `header` was found, if it is whole; a claim, if it may be one, is made a record. Cost: its bytes
+/// are summed once.
+fn decode(slot: &mut Slot, at: usize, header: RecordHeader, may_claim: bool) -> Option<FoundRecord> {
     let unit = ((slot.header.start as usize + at) / UNIT_BYTES) as u32;
-    let bytes = slot.image.get_mut(at..)?;
-    let len = record::decode_header(bytes)?.record_len();
-    *budget = budget.checked_sub(2 * len.min(bytes.len()))?;
-    let longest = bytes.len();
-    let mut is_claim = false;
-    let mut decoded = record::decode(bytes, slot.salt, unit, longest);
-    if claims && !matches!(decoded, Decoded::Whole(_)) {
-        turn_claim(bytes);
-        decoded = record::decode(bytes, slot.salt, unit, longest);
-        is_claim = matches!(decoded, Decoded::Whole(_));
-        if !is_claim {
-            turn_claim(bytes);
-        }
+    let bytes = slot.image.get_mut(at..at + header.record_len())?;
+    let stored: [u8; 8] = *bytes.first_chunk()?;
+    record::seal(bytes, slot.salt, unit);
+    let sum: [u8; 8] = *bytes.first_chunk()?;
+    let mut claimed = stored;
+    turn_claim(&mut claimed);
+    let is_claim = may_claim && claimed == sum;
+    if stored != sum && !is_claim {
+        *bytes.first_chunk_mut()? = stored;
+        return None;
     }
-    let Decoded::Whole(header) = decoded else { return None };
     let end = at + header.units() * UNIT_BYTES;
-    (end <= limit).then_some(FoundRecord { start: at, end, header, is_claim })
+    Some(FoundRecord { start: at, end, header, is_claim })
 }
 
 /// Whether the header of the segment that stands before the group is whole, if one does; it is written again, so that
@@ -314,3 +379,7 @@ fn put_void(slot: &mut Slot, (start, end): (usize, usize), seq: u64) {
     let void = RecordHeader { seq, flags: FLAG_VOID, value_len: value.len(), ..RecordHeader::EMPTY };
     record::encode(&mut slot.image[start..end], &void, &[], &value, slot.salt, unit);
 }
+
+#[cfg(test)]
+#[path = "found_test.rs"]
+mod found_test;
