@@ -121,7 +121,7 @@ impl Checkpoints {
         (goes_on || self.wanted_blocks > 0).then_some(self.due_us)
     }
 
-    fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         self.work.is_some() || self.wanted_blocks > 0
     }
 
@@ -436,6 +436,13 @@ impl PmShard {
         let took_us = work.totals.keys * KEY_NS / 1_000;
         self.rest(took_us.saturating_mul(u64::from(self.settings.checkpoint_rest)));
         Ok(())
+    }
+
+    /// Gives up what is being made, of which something does not hold any more. The one in force stays.
+    pub(crate) fn abandon_checkpoint(&mut self) {
+        if let Some(work) = self.checkpoints.work.take() {
+            self.abandon(&work);
+        }
     }
 
     fn abandon(&mut self, work: &Work) {

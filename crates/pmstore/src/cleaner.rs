@@ -14,6 +14,7 @@ use crate::graves::grave_of;
 use crate::keys::Keys;
 use crate::long_emptying::{Left, LongMove};
 use crate::shard::PmShard;
+use std::borrow::Cow;
 use tierstone_base::{KeyspaceId, Position, Result};
 
 /// What is in a victim.
@@ -166,9 +167,7 @@ impl PmShard {
             Ok(left) => left,
             Err(error) => {
                 // Both places of what has moved stay taken, and an opening decides between the records.
-                self.blocks.set_aside(victim);
-                let block = self.blocks.table.get_mut(victim);
-                block.into_iter().for_each(|block| block.is_half_moved = true);
+                self.leave_half_moved(victim);
                 return Err(error);
             }
         };
@@ -186,11 +185,19 @@ impl PmShard {
         self.free_left(left)?;
         for grave in contents.old {
             for place in self.graves.remove_old(grave) {
-                let (head, _) = self.record(place)?;
-                self.give_up(place, head.len, head.is_overflow())?;
+                self.give_up_at(place)?;
             }
         }
         Ok(())
+    }
+
+    /// A victim stays that has moved in part. A checkpoint that is being made may list it already.
+    fn leave_half_moved(&mut self, victim: u32) {
+        self.blocks.set_aside(victim);
+        if let Some(block) = self.blocks.table.get_mut(victim) {
+            block.is_half_moved = true;
+        }
+        self.abandon_checkpoint();
     }
 
     /// Copies what lives in a victim; gives what of it lies in overflow blocks that no copy names.
@@ -254,10 +261,14 @@ impl PmShard {
     fn give_up_dropped(&mut self, place: u64, head: &RecordHead) -> Result<()> {
         let key = {
             let (_, record) = self.record(place)?;
-            self.key_of(head, &record)?.into_owned()
+            self.key_of(head, &record).ok().map(Cow::into_owned)
         };
         let own = self.sweeping.iter_mut().filter(|(id, ..)| id.0 == head.keyspace);
-        own.for_each(|(_, keys, _)| keys.remove(Position(head.position), &key, place));
+        own.for_each(|(_, keys, _)| keys.take_out(Position(head.position), key.as_deref(), place));
         self.give_up(place, head.len, head.is_overflow())
     }
 }
+
+#[cfg(test)]
+#[path = "cleaner_test.rs"]
+mod cleaner_test;

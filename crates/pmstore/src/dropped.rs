@@ -5,6 +5,9 @@
 //!    any until then, and cleaning moves them.
 //! 2. Then they are given up, some a step. The caller has made the drop durable: a crash changes nothing.
 
+use crate::blocks::Maker;
+use crate::format::{RECORD_BYTES, RecordHead};
+use crate::graves::grave_of;
 use crate::keys::Keys;
 use crate::shard::PmShard;
 use tierstone_base::{KeyspaceId, Position, Result};
@@ -90,18 +93,31 @@ impl PmShard {
         let Some((keyspace, mut keys, from)) = self.sweeping.pop() else { return Ok(()) };
         let mut places = Vec::new();
         let next = keys.scan(from, SWEEP_RECORDS, |place| places.push(place));
-        for place in places {
-            let (head, key) = {
-                let (head, record) = self.record(place)?;
-                (head, self.key_of(&head, &record)?.into_owned())
-            };
-            keys.remove(Position(head.position), &key, place);
-            self.note_old(crate::graves::grave_of(keyspace, Position(head.position)), place);
-            self.give_up(place, head.len, head.is_overflow())?;
+        let swept = places.into_iter().try_for_each(|place| self.sweep_record(keyspace, &mut keys, place));
+        // Damaged records are in the index yet when all were shown.
+        if let Some(next) = next.filter(|_| keys.len() > 0) {
+            self.sweeping.push((keyspace, keys, next));
         }
-        if keys.len() > 0 {
-            self.sweeping.push((keyspace, keys, next.unwrap_or_default()));
+        swept
+    }
+
+    fn sweep_record(&mut self, keyspace: KeyspaceId, keys: &mut Keys, place: u64) -> Result<()> {
+        if let Ok((head, record)) = self.record(place) {
+            let key = self.key_of(&head, &record).ok();
+            keys.take_out(Position(head.position), key.as_deref(), place);
+            self.note_old(grave_of(keyspace, Position(head.position)), place);
         }
-        Ok(())
+        self.give_up_at(place)
+    }
+
+    /// A record counts no more, damaged or not. Of a damaged one the length is as it says.
+    pub(crate) fn give_up_at(&mut self, place: u64) -> Result<()> {
+        let Maker { memory, layout, .. } = &self.maker;
+        let room = layout.block(layout.block_of(place) + 1) - place;
+        let (len, is_overflow) = match RecordHead::decode(&memory.load::<RECORD_BYTES>(place), room) {
+            Some(head) => (head.len, head.is_overflow()),
+            None => (RECORD_BYTES as u32, false),
+        };
+        self.give_up(place, len, is_overflow)
     }
 }

@@ -182,6 +182,14 @@ impl Keys {
         self.by_position.remove(position, location_of(place));
     }
 
+    /// Removes a record of a keyspace that is given up; where its key cannot be read, it stays in the order, which nobody asks.
+    pub fn take_out(&mut self, position: Position, key: Option<&[u8]>, place: u64) {
+        match key {
+            Some(key) => self.remove(position, key, place),
+            None => self.forget(position, place),
+        }
+    }
+
     /// Takes a key out of the order only, as nothing may.
     #[cfg(test)]
     pub fn leave_order(&mut self, key: &[u8]) {

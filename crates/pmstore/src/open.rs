@@ -143,6 +143,11 @@ impl Owned {
         (self.storage.len() + self.overflow.len()) as u32
     }
 
+    /// Segments of the log, spare ones too: each has a number of its own, or is among these.
+    fn log_segments(&self) -> usize {
+        self.log.len() + self.spares.len()
+    }
+
     /// Whether the shard never had anything but the segments that it was made with.
     fn is_untouched(&self) -> bool {
         self.log.is_empty() && self.storage.is_empty() && self.overflow.is_empty()
@@ -247,6 +252,9 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
     }
     report.damaged_log = logs.iter().flat_map(|log| log.damage.clone()).collect();
     refuse_loss(&report.damaged_log, settings.loss_accepted)?;
+    for (shard, (owned, log)) in owned.iter().zip(&mut logs).enumerate() {
+        complete_ring(&space, shard as u16, owned, log);
+    }
     report.log_bytes = logs.iter().flat_map(|log| &log.frames).map(|frame| u64::from(frame.head.len)).sum();
     report.dropped_parts = decide(&memory, &mut logs, &settings.mutations)?;
     let lost_bytes = report.damaged_segments.len() as u64 * layout.geometry.segment_bytes;
@@ -272,6 +280,13 @@ pub fn open(region: Arc<dyn Region + Send + Sync>, settings: &OpenSettings) -> R
     };
     let value_bytes_max = crate::write::value_bytes_max(&layout);
     Ok(OpenedStore { plans: plans.collect(), report, hasher, store: header.store, value_bytes_max })
+}
+
+/// Gives a log whose ring lost segments with their words others, as far as there are free ones. No barrier: the one of a log
+/// segment's word comes before anything is read there.
+fn complete_ring(space: &Space, shard: u16, owned: &Owned, log: &mut FoundLog) {
+    let missing = usize::from(space.log_segments()).saturating_sub(owned.log_segments());
+    log.spares.extend((0..missing).map_while(|_| space.claim_for_log(shard)));
 }
 
 /// The blocks with the first pages of the checkpoints that are in force: those that the opening before took in or made.
@@ -419,7 +434,7 @@ fn read_table(
         let (count, place) = (table.damaged.len(), memory.base() + layout.table_word(*first));
         let message = format!(
             "of {count} segments the word in the allocation table is damaged (the first is segment {first}, its word at byte \
-             {place} of the region); what they held was acknowledged: restore the region from a copy, or open the store \
+             {place} of the region); what they held, if anything, was acknowledged: restore the region from a copy, or open the store \
              without it by accepting the loss"
         );
         return Err(Error::new(ErrorKind::Corrupt, message));

@@ -197,13 +197,41 @@ impl OverflowBlocks {
         }
     }
 
+    /// Class, segment, first unit and units of a run. `None`: no run of the segment's class lies there.
     fn place(&self, extent: &Extent) -> Option<(usize, u32, u64, u64)> {
         let layout = &self.maker.layout;
         let segment = layout.segment_of(extent.offset);
         let class = (0..CLASSES).find(|&class| self.classes[class].contains_key(&segment))?;
         let unit = self.unit(class);
-        let first = (extent.offset - layout.segment(segment)) / unit;
-        Some((class, segment, first, u64::from(extent.len).div_ceil(unit)))
+        let at = extent.offset - layout.segment(segment);
+        let (first, count) = (at / unit, u64::from(extent.len).div_ceil(unit));
+        (at.is_multiple_of(unit) && first + count <= self.units(class))
+            .then_some((class, segment, first, count))
+    }
+
+    /// The units of runs, by segment and number.
+    pub fn units_of(&self, extents: &[Extent]) -> Vec<(u32, u64)> {
+        let places = extents.iter().filter_map(|extent| self.place(extent));
+        places
+            .flat_map(|(_, segment, first, count)| (first..first + count).map(move |at| (segment, at)))
+            .collect()
+    }
+
+    /// Whether a unit of these runs is taken.
+    pub fn are_taken(&self, extents: &[Extent]) -> bool {
+        extents.iter().filter_map(|extent| self.place(extent)).any(|(class, segment, first, count)| {
+            let own = self.classes[class].get(&segment);
+            own.is_some_and(|own| (first..first + count).any(|at| own.is_taken(at)))
+        })
+    }
+
+    /// Nothing is known to be taken any more.
+    pub fn unmark(&mut self) {
+        for class in 0..CLASSES {
+            let units = self.units(class);
+            self.classes[class].values_mut().for_each(|own| *own = Units::new(units));
+        }
+        self.taken_bytes = 0;
     }
 
     /// Whether all of these lie in segments of overflow blocks.

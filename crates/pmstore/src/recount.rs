@@ -139,8 +139,7 @@ impl PmShard {
                 continue;
             }
             for place in self.graves.take_tombstones(grave) {
-                let (head, _) = self.record(place)?;
-                self.give_up(place, head.len, head.is_overflow())?;
+                self.give_up_at(place)?;
             }
         }
         Ok(())

@@ -17,6 +17,7 @@
 
 mod checkpoint;
 mod gather;
+mod long_values;
 mod salvage;
 
 use self::gather::GATHERED;
@@ -76,7 +77,7 @@ pub struct BuildReport {
     pub replayed: u64,
     /// Records in blocks that were made void: nobody was told that they are durable.
     pub voided: u64,
-    /// Long values whose key is damaged: these records are not served.
+    /// Long values whose key is damaged, or whose place is lost or another's by now: these records are not served.
     pub damaged: u64,
     /// Blocks in which records that were durable are not whole, the loss of which was accepted.
     pub damaged_blocks: u64,
@@ -107,7 +108,7 @@ struct Rebuild {
     /// Damaged blocks, and what of them is whole.
     broken: Vec<u32>,
     saved: Vec<(RecordHead, Vec<u8>)>,
-    /// Records with long values of which another, with the same sequence, counts.
+    /// Records with long values that are made void: of most another, with the same sequence, counts.
     twins: Vec<u64>,
     report: BuildReport,
     opening: OpeningPart,
@@ -191,6 +192,7 @@ impl Rebuild {
             self.opening.advance(self.shard.maker.layout.geometry.block_bytes);
             let lead = seal::lead(&self.shard.maker, block);
             let (Lead::Life(life) | Lead::Damaged(life)) = lead else {
+                self.keep_ended(self.shard.maker.layout.block(block));
                 // Power was lost while a life ended: the old seal would go with the old words of a life that begins.
                 let has_seal = seal::has_seal(&self.shard.maker, block);
                 match has_seal && !self.shard.mutations.is_on("seals_left_on_free_blocks") {
@@ -228,7 +230,9 @@ impl Rebuild {
             if head.seq >= self.log.first_seq {
                 self.dirty.insert(number);
             }
-            if !head.is_void() && !self.make_void(place, &head) {
+            if head.is_void() && head.is_overflow() {
+                self.keep_ended(place);
+            } else if !head.is_void() && !self.make_void(place, &head) {
                 has_tombstones |= head.is_tombstone();
                 self.gathered.push(Found { place, head });
             }
@@ -241,6 +245,16 @@ impl Rebuild {
         }
         self.tails.insert((self.shard.maker.layout.geometry.block_bytes - end, number));
         Ok(())
+    }
+
+    /// Writes back a word that says that a life has ended, or that a record with a long value is void: a process that was killed
+    /// may have stored it only. What was named there is free from now on, and after a loss of power it would be named again.
+    fn keep_ended(&self, place: u64) {
+        let memory = &self.shard.maker.memory;
+        // Where no life ever began there is no check of one.
+        if memory.load_word(place + 8) != 0 && !self.shard.mutations.is_on("ended_not_kept") {
+            memory.write_back(place, 8);
+        }
     }
 
     /// Whether the log has the record, or has had it.
@@ -311,22 +325,24 @@ impl Rebuild {
         }
     }
 
-    /// Old records that were passed over leave the index.
+    /// Old records that were passed over leave the index. Keys are deleted whose newest record names a long value that is lost.
     fn forget_unreadable(&mut self) -> Result<()> {
         for at in 0..self.overflows.len() {
             let (keyspace, position, place) = self.overflows[at];
             if !self.is_newest(keyspace, position, place) {
                 continue;
             }
-            let (head, is_unreadable) = {
+            let (head, is_unreadable, is_lost) = {
                 let (head, record) = self.shard.record(place)?;
-                (head, self.key_of(&head, &record).is_err())
+                (head, self.key_of(&head, &record).is_err(), self.is_lost(&head, &record))
             };
             if is_unreadable {
                 if let Some(keys) = self.shard.keyspaces.get_mut(&keyspace) {
                     keys.forget(Position(position), place);
                 }
                 self.lose(&Found { place, head });
+            } else if is_lost {
+                self.bury(keyspace, place)?;
             }
         }
         Ok(())
@@ -433,6 +449,12 @@ impl Rebuild {
         self.forget_unreadable()?;
         self.count_damaged()?;
         let mut needed = BTreeSet::new();
+        self.settle_tombstones(&mut needed)?;
+        self.settle_long_values(&mut needed)
+    }
+
+    /// Places of those that are needed go to `needed`.
+    fn settle_tombstones(&mut self, needed: &mut BTreeSet<u64>) -> Result<()> {
         for (keyspace, position, place) in std::mem::take(&mut self.tombstones) {
             if !self.is_newest(keyspace, position, place) {
                 continue;
@@ -451,15 +473,6 @@ impl Rebuild {
                     self.shard.graves.add_tombstone(grave, place);
                     needed.insert(place);
                 }
-            }
-        }
-        let overflows = std::mem::take(&mut self.overflows);
-        for (keyspace, position, place) in overflows {
-            if self.is_newest(keyspace, position, place) || needed.contains(&place) {
-                let (head, record) = self.shard.record(place)?;
-                let extents = head.overflow(&record).map_or_else(Vec::new, |overflow| overflow.extents);
-                let block = self.shard.maker.layout.block_of(place);
-                self.shard.overflow.mark_named(&extents, block);
             }
         }
         Ok(())

@@ -459,15 +459,18 @@ impl PmShard {
     }
 
     /// A record counts no more, whatever a crash takes. Its overflow blocks stay while the log may be replayed that
-    /// names them: replay must know whose key a record has to see that it is not the newest.
+    /// names them: replay must know whose key a record has to see that it is not the newest. Those of a damaged record, which
+    /// nobody knows, stay until the next opening.
     pub(crate) fn give_up(&mut self, place: u64, len: u32, is_overflow: bool) -> Result<()> {
         self.blocks.kill(place, len);
         if !is_overflow {
             return Ok(());
         }
-        let (head, extents) = {
-            let (head, record) = self.record(place)?;
-            (head, head.overflow(&record).map_or_else(Vec::new, |overflow| overflow.extents))
+        let (head, extents) = match self.record(place) {
+            Ok((head, record)) => {
+                (head, head.overflow(&record).map_or_else(Vec::new, |overflow| overflow.extents))
+            }
+            Err(_) => return Ok(()),
         };
         let is_early = head.seq < self.log.first_seq() && self.mutations.is_on("freed_before_life_ends");
         if is_early || self.mutations.is_on("overflow_freed_at_once") {

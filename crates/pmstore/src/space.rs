@@ -13,7 +13,7 @@
 //!
 //! Crash: a word is the old or the new one; `Claimed` is free at the next opening.
 
-use crate::format::{Entry, Layout, SegmentKind};
+use crate::format::{Entry, Layout, SPARE, SegmentKind};
 use crate::memory::PmMemory;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tierstone_base::Result;
@@ -91,6 +91,21 @@ impl Space {
             }
         }
         None
+    }
+
+    /// Segments of each shard's log.
+    pub fn log_segments(&self) -> u16 {
+        self.layout.geometry.log_segments
+    }
+
+    /// Takes a free segment for the log of `device`, which is none of its share. A crash leaves it free, or the log's.
+    pub fn claim_for_log(&self, device: u16) -> Option<u32> {
+        let segment = self.claim(device)?;
+        if let Some(taken) = self.taken(device) {
+            taken.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.name(segment, Entry { kind: SegmentKind::Log, device, logical: SPARE });
+        Some(segment)
     }
 
     /// Says what a segment is; durable after the next fence.

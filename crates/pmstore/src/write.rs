@@ -520,19 +520,14 @@ impl PmShard {
         self.name_long(overflow, place);
         self.counts.record_bytes_written += u64::from(shape.len);
         self.counts.user_bytes_written += (bytes.len() + value.len()) as u64;
-        self.replace_in_index(&write.key, &head, place, found)
+        self.replace_in_index(&write.key, &head, place, found);
+        Ok(())
     }
 
-    fn replace_in_index(
-        &mut self,
-        key: &Key<'_>,
-        head: &RecordHead,
-        place: u64,
-        found: Option<Found>,
-    ) -> Result<()> {
+    fn replace_in_index(&mut self, key: &Key<'_>, head: &RecordHead, place: u64, found: Option<Found>) {
         let grave = grave_of(key.keyspace, key.position);
         self.make_keyspace(key.keyspace);
-        let Some(keys) = self.keyspaces.get_mut(&key.keyspace) else { return Ok(()) };
+        let Some(keys) = self.keyspaces.get_mut(&key.keyspace) else { return };
         match (found, head.is_tombstone()) {
             (Some(old), true) => keys.remove(key.position, key.bytes, old.place),
             (Some(old), false) => keys.replace(key.position, key.bytes, old.place, place),
@@ -551,12 +546,11 @@ impl PmShard {
                 let is_kept = self.keep_for_snapshots(key, &old, head);
                 self.will_die(old, head.seq, is_kept);
             }
-            None => self.replace_tombstones(key, head.seq, grave)?,
+            None => self.replace_tombstones(key, head.seq, grave),
         }
         if head.is_tombstone() {
             self.graves.add_tombstone(grave, place);
         }
-        Ok(())
     }
 
     fn will_die(&mut self, old: Found, seq: Seq, is_kept: bool) {
@@ -569,19 +563,19 @@ impl PmShard {
         self.deaths.push_back(Death { seq, place, len, long_bytes, is_overflow, is_kept });
     }
 
-    /// A key that was deleted is there again: its record stands for what the tombstone stood for.
-    fn replace_tombstones(&mut self, key: &Key<'_>, seq: Seq, grave: u64) -> Result<()> {
+    /// A key that was deleted is there again: its record stands for what the tombstone stood for. A tombstone that is damaged
+    /// stays: whosever it is, the record is newer.
+    fn replace_tombstones(&mut self, key: &Key<'_>, seq: Seq, grave: u64) {
         for place in self.graves.tombstones_of(grave) {
-            let (head, is_it) = {
-                let (head, record) = self.record(place)?;
-                (head, *self.key_of(&head, &record)? == *key.bytes && head.keyspace == key.keyspace.0)
-            };
-            if is_it {
+            let verified = self.record(place).and_then(|(head, record)| {
+                let is_it = *self.key_of(&head, &record)? == *key.bytes;
+                Ok((head, is_it && head.keyspace == key.keyspace.0))
+            });
+            if let Ok((head, true)) = verified {
                 self.graves.move_tombstone(grave, place, None);
                 self.will_die(Found { place, head }, seq, false);
             }
         }
-        Ok(())
     }
 }
 

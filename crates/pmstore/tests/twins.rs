@@ -202,6 +202,7 @@ fn a_copy_that_does_not_count_is_void_before_its_place_is_used() {
 #[test]
 fn a_copy_is_void_when_the_record_that_counts_is_durable() {
     explored(200, &Mutations::none(), killed_and_cut).assert_clean();
-    let name = "twins_void_at_once";
-    assert_caught(name, || explored(1_000, &Mutations::one(name), killed_and_cut));
+    for name in ["twins_void_at_once", "ended_not_kept"] {
+        assert_caught(name, || explored(1_000, &Mutations::one(name), killed_and_cut));
+    }
 }
