@@ -458,6 +458,22 @@ fn a_replacement_that_was_broken_off_leaves_the_old_member_out_and_is_begun_agai
 }
 
 #[test]
+fn a_foreign_file_system_under_the_name_of_a_failed_member_is_not_written_over() {
+    let disks = Disks::new("1", 2, &[]);
+    disks.well("fail", &["1"]);
+    // As of a btrfs: 64 KiB of zeros, then what says so.
+    let file = std::fs::File::options().write(true).open(disks.member(1)).expect("a member is opened");
+    file.write_all_at(&[0; 64 << 10], 0).expect("it is written");
+    file.write_all_at(b"_BHRfS_M", (64 << 10) + 64).expect("it is written");
+    let before = std::fs::read(disks.member(1)).expect("it is read");
+    let refused = disks.volume("replace", &["1"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+    assert!(text(&refused).contains("holds data in its first MiB"), "{}", text(&refused));
+    assert!(std::fs::read(disks.member(1)).expect("it is read") == before, "it was written to");
+    disks.well("replace", &["1", "--force"]);
+}
+
+#[test]
 fn rows_that_differ_are_found() {
     let disks = Disks::new("1", 2, &[]);
     let file = std::fs::File::options().write(true).open(disks.member(1)).expect("a member is opened");

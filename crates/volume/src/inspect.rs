@@ -1,6 +1,7 @@
 //! What a device says of the volume or flash buffer that it holds, without opening either.
 
 use crate::core::JOURNAL_START;
+use crate::judge::{Said, authority, is_stale};
 use crate::layout::{Layout, Redundancy};
 use crate::open::journal_bytes;
 use crate::superblock::{Health, Superblock};
@@ -22,7 +23,7 @@ pub enum Holds {
     Nothing,
 }
 
-/// What a member says of itself and its volume; the newest generation of all members decides.
+/// What a member says of itself and its volume; see [`judged`] for what is true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberFacts {
     /// The volume's identity.
@@ -41,8 +42,29 @@ pub struct MemberFacts {
     pub buffer: Option<u128>,
     /// What it says of all members.
     pub members: Vec<Health>,
+    /// Whether pairs may sleep whole: then members need not have every generation.
+    pub may_stand: bool,
     /// How many bytes a member needs whose own superblock area ends within the volume's records.
     pub bytes_needed: u64,
+}
+
+impl MemberFacts {
+    fn said(&self) -> Said<'_> {
+        let MemberFacts { generation, layout, members: states, may_stand, .. } = self;
+        Said { generation: *generation, layout, states, may_stand: *may_stand }
+    }
+}
+
+/// What is true of a volume by what its members say, each in its own place: the facts of the one whose word counts, with
+/// members that missed generations named failed, as an opening judges. `None` when there is none of them.
+pub fn judged(members: &[Option<&MemberFacts>]) -> Option<MemberFacts> {
+    let said: Vec<Option<Said<'_>>> = members.iter().map(|facts| facts.map(MemberFacts::said)).collect();
+    let newest = authority(&said)?;
+    let mut truth = (*members.get(newest)?)?.clone();
+    for index in (0..truth.members.len()).filter(|&index| is_stale(&said, newest, index)) {
+        truth.members[index] = Health::Failed;
+    }
+    Some(truth)
 }
 
 /// Looks at the first [`INSPECTED_BYTES`] of a device.
@@ -65,6 +87,7 @@ pub fn inspect(start: &[u8]) -> Holds {
             layout: newest.layout,
             geometry: newest.geometry,
             buffer: (newest.buffer != 0).then_some(newest.buffer),
+            may_stand: newest.spare_rows > 0,
             members: newest.states,
         }));
     }

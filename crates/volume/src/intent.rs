@@ -64,6 +64,17 @@ impl Intents {
         }
     }
 
+    /// What members hold of `region` is unknown: it stays marked.
+    pub(crate) fn keep(&mut self, region: u64) {
+        self.regions.entry(region).or_default().stuck = true;
+    }
+
+    /// Whether so many regions wait for nothing but a flush that one should be made for them.
+    pub(crate) fn wants_flush(&self) -> bool {
+        let waits = |region: &&Region| region.in_flight == 0 && region.undurable && !region.stuck;
+        self.regions.values().filter(waits).count() > KEPT
+    }
+
     /// The regions whose writes have all ended: what a flush that begins now covers.
     pub(crate) fn settled(&self) -> Vec<(u64, u64)> {
         let ended = |(_, region): &(&u64, &Region)| region.in_flight == 0;
@@ -173,6 +184,22 @@ mod tests {
         intents.end(1, true, false);
         intents.forget_all();
         assert!(!intents.begin(1), "what a failed write left is unknown");
+    }
+
+    #[test]
+    fn a_flush_is_wanted_for_many_regions_that_wait_for_nothing_else() {
+        let mut intents = Intents::default();
+        for region in 0..KEPT as u64 + 1 {
+            assert!(!intents.wants_flush(), "{region}");
+            intents.begin(region);
+            intents.end(region, false, true);
+        }
+        assert!(intents.wants_flush());
+        intents.keep(3);
+        assert!(!intents.wants_flush(), "a flush would not help that one");
+        intents.flushed(&intents.settled());
+        intents.begin(100);
+        assert!(!intents.wants_flush() && intents.regions.len() <= KEPT + 2);
     }
 
     #[test]

@@ -1,18 +1,20 @@
 //! Making a volume, opening it, and what a crash left to do.
 //!
-//! Opening reads both superblock slots of every device, believes the highest generation, refuses what
-//! does not fit (a device in another's place, of another volume, or that missed writes), raises the
+//! Opening reads both superblock slots of every device, believes the highest generation (see [`crate::judge`]),
+//! refuses what does not fit (a device in another's place, of another volume, or that missed writes), raises the
 //! generation on all, and then repairs what a crash may have left: marked regions are copied from one
 //! mirror to the others; journalled rows are written in place again.
 
 use crate::core::{Core, CoreParts, INTENT_START, JOURNAL_START};
-use crate::intent::{Intents, REGIONS_MAX};
+use crate::intent::REGIONS_MAX;
+use crate::judge::{Said, authority, is_stale};
 use crate::layout::{Layout, Level, Redundancy};
 use crate::members::Members;
 use crate::partial::{MAP_BYTES, MAP_START, Partial};
+use crate::records::short_group;
 use crate::sleep::{FlashBuffer, Sleep, SleepSettings, Spindle};
 use crate::superblock::{Health, Slot, Superblock};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::Mutations;
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoRequest};
@@ -209,7 +211,7 @@ pub(crate) fn create<D: BlockDevice>(devices: Vec<D>, settings: &VolumeSettings)
     let count = devices.len();
     let mut members = Members::new(devices.into_iter().map(Some).collect());
     if !settings.overwrite
-        && let Some(index) = read_superblocks(&mut members, count)?.0.iter().position(Option::is_some)
+        && let Some(index) = read_superblocks(&mut members, count, false)?.0.iter().position(Option::is_some)
     {
         return refuse(format!("device {index} holds a volume already: say overwrite to lose it"));
     }
@@ -237,10 +239,12 @@ fn done(completions: Vec<tierstone_media::IoCompletion>) -> Result<()> {
     completions.into_iter().try_for_each(|done| done.result.map_err(Error::from))
 }
 
-/// The newest whole superblock of each member, and the slot that it lies in.
+/// The newest whole superblock of each member, and the slot that it lies in. In a degraded opening a member that cannot
+/// be read holds none.
 fn read_superblocks<D: BlockDevice>(
     members: &mut Members<D>,
     count: usize,
+    degraded: bool,
 ) -> Result<(Vec<Option<Superblock>>, Vec<Slot>)> {
     let present: Vec<usize> = (0..count).filter(|&index| members.device(index).is_some()).collect();
     let read = |&index: &usize| (index, IoRequest::read(0, 0, IoBuffer::zeroed(2 * BLOCK_BYTES)));
@@ -248,7 +252,12 @@ fn read_superblocks<D: BlockDevice>(
     let mut found: Vec<Option<Superblock>> = vec![None; count];
     let mut places = vec![Slot::default(); count];
     for (index, done) in present.into_iter().zip(results) {
-        done.result.map_err(|error| Error::from(error).context(&format!("reading member {index}")))?;
+        match done.result {
+            Err(_) if degraded => continue,
+            result => {
+                result.map_err(|error| Error::from(error).context(&format!("reading member {index}")))?;
+            }
+        }
         let slots = done.buffer.unwrap_or_else(|| IoBuffer::zeroed(BLOCK_BYTES));
         let whole = slots.chunks(BLOCK_BYTES).enumerate();
         let whole = whole.filter_map(|(slot, block)| Some((slot, Superblock::decode(block)?)));
@@ -259,8 +268,17 @@ fn read_superblocks<D: BlockDevice>(
     Ok((found, places))
 }
 
+/// What the members say together.
+struct Judgement {
+    truth: Superblock,
+    /// Members that count and have not its generation yet.
+    older: Vec<usize>,
+    /// Whether it names members failed that were not before.
+    is_named_anew: bool,
+}
+
 /// The truth about all members, from what each says; errors name the member and what to do.
-fn judge(found: &[Option<Superblock>], present: &[bool], degraded: bool) -> Result<Superblock> {
+fn judge(found: &[Option<Superblock>], present: &[bool], degraded: bool) -> Result<Judgement> {
     let mut votes: BTreeMap<u128, usize> = BTreeMap::new();
     for superblock in found.iter().flatten() {
         *votes.entry(superblock.volume).or_default() += 1;
@@ -291,7 +309,16 @@ fn judge(found: &[Option<Superblock>], present: &[bool], degraded: bool) -> Resu
             _ => {}
         }
     }
-    let Some(newest) = found.iter().flatten().max_by_key(|superblock| superblock.generation) else {
+    weigh(found, present, degraded)
+}
+
+/// The truth about members that stand in their places; those that do not count are named failed in it.
+fn weigh(found: &[Option<Superblock>], present: &[bool], degraded: bool) -> Result<Judgement> {
+    let said: Vec<Option<Said<'_>>> =
+        found.iter().map(|superblock| superblock.as_ref().map(Said::by)).collect();
+    let Some((newest_index, newest)) =
+        authority(&said).and_then(|index| Some((index, found[index].as_ref()?)))
+    else {
         return refuse("none of the devices holds a volume: create one first");
     };
     if newest.states.len() != found.len() {
@@ -302,51 +329,56 @@ fn judge(found: &[Option<Superblock>], present: &[bool], degraded: bool) -> Resu
         return Err(Error::new(ErrorKind::Corrupt, "members disagree about the shape of the volume"));
     }
     let mut truth = newest.clone();
+    let (mut faults, mut is_named_anew) = (Vec::new(), false);
     for (index, superblock) in found.iter().enumerate() {
         let fault = match superblock {
             Some(own) if newest.states[index] == Health::Failed => {
-                let newest_index = newest.index as usize;
                 if own.states[newest_index] == Health::Failed {
                     return refuse(format!(
                         "members {index} and {newest_index} were each used without the other: give only the one \
                          to keep, open degraded and replace the other"
                     ));
                 }
-                Some(format!("member {index} missed writes since generation {}", own.generation))
+                format!("member {index} missed writes since generation {}", own.generation)
             }
-            None if !present[index] => Some(format!("member {index} is not there")),
-            None => Some(format!("member {index} holds no superblock")),
-            Some(_) => None,
+            None if !present[index] => format!("member {index} is not there"),
+            None => format!("member {index} holds no superblock"),
+            Some(own) if is_stale(&said, newest_index, index) => format!(
+                "member {index} is of generation {}, the others of {}: it was away, or another has taken its place since",
+                own.generation, newest.generation
+            ),
+            Some(_) => continue,
         };
-        if let Some(fault) = fault {
-            if !degraded {
-                return refuse(format!("{fault}: give it, or open degraded and replace it"));
-            }
-            truth.states[index] = Health::Failed;
+        if !degraded {
+            return refuse(format!("{fault}: give it, or open degraded and replace it"));
         }
+        is_named_anew |= newest.states[index] != Health::Failed;
+        truth.states[index] = Health::Failed;
+        faults.push(fault);
     }
-    enough(&truth)?;
-    Ok(truth)
+    enough(&truth).map_err(|error| match faults.is_empty() {
+        true => error,
+        false => error.context(&faults.join("; ")),
+    })?;
+    let older = |index: &usize| {
+        found[*index].as_ref().is_some_and(|own| own.generation < newest.generation)
+            && truth.states[*index] != Health::Failed
+    };
+    let older = (0..found.len()).filter(older).collect();
+    Ok(Judgement { truth, older, is_named_anew })
 }
 
 /// Whether every group can serve.
 fn enough(superblock: &Superblock) -> Result<()> {
-    let layout = &superblock.layout;
-    for group in 0..layout.groups {
-        let counts = |index: &usize| matches!(superblock.states[*index], Health::InSync | Health::Behind);
-        let good = layout.members(group).filter(counts).count() as u32;
-        let needed = match layout.redundancy {
-            Redundancy::None | Redundancy::Mirror => 1,
-            Redundancy::Parity => layout.width - 1,
-        };
-        if good < needed {
+    match short_group(&superblock.layout, &superblock.states) {
+        None => Ok(()),
+        Some((group, good, needed)) => {
             let message = format!(
                 "group {group} has {good} good members and needs {needed}: data is lost without them"
             );
-            return Err(Error::new(ErrorKind::DeviceFailed, message));
+            Err(Error::new(ErrorKind::DeviceFailed, message))
         }
     }
-    Ok(())
 }
 
 /// What a volume needs so that its second disks may sleep.
@@ -397,8 +429,8 @@ pub(crate) fn open<D: BlockDevice>(
     let present: Vec<bool> = devices.iter().map(Option::is_some).collect();
     let geometries: Vec<Geometry> = devices.iter().flatten().map(BlockDevice::geometry).collect();
     let mut members = Members::new(devices);
-    let (found, slots) = read_superblocks(&mut members, count)?;
-    let mut truth = judge(&found, &present, settings.degraded)?;
+    let (found, slots) = read_superblocks(&mut members, count, settings.degraded)?;
+    let Judgement { mut truth, older, is_named_anew } = judge(&found, &present, settings.degraded)?;
     judge_sleepers(&mut truth, sleep.as_ref(), settings.degraded)?;
     let layout = truth.layout;
     let journal = journal_bytes(
@@ -427,8 +459,7 @@ pub(crate) fn open<D: BlockDevice>(
         core.sleep = Some(Box::new(Sleep::new(buffer, number, settings, spindle, layout.groups as usize)));
     }
     core.read_ranges()?;
-    core.write_superblocks();
-    enough(&core.superblock(0))?;
+    core.begin_generation(&older, is_named_anew)?;
     let mut recovery = Recovery { was_clean, ..Recovery::default() };
     if core.sleep.is_some() {
         recovery.pairs_flushed = core.recover_pairs()?;
@@ -439,65 +470,23 @@ pub(crate) fn open<D: BlockDevice>(
         Redundancy::None => {}
     }
     core.bring_all_home()?;
+    core.check_records()?;
     Ok((core, recovery))
 }
 
 impl<D: BlockDevice> Core<D> {
-    /// Reads the marks of all members, copies what they name from the first member in sync to the
-    /// others, and clears them.
-    pub(crate) fn resync_marked(&mut self) -> Result<u64> {
-        let mut marked = BTreeSet::new();
-        for index in self.written_members() {
-            let buffer = IoBuffer::zeroed(2 * BLOCK_BYTES);
-            let read = self.members.perform(vec![(index, IoRequest::read(0, INTENT_START, buffer))]).pop();
-            let Some(slots) = read.filter(|done| done.result.is_ok()).and_then(|done| done.buffer) else {
-                continue;
-            };
-            if let Some((sequence, slot, regions)) = Intents::decode(self.volume, &slots) {
-                self.mark_slots[index] = Slot(slot);
-                self.intents.sequence = self.intents.sequence.max(sequence);
-                marked.extend(regions);
-            }
+    /// Raises the generation on all members: first those that a crash left behind get that of the others, so that no
+    /// further crash leaves them two behind. Twice where members are named failed: what those hold may be of the
+    /// generation that is written first.
+    fn begin_generation(&mut self, older: &[usize], is_named_anew: bool) -> Result<()> {
+        let counting = self.written_members();
+        let older: Vec<usize> = older.iter().filter(|index| counting.contains(index)).copied().collect();
+        self.catch_up(&older);
+        match is_named_anew {
+            true => self.record_failure(),
+            false => self.write_superblocks(),
         }
-        for &region in &marked {
-            let start = region * self.region_bytes;
-            let end = (start + self.region_bytes).min(self.geometry.end());
-            for (group, offset, len) in self.layout.spans(start, end.saturating_sub(start)) {
-                let targets = self.in_sync(group);
-                if let Some((&source, targets)) = targets.split_first() {
-                    self.copy(source, targets, self.data_start + offset, len)?;
-                }
-            }
-        }
-        self.write_marks();
-        Ok(marked.len() as u64)
-    }
-
-    /// Copies bytes of one member to others, durably; targets that fail are named so.
-    ///
-    /// # Errors
-    /// When the source cannot be read.
-    pub(crate) fn copy(&mut self, source: usize, targets: &[usize], offset: u64, len: u64) -> Result<()> {
-        const PIECE_BYTES: u64 = 1 << 20;
-        for at in (0..len).step_by(PIECE_BYTES as usize) {
-            let take = PIECE_BYTES.min(len - at);
-            let buffer = IoBuffer::zeroed(take as usize);
-            let read = self.members.perform(vec![(source, IoRequest::read(0, offset + at, buffer))]).pop();
-            let bytes = match read {
-                Some(done) => done.result.map(|()| done.buffer).map_err(Error::from)?,
-                None => None,
-            };
-            let Some(bytes) = bytes else {
-                return Err(Error::new(ErrorKind::DeviceFailed, "a read lost its buffer"));
-            };
-            let write = |&index: &usize| (index, IoRequest::write_durable(0, offset + at, bytes.clone()));
-            let results = self.members.perform(targets.iter().map(write).collect());
-            for (&index, done) in targets.iter().zip(results) {
-                if done.result.is_err() {
-                    self.fail_member(index);
-                }
-            }
-        }
-        Ok(())
+        enough(&self.superblock(0))?;
+        self.check_records()
     }
 }

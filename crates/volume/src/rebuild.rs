@@ -63,6 +63,7 @@ impl<D: BlockDevice> Core<D> {
         self.mark_slots[index] = Slot::default();
         self.health[index] = Health::Rebuilding { row: 0 };
         self.write_superblocks();
+        self.check_records()?;
         // The map must be on both disks of a pair that keeps hot rows of others.
         self.forget_map_slot(index);
         self.publish_ranges();
@@ -87,12 +88,8 @@ impl<D: BlockDevice> Core<D> {
             }
             _ => {
                 let group = self.layout.group_of(index);
-                let Some(&source) = self.in_sync(group).first() else {
-                    let message = format!("group {group} has no member to copy from");
-                    return Err(Error::new(ErrorKind::DeviceFailed, message));
-                };
                 let chunk = self.layout.chunk_bytes;
-                self.copy(source, &[index], self.data_start + from * chunk, (to - from) * chunk)?;
+                self.copy(group, &[index], self.data_start + from * chunk, (to - from) * chunk)?;
             }
         }
         if self.health[index] == Health::Failed {

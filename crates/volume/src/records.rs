@@ -3,11 +3,13 @@
 //!
 //! Invariants:
 //! 1. [`Core::fail_member`] returns when every other member durably says so, or the volume is broken.
-//! 2. A broken volume acknowledges nothing any more.
+//! 2. A broken volume acknowledges nothing any more, and writes no superblock any more.
+//! 3. Every member that counts gets every generation (see [`crate::judge`]).
 
 use crate::core::{Core, INTENT_START};
-use crate::layout::Redundancy;
+use crate::layout::{Layout, Redundancy};
 use crate::superblock::Health;
+use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::{BlockDevice, IoRequest};
 
 impl<D: BlockDevice> Core<D> {
@@ -38,50 +40,99 @@ impl<D: BlockDevice> Core<D> {
         if self.health[index] == Health::Failed {
             return;
         }
-        self.health[index] = Health::Failed;
         // A failure must be known wherever an opening may look: also on disks that stand.
-        self.rouse_all();
+        self.rouse_and_tell();
+        self.health[index] = Health::Failed;
         if !self.mutations.is_on("failure is recorded before the acknowledgement") {
-            self.write_superblocks();
+            self.record_failure();
         }
     }
 
-    /// Writes a new generation of the superblock to all members that count; those that fail are named
-    /// in the next generation.
+    /// Writes a new generation of the superblock to all members that count; those that fail are named as
+    /// [`Core::record_failure`] does.
     pub(crate) fn write_superblocks(&mut self) {
-        loop {
-            self.generation += 1;
+        self.write_generations(1);
+    }
+
+    /// Writes two generations: both slots name what has failed, so that one that rots revives nobody, and who missed them
+    /// lags by more than a crash explains.
+    pub(crate) fn record_failure(&mut self) {
+        self.write_generations(2);
+    }
+
+    fn write_generations(&mut self, count: u32) {
+        let mut left = count;
+        while left > 0 && !self.is_broken {
             let targets = self.written_members();
-            let write = |&index: &usize| {
-                let offset = self.superblock_slots[index].next();
-                (index, IoRequest::write_durable(0, offset, self.superblock(index).encode()))
-            };
-            let requests = targets.iter().map(write).collect();
-            let results = self.members.perform(requests);
-            for (&index, done) in targets.iter().zip(&results) {
-                self.superblock_slots[index].taken(done.result.is_ok());
-            }
-            let failed: Vec<usize> = targets
-                .iter()
-                .zip(&results)
-                .filter(|(_, done)| done.result.is_err())
-                .map(|(&index, _)| index)
-                .collect();
-            // All at once: the power is off, or nothing is left that could tell.
+            // The power is off, or nothing is left that could tell.
             if targets.is_empty() {
                 return;
             }
+            self.generation += 1;
+            left -= 1;
+            let failed = self.tell(&targets);
             if failed.len() == targets.len() {
                 self.is_broken = true;
-                return;
+            } else if !failed.is_empty() {
+                self.rouse_and_tell();
+                self.name_failed(&failed);
+                left = 2;
             }
-            if failed.is_empty() {
-                return;
+        }
+    }
+
+    /// Gives members the generation that the others have, before they count by it.
+    pub(crate) fn catch_up(&mut self, members: &[usize]) {
+        if self.is_broken || members.is_empty() {
+            return;
+        }
+        let failed = self.tell(members);
+        if !failed.is_empty() {
+            self.name_failed(&failed);
+            self.record_failure();
+        }
+    }
+
+    /// Starts all disks that stand because their pairs sleep whole, and gives them the generation that they missed.
+    fn rouse_and_tell(&mut self) {
+        let stands = |index: &usize| self.sleep.as_ref().is_some_and(|sleep| sleep.stands(*index));
+        let standing: Vec<usize> = (0..self.health.len()).filter(stands).collect();
+        self.rouse_all();
+        if standing.is_empty() || self.is_broken {
+            return;
+        }
+        let failed = self.tell(&standing);
+        // Who calls writes the next generation.
+        self.name_failed(&failed);
+    }
+
+    /// Writes the superblock of this generation to `targets`, durably; those that did not take it.
+    fn tell(&mut self, targets: &[usize]) -> Vec<usize> {
+        let write = |&index: &usize| {
+            let offset = self.superblock_slots[index].next();
+            (index, IoRequest::write_durable(0, offset, self.superblock(index).encode()))
+        };
+        let requests = targets.iter().map(write).collect();
+        let results = self.members.perform(requests);
+        let mut failed = Vec::new();
+        for (&index, done) in targets.iter().zip(&results) {
+            self.superblock_slots[index].taken(done.result.is_ok());
+            if done.result.is_err() {
+                failed.push(index);
             }
-            for index in failed {
-                self.health[index] = Health::Failed;
-            }
-            self.rouse_all();
+        }
+        failed
+    }
+
+    /// Members that did not take a record do not count any more. If a group cannot do without them all, they keep what is
+    /// recorded of them, and nothing is acknowledged any more: recorded, the volume would be lost for good.
+    fn name_failed(&mut self, failed: &[usize]) {
+        let mut states = self.health.clone();
+        failed.iter().for_each(|&index| states[index] = Health::Failed);
+        if short_group(&self.layout, &states).is_some() {
+            self.is_broken = true;
+        } else {
+            self.health = states;
         }
     }
 
@@ -103,6 +154,14 @@ impl<D: BlockDevice> Core<D> {
         }
         let failed: Vec<bool> = results.iter().map(|done| done.result.is_err()).collect();
         self.recorded(&targets, &failed);
+    }
+
+    /// Refuses when a record could not be written that everything relies on.
+    pub(crate) fn check_records(&self) -> Result<()> {
+        match self.is_broken {
+            true => Err(Error::new(ErrorKind::DeviceFailed, "volume: no member takes its records any more")),
+            false => Ok(()),
+        }
     }
 
     /// A record was written to `targets`, of which some have `failed`: these do not count any more. If none has
@@ -129,4 +188,15 @@ impl<D: BlockDevice> Core<D> {
             Redundancy::Parity => others + 1 >= self.layout.width as usize,
         }
     }
+}
+
+/// The first group that cannot serve from its members in these states: which, how many are good, how many it needs.
+pub(crate) fn short_group(layout: &Layout, states: &[Health]) -> Option<(u32, u32, u32)> {
+    let needed = match layout.redundancy {
+        Redundancy::None | Redundancy::Mirror => 1,
+        Redundancy::Parity => layout.width - 1,
+    };
+    let counts = |index: &usize| matches!(states[*index], Health::InSync | Health::Behind);
+    let good = |group: u32| layout.members(group).filter(counts).count() as u32;
+    (0..layout.groups).map(|group| (group, good(group), needed)).find(|(_, good, needed)| good < needed)
 }

@@ -99,7 +99,7 @@ impl<D: BlockDevice> Volume<D> {
     /// Names a member failed, as if its device had: before it is pulled.
     ///
     /// # Errors
-    /// When there is none of that number, or its group cannot do without it.
+    /// When there is none of that number, its group cannot do without it, or no member takes the record.
     pub fn fail(&self, index: usize) -> Result<()> {
         let refuse =
             |message| Err(tierstone_base::Error::new(tierstone_base::ErrorKind::InvalidInput, message));
@@ -119,7 +119,7 @@ impl<D: BlockDevice> Volume<D> {
         } else {
             core.fail_member(index);
         }
-        Ok(())
+        core.check_records()
     }
 
     /// Puts `device` in the place of failed member `index`; [`Volume::maintain`] fills it. Returns the
@@ -279,9 +279,10 @@ impl<D: BlockDevice> Volume<D> {
             core.intents.forget_all();
             core.write_marks();
         }
+        core.check_records()?;
         core.clean = true;
         core.write_superblocks();
-        Ok(())
+        core.check_records()
     }
 }
 

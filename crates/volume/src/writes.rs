@@ -12,6 +12,7 @@ use tierstone_media::{BLOCK_BYTES, BlockDevice, DeviceError, DeviceErrorKind, Io
 impl<D: BlockDevice> Core<D> {
     pub(crate) fn start_writes(&mut self, ids: &[u64]) {
         if self.layout.redundancy == Redundancy::Mirror {
+            self.settle_marks();
             let mut is_new = false;
             for &id in ids {
                 let (_, offset, len) = self.span(id);
@@ -37,6 +38,33 @@ impl<D: BlockDevice> Core<D> {
         }
         self.members.send(sending);
         self.stage(staged);
+    }
+
+    /// Flushes for marked regions of which too many wait for it: who writes durably and prepares space never does.
+    fn settle_marks(&mut self) {
+        if !self.intents.wants_flush() {
+            return;
+        }
+        let covered = self.intents.settled();
+        let members = self.written_members();
+        let results =
+            self.members.perform(members.iter().map(|&index| (index, IoRequest::flush(0))).collect());
+        let failed: Vec<usize> = members
+            .iter()
+            .zip(&results)
+            .filter(|(_, done)| done.result.is_err())
+            .map(|(&at, _)| at)
+            .collect();
+        // A member that cannot be spared keeps its marks; the next write tries again.
+        let is_good = failed.iter().all(|&index| self.has_other(index));
+        for index in failed {
+            if self.has_other(index) {
+                self.fail_member(index);
+            }
+        }
+        if is_good && !self.is_broken {
+            self.intents.flushed(&covered);
+        }
     }
 
     pub(crate) fn start_write(

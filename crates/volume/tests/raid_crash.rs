@@ -31,6 +31,10 @@ enum Trouble {
     MemberFails,
     /// A member is gone after the crash.
     MemberLost,
+    /// A new member has some of its rows when the crash comes.
+    Filling,
+    /// A member fails, another takes its place and is filled; after the crash the old one is there again.
+    MemberBack,
 }
 
 fn scenario(
@@ -42,21 +46,29 @@ fn scenario(
 ) -> Result<(), Violation> {
     let geometry =
         tierstone_media::Geometry { meta_bytes: 8 * BLOCK, segment_bytes: BLOCK, segment_limit: 24 };
-    let array = Array::new(&vec![exploring(geometry, 24); count], choices, 2);
+    // One more, for who takes a lost member's place.
+    let array = Array::new(&vec![exploring(geometry, 24); count + 1], choices, 2);
     let mut blocks = Blocks::default();
     let mut values = 0;
     let mut lost = None;
+    let mut exchanged: Option<usize> = None;
     array.run_lives(|array, life| {
-        let mut devices: Vec<Option<Powered>> = array.devices().into_iter().map(Some).collect();
+        let members = || (0..count).map(|index| Some(array.device(index))).collect::<Vec<_>>();
+        let mut devices: Vec<Option<Powered>> = members();
         if life == 0 {
             let calm = tierstone_media::sim::PowerCut::Never;
             let cut = array.media[0].settings().power_cut;
             array.media.iter().for_each(|medium| medium.set_power_cut(calm));
             Volume::create(devices.into_iter().flatten().collect(), &settings(level))?;
             array.media.iter().for_each(|medium| medium.set_power_cut(cut));
-            devices = array.devices().into_iter().map(Some).collect();
+            devices = members();
         } else if trouble == Trouble::MemberLost && lost.is_none() {
             lost = Some(choices.choose(count as u64, "lost member") as usize);
+        } else if trouble == Trouble::MemberBack
+            && let Some(place) = exchanged
+        {
+            // What has its place by then is in another drawer.
+            devices[place] = Some(array.device(place));
         }
         if let Some(lost) = lost {
             devices[lost] = None;
@@ -71,6 +83,11 @@ fn scenario(
         }
         let places: Vec<u64> = (0..volume.geometry().end() / BLOCK).take(4).collect();
         work(&mut volume, choices, &mut blocks, &places, 2, &mut values)?;
+        if matches!(trouble, Trouble::Filling | Trouble::MemberBack) && life == 0 {
+            let place = choices.choose(count as u64, "exchanged member") as usize;
+            exchange(array, &volume, place, trouble)?;
+            exchanged = (trouble == Trouble::MemberBack).then_some(place);
+        }
         if trouble == Trouble::MemberFails && life == 0 {
             let failing = choices.choose(count as u64, "failing member") as usize;
             array.media[failing].inject(Fault::new(FaultTarget::Write, FaultEffect::Fail));
@@ -81,6 +98,29 @@ fn scenario(
     })
 }
 
+/// Puts the medium behind the last member in the place of another and fills it, or some of it.
+fn exchange(
+    array: &Array,
+    volume: &Volume<Powered>,
+    place: usize,
+    trouble: Trouble,
+) -> Result<(), Violation> {
+    let spare = array.media.len() - 1;
+    volume.fail(place)?;
+    if trouble == Trouble::Filling {
+        // The same disk again.
+        volume.release(place)?;
+        volume.replace(place, array.device(place))?;
+        volume.maintain(3)?;
+        // The superblocks that name this failure tell how far the filling is.
+        volume.fail((place + 1) % spare)?;
+    } else {
+        volume.replace(place, array.device(spare))?;
+        while volume.maintain(8)? {}
+    }
+    Ok(())
+}
+
 fn explored(level: Level, count: usize, trouble: Trouble, runs: u64, mutations: &Mutations) -> Report {
     explore(ExploreSettings::sampled(2026, runs, mutations), |choices| {
         scenario(level, count, trouble, mutations, choices)
@@ -89,6 +129,7 @@ fn explored(level: Level, count: usize, trouble: Trouble, runs: u64, mutations: 
 
 const MARKED: &str = "regions are marked before they are written";
 const JOURNALLED: &str = "rows are journalled before they are written";
+const ALIKE: &str = "rows that are filled are made alike";
 const RECORDED: &str = "failure is recorded before the acknowledgement";
 
 #[test]
@@ -119,6 +160,17 @@ fn the_write_hole_is_closed() {
 fn a_mirror_lost_after_a_crash_takes_nothing_acknowledged_with_it() {
     explored(Level::Raid1, 3, Trouble::MemberLost, 800, &Mutations::none()).assert_clean();
     explored(Level::Raid10, 4, Trouble::MemberLost, 500, &Mutations::none()).assert_clean();
+}
+
+#[test]
+fn rows_that_a_new_mirror_has_already_are_alike_after_a_crash() {
+    assert_all_caught(&[ALIKE], |mutations| explored(Level::Raid1, 3, Trouble::Filling, 800, mutations));
+}
+
+#[test]
+fn a_member_that_comes_back_when_another_has_its_place_does_not_count() {
+    explored(Level::Raid1, 2, Trouble::MemberBack, 500, &Mutations::none()).assert_clean();
+    explored(Level::Raid5, 3, Trouble::MemberBack, 300, &Mutations::none()).assert_clean();
 }
 
 #[test]

@@ -144,9 +144,59 @@ fn each_block_that_was_written_often_is_written_back_once() {
     let before = world.writes(1);
     volume.wake(0);
     while volume.maintain(1).expect("flushed") {}
-    // One block, and the superblock that says that the disk counts again.
-    assert_eq!(world.writes(1) - before, 2);
+    // One block, the generation of the others, and the superblock that says that the disk counts again.
+    assert_eq!(world.writes(1) - before, 3);
     assert_eq!(value(&mut volume, 0), 39);
+}
+
+#[test]
+fn blocks_that_could_not_be_read_for_a_flush_are_written_back_later() {
+    let (world, mut volume) = World::new(60);
+    fill(&mut volume, 100);
+    volume.sleep(0);
+    fill(&mut volume, 500);
+    volume.wake(0);
+    for medium in [0, 4] {
+        world.array.media[medium].inject(Fault::new(FaultTarget::Read, FaultEffect::Fail));
+    }
+    let failed = (0..100).find_map(|_| volume.maintain(1).err());
+    assert!(failed.is_some(), "neither the buffer nor the other disk gives them");
+    world.array.media.iter().for_each(tierstone_media::SimMedium::clear_faults);
+    while volume.maintain(1).expect("flushed") {}
+    assert_eq!(volume.pairs()[0].0, PairState::Awake);
+    assert_eq!(volume.compare(0..u64::MAX).expect("read"), vec![]);
+    assert_filled(&mut volume, 500);
+}
+
+#[test]
+fn a_disk_that_slept_when_it_was_pulled_does_not_count_when_another_has_its_place() {
+    let mut settings = vec![tierstone_media::SimSettings::new(small(8)); 5];
+    settings.push(tierstone_media::SimSettings::new(flash(60)));
+    let array = Array::new(&settings, &tierstone_crash::Choices::quiet(), 0);
+    let disks = |second: usize| [0, second, 2, 3].map(|at| Some(array.device(at))).into_iter().collect();
+    let open = |second: usize, buffer: &FlashBuffer<Powered>| {
+        let sleep = SleepSetup {
+            buffer: buffer.clone(),
+            settings: sleep_settings(),
+            spindle: Box::new(Noted::default()),
+        };
+        Volume::open_sleeping(disks(second), &OpenSettings::default(), sleep)
+    };
+    let first = (0..4).map(|index| array.device(index)).collect();
+    Volume::create(first, &volume_settings(5)).expect("made").close().expect("closed");
+    let buffer = FlashBuffer::create(array.device(5), &buffer_settings(1)).expect("made");
+    let mut volume = open(1, &buffer).expect("opens").0;
+    fill(&mut volume, 100);
+    assert!(volume.sleep(0));
+    volume.fail(1).expect("spared");
+    volume.replace(1, array.device(4)).expect("replaced");
+    flush_all(&volume);
+    fill(&mut volume, 500);
+    drop(volume);
+    let error = open(1, &buffer).map(drop).expect_err("it says that it sleeps, and nobody knows of it");
+    assert!(error.message().contains("member 1 is of generation"), "{error}");
+    let mut volume = open(4, &buffer).expect("opens").0;
+    assert_filled(&mut volume, 500);
 }
 
 #[test]

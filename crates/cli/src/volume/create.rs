@@ -182,7 +182,7 @@ fn create(
     let mut is_zeroed = true;
     let mut devices = Vec::new();
     for path in &description.members {
-        let (device, is_new) = take(path, size, ("--size", args.force), made)?;
+        let (device, is_new) = take(path, size, ("--size", args.force), None, made)?;
         is_zeroed &= is_new;
         devices.push(VolumePart::File(device));
     }
@@ -219,7 +219,7 @@ fn create(
     volume.close()?;
     if let Some(path) = &description.buffer {
         let size = args.buffer_size.as_deref().map(parse_size).transpose()?;
-        let (device, _) = take(path, size, ("--buffer-size", args.force), made)?;
+        let (device, _) = take(path, size, ("--buffer-size", args.force), None, made)?;
         let unit_bytes = u64::from(UNIT_BLOCKS) * BLOCK_BYTES as u64;
         let extent_bytes =
             (device.geometry().end() / EXTENTS_WANTED / unit_bytes).clamp(1, 1024) * unit_bytes;
@@ -249,16 +249,17 @@ fn identity() -> Result<u128> {
     Ok((u128::from(high) << 64 | u128::from(low)).max(1))
 }
 
-/// Opens what is to be a member, or makes it; whether it is new and so all zeros.
+/// Opens what is to be a member, or makes it; whether it is new and so all zeros. What is the member `own` of that volume
+/// may be taken as it is.
 pub(super) fn take(
     path: &Path,
     size: Option<u64>,
     (flag, force): (&str, bool),
+    own: Option<(u128, u32)>,
     made: &mut impl Extend<PathBuf>,
 ) -> Result<(SingleFileDevice, bool)> {
     let existed = path.exists();
-    let taken =
-        take_member(path, MemberTerms { bytes: size, flag, force, discards: Discards::Never, own: None });
+    let taken = take_member(path, MemberTerms { bytes: size, flag, force, discards: Discards::Never, own });
     if !existed && path.exists() {
         made.extend([path.to_path_buf()]);
     }

@@ -110,11 +110,11 @@ pub fn replace(args: &ReplaceArgs) -> Result<()> {
     };
     let old = Description::resolve(&args.description, old);
     let path = args.path.as_ref().map(std::path::absolute).transpose()?.unwrap_or(old.clone());
-    let (needed, is_own) = check_replaced(args, &description)?;
-    let take = |made: &mut Vec<PathBuf>| {
-        let force = args.force || (path == old && is_own);
-        take(&path, Some(needed), ("--size", force), made)
-    };
+    let (needed, volume) = check_replaced(args, &description)?;
+    // Under its own name only what says that it is this member is taken without `--force`: zeros at the start alone may
+    // be somebody's file system.
+    let own = (path == old).then_some((volume, args.member as u32));
+    let take = |made: &mut Vec<PathBuf>| take(&path, Some(needed), ("--size", args.force), own, made);
     if path != old {
         let mut made = Vec::new();
         take(&mut made)?;
@@ -154,17 +154,14 @@ fn replace_running(mut server: Running, args: &ReplaceArgs) -> Result<()> {
     server.tell(args.json)
 }
 
-/// How many bytes a new member needs, and whether what stands in its place is what failed there. Refuses to replace
-/// a member that counts.
-fn check_replaced(args: &ReplaceArgs, description: &Description) -> Result<(u64, bool)> {
+/// How many bytes a new member needs, and the volume's identity. Refuses to replace a member that counts.
+fn check_replaced(args: &ReplaceArgs, description: &Description) -> Result<(u64, u128)> {
     let probed = probe_members(&args.description, description, DirectIo::Auto)?;
     let truth = newest(&probed)?;
-    let own = match &probed[args.member].holds {
-        Holds::Member(own) if own.volume == truth.volume && own.index as usize == args.member => true,
-        Holds::Nothing => true,
-        _ => false,
-    };
-    let counts = probed[args.member].file.is_ok() && matches!(probed[args.member].holds, Holds::Member(_));
+    let is_member = matches!(probed[args.member].holds, Holds::Member(_));
+    let own = matches!(&probed[args.member].holds, Holds::Member(own)
+        if own.volume == truth.volume && own.index as usize == args.member);
+    let counts = probed[args.member].file.is_ok() && is_member;
     let refuse =
         |what: &str| Err(Error::new(ErrorKind::InvalidInput, format!("member {} {what}", args.member)));
     match truth.members.get(args.member) {
@@ -174,7 +171,7 @@ fn check_replaced(args: &ReplaceArgs, description: &Description) -> Result<(u64,
         Some(Health::Rebuilding { .. }) if counts && args.path.is_none() => {
             refuse("is being filled: go on with `fill`, or name another path")
         }
-        _ => Ok((truth.bytes_needed, own)),
+        _ => Ok((truth.bytes_needed, truth.volume)),
     }
 }
 

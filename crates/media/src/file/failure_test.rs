@@ -120,3 +120,66 @@ fn a_file_that_ends_early_fails_the_read() {
         }
     });
 }
+
+/// Says to a process of its own that it is the one which runs out of descriptors.
+const ONE_LEFT: &str = "TIERSTONE_TEST_ONE_DESCRIPTOR_LEFT";
+
+#[test]
+fn a_segment_lies_in_one_directory_when_descriptors_run_out() {
+    if std::env::var_os(ONE_LEFT).is_some() {
+        return runs_out_of_descriptors();
+    }
+    // The limit is a process's, and other tests run in this one.
+    let name = "file::failure_test::a_segment_lies_in_one_directory_when_descriptors_run_out";
+    let own = std::env::current_exe().expect("this program has a path");
+    let run =
+        std::process::Command::new(own).args(["--exact", name, "--nocapture"]).env(ONE_LEFT, "1").output();
+    let output = run.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn runs_out_of_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::os::fd::AsRawFd;
+    let first = fixture("descriptors", FileBackend::Threads);
+    let paths = [first.path.join("one"), first.path.join("two")];
+    let settings = FileStoreSettings {
+        segment_bytes: 64 << 10,
+        segment_limit: 8,
+        backend: FileBackend::Threads,
+        ..FileStoreSettings::new(paths.to_vec())
+    };
+    for path in &paths {
+        std::fs::create_dir(path).expect("a directory is made");
+    }
+    let store = FileStore::open(&settings).expect("a new store opens");
+    let limit = getrlimit(Resource::Nofile);
+    let files = || {
+        let named = |path: &std::path::PathBuf| std::fs::read_dir(path).expect("it is listed").flatten();
+        let names = paths.iter().flat_map(named).map(|entry| entry.file_name().into_string().expect("text"));
+        names.filter(|name| name.starts_with("segment")).count()
+    };
+    for left in 0..3 {
+        let before = files();
+        let next_free = open("/dev/null").as_raw_fd() as u64;
+        let current = Some(next_free + left);
+        setrlimit(Resource::Nofile, Rlimit { current, ..limit }).expect("it is lowered");
+        let made = store.inner.create(left as u32);
+        setrlimit(Resource::Nofile, limit).expect("it is raised");
+        match made {
+            Ok(_) => assert_eq!((left, files()), (2, before + 1)),
+            Err(error) => {
+                assert_eq!(error.kind, DeviceErrorKind::Full, "nothing is wrong with the device: {error}");
+                assert_eq!(files(), before, "{left} left: nothing lies anywhere");
+            }
+        }
+    }
+    drop(store);
+    let store = FileStore::open(&settings).expect("it opens again");
+    assert_eq!(store.existing_segments(), [2]);
+}

@@ -12,7 +12,7 @@
 
 use super::housekeeper::{Housekeeper, Job};
 use super::marker::at;
-use super::member::{Member, is_full};
+use super::member::{Member, NotMade};
 use super::open::{self, Opened};
 use super::plan::Place;
 use super::segment::{Durability, SegmentFile, lock};
@@ -236,8 +236,8 @@ impl StoreInner {
                     lock(&self.table).insert(segment, Entry { member, open: Some(file.clone()) });
                     return Ok(file);
                 }
-                Err(error) if is_full(&error) => last = Some(error),
-                Err(error) => return Err(error),
+                Err(NotMade { error, elsewhere: true }) => last = Some(error),
+                Err(NotMade { error, .. }) => return Err(error),
             }
         }
         Err(last.unwrap_or_else(|| DeviceError::new(DeviceErrorKind::Full, format!("no room for {place}"))))

@@ -25,6 +25,14 @@ pub(crate) struct Member {
     pub file_system: FileSystem,
 }
 
+/// Why a file was not made.
+#[derive(Debug)]
+pub(crate) struct NotMade {
+    pub error: DeviceError,
+    /// Whether another directory may have room for it. Descriptors are missing everywhere.
+    pub elsewhere: bool,
+}
+
 impl Member {
     /// The member in `path`, which holds its marker already.
     pub fn open(path: &Path, direct_io: DirectIo) -> Result<Member> {
@@ -54,23 +62,38 @@ impl Member {
     }
 
     /// Makes a file of exactly `bytes` bytes that read as zeros, durable with its name. It must not
-    /// exist. Without a free descriptor it is refused as on a full device. Cost: several milliseconds (two flushes).
-    pub fn create_file(&self, place: Place, bytes: u64) -> std::result::Result<File, DeviceError> {
+    /// exist; a refusal leaves none. Without a free descriptor it is refused as on a full device. Cost: several
+    /// milliseconds (two flushes).
+    pub fn create_file(&self, place: Place, bytes: u64) -> std::result::Result<File, NotMade> {
         let fresh = self.path.join(format!("{place}.new"));
-        let made = self.options().create(true).truncate(true).open(&fresh).and_then(|file| {
+        let proper = self.path.join(place.to_string());
+        let mut is_named = false;
+        let mut make = || {
+            // Before anything has a name, so that no descriptor is missing afterwards.
+            let directory = File::open(&self.path)?;
+            let file = self.options().create(true).truncate(true).open(&fresh)?;
             take_space(&file, bytes)?;
             file.sync_all()?;
-            std::fs::rename(&fresh, self.path.join(place.to_string()))?;
-            File::open(&self.path)?.sync_all()?;
+            std::fs::rename(&fresh, &proper)?;
+            is_named = true;
+            directory.sync_all().inspect_err(|_| {
+                // It holds nothing, and another directory may get this file later: no start may find it in both.
+                let _ = std::fs::remove_file(&proper);
+            })?;
             Ok(file)
-        });
-        made.map_err(|error| {
+        };
+        let made = make();
+        made.map_err(|error: std::io::Error| {
             // What cannot be removed now is removed at the next open.
             let _ = std::fs::remove_file(&fresh);
             let is_short = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
             let failed = self.error("create", place, error);
-            // Nothing is wrong with the device: there is no room for one more file now, as on a full one.
-            if is_short { DeviceError { kind: DeviceErrorKind::Full, ..failed } } else { failed }
+            if is_short {
+                // Nothing is wrong with the device: there is no room for one more file now, as on a full one.
+                let error = DeviceError { kind: DeviceErrorKind::Full, ..failed };
+                return NotMade { error, elsewhere: false };
+            }
+            NotMade { elsewhere: failed.kind == DeviceErrorKind::Full && !is_named, error: failed }
         })
     }
 
@@ -153,11 +176,6 @@ impl Member {
             format!("cannot {doing} {}: {error}{advice}", self.path.join(place.to_string()).display());
         DeviceError::new(kind_of(errno), detail)
     }
-}
-
-/// Whether an error of creation means that another directory should be tried.
-pub(crate) fn is_full(error: &DeviceError) -> bool {
-    error.kind == DeviceErrorKind::Full
 }
 
 /// Gives `file` its size and, where the file system can, its space.

@@ -286,7 +286,7 @@ fn ensure_superblock(first: &Member, marker: &Marker) -> Result<()> {
             ),
         )),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && marker.ready == 0 => {
-            first.create_file(Place::Meta, marker.meta_bytes)?;
+            first.create_file(Place::Meta, marker.meta_bytes).map_err(|refused| refused.error)?;
             first.sync()
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

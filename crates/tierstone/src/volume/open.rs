@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::file::{DirectIo, Discards, SingleFile, SingleFileSettings};
-use tierstone_volume::inspect::{Holds, INSPECTED_BYTES, MemberFacts, inspect};
+use tierstone_volume::inspect::{Holds, INSPECTED_BYTES, MemberFacts, inspect, judged};
 use tierstone_volume::{FlashBuffer, Health, OpenSettings, Recovery, SleepSetup, Volume, WholePolicy};
 
 /// A volume that is open, and everything that was found on the way.
@@ -98,16 +98,26 @@ fn is_busy(error: &Error) -> bool {
     error.kind() == ErrorKind::Busy
 }
 
-/// What the member with the newest superblock says.
+/// What is true of the volume by what its members say: as an opening judges, also of members that are stale.
 ///
 /// # Errors
 /// `InvalidInput` when none holds a volume.
 pub fn newest(probed: &[Probed]) -> Result<MemberFacts> {
-    let facts = probed.iter().filter_map(|member| match &member.holds {
-        Holds::Member(facts) if member.file.is_ok() => Some(facts.as_ref()),
+    let facts = |member: &Probed| match &member.holds {
+        Holds::Member(facts) if member.file.is_ok() => Some(facts.as_ref().clone()),
         _ => None,
-    });
-    facts.max_by_key(|facts| facts.generation).cloned().ok_or_else(|| {
+    };
+    let all: Vec<MemberFacts> = probed.iter().filter_map(facts).collect();
+    let count = |volume: u128| all.iter().filter(|facts| facts.volume == volume).count();
+    let volume = all.iter().map(|facts| facts.volume).max_by_key(|&volume| count(volume));
+    let mut places: Vec<Option<&MemberFacts>> = Vec::new();
+    for facts in all.iter().filter(|facts| Some(facts.volume) == volume) {
+        // By what they say of themselves: a wrong order is another fault.
+        let index = facts.index as usize;
+        places.resize(places.len().max(index + 1), None);
+        places[index] = Some(facts);
+    }
+    judged(&places).ok_or_else(|| {
         let whys = probed.iter().filter_map(|member| member.file.as_ref().err());
         let why = whys.map(|error| format!("; {error}")).collect::<String>();
         Error::new(ErrorKind::InvalidInput, format!("none of the members holds a volume{why}"))

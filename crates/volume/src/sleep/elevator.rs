@@ -31,6 +31,11 @@ impl<T> Elevator<T> {
         self.entries.insert(address, entry);
     }
 
+    /// An entry that was handed out is still to be done, unless one of the same address has come since.
+    pub fn put_back(&mut self, address: u64, entry: T) {
+        self.entries.entry(address).or_insert(entry);
+    }
+
     /// How many entries are left.
     pub fn len(&self) -> usize {
         self.entries.len()

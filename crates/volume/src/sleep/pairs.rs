@@ -98,11 +98,22 @@ impl<D: BlockDevice> Core<D> {
                 self.finish_flush(group)?;
                 continue;
             }
-            let batch: Vec<u64> =
-                (0..most).map_while(|_| flush.next_entry()).map(|(block, _)| block).collect();
-            self.write_back(group, &batch)?;
+            let batch: Vec<(u64, u64)> = (0..most).map_while(|_| flush.next_entry()).collect();
+            let blocks: Vec<u64> = batch.iter().map(|(block, _)| *block).collect();
+            if let Err(error) = self.write_back(group, &blocks) {
+                self.put_back(group, batch);
+                return Err(error);
+            }
         }
         Ok(self.sleep.as_ref().is_some_and(|sleep| sleep.pairs.iter().any(|pair| pair.flush.is_some())))
+    }
+
+    /// Entries of a flush that were not written back are still to be.
+    fn put_back(&mut self, group: u32, batch: Vec<(u64, u64)>) {
+        let Some(sleep) = &mut self.sleep else { return };
+        if let Some(flush) = &mut sleep.pairs[group as usize].flush {
+            batch.into_iter().for_each(|(block, sequence)| flush.put_back(block, sequence));
+        }
     }
 
     /// Writes blocks of the buffer to the disk that is behind; a disk that takes none has failed. When the
@@ -170,6 +181,9 @@ impl<D: BlockDevice> Core<D> {
         for blocks in pending.chunks(256) {
             self.write_back(group, blocks)?;
         }
+        if self.health[second] == Health::Behind {
+            self.tell_woken(group, second);
+        }
         if self.health[second] != Health::Behind {
             return Ok(());
         }
@@ -187,6 +201,18 @@ impl<D: BlockDevice> Core<D> {
         self.health[second] = Health::InSync;
         self.write_superblocks();
         Ok(())
+    }
+
+    /// The disk that was behind is given the generation of the others before it counts, so that it is not taken for one
+    /// that was away; first the other, which may have stood.
+    fn tell_woken(&mut self, group: u32, second: usize) {
+        if self.partial.is_some() {
+            self.catch_up(&self.in_sync(group));
+        }
+        self.catch_up(&[second]);
+        if self.health[second] == Health::Failed {
+            self.forget(group);
+        }
     }
 
     /// The disk of a sleeping pair that was awake is lost: the other wakes, gets what the buffer has for
@@ -212,10 +238,14 @@ impl<D: BlockDevice> Core<D> {
                 return false;
             }
         }
+        self.catch_up(&[second]);
+        if self.health[second] != Health::Behind {
+            return false;
+        }
         for index in self.layout.members(group) {
             self.health[index] = if index == second { Health::InSync } else { Health::Failed };
         }
-        self.write_superblocks();
+        self.record_failure();
         if self.is_broken {
             return false;
         }
