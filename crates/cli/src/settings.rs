@@ -374,7 +374,7 @@ const GENERAL: &[Setting] = &[
         value: "SECONDS",
         help: "How long a stop waits for replies to leave, in seconds or as 500ms",
         default: "5",
-        trade_off: "Longer loses fewer replies of slow readers; no acknowledged write is lost either way",
+        trade_off: "Longer loses fewer replies of slow readers; a store whose shards are not done by then is left as by a kill, exit code 1",
         redis: "",
         apply: |all, text| milliseconds(text).map(|limit_ms| all.node.transport.stop_timeout_ms = limit_ms),
     },

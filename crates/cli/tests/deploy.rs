@@ -137,8 +137,12 @@ fn assert_built_both_ways(built: &str, argument: &str, program: &str) {
     let (profiled, plain) =
         built.strip_prefix(&condition).and_then(|rest| rest.split_once("else ")).expect("two ways");
     let script = profiled.split("&& ").nth(1).and_then(|words| words.split(';').next()).expect("a script");
-    let text = std::fs::read_to_string(project().join(script)).unwrap_or_else(|error| panic!("{script}: {error}"));
-    assert!(text.contains("rustup component add llvm-tools") && profiled.starts_with("rustup component add llvm-tools "));
+    let text =
+        std::fs::read_to_string(project().join(script)).unwrap_or_else(|error| panic!("{script}: {error}"));
+    assert!(
+        text.contains("rustup component add llvm-tools")
+            && profiled.starts_with("rustup component add llvm-tools ")
+    );
     assert!(text.contains(&format!("the program is {program} at the end")), "{script}");
     assert!(plain.contains("--release") && plain.contains("-p tierstone-cli"), "{plain}");
     assert!(plain.contains(&format!("install -D target/release/tierstone {program};")), "{plain}");
@@ -152,7 +156,17 @@ fn the_container_file_copies_what_is_there_and_is_built_by_the_toolchain_of_the_
         all.iter().filter(|(found, _)| *found == name).map(|(_, rest)| *rest).collect::<Vec<_>>()
     };
     let known = [
-        "FROM", "ARG", "RUN", "WORKDIR", "COPY", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD",
+        "FROM",
+        "ARG",
+        "RUN",
+        "WORKDIR",
+        "COPY",
+        "USER",
+        "VOLUME",
+        "EXPOSE",
+        "STOPSIGNAL",
+        "ENTRYPOINT",
+        "CMD",
     ];
     let unknown: Vec<_> = all.iter().filter(|(name, _)| !known.contains(name)).collect();
     assert!(unknown.is_empty(), "this test does not know {unknown:?}");

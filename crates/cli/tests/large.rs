@@ -311,11 +311,14 @@ fn send_what_goes(socket: &mut TcpStream, bytes: &[u8]) -> usize {
 fn a_large_value_after_a_flush_of_an_ordered_store_survives_restarts() {
     for (flush, kills) in [("FLUSHDB", false), ("FLUSHALL", true)] {
         let folder = Folder::new();
-        let settings = ["--index", "ordered", "--shards", "2", "--capacity", "64MiB", "--segment-size", "1MiB"];
+        let settings =
+            ["--index", "ordered", "--shards", "2", "--capacity", "64MiB", "--segment-size", "1MiB"];
         let value = vec![9; 100_000];
         let mut server = Server::start(&folder, &settings);
         let mut connection = server.connect();
-        for request in [&[&b"SET"[..], b"gone", &value], &[flush.as_bytes()], &[b"SET", b"big", &value]] {
+        let requests: [&[&[u8]]; 3] =
+            [&[b"SET", b"gone", &value], &[flush.as_bytes()], &[b"SET", b"big", &value]];
+        for request in requests {
             assert!(ask(&mut connection, request).is_ok(), "{flush}");
         }
         if kills {

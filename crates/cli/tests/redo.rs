@@ -60,6 +60,34 @@ fn what_was_acknowledged_after_a_fence_survives_kills_under_load() {
 }
 
 #[test]
+fn a_stop_without_time_for_its_end_leaves_the_store_to_the_next_start() {
+    let folder = Folder::new();
+    let value = [7; 300];
+    let key = |round: u32, number: u32| format!("key:{round}:{number}");
+    let (rounds, keys) = (3, 500);
+    for round in 0..rounds {
+        let mut server = start(&folder, &with_region(&folder, &["--shards", "2", "--stop-timeout", "0"]));
+        let mut connection = server.connect();
+        for number in 0..keys {
+            let answer = ask(&mut connection, &[b"SET", key(round, number).as_bytes(), &value]);
+            assert!(answer.is_ok(), "{answer:?}");
+        }
+        server.signal(Signal::TERM);
+        let code = server.wait().code();
+        let said = folder.complaints();
+        assert_eq!(code == Some(1), said.contains("left as by a kill"), "{code:?}: {said}");
+        assert!(matches!(code, Some(0 | 1)), "{code:?}: {said}");
+    }
+    let server = start(&folder, &with_region(&folder, &["--shards", "2"]));
+    let mut connection = server.connect();
+    for (round, number) in (0..rounds).flat_map(|round| (0..keys).map(move |number| (round, number))) {
+        let answer = ask(&mut connection, &[b"GET", key(round, number).as_bytes()]);
+        assert_eq!(answer, Value::Bulk(value.to_vec()), "{}", key(round, number));
+    }
+    server.stop();
+}
+
+#[test]
 fn a_killed_server_starts_without_its_region_only_when_the_loss_is_accepted() {
     let folder = Folder::new();
     let mut server = start(&folder, &with_region(&folder, &["--shards", "1"]));

@@ -17,7 +17,8 @@
 //!    (from the first part of the cut to the last no request begins).
 //! 2. A batch over several shards is in the cut on all of them or on none; so is a change of the databases.
 //! 3. A freeze ends after [`FREEZE_US`], with the backup if that has not made its cut.
-//! 4. A backup ends with its connection, and when nothing was asked of it for [`IDLE_US`].
+//! 4. A backup ends with its connection, and when nothing was asked of it for [`IDLE_US`]. One that is given up while its
+//!    connection asks nothing ends at once, and holds nothing up; the connection is told when it asks next.
 //! 5. One frame of each shard waits at most.
 
 use crate::args::Args;
@@ -27,6 +28,7 @@ use crate::executor::{Executor, Outcome};
 use crate::remote::Message;
 use crate::session::ConnectionId;
 use crate::task::Work;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tierstone_base::checksum::checksum;
@@ -112,6 +114,8 @@ enum Stage {
 pub(crate) struct Backups {
     part: Option<Part>,
     coordinated: Option<Coordinated>,
+    /// Why backups were given up whose connections were not asking: what these are told when they ask.
+    given_up: BTreeMap<ConnectionId, Cow<'static, str>>,
     /// Batches that send their writes after the freeze.
     put_off: Vec<TaskId>,
     /// Whether new requests are put off.
@@ -167,12 +171,16 @@ impl<E: Engine> Executor<E> {
                     base.iter().try_for_each(|base| base.check_shards(usize::from(self.shard.count())))?;
                     Ok(base.map(Arc::new))
                 });
+                self.backups.given_up.remove(&connection);
                 match base {
                     Ok(base) => Ok(self.start_backup(now, connection, base)),
                     Err(error) => Err(Halt::Error(format!("ERR {}", error.message()).into())),
                 }
             }
-            b"NEXT" | b"END" if !is_its => fail("ERR this connection has no backup under way"),
+            b"NEXT" | b"END" if !is_its => match self.backups.given_up.remove(&connection) {
+                Some(why) => Err(Halt::Error(why)),
+                None => fail("ERR this connection has no backup under way"),
+            },
             b"NEXT" => {
                 let id = self.shard.next_id();
                 let outcome = self.suspend(connection, id, Work::Forwarded);
@@ -228,17 +236,25 @@ impl<E: Engine> Executor<E> {
         }
     }
 
+    /// The backup is given up: who waits for an answer gets the error, or else who asks next.
     fn fail_backup(&mut self, now: Now, error: &Error) {
         // What is wrong with a base is no value that is too long.
         let text = match error.kind() {
             ErrorKind::InvalidInput => format!("ERR {}", error.message()).into(),
             _ => error_text(error),
         };
-        self.end_backup(now, format!("-{text}\r\n").into_bytes());
+        let reply = format!("-{text}\r\n").into_bytes();
+        if let Some(backup) = &self.backups.coordinated
+            && backup.waiting.is_none()
+        {
+            self.backups.given_up.insert(backup.connection, text);
+        }
+        self.end_backup(now, reply);
     }
 
     /// A connection has gone.
     pub(crate) fn abandon_backup(&mut self, connection: ConnectionId) {
+        self.backups.given_up.remove(&connection);
         if self.backups.coordinated.as_ref().is_some_and(|backup| backup.connection == connection) {
             self.end_backup(Now::default(), Vec::new());
         }
@@ -252,7 +268,10 @@ impl<E: Engine> Executor<E> {
             return;
         }
         match backup.stage {
-            Stage::Giving if backup.waiting.is_none() => self.end_backup(now, Vec::new()),
+            Stage::Giving if backup.waiting.is_none() => {
+                let message = "the backup was given up: nothing was asked of it for a minute";
+                self.fail_backup(now, &Error::new(ErrorKind::SnapshotLost, message));
+            }
             // The shards are asked; they read, or a full store ends it.
             Stage::Giving => {}
             _ => self.fail_backup(now, &busy("batches went on for too long to begin a backup between them")),

@@ -62,6 +62,7 @@ impl Host {
             let message = Message::Publish { kind, channel: channel.to_vec(), payload: payload.to_vec() };
             self.outputs.push(Output::Send { to, message });
         }
+        self.pushes.note(payload.len(), usize::try_from(receivers).unwrap_or(usize::MAX));
         receivers
     }
 }

@@ -64,18 +64,18 @@ impl Channels {
     }
 
     /// Who gets a message to `name`: the listeners of the channel itself, then those of each pattern
-    /// that matches, with the pattern.
+    /// that matches, with the pattern. A connection may be among several of them.
     pub fn receivers<'a>(
         &'a self,
         kind: ChannelKind,
         name: &'a [u8],
-    ) -> impl Iterator<Item = (ConnectionId, Option<&'a [u8]>)> + 'a {
-        let direct = self.listeners.get(&(kind, name.to_vec())).into_iter().flatten().map(|id| (*id, None));
+    ) -> impl Iterator<Item = (Option<&'a [u8]>, &'a BTreeSet<ConnectionId>)> + 'a {
+        let direct = self.listeners.get(&(kind, name.to_vec())).into_iter().map(|ids| (None, ids));
         let patterns = self
             .listeners
             .range((ChannelKind::Pattern, Vec::new())..(ChannelKind::Shard, Vec::new()))
             .filter(move |((_, pattern), _)| kind == ChannelKind::Channel && glob::matches(pattern, name))
-            .flat_map(|((_, pattern), ids)| ids.iter().map(move |id| (*id, Some(pattern.as_slice()))));
+            .map(|((_, pattern), ids)| (Some(pattern.as_slice()), ids));
         direct.chain(patterns)
     }
 

@@ -22,7 +22,7 @@ const SMALLEST_BYTES: u64 = 128 << 10;
 /// What one client holds beside the buffers of its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientMemory {
-    /// Bytes: the arguments of a transaction that is being queued, and the names of its channels.
+    /// Bytes: the arguments of a transaction that is being queued, and the names of its channels and its own.
     pub bytes: u64,
     /// Whether it is never closed to free memory (`CLIENT NO-EVICT on`).
     pub is_kept: bool,
@@ -86,7 +86,7 @@ impl ClientBuffers {
 impl Session {
     fn memory(&self) -> ClientMemory {
         ClientMemory {
-            bytes: (self.transaction_bytes() + self.channel_bytes()) as u64,
+            bytes: (self.transaction_bytes() + self.channel_bytes() + self.name_bytes()) as u64,
             is_kept: self.is_kept,
         }
     }

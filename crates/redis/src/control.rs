@@ -12,6 +12,7 @@ use crate::events::Events;
 use crate::latency::Latencies;
 use crate::map_request::MapRequest;
 use crate::monitor::Monitors;
+use crate::pushes::Pushes;
 use crate::remote::Message;
 use crate::session::{ConnectionId, Session};
 use crate::settings::{PROTECTED_MODE, Setting, Settings};
@@ -85,6 +86,15 @@ pub enum Output {
         /// Sent when the shard's durable sequence has reached this.
         gate: Seq,
     },
+    /// The same for several connections, each of which is given it unless it has gone.
+    Pushes {
+        /// Whose.
+        to: Vec<ConnectionId>,
+        /// The encoded message.
+        bytes: Vec<u8>,
+        /// Sent when the shard's durable sequence has reached this.
+        gate: Seq,
+    },
     /// The connection's put-off requests may be offered again.
     Resume {
         /// Which.
@@ -100,6 +110,14 @@ pub enum Output {
     ChangeMap(MapRequest),
     /// A setting was changed; those that the executor does not know about are the caller's to follow.
     Setting {
+        /// Its name.
+        name: String,
+        /// Its new value as text.
+        value: String,
+    },
+    /// A setting was changed by a client of another shard, whose owner was told: what it means for the caller of this
+    /// one.
+    SettingElsewhere {
         /// Its name.
         name: String,
         /// Its new value as text.
@@ -141,9 +159,14 @@ pub enum Output {
 }
 
 impl Output {
+    /// Whether it tells of a changed setting.
+    pub(crate) fn is_about_setting(&self) -> bool {
+        matches!(self, Output::Setting { .. } | Output::Send { message: Message::Setting { .. }, .. })
+    }
+
     /// A message of a transaction leaves when that is durable.
     pub(crate) fn wait_for(&mut self, durable: Seq) {
-        if let Output::Push { gate, .. } = self {
+        if let Output::Push { gate, .. } | Output::Pushes { gate, .. } = self {
             *gate = durable;
         }
     }
@@ -366,6 +389,8 @@ pub struct Host {
     pub transport: Transport,
     /// What the caller is to be told.
     pub outputs: Vec<Output>,
+    /// The messages for connections among them.
+    pub(crate) pushes: Pushes,
     /// What is known about the server.
     pub facts: ServerFacts,
     /// How many requests a second.
@@ -422,6 +447,7 @@ impl Host {
             counters: Counters::default(),
             transport: Transport::default(),
             outputs: Vec::new(),
+            pushes: Pushes::default(),
             last_save_s: facts.started.wall_ms / 1_000,
             facts,
             throughput: Throughput::default(),

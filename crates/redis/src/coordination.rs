@@ -525,7 +525,8 @@ impl<E: Engine> Executor<E> {
         let remembered = coordination.remembered.take();
         if let (false, Some(error)) = (refused.is_empty(), &coordination.error) {
             reply = coordination.refusal(error);
-            effects.clear();
+            // A setting was changed when the commands ran: the others must not keep another one.
+            effects.retain(Output::is_about_setting);
         }
         if !begins_anew {
             self.host.outputs.append(&mut effects);

@@ -3,6 +3,9 @@
 use crate::commandstats::CommandCounts;
 use std::collections::BTreeMap;
 
+/// Of an error's code so many bytes are kept: no code of the store is as long, those that clients make up may be.
+const CODE_BYTES_MAX: usize = 32;
+
 /// Counters of the executor, all since the start or the last `CONFIG RESETSTAT`.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
@@ -81,7 +84,8 @@ impl Counters {
             return;
         }
         let end = reply.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'-');
-        let code = String::from_utf8_lossy(&reply[1..end.unwrap_or(reply.len()).max(1)]).into_owned();
+        let end = end.unwrap_or(reply.len()).clamp(1, 1 + CODE_BYTES_MAX);
+        let code = String::from_utf8_lossy(&reply[1..end]).into_owned();
         // What clients can cause is a small set of codes; the bound is against what is not foreseen.
         if self.errors.len() < 128 || self.errors.contains_key(&code) {
             *self.errors.entry(code).or_default() += 1;

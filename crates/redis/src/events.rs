@@ -247,9 +247,13 @@ impl<E: Engine> Executor<E> {
     fn publish_at(&mut self, channel: &[u8], payload: &[u8], gate: Seq) {
         let kind = ChannelKind::Channel;
         deliver(&mut self.host, kind, channel, payload, gate);
-        if self.host.channels.receivers_elsewhere(kind, channel) == 0 {
+        let elsewhere = self.host.channels.receivers_elsewhere(kind, channel);
+        if elsewhere == 0 {
             return;
         }
+        self.host
+            .pushes
+            .note(channel.len() + payload.len(), usize::try_from(elsewhere).unwrap_or(usize::MAX));
         let own = self.shard.index();
         for to in (0..self.shard.count()).filter(|to| *to != own) {
             let (channel, payload) = (channel.to_vec(), payload.to_vec());

@@ -14,6 +14,7 @@ use crate::latency::{merge_histograms, merge_latencystats};
 use crate::remote::{Ending, HOME, Message};
 use crate::run::run_control_as;
 use crate::session::ConnectionId;
+use crate::settings::{DURABILITY, Stamp};
 use crate::table::{Action, Command};
 use std::collections::BTreeMap;
 use tierstone_base::units::format_size;
@@ -97,12 +98,31 @@ impl<E: Engine> Executor<E> {
         self.send_gated(from, Message::Number { ticket, value }, gate);
     }
 
-    /// Tells the other shards how writes are acknowledged from now on.
+    /// Tells the other shards how writes are acknowledged from now on, unless that has changed once more.
     pub(crate) fn tell_durability(&mut self, value: &str) {
-        let own = self.shard.index();
+        if self.host.settings.get(DURABILITY).is_some_and(|setting| setting.value == value) {
+            self.tell_setting(DURABILITY);
+        }
+    }
+
+    /// Tells the other shards what a setting is that a client of this one has changed. They know it when they take what
+    /// a client asks who was answered.
+    pub(crate) fn tell_setting(&mut self, name: &str) {
+        let Some(setting) = self.host.settings.get(name) else { return };
+        let (own, stamp) = (self.shard.index(), self.host.settings.stamp(name));
         for to in (0..self.shard.count()).filter(|to| *to != own) {
-            let message = Message::Durability { value: value.to_owned() };
+            let (name, value) = (name.to_owned(), setting.value.clone());
+            let message = Message::Setting { name, value, stamp };
             self.host.outputs.push(Output::Send { to, message });
+        }
+    }
+
+    /// A client of another shard has changed a setting: it holds here too, unless it was changed again. Whatever the
+    /// order in which shards hear of changes that were made at once, all of them keep the same one.
+    pub(crate) fn setting_elsewhere(&mut self, now: Now, name: String, value: String, stamp: Stamp) {
+        if self.host.settings.change_elsewhere(&name, &value, stamp) {
+            self.carry_out_setting(now, &name);
+            self.host.outputs.push(Output::SettingElsewhere { name, value });
         }
     }
 

@@ -303,28 +303,8 @@ impl<E: Engine> Executor<E> {
     /// outputs that a step would give.
     pub fn drain_outputs(&mut self, outputs: &mut Vec<Output>) {
         outputs.append(&mut self.host.outputs);
+        self.host.pushes.clear();
         self.send_bundles(outputs);
-    }
-
-    /// Takes out the messages of channels that wait among the outputs for a connection that is about to make a
-    /// request, in their order: they were sent before whatever it is answered, so nothing comes to a client
-    /// behind the answer to its `UNSUBSCRIBE`. Costs one look at every output, for connections that listen.
-    pub fn take_messages(&mut self, connection: ConnectionId, mut give: impl FnMut(Seq, &[u8])) {
-        let Host { outputs, sessions, .. } = &mut self.host;
-        let hears = |session: &Session| {
-            session.is_monitor || !session.channels().is_empty() || session.tracking.is_some()
-        };
-        let listens = || sessions.get(&connection).is_some_and(hears);
-        if outputs.is_empty() || !listens() {
-            return;
-        }
-        outputs.retain(|output| match output {
-            Output::Push { connection: to, bytes, gate } if *to == connection => {
-                give(*gate, bytes);
-                false
-            }
-            _ => true,
-        });
     }
 
     /// Tries again what waits for room or for old records. Where the store is cleaned, hundreds of writes may wait.
@@ -495,8 +475,7 @@ impl<E: Engine> Executor<E> {
         self.host.sessions.len()
     }
 
-    /// Follows a setting that was changed at another shard's executor. Of a changed durability executors
-    /// tell each other, in order with their other messages: here it could come late and undo a newer one.
+    /// Changes a setting here alone, other than the durability: no client has asked for it.
     pub fn apply_setting(&mut self, name: &str, value: &str) {
         if !name.eq_ignore_ascii_case(DURABILITY) {
             self.host.settings.set(name, value);
@@ -527,14 +506,17 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// The durability that another shard's executor was told.
-    pub(crate) fn apply_durability(&mut self, now: Now, value: &str) {
-        self.host.settings.set(DURABILITY, value);
-        self.follow_setting(now, DURABILITY);
+    /// Carries out what a setting means that a client of this shard has changed, and tells the other shards: of the
+    /// durability [`Executor::tell_durability`] does.
+    pub(crate) fn follow_setting(&mut self, now: Now, name: &str) {
+        self.carry_out_setting(now, name);
+        if !name.eq_ignore_ascii_case(DURABILITY) {
+            self.tell_setting(name);
+        }
     }
 
     /// Carries out what a changed setting means here.
-    pub(crate) fn follow_setting(&mut self, now: Now, name: &str) {
+    pub(crate) fn carry_out_setting(&mut self, now: Now, name: &str) {
         if name.eq_ignore_ascii_case(DURABILITY) {
             let durability = self.host.settings.durability();
             self.shard.set_durability(now, durability);

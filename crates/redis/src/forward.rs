@@ -93,7 +93,8 @@ impl<E: Engine> Executor<E> {
         let (id, tracker) = (self.shard.next_id(), self.tracker.take());
         match route {
             Route::There(to) => {
-                self.tasks.insert(id, Task::new(origin, db, version, Work::Forwarded));
+                let task = self.host.task(origin, db, version, Work::Forwarded);
+                self.tasks.insert(id, task);
                 let position = self.positions.first().copied().unwrap_or(Position(0));
                 if crate::forward::fits(args) {
                     let ticket = id;
@@ -108,14 +109,15 @@ impl<E: Engine> Executor<E> {
             }
             Route::Everywhere => {
                 let fan_out = self.fan_out(Ending::Sum);
-                self.tasks.insert(id, Task::new(origin, db, version, fan_out));
+                let task = self.host.task(origin, db, version, fan_out);
+                self.tasks.insert(id, task);
                 let message = |_| Message::Count { ticket: id, db };
                 self.send_everywhere(message);
             }
             Route::Across | Route::Here => {
                 let queued = Queued { command, index: 0, args: args.to_owned(), refused: None };
                 let work = Coordination::command(queued);
-                let task = Task::new(origin, db, version, Work::Coordinated(Box::new(work)));
+                let task = self.host.task(origin, db, version, Work::Coordinated(Box::new(work)));
                 self.tasks.insert(id, task.with_tracker(tracker));
                 self.coordinate(now, id);
             }

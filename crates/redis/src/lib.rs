@@ -55,6 +55,7 @@ mod monitor;
 mod number;
 pub mod opening;
 pub mod operators;
+mod pushes;
 mod recipe;
 mod rehearsal;
 pub mod remote;

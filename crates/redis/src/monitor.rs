@@ -66,18 +66,19 @@ impl Host {
         if self.monitors.elsewhere > 0 {
             let message = || OperatorMessage::Line { bytes: line.clone() };
             self.outputs.extend(self.monitors.to_others(message));
+            self.pushes.note(line.len(), usize::try_from(self.monitors.elsewhere).unwrap_or(usize::MAX));
         }
         self.give_line(&line);
     }
 
     /// Gives a line to the watchers among this shard's connections.
     pub(crate) fn give_line(&mut self, line: &[u8]) {
-        let push = |connection: &ConnectionId| Output::Push {
-            connection: *connection,
-            bytes: line.to_vec(),
-            gate: 0,
-        };
-        self.outputs.extend(self.monitors.here.iter().map(push));
+        if self.monitors.here.is_empty() {
+            return;
+        }
+        let to: Vec<ConnectionId> = self.monitors.here.iter().copied().collect();
+        self.pushes.note(line.len(), to.len());
+        self.outputs.push(Output::Pushes { to, bytes: line.to_vec(), gate: 0 });
     }
 
     /// `connection` has ended, or was reset: it does not watch any more.

@@ -18,6 +18,7 @@ use crate::executor::{Executor, Outcome};
 use crate::making::PieceMessage;
 use crate::operators::OperatorMessage;
 use crate::session::{ChannelKind, ConnectionId, Queued};
+use crate::settings::Stamp;
 use crate::table::Command;
 use crate::task::{Origin, Task, Work};
 use crate::tracking::{Tracker, TrackingMessage};
@@ -106,10 +107,14 @@ pub enum Message {
         /// The asker's task.
         ticket: TaskId,
     },
-    /// A client of the sender has changed when writes are acknowledged.
-    Durability {
-        /// The setting's value.
+    /// A client of the sender has changed a setting.
+    Setting {
+        /// Its name.
+        name: String,
+        /// Its value.
         value: String,
+        /// Which of its changes this is.
+        stamp: Stamp,
     },
     /// Verify yourself, or tell what you have found.
     Verify {
@@ -294,7 +299,7 @@ impl<E: Engine> Executor<E> {
             }
             Message::Verify { ticket, begins } => self.verify_here(from, ticket, begins),
             Message::Verified { ticket, report } => self.verified(now, from, ticket, report),
-            Message::Durability { value } => self.apply_durability(now, &value),
+            Message::Setting { name, value, stamp } => self.setting_elsewhere(now, name, value, stamp),
             Message::Watch { ticket, watcher, db, args } => {
                 let id = self.shard.next_id();
                 let work = Work::Watch { args, watcher };
@@ -312,7 +317,7 @@ impl<E: Engine> Executor<E> {
             }
             Message::Upload { ticket, message } => self.upload_message(now, (from, ticket), message),
             Message::Piece { ticket, message } => self.piece_message(now, (from, ticket), message),
-            Message::Part { ticket, bytes } => self.part_came(from, ticket, bytes),
+            Message::Part { ticket, bytes } => self.part_came(now, (from, ticket), bytes),
             Message::Pull { ticket } => self.stream_message(now, (from, ticket), true),
             Message::Broken { ticket } => self.finish(now, ticket, b"", 0, true),
             Message::StopStream { ticket } => self.stream_message(now, (from, ticket), false),
@@ -381,7 +386,8 @@ impl<E: Engine> Executor<E> {
             (connection, shards)
         });
         let work = Coordination::transaction(commands, watcher);
-        let task = Task::new(Origin::Connection(connection), db, version, Work::Coordinated(Box::new(work)));
+        let work = Work::Coordinated(Box::new(work));
+        let task = self.host.task(Origin::Connection(connection), db, version, work);
         let task = task.with_tracker(self.tracker_of(connection));
         if let Some(session) = self.host.sessions.get_mut(&connection) {
             session.suspend_all(id);

@@ -12,7 +12,7 @@ use crate::run::{Ran, run_control};
 use crate::session::{ConnectionId, Queued, ReplyMode, Session, Transaction};
 use crate::settings::DURABILITY;
 use crate::table::{self, Action, Command, Found, TaskKind, flag, quick_index};
-use crate::task::{Origin, Task, Work};
+use crate::task::{Origin, Work};
 use tierstone_base::Now;
 use tierstone_engine::Engine;
 use tierstone_wire::resp::{ReplyWriter, Version};
@@ -180,8 +180,13 @@ impl<E: Engine> Executor<E> {
                 if let Some(session) = self.host.sessions.get_mut(&connection) {
                     session.last_command = command.name;
                     session.end_skip(mode);
+                    session.is_muted = mode != ReplyMode::On && !is_answered_by_push(command);
                 }
-                self.carry_out(now, connection, found, command, args, reply)
+                let outcome = self.carry_out(now, connection, found, command, args, reply);
+                if let Some(session) = self.host.sessions.get_mut(&connection) {
+                    session.is_muted = false;
+                }
+                outcome
             }
         };
         // A refused request has had its reply skipped, too.
@@ -192,7 +197,7 @@ impl<E: Engine> Executor<E> {
         }
         self.host.counters.note_error(&reply[start..]);
         if !of.is_some_and(is_answered_by_push) {
-            self.mute(connection, mode, outcome, start, reply);
+            self.mute(connection, mode, start, reply);
         }
         if self.host.trackers > 0
             && outcome != Outcome::Blocked
@@ -203,15 +208,9 @@ impl<E: Engine> Executor<E> {
         outcome
     }
 
-    /// Takes the reply back where the connection does not want it.
-    fn mute(
-        &mut self,
-        connection: ConnectionId,
-        mode: ReplyMode,
-        outcome: Outcome,
-        start: usize,
-        reply: &mut Vec<u8>,
-    ) {
+    /// Takes the reply back where the connection does not want it. What is answered later knows it already
+    /// ([`crate::control::Host::task`]).
+    fn mute(&self, connection: ConnectionId, mode: ReplyMode, start: usize, reply: &mut Vec<u8>) {
         let is_on_now = |session: &Session| session.reply_mode == ReplyMode::On;
         let is_muted = match mode {
             ReplyMode::On => false,
@@ -219,14 +218,8 @@ impl<E: Engine> Executor<E> {
             // `CLIENT REPLY ON` is itself answered.
             ReplyMode::Off => !self.host.sessions.get(&connection).is_some_and(is_on_now),
         };
-        if !is_muted {
-            return;
-        }
-        reply.truncate(start);
-        if let Outcome::Suspended(task) = outcome
-            && let Some(task) = self.tasks.get_mut(&task)
-        {
-            task.is_silent = true;
+        if is_muted {
+            reply.truncate(start);
         }
     }
 
@@ -511,7 +504,8 @@ impl<E: Engine> Executor<E> {
                     let id = self.shard.next_id();
                     let work = Work::Command { command, args: OwnedArgs::default() };
                     let bytes = reply.split_off(start);
-                    self.begin_stream(now, id, Task::new(origin, db, version, work), bytes, gate);
+                    let task = self.host.task(origin, db, version, work);
+                    self.begin_stream(now, id, task, bytes, gate);
                     return Started::Suspended(id);
                 }
                 Ran::Done(gate) => return Started::Done(gate),
@@ -520,7 +514,7 @@ impl<E: Engine> Executor<E> {
         };
         let id = self.shard.next_id();
         let work = Work::Command { command, args: args.to_owned() };
-        let mut task = Task::new(origin, db, version, work).with_tracker(tracker);
+        let mut task = self.host.task(origin, db, version, work).with_tracker(tracker);
         task.held = self.host.account.hold(args.size_bytes());
         if writes || is_locked {
             task.positions.clone_from(&self.positions);

@@ -153,6 +153,7 @@ impl<E: Engine> Executor<E> {
         let (start, tracker) = (reply.len(), self.tracker.take());
         let mut reads = ReadCounts::default();
         let Executor { shard, workspace, scratch, host, parts, plan, .. } = self;
+        let held_bytes_max = if command.is_limited() { host.held_bytes_max } else { u64::MAX };
         parts.clear();
         host.events.roll_back(0);
         *plan = Plan::default();
@@ -168,8 +169,10 @@ impl<E: Engine> Executor<E> {
             plan: Some(plan),
         };
         shard.tracking.set_writer(writer_of(tracker));
-        let outcome =
-            shard.run(now, workspace, failures, |view| run_handler(view, handler, args, &mut setting, reply));
+        let outcome = shard.run(now, workspace, failures, |view| {
+            view.limit_held(held_bytes_max);
+            run_handler(view, handler, args, &mut setting, reply)
+        });
         shard.tracking.set_writer(None);
         match outcome {
             RunOutcome::Done { gate, .. } => {

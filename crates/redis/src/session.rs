@@ -137,6 +137,8 @@ pub struct Session {
     listening: Held,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
+    /// Whether the request that is being carried out is not to be answered.
+    pub(crate) is_muted: bool,
     /// `CLIENT TRACKING`
     pub(crate) tracking: Option<Box<Tracking>>,
     /// `CLIENT NO-EVICT`
@@ -193,6 +195,7 @@ impl Session {
             channel_bytes: 0,
             listening: Held::default(),
             reply_mode: ReplyMode::On,
+            is_muted: false,
             tracking: None,
             is_kept: false,
             is_monitor: false,
@@ -317,6 +320,11 @@ impl Session {
     /// Bytes of memory of what it listens to, and of the prefixes that it tracks. Cost: constant.
     pub fn channel_bytes(&self) -> usize {
         self.channel_bytes + self.tracking.as_ref().map_or(0, |tracking| tracking.prefixes_held.own_bytes())
+    }
+
+    /// Bytes of the names that it has given itself. Cost: constant.
+    pub(crate) fn name_bytes(&self) -> usize {
+        self.name.capacity() + self.library_name.capacity() + self.library_version.capacity()
     }
 
     /// Bytes of what it has queued and of the keys that it watches. Cost: constant.

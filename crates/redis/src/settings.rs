@@ -4,6 +4,7 @@
 //! the others, of which it is told ([`crate::Output::Setting`]). The rest say how things are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use tierstone_base::ShardId;
 use tierstone_base::units::parse_duration_us;
 use tierstone_engine::{Durability, Engine, Eviction, Housekeeping};
 
@@ -69,12 +70,22 @@ pub struct Setting {
     pub is_settable: bool,
 }
 
+/// Orders the changes of one setting that clients of different shards have made: the greatest one holds everywhere. A
+/// change is greater than those that its shard knew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp {
+    number: u64,
+    shard: ShardId,
+}
+
 /// All settings by name.
 #[derive(Clone, Debug)]
 pub struct Settings {
     all: BTreeMap<String, Setting>,
     /// Names of those that were set since the start.
     changed: BTreeSet<String>,
+    /// The newest change of each of those.
+    stamps: BTreeMap<String, Stamp>,
     /// The longest value in bytes (`proto-max-bulk-len`).
     pub value_size_max_bytes: u64,
 }
@@ -124,7 +135,12 @@ pub const EVICTION_NAMES: [&str; POLICIES.len()] = {
 impl Settings {
     /// The executor's own settings, for `databases` databases and values up to `value_size_max_bytes`.
     pub fn new(databases: u32, value_size_max_bytes: u64, durability: Durability) -> Self {
-        let mut settings = Settings { all: BTreeMap::new(), changed: BTreeSet::new(), value_size_max_bytes };
+        let mut settings = Settings {
+            all: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            stamps: BTreeMap::new(),
+            value_size_max_bytes,
+        };
         let bytes = SettingKind::Bytes { min: VALUE_LIMIT_MIN_BYTES, max: VALUE_LIMIT_MAX_BYTES };
         settings.add("proto-max-bulk-len", &value_size_max_bytes.to_string(), bytes, true);
         settings.add(PASSWORD, "", SettingKind::Text, true);
@@ -254,6 +270,29 @@ impl Settings {
         if name.eq_ignore_ascii_case("proto-max-bulk-len") {
             self.value_size_max_bytes = value.parse().unwrap_or(self.value_size_max_bytes);
         }
+    }
+
+    /// Sets a checked value for a client of `shard`, which is this one.
+    pub(crate) fn change(&mut self, name: &str, value: &str, shard: ShardId) {
+        let stamp = self.stamps.entry(name.to_ascii_lowercase()).or_default();
+        *stamp = Stamp { number: stamp.number + 1, shard };
+        self.set(name, value);
+    }
+
+    /// Sets the value that a client of another shard has set, unless a greater change is known; whether it was set.
+    pub(crate) fn change_elsewhere(&mut self, name: &str, value: &str, stamp: Stamp) -> bool {
+        let newest = self.stamps.entry(name.to_ascii_lowercase()).or_default();
+        if stamp <= *newest {
+            return false;
+        }
+        *newest = stamp;
+        self.set(name, value);
+        true
+    }
+
+    /// The newest change of a setting.
+    pub(crate) fn stamp(&self, name: &str) -> Stamp {
+        self.stamps.get(&name.to_ascii_lowercase()).copied().unwrap_or_default()
     }
 
     /// `appendfsync` in Redis's words: what `relaxed` may lose is what `everysec` may, up to a second; else an answer follows the

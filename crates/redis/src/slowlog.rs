@@ -19,7 +19,7 @@ use crate::operators::OperatorMessage;
 use crate::remote::HOME;
 use crate::request::Started;
 use crate::secrets::shown;
-use crate::session::ConnectionId;
+use crate::session::{ConnectionId, Session};
 use crate::settings::Settings;
 use crate::table::{Action, Command, flag};
 use crate::task::{Origin, Task, Work};
@@ -152,12 +152,22 @@ fn trimmed(command: &Command, args: Args<'_>) -> Vec<Vec<u8>> {
 fn trimmed_one(command: &Command, args: Args<'_>, index: usize) -> Vec<u8> {
     let bytes = shown(command, args, index);
     let len = args.staged(index).map_or(bytes.len() as u64, |staged| staged.map.len());
+    trimmed_to(bytes, len)
+}
+
+/// What is kept of the first bytes of something that has `len` of them.
+fn trimmed_to(bytes: &[u8], len: u64) -> Vec<u8> {
     let mut kept = bytes[..bytes.len().min(ARGUMENT_BYTES_MAX)].to_vec();
     let left = len - kept.len() as u64;
     if left > 0 {
         kept.extend_from_slice(format!("... ({left} more bytes)").as_bytes());
     }
     kept
+}
+
+/// The name of a client as it is kept.
+fn trimmed_name(session: &Session) -> Vec<u8> {
+    trimmed_to(&session.name, session.name.len() as u64)
 }
 
 impl Host {
@@ -186,7 +196,7 @@ impl Host {
             took_us,
             args,
             address: session.info.address.clone(),
-            name: session.name.clone(),
+            name: trimmed_name(session),
         };
         let message = OperatorMessage::Slow { of: SlowOf::List, entry: Box::new(entry) };
         self.outputs.push(message.to(HOME));
@@ -367,7 +377,7 @@ impl<E: Engine> Executor<E> {
         };
         if let Some(session) = connection.and_then(|connection| self.host.sessions.get(&connection)) {
             entry.address.clone_from(&session.info.address);
-            entry.name.clone_from(&session.name);
+            entry.name = trimmed_name(session);
             self.host.outputs.push(OperatorMessage::Slow { of: SlowOf::List, entry }.to(HOME));
         }
     }

@@ -7,6 +7,7 @@
 //! 3. A reply that cannot be continued ends its connection: its length has been told.
 //! 4. A reply that is a number found in a large value ([`Fold`]) is its only part: nothing of it is told
 //!    before all of the value was seen, and each piece is a turn of its own.
+//! 5. A reply that the client does not want is never begun: no piece of it leaves, its pins are given back at once.
 
 use crate::context::error_text;
 use crate::control::Output;
@@ -233,9 +234,14 @@ impl<E: Engine> Executor<E> {
     }
 
     /// A piece of a reply has come from another shard.
-    pub(crate) fn part_came(&mut self, from: ShardId, ticket: TaskId, bytes: Vec<u8>) {
-        match self.tasks.get(&ticket).map(|task| task.origin) {
-            Some(Origin::Connection(connection)) if self.host.sessions.contains_key(&connection) => {
+    pub(crate) fn part_came(&mut self, now: Now, (from, ticket): (ShardId, TaskId), bytes: Vec<u8>) {
+        match self.tasks.get(&ticket).map(|task| (task.origin, task.is_silent)) {
+            Some((_, true)) => {
+                let message = Message::StopStream { ticket };
+                self.host.outputs.push(Output::Send { to: from, message });
+                self.finish(now, ticket, b"", 0, false);
+            }
+            Some((Origin::Connection(connection), _)) if self.host.sessions.contains_key(&connection) => {
                 self.streams_from.insert(ticket, from);
                 self.host.outputs.push(Output::Part { connection, task: ticket, bytes, gate: 0 });
             }

@@ -258,6 +258,13 @@ impl Command {
         if arity >= 0 { count == arity } else { count >= -arity }
     }
 
+    /// Whether what it holds for its run is limited outside of transactions, too: it may hold far more than its
+    /// request and its reply take, or a whole value twice.
+    #[inline]
+    pub(crate) fn is_limited(&self) -> bool {
+        matches!(self.name, "bitfield" | "bitfield_ro" | "dump")
+    }
+
     /// Its name without its container's.
     pub fn own_name(&self) -> &'static str {
         self.name.split_once('|').map_or(self.name, |(_, own)| own)

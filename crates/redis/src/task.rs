@@ -2,6 +2,7 @@
 
 use crate::account::Held;
 use crate::args::OwnedArgs;
+use crate::control::Host;
 use crate::coordination::Coordination;
 use crate::making::Reading;
 use crate::remote::FanOut;
@@ -70,7 +71,7 @@ pub(crate) struct Task {
     pub(crate) origin: Origin,
     pub(crate) db: u32,
     pub(crate) version: Version,
-    /// Whether the connection has turned replies off.
+    /// Whether the connection does not want the reply.
     pub(crate) is_silent: bool,
     pub(crate) work: Work,
     pub(crate) state: State,
@@ -94,6 +95,17 @@ pub(crate) struct Task {
     pub(crate) timed: Option<Timed>,
     /// Its command, where that is shown to watchers when it has come to its end.
     pub(crate) shown_at_end: Option<&'static Command>,
+}
+
+impl Host {
+    /// A task for the request that is being carried out, which may come to its end, or begin to be answered,
+    /// before that has: whether it is answered is known from its beginning.
+    pub(crate) fn task(&self, origin: Origin, db: u32, version: Version, work: Work) -> Box<Task> {
+        let mut task = Task::new(origin, db, version, work);
+        let session = task.connection().and_then(|connection| self.sessions.get(&connection));
+        task.is_silent = session.is_some_and(|session| session.is_muted);
+        task
+    }
 }
 
 impl Task {

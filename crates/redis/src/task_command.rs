@@ -100,7 +100,8 @@ impl<E: Engine> Executor<E> {
     pub(crate) fn suspend(&mut self, connection: ConnectionId, id: TaskId, work: Work) -> Outcome {
         if let Some(session) = self.host.sessions.get_mut(&connection) {
             session.suspend_all(id);
-            let task = Task::new(Origin::Connection(connection), session.db, session.version, work);
+            let (db, version) = (session.db, session.version);
+            let task = self.host.task(Origin::Connection(connection), db, version, work);
             self.tasks.insert(id, task);
         }
         self.host.counters.suspended += 1;
@@ -173,7 +174,7 @@ impl<E: Engine> Executor<E> {
         };
         let id = self.shard.next_id();
         let work = Work::Transaction { commands, is_watching };
-        let task = Task::new(Origin::Connection(connection), db, version, work);
+        let task = self.host.task(Origin::Connection(connection), db, version, work);
         let mut task = task.with_tracker(tracker);
         task.positions.clone_from(&self.positions);
         task.held = held;
@@ -234,7 +235,7 @@ impl<E: Engine> Executor<E> {
             ran => {
                 let id = self.shard.next_id();
                 let work = Work::Watch { args: args.to_owned(), watcher: connection };
-                let task = Task::new(Origin::Connection(connection), db, version, work);
+                let task = self.host.task(Origin::Connection(connection), db, version, work);
                 if let Some(session) = self.host.sessions.get_mut(&connection) {
                     session.suspend_all(id);
                 }

@@ -169,6 +169,8 @@ impl Touched {
     /// By `commands`, which began in database `db` of so many.
     pub fn by(commands: &[Queued], mut db: u32, databases: u32) -> Self {
         let mut touched = Touched::default();
+        // Of any database.
+        let mut read: BTreeSet<&[u8]> = BTreeSet::new();
         for queued in commands.iter().filter(|queued| queued.refused.is_none()) {
             let (command, args) = (queued.command, queued.args.args());
             if command.name == "select" {
@@ -181,10 +183,11 @@ impl Touched {
             for key in command.keys.indexes(args).map(|index| args.at(index)) {
                 if command.has(flag::READONLY) {
                     touched.reads.insert((db, key.to_vec()));
+                    read.insert(key);
                     continue;
                 }
                 touched.writes.insert(key.to_vec());
-                if touched.reads.iter().any(|(_, read)| read == key) {
+                if read.contains(key) {
                     touched.rewritten.insert(key.to_vec());
                 }
             }

@@ -20,10 +20,11 @@ use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// Entries of one page when nobody says how many.
 const COUNT_DEFAULT: u32 = 10;
-/// The most entries of one page: bounds the time and memory of one step.
-const COUNT_MAX: u32 = 10_000;
+/// The most entries of one page: bounds the time and memory of one step. A record is read whole for its key, all those of
+/// a page at once, and may have 64 KiB.
+const COUNT_MAX: u32 = 512;
 /// Entries of the pages of `KEYS`.
-const KEYS_PAGE: u32 = 1_000;
+const KEYS_PAGE: u32 = COUNT_MAX;
 
 /// What a walk looks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -164,3 +164,64 @@ fn a_cut_has_every_batch_whole_or_not_at_all() {
     }
     assert!(unlike > 100, "hardly any batch was under way: {unlike}");
 }
+
+/// A server without delays; none of its engines gives a frame of a backup.
+fn losing() -> TestServer {
+    let engines = (0..SHARDS).map(|shard| FetchingEngine::new(shard, Trouble::default()));
+    let mut server = Server::new(engines);
+    for executor in &mut server.executors {
+        executor.shard_mut().engine_mut().loses_backups = true;
+    }
+    server
+}
+
+fn error(answer: &Value) -> String {
+    match answer {
+        Value::Error(text) => String::from_utf8_lossy(text).into_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_backup_that_is_given_up_while_nothing_is_asked_tells_why_when_it_is_asked() {
+    let mut server = losing();
+    let ids: Vec<ConnectionId> = (0..=SHARDS).map(|_| server.connect()).collect();
+    // The first and the last have one shard.
+    let (one, other) = (ids[0], ids[SHARDS as usize]);
+    assert_eq!(server.shard_of(one), server.shard_of(other));
+    let ask = |server: &mut TestServer, id, word: &[u8]| server.call(id, &[b"DEBUG", b"BACKUP", word]);
+    for word in [&b"NEXT"[..], b"END"] {
+        assert!(matches!(ask(&mut server, one, b"START"), Value::Bulk(_)));
+        (0..10).for_each(|_| server.step());
+        // It holds nobody up, and whoever comes is told of its own backup only.
+        assert!(error(&ask(&mut server, other, b"NEXT")).contains("no backup under way"));
+        assert!(matches!(ask(&mut server, other, b"START"), Value::Bulk(_)));
+        (0..10).for_each(|_| server.step());
+        for id in [one, other] {
+            assert!(error(&ask(&mut server, id, word)).contains("given up: the store is full"));
+            assert!(error(&ask(&mut server, id, word)).contains("no backup under way"));
+        }
+    }
+    // A new one begins anew.
+    assert!(matches!(ask(&mut server, one, b"START"), Value::Bulk(_)));
+    (0..10).for_each(|_| server.step());
+    for executor in &mut server.executors {
+        executor.shard_mut().engine_mut().loses_backups = false;
+    }
+    assert!(matches!(ask(&mut server, one, b"START"), Value::Bulk(_)));
+    assert!(matches!(ask(&mut server, one, b"NEXT"), Value::Simple(_)));
+}
+
+#[test]
+fn a_backup_of_which_nothing_is_asked_for_a_minute_is_given_up_and_says_so() {
+    let engines = (0..SHARDS).map(|shard| FetchingEngine::new(shard, Trouble::default()));
+    let mut server: TestServer = Server::new(engines);
+    let (one, other) = (server.connect(), server.connect());
+    assert!(matches!(server.call(one, &[b"DEBUG", b"BACKUP", b"START"]), Value::Bulk(_)));
+    server.now.monotonic_us += 61_000_000;
+    (0..10).for_each(|_| server.step());
+    assert!(matches!(server.call(other, &[b"DEBUG", b"BACKUP", b"START"]), Value::Bulk(_)));
+    let told = error(&server.call(one, &[b"DEBUG", b"BACKUP", b"NEXT"]));
+    assert!(told.contains("given up: nothing was asked"), "{told}");
+    assert!(matches!(server.call(other, &[b"DEBUG", b"BACKUP", b"NEXT"]), Value::Simple(_)));
+}

@@ -8,7 +8,7 @@ mod support;
 use std::collections::BTreeMap;
 use support::Server;
 use support::fetching_engine::{FetchingEngine, Trouble};
-use support::large::{assert_all_given_back, chunks, upload};
+use support::large::{assert_all_given_back, chunks, limited, upload};
 use tierstone_base::SeededRandom;
 use tierstone_engine::Engine;
 
@@ -494,4 +494,48 @@ fn queued_commands_of_all_connections_share_one_account() {
     server.raw(ids[2], &[b"RESET"]);
     server.disconnect(ids[3]);
     assert_eq!(request_bytes(&mut server, ids[5]), 0, "something is held for ever");
+}
+
+/// A `BITFIELD` with one step for each chunk from the first on.
+fn bitfield(step: &[&[u8]], chunks: u64) -> Vec<Vec<u8>> {
+    let mut words = vec![b"BITFIELD".to_vec(), b"key".to_vec()];
+    for chunk in 0..chunks {
+        let offset = (chunk * 65_536 * 8 + 60_000 * 8).to_string().into_bytes();
+        words.extend([step[0].to_vec(), b"u8".to_vec(), offset]);
+        words.extend(step[1..].iter().map(|value| value.to_vec()));
+    }
+    words
+}
+
+#[test]
+fn fields_hold_what_they_touch_and_no_more_than_is_allowed() {
+    for shards in [1, 3] {
+        // Sixteen chunks.
+        let mut server = limited(shards, 1 << 20);
+        let id = server.connect();
+        let ask = |server: &mut Server<_>, words: &[Vec<u8>]| {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            server.raw(id, &words)
+        };
+        let is_refused = |answer: &[u8]| answer.starts_with(b"-OOM command not allowed");
+        let all = |count: usize, value: &str| {
+            format!("*{count}\r\n{}", format!(":{value}\r\n").repeat(count)).into_bytes()
+        };
+        assert!(is_refused(&ask(&mut server, &bitfield(&[b"SET", b"1"], 40))), "{shards} shards");
+        assert_eq!(server.call(id, &[b"EXISTS", b"key"]).integer(), Some(0), "it has changed nothing");
+        assert_eq!(ask(&mut server, &bitfield(&[b"SET", b"1"], 10)), all(10, "0"));
+        server.raw(id, &[b"DEL", b"key"]);
+        // What is not there takes nothing, nor does a chunk that many fields are in.
+        let last = (512 * 1024 * 1024 * 8u64 - 1).to_string();
+        server.raw(id, &[b"SETBIT", b"key", last.as_bytes(), b"1"]);
+        assert_eq!(ask(&mut server, &bitfield(&[b"GET"], 8_191)), all(8_191, "0"));
+        server.raw(id, &[b"SET", b"key", &vec![7; 3_000_000]]);
+        assert_eq!(ask(&mut server, &bitfield(&[b"GET"], 12)), all(12, "7"));
+        assert!(is_refused(&ask(&mut server, &bitfield(&[b"GET"], 40))), "{shards} shards");
+        let mut near = bitfield(&[b"SET", b"7"], 1);
+        (0..300).for_each(|_| near.extend_from_within(2..6));
+        assert_eq!(ask(&mut server, &near), all(301, "7"));
+        server.raw(id, &[b"DEL", b"key"]);
+        assert_all_given_back(&mut server, &format!("{shards} shards"));
+    }
 }

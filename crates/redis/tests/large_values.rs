@@ -35,14 +35,32 @@ fn number(value: i64) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
+/// A place in a value, near the end of its kind.
+fn offset(random: &mut SeededRandom) -> i64 {
+    length(random).saturating_sub(random.below(4)) as i64
+}
+
+fn signed(random: &mut SeededRandom) -> i64 {
+    let value = length(random) as i64;
+    if random.chance(0.3) { -value } else { value }
+}
+
+/// One request of several fields of a value.
+fn fields(random: &mut SeededRandom, key: Vec<u8>) -> Vec<Vec<u8>> {
+    let far = number(offset(random) * 8 + 5);
+    let mut words = vec![b"BITFIELD".to_vec(), key, b"GET".to_vec(), b"u13".to_vec(), far.clone()];
+    words.extend([b"INCRBY".to_vec(), b"i61".to_vec(), far, number(signed(random))]);
+    words.extend([b"SET".to_vec(), b"u8".to_vec(), number(offset(random)), b"77".to_vec()]);
+    for _ in 0..random.below(6) {
+        let field = [&b"u1"[..], b"i64", b"u8"][random.below(3) as usize].to_vec();
+        words.extend([b"SET".to_vec(), field, number(offset(random) * 3), number(signed(random))]);
+    }
+    words
+}
+
 /// One request of any string or bit command over a few keys.
 fn request(random: &mut SeededRandom) -> Vec<Vec<u8>> {
     let key = |random: &mut SeededRandom| format!("{{t}}k{}", random.below(4)).into_bytes();
-    let offset = |random: &mut SeededRandom| length(random).saturating_sub(random.below(4)) as i64;
-    let signed = |random: &mut SeededRandom| {
-        let value = length(random) as i64;
-        if random.chance(0.3) { -value } else { value }
-    };
     let part = |random: &mut SeededRandom| {
         let len = [0, 1, 3, 256, 700][random.below(5) as usize];
         bytes(random, len)
@@ -87,13 +105,7 @@ fn request(random: &mut SeededRandom) -> Vec<Vec<u8>> {
             vec![b"BITOP".to_vec(), operation.into(), key(random), one, two]
         }
         26 => vec![b"BITOP".to_vec(), b"NOT".to_vec(), two, one],
-        27 => {
-            let far = number(offset(random) * 8 + 5);
-            let mut words = vec![b"BITFIELD".to_vec(), one, b"GET".to_vec(), b"u13".to_vec(), far.clone()];
-            words.extend([b"INCRBY".to_vec(), b"i61".to_vec(), far, number(signed(random))]);
-            words.extend([b"SET".to_vec(), b"u8".to_vec(), number(offset(random)), b"77".to_vec()]);
-            words
-        }
+        27 => fields(random, one),
         28 => vec![b"RENAME".to_vec(), one, two],
         29 => vec![b"COPY".to_vec(), one, two, b"REPLACE".to_vec()],
         30 => vec![b"DEL".to_vec(), one, two],
@@ -527,5 +539,46 @@ fn an_upload_whose_connection_goes_leaves_nothing() {
             server.disconnect(id);
         }
         assert_all_given_back(&mut server, &format!("{shards} shards"));
+    }
+}
+
+#[test]
+fn nothing_of_a_long_reply_is_sent_to_who_wants_none() {
+    for shards in [1, 3] {
+        for fetch in [0.0, 0.5] {
+            let trouble = Trouble { fetch, ..Trouble::default() };
+            let mut server = Server::new((0..shards).map(|shard| FetchingEngine::new(shard, trouble)));
+            let ids: Vec<u64> = (0..shards).map(|_| server.connect()).collect();
+            let reads: [&[&[u8]]; 7] = [
+                &[b"GET", b"big"],
+                &[b"GETRANGE", b"big", b"1", b"-1"],
+                &[b"MGET", b"big", b"a", b"b", b"c"],
+                &[b"BITPOS", b"big", b"1"],
+                &[b"BITCOUNT", b"big"],
+                &[b"SET", b"big", b"small", b"GET"],
+                &[b"GETDEL", b"big"],
+            ];
+            for (id, words) in ids.iter().flat_map(|id| reads.iter().map(|words| (*id, *words))) {
+                let place = format!("{shards} shards, {}", String::from_utf8_lossy(words[0]));
+                server.raw(id, &[b"SET", b"big", &vec![9; 5_000_000]]);
+                server.raw(id, &[b"SET", b"a", b"1"]);
+                for request in [&[&b"CLIENT"[..], b"REPLY", b"OFF"], words, &[b"CLIENT", b"REPLY", b"ON"]] {
+                    server.send(id, request);
+                }
+                let got = server.raw(id, &[b"PING"]);
+                assert!(got == b"+OK\r\n+PONG\r\n", "{place}: {} bytes", got.len());
+                server.raw(id, &[b"SET", b"big", &vec![9; 5_000_000]]);
+                server.send(id, &[b"CLIENT", b"REPLY", b"SKIP"]);
+                server.send(id, words);
+                let got = server.raw(id, &[b"PING"]);
+                assert!(got == b"+PONG\r\n", "{place}: {} bytes", got.len());
+                assert_eq!(server.part_bytes_max(id), 0, "{place}: a piece was sent");
+            }
+            server.raw(ids[0], &[b"DEL", b"big"]);
+            assert_all_given_back(&mut server, &format!("{shards} shards"));
+            server.executors.iter().for_each(|executor| assert_eq!(executor.suspended(), 0));
+            let held: usize = server.executors.iter().map(|executor| executor.shard().engine().held()).sum();
+            assert_eq!(held, 0, "{shards} shards: a record is still held");
+        }
     }
 }

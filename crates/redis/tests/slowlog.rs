@@ -302,3 +302,38 @@ fn wrong_requests_are_refused_as_by_redis() {
         assert_eq!(got, expected, "{line}");
     }
 }
+
+#[test]
+fn the_name_of_a_client_is_bounded_counted_and_kept_trimmed() {
+    let mut server = server(2);
+    // At the shard that keeps the list, and at another.
+    for _ in 0..2 {
+        let id = server.connect();
+        let before = server.executors[id as usize % 2].client_memory(id).bytes;
+        let (fits, too_long) = (vec![b'n'; 64 << 10], vec![b'n'; (64 << 10) + 1]);
+        let refused = "-ERR a name that a client gives itself has at most 65536 bytes\r\n";
+        for words in [
+            [b"CLIENT".as_slice(), b"SETNAME", &too_long].as_slice(),
+            &[b"CLIENT", b"SETINFO", b"LIB-NAME", &too_long],
+            &[b"CLIENT", b"SETINFO", b"LIB-VER", &too_long],
+            &[b"HELLO", b"2", b"SETNAME", &too_long],
+        ] {
+            assert_eq!(String::from_utf8(server.raw(id, words)).unwrap(), refused);
+        }
+        assert_eq!(server.executors[id as usize % 2].client_memory(id).bytes, before);
+        assert_eq!(server.raw(id, &[b"CLIENT", b"SETNAME", &fits]), b"+OK\r\n");
+        assert_eq!(server.raw(id, &[b"CLIENT", b"SETINFO", b"LIB-NAME", &fits]), b"+OK\r\n");
+        let bytes = server.executors[id as usize % 2].client_memory(id).bytes;
+        assert!(bytes - before >= 128 << 10, "{bytes}");
+        let line = server.line(id, "CLIENT INFO");
+        let total = line.split(' ').find_map(|field| field.strip_prefix("tot-mem=")).unwrap();
+        assert!(total.parse::<usize>().unwrap() >= 128 << 10, "{total}");
+        // One that is timed where its client is, and one that may be carried out elsewhere.
+        for request in ["PING", "SET a 1", "SET b 1", "SET c 1", "SET d 1"] {
+            server.line(id, request);
+            let list = server.call(id, &[b"SLOWLOG", b"GET", b"1"]);
+            let name = text(&list.items().unwrap()[0].items().unwrap()[5]);
+            assert_eq!(name, format!("{}... (65408 more bytes)", "n".repeat(128)), "{request}");
+        }
+    }
+}

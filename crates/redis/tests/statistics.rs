@@ -299,3 +299,15 @@ fn lines_of_clients_have_the_fields_of_redis() {
     expected.retain(|name| !without.contains(&name.as_str()));
     assert_eq!(got, expected);
 }
+
+#[test]
+fn of_codes_that_clients_make_up_the_beginning_is_kept() {
+    let (mut server, clients) = server(1);
+    for end in ["x", "y"] {
+        server.line(clients[0], &format!("DEBUG ERROR {}{end}", "E".repeat(40_000)));
+    }
+    let errors = info(&mut server, clients[0], "errorstats");
+    let code = format!("errorstat_{}", "E".repeat(32));
+    assert_eq!(errors.get(&code).map(String::as_str), Some("count=2"), "{} codes", errors.len());
+    assert!(errors.keys().all(|name| name.len() <= code.len()));
+}

@@ -675,3 +675,30 @@ fn prefixes_are_counted_and_bounded_and_what_is_given_up_makes_room() {
         assert_eq!(server.line(greedy, &track(8)), "+OK");
     }
 }
+
+#[test]
+fn a_transaction_may_read_and_write_any_number_of_keys() {
+    let mut server = server(1);
+    let id = client(&mut server, &["CLIENT TRACKING ON", "MULTI"]);
+    let keys = |name: &str| (0..40_000).map(|number| format!("{name}{number} ")).collect::<String>();
+    assert_eq!(server.line(id, &format!("MGET {}", keys("read"))), "+QUEUED");
+    assert_eq!(server.line(id, &format!("MSET {}read9 v", keys("written").replace(' ', " v "))), "+QUEUED");
+    let answer = server.line(id, "EXEC");
+    assert!(answer.starts_with("*2 *40000 _") && answer.contains("_ +OK"), "{}", &answer[..40]);
+    let rest = heard(&mut server, id);
+    assert!(format!("{answer} {rest}").trim_end().ends_with(&stale(&["read9"])), "it was told of no other");
+}
+
+#[test]
+fn any_number_of_prefixes_is_followed_or_refused_for_its_room() {
+    let mut server = server(1);
+    let id = client(&mut server, &[]);
+    let prefixes = |count: u32| (0..count).map(|number| format!(" PREFIX {number:06}")).collect::<String>();
+    let track = |count: u32| format!("CLIENT TRACKING ON BCAST{}", prefixes(count));
+    // What has no room is refused before anything else is looked at.
+    let refused = "-ERR the prefixes that clients track take too much memory";
+    assert_eq!(server.line(id, &format!("{} PREFIX 0", track(200_000))), refused);
+    assert_eq!(server.line(id, &track(40_000)), "+OK");
+    let again = server.line(id, &track(1));
+    assert!(again.starts_with("-ERR Prefix '000000' overlaps with an existing prefix '000000'"), "{again}");
+}

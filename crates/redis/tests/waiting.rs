@@ -415,3 +415,25 @@ fn a_wait_has_a_timeout_that_ends() {
         }
     }
 }
+
+#[test]
+fn a_page_of_a_walk_is_bounded_whatever_is_asked_for() {
+    let mut server = Server::new([MapEngine::new(0)]);
+    let id = server.connect();
+    for number in 0..1_200 {
+        server.line(id, &format!("SET k{number} v"));
+    }
+    let (mut cursor, mut pages) = ("0".to_owned(), Vec::new());
+    loop {
+        let page = server.call(id, &[b"SCAN", cursor.as_bytes(), b"COUNT", b"10000"]);
+        let [next, keys] = page.items().unwrap() else { panic!("{page:?}") };
+        pages.push(keys.items().unwrap().len());
+        cursor = String::from_utf8(next.bytes().unwrap().to_vec()).unwrap();
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(pages.iter().sum::<usize>(), 1_200);
+    assert!(pages.iter().all(|len| *len <= 512), "{pages:?}");
+    assert_eq!(server.call(id, &[b"KEYS", b"*"]).items().map(<[Value]>::len), Some(1_200));
+}

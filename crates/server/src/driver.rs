@@ -48,6 +48,9 @@ pub struct DriverReport {
     pub bytes_sent: u64,
     /// Whether the stop ran into its time limit.
     pub is_stop_timed_out: bool,
+    /// Whether the service had something left to do when the stop ran into its time limit
+    /// ([`Service::is_quiet`](crate::Service::is_quiet)).
+    pub is_service_unfinished: bool,
     /// Connections that the stop ended before they were answered.
     pub connections_cut_off: u64,
 }
@@ -119,7 +122,7 @@ impl DriverHandle {
     /// Waits for the end of the thread.
     ///
     /// # Errors
-    /// What ended it before it was asked to stop. A panic goes on in the caller.
+    /// What ended it before it was asked to stop, or had failed in its service by then. A panic goes on in the caller.
     pub fn join(self) -> Result<DriverReport> {
         match self.thread.join() {
             Ok(result) => result,
@@ -306,11 +309,12 @@ fn serve<S: Service, R: Reactor>(
             let is_late = turn.now.monotonic_us >= stop_at_us;
             if is_done || is_late {
                 turn.connections.report.is_stop_timed_out = !is_done;
+                turn.connections.report.is_service_unfinished = !turn.service.is_quiet();
                 let unanswered_before = turn.connections.report.connections_unanswered;
                 turn.abort_all(&mut reactor);
                 turn.connections.report.connections_cut_off =
                     turn.connections.report.connections_unanswered - unanswered_before;
-                return Ok(turn.connections.report);
+                return turn.service.failure().map_or(Ok(turn.connections.report), Err);
             }
         }
     }

@@ -24,6 +24,8 @@ enum Order {
     Answer,
     /// End all pauses.
     Resume,
+    /// Fail for good.
+    Fail,
 }
 
 /// What the service tells tests.
@@ -53,6 +55,7 @@ struct LineService {
     paused: Vec<ConnectionId>,
     held_at_most: u64,
     is_stopped: bool,
+    has_failed: bool,
 }
 
 impl LineService {
@@ -110,6 +113,10 @@ impl LineService {
 
 impl Service for LineService {
     type Connection = ();
+
+    fn failure(&self) -> Option<tierstone_base::Error> {
+        self.has_failed.then(|| tierstone_base::Error::new(ErrorKind::DeviceFailed, "it is gone"))
+    }
 
     fn connect(&mut self, _: Now, _: ConnectionId, peer: &Peer) -> std::result::Result<(), Vec<u8>> {
         assert!(
@@ -190,6 +197,7 @@ impl Service for LineService {
             match order {
                 Order::Durable(seq) => self.durable = seq,
                 Order::Answer => self.answer_all(connections),
+                Order::Fail => self.has_failed = true,
                 Order::Resume => self.paused.drain(..).for_each(|id| connections.resume(id)),
             }
         }
@@ -246,6 +254,7 @@ impl Server {
                 paused: Vec::new(),
                 held_at_most: 0,
                 is_stopped: false,
+                has_failed: false,
             };
             let device = store
                 .map_or(Device::None, |store| Device::Files { store, method: DurableMethod::DurableWrite });
@@ -601,9 +610,20 @@ fn a_stop_does_not_wait_for_ever_for_a_gate() {
         client.say("write\n");
         server.await_news(&News::Wrote(1));
         let report = server.stop();
-        assert!(report.is_stop_timed_out);
+        assert!(report.is_stop_timed_out && !report.is_service_unfinished);
         assert_eq!(report.connections_cut_off, 1);
         assert_eq!(client.rest(), "", "what is not durable was not told");
+    });
+}
+
+#[test]
+fn a_stop_tells_what_has_failed() {
+    on_both(|settings| {
+        let server = Server::start(settings);
+        server.order(Order::Fail);
+        server.driver.stop_handle().stop();
+        let error = server.driver.join().unwrap_err();
+        assert_eq!((error.kind(), error.message()), (ErrorKind::DeviceFailed, "it is gone"));
     });
 }
 

@@ -12,12 +12,16 @@ use crate::reactor::Device;
 use crate::service::{ConnectionId, Peer, Received, Service, Want};
 use crate::settings::{DriverKind, OutputLimits, TransportSettings};
 use crate::wake::Waker;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use tierstone_base::{Now, Result, Seq};
 use tierstone_media::{IoCompletion, IoRequest};
 
 /// The longest request head, in bytes.
 const HEAD_BYTES: usize = 8 << 10;
+/// How long a request head may take from its first byte on, and the first one of a connection from its beginning on, in
+/// microseconds: who holds connections with halves of requests keeps others from coming in.
+const HEAD_PATIENCE_US: u64 = 5_000_000;
 /// The most header lines of a request.
 const HEADERS: usize = 64;
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
@@ -92,12 +96,20 @@ pub fn serve_on(listeners: Vec<Listener>, provider: Provider) -> Result<HttpServ
     let addresses = listeners.iter().filter_map(Listener::local_address).collect();
     let driver = DriverBuilder::new("http", settings(), Waker::new()?)
         .listeners(listeners)
-        .spawn(move || Ok(Parts { service: HttpService { provider }, device: Device::None }))?;
+        .spawn(move || Ok(Parts { service: HttpService::new(provider), device: Device::None }))?;
     Ok(HttpServer { addresses, driver })
 }
 
 struct HttpService {
     provider: Provider,
+    /// Connections whose request heads are awaited, by when those must be there.
+    awaited: BTreeMap<(u64, ConnectionId), ()>,
+}
+
+/// What is kept for a connection: by when its request head must be there, if one is awaited.
+#[derive(Debug)]
+struct HttpConnection {
+    head_due_us: Option<u64>,
 }
 
 /// One answer, before it is written.
@@ -130,6 +142,51 @@ impl Reply<'_> {
 }
 
 impl HttpService {
+    fn new(provider: Provider) -> Self {
+        HttpService { provider, awaited: BTreeMap::new() }
+    }
+
+    /// A head is awaited until then, or none is.
+    fn await_head(&mut self, id: ConnectionId, connection: &mut HttpConnection, due_us: Option<u64>) {
+        let old_due_us = std::mem::replace(&mut connection.head_due_us, due_us);
+        if old_due_us != due_us {
+            old_due_us.map(|due_us| self.awaited.remove(&(due_us, id)));
+            due_us.map(|due_us| self.awaited.insert((due_us, id), ()));
+        }
+    }
+
+    /// Answers the requests that `input` begins with.
+    fn answer_all(&self, input: &[u8], output: &mut ReplyQueue) -> Received {
+        let mut consumed = 0;
+        loop {
+            if output.is_full() {
+                return Received { consumed, want: Want::Drain };
+            }
+            let rest = &input[consumed..];
+            let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+            let mut request = httparse::Request::new(&mut headers);
+            match request.parse(&rest[..rest.len().min(HEAD_BYTES)]) {
+                Ok(httparse::Status::Complete(len)) => {
+                    consumed += len;
+                    if !self.answer(&request, output) {
+                        return Received { consumed, want: Want::Close };
+                    }
+                }
+                Ok(httparse::Status::Partial) if rest.len() < HEAD_BYTES => {
+                    return Received { consumed, want: Want::More { missing: 1 } };
+                }
+                Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+                    Reply::refusal("431 Request Header Fields Too Large").write(output);
+                    return Received { consumed, want: Want::Close };
+                }
+                Err(_) => {
+                    Reply::refusal("400 Bad Request").write(output);
+                    return Received { consumed, want: Want::Close };
+                }
+            }
+        }
+    }
+
     /// Answers one complete request; false when the connection is to be closed after it.
     fn answer(&self, request: &httparse::Request<'_, '_>, output: &mut ReplyQueue) -> bool {
         let has_body = request.headers.iter().any(|header| {
@@ -169,60 +226,64 @@ impl HttpService {
 }
 
 impl Service for HttpService {
-    type Connection = ();
+    type Connection = HttpConnection;
 
-    fn connect(&mut self, _: Now, _: ConnectionId, _: &Peer) -> std::result::Result<(), Vec<u8>> {
-        Ok(())
+    fn connect(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        _: &Peer,
+    ) -> std::result::Result<HttpConnection, Vec<u8>> {
+        let mut connection = HttpConnection { head_due_us: None };
+        self.await_head(id, &mut connection, Some(now.monotonic_us + HEAD_PATIENCE_US));
+        Ok(connection)
     }
 
     fn receive(
         &mut self,
-        _: Now,
-        _: ConnectionId,
-        (): &mut (),
+        now: Now,
+        id: ConnectionId,
+        connection: &mut HttpConnection,
         input: &[u8],
         output: &mut ReplyQueue,
     ) -> Received {
-        let mut consumed = 0;
-        loop {
-            if output.is_full() {
-                return Received { consumed, want: Want::Drain };
+        let received = self.answer_all(input, output);
+        let due_us = match received.want {
+            // It has begun, and goes on: what comes in small pieces has no more time.
+            Want::More { .. } if received.consumed == 0 && connection.head_due_us.is_some() => {
+                connection.head_due_us
             }
-            let rest = &input[consumed..];
-            let mut headers = [httparse::EMPTY_HEADER; HEADERS];
-            let mut request = httparse::Request::new(&mut headers);
-            match request.parse(&rest[..rest.len().min(HEAD_BYTES)]) {
-                Ok(httparse::Status::Complete(len)) => {
-                    consumed += len;
-                    if !self.answer(&request, output) {
-                        return Received { consumed, want: Want::Close };
-                    }
-                }
-                Ok(httparse::Status::Partial) if rest.len() < HEAD_BYTES => {
-                    return Received { consumed, want: Want::More { missing: 1 } };
-                }
-                Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-                    Reply::refusal("431 Request Header Fields Too Large").write(output);
-                    return Received { consumed, want: Want::Close };
-                }
-                Err(_) => {
-                    Reply::refusal("400 Bad Request").write(output);
-                    return Received { consumed, want: Want::Close };
-                }
-            }
-        }
+            Want::More { .. } if received.consumed < input.len() => Some(now.monotonic_us + HEAD_PATIENCE_US),
+            _ => None,
+        };
+        self.await_head(id, connection, due_us);
+        received
     }
 
-    fn disconnect(&mut self, _: ConnectionId, (): ()) {}
+    fn disconnect(&mut self, id: ConnectionId, mut connection: HttpConnection) {
+        self.await_head(id, &mut connection, None);
+    }
 
-    fn step(&mut self, _: Now, _: &mut Vec<IoCompletion>, _: &mut Vec<IoRequest>, _: &mut Connections<()>) {}
+    fn step(
+        &mut self,
+        now: Now,
+        _: &mut Vec<IoCompletion>,
+        _: &mut Vec<IoRequest>,
+        connections: &mut Connections<HttpConnection>,
+    ) {
+        while let Some(late) = self.awaited.first_entry()
+            && late.key().0 <= now.monotonic_us
+        {
+            connections.close(late.remove_entry().0.1);
+        }
+    }
 
     fn durable_seq(&self) -> Seq {
         Seq::MAX
     }
 
     fn next_step_at_us(&self) -> Option<u64> {
-        None
+        self.awaited.first_key_value().map(|((due_us, _), ())| *due_us)
     }
 }
 

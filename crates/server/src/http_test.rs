@@ -1,7 +1,10 @@
 use super::*;
+use crate::manual::ManualDriver;
 use proptest::prelude::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use tierstone_media::sim::SimDevice;
+use tierstone_media::{BLOCK_BYTES, Geometry};
 
 fn start() -> HttpServer {
     let provider: Provider = Box::new(|page| match page {
@@ -53,18 +56,14 @@ fn pipelined_requests_are_answered_in_order_on_one_connection() {
 /// What a connection is answered to `pieces`, one after the other, until it is to be closed; and whether it is.
 fn answers(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
     let provider: Provider = Box::new(|page| Answer::Fine(format!("{page:?}\n")));
-    let mut service = HttpService { provider };
+    let mut service = HttpService::new(provider);
+    let id = ConnectionId { index: 0, generation: 0 };
+    let mut connection = service.connect(Now::default(), id, &Peer::Unix).unwrap();
     let (mut input, mut all, mut closes) = (Vec::new(), Vec::new(), false);
     for piece in pieces {
         input.extend_from_slice(piece);
         let mut output = ReplyQueue::new(usize::MAX);
-        let received = service.receive(
-            Now::default(),
-            ConnectionId { index: 0, generation: 0 },
-            &mut (),
-            &input,
-            &mut output,
-        );
+        let received = service.receive(Now::default(), id, &mut connection, &input, &mut output);
         assert!(received.consumed <= input.len());
         input.drain(..received.consumed);
         output.take(&mut all);
@@ -120,4 +119,38 @@ fn an_endless_head_is_cut_off() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}
+
+#[test]
+fn who_holds_a_connection_with_half_a_request_is_closed_in_time() {
+    let bytes = BLOCK_BYTES as u64;
+    let device = SimDevice::plain(Geometry { meta_bytes: bytes, segment_bytes: bytes, segment_limit: 1 });
+    let service = HttpService::new(Box::new(|_| Answer::Fine("alive\n".to_owned())));
+    let at = |s: u64| Now { monotonic_us: s * 1_000_000, wall_ms: s * 1_000 };
+    let mut driver = ManualDriver::new(service, device, settings(), at(1)).unwrap();
+    let [silent, slow, kept, late] = [(); 4].map(|()| driver.connect(at(1), &Peer::Unix).unwrap());
+    driver.receive(at(1), slow, b"GET /live HTTP/1.1\r\n");
+    for whole in [kept, late] {
+        driver.receive(at(1), whole, b"GET /live HTTP/1.1\r\n\r\n");
+    }
+    driver.turn(at(1));
+    assert_eq!(driver.next_turn_at_us(), Some(2_000_000), "the sweep comes first");
+    let is_open =
+        |driver: &mut ManualDriver<HttpService, SimDevice>, index| driver.take_output(index, &mut Vec::new());
+    for s in 2..6 {
+        driver.receive(at(s), slow, b"X: y\r\n");
+        driver.turn(at(s));
+        assert!([silent, slow, kept, late].into_iter().all(|index| is_open(&mut driver, index)), "{s}");
+    }
+    driver.turn(at(6));
+    assert!(!is_open(&mut driver, silent) && !is_open(&mut driver, slow));
+    // Who has asked may wait, and has his time from the first byte of the next request on.
+    driver.receive(at(20), late, b"GET /li");
+    driver.turn(at(20));
+    driver.receive(at(24), late, b"ve HTTP/1.1\r\n");
+    driver.turn(at(24));
+    assert!(is_open(&mut driver, late) && is_open(&mut driver, kept));
+    driver.turn(at(25));
+    assert!(!is_open(&mut driver, late) && is_open(&mut driver, kept));
+    assert!(driver.service().awaited.is_empty());
 }

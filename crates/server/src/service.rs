@@ -17,7 +17,7 @@
 use crate::connections::Connections;
 use crate::gate::ReplyQueue;
 use std::net::SocketAddr;
-use tierstone_base::{Now, Seq};
+use tierstone_base::{Error, Now, Seq};
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_redis::clients::BufferSizes;
 
@@ -185,5 +185,11 @@ pub trait Service {
     /// matters after the process's death.
     fn is_quiet(&self) -> bool {
         true
+    }
+
+    /// What has failed in it for good, so that it cannot come to its end in good order: asked when the driver stops, whose
+    /// end it then is.
+    fn failure(&self) -> Option<Error> {
+        None
     }
 }

@@ -209,14 +209,6 @@ impl Node {
             match message {
                 ToNode::ChangeMap { shard, task, change } => self.waiting.push_back((shard, task, change)),
                 ToNode::MapApplied { version } => self.map_applied(version),
-                ToNode::Setting { shard, name, value } => {
-                    for (number, sender) in (0..).zip(&self.senders) {
-                        if number != shard {
-                            let told = ToShard::Setting { name: name.clone(), value: value.clone() };
-                            sender.send(&mut vec![told]);
-                        }
-                    }
-                }
                 ToNode::Failed { shard, .. } => self.failed.push(shard),
                 ToNode::Rot { shard, findings } => {
                     // No device rots here.
@@ -226,7 +218,9 @@ impl Node {
                 ToNode::RewriteSettings { .. } | ToNode::ReadUsers { .. } | ToNode::WriteUsers { .. } => {
                     unreachable!("no files of settings or users are simulated")
                 }
-                ToNode::Stop { .. } | ToNode::ReloadTls | ToNode::Evicted { .. } => {}
+                // Shards tell each other of changed settings.
+                ToNode::Setting { .. } | ToNode::Stop { .. } | ToNode::ReloadTls | ToNode::Evicted { .. } => {
+                }
             }
         }
         self.finish_write();

@@ -4,6 +4,8 @@ use crate::commands::bits::{BAD_OFFSET, bit_at};
 use crate::context::{Context, Extent, Halt, NOT_AN_INTEGER, Run, SYNTAX, fail};
 use crate::number;
 use std::collections::BTreeMap;
+use std::ops::Range;
+use tierstone_store::LargeMap;
 
 /// A type of `BITFIELD`: `u1` to `u63`, `i1` to `i64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,78 +158,171 @@ fn parse_steps(context: &Context<'_, '_>, is_read_only: bool) -> Result<Vec<Step
 /// The longest field with its bits anywhere in their bytes, in bytes.
 const FIELD_BYTES_MAX: usize = 9;
 
-/// The pieces of a string that the steps of a `BITFIELD` touch, each as long as a chunk: a string that
-/// is one record is one piece.
-struct Pieces {
-    extent: Option<Extent>,
-    piece_bytes: u64,
-    /// By number; whether it was changed.
-    loaded: BTreeMap<u64, (Vec<u8>, bool)>,
+/// Bytes side by side within one chunk.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    start: u64,
+    end: u64,
+    /// Where its bytes begin in [`Fields::bytes`].
+    at: usize,
 }
 
-impl Pieces {
-    /// Loads all pieces that `steps` touch, so that one suspension fetches them together.
-    fn load(context: &mut Context<'_, '_>, key: &[u8], steps: &[Step]) -> Result<Pieces, Halt> {
+/// The bytes of a string that the steps of a `BITFIELD` touch, and no others; they are read and written chunk by
+/// chunk. A string that is one record is one chunk.
+///
+/// Cost: ten bytes or so a step, and one chunk at a time beside those that the view holds.
+struct Fields {
+    extent: Option<Extent>,
+    chunk_bytes: u64,
+    /// In order, none beside another of its chunk.
+    stretches: Vec<Stretch>,
+    bytes: Vec<u8>,
+    /// By number of the chunk: from the first byte that was changed to the last.
+    changed: BTreeMap<u64, Range<u64>>,
+}
+
+impl Fields {
+    /// Loads all that `steps` touch, so that one suspension fetches it together.
+    fn load(context: &mut Context<'_, '_>, key: &[u8], steps: &[Step]) -> Result<Fields, Halt> {
         let extent = context.extent(key)?;
-        let piece_bytes = context.view.record_bytes_max();
-        let mut pieces = Pieces { extent, piece_bytes, loaded: BTreeMap::new() };
-        let mut suspends = false;
-        for step in steps {
-            let (first, last) = step.bytes();
-            for number in first / piece_bytes..=(last - 1) / piece_bytes {
-                match pieces.load_one(context, key, number) {
-                    Ok(()) => {}
-                    Err(Halt::Suspend) => suspends = true,
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        if suspends { Err(Halt::Suspend) } else { Ok(pieces) }
+        let map = extent.as_ref().and_then(|extent| extent.map.as_ref());
+        let chunk_bytes = map.map_or(context.view.record_bytes_max(), LargeMap::chunk_bytes);
+        let stretches = stretches(steps, chunk_bytes);
+        let len = stretches.last().map_or(0, |last| last.at + (last.end - last.start) as usize);
+        let (bytes, changed) = (vec![0; len], BTreeMap::new());
+        let mut fields = Fields { extent, chunk_bytes, stretches, bytes, changed };
+        fields.read(context, key)?;
+        Ok(fields)
     }
 
-    fn load_one(&mut self, context: &mut Context<'_, '_>, key: &[u8], number: u64) -> Run {
-        let len = self.extent.as_ref().map_or(0, |extent| extent.len);
-        let (start, end) = (number * self.piece_bytes, len.min((number + 1) * self.piece_bytes));
-        if self.loaded.contains_key(&number) {
-            return Ok(());
-        }
-        context.scratch.clear();
-        match self.extent.as_ref().and_then(|extent| extent.map.as_ref()) {
-            _ if start >= end => {}
-            Some(map) => context.read_scratch(key, map, start..end)?,
-            None => {
-                context.load_scratch(key)?;
-                context.scratch.truncate(end as usize);
-                context.scratch.drain(..start as usize);
+    fn read(&mut self, context: &mut Context<'_, '_>, key: &[u8]) -> Run {
+        let Fields { extent: Some(extent), chunk_bytes, stretches, bytes, .. } = self else { return Ok(()) };
+        let mut suspends = false;
+        let is_same =
+            |left: &Stretch, right: &Stretch| left.start / *chunk_bytes == right.start / *chunk_bytes;
+        for stretches in stretches.chunk_by(is_same) {
+            let (Some(first), Some(last)) = (stretches.first(), stretches.last()) else { continue };
+            let (start, end) = (first.start, last.end.min(extent.len));
+            if start >= end {
+                break;
+            }
+            match read_part(context, key, extent, start..end) {
+                Ok(()) => {}
+                Err(Halt::Suspend) => {
+                    suspends = true;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            for stretch in stretches {
+                let part = &context.scratch[(stretch.start.min(end) - start) as usize..];
+                let len = part.len().min((stretch.end - stretch.start) as usize);
+                bytes[stretch.at..stretch.at + len].copy_from_slice(&part[..len]);
             }
         }
-        self.loaded.insert(number, (std::mem::take(context.scratch), false));
-        Ok(())
+        if suspends { Err(Halt::Suspend) } else { Ok(()) }
+    }
+
+    /// Where byte `index` lies among those that are here.
+    fn place(&self, index: u64) -> Option<usize> {
+        let next = self.stretches.partition_point(|stretch| stretch.start <= index);
+        let stretch = self.stretches.get(next.checked_sub(1)?)?;
+        (index < stretch.end).then(|| stretch.at + (index - stretch.start) as usize)
     }
 
     fn byte(&self, index: u64) -> u8 {
-        let piece = self.loaded.get(&(index / self.piece_bytes));
-        let place = (index % self.piece_bytes) as usize;
-        piece.and_then(|(bytes, _)| bytes.get(place)).copied().unwrap_or(0)
+        self.place(index).map_or(0, |place| self.bytes[place])
     }
 
     fn set_byte(&mut self, index: u64, byte: u8) {
-        let (bytes, is_changed) = self.loaded.entry(index / self.piece_bytes).or_default();
-        let place = (index % self.piece_bytes) as usize;
         // What stays as it was is not written, and trips no watch.
-        *is_changed |= bytes.get(place) != Some(&byte);
-        bytes.resize(bytes.len().max(place + 1), 0);
-        bytes[place] = byte;
+        if let Some(place) = self.place(index)
+            && self.bytes[place] != byte
+        {
+            self.bytes[place] = byte;
+            self.mark_changed(index);
+        }
     }
 
-    /// Writes the pieces that were changed.
-    fn store(self, context: &mut Context<'_, '_>, key: &[u8]) -> Run {
-        for (number, (bytes, _)) in self.loaded.into_iter().filter(|(_, (_, is_changed))| *is_changed) {
+    fn mark_changed(&mut self, index: u64) {
+        let range = self.changed.entry(index / self.chunk_bytes).or_insert(index..index + 1);
+        *range = range.start.min(index)..range.end.max(index + 1);
+    }
+
+    /// Writes what was changed.
+    fn store(mut self, context: &mut Context<'_, '_>, key: &[u8]) -> Run {
+        for (number, range) in std::mem::take(&mut self.changed) {
             let extent = context.extent(key)?;
-            context.patch(key, extent, number * self.piece_bytes, &bytes)?;
+            let part = self.part(context, key, extent.as_ref(), range.clone())?;
+            let map = extent.as_ref().and_then(|extent| extent.map.as_ref());
+            // A chunk that is there counts itself.
+            if map.is_none_or(|map| !map.has(number)) {
+                context.view.hold(range.end - number * self.chunk_bytes)?;
+            }
+            context.patch(key, extent, range.start, &part)?;
         }
         Ok(())
     }
+
+    /// The bytes `range` of one chunk of the string, of which some are here.
+    fn part(
+        &self,
+        context: &mut Context<'_, '_>,
+        key: &[u8],
+        extent: Option<&Extent>,
+        range: Range<u64>,
+    ) -> Result<Vec<u8>, Halt> {
+        let next = self.stretches.partition_point(|stretch| stretch.end <= range.start);
+        let within = self.stretches[next..].iter().take_while(|stretch| stretch.start < range.end);
+        context.scratch.clear();
+        if within.clone().count() > 1
+            && let Some(extent) = extent.filter(|extent| range.start < extent.len)
+        {
+            read_part(context, key, extent, range.start..range.end.min(extent.len))?;
+        }
+        let mut part = std::mem::take(context.scratch);
+        part.resize((range.end - range.start) as usize, 0);
+        for stretch in within {
+            let (start, end) = (stretch.start.max(range.start), stretch.end.min(range.end));
+            let at = stretch.at + (start - stretch.start) as usize;
+            let bytes = &self.bytes[at..at + (end - start) as usize];
+            part[(start - range.start) as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        Ok(part)
+    }
+}
+
+/// The stretches that `steps` touch in chunks of `chunk_bytes`.
+fn stretches(steps: &[Step], chunk_bytes: u64) -> Vec<Stretch> {
+    let mut ranges: Vec<(u64, u64)> = steps.iter().map(Step::bytes).collect();
+    ranges.sort_unstable();
+    let mut stretches: Vec<Stretch> = Vec::new();
+    let (mut covered, mut at) = (0, 0);
+    for (first, last) in ranges {
+        let mut start = first.max(covered);
+        while start < last {
+            let end = last.min((start / chunk_bytes + 1) * chunk_bytes);
+            match stretches.last_mut() {
+                Some(stretch) if stretch.end == start && start % chunk_bytes != 0 => stretch.end = end,
+                _ => stretches.push(Stretch { start, end, at }),
+            }
+            at += (end - start) as usize;
+            start = end;
+        }
+        covered = covered.max(last);
+    }
+    stretches
+}
+
+/// Replaces the scratch buffer by the bytes `range` of a string.
+fn read_part(context: &mut Context<'_, '_>, key: &[u8], extent: &Extent, range: Range<u64>) -> Run {
+    if let Some(map) = &extent.map {
+        return context.read_scratch(key, map, range);
+    }
+    context.load_scratch(key)?;
+    context.scratch.truncate(range.end as usize);
+    context.scratch.drain(..range.start as usize);
+    Ok(())
 }
 
 impl Step {
@@ -240,16 +335,16 @@ impl Step {
 fn run_bitfield(context: &mut Context<'_, '_>, is_read_only: bool) -> Run {
     let steps = parse_steps(context, is_read_only)?;
     let key = context.args.at(1);
-    let mut pieces = Pieces::load(context, key, &steps)?;
+    let mut fields = Fields::load(context, key, &steps)?;
     let writes = |step: &&Step| !matches!(step.action, Action::Get);
     let end = steps.iter().filter(writes).map(|step| step.bytes().1).max();
-    let len = pieces.extent.as_ref().map_or(0, |extent| extent.len);
+    let len = fields.extent.as_ref().map_or(0, |extent| extent.len);
     // As in Redis, the string grows even if the write then fails for its overflow.
     let grows = end.is_some_and(|end| len < end);
     if let Some(end) = end.filter(|_| grows) {
-        pieces.set_byte(end - 1, 0);
+        fields.mark_changed(end - 1);
     }
-    let existed = pieces.extent.is_some();
+    let existed = fields.extent.is_some();
     if end.is_none() && !existed {
         context.note_miss(key);
     }
@@ -259,7 +354,7 @@ fn run_bitfield(context: &mut Context<'_, '_>, is_read_only: bool) -> Run {
         let (first, last) = step.bytes();
         let mut bytes = [0; FIELD_BYTES_MAX];
         for (byte, index) in bytes.iter_mut().zip(first..last) {
-            *byte = pieces.byte(index);
+            *byte = fields.byte(index);
         }
         let old = step.field.read(&bytes, step.offset % 8);
         let (new, answer) = match step.action {
@@ -279,7 +374,7 @@ fn run_bitfield(context: &mut Context<'_, '_>, is_read_only: bool) -> Run {
             is_changed |= grows || new != old;
             step.field.write(&mut bytes, step.offset % 8, new);
             for (byte, index) in bytes.iter().zip(first..last) {
-                pieces.set_byte(index, *byte);
+                fields.set_byte(index, *byte);
             }
         }
         match answer {
@@ -287,7 +382,7 @@ fn run_bitfield(context: &mut Context<'_, '_>, is_read_only: bool) -> Run {
             None => context.reply.null(),
         }
     }
-    pieces.store(context, key)?;
+    fields.store(context, key)?;
     if is_changed {
         context.note_change("setbit", key, existed);
     }

@@ -1,6 +1,6 @@
 //! `CLIENT` and its subcommands.
 
-use crate::commands::connection::{is_plain_name, set_name};
+use crate::commands::connection::{check_name, set_name};
 use crate::commands::tracking::redirection;
 use crate::context::{Halt, NOT_AN_INTEGER, SYNTAX, fail, fail_with};
 use crate::control::{Control, Flow, Output, Pause};
@@ -39,12 +39,12 @@ pub(crate) fn setinfo(control: &mut Control<'_>) -> Result<Flow, Halt> {
         let name = String::from_utf8_lossy(name);
         return fail_with(format!("ERR Unrecognized option '{name}'"));
     }
-    if !is_plain_name(value) {
-        return fail_with(format!(
-            "ERR {} cannot contain spaces, newlines or special characters.",
-            if is_library_name { "lib-name" } else { "lib-ver" }
-        ));
-    }
+    let refusal = if is_library_name {
+        "ERR lib-name cannot contain spaces, newlines or special characters."
+    } else {
+        "ERR lib-ver cannot contain spaces, newlines or special characters."
+    };
+    check_name(value, refusal)?;
     let session = control.session();
     *(if is_library_name { &mut session.library_name } else { &mut session.library_version }) =
         value.to_vec();
@@ -70,7 +70,7 @@ fn describe_memory(session: &Session, argument_bytes: usize) -> String {
         sizes.output,
         sizes.replies - beyond,
         beyond.div_ceil(REPLY_BUFFER_BYTES),
-        total + session.channel_bytes() + size_of::<Session>(),
+        total + session.channel_bytes() + session.name_bytes() + size_of::<Session>(),
     )
 }
 

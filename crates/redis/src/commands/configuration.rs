@@ -28,7 +28,6 @@ pub(crate) fn set(control: &mut Control<'_>) -> Result<Flow, Halt> {
     let mut changes: Vec<(String, String)> = Vec::new();
     for index in (2..args.len()).step_by(2) {
         let name = String::from_utf8_lossy(args.at(index)).to_ascii_lowercase();
-        let value = String::from_utf8_lossy(args.at(index + 1)).into_owned();
         if control.host.settings.get(&name).is_none() {
             let given = String::from_utf8_lossy(args.at(index));
             return fail_with(format!(
@@ -40,7 +39,12 @@ pub(crate) fn set(control: &mut Control<'_>) -> Result<Flow, Halt> {
                 "ERR CONFIG SET failed (possibly related to argument '{name}') - duplicate parameter"
             ));
         }
-        match control.host.settings.check(&name, &value) {
+        // Settings are kept as text: what is none would become another value, of a password for example.
+        let checked = match str::from_utf8(args.at(index + 1)) {
+            Ok(value) => control.host.settings.check(&name, value),
+            Err(_) => Err("argument must be valid UTF-8".into()),
+        };
+        match checked {
             Ok(value) => changes.push((name, value)),
             Err(why) => {
                 return fail_with(format!(
@@ -50,7 +54,7 @@ pub(crate) fn set(control: &mut Control<'_>) -> Result<Flow, Halt> {
         }
     }
     for (name, value) in changes {
-        control.host.settings.set(&name, &value);
+        control.host.settings.change(&name, &value, control.engine.shard.0);
         control.host.outputs.push(Output::Setting { name, value });
     }
     control.reply.ok();

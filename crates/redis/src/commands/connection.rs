@@ -77,15 +77,25 @@ pub(crate) fn auth(control: &mut Control<'_>) -> Result<Flow, Halt> {
     Ok(Flow::Done)
 }
 
-/// Whether a name holds only printable bytes without spaces.
-pub(crate) fn is_plain_name(name: &[u8]) -> bool {
-    name.iter().all(|byte| (b'!'..=b'~').contains(byte))
+/// The longest name of a connection or its library, in bytes: each is kept as long as its connection.
+const NAME_BYTES_MAX: usize = 64 << 10;
+
+/// Checks a name that a client gives itself: only printable bytes without spaces, and not too many of them. `refusal`
+/// is the error otherwise.
+pub(crate) fn check_name(name: &[u8], refusal: &'static str) -> Result<(), Halt> {
+    if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        return fail(refusal);
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return fail_with(format!(
+            "ERR a name that a client gives itself has at most {NAME_BYTES_MAX} bytes"
+        ));
+    }
+    Ok(())
 }
 
 pub(crate) fn set_name(control: &mut Control<'_>, name: &[u8]) -> Result<(), Halt> {
-    if !is_plain_name(name) {
-        return fail(NOT_PERMITTED_NAME);
-    }
+    check_name(name, NOT_PERMITTED_NAME)?;
     control.session().name = name.to_vec();
     Ok(())
 }
@@ -111,9 +121,7 @@ pub(crate) fn hello(control: &mut Control<'_>) -> Result<Flow, Halt> {
             index += 3;
         } else if option.eq_ignore_ascii_case(b"SETNAME") && left >= 1 {
             name = Some(args.at(index + 1));
-            if !is_plain_name(args.at(index + 1)) {
-                return fail(NOT_PERMITTED_NAME);
-            }
+            check_name(args.at(index + 1), NOT_PERMITTED_NAME)?;
             index += 2;
         } else {
             let option = String::from_utf8_lossy(option);

@@ -6,7 +6,7 @@ use crate::number;
 use tierstone_wire::rdb::{self, PayloadError};
 
 /// The longest string that is dumped, in bytes: the longest that `RESTORE` can be sent. It is held in memory
-/// twice for the time of the command.
+/// twice for the time of the command, so it may also not be longer than what the run may hold.
 const DUMP_BYTES_MAX: u64 = 63 << 20;
 
 pub(crate) fn dump(context: &mut Context<'_, '_>) -> Run {
@@ -18,9 +18,11 @@ pub(crate) fn dump(context: &mut Context<'_, '_>) -> Run {
     if len > DUMP_BYTES_MAX {
         return fail("ERR the value is too long to be dumped");
     }
+    context.view.check_held(len)?;
     context.load_scratch(key)?;
     let mut payload = Vec::with_capacity(context.scratch.len() + 32);
     rdb::write_string(context.scratch, &mut payload);
+    *context.scratch = Vec::new();
     context.reply.bulk(&payload);
     Ok(())
 }
@@ -74,9 +76,12 @@ pub(crate) fn restore(context: &mut Context<'_, '_>) -> Run {
     if is_taken && !options.replaces {
         return fail("BUSYKEY Target key name already exists.");
     }
-    let ttl_ms = match u64::try_from(context.integer(2)?) {
-        Ok(ttl_ms) => ttl_ms,
-        Err(_) => return fail("ERR Invalid TTL value, must be >= 0"),
+    let ttl_ms = context.integer(2)?;
+    let base_ms = if options.is_absolute || ttl_ms == 0 { 0 } else { context.now_ms() as i64 };
+    // One that lies beyond all times is refused as one before them is.
+    let expiry_ms = match ttl_ms.checked_add(base_ms) {
+        Some(expiry_ms) if ttl_ms >= 0 => expiry_ms as u64,
+        _ => return fail("ERR Invalid TTL value, must be >= 0"),
     };
     let limit = usize::try_from(context.value_size_max_bytes).unwrap_or(usize::MAX);
     let value = match rdb::read_string(args.at(3), limit) {
@@ -86,11 +91,6 @@ pub(crate) fn restore(context: &mut Context<'_, '_>) -> Run {
         }
         Err(PayloadError::Format) => return fail("ERR Bad data format"),
         Err(PayloadError::TooLong) => return fail(crate::context::TOO_LONG),
-    };
-    let expiry_ms = match ttl_ms {
-        0 => 0,
-        at_ms if options.is_absolute => at_ms,
-        ttl_ms => context.now_ms().saturating_add(ttl_ms),
     };
     // One that has expired already is not made, and takes what was there with it.
     context.store(key, &value, expiry_ms)?;

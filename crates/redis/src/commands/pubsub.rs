@@ -1,11 +1,11 @@
 //! Channels: listening, sending, counting.
 
 use crate::context::Halt;
-use crate::control::{Control, Flow, Output};
+use crate::control::{Control, Flow, Host, Output};
 use crate::glob;
-use crate::session::ChannelKind;
+use crate::session::{ChannelKind, ConnectionId};
 use tierstone_base::Seq;
-use tierstone_wire::resp::ReplyWriter;
+use tierstone_wire::resp::{ReplyWriter, Version};
 
 /// The words of one kind of channel.
 struct Words {
@@ -108,36 +108,50 @@ pub(crate) fn sunsubscribe(control: &mut Control<'_>) -> Result<Flow, Halt> {
     stop_listening(control, &SHARD)
 }
 
-/// Gives a message to the listeners among this executor's connections, when `gate` is open; how many there were.
-pub(crate) fn deliver(
-    host: &mut crate::control::Host,
-    kind: ChannelKind,
-    name: &[u8],
-    payload: &[u8],
-    gate: Seq,
-) -> usize {
+/// Gives a message to the listeners among this executor's connections, when `gate` is open; how many there were. It is
+/// encoded once for all that get the same bytes.
+pub(crate) fn deliver(host: &mut Host, kind: ChannelKind, name: &[u8], payload: &[u8], gate: Seq) -> usize {
+    let Host { channels, sessions, outputs, pushes, .. } = host;
     let mut count = 0;
-    for (connection, pattern) in host.channels.receivers(kind, name) {
-        let Some(session) = host.sessions.get(&connection) else { continue };
-        let mut bytes = Vec::with_capacity(name.len() + payload.len() + 64);
-        let mut message = ReplyWriter::new(&mut bytes, session.version);
-        match pattern {
-            Some(pattern) => {
-                message.push(4);
-                message.bulk(b"pmessage");
-                message.bulk(pattern);
-            }
-            None => {
-                message.push(3);
-                message.bulk(if kind == ChannelKind::Shard { b"smessage" } else { b"message" });
+    for (pattern, listeners) in channels.receivers(kind, name) {
+        let version = |id: &ConnectionId| sessions.get(id).map(|session| session.version);
+        let known = listeners.iter().copied().filter(|id| version(id).is_some());
+        let (older, newer): (Vec<_>, Vec<_>) = known.partition(|id| version(id) == Some(Version::Resp2));
+        for (version, to) in [(Version::Resp2, older), (Version::Resp3, newer)] {
+            if !to.is_empty() {
+                let bytes = encode(version, kind, pattern, (name, payload));
+                pushes.note(bytes.len(), to.len());
+                count += to.len();
+                outputs.push(Output::Pushes { to, bytes, gate });
             }
         }
-        message.bulk(name);
-        message.bulk(payload);
-        host.outputs.push(Output::Push { connection, bytes, gate });
-        count += 1;
     }
     count
+}
+
+/// One message, for those who have found it by `pattern` or by its channel's name.
+fn encode(
+    version: Version,
+    kind: ChannelKind,
+    pattern: Option<&[u8]>,
+    (name, payload): (&[u8], &[u8]),
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(name.len() + payload.len() + 64);
+    let mut message = ReplyWriter::new(&mut bytes, version);
+    match pattern {
+        Some(pattern) => {
+            message.push(4);
+            message.bulk(b"pmessage");
+            message.bulk(pattern);
+        }
+        None => {
+            message.push(3);
+            message.bulk(if kind == ChannelKind::Shard { b"smessage" } else { b"message" });
+        }
+    }
+    message.bulk(name);
+    message.bulk(payload);
+    bytes
 }
 
 fn send(control: &mut Control<'_>, kind: ChannelKind) -> Result<Flow, Halt> {

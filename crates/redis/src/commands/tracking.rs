@@ -65,17 +65,33 @@ impl<'a> Options<'a> {
 
     /// What a connection tracks with them that has tracked `old`, on a shard of so many. `account` has room for its prefixes.
     fn applied(&self, old: Option<&Tracking>, (account, shards): (&Account, u16)) -> Result<Tracking, Halt> {
-        let mut tracking = self.changed(old)?;
+        let mode = self.mode(old)?;
+        let all = [&b""[..]];
+        let is_known = old.is_some_and(|old| old.prefixes.contains(all[0]));
+        let added = match self.prefixes.as_slice() {
+            [] if self.is_broadcast && !is_known => &all,
+            prefixes => prefixes,
+        };
+        // Before anything is made of them.
         let before = old.map_or(0, |old| old.prefixes_held.own_bytes());
-        match PrefixesHeld::of(&tracking.prefixes, before, account, shards) {
-            Some(held) => tracking.prefixes_held = held,
-            None => return fail(NO_ROOM),
-        }
-        Ok(tracking)
+        let prefixes_held = PrefixesHeld::with(added.iter().copied(), before, account, shards);
+        let Some(prefixes_held) = prefixes_held else { return fail(NO_ROOM) };
+        let mut prefixes = old.map(|old| old.prefixes.clone()).unwrap_or_default();
+        check_prefixes(&prefixes, &self.prefixes)?;
+        prefixes.extend(added.iter().map(|prefix| prefix.to_vec()));
+        Ok(Tracking {
+            mode,
+            is_deaf: self.is_deaf,
+            redirect: None,
+            is_broken: false,
+            is_caching: old.is_some_and(|old| old.is_caching),
+            prefixes,
+            prefixes_held,
+        })
     }
 
-    /// The same, with nothing counted.
-    fn changed(&self, old: Option<&Tracking>) -> Result<Tracking, Halt> {
+    /// Which reads are noted with them, if they go together and with what was tracked.
+    fn mode(&self, old: Option<&Tracking>) -> Result<Mode, Halt> {
         if !self.is_broadcast && !self.prefixes.is_empty() {
             return fail("ERR PREFIX option requires BCAST mode to be enabled");
         }
@@ -96,51 +112,71 @@ impl<'a> Options<'a> {
                 "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode.",
             );
         }
-        let mode = match (self.is_broadcast, self.is_opt_in, self.is_opt_out) {
+        Ok(match (self.is_broadcast, self.is_opt_in, self.is_opt_out) {
             (true, ..) => Mode::Broadcast,
             (_, true, _) => Mode::OptIn,
             (_, _, true) => Mode::OptOut,
             _ => Mode::All,
-        };
-        let mut prefixes = old.map(|old| old.prefixes.clone()).unwrap_or_default();
-        check_prefixes(&prefixes, &self.prefixes)?;
-        if self.is_broadcast && self.prefixes.is_empty() {
-            prefixes.insert(Vec::new());
-        }
-        prefixes.extend(self.prefixes.iter().map(|prefix| prefix.to_vec()));
-        let is_caching = old.is_some_and(|old| old.is_caching);
-        Ok(Tracking {
-            mode,
-            is_deaf: self.is_deaf,
-            redirect: None,
-            is_broken: false,
-            is_caching,
-            prefixes,
-            prefixes_held: PrefixesHeld::default(),
         })
     }
 }
 
 /// Refuses prefixes of which one begins with another: their keys would be told twice.
+///
+/// Cost: of so many prefixes as of a sort.
 fn check_prefixes(old: &BTreeSet<Vec<u8>>, new: &[&[u8]]) -> Result<(), Halt> {
-    let overlap = |left: &[u8], right: &[u8]| left.starts_with(right) || right.starts_with(left);
     let text = String::from_utf8_lossy;
+    let refuse = |prefix: &[u8], which: &str, other: &[u8]| {
+        fail_with(format!(
+            "ERR Prefix '{}' overlaps with {which} prefix '{}'. Prefixes for a single client must not overlap.",
+            text(prefix),
+            text(other)
+        ))
+    };
+    let repeated = first_overlapping(new);
     for (index, prefix) in new.iter().enumerate() {
-        let refuse = |which: &str, other: &[u8]| {
-            fail_with(format!(
-                "ERR Prefix '{}' overlaps with {which} prefix '{}'. Prefixes for a single client must not overlap.",
-                text(prefix),
-                text(other)
-            ))
-        };
-        if let Some(other) = old.iter().find(|other| overlap(prefix, other)) {
-            return refuse("an existing", other);
+        if let Some(other) = overlapping(old, prefix) {
+            return refuse(prefix, "an existing", other);
         }
-        if let Some(other) = new[index + 1..].iter().find(|other| overlap(prefix, other)) {
-            return refuse("another provided", other);
+        if repeated == Some(index)
+            && let Some(other) = new[index + 1..].iter().find(|other| overlap(prefix, other))
+        {
+            return refuse(prefix, "another provided", other);
         }
     }
     Ok(())
+}
+
+fn overlap(left: &[u8], right: &[u8]) -> bool {
+    left.starts_with(right) || right.starts_with(left)
+}
+
+/// The first of `old` that overlaps with `prefix`. Of them at most the empty one overlaps with others.
+fn overlapping<'o>(old: &'o BTreeSet<Vec<u8>>, prefix: &[u8]) -> Option<&'o [u8]> {
+    let bound = std::ops::Bound::Included(prefix);
+    // What a prefix begins with lies directly before it where none of them begins with another, and what begins
+    // with it directly behind.
+    let before = old.range::<[u8], _>((std::ops::Bound::Unbounded, bound)).next_back();
+    let behind = old.range::<[u8], _>((bound, std::ops::Bound::Unbounded)).next();
+    let near = [old.first(), before, behind].into_iter().flatten();
+    near.map(Vec::as_slice).find(|other| overlap(prefix, other))
+}
+
+/// The first of `new` that overlaps with another of them.
+fn first_overlapping(new: &[&[u8]]) -> Option<usize> {
+    let mut sorted: Vec<(&[u8], usize)> = new.iter().copied().zip(0..).collect();
+    sorted.sort_unstable();
+    let mut first: Option<usize> = None;
+    // What the one in hand begins with, each beginning with the one before.
+    let mut above: Vec<(&[u8], usize)> = Vec::new();
+    for (prefix, index) in sorted {
+        while above.pop_if(|(other, _)| !prefix.starts_with(other)).is_some() {}
+        if let Some((_, other)) = above.last() {
+            first = first.into_iter().chain([index, *other]).min();
+        }
+        above.push((prefix, index));
+    }
+    first
 }
 
 impl<E: Engine> Executor<E> {
@@ -343,3 +379,7 @@ pub(crate) fn trackinginfo(control: &mut Control<'_>) -> Result<Flow, Halt> {
     prefixes.for_each(|prefix| control.reply.bulk(prefix));
     Ok(Flow::Done)
 }
+
+#[cfg(test)]
+#[path = "tracking_test.rs"]
+mod tracking_test;

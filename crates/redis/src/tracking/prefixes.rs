@@ -1,7 +1,6 @@
 //! What the prefixes take that clients want to be told of: counted and bounded together with the names of channels.
 
 use crate::account::{Account, Held};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What one prefix takes beside its bytes, in each place: where it lies in an ordered map, and a set of one client.
@@ -15,11 +14,16 @@ pub(crate) struct PrefixesHeld {
 }
 
 impl PrefixesHeld {
-    /// What these take, if there is room for what they take more than those before.
-    pub fn of(prefixes: &BTreeSet<Vec<u8>>, before: usize, account: &Account, shards: u16) -> Option<Self> {
-        let own_bytes = prefixes.iter().map(|prefix| PREFIX_BYTES + prefix.len()).sum();
-        let copies = usize::from(shards) + 1;
-        let more = copies * usize::saturating_sub(own_bytes, before);
+    /// What those before and `added` ones take, if there is room for these. Cost: one step for each of them.
+    pub fn with<'p>(
+        added: impl Iterator<Item = &'p [u8]>,
+        before: usize,
+        account: &Account,
+        shards: u16,
+    ) -> Option<Self> {
+        let added: usize = added.map(|prefix| PREFIX_BYTES + prefix.len()).sum();
+        let (copies, own_bytes) = (usize::from(shards) + 1, before + added);
+        let more = copies * added;
         let has_room = more == 0 || account.has_room(before, more);
         has_room.then(|| PrefixesHeld { own_bytes, _all: Arc::new(account.hold(copies * own_bytes)) })
     }

@@ -47,6 +47,8 @@ pub struct FetchingEngine {
     keys: BTreeSet<(KeyspaceId, Position, Vec<u8>)>,
     /// What a backup has still to give, and up to where it must be durable.
     backup: Option<(VecDeque<BackupPiece>, Seq)>,
+    /// Backups are given up where they are asked for more.
+    pub loses_backups: bool,
     pub fetches: u64,
     /// The most records that were held together.
     pub held_max: usize,
@@ -73,6 +75,7 @@ impl FetchingEngine {
             durable: 0,
             keys: BTreeSet::new(),
             backup: None,
+            loses_backups: false,
             fetches: 0,
             held_max: 0,
         }
@@ -277,6 +280,9 @@ impl Engine for FetchingEngine {
     }
 
     fn take_backup(&mut self) -> Result<BackupStep> {
+        if self.loses_backups {
+            return Err(Error::new(ErrorKind::SnapshotLost, "the backup was given up: the store is full"));
+        }
         let is_late = self.random.chance(0.3);
         let Some((pieces, seq)) = &mut self.backup else {
             return Err(Error::new(ErrorKind::InvalidInput, "there is no backup"));

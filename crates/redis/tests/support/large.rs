@@ -1,8 +1,10 @@
 //! What tests of large values look at, and how they upload.
 
-use super::Server;
+use super::{Server, settings};
 use tierstone_base::KeyspaceId;
 use tierstone_engine::Engine;
+use tierstone_engine::map_engine::MapEngine;
+use tierstone_redis::Executor;
 
 /// Databases of the support's servers have keyspaces from 1 on.
 const KEYSPACES: std::ops::RangeInclusive<u32> = 1..=40;
@@ -86,4 +88,15 @@ pub fn staged<E: Engine>(
     args.push_staged(staged);
     args.extend(rest.iter().copied());
     args
+}
+
+/// A server whose shards may each hold so many bytes for one run.
+pub fn limited(shards: u16, held_bytes_max: u64) -> Server<MapEngine> {
+    let mut server = Server::new((0..shards).map(|_| MapEngine::new(0)));
+    for (index, executor) in (0..shards).zip(&mut server.executors) {
+        let mut settings = settings(index, shards);
+        settings.held_bytes_max = held_bytes_max;
+        *executor = Executor::new(MapEngine::new(0), settings);
+    }
+    server
 }

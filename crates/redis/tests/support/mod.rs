@@ -343,6 +343,13 @@ impl<E: Engine> Server<E> {
                         connection.slots.push_back(Slot::Ready { bytes, gate });
                     }
                 }
+                Output::Pushes { to, bytes, gate } => {
+                    for id in to {
+                        if let Some(connection) = self.connections.get_mut(&id) {
+                            connection.slots.push_back(Slot::Ready { bytes: bytes.clone(), gate });
+                        }
+                    }
+                }
                 Output::Resume { connection } => {
                     if let Some(connection) = self.connections.get_mut(&connection) {
                         connection.is_blocked = false;
@@ -356,6 +363,7 @@ impl<E: Engine> Server<E> {
                 }
                 Output::ChangeMap(request) => self.change_map(from, request),
                 Output::Setting { name, value } => self.settings_told.push((name, value)),
+                Output::SettingElsewhere { .. } => {}
                 Output::RewriteSettings { .. } => panic!("there is no settings file"),
                 Output::ReadUsers { task } => {
                     let file = self.users_file.clone();

@@ -36,13 +36,6 @@ pub enum ToShard {
     Tls(Arc<ServerConfig>),
     /// A client is to be closed since all of them take too much memory, and the largest is here.
     LookAtClients,
-    /// A setting was changed by a client of another shard.
-    Setting {
-        /// Its name.
-        name: String,
-        /// Its value.
-        value: String,
-    },
 }
 
 /// To the node's own thread.
@@ -62,7 +55,7 @@ pub enum ToNode {
         /// Which version.
         version: u64,
     },
-    /// A client has changed a setting.
+    /// A client has changed a setting; the other shards know of it from its shard.
     Setting {
         /// Its shard.
         shard: ShardId,

@@ -354,7 +354,8 @@ impl Node {
     /// as by a kill.
     ///
     /// # Errors
-    /// What a driver thread or the last write of the superblock says. The store is safe all the same.
+    /// What a driver thread says, or a shard that has failed, or the last write of the superblock, or that a shard had not
+    /// come to its end within the time of a stop. The store is left as by a kill then: the next start recovers it.
     pub fn run(mut self) -> Result<bool> {
         let clock = SystemClock::new();
         let mut noted_us = clock.now().monotonic_us;
@@ -377,10 +378,11 @@ impl Node {
         for driver in &self.drivers {
             driver.stop_handle().stop();
         }
-        let mut first_error = None;
+        let (mut first_error, mut is_unfinished) = (None, false);
         for driver in self.drivers.drain(..) {
-            if let Err(error) = driver.join() {
-                first_error.get_or_insert(error);
+            match driver.join() {
+                Ok(report) => is_unfinished |= report.is_service_unfinished,
+                Err(error) => drop(first_error.get_or_insert(error)),
             }
         }
         if let Some(http) = self.http.take() {
@@ -390,6 +392,11 @@ impl Node {
         match first_error {
             Some(error) => Err(error),
             None if at_once => Ok(false),
+            // A store that is said to be closed has nothing left that a start looks for in logs.
+            None if is_unfinished => Err(Error::new(
+                ErrorKind::Retry,
+                "the store could not be closed within the stop-timeout and is left as by a kill: the next start recovers it",
+            )),
             None => self.database.close().map(|()| true),
         }
     }
@@ -406,11 +413,6 @@ impl Node {
                 }
                 // Values may be passwords.
                 tracing::info!(shard, name, "a client changed a setting");
-                for (number, sender) in (0..).zip(&self.shards) {
-                    if number != shard {
-                        sender.send(&mut vec![ToShard::Setting { name: name.clone(), value: value.clone() }]);
-                    }
-                }
             }
             ToNode::RewriteSettings { shard, task, changed } => {
                 let result = self.rewrite_settings(&changed);

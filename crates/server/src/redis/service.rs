@@ -30,8 +30,8 @@ use rustls::ServerConfig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tierstone_base::collections::Map;
-use tierstone_base::{Now, Seq, ShardId};
-use tierstone_engine::{Admission, Engine};
+use tierstone_base::{Error, Now, Seq, ShardId};
+use tierstone_engine::{Admission, Engine, Health};
 use tierstone_media::{IoCompletion, IoRequest};
 use tierstone_redis::clients::{BufferSizes, CLIENTS_BYTES_MAX, ClientBuffers};
 use tierstone_redis::{Args, ConnectionInfo, Executor, Outcome, Output};
@@ -120,7 +120,7 @@ pub struct RedisService<E> {
     next_name: u64,
     /// Replies of which a part was given and the next was not asked for yet.
     streams: Vec<(ConnectionId, TaskId)>,
-    /// Connections that wait until the engine wants work again.
+    /// Connections that wait until the engine wants work again, or until what is pushed has left the executor.
     throttled: Vec<ConnectionId>,
     ahead: Ahead,
     /// What was gathered of inputs that are to be shown.
@@ -231,7 +231,7 @@ impl<E: Engine> RedisService<E> {
         args: Args<'_>,
         output: &mut ReplyQueue,
     ) -> Option<Want> {
-        if self.executor.admission() == Admission::Throttled {
+        if self.executor.admission() == Admission::Throttled || self.executor.has_much_to_push() {
             self.throttled.push(id);
             return Some(Want::Pause);
         }
@@ -286,10 +286,6 @@ impl<E: Engine> RedisService<E> {
                 ToShard::UsersRead { task, file } => self.executor.users_read(now, task, file),
                 ToShard::Tls(config) => self.tls = Some(config),
                 ToShard::LookAtClients => self.look_at_clients(),
-                ToShard::Setting { name, value } => {
-                    self.executor.apply_setting(&name, &value);
-                    self.follow_setting(&name, &value);
-                }
             }
         }
         self.incoming = incoming;
@@ -308,7 +304,8 @@ impl<E: Engine> RedisService<E> {
                 | Output::Replies(_)
                 | Output::Waits { .. }
                 | Output::Part { .. }
-                | Output::Push { .. } => self.reply(output, connections),
+                | Output::Push { .. }
+                | Output::Pushes { .. } => self.reply(output, connections),
                 Output::Resume { connection } => {
                     if let Some(&id) = self.names.get(&connection) {
                         connections.resume(id);
@@ -335,6 +332,7 @@ impl<E: Engine> RedisService<E> {
                     self.follow_setting(&name, &value);
                     self.tell_node(ToNode::Setting { shard: self.shard, name, value });
                 }
+                Output::SettingElsewhere { name, value } => self.follow_setting(&name, &value),
                 Output::Send { to, message } => {
                     if let Some(batch) = self.outgoing.get_mut(usize::from(to)) {
                         batch.push(ToShard::Message { from: self.shard, message });
@@ -564,6 +562,13 @@ impl<E: Engine> Service for RedisService<E> {
 
     fn is_quiet(&self) -> bool {
         self.shut && self.executor.shard().engine().is_shut()
+    }
+
+    fn failure(&self) -> Option<Error> {
+        match self.executor.health() {
+            Health::Failed(error) => Some(error),
+            Health::Good => None,
+        }
     }
 }
 

@@ -272,3 +272,31 @@ fn nothing_is_gathered_in_the_middle_of_a_request() {
     connection.authenticated = false;
     assert_eq!(ahead.foresee(&mut connection, input), 0..0);
 }
+
+#[test]
+fn a_pipeline_of_messages_waits_until_the_earlier_ones_are_with_their_receivers() {
+    const RECEIVERS: usize = 64;
+    const MESSAGES: usize = 9;
+    let (mut driver, _told) = driver(TransportSettings::default());
+    let receivers: Vec<u32> = (0..RECEIVERS).map(|_| driver.connect(NOW, &Peer::Unix).unwrap()).collect();
+    for index in &receivers {
+        ask(&mut driver, *index, "SUBSCRIBE news");
+    }
+    let payload = "m".repeat(32 << 10);
+    let request = format!("*3\r\n$7\r\nPUBLISH\r\n$4\r\nnews\r\n${}\r\n{payload}\r\n", payload.len());
+    let sender = driver.connect(NOW, &Peer::Unix).unwrap();
+    driver.receive(NOW, sender, request.repeat(MESSAGES).as_bytes());
+    let (mut replies, mut heard) = (Vec::new(), vec![Vec::new(); RECEIVERS]);
+    let answer = format!(":{RECEIVERS}\r\n");
+    // Two messages to all of them are 4 MiB.
+    for turn in 1..=MESSAGES.div_ceil(2) {
+        driver.turn(NOW);
+        driver.take_output(sender, &mut replies);
+        assert_eq!(replies, answer.repeat(MESSAGES.min(2 * turn)).as_bytes(), "turn {turn}");
+    }
+    let message = format!("*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n${}\r\n{payload}\r\n", payload.len());
+    for (index, heard) in receivers.iter().zip(&mut heard) {
+        driver.take_output(*index, heard);
+        assert_eq!(heard, message.repeat(MESSAGES).as_bytes());
+    }
+}

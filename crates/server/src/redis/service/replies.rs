@@ -40,12 +40,18 @@ impl<E: Engine> RedisService<E> {
                     self.streams.extend(self.names.get(&connection).map(|id| (*id, task)));
                 }
             }
-            Output::Push { connection, bytes, gate } => {
-                if let Some(link) = self.names.get(&connection).and_then(|&id| connections.get(id)) {
-                    link.output.push(gate, &bytes);
-                }
+            Output::Push { connection, bytes, gate } => self.push(connections, connection, gate, &bytes),
+            Output::Pushes { to, bytes, gate } => {
+                to.iter().for_each(|connection| self.push(connections, *connection, gate, &bytes));
             }
             _ => {}
+        }
+    }
+
+    /// Gives a connection a message behind its earlier replies.
+    fn push(&self, connections: &mut Connections<RedisConnection>, connection: u64, gate: Seq, bytes: &[u8]) {
+        if let Some(link) = self.names.get(&connection).and_then(|&id| connections.get(id)) {
+            link.output.push(gate, bytes);
         }
     }
 

@@ -1,0 +1,81 @@
+//! What clients of several shards change at the same time: afterwards all shards have the same.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use support::Server;
+use tierstone_base::SeededRandom;
+use tierstone_engine::map_engine::MapEngine;
+
+const SHARDS: usize = 3;
+/// Settings, and the values that their clients give them.
+const SETTINGS: [(&str, [&str; 4]); 3] = [
+    ("slowlog-log-slower-than", ["1000", "2000", "3000", "4000"]),
+    ("durability", ["sync", "relaxed", "group:5", "group:9"]),
+    ("notify-keyspace-events", ["KEA", "", "K$", "Eg"]),
+];
+
+/// The value of a setting at every shard.
+fn values(server: &mut Server<MapEngine>, ids: &[u64], name: &str) -> Vec<Vec<u8>> {
+    ids.iter().map(|id| server.raw(*id, &[b"CONFIG", b"GET", name.as_bytes()])).collect()
+}
+
+#[test]
+fn a_setting_that_several_change_at_once_is_the_same_at_all_shards() {
+    for seed in 0..40 {
+        let mut random = SeededRandom::new(seed);
+        let mut server = Server::new((0..SHARDS).map(|_| MapEngine::new(0)));
+        server.delays = Some(SeededRandom::new(seed ^ 0x5eed));
+        let ids: Vec<u64> = (0..SHARDS).map(|_| server.connect()).collect();
+        for _ in 0..20 {
+            let (name, values) = SETTINGS[random.below(3) as usize];
+            let value = values[random.below(4) as usize].as_bytes();
+            let id = ids[random.below(SHARDS as u64) as usize];
+            server.send(id, &[b"CONFIG", b"SET", name.as_bytes(), value]);
+            if random.chance(0.5) {
+                server.offer();
+            } else {
+                server.settle();
+            }
+        }
+        server.settle();
+        // What is on its way comes to its end.
+        (0..200).for_each(|_| server.step());
+        for id in &ids {
+            server.take_received(*id);
+        }
+        for (name, _) in SETTINGS {
+            let values = values(&mut server, &ids, name);
+            assert!(values.iter().all(|value| *value == values[0]), "{seed} {name}: {values:?}");
+        }
+    }
+}
+
+#[test]
+fn the_last_change_of_one_client_after_the_other_holds() {
+    let mut server = Server::new((0..SHARDS).map(|_| MapEngine::new(0)));
+    let ids: Vec<u64> = (0..SHARDS).map(|_| server.connect()).collect();
+    for (number, id) in [0, 2, 1, 1, 2, 0].into_iter().map(|shard| ids[shard]).enumerate() {
+        let (name, values_given) = SETTINGS[number % 2];
+        let value = values_given[number % 4];
+        assert_eq!(server.line(id, &format!("CONFIG SET {name} {value}")), "+OK");
+        let expected = format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len());
+        let found = values(&mut server, &ids, name);
+        assert!(found.iter().all(|found| *found == expected.as_bytes()), "{name} {value}: {found:?}");
+    }
+}
+
+#[test]
+fn a_value_that_is_no_text_is_refused() {
+    let mut server = Server::new([MapEngine::new(0)]);
+    let id = server.connect();
+    let reply = server.raw(id, &[b"CONFIG", b"SET", b"requirepass", b"p\xff"]);
+    assert_eq!(
+        String::from_utf8(reply).unwrap(),
+        "-ERR CONFIG SET failed (possibly related to argument 'requirepass') - argument must be valid UTF-8\r\n"
+    );
+    server.check(id, &[("CONFIG GET requirepass", "*2 $11 requirepass $0")]);
+    let other = server.connect();
+    server.check(other, &[("PING", "+PONG"), ("CONFIG SET requirepass é", "+OK")]);
+}
