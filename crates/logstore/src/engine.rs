@@ -279,7 +279,7 @@ impl Engine for LogShard {
         let cache = self.cache.statistics();
         let (snapshots, snapshots_lost) = self.snapshots.cuts.counts();
         let segment_bytes = self.segments.segment_bytes();
-        let used = self.segments.used_count();
+        let used = self.segments.held_count().saturating_sub(self.segments.own_free_count());
         // The pool is everybody's: the first shard counts it.
         let pool = if self.identity.shard == 0 { self.segments.pool_count() } else { 0 };
         EngineStatistics {

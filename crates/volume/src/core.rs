@@ -48,6 +48,8 @@ pub(crate) struct Core<D> {
     pub data_start: u64,
     pub intents: Intents,
     pub superblock_slots: Vec<Slot>,
+    /// The newest generation that was written to each member since the opening.
+    pub told: Vec<u64>,
     pub mark_slots: Vec<Slot>,
     pub read_errors: Vec<u32>,
     pub read_error_limit: u32,
@@ -133,6 +135,7 @@ impl<D: BlockDevice> Core<D> {
             data_start: parts.data_start,
             intents: Intents::default(),
             superblock_slots: parts.slots,
+            told: vec![0; count],
             mark_slots: vec![Slot::default(); count],
             read_errors: vec![0; count],
             read_error_limit: parts.read_error_limit,

@@ -480,7 +480,10 @@ impl<D: BlockDevice> Core<D> {
     /// generation that is written first.
     fn begin_generation(&mut self, older: &[usize], is_named_anew: bool) -> Result<()> {
         let counting = self.written_members();
-        let older: Vec<usize> = older.iter().filter(|index| counting.contains(index)).copied().collect();
+        // A new member of which no row counts needs none, and says what nobody else does yet.
+        let counts =
+            |index: &&usize| counting.contains(index) && self.health[**index] != Health::Rebuilding { row: 0 };
+        let older: Vec<usize> = older.iter().filter(counts).copied().collect();
         self.catch_up(&older);
         match is_named_anew {
             true => self.record_failure(),

@@ -60,6 +60,7 @@ impl<D: BlockDevice> Core<D> {
         }
         self.read_errors[index] = 0;
         self.superblock_slots[index] = Slot::default();
+        self.told[index] = 0;
         self.mark_slots[index] = Slot::default();
         self.health[index] = Health::Rebuilding { row: 0 };
         self.write_superblocks();

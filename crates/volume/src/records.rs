@@ -41,8 +41,10 @@ impl<D: BlockDevice> Core<D> {
             return;
         }
         // A failure must be known wherever an opening may look: also on disks that stand.
-        self.rouse_and_tell();
+        self.rouse_and_tell(&[index]);
         self.health[index] = Health::Failed;
+        // On the way others may have failed without which the group cannot be: then nothing of it is recorded.
+        self.is_broken |= short_group(&self.layout, &self.health).is_some();
         if !self.mutations.is_on("failure is recorded before the acknowledgement") {
             self.record_failure();
         }
@@ -74,7 +76,7 @@ impl<D: BlockDevice> Core<D> {
             if failed.len() == targets.len() {
                 self.is_broken = true;
             } else if !failed.is_empty() {
-                self.rouse_and_tell();
+                self.rouse_and_tell(&failed);
                 self.name_failed(&failed);
                 left = 2;
             }
@@ -93,15 +95,16 @@ impl<D: BlockDevice> Core<D> {
         }
     }
 
-    /// Starts all disks that stand because their pairs sleep whole, and gives them the generation that they missed.
-    fn rouse_and_tell(&mut self) {
-        let stands = |index: &usize| self.sleep.as_ref().is_some_and(|sleep| sleep.stands(*index));
-        let standing: Vec<usize> = (0..self.health.len()).filter(stands).collect();
+    /// Starts all disks that stand because their pairs sleep whole, and gives this generation to all that have missed some
+    /// while they stood, `but` apart: also to those that were started since.
+    fn rouse_and_tell(&mut self, but: &[usize]) {
         self.rouse_all();
-        if standing.is_empty() || self.is_broken {
+        let lags = |index: &usize| self.told[*index] < self.generation && !but.contains(index);
+        let lagging: Vec<usize> = self.written_members().into_iter().filter(lags).collect();
+        if lagging.is_empty() || self.is_broken {
             return;
         }
-        let failed = self.tell(&standing);
+        let failed = self.tell(&lagging);
         // Who calls writes the next generation.
         self.name_failed(&failed);
     }
@@ -117,8 +120,9 @@ impl<D: BlockDevice> Core<D> {
         let mut failed = Vec::new();
         for (&index, done) in targets.iter().zip(&results) {
             self.superblock_slots[index].taken(done.result.is_ok());
-            if done.result.is_err() {
-                failed.push(index);
+            match done.result {
+                Ok(()) => self.told[index] = self.generation,
+                Err(_) => failed.push(index),
             }
         }
         failed

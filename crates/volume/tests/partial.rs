@@ -422,3 +422,25 @@ fn a_volume_with_pairs_that_sleep_whole_is_a_block_device() {
         Whole(world, Some(volume))
     });
 }
+
+#[test]
+fn a_disk_that_stood_and_takes_no_record_when_its_pair_wakes_counts_at_the_next_opening() {
+    let (world, mut volume) = World::new();
+    let blocks = all(&volume);
+    fill(&mut volume, blocks.clone(), 100);
+    sleep_whole(&volume, &[1]);
+    // The others go on through generations that the first disk of the pair is not told while it stands.
+    for _ in 0..3 {
+        assert!(volume.sleep(0));
+        volume.wake(0);
+        maintain(&volume);
+    }
+    volume.wake(1);
+    world.array.media[2].inject(Fault::new(FaultTarget::Write, FaultEffect::Fail));
+    volume.fail(3).expect_err("its partner takes no record, and one of them is needed");
+    drop(volume);
+    world.array.media.iter().for_each(tierstone_media::SimMedium::clear_faults);
+    let mut volume = world.open().expect("opens: both disks have what they had");
+    maintain(&volume);
+    assert_filled(&mut volume, blocks, 100);
+}

@@ -331,6 +331,24 @@ fn a_disk_that_is_lost_while_asleep_is_left_out_when_it_should_wake() {
 }
 
 #[test]
+fn a_volume_that_cannot_record_a_failure_keeps_what_sleeping_disks_lack() {
+    let (world, mut volume) = World::new(60);
+    fill(&mut volume, 100);
+    assert!(volume.sleep(0) && volume.sleep(1));
+    fill(&mut volume, 500);
+    for medium in [0, 2] {
+        world.array.media[medium].inject(Fault::new(FaultTarget::Write, FaultEffect::Fail));
+    }
+    volume.fail(1).expect_err("nobody takes the record");
+    drop(volume);
+    world.array.media.iter().for_each(tierstone_media::SimMedium::clear_faults);
+    let (mut volume, _) = world.open(&OpenSettings::default()).expect("opens");
+    flush_all(&volume);
+    assert_eq!(volume.compare(0..u64::MAX).expect("read"), vec![]);
+    assert_filled(&mut volume, 500);
+}
+
+#[test]
 fn a_sleeping_disk_may_be_pulled() {
     let (world, mut volume) = World::new(60);
     volume.sleep(0);

@@ -158,10 +158,14 @@ impl<D: BlockDevice> Core<D> {
         self.forget(group);
     }
 
-    /// The buffer needs nothing of a pair any more.
+    /// The buffer needs nothing of a pair any more: what became of its disks is recorded. In a broken volume it is not, so that
+    /// the buffer keeps what the next opening looks for.
     fn forget(&mut self, group: u32) {
         if let Some(sleep) = &mut self.sleep {
             sleep.pairs[group as usize].flush = None;
+            if self.is_broken {
+                return;
+            }
             // When the flash fails here, the next opening finds no disk behind and drops what is left.
             let _ = sleep.buffer.lock().flushed(sleep.volume, group);
         }
