@@ -481,8 +481,9 @@ impl<D: BlockDevice> Core<D> {
     fn begin_generation(&mut self, older: &[usize], is_named_anew: bool) -> Result<()> {
         let counting = self.written_members();
         // A new member of which no row counts needs none, and says what nobody else does yet.
-        let counts =
-            |index: &&usize| counting.contains(index) && self.health[**index] != Health::Rebuilding { row: 0 };
+        let counts = |index: &&usize| {
+            counting.contains(index) && self.health[**index] != Health::Rebuilding { row: 0 }
+        };
         let older: Vec<usize> = older.iter().filter(counts).copied().collect();
         self.catch_up(&older);
         match is_named_anew {

@@ -28,6 +28,7 @@ const OTHERS: &[&str] = &[
     "TIERSTONE_SIM_SEEDS",
     "TIERSTONE_TEST_ACROSS",
     "TIERSTONE_TEST_CHILD_DRIVER",
+    "TIERSTONE_TEST_ONE_DESCRIPTOR_LEFT",
 ];
 
 /// Names that Redis has for settings that are called otherwise here.
