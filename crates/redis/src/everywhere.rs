@@ -14,7 +14,7 @@ use crate::latency::{merge_histograms, merge_latencystats};
 use crate::remote::{Ending, HOME, Message};
 use crate::run::run_control_as;
 use crate::session::ConnectionId;
-use crate::settings::{DURABILITY, Stamp};
+use crate::settings::Stamp;
 use crate::table::{Action, Command};
 use std::collections::BTreeMap;
 use tierstone_base::units::format_size;
@@ -96,13 +96,6 @@ impl<E: Engine> Executor<E> {
         let value = keyspace.map_or(0, |keyspace| self.shard.engine().len(keyspace));
         let gate = self.shard.gate(self.shard.engine().applied_seq());
         self.send_gated(from, Message::Number { ticket, value }, gate);
-    }
-
-    /// Tells the other shards how writes are acknowledged from now on, unless that has changed once more.
-    pub(crate) fn tell_durability(&mut self, value: &str) {
-        if self.host.settings.get(DURABILITY).is_some_and(|setting| setting.value == value) {
-            self.tell_setting(DURABILITY);
-        }
     }
 
     /// Tells the other shards what a setting is that a client of this one has changed. They know it when they take what

@@ -506,13 +506,10 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// Carries out what a setting means that a client of this shard has changed, and tells the other shards: of the
-    /// durability [`Executor::tell_durability`] does.
+    /// Carries out what a setting means that a client of this shard has changed, and tells the other shards.
     pub(crate) fn follow_setting(&mut self, now: Now, name: &str) {
         self.carry_out_setting(now, name);
-        if !name.eq_ignore_ascii_case(DURABILITY) {
-            self.tell_setting(name);
-        }
+        self.tell_setting(name);
     }
 
     /// Carries out what a changed setting means here.

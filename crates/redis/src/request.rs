@@ -10,7 +10,6 @@ use crate::forward::Route;
 use crate::resolve::{named, resolve};
 use crate::run::{Ran, run_control};
 use crate::session::{ConnectionId, Queued, ReplyMode, Session, Transaction};
-use crate::settings::DURABILITY;
 use crate::table::{self, Action, Command, Found, TaskKind, flag, quick_index};
 use crate::task::{Origin, Work};
 use tierstone_base::Now;
@@ -364,21 +363,16 @@ impl<E: Engine> Executor<E> {
     }
 
     /// Carries out the settings that were changed since there were `outputs` outputs. The other shards
-    /// learn a change of durability from this one, in order with everything else that it sends them.
+    /// learn of them from this one, in order with everything else that it sends them.
     pub(crate) fn follow_settings(&mut self, now: Now, outputs: usize) {
-        let changed: Vec<(String, String)> = self.host.outputs[outputs..]
+        let changed: Vec<String> = self.host.outputs[outputs..]
             .iter()
             .filter_map(|output| match output {
-                Output::Setting { name, value } => Some((name.clone(), value.clone())),
+                Output::Setting { name, .. } => Some(name.clone()),
                 _ => None,
             })
             .collect();
-        for (name, value) in changed {
-            self.follow_setting(now, &name);
-            if name == DURABILITY {
-                self.tell_durability(&value);
-            }
-        }
+        changed.iter().for_each(|name| self.follow_setting(now, name));
     }
 
     /// Carries a control command of this shard's own out. What leads away from `relaxed` is answered when

@@ -9,21 +9,10 @@ use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_media::sim::{Fault, FaultEffect, FaultTarget};
 use tierstone_media::{BlockDevice, IoBuffer, IoKind, IoRequest};
 use tierstone_volume::inspect::{Holds, INSPECTED_BYTES, MemberFacts, inspect, judged};
-use tierstone_volume::{Health, Level, OpenSettings, Recovery, Volume, VolumeSettings};
+use tierstone_volume::{Health, Level, OpenSettings, Recovery, Volume};
 
 /// Where data begins on members of [`small`].
 const DATA_START: u64 = 16 * BLOCK;
-
-fn settings(level: Level) -> VolumeSettings {
-    VolumeSettings {
-        chunk_bytes: 2 * BLOCK,
-        meta_bytes: 4 * BLOCK,
-        region_bytes: 16 * BLOCK,
-        journal_slots: 2,
-        is_zeroed: true,
-        ..VolumeSettings::new(level, 0xabcd, 16 * BLOCK)
-    }
-}
 
 /// Opens the volume on some media of an array, in this order.
 fn open(array: &Array, media: &[Option<usize>], degraded: bool) -> Result<(Volume<Powered>, Recovery)> {
@@ -33,18 +22,6 @@ fn open(array: &Array, media: &[Option<usize>], degraded: bool) -> Result<(Volum
 
 fn refusal(array: &Array, media: &[Option<usize>]) -> Error {
     open(array, media, false).map(drop).expect_err("refused")
-}
-
-fn fill(volume: &mut Volume<Powered>, from: u64) {
-    for block in 0..volume.geometry().end() / BLOCK {
-        write(volume, block, from + block).expect("written");
-    }
-}
-
-fn assert_filled(volume: &mut Volume<Powered>, from: u64) {
-    for block in 0..volume.geometry().end() / BLOCK {
-        assert_eq!(value(volume, block), from + block, "block {block}");
-    }
 }
 
 fn start_of(array: &Array, medium: usize) -> IoBuffer {
@@ -66,7 +43,7 @@ fn a_disk_put_back_in_its_old_place_is_stale_although_another_counts_there() {
         for lost in 0..count {
             let array = Array::calm(count + 1, small(6));
             let devices = (0..count).map(|index| array.device(index)).collect();
-            let mut volume = Volume::create(devices, &settings(level)).expect("made");
+            let mut volume = Volume::create(devices, &small_volume(level)).expect("made");
             fill(&mut volume, 1000);
             volume.fail(lost).expect("spared");
             volume.replace(lost, array.device(count)).expect("replaced");
@@ -97,7 +74,7 @@ fn a_disk_put_back_in_its_old_place_is_stale_although_another_counts_there() {
 #[test]
 fn a_member_that_got_a_generation_alone_does_not_outweigh_who_was_used_without_it() {
     let array = Array::calm(3, small(6));
-    let mut volume = Volume::create(array.devices(), &settings(Level::Raid5)).expect("made");
+    let mut volume = Volume::create(array.devices(), &small_volume(Level::Raid5)).expect("made");
     fill(&mut volume, 1000);
     volume.close().expect("closed");
     let heads = [0, 1].map(|medium| start_of(&array, medium));
@@ -119,7 +96,7 @@ fn a_member_that_got_a_generation_alone_does_not_outweigh_who_was_used_without_i
 #[test]
 fn crashes_of_openings_one_after_the_other_leave_nobody_stale() {
     let array = Array::calm(2, small(6));
-    Volume::create(array.devices(), &settings(Level::Raid1)).expect("made").close().expect("closed");
+    Volume::create(array.devices(), &small_volume(Level::Raid1)).expect("made").close().expect("closed");
     let all = [Some(0), Some(1)];
     let mut before = start_of(&array, 0);
     for _ in 0..4 {
@@ -135,7 +112,7 @@ fn crashes_of_openings_one_after_the_other_leave_nobody_stale() {
 #[test]
 fn a_slot_that_rots_after_a_failure_was_recorded_revives_nobody() {
     let array = Array::calm(2, small(6));
-    let mut volume = Volume::create(array.devices(), &settings(Level::Raid1)).expect("made");
+    let mut volume = Volume::create(array.devices(), &small_volume(Level::Raid1)).expect("made");
     fill(&mut volume, 1000);
     volume.fail(1).expect("spared");
     fill(&mut volume, 2000);
@@ -163,7 +140,7 @@ fn members_that_take_no_writes_for_a_moment_do_not_lose_the_volume() {
     ];
     for (level, count, out) in cases {
         let array = Array::calm(count, small(6));
-        let mut volume = Volume::create(array.devices(), &settings(level)).expect("made");
+        let mut volume = Volume::create(array.devices(), &small_volume(level)).expect("made");
         fill(&mut volume, 1000);
         for &index in &out {
             array.media[index].inject(Fault::new(FaultTarget::Write, FaultEffect::Fail));
@@ -187,7 +164,7 @@ fn members_that_take_no_writes_for_a_moment_do_not_lose_the_volume() {
 #[test]
 fn a_place_that_one_mirror_cannot_read_comes_from_the_next_after_a_crash() {
     let array = Array::calm(2, small(6));
-    let mut volume = Volume::create(array.devices(), &settings(Level::Raid1)).expect("made");
+    let mut volume = Volume::create(array.devices(), &small_volume(Level::Raid1)).expect("made");
     fill(&mut volume, 1000);
     drop(volume);
     let unreadable = |block: u64| {
@@ -219,7 +196,7 @@ fn a_place_that_one_mirror_cannot_read_comes_from_the_next_after_a_crash() {
 fn a_new_mirror_is_filled_from_whichever_can_read() {
     let array = Array::calm(4, small(6));
     let devices = (0..3).map(|index| array.device(index)).collect();
-    let mut volume = Volume::create(devices, &settings(Level::Raid1)).expect("made");
+    let mut volume = Volume::create(devices, &small_volume(Level::Raid1)).expect("made");
     fill(&mut volume, 1000);
     volume.fail(2).expect("spared");
     volume.replace(2, array.device(3)).expect("replaced");
@@ -235,7 +212,7 @@ fn a_new_mirror_is_filled_from_whichever_can_read() {
 #[test]
 fn a_member_whose_records_cannot_be_read_is_left_out_of_a_degraded_opening() {
     let array = Array::calm(2, small(6));
-    let mut volume = Volume::create(array.devices(), &settings(Level::Raid1)).expect("made");
+    let mut volume = Volume::create(array.devices(), &small_volume(Level::Raid1)).expect("made");
     fill(&mut volume, 1000);
     drop(volume);
     array.media[0].inject(Fault::new(FaultTarget::Read, FaultEffect::Fail).within(0..BLOCK));
@@ -248,7 +225,7 @@ fn a_member_whose_records_cannot_be_read_is_left_out_of_a_degraded_opening() {
 #[test]
 fn a_close_and_an_opening_whose_records_no_member_takes_say_so() {
     let array = Array::calm(2, small(6));
-    let mut volume = Volume::create(array.devices(), &settings(Level::Raid1)).expect("made");
+    let mut volume = Volume::create(array.devices(), &small_volume(Level::Raid1)).expect("made");
     fill(&mut volume, 1000);
     let fail = || {
         for medium in &array.media {
@@ -267,7 +244,7 @@ fn a_close_and_an_opening_whose_records_no_member_takes_say_so() {
 #[test]
 fn marks_go_also_from_regions_whose_space_was_prepared() {
     let array = Array::calm(2, small(110));
-    let mut volume = Volume::create(array.devices(), &settings(Level::Raid1)).expect("made");
+    let mut volume = Volume::create(array.devices(), &small_volume(Level::Raid1)).expect("made");
     let geometry = volume.geometry();
     for segment in 0..100 {
         let offset = geometry.segment_offset(segment);

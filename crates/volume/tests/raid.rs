@@ -11,17 +11,6 @@ use tierstone_media::sim::{Fault, FaultEffect, FaultTarget};
 use tierstone_media::{BlockDevice, IoBuffer, IoRequest};
 use tierstone_volume::{Health, Level, OpenSettings, Volume, VolumeSettings};
 
-fn settings(level: Level) -> VolumeSettings {
-    VolumeSettings {
-        chunk_bytes: 2 * BLOCK,
-        meta_bytes: 4 * BLOCK,
-        region_bytes: 16 * BLOCK,
-        journal_slots: 2,
-        is_zeroed: true,
-        ..VolumeSettings::new(level, 0xabcd, 16 * BLOCK)
-    }
-}
-
 fn levels() -> Vec<(Level, usize)> {
     vec![
         (Level::Raid0, 3),
@@ -64,7 +53,7 @@ fn a_volume_of_every_level_is_a_block_device() {
         println!("{level:?} over {count}");
         conformance::run(|_| {
             let array = Array::calm(count, small(16));
-            let volume = Volume::create(array.devices(), &settings(level)).expect("made");
+            let volume = Volume::create(array.devices(), &small_volume(level)).expect("made");
             OnArray { array, volume: Some(volume) }
         });
     }
@@ -75,7 +64,7 @@ fn a_volume_is_a_block_device_also_when_members_are_missing() {
     for (level, count) in redundant() {
         conformance::run(|_| {
             let array = Array::calm(count, small(16));
-            let volume = Volume::create(array.devices(), &settings(level)).expect("made");
+            let volume = Volume::create(array.devices(), &small_volume(level)).expect("made");
             volume.fail(1).expect("spared");
             OnArrayDegraded(OnArray { array, volume: Some(volume) })
         });
@@ -121,7 +110,7 @@ fn any_one_member_of_each_group_may_fail_and_a_new_one_is_filled_while_writes_go
             let array = Array::calm(count + 1, small(6));
             let mut devices = array.devices();
             let spare = devices.pop().expect("a spare");
-            let mut volume = Volume::create(devices, &settings(level)).expect("made");
+            let mut volume = Volume::create(devices, &small_volume(level)).expect("made");
             fill(&mut volume, 1000);
             array.media[lost].inject(Fault::new(FaultTarget::Write, FaultEffect::Fail));
             array.media[lost].inject(Fault::new(FaultTarget::Read, FaultEffect::Fail));
@@ -146,7 +135,7 @@ fn any_one_member_of_each_group_may_fail_and_a_new_one_is_filled_while_writes_go
 #[test]
 fn mirrors_survive_the_loss_of_one_disk_of_each_pair() {
     let array = Array::calm(6, small(6));
-    let mut volume = Volume::create(array.devices(), &settings(Level::Raid10)).expect("made");
+    let mut volume = Volume::create(array.devices(), &small_volume(Level::Raid10)).expect("made");
     fill(&mut volume, 10);
     for lost in [0, 3, 4] {
         array.media[lost].inject(Fault::new(FaultTarget::Write, FaultEffect::Fail));
@@ -164,7 +153,7 @@ fn mirrors_survive_the_loss_of_one_disk_of_each_pair() {
 fn a_member_whose_reads_fail_now_and_then_stays_and_the_others_serve() {
     for (level, count) in redundant() {
         let array = Array::calm(count, small(6));
-        let mut volume = Volume::create(array.devices(), &settings(level)).expect("made");
+        let mut volume = Volume::create(array.devices(), &small_volume(level)).expect("made");
         fill(&mut volume, 10);
         array.media[0].inject(
             Fault::new(FaultTarget::Read, FaultEffect::Fail).when(tierstone_media::sim::FaultWhen::Nth(0)),
@@ -182,7 +171,7 @@ fn a_member_whose_reads_fail_now_and_then_stays_and_the_others_serve() {
 #[test]
 fn a_small_write_with_parity_reads_twice_and_writes_twice_beside_its_journal() {
     let array = Array::calm(5, small(16));
-    let mut volume = Volume::create(array.devices(), &settings(Level::Raid5)).expect("made");
+    let mut volume = Volume::create(array.devices(), &small_volume(Level::Raid5)).expect("made");
     let before: Vec<_> = array.media.iter().map(|medium| medium.counters()).collect();
     write(&mut volume, 7, 1).expect("written");
     let sum = |count: fn(&tierstone_media::sim::Counters) -> u64| -> u64 {
@@ -214,7 +203,7 @@ fn refused(devices: Vec<Option<Powered>>) -> String {
 #[test]
 fn devices_that_are_mixed_up_missing_foreign_or_stale_are_refused_in_words() {
     let array = Array::calm(4, small(6));
-    let volume = Volume::create(array.devices(), &settings(Level::Raid10)).expect("made");
+    let volume = Volume::create(array.devices(), &small_volume(Level::Raid10)).expect("made");
     volume.close().expect("closed");
     let given = |places: &[Option<usize>]| -> Vec<Option<Powered>> {
         places.iter().map(|place| place.map(|index| array.device(index))).collect()
@@ -227,7 +216,7 @@ fn devices_that_are_mixed_up_missing_foreign_or_stale_are_refused_in_words() {
     assert!(message.contains("has 4 members, 3 were given"), "{message}");
 
     let other = Array::calm(4, small(6));
-    let foreign = VolumeSettings { id: 7, ..settings(Level::Raid10) };
+    let foreign = VolumeSettings { id: 7, ..small_volume(Level::Raid10) };
     Volume::create(other.devices(), &foreign).expect("made").close().expect("closed");
     let mut devices = given(&[Some(0), Some(1), Some(2), Some(3)]);
     devices[3] = Some(other.device(3));
@@ -252,15 +241,17 @@ fn devices_that_are_mixed_up_missing_foreign_or_stale_are_refused_in_words() {
     let message = Volume::open(given(&[None, Some(1), Some(2), Some(3)]), &degraded).map(drop);
     // Member 1 alone is old; the others know.
     assert_eq!(message.expect_err("data is elsewhere").kind(), ErrorKind::DeviceFailed);
-    let taken =
-        Volume::create(given(&[Some(0), Some(1)]).into_iter().flatten().collect(), &settings(Level::Raid1));
+    let taken = Volume::create(
+        given(&[Some(0), Some(1)]).into_iter().flatten().collect(),
+        &small_volume(Level::Raid1),
+    );
     assert!(taken.expect_err("holds one").message().contains("overwrite"));
 }
 
 #[test]
 fn mirrors_that_were_each_used_alone_are_not_joined() {
     let array = Array::calm(2, small(6));
-    Volume::create(array.devices(), &settings(Level::Raid1)).expect("made").close().expect("closed");
+    Volume::create(array.devices(), &small_volume(Level::Raid1)).expect("made").close().expect("closed");
     let degraded = OpenSettings { degraded: true, ..OpenSettings::default() };
     for alone in [0, 1] {
         let devices = (0..2).map(|index| (index == alone).then(|| array.device(index))).collect();
@@ -281,7 +272,7 @@ fn devices_of_unknown_content_become_redundant_by_maintenance() {
         for (index, medium) in array.media.iter().enumerate() {
             medium.overwrite(20 * BLOCK, &vec![index as u8 + 1; 30 * BLOCK as usize]);
         }
-        let unknown = VolumeSettings { is_zeroed: false, ..settings(level) };
+        let unknown = VolumeSettings { is_zeroed: false, ..small_volume(level) };
         let mut volume = Volume::create(array.devices(), &unknown).expect("made");
         assert!(volume.status().is_degraded);
         write(&mut volume, 5, 55).expect("written");
@@ -295,7 +286,7 @@ fn devices_of_unknown_content_become_redundant_by_maintenance() {
 #[test]
 fn settings_that_do_not_fit_are_refused() {
     let array = Array::calm(3, small(6));
-    let base = settings(Level::Raid5);
+    let base = small_volume(Level::Raid5);
     for wrong in [
         VolumeSettings { chunk_bytes: 1000, ..base.clone() },
         VolumeSettings { chunk_bytes: 0, ..base.clone() },

@@ -88,18 +88,6 @@ impl World {
     }
 }
 
-fn fill(volume: &mut Volume<Powered>, from: u64) {
-    for block in 0..volume.geometry().end() / BLOCK {
-        write(volume, block, from + block).expect("written");
-    }
-}
-
-fn assert_filled(volume: &mut Volume<Powered>, from: u64) {
-    for block in 0..volume.geometry().end() / BLOCK {
-        assert_eq!(value(volume, block), from + block, "block {block}");
-    }
-}
-
 fn flush_all(volume: &Volume<Powered>) {
     (0..2).for_each(|pair| volume.wake(pair));
     let mut steps = 0;

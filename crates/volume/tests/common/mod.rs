@@ -11,6 +11,7 @@ use tierstone_media::sim::{CutPoints, PowerCut};
 use tierstone_media::{
     BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoCompletion, IoRequest, SimMedium, SimSettings, Wait,
 };
+use tierstone_volume::{Level, VolumeSettings};
 
 pub const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -177,6 +178,31 @@ pub fn write(device: &mut impl BlockDevice, block: u64, value: u64) -> Result<()
 pub fn value(device: &mut impl BlockDevice, block: u64) -> u64 {
     let bytes = read(device, block).expect("reads");
     u64::from_le_bytes(bytes[..8].try_into().expect("8"))
+}
+
+/// Writes every block with its number above `from`.
+pub fn fill(device: &mut impl BlockDevice, from: u64) {
+    for block in 0..device.geometry().end() / BLOCK {
+        write(device, block, from + block).expect("written");
+    }
+}
+
+pub fn assert_filled(device: &mut impl BlockDevice, from: u64) {
+    for block in 0..device.geometry().end() / BLOCK {
+        assert_eq!(value(device, block), from + block, "block {block}");
+    }
+}
+
+/// A small volume of any level, with many regions and few slots in its journal.
+pub fn small_volume(level: Level) -> VolumeSettings {
+    VolumeSettings {
+        chunk_bytes: 2 * BLOCK,
+        meta_bytes: 4 * BLOCK,
+        region_bytes: 16 * BLOCK,
+        journal_slots: 2,
+        is_zeroed: true,
+        ..VolumeSettings::new(level, 0xabcd, 16 * BLOCK)
+    }
 }
 
 /// Random durable writes, up to three in flight, each noted in `blocks`; `values` gives new values.
