@@ -43,7 +43,7 @@ fn fill(server: &Server, from: usize) -> Vec<usize> {
                 None => taken.push(number),
                 Some(error) => {
                     assert!(error.contains("no space left on the device"), "{error}");
-                    assert!(error.contains("the file system has no room"), "the cause is not named: {error}");
+                    assert!(error.contains("No space left on device"), "the cause is not named: {error}");
                     is_full = true;
                 }
             }

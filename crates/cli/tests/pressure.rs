@@ -141,6 +141,7 @@ fn without_a_free_descriptor_clients_are_turned_away_and_the_others_served() {
                 None => taken.push(key),
                 Some(error) => {
                     assert!(error.contains("no space left on the device"), "{driver}: {error}");
+                    assert!(error.contains("raise the limit on open files"), "{driver}: {error}");
                     is_refused = true;
                     break;
                 }

@@ -100,6 +100,15 @@ fn a_repair_into_its_own_store_or_into_persistent_memory_is_refused() {
 }
 
 #[test]
+fn what_an_error_quotes_is_not_taken_for_advice() {
+    let folder = Folder::new();
+    let strange = folder.path("no store: give the region").display().to_string();
+    let out = folder.path("backup").display().to_string();
+    let (code, _, said) = run(&["backup", "--data", &strange, "--out", &out]);
+    assert!(code == Some(2) && !said.contains("start its server once"), "{said}");
+}
+
+#[test]
 fn tools_that_read_no_region_say_so_of_a_store_whose_newest_writes_lie_in_one() {
     let folder = Folder::new();
     let region = folder.path("redo.region").display().to_string();

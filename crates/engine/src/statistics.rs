@@ -26,6 +26,8 @@ pub struct EngineStatistics {
     pub user_bytes_written: u64,
     /// Bytes of user records (headers and alignment included) appended.
     pub record_bytes_written: u64,
+    /// Bytes of user records that were not written for themselves: newer ones of the same group took their place.
+    pub absorbed_bytes: u64,
     /// Bytes of padding and group headers appended.
     pub padding_bytes_written: u64,
     /// Bytes of segment headers, summaries and footers written.

@@ -121,7 +121,8 @@ impl LogShard {
             return Some(error.clone());
         }
         if !self.refused.is_empty() {
-            return Some(Error::new(ErrorKind::NoSpace, "the file system has no room for the log"));
+            let text = format!("the device takes no more of the log: {}", self.segments.pool().refusal());
+            return Some(Error::new(ErrorKind::NoSpace, text));
         }
         if self.shutting {
             return Some(Error::new(ErrorKind::Busy, "the store is being closed"));
@@ -348,9 +349,11 @@ impl LogShard {
     fn full(&self, kept: u32) -> Error {
         let (free, owned) = (self.segments.free_count(), self.segments.total_count());
         let text = if self.segments.pool().is_short() {
+            // What the device lacks need not be room.
+            let words = self.segments.pool().refusal();
             format!(
-                "the device is full: the file system has no room for more than {owned} segments, {free} of them are \
-                 free, {kept} reserved, and cleaning can gain nothing; delete keys, or other files"
+                "the device gives the store no more than {owned} segments ({words}), {free} of them are free, {kept} reserved, \
+                 and cleaning can gain nothing; give it what it lacks, or delete keys"
             )
         } else if self.is_starved() {
             format!(

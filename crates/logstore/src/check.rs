@@ -26,7 +26,7 @@ mod versions;
 use crate::format::checkpoint::Commit;
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::{self, SlotFound, Superblock};
-use crate::inventory::segments_of;
+use crate::inventory::{are_all_listed, segments_of};
 use crate::missing::footer_of;
 use crate::superblocks::{is_lost, read_slots};
 pub use salvage::{Salvaged, salvage};
@@ -40,8 +40,6 @@ use versions::Versions;
 
 /// Findings that are kept one by one; more are only counted.
 const FINDINGS_MAX: usize = 10_000;
-/// A list of segments in use that has so much room left, in bytes, was not cut short: the next run would have had room.
-const ROOM_OF_A_RUN: usize = 16;
 /// For segments without a footer nobody says how many records they have; few are smaller than this.
 const RECORD_BYTES_GUESS: u64 = 128;
 
@@ -113,6 +111,16 @@ impl DamageKind {
     }
 }
 
+/// What is known of the keys that are lost with something damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// All of them are counted.
+    Counted,
+    /// Nobody can count them: there may be more than the finding says.
+    Unknown,
+}
+
 /// One damaged thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
@@ -126,8 +134,17 @@ pub struct Finding {
     pub lost_records: u64,
     /// Of these, newest versions of keys: the key is lost, or an older version of it comes back.
     pub lost_keys: u64,
+    /// Whether these are all.
+    pub loss: Loss,
     /// What was found, in words.
     pub detail: String,
+}
+
+impl Finding {
+    /// Of the store as a whole; nothing is counted as lost.
+    fn new(kind: DamageKind, loss: Loss, detail: String) -> Finding {
+        Finding { kind, segment: None, unit: None, lost_records: 0, lost_keys: 0, loss, detail }
+    }
 }
 
 /// What a check found.
@@ -191,8 +208,7 @@ impl CheckReport {
 
     /// Notes damage of the superblock, or what it tells of the store as a whole.
     pub fn note_superblock(&mut self, detail: String) {
-        let kind = DamageKind::Superblock;
-        self.note(Finding { kind, segment: None, unit: None, lost_records: 0, lost_keys: 0, detail });
+        self.note(Finding::new(DamageKind::Superblock, Loss::Counted, detail));
     }
 
     /// Notes what a look into the redo log has found.
@@ -200,9 +216,7 @@ impl CheckReport {
         self.redo_unread = false;
         (self.redo_records, self.redo_lost_bytes) = (survey.records, survey.lost_bytes);
         for damage in &survey.damage {
-            let kind = DamageKind::Redo;
-            let detail = format!("damaged: {damage}");
-            self.note(Finding { kind, segment: None, unit: None, lost_records: 0, lost_keys: 0, detail });
+            self.note(Finding::new(DamageKind::Redo, Loss::Counted, format!("damaged: {damage}")));
         }
     }
 
@@ -430,23 +444,15 @@ impl Checker<'_> {
             self.note_lost_segment(number, "the superblock lists it, and it is not there");
         }
         let is_made_blank = settings.existing_segments.is_some();
-        self.all_listed = self.are_all_listed();
+        self.all_listed = self.report.clean && are_all_listed(&self.superblock);
         numbers
             .into_iter()
             .try_for_each(|number| self.look_at_ends(number, listed.contains(&number), is_made_blank))
     }
 
-    /// Whether all segments that hold records are listed: the store was closed in good order, by a program that lists them,
-    /// and the list was not cut short for want of room.
-    fn are_all_listed(&self) -> bool {
-        let slot = self.superblock.encode(0).unwrap_or_default();
-        let room = slot.iter().rev().take_while(|&&byte| byte == 0).count();
-        self.report.clean && !self.superblock.in_use.is_empty() && room >= ROOM_OF_A_RUN
-    }
-
     fn note_lost_segment(&mut self, number: u32, what: &str) {
         let detail = format!("{what}: how many records are lost with it is not known");
-        self.note(DamageKind::Segment, number, None, 0, detail);
+        self.note_uncounted(DamageKind::Segment, number, None, 0, detail);
     }
 
     /// A segment that held nothing when the store was closed has a damaged header.
@@ -515,7 +521,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Notes damage in the first pass; gives its place in the report's list.
+    /// Notes damage with which no key is lost that is not counted, in the first pass; gives its place in the report's list.
     fn note(
         &mut self,
         kind: DamageKind,
@@ -524,10 +530,26 @@ impl Checker<'_> {
         lost_records: u64,
         detail: String,
     ) -> Option<usize> {
+        self.note_in(segment, Finding { unit, lost_records, ..Finding::new(kind, Loss::Counted, detail) })
+    }
+
+    /// The same of damage with which keys may be lost that nobody can count.
+    fn note_uncounted(
+        &mut self,
+        kind: DamageKind,
+        segment: u32,
+        unit: Option<u32>,
+        lost_records: u64,
+        detail: String,
+    ) -> Option<usize> {
+        self.note_in(segment, Finding { unit, lost_records, ..Finding::new(kind, Loss::Unknown, detail) })
+    }
+
+    fn note_in(&mut self, segment: u32, finding: Finding) -> Option<usize> {
         if !self.is_first_pass {
             return None;
         }
-        self.report.note(Finding { kind, segment: Some(segment), unit, lost_records, lost_keys: 0, detail })
+        self.report.note(Finding { segment: Some(segment), ..finding })
     }
 }
 

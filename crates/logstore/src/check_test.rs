@@ -223,6 +223,36 @@ fn a_flipped_bit_in_a_group_header_or_footer_is_found_and_costs_nothing() {
 }
 
 #[test]
+fn a_finding_says_whether_the_keys_that_are_lost_are_counted() {
+    let medium = store(true);
+    let segment = sealed(&medium);
+    let (start, footer) = (offset(&medium, segment), footer(&medium, segment));
+    let group = start + BLOCK_BYTES as u64 + 20;
+    let footer_at = offset(&medium, segment + 1) - BLOCK_BYTES as u64 + 60;
+    let summary = start + u64::from(footer.summary_start) + 7;
+    let record = start + (BLOCK_BYTES + 64 + 100) as u64;
+    for (places, kind, loss) in [
+        (vec![start + 33], DamageKind::Header, Loss::Counted),
+        // Nothing tells what there was.
+        (vec![start + 33, footer_at], DamageKind::Header, Loss::Unknown),
+        (vec![group], DamageKind::Group, Loss::Counted),
+        // No summary names its records.
+        (vec![group, footer_at], DamageKind::Group, Loss::Unknown),
+        (vec![footer_at], DamageKind::Footer, Loss::Counted),
+        (vec![summary], DamageKind::Summary, Loss::Counted),
+        (vec![summary, record], DamageKind::Summary, Loss::Unknown),
+        (vec![record], DamageKind::Record, Loss::Counted),
+        (vec![70], DamageKind::Superblock, Loss::Counted),
+    ] {
+        let copy = medium.crashed_copy(&Choices::quiet());
+        places.iter().for_each(|place| copy.flip_bit(*place, 1));
+        let report = run(&copy);
+        let found = report.findings.iter().find(|finding| finding.kind == kind);
+        assert_eq!(found.map(|finding| finding.loss), Some(loss), "{kind:?}: {:?}", report.findings);
+    }
+}
+
+#[test]
 fn a_damaged_slot_of_the_superblock_is_found() {
     let medium = store(true);
     medium.flip_bit(70, 1);

@@ -293,6 +293,7 @@ impl Engine for LogShard {
             buffer_bytes: (self.hot.memory_bytes() + self.cold.memory_bytes()) as u64
                 + self.reads.held.values().map(|held| held.buffer.len() as u64).sum::<u64>(),
             record_bytes_written: self.hot.record_bytes,
+            absorbed_bytes: self.hot.absorbed_bytes,
             padding_bytes_written: self.hot.padding_bytes + self.cold.padding_bytes,
             summary_bytes_written: self.hot.summary_bytes + self.cold.summary_bytes,
             cleaned_bytes_written: self.cold.record_bytes - self.clusterer.bytes,

@@ -110,6 +110,11 @@ impl Sweeper {
         self.walk.is_some()
     }
 
+    /// Whether `segment` is being walked.
+    pub fn is_walking_in(&self, segment: u32) -> bool {
+        self.walk.as_ref().is_some_and(|walk| walk.segment == segment)
+    }
+
     /// When a step would do something that nothing announces.
     pub fn next_step_us(&self, now_us: u64) -> Option<u64> {
         match &self.walk {

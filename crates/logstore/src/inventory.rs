@@ -13,10 +13,14 @@
 //! open ([`crate::SuperblockWriter::note_segments`]). What was used for the first time since is listed nowhere: should
 //! it go missing in a crash, nothing tells of it.
 
+use crate::format::superblock::Superblock;
 use crate::io::StreamId;
 use crate::segments::Role;
 use crate::shard::LogShard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A list of segments in use that has so much room left, in bytes, was not cut short: the next run would have had room.
+const ROOM_OF_A_RUN: usize = 16;
 
 /// A set of segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,6 +71,14 @@ pub(crate) fn runs_of(segments: impl Iterator<Item = u32>) -> Vec<Run> {
         }
     }
     runs
+}
+
+/// Whether `superblock`, of a store that was closed in good order, lists every segment that holds records: it was written by a
+/// program that lists them, and the list was not cut short for want of room.
+pub(crate) fn are_all_listed(superblock: &Superblock) -> bool {
+    let slot = superblock.encode(0).unwrap_or_default();
+    let room = slot.iter().rev().take_while(|&&byte| byte == 0).count();
+    !superblock.in_use.is_empty() && room >= ROOM_OF_A_RUN
 }
 
 /// What is in use, and what the superblock says of it. Shards change it, whoever writes the superblock reads it.

@@ -4,11 +4,14 @@
 //! word. The superblock's list of segments in use tells ([`crate::inventory`]), and a footer without a header. What
 //! is lost refuses the opening unless it is accepted, before anything is written that hides it: the number of this
 //! opening, with the list of what was found.
+//!
+//! Where the list is known to be whole, for the store was closed in good order, what it does not name is free: a header that has
+//! rotted there takes nothing with it. It is written anew before this opening counts, for after a crash of it nobody knows that.
 
 use crate::checkpoint::find;
 use crate::format::segment::{HeaderFound, SegmentFooter, SegmentHeader, SegmentState};
 use crate::format::superblock::Superblock;
-use crate::inventory::segments_of;
+use crate::inventory::{are_all_listed, segments_of};
 use crate::open::{OpenReport, OpenSettings, read_ranges};
 use std::collections::BTreeSet;
 use tierstone_base::codec::Reader;
@@ -43,9 +46,13 @@ pub(crate) struct Search {
     is_clean: bool,
     /// Segments are zeros when they are made: files are, other devices may hold what was there before.
     is_made_blank: bool,
+    /// What is not listed is known to be free.
+    all_listed: bool,
     /// The last header that was zeros.
     blank: Option<u32>,
     missing: BTreeSet<u32>,
+    /// Free segments that have lost their headers.
+    rotten: BTreeSet<u32>,
 }
 
 impl Search {
@@ -55,8 +62,25 @@ impl Search {
         let is_on = !settings.mutations.is_on("missing_not_missed");
         let listed: BTreeSet<u32> = segments_of(&superblock.in_use).filter(|_| is_on).collect();
         let missing = listed.difference(&numbers.iter().copied().collect()).copied().collect();
-        let is_made_blank = settings.existing_segments.is_some();
-        Search { store: superblock.store_id, listed, is_clean, is_made_blank, blank: None, missing }
+        Search {
+            store: superblock.store_id,
+            listed,
+            is_clean,
+            is_made_blank: settings.existing_segments.is_some(),
+            all_listed: is_on && is_clean && are_all_listed(superblock),
+            blank: None,
+            missing,
+            rotten: BTreeSet::new(),
+        }
+    }
+
+    /// The header of `number` is damaged; whether that is no loss, for the segment is known to be free.
+    pub fn is_no_loss(&mut self, number: u32) -> bool {
+        let is_free = self.all_listed && !self.listed.contains(&number);
+        if is_free {
+            self.rotten.insert(number);
+        }
+        is_free
     }
 
     /// The header of `number`.
@@ -69,15 +93,18 @@ impl Search {
 
     /// Its last block: a header is durable before a footer is written.
     pub fn saw_last_block(&mut self, number: u32, block: &[u8]) {
-        if self.is_made_blank && self.blank == Some(number) && footer_of(self.store, number, block).is_some()
-        {
+        let has_lost_header = self.is_made_blank
+            && self.blank == Some(number)
+            && footer_of(self.store, number, block).is_some();
+        if has_lost_header && !self.is_no_loss(number) {
             self.missing.insert(number);
         }
     }
 
-    /// What is missing.
-    pub fn missing(self) -> Vec<u32> {
-        self.missing.into_iter().collect()
+    /// Says what was found.
+    pub fn tell(self, report: &mut OpenReport) {
+        report.missing_segments = self.missing.into_iter().collect();
+        report.rotten_free_segments = self.rotten.into_iter().collect();
     }
 }
 
@@ -106,7 +133,7 @@ pub(crate) fn look_before_replay(
         search.saw_header(there[place], &SegmentHeader::decode(block));
         Ok(())
     })?;
-    refuse(&search.missing(), &[])
+    refuse(&search.missing.into_iter().collect::<Vec<u32>>(), &[])
 }
 
 /// Refuses what was found, unless it is accepted.
@@ -120,20 +147,21 @@ pub(crate) fn refuse_loss(settings: &OpenSettings, report: &OpenReport) -> Resul
     refuse(&report.missing_segments, &report.damaged_segments)
 }
 
-/// Segments that have lost their headers, which was accepted, get free ones, durably: they are missed once. `numbers`: what
-/// is there, in order.
+/// Segments that have lost their headers, which was accepted or is no loss, get free ones, durably: they are missed once, or
+/// not at all. `numbers`: what is there, in order.
 ///
 /// # Errors
 /// When the device fails.
-pub(crate) fn free_blank(
+pub(crate) fn free_headerless(
     device: &mut dyn BlockDevice,
     store: u64,
     numbers: &[u32],
     report: &OpenReport,
 ) -> Result<()> {
     let is_there = |segment: &u32| numbers.binary_search(segment).is_ok();
-    let blank: Vec<u32> = report.missing_segments.iter().copied().filter(is_there).collect();
-    find::free(device, store, &blank)
+    let lost = report.missing_segments.iter().copied().filter(is_there);
+    let headerless: Vec<u32> = lost.chain(report.rotten_free_segments.iter().copied()).collect();
+    find::free(device, store, &headerless)
 }
 
 /// Says that segments are `missing` or `damaged`, if any are.

@@ -124,6 +124,8 @@ pub struct OpenReport {
     pub damaged_segments: Vec<u32>,
     /// Segments that held records and are not there, or have lost their header.
     pub missing_segments: Vec<u32>,
+    /// Segments that held nothing when the store was closed and whose header is damaged: nothing is lost, and they are free.
+    pub rotten_free_segments: Vec<u32>,
     /// Groups of the redo log that were written to the device.
     pub redo_groups: u64,
     /// The redo log was not there, and its loss was accepted.
@@ -240,7 +242,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let mut checkpoints = FoundCheckpoints::default();
     let mut found = read_segments(device, settings, &superblock, &numbers, &mut checkpoints, &mut report)?;
     missing::refuse_loss(settings, &report)?;
-    missing::free_blank(device, superblock.store_id, &numbers, &report)?;
+    missing::free_headerless(device, superblock.store_id, &numbers, &report)?;
     let is_damaged = report.damaged_superblock_slot;
     checkpoints.add_region(snapshots::find(settings, &superblock, geometry, is_damaged)?);
     report.segments = found.len() as u32;
@@ -274,7 +276,7 @@ pub fn open(device: &mut dyn BlockDevice, settings: &OpenSettings) -> Result<Ope
     let begins_at = if report.created { settings.first_seq } else { 0 };
     let applied = newest_of(&found, &chosen).max(walked_max_seq).max(begins_at);
     let pool = Arc::new(SegmentPool::new(geometry.segment_limit, settings.shard_count.max(1)));
-    pool.inventory().opened(&superblock.in_use, found.keys().copied());
+    pool.inventory().opened(&superblock.in_use, in_use(&found, &report).into_iter());
     let mut plans = deal(settings, &next, (hasher, geometry), &pool, &found, applied);
     plans.iter_mut().zip(chosen).for_each(|(plan, checkpoint)| plan.checkpoint = checkpoint);
     plans[0].lost_segments = (report.missing_segments.len() + report.damaged_segments.len()) as u64;
@@ -291,6 +293,12 @@ fn newest_of(found: &BTreeMap<u32, FoundSegment>, chosen: &[Option<FoundCheckpoi
     };
     let of_checkpoint = chosen.iter().flatten().map(|found| found.commit.newest);
     found.values().map(of_footer).chain(of_checkpoint).max().unwrap_or(0)
+}
+
+/// Segments that hold records, those with a damaged header included: what they held is lost until they are repaired, but they
+/// are not free.
+fn in_use(found: &BTreeMap<u32, FoundSegment>, report: &OpenReport) -> BTreeSet<u32> {
+    found.keys().chain(&report.damaged_segments).copied().collect()
 }
 
 /// Writes the number of this opening, before anything is written under it; gives the superblock written, and how
@@ -319,7 +327,7 @@ fn note_opening(
     }
     let layout = replay::divide(settings, &next, device.geometry(), kept, report)?;
     next.redo_opening = if layout.is_some() { next.open_count } else { 0 };
-    next.in_use = inventory::runs_of(found.keys().copied());
+    next.in_use = inventory::runs_of(in_use(found, report).into_iter());
     // crash here [region-divided]: the region is void, and the superblock names an earlier opening
     if settings.mutations.is_on("superblock_not_durable") && !report.created {
         let IoRequest { token, offset, buffer, .. } = writer.request(0, next.clone())?;
@@ -380,9 +388,12 @@ fn read_segments(
                 );
                 return Err(Error::new(ErrorKind::Incompatible, message));
             }
+            HeaderFound::Damaged if search.is_no_loss(number) => {}
             HeaderFound::Damaged => damaged.push(number),
             HeaderFound::Whole(header) if header.store != superblock.store_id || header.segment != number => {
-                damaged.push(number);
+                if !search.is_no_loss(number) {
+                    damaged.push(number);
+                }
             }
             HeaderFound::Whole(header) if header.state == SegmentState::Log => {
                 found.insert(number, FoundSegment { header, footer: None });
@@ -395,7 +406,7 @@ fn read_segments(
         Ok(())
     })?;
     report.damaged_segments.append(&mut damaged);
-    report.missing_segments = search.missing();
+    search.tell(report);
     Ok(found)
 }
 

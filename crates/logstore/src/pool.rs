@@ -16,12 +16,12 @@
 //! 6. A shard whose cleaner has a victim and no segment to go on with says so ([`SegmentPool::starve`]): until it has
 //!    one, who writes leaves one in the pool for it, and who has more than one lends it one.
 //!
-//! Words are changed atomically, nobody waits for anybody. With one thread the order of the steps alone
-//! decides who gets what; segments are taken in order of their numbers.
+//! Words are changed atomically, nobody waits for anybody, but for what is told of a shortage. With one thread the order of
+//! the steps alone decides who gets what; segments are taken in order of their numbers.
 
 use crate::inventory::Inventory;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tierstone_base::ShardId;
 
 /// The free segments of a store that no shard owns.
@@ -35,6 +35,8 @@ pub(crate) struct SegmentPool {
     withheld: Box<[AtomicU64]>,
     withheld_count: AtomicU32,
     is_short: AtomicBool,
+    /// What the device said when it gave no space last: it may lack something else, as descriptors for files.
+    refusal: Mutex<String>,
     /// Segments that may be claimed.
     free: AtomicU32,
     /// Of these, about, ready ones.
@@ -154,6 +156,17 @@ impl SegmentPool {
     /// Whether the device gave no space when it was asked last.
     pub fn is_short(&self) -> bool {
         self.is_short.load(Ordering::Acquire)
+    }
+
+    /// Notes what the device said when it gave no space.
+    pub fn note_refusal(&self, words: &str) {
+        let mut refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        words.clone_into(&mut refusal);
+    }
+
+    /// What it said last, to be told; empty where it never did.
+    pub fn refusal(&self) -> String {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How many segments are withheld.

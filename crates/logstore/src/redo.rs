@@ -54,7 +54,7 @@ pub(crate) mod snapshots;
 use crate::shard::LogShard;
 pub use found::Damage;
 pub use memory::RedoMemory;
-pub use replay::{Survey, survey};
+pub use replay::{NewestWrites, Survey, survey};
 pub(crate) use slots::{BrokenRedo, RedoLog};
 
 impl LogShard {

@@ -18,6 +18,10 @@ pub struct BrokenRules {
     pub marked_early: bool,
     /// A lazy group is called durable when it is written.
     pub lazy_written_is_durable: bool,
+    /// Records of the open group are written over by those of later batches.
+    pub absorbed_over_batches: bool,
+    /// The summary goes on naming the sequences of records that were written over.
+    pub summary_not_settled: bool,
     /// A flush is taken to cover what was written while it was on its way.
     pub flush_covers_flying: bool,
 }
@@ -32,6 +36,8 @@ impl BrokenRules {
             part_sealed_early: mutations.is_on("part_sealed_early"),
             marked_early: mutations.is_on("marked_early"),
             lazy_written_is_durable: mutations.is_on("lazy_written_is_durable"),
+            absorbed_over_batches: mutations.is_on("absorbed_over_batches"),
+            summary_not_settled: mutations.is_on("summary_not_settled"),
             flush_covers_flying: mutations.is_on("flush_covers_flying"),
         }
     }

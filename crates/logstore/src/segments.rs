@@ -503,12 +503,12 @@ impl SegmentTable {
         }
     }
 
-    /// A record of unknown length in `segment` is no longer needed: the segment's mean is taken, and
-    /// from now on only its summary can tell that nothing in it is live.
+    /// A record of unknown length in `segment`, no tombstone, is no longer needed: the mean of those is taken, for tombstones
+    /// are shorter by far. From now on only the summary can tell that nothing in the segment is live.
     pub fn kill_one_of(&mut self, segment: u32) {
         let entry = &mut self.segments[segment as usize];
-        let records = u64::from(entry.live_records.max(1));
-        let bytes = if entry.live_records <= 1 { entry.live_bytes } else { entry.live_bytes / records };
+        let records = u64::from(entry.live_records.saturating_sub(entry.tombstone_records).max(1));
+        let bytes = entry.live_bytes.saturating_sub(entry.tombstone_bytes) / records;
         entry.live_records = entry.live_records.saturating_sub(1);
         entry.live_bytes -= bytes;
         entry.is_estimated = true;

@@ -366,7 +366,7 @@ impl LogShard {
             if full && self.failed.is_none() {
                 // Nothing was promised about this write, and the same bytes go to the same place.
                 self.refused_until_us = self.now.monotonic_us + SPACE_RETRY_US;
-                self.device_is_full();
+                self.device_is_full(&error.detail);
                 self.requests.refuse(completion.token, tag);
                 self.refused.push(completion);
                 return;

@@ -300,16 +300,17 @@ impl LogShard {
             Err(error) => {
                 self.space.not_before_us = self.now.monotonic_us + REFUSAL_PAUSE_US;
                 if is_preparing && error.kind == DeviceErrorKind::Full {
-                    self.device_is_full();
+                    self.device_is_full(&error.detail);
                 }
             }
         }
         self.segments.put_back(segment, is_preparing == completion.result.is_ok());
     }
 
-    /// The device gives no more space.
-    pub(crate) fn device_is_full(&mut self) {
+    /// The device gives no more space, and says why.
+    pub(crate) fn device_is_full(&mut self, words: &str) {
         self.space.given_again = 0;
+        self.segments.pool().note_refusal(words);
         if !self.identity.mutations.is_on("shortage_not_reckoned_with") {
             self.segments.withhold();
         }

@@ -20,6 +20,7 @@ use crate::location::{Location, UNIT_BYTES};
 use crate::rules::BrokenRules;
 use crate::segments::{Role, SegmentTable};
 use crate::settings::ShardSettings;
+use absorb::Absorbing;
 pub use flight::LazySettings;
 use flight::{Flying, Lazy};
 use parts::Parts;
@@ -30,6 +31,7 @@ use tierstone_base::prefetch::prefetch_bytes;
 use tierstone_base::{Position, Seq};
 use tierstone_media::{BLOCK_BYTES, Geometry, IoBuffer, IoKind};
 
+mod absorb;
 mod flight;
 mod parts;
 mod proof;
@@ -99,6 +101,7 @@ struct OpenGroup {
     /// Its slot in the redo log, and how much of the buffer is there.
     slot: Option<usize>,
     kept: usize,
+    absorbing: Absorbing,
 }
 
 #[derive(Debug)]
@@ -154,6 +157,8 @@ pub struct Stream {
     pub summary_bytes: u64,
     /// Bytes of records appended so far.
     pub record_bytes: u64,
+    /// Bytes of records written so far in the place of older ones of the same group.
+    pub absorbed_bytes: u64,
     spare: Vec<IoBuffer>,
     /// How many groups may be in flight.
     pub depth: GroupDepth,
@@ -161,6 +166,8 @@ pub struct Stream {
     /// The newest sequence that the shard has given, as far as this log was told.
     newest_seq: Seq,
     in_batch: bool,
+    /// Whether that is a part of one over several shards.
+    in_part: bool,
     /// The newest sequence appended.
     appended_seq: Seq,
     /// The newest sequence before the batch that was begun last.
@@ -193,10 +200,12 @@ impl Stream {
             padding_bytes: 0,
             summary_bytes: 0,
             record_bytes: 0,
+            absorbed_bytes: 0,
             spare: Vec::new(),
             segments_opened: 0,
             newest_seq: 0,
             in_batch: false,
+            in_part: false,
             appended_seq: seq,
             before_batch: seq,
             past: PastProof::default(),
@@ -219,6 +228,7 @@ impl Stream {
     /// Records appended until [`Stream::end_batch`] count all or none.
     pub fn begin_batch(&mut self) {
         self.in_batch = true;
+        self.fix_records();
         self.before_batch = self.appended_seq;
     }
 
@@ -230,6 +240,7 @@ impl Stream {
     /// The batch is complete.
     pub fn end_batch(&mut self) {
         self.in_batch = false;
+        self.fix_records();
         let end = self.end_group();
         for job in &mut self.sealing.jobs {
             if job.needs_durable == u64::MAX {
@@ -337,7 +348,10 @@ impl Stream {
         location: Location,
         segments: &mut SegmentTable,
     ) {
-        if let Some(segment) = &mut self.segment {
+        if let (Some(segment), Some(open)) = (&mut self.segment, &mut self.open) {
+            if open.records == 1 {
+                open.absorbing.mark = segment.summary.mark();
+            }
             segment.summary.push(SummaryEntry::new(header, position, location.unit()), key);
         }
         self.record_bytes += (header.units() * UNIT_BYTES) as u64;
@@ -428,11 +442,13 @@ impl Stream {
             opened_us: now_us,
             slot: None,
             kept: 0,
+            absorbing: Absorbing::default(),
         });
     }
 
     /// Closes the group that takes records: it will be written as it is.
     pub fn close_group(&mut self, segments: &SegmentTable) {
+        self.settle_summary();
         self.keep_closing(segments);
         let (Some(mut open), Some(segment)) = (self.open.take(), &mut self.segment) else { return };
         let table = segments.get(segment.number);

@@ -3,7 +3,7 @@
 use crate::admission::Purpose;
 use crate::expired::profile::Trace;
 use crate::format::record::{
-    FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_KEYED, FLAG_PART, FLAG_REPLACES, FLAG_TOMBSTONE,
+    self, FLAG_BATCH_MORE, FLAG_COLLIDES, FLAG_EXPIRY, FLAG_KEYED, FLAG_PART, FLAG_REPLACES, FLAG_TOMBSTONE,
     PartMark, RecordHeader,
 };
 use crate::location::{Location, Target};
@@ -60,8 +60,8 @@ impl LogShard {
         let search = self.search(&write.key);
         self.prefetch_coming_mark();
         self.admit(writes, &[search], Purpose::Write)?;
-        if let Some((location, len)) = self.apply(write, search, (false, None))? {
-            self.cache_written(write, location, len);
+        if let Some((location, _)) = self.apply(write, search, (false, None))? {
+            self.cache_written(write, location);
         }
         self.release_records(writes);
         self.note_awaited();
@@ -144,7 +144,7 @@ impl LogShard {
         };
         // The cache takes nothing in before the end: making room would push records out that later
         // writes of the batch must find.
-        let mut written = Vec::with_capacity(writes.len());
+        let (mut written, mut bytes) = (Vec::with_capacity(writes.len()), 0);
         let mut before = PositionFilter::new(writes.len());
         searches.iter().take(MARKS_AHEAD).for_each(|search| self.prefetch_mark_of(search.found));
         for (number, (write, &search)) in writes.iter().zip(&searches).enumerate() {
@@ -155,7 +155,8 @@ impl LogShard {
             let search = if before.insert(write.key.position) { self.search(&write.key) } else { search };
             let more = number + 1 < writes.len();
             if let Some((location, len)) = self.apply(write, search, (more, begins.take()))? {
-                written.push((number, location, len));
+                written.push((number, location));
+                bytes += len;
             }
         }
         match part {
@@ -163,10 +164,9 @@ impl LogShard {
             None => self.hot.end_batch(),
         }
         // Who loads a store would push out of the cache what others read.
-        let bytes: usize = written.iter().map(|(_, _, len)| len).sum();
         if bytes <= BATCH_CACHED_BYTES_MAX {
-            for (number, location, len) in written {
-                self.cache_written(&writes[number], location, len);
+            for (number, location) in written {
+                self.cache_written(&writes[number], location);
             }
         }
         self.release_records(writes);
@@ -219,15 +219,17 @@ impl LogShard {
         let flags = if more { FLAG_BATCH_MORE } else { 0 }
             | if collides { FLAG_COLLIDES } else { 0 }
             | if absent { 0 } else { FLAG_REPLACES };
-        let header = self.header_of(write, self.applied, flags, part);
+        let mut header = self.header_of(write, self.applied, flags, part);
         let value = match write.kind {
             WriteKind::Put { value, .. } => value,
             WriteKind::Delete => &[],
         };
         let key = &write.key;
         let now_us = self.now.monotonic_us;
-        let appended = self.hot.append(&header, key.position, key.bytes, value, now_us, &mut self.segments);
-        let Some(location) = appended else {
+        let absorbed = self.absorb(write, &search, &mut header);
+        let placed = absorbed
+            .or_else(|| self.hot.append(&header, key.position, key.bytes, value, now_us, &mut self.segments));
+        let Some(location) = placed else {
             // Room was made sure of before; going on would break a batch.
             let error = Error::new(ErrorKind::NoSpace, "no free segment where one was reckoned with");
             self.failed = Some(error.clone());
@@ -250,6 +252,33 @@ impl LogShard {
                 Ok(None)
             }
         }
+    }
+
+    /// Writes the new record over the old one where both lie in one group that is not closed, if nothing needs the old
+    /// one ([`crate::stream`]); gives the place of both. `header` gets what the old one said of its predecessor.
+    fn absorb(&mut self, write: &Write<'_>, search: &Search, header: &mut RecordHeader) -> Option<Location> {
+        let WriteKind::Put { value, .. } = write.kind else { return None };
+        let location = self.old_place(search.found)?;
+        if !self.hot.is_open(location) || search.damaged || header.part != PartMark::default() {
+            return None;
+        }
+        let old = &search.header;
+        let is_needed = self.snapshots.is_any()
+            && !self.identity.mutations.is_on("absorbed_beside_snapshots")
+            || self.checkpoints.is_writing()
+            || self.transfers.are_under_way()
+            || self.sweeper.is_walking_in(location.segment())
+            || self.touches.of_record(write.key.position, old).is_some();
+        if is_needed {
+            return None;
+        }
+        let mut newer = *header;
+        newer.flags = header.flags & !FLAG_REPLACES | old.flags & FLAG_REPLACES;
+        if !self.hot.absorb(location, (old, &newer), write.key.bytes, value, &self.segments) {
+            return None;
+        }
+        *header = newer;
+        Some(location)
     }
 
     /// The place of the old record, and whether it was a frame of the cache.
@@ -281,7 +310,8 @@ impl LogShard {
         header: &RecordHeader,
     ) -> bool {
         let key = &write.key;
-        if let Some(old) = self.old_place(search.found) {
+        // One that was written over is nowhere any more.
+        if let Some(old) = self.old_place(search.found).filter(|&old| old != location) {
             self.keep_for_snapshots((key.keyspace, key.position), old, &search.header, header.seq);
             self.kill_found(key.position, old, &search.header);
         }
@@ -322,9 +352,12 @@ impl LogShard {
     }
 
     /// Takes a record that was just appended into the cache.
-    fn cache_written(&mut self, write: &Write<'_>, location: Location, len: usize) {
+    fn cache_written(&mut self, write: &Write<'_>, location: Location) {
         let key = &write.key;
-        let Some(bytes) = self.hot.unsubmitted(location).and_then(|bytes| bytes.get(..len)) else { return };
+        // A later write of the batch may have taken its place, and be longer or shorter.
+        let written = self.hot.unsubmitted(location);
+        let len = written.and_then(record::decode_header).map(|header| header.record_len());
+        let Some(bytes) = written.zip(len).and_then(|(bytes, len)| bytes.get(..len)) else { return };
         let (position, keyspace) = (key.position, key.keyspace);
         let frame = NewFrame { position, keyspace, location: location.raw(), parts: &[bytes] };
         cache_at(&mut self.cache, &mut self.keyspaces, frame);

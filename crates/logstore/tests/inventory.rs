@@ -10,7 +10,7 @@ use tierstone_base::{ErrorKind, KeyspaceId, Result, SeededRandom};
 use tierstone_crash::{Choices, Mutations};
 use tierstone_engine::harness::Harness;
 use tierstone_engine::{Durability, Engine};
-use tierstone_logstore::check::{CheckReport, CheckSettings, DamageKind, check, salvage};
+use tierstone_logstore::check::{CheckReport, CheckSettings, DamageKind, Loss, check, salvage};
 use tierstone_logstore::format::segment::{HeaderFound, SegmentHeader, SegmentState};
 use tierstone_logstore::format::superblock::{SLOT_BYTES, SlotFound, Superblock};
 use tierstone_logstore::{Inventory, OpenReport, OpenSettings, SuperblockWriter, open};
@@ -391,9 +391,82 @@ fn of_a_free_segment_with_a_damaged_header_nothing_comes_back_after_a_close() {
         assert_eq!(keys, THERE.collect(), "segment {segment}");
         let found: Vec<_> = report.findings.iter().map(|found| (found.kind, found.segment)).collect();
         assert_eq!(found, [(DamageKind::Header, Some(segment))]);
-        assert!(report.findings[0].detail.contains("is free"), "{:?}", report.findings);
+        assert_eq!(report.findings[0].loss, Loss::Counted, "{:?}", report.findings);
         let lost = (report.lost_records, report.lost_keys, report.unsaved_keys, report.reverted_keys);
         assert_eq!((lost, report.live_keys), ((0, 0, 0, 0), 60), "segment {segment}");
+    }
+}
+
+/// The header of `segment` is zeros; what lies behind it stays.
+fn without_header(medium: &SimMedium, segment: u32) -> SimMedium {
+    let copy = medium.crashed_copy(&Choices::quiet());
+    copy.overwrite(copy.settings().geometry.segment_offset(segment), &[0; BLOCK_BYTES]);
+    copy
+}
+
+#[test]
+fn a_closed_store_opens_although_headers_of_free_segments_have_rotted() {
+    let (medium, free) = with_free_segments(true);
+    let settings = OpenSettings { existing_segments: Some((0..SEGMENTS).collect()), ..settings() };
+    for &segment in &free {
+        let rotten = [with_a_flipped_bit_in_the_header(&medium, segment), without_header(&medium, segment)];
+        for medium in rotten {
+            let mut opened = Opened::on(&medium, medium.device(), &settings).unwrap();
+            let OpenReport { rotten_free_segments, damaged_segments, missing_segments, .. } = &opened.report;
+            assert_eq!(*rotten_free_segments, [segment]);
+            assert_eq!((damaged_segments.len(), missing_segments.len()), (0, 0), "segment {segment}");
+            for key in GONE.chain(THERE) {
+                let is_there = opened.store.get(SPACE, &key.to_le_bytes()).unwrap().is_some();
+                assert_eq!(is_there, THERE.contains(&key), "segment {segment}, key {key}");
+            }
+            // It has a header again, so that a crash of this opening makes nothing of it.
+            drop(opened);
+            let mut opened = Opened::on(&medium, medium.power_on_after_loss(), &settings).unwrap();
+            assert_eq!(opened.report.rotten_free_segments, [0; 0]);
+            let is_used = (0..200u32).any(|round| {
+                opened.put(20_000 + round % 20 * 20..20_020 + round % 20 * 20, 4_000);
+                opened.store.sync().unwrap();
+                logs(&medium).contains(&segment)
+            });
+            opened.close();
+            let opened = Opened::on(&medium, medium.device(), &settings).unwrap();
+            assert!(is_used && opened.report.clean, "segment {segment} is used again");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_segment_whose_loss_was_accepted_is_no_free_one() {
+    let medium = filled(true);
+    let segment = *logs(&medium).first().unwrap();
+    let rotten = with_a_flipped_bit_in_the_header(&medium, segment);
+    let accepts = OpenSettings { loss_accepted: true, ..settings() };
+    for _ in 0..2 {
+        let opened = Opened::on(&rotten, rotten.device(), &accepts).unwrap();
+        assert_eq!((&opened.report.damaged_segments[..], opened.report.clean), (&[segment][..], true));
+        opened.close();
+        let said = refusal(&rotten, &settings());
+        assert!(said.starts_with(&format!("segment {segment} is damaged")), "{said}");
+    }
+    let (keys, report) = saved(&rotten);
+    assert!(report.lost_records > 0 && keys == (0..400).collect(), "{:?}", report.findings);
+}
+
+#[test]
+fn a_rotten_header_refuses_where_the_segment_may_have_held_something() {
+    let (medium, free) = with_free_segments(true);
+    for segment in logs(&medium) {
+        let said = refusal(&with_a_flipped_bit_in_the_header(&medium, segment), &settings());
+        assert!(said.starts_with(&format!("segment {segment} is damaged")), "{said}");
+    }
+    // A slot that may have listed more, and a store that was not closed.
+    let copy = with_a_flipped_bit_in_the_header(&medium, free[0]);
+    copy.flip_bit(40, 1);
+    assert!(refusal(&copy, &settings()).contains("is damaged"));
+    let (medium, free) = with_free_segments(false);
+    for &segment in &free {
+        let said = refusal(&with_a_flipped_bit_in_the_header(&medium, segment), &settings());
+        assert!(said.starts_with(&format!("segment {segment} is damaged")), "{said}");
     }
 }
 
@@ -444,6 +517,8 @@ fn a_list_that_was_cut_short_calls_no_segment_free() {
     opened.superblock.write(&mut medium.device(), cut).unwrap();
     drop(opened.store);
     let last = *used.last().unwrap();
-    let (_, report) = saved(&with_a_flipped_bit_in_the_header(&medium, last));
+    let copy = with_a_flipped_bit_in_the_header(&medium, last);
+    assert!(refusal(&copy, &settings()).starts_with(&format!("segment {last} is damaged")));
+    let (_, report) = saved(&copy);
     assert!(report.clean && report.lost_records > 0 && report.reverted_keys > 0, "{report:?}");
 }

@@ -80,6 +80,9 @@ fn a_store_in_which_nobody_writes_is_cleaned_until_it_has_the_space_that_it_want
         (statistics.space_capacity_bytes - statistics.space_used_bytes) / SEGMENT_BYTES
     };
     let wanted = u64::from(SEGMENTS) / 4;
+    while free(&store) >= wanted {
+        store.put(KEYSPACE, &random.below(KEYS).to_le_bytes(), &VALUE).expect("there is room");
+    }
     let before = free(&store);
     assert!(before < wanted, "{before} segments are free at the start");
     let began_us = store.now.monotonic_us;

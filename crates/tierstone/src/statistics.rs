@@ -26,6 +26,7 @@ pub(crate) fn sum(shards: impl Iterator<Item = EngineStatistics>) -> EngineStati
                 false_reads,
                 user_bytes_written,
                 record_bytes_written,
+                absorbed_bytes,
                 padding_bytes_written,
                 summary_bytes_written,
                 checkpoint_bytes_written,

@@ -34,6 +34,8 @@ struct Found {
     /// Live bytes of records, of those that its segments can hold.
     fill: f64,
     records: f64,
+    /// Of records in whose place newer ones of the same commit were written.
+    absorbed: f64,
     moved: f64,
     padding: f64,
     summaries: f64,
@@ -88,6 +90,7 @@ fn measure(directory: &Path, capacity_bytes: u64, fill: f64, distribution: Distr
     Ok(Found {
         fill: (keys * RECORD_BYTES) as f64 / (capacity_bytes as f64 * share),
         records,
+        absorbed: part(after.absorbed_bytes, before.absorbed_bytes),
         moved,
         padding,
         summaries,
@@ -192,9 +195,9 @@ fn main() -> Result<()> {
         "Keys of 16 bytes, values of {VALUE_BYTES}, commits of {BATCH}; {capacity_mib} segments of 1 MiB; bytes a byte of the user.\n"
     );
     println!(
-        "| distribution | fill | records and what cleaning moves, a record | greedy, uniform, at this fill | of it \
+        "| distribution | fill | not written, of a record | written and what cleaning moves, a record | greedy, uniform, at this fill | of it \
          | greedy, this distribution | padding | headers, summaries | checkpoints | device |\n|{}",
-        "---|".repeat(10)
+        "---|".repeat(11)
     );
     for (name, distribution) in [("uniform", Distribution::Uniform), ("Zipf 0.99", Distribution::ZIPF)] {
         for fill in [0.5, 0.6, 0.7, 0.8] {
@@ -202,10 +205,12 @@ fn main() -> Result<()> {
             let records = (SEGMENT_BYTES as f64 * (fill / found.fill)) as usize / RECORD_BYTES as usize;
             let bound = greedy(capacity_mib as usize, records, found.fill, Distribution::Uniform)?;
             let same = greedy(capacity_mib as usize, records, found.fill, distribution)?;
-            let amplification = (found.records + found.moved) / found.records;
+            let accepted = found.records + found.absorbed;
+            let amplification = (found.records + found.moved) / accepted;
             println!(
-                "| {name} | {:.2} | {amplification:.2} | {bound:.2} | {:.2} | {same:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
+                "| {name} | {:.2} | {:.2} | {amplification:.2} | {bound:.2} | {:.2} | {same:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
                 found.fill,
+                found.absorbed / accepted,
                 amplification / bound,
                 found.padding,
                 found.summaries,

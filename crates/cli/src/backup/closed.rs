@@ -1,9 +1,15 @@
 //! A backup of a store that nobody has open.
 
 use std::path::{Path, PathBuf};
+use tierstone::storage::Storage;
 use tierstone::{BackupProgress, BackupReport, BackupWriter, DatabaseOptions, SharedStore};
 use tierstone_base::units::parse_size;
-use tierstone_base::{Error, Result};
+use tierstone_base::{Error, ErrorKind, Result};
+use tierstone_logstore::check::check_bare;
+use tierstone_logstore::format::superblock::META_BYTES;
+use tierstone_logstore::location::{SEGMENT_BYTES_MAX, SEGMENT_COUNT_MAX};
+use tierstone_logstore::redo::NewestWrites;
+use tierstone_media::file::{DurableMethod, FileStoreSettings};
 
 pub(super) fn run(
     directories: Vec<PathBuf>,
@@ -24,19 +30,43 @@ pub(super) fn run(
         any_guarantee: true,
         ..DatabaseOptions::default()
     };
-    let store = SharedStore::open(&options).map_err(without_region)?;
+    let store = SharedStore::open(&options).map_err(|error| without_region(error, &options.directories))?;
     let report = BackupWriter::create_on(out, base).and_then(|writer| store.backup_to(writer, show));
     let closed = store.close();
     let report = report?;
     closed.map(|()| report)
 }
 
-/// What a command that takes no region says of a store whose newest writes lie in one: what the opening advises is for servers.
-pub(crate) fn without_region(error: Error) -> Error {
-    let Some((cause, _)) = error.message().split_once(": give the region") else { return error };
-    let message = format!(
-        "{cause}: start its server once with the region, as before (--nvm), and stop it in good order; then everything lies \
-         in the files"
-    );
-    Error::new(error.kind(), message)
+/// What a command that takes no region says when it cannot open the store in `directories`: what the opening advises where
+/// the newest writes lie in a region is for servers.
+pub(crate) fn without_region(error: Error, directories: &[PathBuf]) -> Error {
+    if error.kind() != ErrorKind::InvalidInput {
+        return error;
+    }
+    match newest_writes(directories) {
+        // It cannot be told: the first error says more.
+        Ok(NewestWrites::OnDevice) | Err(_) => error,
+        Ok(newest @ (NewestWrites::InRegion | NewestWrites::MayBeInRegion)) => {
+            let message = format!(
+                "{newest}, and this command takes no region: start its server once with the region, as before (--nvm), and \
+                 stop it in good order; then everything lies in the files"
+            );
+            Error::new(ErrorKind::InvalidInput, message)
+        }
+    }
+}
+
+/// Where the newest writes of a store lie that nobody has open. Nothing is changed.
+fn newest_writes(directories: &[PathBuf]) -> Result<NewestWrites> {
+    let storage = Storage::open(&FileStoreSettings {
+        segment_bytes: SEGMENT_BYTES_MAX,
+        segment_limit: SEGMENT_COUNT_MAX,
+        meta_bytes: META_BYTES,
+        create: false,
+        ..FileStoreSettings::new(directories.to_vec())
+    })?;
+    // Nothing is written: the method is of no consequence.
+    let mut device = storage.device(DurableMethod::WriteThenFlush)?;
+    let (superblock, findings) = check_bare(&mut device)?;
+    Ok(NewestWrites::of(&superblock, !findings.is_empty()))
 }

@@ -48,7 +48,8 @@ impl StoreArgs {
             ..DatabaseOptions::default()
         };
         self.region.apply(&mut options);
-        let store = SharedStore::open(&options).map_err(without_region)?;
+        let store =
+            SharedStore::open(&options).map_err(|error| without_region(error, &options.directories))?;
         for directory in added {
             eprintln!(
                 "tierstone: added {} to the store: from now on name it whenever it is opened; it may be moved, but not taken \

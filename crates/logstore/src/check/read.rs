@@ -29,7 +29,7 @@ impl Checker<'_> {
                     self.bytes[block.clone()].fill(0);
                     let unit = (block.start / UNIT_BYTES) as u32;
                     let detail = "the device cannot read this block".to_owned();
-                    self.note(DamageKind::Unreadable, segment, Some(unit), 0, detail);
+                    self.note_uncounted(DamageKind::Unreadable, segment, Some(unit), 0, detail);
                 }
             }
         }

@@ -218,7 +218,7 @@ impl Checker<'_> {
     ) -> Result<()> {
         if !fits(footer, header, self.geometry) {
             let detail = "the footer names places that this segment does not have".to_owned();
-            self.note(DamageKind::Footer, number, None, footer.records.into(), detail);
+            self.note_uncounted(DamageKind::Footer, number, None, footer.records.into(), detail);
             return Ok(());
         }
         let data_end = (footer.data_end as usize).next_multiple_of(BLOCK_BYTES);
@@ -237,6 +237,7 @@ impl Checker<'_> {
                 gap.numbers.start,
                 gap.numbers.end - 1
             );
+            // Every record of it is looked for by its place.
             self.note(DamageKind::Group, number, Some(gap.unit), 0, detail);
         }
         if self.is_first_pass {
@@ -274,7 +275,8 @@ impl Checker<'_> {
         let unit = Some((start / UNIT_BYTES) as u32);
         if checksum(footer.generation, again.bytes()) != footer.summary_checksum {
             let detail = "the summary is damaged, and the records do not give it again".to_owned();
-            return Err(self.note(DamageKind::Summary, number, unit, footer.records.into(), detail));
+            let lost = footer.records.into();
+            return Err(self.note_uncounted(DamageKind::Summary, number, unit, lost, detail));
         }
         if self.report.clean {
             let detail = "the summary is damaged; all records are whole and give it again".to_owned();
@@ -303,7 +305,7 @@ impl Checker<'_> {
         if entries.len() != footer.records as usize {
             let lost = u64::from(footer.records) - entries.len() as u64;
             let detail = "the summary ends before its last entry".to_owned();
-            self.note(DamageKind::Summary, number, None, lost, detail);
+            self.note_uncounted(DamageKind::Summary, number, None, lost, detail);
         }
         let mut rest = records.iter().peekable();
         let mut unnamed = Vec::new();
@@ -397,7 +399,7 @@ impl Checker<'_> {
     ) -> Result<()> {
         let Some(footer) = footer else {
             let detail = "the header is damaged, and no footer tells what the segment held".to_owned();
-            self.note(DamageKind::Header, number, Some(0), 0, detail);
+            self.note_uncounted(DamageKind::Header, number, Some(0), 0, detail);
             return Ok(());
         };
         let detail = match may_be_free {
@@ -526,7 +528,7 @@ impl Checker<'_> {
             let numbers = gap.numbers.start..gap.numbers.end.min(durable);
             if !numbers.is_empty() {
                 let detail = format!("groups {} to {} are damaged", numbers.start, numbers.end - 1);
-                self.note(DamageKind::Group, segment.number, Some(gap.unit), 0, detail);
+                self.note_uncounted(DamageKind::Group, segment.number, Some(gap.unit), 0, detail);
             }
         }
         for group in &segment.walked.groups {
@@ -538,7 +540,8 @@ impl Checker<'_> {
                     group.header.records
                 );
                 let lost = group.header.records.into();
-                let finding = self.note(DamageKind::Group, segment.number, Some(group.unit), lost, detail);
+                let (number, unit) = (segment.number, Some(group.unit));
+                let finding = self.note_uncounted(DamageKind::Group, number, unit, lost, detail);
                 self.lose(&group.records, finding);
             }
         }

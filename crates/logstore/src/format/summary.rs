@@ -122,6 +122,16 @@ struct Last {
     end: u32,
 }
 
+/// Where a summary stood.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SummaryMark {
+    bytes: usize,
+    last: Last,
+    records: u32,
+    seq_range: Option<(Seq, Seq)>,
+    longest_units: u32,
+}
+
 /// Collects the entries of an open segment. Memory: about 12 bytes a record, and the keys of ordered
 /// keyspaces.
 #[derive(Clone, Debug, Default)]
@@ -179,6 +189,28 @@ impl SummaryBuilder {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
         *self = SummaryBuilder { bytes, ..SummaryBuilder::default() };
+    }
+
+    /// Where it stands.
+    pub fn mark(&self) -> SummaryMark {
+        SummaryMark {
+            bytes: self.bytes.len(),
+            last: self.last,
+            records: self.records,
+            seq_range: self.seq_range,
+            longest_units: self.longest_units,
+        }
+    }
+
+    /// Takes the entries after `mark` out again: gives them encoded, and where a reader of these begins.
+    pub fn take_after(&mut self, mark: SummaryMark) -> (Vec<u8>, SummaryCursor) {
+        let taken = self.bytes.split_off(mark.bytes.min(self.bytes.len()));
+        let Last { keyspace, seq, end } = mark.last;
+        let last = SummaryEntry { keyspace, seq, unit: end, ..SummaryEntry::default() };
+        let cursor = SummaryCursor { consumed: 0, last, left: self.records - mark.records };
+        (self.last, self.records) = (mark.last, mark.records);
+        (self.seq_range, self.longest_units) = (mark.seq_range, mark.longest_units);
+        (taken, cursor)
     }
 
     /// Bytes of memory that its entries take, or took.

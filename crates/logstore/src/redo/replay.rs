@@ -14,6 +14,7 @@ use crate::open::{OpenReport, OpenSettings, run_all};
 use crate::rules::BrokenRules;
 use crate::settings::group_bytes_max;
 use crate::shard::segment_salt;
+use std::fmt;
 use tierstone_base::{Error, ErrorKind, Result};
 use tierstone_crash::Mutations;
 use tierstone_media::{BLOCK_BYTES, BlockDevice, Geometry, IoBuffer, IoKind, IoRequest};
@@ -44,7 +45,8 @@ pub(crate) fn replay(
     let need = Need::of(superblock, report.damaged_superblock_slot, own.as_ref());
     if need == Need::Missing {
         if !settings.redo_loss_accepted {
-            return Err(missing(header.as_ref(), settings.redo.is_some(), own, superblock.clean));
+            let newest = NewestWrites::of(superblock, report.damaged_superblock_slot);
+            return Err(missing(newest, header.as_ref(), settings.redo.is_some(), own));
         }
         report.redo_lost = true;
         return Ok(Vec::new());
@@ -84,6 +86,43 @@ pub(crate) fn replay(
     Ok(segments)
 }
 
+/// Where the newest writes of a store lie, as its superblock tells: an opening without the region is refused where they lie, or
+/// may lie, in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewestWrites {
+    /// On the device, with all else.
+    OnDevice,
+    /// In the redo log of a region.
+    InRegion,
+    /// In the redo log of a region, or on the device: a slot of the superblock is damaged, which would say it.
+    MayBeInRegion,
+}
+
+impl NewestWrites {
+    /// Of the store of `superblock`; `is_slot_damaged`: its other slot is, and may have been newer.
+    pub fn of(superblock: &Superblock, is_slot_damaged: bool) -> NewestWrites {
+        match (superblock.redo_opening, superblock.clean) {
+            (0, _) => NewestWrites::OnDevice,
+            (_, false) => NewestWrites::InRegion,
+            (_, true) if is_slot_damaged => NewestWrites::MayBeInRegion,
+            (_, true) => NewestWrites::OnDevice,
+        }
+    }
+}
+
+impl fmt::Display for NewestWrites {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            NewestWrites::OnDevice => "the newest writes of the store lie on its device",
+            NewestWrites::InRegion => "the newest writes of the store lie in a redo log in persistent memory",
+            NewestWrites::MayBeInRegion => {
+                "the newest writes of the store may lie in a redo log in persistent memory (a slot of its superblock is \
+                 damaged, which would say it)"
+            }
+        })
+    }
+}
+
 /// Whether a store needs what lies in its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
@@ -103,13 +142,12 @@ impl Need {
         if hides_one && own.is_some_and(|own| !own.is_void && own.opening > superblock.open_count) {
             return Need::There;
         }
-        let is_clean = superblock.clean && !hides_one;
-        match superblock.redo_opening {
-            0 => Need::Nothing,
-            _ if is_clean => Need::Nothing,
-            needed if own.is_none_or(|own| own.opening < needed) => Need::Missing,
-            _ if superblock.clean => Need::Nothing,
-            _ => Need::There,
+        let is_there = own.is_some_and(|own| own.opening >= superblock.redo_opening);
+        match NewestWrites::of(superblock, hides_one) {
+            NewestWrites::OnDevice => Need::Nothing,
+            _ if !is_there => Need::Missing,
+            NewestWrites::MayBeInRegion => Need::Nothing,
+            NewestWrites::InRegion => Need::There,
         }
     }
 }
@@ -123,10 +161,10 @@ fn foreign(other: &RegionHeader) -> Error {
 }
 
 fn missing(
+    newest: NewestWrites,
     found: Option<&RegionHeader>,
     is_given: bool,
     own: Option<RegionHeader>,
-    is_doubtful: bool,
 ) -> Error {
     let what = match (is_given, own) {
         (false, _) => "no region was given",
@@ -134,11 +172,9 @@ fn missing(
         (true, None) => "the region given is blank",
         (true, Some(_)) => "the region given is an older copy",
     };
-    let lie = if is_doubtful { "may lie" } else { "lie" };
-    let why = if is_doubtful { " (a slot of its superblock is damaged, which would say it)" } else { "" };
     let message = format!(
-        "the newest writes of the store {lie} in a redo log in persistent memory{why}, and {what}: give the region, or \
-         open the store without these writes by accepting their loss (--nvm-loss accept)"
+        "{newest}, and {what}: give the region, or open the store without these writes by accepting their loss \
+         (--nvm-loss accept)"
     );
     Error::new(ErrorKind::InvalidInput, message)
 }
@@ -209,7 +245,7 @@ pub fn survey(
         (_, None, Some(other)) => return Err(foreign(&other)),
         (Need::There, Some(own), _) => own,
         (Need::Missing, ..) | (_, None, None) => {
-            return Err(missing(found.as_ref(), true, own, superblock.clean));
+            return Err(missing(NewestWrites::of(superblock, hides_one), found.as_ref(), true, own));
         }
     };
     if header.is_void {

@@ -238,6 +238,7 @@ impl Stream {
     /// `undo_bytes` would take it back. Gives its number.
     pub fn begin_part(&mut self, batch: &Arc<BatchTicket>, first_seq: Seq, undo_bytes: u64) -> u64 {
         self.begin_batch();
+        self.in_part = true;
         let number = self.parts.next();
         let ticket = Arc::clone(batch);
         let (last_seq, end_group) = (u64::MAX, u64::MAX);
@@ -249,6 +250,7 @@ impl Stream {
     /// The part is complete.
     pub fn end_part(&mut self) {
         self.end_batch();
+        self.in_part = false;
         let (last_seq, end_group) = (self.appended_seq, self.end_group());
         if let Some(part) = self.parts.parts.back_mut() {
             (part.last_seq, part.end_group) = (last_seq, end_group);

@@ -49,7 +49,7 @@ impl Stream {
         let groups = pairs + 3;
         let padding = groups * (BLOCK_BYTES + group::HEADER_BYTES) as u64;
         // The shortest record has two units.
-        let summary = segment.summary_len() as u64
+        let summary = (segment.summary_len() + self.summary_growth_bytes()) as u64
             + (bytes / (2 * UNIT_BYTES) as u64 + 1) * ENTRY_BYTES_MAX as u64
             + key_bytes;
         segment.end as u64 + open as u64 + bytes + padding + summary + 2 * BLOCK_BYTES as u64
@@ -62,7 +62,10 @@ impl Stream {
         let longest = self.settings.group_bytes_max;
         let mut more = 0;
         // An open segment's end and summary; none open is as one that takes nothing.
-        let mut at = self.segment.as_ref().map(|segment| (segment.end, segment.summary_len()));
+        let mut at = self
+            .segment
+            .as_ref()
+            .map(|segment| (segment.end, segment.summary_len() + self.summary_growth_bytes()));
         let mut open = self.open.as_ref().map(|open| (open.used, open.buffer.capacity()));
         for entry in records {
             let (bytes, key_bytes) = (entry.units as usize * UNIT_BYTES, entry.key_bytes());
@@ -91,7 +94,7 @@ impl Stream {
     }
 
     /// Whether a segment has room for a group of `used` bytes from `end` on, a summary of so many, and the footer.
-    fn holds(&self, end: usize, used: usize, summary: usize) -> bool {
+    pub(super) fn holds(&self, end: usize, used: usize, summary: usize) -> bool {
         let data_end = end + used.next_multiple_of(BLOCK_BYTES);
         data_end + summary.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES
             <= self.settings.geometry.segment_bytes as usize
@@ -110,7 +113,7 @@ impl Stream {
     pub fn unused_bytes(&self) -> u64 {
         let Some(segment) = &self.segment else { return 0 };
         let used = segment.end + self.open.as_ref().map_or(0, |open| open.used);
-        let used = used + segment.summary_len() + 2 * BLOCK_BYTES;
+        let used = used + segment.summary_len() + self.summary_growth_bytes() + 2 * BLOCK_BYTES;
         self.settings.geometry.segment_bytes.saturating_sub(used as u64)
     }
 
@@ -155,7 +158,8 @@ impl Stream {
     pub(super) fn fits_segment(&self, bytes: usize, key_bytes: usize) -> bool {
         let Some(segment) = &self.segment else { return false };
         let used = self.open.as_ref().map_or(first_used(segment.end), |open| open.used);
-        self.holds(segment.end, used + bytes, segment.summary_len() + ENTRY_BYTES_MAX + key_bytes)
+        let summary = segment.summary_len() + self.summary_growth_bytes();
+        self.holds(segment.end, used + bytes, summary + ENTRY_BYTES_MAX + key_bytes)
     }
 
     /// The longest record that an empty segment takes, in bytes.
@@ -173,6 +177,7 @@ impl Stream {
     /// Hands the summary of the open segment out, if that is `segment`; no record may be appended before
     /// [`Stream::give_back_summary`].
     pub fn lend_summary(&mut self, segment: u32) -> Option<SummaryBuilder> {
+        self.settle_summary();
         let open = self.segment.as_mut().filter(|open| open.number == segment)?;
         open.summary_lent_bytes = open.summary.bytes().len();
         Some(std::mem::take(&mut open.summary))
